@@ -31,6 +31,8 @@ _ARM_LABELS = {
     "brio-wo-sm": "w/o SM",
     "brio-wo-sf": "w/o SF",
     "brio-wo-qg": "w/o QG",
+    "brio-shuffled": "shuffled sites",
+    "backbone-shuffled": "backbone, shuffled sites",
 }
 _ATLASES = {"aal116": "AAL116", "cc200": "CC200"}
 _NUMBERS = re.compile(r"< \d\S*|[+-]?\d\S*(?: (?:±|to|of) [+-]?\d\S*)+")

@@ -57,9 +57,9 @@ def epochs(monkeypatch) -> list[int]:
     trained: list[int] = []
     train_epoch = trainer._train_epoch
 
-    def record(method, step, epoch, taken, running):
+    def record(method, step, epoch, running):
         trained.append(epoch)
-        return train_epoch(method, step, epoch, taken, running)
+        return train_epoch(method, step, epoch, running)
 
     monkeypatch.setattr(trainer, "_train_epoch", record)
     return trained
@@ -69,12 +69,11 @@ def kill_in_epoch(number: int, monkeypatch) -> None:
     """Kill the job in the middle of its n-th epoch, over all stacks."""
     train_epoch, count = trainer._train_epoch, []
 
-    def die(method, step, epoch, taken, running):
+    def die(method, step, epoch, running):
         count.append(epoch)
-        taken = train_epoch(method, step, epoch, taken, running)
+        train_epoch(method, step, epoch, running)
         if len(count) == number:
             raise Killed
-        return taken
 
     monkeypatch.setattr(trainer, "_train_epoch", die)
 
@@ -327,10 +326,10 @@ def is_due(self):
     asked.append(self)  # after each epoch
     return len(asked) % 4 == 0
 
-def logged_epoch(method, step, epoch, taken, running):
+def logged_epoch(method, step, epoch, running):
     run = step.stack.runs[0]  # a refit has more source scans
     os.write(log, f"{method.name} {run.fold.name} {run.seed} {len(run.fold.source)} {epoch}\\n".encode())
-    return train_epoch(method, step, epoch, taken, running)
+    return train_epoch(method, step, epoch, running)
 
 def logged_save(self, checkpoint):
     save(self, checkpoint)

@@ -199,7 +199,7 @@ def test_a_study_says_where_its_arms_were_computed(cohort, tmp_path):
 
 def test_studies_share_runs(seen):
     """Every arm of all studies is executed once, in a folder of its own, whatever asks for it."""
-    assert len(seen["executed"]) == len(set(seen["executed"])) == 3 + 3 + 6 + 5 + 1
+    assert len(seen["executed"]) == len(set(seen["executed"])) == 3 + 3 + 8 + 5 + 1
     assert {a.split("/")[0] for a in seen["executed"]} == {"loso", "kfold"}
     assert sum(n for _, n in seen["fitted"]) == 10 * len(seen["executed"])
 

@@ -106,7 +106,8 @@ def test_arms_are_drawn_in_the_order_of_the_summary_with_their_differences(found
 def test_the_ablation_has_the_order_of_the_paper_and_tells_what_is_ours(context):
     figure = find_study("ablation").make_finding(context).draw()
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
-        *("BRIO", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG (ours)", "backbone (ours)")
+        *("BRIO", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG (ours)", "backbone (ours)"),
+        *("shuffled sites (ours)", "backbone, shuffled sites (ours)"),
     ]
 
 

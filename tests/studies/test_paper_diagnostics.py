@@ -103,9 +103,9 @@ def test_agreement_without_a_comparison_says_nothing_of_pairs(context, cohort):
 
 def test_the_sweep_begins_with_the_backbone_and_shares_the_default(cohort, tmp_path):
     found = make_strength_arms(context_on(cohort, tmp_path))
-    assert list(found) == [0.0, 0.1, 0.25, 0.5, 1.0, 2.0]
+    assert list(found) == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0]
     assert found[0.0] == make_arm("backbone")
-    assert found[0.5] == make_arm("brio-wo-qg")
+    assert found[4.0] == make_arm("brio-wo-qg")
     assert found[2.0] == make_arm("brio-wo-qg", lambda_env=2.0)
 
 

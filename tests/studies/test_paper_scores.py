@@ -136,25 +136,33 @@ def test_in_distribution_corrects_for_training_sets_that_overlap(found, paper):
 # ---------------------------------------------------------------- ablation
 
 
-def test_ablation_has_seven_arms_each_its_own_variant(table, found, paper):
+def test_ablation_has_nine_arms_each_its_own_variant(table, found, paper):
     order = {
-        "brio": ("full", 0.5),
-        "brio-wo-rs": ("w/o RS", 0.5),
-        "brio-wo-tr": ("w/o TR", 0.5),
-        "brio-wo-sm": ("w/o SM", 0.5),
-        "brio-wo-sf": ("w/o SF", 0.5),
-        "brio-wo-qg": ("w/o QG", 0.5),
+        "brio": ("full", 4.0),
+        "brio-wo-rs": ("w/o RS", 4.0),
+        "brio-wo-tr": ("w/o TR", 4.0),
+        "brio-wo-sm": ("w/o SM", 4.0),
+        "brio-wo-sf": ("w/o SF", 4.0),
+        "brio-wo-qg": ("w/o QG", 4.0),
         "backbone": ("w/o QG", 0.0),
+        "brio-shuffled": ("full", 4.0),
+        "backbone-shuffled": ("w/o QG", 0.0),
     }
     assert list(dict.fromkeys(table("ablation")["arm"])) == list(order)
     for name, (variant, strength) in order.items():
         plan = json.loads((paper / "out" / "arms" / "loso" / name / "plan.json").read_text())
         settings = plan["methods"][name]["settings"]
         assert (settings["variant"], settings["lambda_env"]) == (variant, strength)
+        assert settings["sites"] == ("shuffled" if "shuffled" in name else "own")
         assert settings["epochs"] == 2, "the settings given for all"
         assert settings["d_t"] == 4
     kinds = found("ablation").summary.set_index("arm")["reported by"]
-    assert sorted(kinds[kinds == "ours"].index) == ["backbone", "brio-wo-qg"]
+    assert sorted(kinds[kinds == "ours"].index) == [
+        "backbone",
+        "backbone-shuffled",
+        "brio-shuffled",
+        "brio-wo-qg",
+    ]
 
 
 def test_ablation_counts_what_brio_is_ahead_of(found):
@@ -191,7 +199,7 @@ def _settings(paper: Path, name: str) -> dict:
 
 
 def test_sensitivity_does_not_train_the_default_twice(seen):
-    arms = [a for a in seen["executed"] if a.startswith("loso/brio") and "wo" not in a]
+    arms = [a for a in seen["executed"] if a.startswith("loso/brio") and "brio-" not in a]
     varied = ["brio,J=16,d_t=1", "brio,J=2,d_t=8", "brio,K=4", "brio,block_scale=0.5", "brio,block_scale=2.0"]
     assert sorted(arms) == ["loso/brio", *(f"loso/{name}" for name in varied)]
 

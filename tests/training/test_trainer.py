@@ -189,7 +189,7 @@ def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, cohor
     # five runs: the first to stop stay in the stack and sit out until it is worth while to shrink it
     folds = ["abc/de/f", "bcde/f/a", "ef/ab/c", "acd/ef/b", "abf/cd/e"]
     runs = [Run(split(cohort, *f.split("/")), seed) for seed, f in enumerate(folds)]
-    method = small(epochs=20, M=12, patience=3)
+    method = small(epochs=20, M=3, lambda_env=2.0, patience=3)
     together = method.fit(graphs, runs)
     assert len({o.trained_epochs for o in together}) >= 3
     for run, fitted in zip(runs, together, strict=True):

@@ -21,6 +21,8 @@ _PAPER_NAMES = {
     "brio-wo-sm": "w/o SM",
     "brio-wo-sf": "w/o SF",
     "brio-wo-qg": "w/o QG",
+    "brio-shuffled": "shuffled sites",
+    "backbone-shuffled": "backbone, shuffled sites",
 }
 
 

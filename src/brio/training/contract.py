@@ -341,7 +341,15 @@ class SourceScans:
 
     @classmethod
     def of_run(cls, connectomes: Connectomes, run: Run, sites: np.ndarray | None = None) -> SourceScans:
-        """Gather the source scans of a run; ``sites`` names those of all scans where they are not the cohort's."""
+        """Gather the source scans of a run.
+
+        Parameters
+        ----------
+        connectomes : Connectomes
+        run : Run
+        sites : ndarray of str, shape [N], optional
+            Site of every scan, where it is not that of the cohort.
+        """
         cohort, scans = connectomes.cohort, run.fold.source
         sites = cohort.sites if sites is None else sites
         return cls(connectomes, scans, sites[scans], cohort.labels[scans], run.seed)

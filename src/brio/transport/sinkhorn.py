@@ -18,6 +18,8 @@ from ..kernels import kernels_run_on
 
 __all__ = ["coupling", "entropic_cost", "potential_sums", "sinkhorn_divergence"]
 
+_SAFE = 50.0
+"""Largest C / eps whose exponential, and what the iterations divide by it, is a normal number in single precision."""
 _LOG_ZERO = -1e4
 """Log weight of a padded point: its exp is exactly zero, yet its sums and differences stay finite."""
 
@@ -45,6 +47,7 @@ def potential_sums(
     iterations: int,
     log_eta: Tensor | None = None,
     log_zeta: Tensor | None = None,
+    largest_cost: float | None = None,
 ) -> Tensor:
     """Compute the sums phi_i + psi_h of the dual potentials by alternating log-domain updates.
 
@@ -62,6 +65,9 @@ def potential_sums(
         Updates of each potential.
     log_eta, log_zeta : Tensor, shapes [..., n] and [..., n'], optional
         Log marginals, uniform by default; ``-inf`` marks padding.
+    largest_cost : float, optional
+        Bound of the costs, which are not negative, where one is known: where it is small against epsilon, no logarithms
+        are needed.
 
     Returns
     -------
@@ -70,11 +76,24 @@ def potential_sums(
     """
     with torch.no_grad():
         eta, zeta = _log_weights(C, log_eta, log_zeta)
+        if largest_cost is not None and largest_cost <= _SAFE * epsilon:
+            return _scale(C, epsilon, iterations, eta.squeeze(-1).exp(), zeta.squeeze(-2).exp())
         log_gamma = eta + zeta - C.detach() / epsilon
         for _ in range(iterations):
             log_gamma = torch.log_softmax(log_gamma, dim=-1) + eta
             log_gamma = torch.log_softmax(log_gamma, dim=-2) + zeta
         return epsilon * (log_gamma - eta - zeta) + C.detach()
+
+
+def _scale(C: Tensor, epsilon: float, iterations: int, eta: Tensor, zeta: Tensor) -> Tensor:
+    """The same updates as scalings of exp(-C / eps), which take a product where logarithms take an exponential each."""
+    gibbs = (C.detach() / -epsilon).exp()
+    v = zeta.expand(*C.shape[:-2], C.shape[-1])
+    for _ in range(iterations):
+        rows = (gibbs * v.unsqueeze(-2)).sum(-1)
+        columns = (gibbs * (eta / rows).unsqueeze(-1)).sum(-2)
+        v = zeta / columns
+    return -epsilon * (rows.log().unsqueeze(-1) + columns.log().unsqueeze(-2))
 
 
 def coupling(
@@ -100,7 +119,12 @@ def coupling(
 
 
 def entropic_cost(
-    C: Tensor, epsilon: float, iterations: int, log_eta: Tensor | None = None, log_zeta: Tensor | None = None
+    C: Tensor,
+    epsilon: float,
+    iterations: int,
+    log_eta: Tensor | None = None,
+    log_zeta: Tensor | None = None,
+    largest_cost: float | None = None,
 ) -> Tensor:
     """Compute the entropic transport cost OT_eps, with the gradient d OT / d C = Gamma* of the envelope theorem.
 
@@ -110,7 +134,7 @@ def entropic_cost(
     ----------
     C : Tensor, shape [..., n, n']
         Costs.
-    epsilon, iterations, log_eta, log_zeta
+    epsilon, iterations, log_eta, log_zeta, largest_cost
         As for :func:`potential_sums`.
 
     Returns
@@ -122,7 +146,7 @@ def entropic_cost(
     if twin is not None:
         eta, zeta = eta[..., 0].expand(C.shape[:-1]), zeta[..., 0, :].expand(*C.shape[:-2], C.shape[-1])
         return twin.entropic_cost(C, eta, zeta, epsilon, iterations)
-    sums = potential_sums(C, epsilon, iterations, log_eta, log_zeta)
+    sums = potential_sums(C, epsilon, iterations, log_eta, log_zeta, largest_cost)
     linear = ((eta + zeta).exp() * sums).sum((-2, -1))  # eta . phi + zeta . psi: both marginals have mass one
     mass = coupling(C, sums, epsilon, log_eta, log_zeta).sum((-2, -1))
     return linear - epsilon * (mass - 1.0)

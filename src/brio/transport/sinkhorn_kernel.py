@@ -20,7 +20,15 @@ __all__ = ["entropic_cost"]
 
 
 def entropic_cost(C: Tensor, log_eta: Tensor, log_zeta: Tensor, epsilon: float, iterations: int) -> Tensor:
-    """As :func:`brio.transport.entropic_cost`, with log marginals of shapes [..., n] and [..., n']."""
+    """As :func:`brio.transport.entropic_cost`.
+
+    Parameters
+    ----------
+    C : Tensor, shape [..., n, n']
+    log_eta, log_zeta : Tensor, shapes [..., n] and [..., n']
+    epsilon : float
+    iterations : int
+    """
     cost, _ = _EntropicCost.apply(*(t.unsqueeze(0) for t in (C, log_eta, log_zeta)), epsilon, iterations)
     return cost.squeeze(0)
 

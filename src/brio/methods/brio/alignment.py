@@ -83,7 +83,8 @@ def alignment_loss(
     eta = clouds.new_full(clouds.shape[:3], 1.0 / clouds.shape[2]).log() if log_weight is None else log_weight
     eta = eta[:, None].expand(E, *eta.shape)
     zeta = torch.stack([eta.transpose(0, 1), eta])
-    cost = entropic_cost(torch.stack([between, within]), epsilon, iterations, torch.stack([eta, eta]), zeta)
+    costs, eta = torch.stack([between, within]), torch.stack([eta, eta])
+    cost = entropic_cost(costs, epsilon, iterations, eta, zeta, largest_cost=2.0)
     return (share * (cost[0] - cost[1])).sum()
 
 
