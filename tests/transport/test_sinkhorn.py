@@ -270,3 +270,18 @@ def test_float32_at_the_default_setting_stays_close_to_the_converged_divergence(
         x, y = clouds(seed, 4, 4)
         exact = pot_cost(sq(x, y), 0.1) - 0.5 * pot_cost(sq(x, x), 0.1) - 0.5 * pot_cost(sq(y, y), 0.1)
         assert float(divergence(x.float(), y.float(), 0.1, 30)) == pytest.approx(exact, abs=2e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_bounded_costs_have_the_same_potentials_without_logarithms(dtype):
+    rng = torch.Generator().manual_seed(3)
+    C = 2 * torch.rand(5, 2, 6, 7, generator=rng, dtype=torch.float64)
+    eta, zeta = torch.rand(5, 2, 6, generator=rng), torch.rand(5, 2, 7, generator=rng)
+    eta[..., 4:] = 0  # padding
+    weights = [(w / w.sum(-1, keepdim=True)).double().log() for w in (eta, zeta)]
+    for epsilon, tolerance in ((0.1, 1e-12), (0.05, 1e-12), (0.01, 0.0)):  # at 0.01 logarithms are used after all
+        plain = potential_sums(C, epsilon, 30, *weights)
+        scaled = potential_sums(C.to(dtype), epsilon, 30, *(w.to(dtype) for w in weights), largest_cost=2.0)
+        real = weights[0].isfinite()[..., None].expand(C.shape)
+        tolerance = max(tolerance, 2e-5) if dtype == torch.float32 else tolerance
+        torch.testing.assert_close(scaled.double()[real], plain[real], atol=tolerance, rtol=0)

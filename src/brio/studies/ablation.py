@@ -37,8 +37,8 @@ def compare_ablations(context: StudyContext) -> Finding:
     text += describe_differences(summary, "brio")
     mean = summary.set_index("arm")["AUC"]
     text.append(
-        f"Alignment adds {mean['brio'] - mean['backbone']:+.1f} points to the backbone; where names of source sites are "
-        f"shuffled within classes, {mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f}."
+        f"Alignment adds {mean['brio'] - mean['backbone']:+.1f} points to the backbone; where names of source sites "
+        f"are shuffled within classes, {mean['brio-shuffled'] - mean['backbone-shuffled']:+.1f}."
     )
     return Finding(tidy_rows(rows), summary, text, lambda: draw_arms(summary, "brio", _label_arm))
 

@@ -86,14 +86,20 @@ def potential_sums(
 
 
 def _scale(C: Tensor, epsilon: float, iterations: int, eta: Tensor, zeta: Tensor) -> Tensor:
-    """The same updates as scalings of exp(-C / eps), which take a product where logarithms take an exponential each."""
-    gibbs = (C.detach() / -epsilon).exp()
-    v = zeta.expand(*C.shape[:-2], C.shape[-1])
+    """The same updates as scalings of exp(-C / eps), which take a product where logarithms take an exponential each.
+
+    Problems lie along the last axis, so that a processor works on many of them at once.
+    """
+    shape = C.shape[:-2]
+    eta, zeta = (w.expand(*shape, w.shape[-1]).reshape(-1, w.shape[-1]).T.contiguous() for w in (eta, zeta))
+    gibbs = (C.detach() / -epsilon).exp().reshape(-1, *C.shape[-2:]).permute(1, 2, 0).contiguous()  # [n, n', problems]
+    v = zeta
     for _ in range(iterations):
-        rows = (gibbs * v.unsqueeze(-2)).sum(-1)
-        columns = (gibbs * (eta / rows).unsqueeze(-1)).sum(-2)
+        rows = (gibbs * v).sum(1)
+        columns = (gibbs * (eta / rows).unsqueeze(1)).sum(0)
         v = zeta / columns
-    return -epsilon * (rows.log().unsqueeze(-1) + columns.log().unsqueeze(-2))
+    sums = -epsilon * (rows.log().unsqueeze(1) + columns.log())
+    return sums.permute(2, 0, 1).reshape(C.shape)
 
 
 def coupling(
