@@ -15,7 +15,7 @@ from .folds import (
     site_stratified_kfold,
 )
 from .inner_folds import assign_inner_folds, count_inner_folds, make_inner_folds
-from .intervals import detectable_difference, fold_correction, standard_error, t_interval
+from .intervals import EQUIVALENCE_MARGIN, detectable_difference, fold_correction, standard_error, t_interval
 from .metrics import auc, bootstrap_interval, calibrate_margins, score_predictions
 from .paired_tests import (
     Difference,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 __all__ = [
+    "EQUIVALENCE_MARGIN",
     "FOLD_RULE",
     "LEAST_SITES",
     "PROTOCOLS",

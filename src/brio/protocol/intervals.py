@@ -15,8 +15,10 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-__all__ = ["POWER", "detectable_difference", "fold_correction", "standard_error", "t_interval"]
+__all__ = ["EQUIVALENCE_MARGIN", "POWER", "detectable_difference", "fold_correction", "standard_error", "t_interval"]
 
+EQUIVALENCE_MARGIN = 0.02
+"""Difference in AUC, fixed in advance, below which two methods are taken to be level."""
 POWER = 0.8
 """Probability of a significant result at the smallest detectable difference."""
 
