@@ -377,17 +377,17 @@ def list_site_tests(draws: Draws, find_truth: FindTruth, permuted: np.ndarray | 
         yield Row(name, "Wilcoxon over sites", "old", "both", Ranks(values), truth)
         yield Row(name, "corrected t over sites", "used", "both", corrected, truth)
         for label, weights in ((name, equal), (f"{name}, pair-weighted", pairs)):
-            truth = find_truth(name, (weights * values).sum(axis=1))
+            here = find_truth(name, (weights * values).sum(axis=1))
             for test, standing, by in (("DeLong", "old", 1.0), ("corrected DeLong", "used", factor)):
                 people = estimate_over_people(values, variance, weights, by)
-                yield Row(label, test, standing, "these", people, truth)
+                yield Row(label, test, standing, "these", people, here)
         if name == "difference":
             yield Row(name, "equivalence, t over sites", "", "both", Equivalence(estimate_mean(values, 0.0)), truth)
             yield Row(name, "equivalence, corrected t", "used", "both", Equivalence(corrected), truth)
             if n >= 10:
                 for test, by in (("t between groups", 0.0), ("corrected t between groups", 2 * correction)):
                     gap = estimate_contrast(values, by, rng)
-                    yield Row("interaction", test, "used" if by else "", "both", gap, np.zeros(len(values)))
+                    yield Row("interaction", test, "" if by else "used", "both", gap, np.zeros(len(values)))
             continue
         if permuted is not None:
             by_chance = Permutation(values.mean(axis=1), (permuted @ contrast).mean(axis=1))

@@ -18,7 +18,7 @@ from scipy.special import logit as to_logit
 from ..cohort import Cohort
 from ..cohort.class_names import ClassNames
 from ..formatting import format_count
-from ..protocol import PeopleTest, auc, average_margins
+from ..protocol import PeopleEstimate, auc, average_margins
 from ..protocol.intervals import t_interval
 from ..protocol.placements import delong_covariance, placement_values
 from ..protocol.recalibration import fit_recalibration
@@ -235,7 +235,8 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
             "probability": probability,
         }
     )
-    tests = assess_auc(site_rows(table, "loso"), covariance_rows(table, "loso"), "model")
+    # one model for all sites: nothing is shared that another cohort would change
+    tests = assess_auc(site_rows(table, "loso"), covariance_rows(table, "loso"), "model", correction=0.0)
     scores = table.assign(right=right).groupby("fold").apply(_score_site, include_groups=False)  # [sites, 2]
     pooled = _score_together(label, logits)
     (slope, _), (intercept, _) = calibrate_sites(table)
@@ -266,16 +267,16 @@ def _score_site(people: pd.DataFrame) -> pd.Series:
     )
 
 
-def _average_sites(scores: pd.Series, over_people: PeopleTest | None) -> Estimate:
+def _average_sites(scores: pd.Series, over_people: PeopleEstimate | None) -> Estimate:
     """Mean over sites with its t interval; the AUC of one site has an interval over its participants instead."""
     known = scores.dropna().to_numpy(dtype=float)
     if len(known) == 1 and over_people is not None:
         return _limit(over_people)
-    low, high = t_interval(known, limits=(0.0, 1.0))
-    return Estimate(float(known.mean()), low, high)
+    low, high = t_interval(known, 0.0, limits=(0.0, 1.0))
+    return _make_bare(float(known.mean())) if np.isnan(low) else Estimate(float(known.mean()), low, high)
 
 
-def _limit(test: PeopleTest) -> Estimate:
+def _limit(test: PeopleEstimate) -> Estimate:
     return _make_estimate(test.mean, test.error, 0.0, 1.0)
 
 

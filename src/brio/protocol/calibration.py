@@ -171,7 +171,7 @@ def roc_band(
     by: Sequence[str] = ("fold",),
     points: int = 201,
     level: float = 0.95,
-    correction: float = 0.0,
+    correction: float | None = None,
 ) -> RocBand:
     """Compute the mean ROC curve over sites and its band of t intervals.
 
@@ -190,7 +190,7 @@ def roc_band(
     level : float
         Of the intervals.
     correction : float
-        0 over sites, :func:`brio.protocol.fold_correction` over folds.
+        As for :func:`brio.protocol.t_interval`.
 
     Returns
     -------

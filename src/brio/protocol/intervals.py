@@ -1,10 +1,9 @@
-"""Intervals of means over sites or folds, and the smallest difference that a comparison could have shown.
+"""The variance of a mean over left-out sites or folds, and what follows from it: intervals and detectable differences.
 
-The intervals were chosen by their coverage in simulation (``benchmarks/interval_coverage.py``): Student's t over sites
-covers 94 to 96 % from three sites on, where a bootstrap of three sites covers 74 to 77 %; the corrected resampled t
-over folds covers 94 to 97 %, where a bootstrap that takes the folds of all seeds as independent covers 60 to 67 %.
-Models of different test sites share training scans: where they are really trained, the t interval of an AUC over 20
-sites covers 92 to 93 %.
+Scores of left-out sites share training scans, so they vary less between sites than their mean varies between cohorts.
+Nadeau and Bengio's variance allows for that: (1/n + c) times the variance of one score, c being the number of test
+scans over that of source scans, 1/(n - 1) where each of n sites is left out once. Tests and intervals were chosen by
+their level on real connectomes (``benchmarks/interval_coverage.py``).
 """
 
 from __future__ import annotations
@@ -15,18 +14,30 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-__all__ = ["EQUIVALENCE_MARGIN", "POWER", "detectable_difference", "fold_correction", "standard_error", "t_interval"]
+__all__ = [
+    "EQUIVALENCE_MARGIN",
+    "POWER",
+    "detectable_difference",
+    "fold_correction",
+    "new_site_interval",
+    "site_correction",
+    "standard_error",
+    "t_interval",
+]
 
 EQUIVALENCE_MARGIN = 0.02
 """Difference in AUC, fixed in advance, below which two methods are taken to be level."""
+LEAST_FOR_NEW_SITE = 5
+"""With fewer sites, the prediction interval of a new site misses it too often."""
 POWER = 0.8
 """Probability of a significant result at the smallest detectable difference."""
 
 Values = Sequence[float] | np.ndarray
+_NO_VARIANCE = 1e-20  # what rounding leaves of scores that are equal
 
 
 def fold_correction(n_test: float, n_source: float) -> float:
-    """Return what the corrected resampled t adds to 1/k in the variance of a mean over k folds.
+    """Return what Nadeau and Bengio's variance adds to 1/k for a mean over k folds.
 
     Training sets of different folds overlap, and folds of different seeds hold the same participants, so scores vary
     less between folds than they would between cohorts.
@@ -55,35 +66,50 @@ def fold_correction(n_test: float, n_source: float) -> float:
     return n_test / n_source
 
 
-def standard_error(values: Values, correction: float = 0.0) -> float:
+def site_correction(n_sites: int) -> float:
+    """Return what Nadeau and Bengio's variance adds to 1/n for n sites, each left out once: 1/(n - 1).
+
+    Examples
+    --------
+    >>> site_correction(5)
+    0.25
+    """
+    return 1 / max(n_sites - 1, 1)
+
+
+def standard_error(values: Values, correction: float | None = None) -> float:
     """Compute the standard error of a mean over sites or folds.
 
     Parameters
     ----------
     values : array-like of float, shape [n]
         Without NaN.
-    correction : float
-        0 over sites, :func:`fold_correction` over folds.
+    correction : float, optional
+        By default :func:`site_correction`; :func:`fold_correction` over folds; 0 where scores share no training scans,
+        as of one model at several new sites.
 
     Returns
     -------
     float
-        NaN for fewer than two values.
+        NaN for fewer than two values, and for values that do not vary: they say nothing of their spread.
     """
     present = np.asarray(values, dtype=float)
     if len(present) < 2:
         return float("nan")
-    return float(np.sqrt((1 / len(present) + correction) * present.var(ddof=1)))
+    if correction is None:
+        correction = site_correction(len(present))
+    variance = present.var(ddof=1)
+    return float(np.sqrt((1 / len(present) + correction) * variance)) if variance > _NO_VARIANCE else float("nan")
 
 
 def t_interval(
     values: Values,
-    correction: float = 0.0,
+    correction: float | None = None,
     *,
     level: float = 0.95,
     limits: tuple[float, float] = (-np.inf, np.inf),
 ) -> tuple[float, float]:
-    """Compute Student's t interval of the mean over sites, or its corrected form over folds.
+    """Compute the corrected t interval of the mean over left-out sites or folds.
 
     Over sites, the interval is about the mean over sites like these, of which the present ones are a sample.
 
@@ -91,8 +117,8 @@ def t_interval(
     ----------
     values : array-like of float, shape [n]
         NaN are ignored.
-    correction : float
-        0 over sites, :func:`fold_correction` over folds.
+    correction : float, optional
+        As for :func:`standard_error`.
     level : float
     limits : tuple of float
         Smallest and largest value that a score can have; the interval ends there.
@@ -100,19 +126,61 @@ def t_interval(
     Returns
     -------
     low, high : float
-        NaN for fewer than two values.
+        NaN for fewer than two values, and for values that do not vary, such as an AUC of 1 at every site.
 
     Examples
     --------
     >>> low, high = t_interval([0.7, 0.8, 0.9])
     >>> round(low, 3), round(high, 3)
-    (0.552, 1.048)
+    (0.407, 1.193)
     """
+    return _interval(values, correction, 0.0, level, limits)
+
+
+def new_site_interval(
+    values: Values,
+    correction: float | None = None,
+    *,
+    level: float = 0.95,
+    limits: tuple[float, float] = (-np.inf, np.inf),
+) -> tuple[float, float]:
+    """Compute the prediction interval of the score at one new site of a size like these.
+
+    Parameters
+    ----------
+    values, correction, level, limits
+        As for :func:`t_interval`.
+
+    Returns
+    -------
+    low, high : float
+        NaN for fewer than :data:`LEAST_FOR_NEW_SITE` values, and for values that do not vary.
+
+    Examples
+    --------
+    >>> low, high = new_site_interval([0.6, 0.7, 0.75, 0.8, 0.9])
+    >>> round(low, 3), round(high, 3)
+    (0.376, 1.124)
+    """
+    present = np.asarray(values, dtype=float)
+    if np.isfinite(present).sum() < LEAST_FOR_NEW_SITE:
+        return float("nan"), float("nan")
+    return _interval(values, correction, 1.0, level, limits)
+
+
+def _interval(
+    values: Values, correction: float | None, spread: float, level: float, limits: tuple[float, float]
+) -> tuple[float, float]:
+    """Interval of a mean or, with a spread of one, of one value more."""
     present = np.asarray(values, dtype=float)
     present = present[~np.isnan(present)]
     if len(present) < 2:
         return float("nan"), float("nan")
-    half = stdtrit(len(present) - 1, (1 + level) / 2) * standard_error(present, correction)
+    if correction is None:
+        correction = site_correction(len(present))
+    half = stdtrit(len(present) - 1, (1 + level) / 2) * standard_error(present, correction + spread)
+    if np.isnan(half):
+        return float("nan"), float("nan")
     return float(max(limits[0], present.mean() - half)), float(min(limits[1], present.mean() + half))
 
 
