@@ -7,7 +7,8 @@ draw permutes the labels within sites, so that the true AUC is one half (under k
 differ between sites, and a model can tell sites apart). For other signals, the class difference of the real labels is
 added to the connectomes again, as strong as it takes for both views to reach a stated AUC; its strength varies between
 sites with an SD of 30 %, half of the variance shared by both views. Sites are new in every draw, or the same in all.
-Settings: all 20 sites; 10, 5 or 3 of them, chosen 20 times; ten folds, stratified by site and class, with three seeds.
+Settings: all 20 sites; 10, 5 or 3 of them, chosen 20 times; ten folds, stratified by site, with three seeds, dealt anew
+for every 25 draws.
 
 Each row is one test of one quantity: how often a two-sided test at the 5 % level rejects the truth, which is how often
 the 95 % interval misses it; the upper end of the 95 % interval of that rate; the power, which is how often it rejects a
@@ -30,7 +31,8 @@ from torch import Tensor
 
 from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes, log_connectome
-from brio.protocol import EQUIVALENCE_MARGIN
+from brio.protocol import EQUIVALENCE_MARGIN, site_correction
+from brio.protocol.intervals import LEAST_FOR_NEW_SITE
 
 PENALTY, INTERCEPT = 1.0, 100.0  # relative to the mean diagonal of the kernel; the constant stands for an intercept
 MARGIN = 100 * EQUIVALENCE_MARGIN
@@ -109,8 +111,8 @@ class Kernels:
         ----------
         view : int
         label, strength : Tensor, shape [draws, n]
-        blocks : list of Tensor, shape [size] or [draws, size]
-            Participants of each block, the same in all draws or not.
+        blocks : list of Tensor, shape [size]
+            Participants of each block.
         """
         G, y = self.inverses[view], label.double() - 0.5
         U = torch.stack([strength * y, self.directions[view].expand_as(y)], dim=2)  # [draws, n, 2]
@@ -120,20 +122,13 @@ class Kernels:
         solved = y @ G - (GU @ (core @ (GU.mT @ y[:, :, None])))[:, :, 0]
         joined = torch.cat([GU, solved[:, :, None]], dim=2)  # [draws, n, 3]
         margins = torch.full_like(y, torch.nan)
-        single = G.float()  # blocks of G have condition numbers of a few hundred
         for block in blocks:
-            if block.ndim == 1:
-                part = joined[:, block]
-                right = torch.einsum("ij,djk->dik", torch.linalg.inv(G[block][:, block]), part)
-            else:
-                part = joined.gather(1, block[:, :, None].expand(-1, -1, 3)).float()
-                within = torch.take(single, block[:, :, None] * len(G) + block[:, None])
-                right = torch.cholesky_solve(part, torch.linalg.cholesky(within))
+            part = joined[:, block]
+            right = torch.einsum("ij,djk->dik", torch.linalg.inv(G[block][:, block]), part)
             # the inverse of the block less its change of rank two, applied to the last column
-            inner = torch.linalg.inv(core).to(part) - part[:, :, :2].mT @ right[:, :, :2]
+            inner = torch.linalg.inv(core) - part[:, :, :2].mT @ right[:, :, :2]
             change = right[:, :, :2] @ torch.linalg.solve(inner, part[:, :, :2].mT @ right[:, :, 2:])
-            index = block.expand(len(y), -1)
-            margins.scatter_(1, index, y.gather(1, index) - (right[:, :, 2] + change[:, :, 0]).double())
+            margins[:, block] = y[:, block] - right[:, :, 2] - change[:, :, 0]
         return margins
 
 
@@ -247,17 +242,14 @@ def count_half(label: Tensor, margins: Tensor, kept: Tensor) -> tuple[Tensor, Te
 def draw_folds(
     kernels: Kernels, amplitudes: Sequence[float], draws: int, rng: torch.Generator, effects: Tensor | None = None
 ) -> Draws:
-    """Deal participants to ten folds, stratified by site and class, with three seeds, in many draws."""
+    """Deal participants to ten folds, stratified by site, with three seeds; labels are drawn many times."""
     label, strength = kernels.permute(draws, rng), draw_strengths(amplitudes, kernels, draws, rng, effects)
-    n, auc = len(kernels.label), []
-    size = n // FOLDS
+    auc = []
     for _ in range(SEEDS):
-        keys = 2 * kernels.site + label.long() + torch.rand(draws, n, generator=rng, device=label.device)
-        order = keys.argsort(dim=1)[:, : size * FOLDS].reshape(draws, size, FOLDS)  # a few are dealt to no fold
-        folds = [order[:, :, f].sort(dim=1).values for f in range(FOLDS)]
+        order = (kernels.site + torch.rand(len(kernels.site), generator=rng, device=rng.device)).argsort()
+        folds = [order[f::FOLDS] for f in range(FOLDS)]
         margins = torch.stack([kernels.score(v, label, strength[v], folds) for v in (0, 1)])
-        for fold in folds:
-            auc.append(count_pairs(label.gather(1, fold), margins.gather(2, fold.expand(2, -1, -1)))[0])
+        auc += [count_pairs(label[:, fold], margins[:, :, fold])[0] for fold in folds]
     return Draws(torch.stack(auc, 1).cpu().numpy())
 
 
@@ -286,7 +278,15 @@ class Ranks:
 
     def reject(self, null: float | np.ndarray) -> np.ndarray:
         """Whether the test rejects a value."""
-        return stats.wilcoxon(self.values - np.reshape(null, (-1, 1)), axis=1).pvalue <= 0.05
+        differences = self.values - np.reshape(null, (-1, 1))
+        n = differences.shape[1]
+        ranks = stats.rankdata(np.abs(differences), axis=1)
+        positive = (ranks * (differences > 0)).sum(axis=1)
+        chance = np.ones(1)  # of each sum of positive ranks
+        for rank in range(1, n + 1):
+            chance = np.concatenate([chance, np.zeros(rank)]) / 2 + np.concatenate([np.zeros(rank), chance]) / 2
+        smaller = np.minimum(positive, n * (n + 1) / 2 - positive)
+        return 2 * np.cumsum(chance)[np.floor(smaller).astype(int)] <= 0.05
 
     def half_width(self) -> float:
         """Return NaN: the test comes without an interval."""
@@ -339,11 +339,16 @@ class Row(NamedTuple):
     truth: np.ndarray
 
 
-def estimate_mean(values: np.ndarray, correction: float, spread: float = 0.0) -> Estimate:
-    """Estimate a mean over units [draws, units] or, with a spread of one, the value of a new unit."""
+def estimate_mean(values: np.ndarray, correction: float) -> Estimate:
+    """Estimate a mean over units [draws, units]."""
     n = values.shape[1]
-    variance = (1 / n + correction + spread) * values.var(axis=1, ddof=1)
-    return Estimate(values.mean(axis=1), np.sqrt(variance), n - 1)
+    return Estimate(values.mean(axis=1), np.sqrt((1 / n + correction) * values.var(axis=1, ddof=1)), n - 1)
+
+
+def estimate_new_site(values: np.ndarray, correction: float, df: int) -> Estimate:
+    """Estimate the score at one more site."""
+    variance = (1 + 1 / values.shape[1] + 2 * correction) * values.var(axis=1, ddof=1)
+    return Estimate(values.mean(axis=1), np.sqrt(variance), df)
 
 
 def estimate_over_people(values: np.ndarray, variance: np.ndarray, weights: np.ndarray, factor: float) -> Estimate:
@@ -367,7 +372,8 @@ def list_site_tests(draws: Draws, find_truth: FindTruth, permuted: np.ndarray | 
     """Yield every test over left-out sites."""
     n, rng = draws.auc.shape[1], np.random.default_rng(0)
     equal, pairs = np.full(draws.pairs.shape, 1 / n), draws.pairs / draws.pairs.sum(axis=1, keepdims=True)
-    correction, factor = 1 / (n - 1), 1 + n / (n - 1)
+    correction = site_correction(n)
+    factor = 1 + n * correction
     for name, contrast in CONTRASTS.items():
         values = draws.auc @ contrast
         variance = np.einsum("i,dsij,j->ds", contrast, draws.covariance, contrast)
@@ -375,6 +381,8 @@ def list_site_tests(draws: Draws, find_truth: FindTruth, permuted: np.ndarray | 
         corrected = estimate_mean(values, correction)
         yield Row(name, "t over sites", "old", "both", estimate_mean(values, 0.0), truth)
         yield Row(name, "Wilcoxon over sites", "old", "both", Ranks(values), truth)
+        usual = estimate_mean(values, 1 / (n - 1))
+        yield Row(name, "t with 1/(n - 1) over sites", "", "both", usual, truth)
         yield Row(name, "corrected t over sites", "used", "both", corrected, truth)
         for label, weights in ((name, equal), (f"{name}, pair-weighted", pairs)):
             here = find_truth(name, (weights * values).sum(axis=1))
@@ -393,9 +401,12 @@ def list_site_tests(draws: Draws, find_truth: FindTruth, permuted: np.ndarray | 
             by_chance = Permutation(values.mean(axis=1), (permuted @ contrast).mean(axis=1))
             yield Row(name, "permutation", "used", "both", by_chance, truth)
         if draws.new is not None:
-            for test, by in (("t over sites", 0.0), ("corrected t over sites", correction)):
-                new = estimate_mean(values, by, 1.0)
-                yield Row(f"{name}, new site", test, "used" if by else "", "new", new, draws.new @ contrast)
+            for test, new in (
+                ("t over sites", estimate_new_site(values, 0.0, n - 1)),
+                ("corrected t over sites", estimate_new_site(values, correction, n - 2)),
+            ):
+                standing = "used" if test.startswith("corrected") and n >= LEAST_FOR_NEW_SITE else ""
+                yield Row(f"{name}, new site", test, standing, "new", new, draws.new @ contrast)
     gap, variance = draws.groups @ np.array([1.0, -1.0]), draws.group_variance.sum(axis=2)
     for test, standing, by in (("DeLong", "used", 1.0), ("corrected DeLong", "", factor)):
         people = estimate_over_people(gap, variance, pairs, by)
@@ -447,9 +458,9 @@ class Setting:
         for sites, part, trained in self.subsets:
             own = None if effects is None else effects[:, sites]
             parts.append(draw_sites(part, amplitudes, draws // SUBSETS, self.rng, own, trained))
-        for start in range(0, 0 if self.is_subset else draws, CHUNK):
-            simulate = draw_folds if self.n_sites is None else draw_sites
-            parts.append(simulate(self.kernels, amplitudes, min(CHUNK, draws - start), self.rng, effects))
+        simulate, chunk = (draw_folds, 25) if self.n_sites is None else (draw_sites, CHUNK)
+        for start in range(0, 0 if self.is_subset else draws, chunk):
+            parts.append(simulate(self.kernels, amplitudes, min(chunk, draws - start), self.rng, effects))
         columns = [[getattr(part, field.name) for part in parts] for field in fields(Draws)]
         subset = np.concatenate([np.full(len(part.auc), k * self.is_subset) for k, part in enumerate(parts)])
         return Draws(*(None if c[0] is None else np.concatenate(c) for c in columns)), subset

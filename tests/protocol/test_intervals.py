@@ -25,7 +25,7 @@ def test_t_interval_is_that_of_scipy_with_a_wider_error(n):
     assert t_interval(values, 0.0, level=0.9) == pytest.approx(expected)
     assert t_interval([*values, math.nan], 0.0, level=0.9) == pytest.approx(expected)
     assert standard_error(values, 0.0) == pytest.approx(stats.sem(values))
-    wider = math.sqrt(1 + n / (n - 1))  # left-out sites, whose models share scans
+    wider = math.sqrt(1 + n / max(n - 2, 1))  # left-out sites, whose models share scans
     assert standard_error(values) == pytest.approx(wider * stats.sem(values))
     corrected = np.array(t_interval(values, level=0.9)) - values.mean()
     assert corrected == pytest.approx(wider * (np.array(expected) - values.mean()))
@@ -41,7 +41,7 @@ def test_scores_that_do_not_vary_have_no_interval():
 
 def test_the_interval_of_a_new_site_adds_its_own_spread():
     values = np.random.default_rng(0).normal(0.7, 0.1, 10)
-    half = stats.t(9).ppf(0.975) * values.std(ddof=1) * math.sqrt(1 + 1 / 10 + 1 / 9)
+    half = stats.t(8).ppf(0.975) * values.std(ddof=1) * math.sqrt(1 + 1 / 10 + 2 / 8)
     assert new_site_interval(values) == pytest.approx((values.mean() - half, values.mean() + half))
     assert new_site_interval(values, limits=(0, 0.8))[1] == 0.8
     assert all(map(math.isnan, new_site_interval([*values[:4], math.nan]))), "too few sites for one"
@@ -88,7 +88,7 @@ def test_comparisons_state_what_they_could_have_shown():
     scores = pd.DataFrame(rng.normal(0.7, 0.05, (12, 4)), columns=list("abcd"))
     table = compare_over_sites(scores, "a")
     for row in table.itertuples():
-        error = stats.sem(scores[row.method] - scores["a"]) * math.sqrt(1 + 12 / 11)
+        error = stats.sem(scores[row.method] - scores["a"]) * math.sqrt(1 + 12 / 10)
         assert row.detectable == pytest.approx(detectable_difference(error, 11))
         assert row.detectable_in_family == pytest.approx(detectable_difference(error, 11, alpha=0.05 / 3))
     assert (table["detectable_in_family"] > table["detectable"]).all()

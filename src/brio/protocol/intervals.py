@@ -2,7 +2,7 @@
 
 Scores of left-out sites share training scans, so they vary less between sites than their mean varies between cohorts.
 Nadeau and Bengio's variance allows for that: (1/n + c) times the variance of one score, c being the number of test
-scans over that of source scans, 1/(n - 1) where each of n sites is left out once. Tests and intervals were chosen by
+scans over that of source scans, 1/(n - 2) where each of n sites is left out once. Tests and intervals were chosen by
 their level on real connectomes (``benchmarks/interval_coverage.py``).
 """
 
@@ -67,14 +67,17 @@ def fold_correction(n_test: float, n_source: float) -> float:
 
 
 def site_correction(n_sites: int) -> float:
-    """Return what Nadeau and Bengio's variance adds to 1/n for n sites, each left out once: 1/(n - 1).
+    """Return what is added to 1/n in the variance of a mean over n sites, each left out once: 1/(n - 2).
+
+    Nadeau and Bengio have one over the number of source sites, n - 1. Two models share n - 2 of them; with that number
+    the tests hold their level for three sites, too.
 
     Examples
     --------
-    >>> site_correction(5)
+    >>> site_correction(6)
     0.25
     """
-    return 1 / max(n_sites - 1, 1)
+    return 1 / max(n_sites - 2, 1)
 
 
 def standard_error(values: Values, correction: float | None = None) -> float:
@@ -132,23 +135,23 @@ def t_interval(
     --------
     >>> low, high = t_interval([0.7, 0.8, 0.9])
     >>> round(low, 3), round(high, 3)
-    (0.407, 1.193)
+    (0.303, 1.297)
     """
-    return _interval(values, correction, 0.0, level, limits)
+    present = np.asarray(values, dtype=float)
+    present = present[~np.isnan(present)]
+    return _interval(present, correction, len(present) - 1, level, limits)
 
 
 def new_site_interval(
-    values: Values,
-    correction: float | None = None,
-    *,
-    level: float = 0.95,
-    limits: tuple[float, float] = (-np.inf, np.inf),
+    values: Values, *, level: float = 0.95, limits: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[float, float]:
     """Compute the prediction interval of the score at one new site of a size like these.
 
+    Its variance is that between sites times 1 + 1/n + 2c, with n - 2 degrees of freedom as in Higgins et al.
+
     Parameters
     ----------
-    values, correction, level, limits
+    values, level, limits
         As for :func:`t_interval`.
 
     Returns
@@ -156,29 +159,29 @@ def new_site_interval(
     low, high : float
         NaN for fewer than :data:`LEAST_FOR_NEW_SITE` values, and for values that do not vary.
 
+    References
+    ----------
+    Higgins, Thompson & Spiegelhalter, Journal of the Royal Statistical Society A 172, 137 (2009).
+
     Examples
     --------
     >>> low, high = new_site_interval([0.6, 0.7, 0.75, 0.8, 0.9])
     >>> round(low, 3), round(high, 3)
-    (0.376, 1.124)
+    (0.264, 1.236)
     """
     present = np.asarray(values, dtype=float)
-    if np.isfinite(present).sum() < LEAST_FOR_NEW_SITE:
+    present = present[~np.isnan(present)]
+    n = len(present)
+    if n < LEAST_FOR_NEW_SITE:
         return float("nan"), float("nan")
-    return _interval(values, correction, 1.0, level, limits)
+    return _interval(present, 1 + 2 * site_correction(n), n - 2, level, limits)
 
 
 def _interval(
-    values: Values, correction: float | None, spread: float, level: float, limits: tuple[float, float]
+    present: np.ndarray, correction: float | None, df: int, level: float, limits: tuple[float, float]
 ) -> tuple[float, float]:
-    """Interval of a mean or, with a spread of one, of one value more."""
-    present = np.asarray(values, dtype=float)
-    present = present[~np.isnan(present)]
-    if len(present) < 2:
-        return float("nan"), float("nan")
-    if correction is None:
-        correction = site_correction(len(present))
-    half = stdtrit(len(present) - 1, (1 + level) / 2) * standard_error(present, correction + spread)
+    """Interval around the mean of values without NaN."""
+    half = stdtrit(df, (1 + level) / 2) * standard_error(present, correction)
     if np.isnan(half):
         return float("nan"), float("nan")
     return float(max(limits[0], present.mean() - half)), float(min(limits[1], present.mean() + half))

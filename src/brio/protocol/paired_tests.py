@@ -97,7 +97,7 @@ def compare_by_corrected_t(
     --------
     >>> difference = compare_by_corrected_t([0.7, 0.8, 0.9], [0.6, 0.75, 0.75])
     >>> round(difference.mean, 3), round(difference.p, 3)
-    (0.1, 0.16)
+    (0.1, 0.225)
     """
     differences, n_missing = _paired_differences(first, second)
     n = len(differences)

@@ -67,7 +67,7 @@ def compare_over_sites(
     >>> scores = pd.DataFrame({"a": [0.5, 0.75, 0.625], "b": [0.75, 0.875, 0.75]}, index=["KKI", "NYU", "UM"])
     >>> compare_over_sites(scores, "a")[["method", "other", "n_sites", "better", "p"]].round(3)
       method other  n_sites  better      p
-    0      b     a        3       3  0.127
+    0      b     a        3       3  0.184
     """
 
     def test(first: np.ndarray, second: np.ndarray) -> Difference:

@@ -235,7 +235,7 @@ def comparison_table(
     >>> run = {"cohort": "abide", "protocol": "loso", "seed": 0, "n_source": 90, "n_test": 10}
     >>> rows = [run | {"method": m, "fold": f"s{k}", "auc": v} for m in auc for k, v in enumerate(auc[m])]
     >>> print(comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4])
-    | brio | 6 | +3.0 | +0.8 to +5.2 | 6 | 0 | 0.016 | 0.016 | 3.0 |
+    | brio | 6 | +3.0 | +0.7 to +5.3 | 6 | 0 | 0.022 | 0.022 | 3.2 |
     """
     differences = compare_methods(rows, reference, metric, alpha)
     texts = []

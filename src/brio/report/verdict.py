@@ -104,9 +104,10 @@ def _describe_difference(evidence: Evidence, comparison: Comparison) -> str:
         return f"{text}; {row['warning']}."
     basis = ", ".join(filter(None, [state_p(row["p_holm"]), f"corrected t test over {units}", corrected]))
     verdict = "a significant difference" if row["p_holm"] <= ALPHA else "not a significant difference"
+    level = ""
     if row["p_level"] <= ALPHA:
-        verdict += f", and none beyond {100 * EQUIVALENCE_MARGIN:g} points ({state_p(row['p_level'])})"
-    return f"{text}, {verdict} ({basis})."
+        level = f"; it is below {100 * EQUIVALENCE_MARGIN:g} points (two one-sided tests, {state_p(row['p_level'])})"
+    return f"{text}, {verdict} ({basis}){level}."
 
 
 def _describe_points(name: str, reference: str, difference: float) -> str:
