@@ -31,7 +31,7 @@ from torch import Tensor
 
 from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes, log_connectome
-from brio.protocol import EQUIVALENCE_MARGIN, site_correction
+from brio.protocol import EQUIVALENCE_MARGIN, fold_correction, site_correction
 from brio.protocol.intervals import LEAST_FOR_NEW_SITE
 
 PENALTY, INTERCEPT = 1.0, 100.0  # relative to the mean diagonal of the kernel; the constant stands for an intercept
@@ -417,8 +417,12 @@ def list_fold_tests(draws: Draws, find_truth: FindTruth, permuted: np.ndarray | 
     """Yield every test over folds."""
     for name, contrast in CONTRASTS.items():
         values = draws.auc @ contrast
-        truth, corrected = find_truth(name, values.mean(axis=1)), estimate_mean(values, 1 / (FOLDS - 1))
+        truth, before = find_truth(name, values.mean(axis=1)), estimate_mean(values, 1 / (FOLDS - 1))
+        overlap = fold_correction(1, FOLDS - 1, FOLDS)
+        error = np.sqrt((1 / overlap.n_folds + overlap.correction) * values.var(axis=1, ddof=1))
+        corrected = Estimate(values.mean(axis=1), error, overlap.n_folds - 1)
         yield Row(name, "t over folds", "", "these", estimate_mean(values, 0.0), truth)
+        yield Row(name, "t with 1/9, folds of all seeds", "old", "these", before, truth)
         yield Row(name, "corrected t over folds", "used", "these", corrected, truth)
         if name == "difference":
             yield Row(name, "equivalence, corrected t", "used", "these", Equivalence(corrected), truth)

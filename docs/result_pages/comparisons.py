@@ -12,7 +12,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from brio.protocol import EQUIVALENCE_MARGIN, adjust_holm, compare_over_folds, compare_over_sites
+from brio.protocol import (
+    EQUIVALENCE_MARGIN,
+    FoldOverlap,
+    adjust_holm,
+    compare_by_corrected_t,
+    compare_over_folds,
+    compare_over_sites,
+)
 from brio.results import MetricSummary, average_seeds, summarise_scores, unit_columns
 from brio.results.format import format_p, format_signed
 
@@ -36,13 +43,13 @@ def arm_scores(rows: pd.DataFrame, column: str = "auc", factor: float = 100.0) -
     return factor * average_seeds(rows, column, column="arm")
 
 
-def describe_scores(scores: pd.DataFrame, correction: float | None = None) -> pd.DataFrame:
+def describe_scores(scores: pd.DataFrame, correction: FoldOverlap | None = None) -> pd.DataFrame:
     """Return mean, SD and 95 % corrected t interval over sites (or folds) of each method, highest mean first.
 
     Parameters
     ----------
     scores : DataFrame, shape [sites, methods]
-    correction : float
+    correction : FoldOverlap, optional
         :func:`brio.results.mean_correction` for the folds of k-fold.
     """
     summaries = {name: _summarise(tuple(scores[name]), correction) for name in scores}
@@ -52,7 +59,7 @@ def describe_scores(scores: pd.DataFrame, correction: float | None = None) -> pd
 
 
 @cache  # several pages describe the same scores
-def _summarise(scores: tuple[float, ...], correction: float | None) -> MetricSummary:
+def _summarise(scores: tuple[float, ...], correction: FoldOverlap | None) -> MetricSummary:
     return summarise_scores(scores, correction)
 
 
@@ -134,11 +141,19 @@ def _signed_rank_p(differences: np.ndarray) -> float:
     return min(1.0, 2 * float(min(chance[: observed + 1].sum(), chance[observed:].sum())))
 
 
-def compare_kfold(runs: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Return the differences of all methods to a reference over folds (corrected resampled t-test), by method."""
+def compare_kfold(runs: pd.DataFrame, reference: str, where: str) -> pd.DataFrame:
+    """Return the differences of all methods to a reference over folds, by method."""
     sizes = runs[["n_test", "n_source"]].mean()
-    table = compare_over_folds(fold_scores(runs), sizes["n_test"], sizes["n_source"], reference).set_index("method")
-    return table.rename(columns={"mean_difference": "mean", "n_folds": "n"})
+    scores = fold_scores(runs)
+    table = compare_over_folds(
+        scores, sizes["n_test"], sizes["n_source"], reference, margin=100 * EQUIVALENCE_MARGIN
+    ).set_index("method")
+    table = table.rename(columns={"mean_difference": "mean", "n_folds": "n"})
+    before = sizes["n_test"] / sizes["n_source"]
+    p = [compare_by_corrected_t(scores[name], scores[reference], before).p for name in table.index]
+    table["p_before"] = adjust_holm(p)
+    record_verdicts(table, reference, "in distribution", where)
+    return table
 
 
 def reverse(differences: pd.DataFrame) -> pd.DataFrame:

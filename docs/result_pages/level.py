@@ -87,6 +87,7 @@ def page() -> str:
         ),
         "- Over sites and folds, tests and intervals have Nadeau and Bengio's variance, over participants DeLong's "
         "variance with the same factor; formulas are under [statistics](../statistics.md).\n"
+        "- Folds of further seeds hold the same participants and are no further units.\n"
         "- The signed-rank test is gone, as are p values over participants: a pair of methods has one p value.\n"
         "- The price is power. With three and with five sites the tests hold their level because their intervals are "
         "very wide: so few sites show very large differences or none.\n"
@@ -105,8 +106,8 @@ def page() -> str:
         "it says otherwise.",
         write_table(["family", "pairs"], [[name, text] for name, text in FAMILIES.items()]),
         "## Verdicts that changed",
-        f"{lost + gained} of {len(VERDICTS)} comparisons over sites changed sides at a level of {LEVEL}: {lost} were "
-        f"significant by the signed-rank test of version 0.2.0.dev0 and no longer are, {gained} became significant. "
+        f"{lost + gained} of {len(VERDICTS)} comparisons changed sides at a level of {LEVEL}: {lost} were "
+        f"significant by the tests of version 0.2.0.dev0 and no longer are, {gained} became significant. "
         "Both p values are corrected for their family.",
         _changes(),
         name_source(f"measurements/{MEASUREMENT}"),

@@ -160,9 +160,9 @@ def test_a_planted_difference_is_found_over_people_and_none_where_there_is_none(
 def test_chance_is_tested_over_sites_and_folds():
     rng = np.random.default_rng(0)
     scores = pd.Series(rng.uniform(0.45, 0.7, 9))
-    rows = pd.DataFrame({"n_test": [10], "n_source": [70], "n_validation": [20]})
+    rows = pd.DataFrame({"fold": range(9), "n_test": 10, "n_source": 70, "n_validation": 20})
     t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 7) * scores.var())
     assert compute_chance_p(scores, rows, "loso") == pytest.approx(2 * stats.t.sf(t, 8))
-    t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 9) * scores.var())
+    t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 8) * scores.var())
     assert compute_chance_p(scores, rows, "kfold") == pytest.approx(2 * stats.t.sf(t, 8))
     assert compute_chance_p(scores[:0], rows, "loso") is None

@@ -17,6 +17,8 @@ from .folds import (
 from .inner_folds import assign_inner_folds, count_inner_folds, make_inner_folds
 from .intervals import (
     EQUIVALENCE_MARGIN,
+    FoldOverlap,
+    degrees_of_freedom,
     detectable_difference,
     fold_correction,
     new_site_interval,
@@ -64,6 +66,7 @@ __all__ = [
     "USUAL_VALIDATION_SITES",
     "Difference",
     "Fold",
+    "FoldOverlap",
     "LeaveOneSiteOut",
     "PeopleEstimate",
     "ProtocolSettings",
@@ -84,6 +87,7 @@ __all__ = [
     "compare_over_sites",
     "count_inner_folds",
     "count_participants",
+    "degrees_of_freedom",
     "delong_covariance",
     "describe_allowed_protocols",
     "detectable_difference",

@@ -1,14 +1,15 @@
 """The variance of a mean over left-out sites or folds, and what follows from it: intervals and detectable differences.
 
 Scores of left-out sites share training scans, so they vary less between sites than their mean varies between cohorts.
-Nadeau and Bengio's variance allows for that: (1/n + c) times the variance of one score, c being the number of test
-scans over that of source scans, 1/(n - 2) where each of n sites is left out once. Tests and intervals were chosen by
-their level on real connectomes (``benchmarks/interval_coverage.py``).
+Nadeau and Bengio's variance allows for that: (1/n + c) times the variance of one score. Here c is the number of test
+scans over that of source scans that two models share, 1/(n - 2) where each of n sites is left out once. Tests and
+intervals were chosen by their level on real connectomes (``benchmarks/interval_coverage.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -17,6 +18,9 @@ from scipy.special import ndtri, stdtrit
 __all__ = [
     "EQUIVALENCE_MARGIN",
     "POWER",
+    "Correction",
+    "FoldOverlap",
+    "degrees_of_freedom",
     "detectable_difference",
     "fold_correction",
     "new_site_interval",
@@ -36,11 +40,19 @@ Values = Sequence[float] | np.ndarray
 _NO_VARIANCE = 1e-20  # what rounding leaves of scores that are equal
 
 
-def fold_correction(n_test: float, n_source: float) -> float:
-    """Return what Nadeau and Bengio's variance adds to 1/k for a mean over k folds.
+@dataclass(frozen=True)
+class FoldOverlap:
+    """How much the folds of one seed share: their number, and what is added to one over it in a variance."""
 
-    Training sets of different folds overlap, and folds of different seeds hold the same participants, so scores vary
-    less between folds than they would between cohorts.
+    n_folds: int
+    correction: float
+
+
+def fold_correction(n_test: float, n_source: float, n_folds: int) -> FoldOverlap:
+    """Return how the variance of a mean over folds is corrected.
+
+    Training sets of different folds overlap, and folds of different seeds hold the same participants: seeds add no
+    units, so a mean over the folds of several seeds has the variance and the degrees of freedom of one.
 
     Parameters
     ----------
@@ -48,22 +60,25 @@ def fold_correction(n_test: float, n_source: float) -> float:
         Mean number of test scans of a fold.
     n_source : float
         Mean number of scans that the model learned from. For the mean of one method, all scans but the test scans are
-        counted, those for validation included: the coverage of the interval is then nearest to its level.
+        counted, those for validation included.
+    n_folds : int
+        Of one seed.
 
     Returns
     -------
-    float
+    FoldOverlap
+        With the number of test scans over that of source scans that two models share.
 
     References
     ----------
-    Nadeau & Bengio, Machine Learning 52, 239 (2003); for repeated k-fold Bouckaert & Frank, PAKDD 2004.
+    Nadeau & Bengio, Machine Learning 52, 239 (2003), who have all source scans in place of the shared ones.
 
     Examples
     --------
-    >>> round(fold_correction(103, 927), 3)
-    0.111
+    >>> fold_correction(100, 900, 10)
+    FoldOverlap(n_folds=10, correction=0.125)
     """
-    return n_test / n_source
+    return FoldOverlap(n_folds, n_test / max(n_source - n_test, n_test))
 
 
 def site_correction(n_sites: int) -> float:
@@ -80,14 +95,29 @@ def site_correction(n_sites: int) -> float:
     return 1 / max(n_sites - 2, 1)
 
 
-def standard_error(values: Values, correction: float | None = None) -> float:
+Correction = FoldOverlap | float | None
+
+
+def _count_units(values: np.ndarray, correction: Correction) -> tuple[int, float]:
+    """Return the number of units that a mean rests on, and what is added to one over it."""
+    if isinstance(correction, FoldOverlap):
+        return min(len(values), correction.n_folds), correction.correction
+    return len(values), site_correction(len(values)) if correction is None else correction
+
+
+def degrees_of_freedom(values: Values, correction: Correction = None) -> int:
+    """Return the degrees of freedom of a t test over sites, or over the folds of several seeds."""
+    return _count_units(np.asarray(values), correction)[0] - 1
+
+
+def standard_error(values: Values, correction: Correction = None) -> float:
     """Compute the standard error of a mean over sites or folds.
 
     Parameters
     ----------
     values : array-like of float, shape [n]
         Without NaN.
-    correction : float, optional
+    correction : FoldOverlap or float, optional
         By default :func:`site_correction`; :func:`fold_correction` over folds; 0 where scores share no training scans,
         as of one model at several new sites.
 
@@ -99,15 +129,14 @@ def standard_error(values: Values, correction: float | None = None) -> float:
     present = np.asarray(values, dtype=float)
     if len(present) < 2:
         return float("nan")
-    if correction is None:
-        correction = site_correction(len(present))
+    n, added = _count_units(present, correction)
     variance = present.var(ddof=1)
-    return float(np.sqrt((1 / len(present) + correction) * variance)) if variance > _NO_VARIANCE else float("nan")
+    return float(np.sqrt((1 / n + added) * variance)) if variance > _NO_VARIANCE else float("nan")
 
 
 def t_interval(
     values: Values,
-    correction: float | None = None,
+    correction: Correction = None,
     *,
     level: float = 0.95,
     limits: tuple[float, float] = (-np.inf, np.inf),
@@ -120,7 +149,7 @@ def t_interval(
     ----------
     values : array-like of float, shape [n]
         NaN are ignored.
-    correction : float, optional
+    correction : FoldOverlap or float, optional
         As for :func:`standard_error`.
     level : float
     limits : tuple of float
@@ -139,7 +168,7 @@ def t_interval(
     """
     present = np.asarray(values, dtype=float)
     present = present[~np.isnan(present)]
-    return _interval(present, correction, len(present) - 1, level, limits)
+    return _interval(present, correction, degrees_of_freedom(present, correction), level, limits)
 
 
 def new_site_interval(
@@ -178,7 +207,7 @@ def new_site_interval(
 
 
 def _interval(
-    present: np.ndarray, correction: float | None, df: int, level: float, limits: tuple[float, float]
+    present: np.ndarray, correction: Correction, df: int, level: float, limits: tuple[float, float]
 ) -> tuple[float, float]:
     """Interval around the mean of values without NaN."""
     half = stdtrit(df, (1 + level) / 2) * standard_error(present, correction)

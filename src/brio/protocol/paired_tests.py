@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from .intervals import EQUIVALENCE_MARGIN, standard_error, t_interval
+from .intervals import EQUIVALENCE_MARGIN, Correction, degrees_of_freedom, standard_error, t_interval
 
 __all__ = ["Difference", "adjust_holm", "compare_by_corrected_t", "compare_groups"]
 
@@ -36,6 +36,8 @@ class Difference:
         Two-sided p value; NaN where the standard error is.
     p_level : float
         Of two one-sided tests: small where the methods differ by less than the margin.
+    df : int
+        Degrees of freedom.
     """
 
     n: int
@@ -48,6 +50,7 @@ class Difference:
     worse: int
     p: float
     p_level: float
+    df: int
 
 
 def _paired_differences(first: Values, second: Values) -> tuple[np.ndarray, int]:
@@ -63,7 +66,7 @@ def _paired_differences(first: Values, second: Values) -> tuple[np.ndarray, int]
 def compare_by_corrected_t(
     first: Values,
     second: Values,
-    correction: float | None = None,
+    correction: Correction = None,
     *,
     alpha: float = 0.05,
     lower_is_better: bool = False,
@@ -75,7 +78,7 @@ def compare_by_corrected_t(
     ----------
     first, second : array-like of float, shape [n]
         Score of each method at each site, or on each fold of each seed; NaN where there is none.
-    correction : float, optional
+    correction : FoldOverlap or float, optional
         As for :func:`standard_error`: by default of sites that are left out once.
     alpha : float
         The interval has level 1 - alpha.
@@ -107,11 +110,11 @@ def compare_by_corrected_t(
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     if lower_is_better:
         better, worse = worse, better
-    p, p_level = float("nan"), float("nan")
+    p, p_level, df = float("nan"), float("nan"), degrees_of_freedom(differences, correction)
     if error > 0:
-        p = float(2 * stdtr(n - 1, -abs(mean) / error))
-        p_level = float(stdtr(n - 1, (abs(mean) - margin) / error))
-    return Difference(n, n_missing, mean, low, high, error, better, worse, p, p_level)
+        p = float(2 * stdtr(df, -abs(mean) / error))
+        p_level = float(stdtr(df, (abs(mean) - margin) / error))
+    return Difference(n, n_missing, mean, low, high, error, better, worse, p, p_level, df)
 
 
 def compare_groups(first: Values, second: Values, *, alpha: float = 0.05) -> Difference:
@@ -137,14 +140,14 @@ def compare_groups(first: Values, second: Values, *, alpha: float = 0.05) -> Dif
     n_missing = len(first) + len(second) - sum(sizes)
     nan = float("nan")
     if min(sizes) < 2:
-        return Difference(sum(sizes), n_missing, nan, nan, nan, nan, 0, 0, nan, nan)
+        return Difference(sum(sizes), n_missing, nan, nan, nan, nan, 0, 0, nan, nan, 0)
     df = sum(sizes) - 2
     within = sum((len(values) - 1) * values.var(ddof=1) for values in groups) / df
     error = float(np.sqrt(within * sum(1 / n for n in sizes)))
     mean = float(groups[0].mean() - groups[1].mean())
     half = float(stdtrit(df, 1 - alpha / 2)) * error
     p = float(2 * stdtr(df, -abs(mean) / error)) if error > 0 else nan
-    return Difference(sum(sizes), n_missing, mean, mean - half, mean + half, error, 0, 0, p, nan)
+    return Difference(sum(sizes), n_missing, mean, mean - half, mean + half, error, 0, 0, p, nan, df)
 
 
 def adjust_holm(p: Values) -> np.ndarray:

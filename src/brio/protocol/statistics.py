@@ -91,7 +91,8 @@ def compare_over_folds(
     Parameters
     ----------
     scores : DataFrame, shape [folds, methods]
-        One score for each fold of each seed, and method; NaN where there is none.
+        One score for each fold of each seed, and method; NaN where there is none. An index level ``fold`` tells the
+        folds of a seed apart; without it there is one seed.
     n_test, n_source : float
         Mean number of test scans of a fold, and of scans that the model learned from.
     reference, alpha, lower_is_better, margin
@@ -102,7 +103,8 @@ def compare_over_folds(
     DataFrame
         As :func:`compare_over_sites` returns, with ``n_folds`` in place of ``n_sites``.
     """
-    correction = fold_correction(n_test, n_source)
+    n_folds = scores.index.get_level_values("fold").nunique() if "fold" in scores.index.names else len(scores)
+    correction = fold_correction(n_test, n_source, n_folds)
 
     def test(first: np.ndarray, second: np.ndarray) -> Difference:
         return compare_by_corrected_t(
@@ -146,10 +148,8 @@ def _compare_family(
             "p_holm": adjust_holm(p),
             "p_level": [d.p_level for d in differences],
             "warning": ["" if d.error > 0 else TooFew(d.n, units) for d in differences],
-            "detectable": [detectable_difference(d.error, d.n - 1, alpha=alpha) for d in differences],
-            "detectable_in_family": [
-                detectable_difference(d.error, d.n - 1, alpha=alpha / tested) for d in differences
-            ],
+            "detectable": [detectable_difference(d.error, d.df, alpha=alpha) for d in differences],
+            "detectable_in_family": [detectable_difference(d.error, d.df, alpha=alpha / tested) for d in differences],
         }
     )
 
