@@ -399,7 +399,7 @@ def list_site_tests(draws: Draws, find_truth: FindTruth, permuted: np.ndarray | 
             continue
         if permuted is not None:
             by_chance = Permutation(values.mean(axis=1), (permuted @ contrast).mean(axis=1))
-            yield Row(name, "permutation", "used", "both", by_chance, truth)
+            yield Row(name, "permutation", "", "both", by_chance, truth)
         if draws.new is not None:
             for test, new in (
                 ("t over sites", estimate_new_site(values, 0.0, n - 1)),
@@ -428,7 +428,7 @@ def list_fold_tests(draws: Draws, find_truth: FindTruth, permuted: np.ndarray | 
             yield Row(name, "equivalence, corrected t", "used", "these", Equivalence(corrected), truth)
         elif permuted is not None:
             by_chance = Permutation(values.mean(axis=1), (permuted @ contrast).mean(axis=1))
-            yield Row(name, "permutation", "used", "these", by_chance, truth)
+            yield Row(name, "permutation", "", "these", by_chance, truth)
 
 
 class Setting:

@@ -56,7 +56,7 @@ def test_an_interval_needs_two_values_and_ends_at_its_limits():
 def test_the_correction_of_folds_adds_to_the_variance_of_the_mean():
     values = np.random.default_rng(0).normal(0.7, 0.1, 30)
     error = standard_error(values, fold_correction(103, 927, 10))  # three seeds of ten folds
-    assert error == pytest.approx(values.std(ddof=1) * math.sqrt(1 / 10 + 1 / 8))
+    assert error == pytest.approx(values.std(ddof=1) * math.sqrt(1 / 10 + 1 / 7))
     half = np.diff(t_interval(values, fold_correction(103, 927, 10))).item() / 2
     assert half == pytest.approx(stats.t(9).ppf(0.975) * error)
 

@@ -113,7 +113,7 @@ def test_kfold_takes_the_corrected_test_over_the_folds_of_all_seeds():
     differences = compare_methods(made, "ridge").iloc[0]
     wide = made.pivot(index=["seed", "fold"], columns="method", values="auc")
     d = wide["brio"] - wide["ridge"]
-    t = d.mean() / np.sqrt((1 / 5 + 10 / 60) * d.var())  # seeds are no further folds
+    t = d.mean() / np.sqrt((1 / 5 + 10 / 50) * d.var())  # seeds are no further folds
     assert differences["n"] == 15
     assert differences["p"] == pytest.approx(2 * stats.t.sf(abs(t), 4))
     text = comparison_table(made, "ridge")

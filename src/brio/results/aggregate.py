@@ -18,7 +18,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from ..protocol import FoldOverlap, auc, fold_correction, t_interval
-from .summary import CORRECTED, METRICS, MetricSummary
+from .summary import INTERVALS, METRICS, MetricSummary
 
 __all__ = [
     "INTERVALS",
@@ -30,9 +30,6 @@ __all__ = [
     "summarise_scores",
     "unit_columns",
 ]
-
-INTERVALS = {"loso": CORRECTED, "kfold": "corrected t over folds"}
-"""How intervals of means are computed under each protocol, as tables state it."""
 
 
 def unit_columns(protocol: str) -> list[str]:
@@ -143,7 +140,7 @@ def mean_correction(rows: pd.DataFrame, protocol: str) -> FoldOverlap | None:
     --------
     >>> rows = pd.DataFrame({"fold": ["0", "1"], "n_test": [10, 10], "n_source": [70, 70], "n_validation": [20, 20]})
     >>> mean_correction(rows, "kfold"), mean_correction(rows, "loso")
-    (FoldOverlap(n_folds=2, correction=0.125), None)
+    (FoldOverlap(n_folds=2, correction=0.14285714285714285), None)
     """
     if protocol == "loso":
         return None

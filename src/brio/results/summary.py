@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from scipy.special import stdtr
 
 from ..errors import BrioError
 from ..methods import find_method
 from ..methods.provenance import find_block
-from ..protocol import ProtocolSettings, new_site_interval, site_correction, t_interval
+from ..protocol import (
+    FoldOverlap,
+    ProtocolSettings,
+    compare_by_corrected_t,
+    fold_correction,
+    new_site_interval,
+    site_correction,
+    t_interval,
+)
 from ..schemas import (
     OMIT_NONE,
     Setting,
@@ -31,8 +37,8 @@ from .run_record import ProtocolName
 
 __all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget", "describe_smoke_run"]
 
-CORRECTED = "corrected t over sites"
-"""How intervals of means over left-out sites are computed, as tables state it."""
+INTERVALS = {"loso": "corrected t over sites", "kfold": "corrected t over folds"}
+"""How intervals of means are computed under each protocol, as tables state it."""
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
 
@@ -78,27 +84,26 @@ class MetricSummary:
     @property
     def new_site_interval(self) -> tuple[float, float] | None:
         """95 % prediction interval of the metric at one new site; None for few sites, or where scores do not vary."""
-        return self._recompute(new_site_interval)
-
-    def _recompute(self, compute: Callable[..., tuple[float, float]]) -> tuple[float, float] | None:
-        if self.mean is None or self.sd is None:
-            return None
-        # scores with this mean and SD stand for those that were not kept
-        scores = np.full(self.n, self.mean)
-        scores[:2] += self.sd * np.sqrt((self.n - 1) / 2) * np.array([1.0, -1.0])
-        low, high = compute(scores, limits=(0.0, 1.0))
+        low, high = new_site_interval(self._stand_in(), limits=(0.0, 1.0))
         return None if np.isnan(low) else (low, high)
 
-    def with_corrected_interval(self) -> MetricSummary:
-        """Return the summary over left-out sites with today's interval, from its mean and SD."""
-        return dataclasses.replace(self, interval=self._recompute(t_interval))
+    def _stand_in(self) -> np.ndarray:
+        """Return scores with this mean and SD, in place of those that were not kept; empty where there is no SD."""
+        if self.mean is None or self.sd is None:
+            return np.empty(0)
+        scores = np.full(self.n, self.mean)
+        scores[:2] += self.sd * np.sqrt((self.n - 1) / 2) * np.array([1.0, -1.0])
+        return scores
 
-    def compare_with(self, value: float) -> float | None:
-        """Return the two-sided p of a value over left-out sites, from mean and SD; None where it cannot be tested."""
-        if self.mean is None or not self.sd:
-            return None
-        error = self.sd * np.sqrt(1 / self.n + site_correction(self.n))
-        return float(2 * stdtr(self.n - 1, -abs(self.mean - value) / error))
+    def correct_interval(self, correction: FoldOverlap | None) -> MetricSummary:
+        """Return the summary with today's interval, from its mean and SD."""
+        low, high = t_interval(self._stand_in(), correction, limits=(0.0, 1.0))
+        return dataclasses.replace(self, interval=None if np.isnan(low) else (low, high))
+
+    def compare_with(self, value: float, correction: FoldOverlap | None) -> float | None:
+        """Return the two-sided p of a value, from mean and SD; None where it cannot be tested."""
+        p = compare_by_corrected_t(self._stand_in(), np.full(len(self._stand_in()), value), correction).p
+        return None if np.isnan(p) else p
 
 
 @dataclass(frozen=True)
@@ -278,14 +283,16 @@ class Summary:
         return from_json(cls, document, path)._with_corrected_intervals()
 
     def _with_corrected_intervals(self) -> Summary:
-        """Return summaries over left-out sites of earlier versions with the intervals and p values of today."""
-        if self.protocol != "loso" or self.intervals == CORRECTED:
+        """Return summaries of earlier versions with the intervals and p values of today."""
+        if self.intervals == INTERVALS[self.protocol]:
             return self
+        k = len(self.folds)
+        correction = None if self.protocol == "loso" else fold_correction(1, k - 1, k)
         methods = {}
         for name, method in self.methods.items():
-            changed: dict[str, Any] = {m: method.metric(m).with_corrected_interval() for m in METRICS}
-            changed["auc_of_averaged_logits"] = method.auc_of_averaged_logits.with_corrected_interval()
-            changed["p_chance"] = method.auc.compare_with(0.5)
+            changed: dict[str, Any] = {m: method.metric(m).correct_interval(correction) for m in METRICS}
+            changed["auc_of_averaged_logits"] = method.auc_of_averaged_logits.correct_interval(correction)
+            changed["p_chance"] = method.auc.compare_with(0.5, correction)
             if method.pair_weighted_auc is not None:
                 pairs = method.pair_weighted_auc
                 widened = _widen(pairs.mean, pairs.interval, pairs.n)
@@ -294,7 +301,7 @@ class Summary:
                     method.auc.mean, method.auc_interval_over_people, method.auc.n
                 )
             methods[name] = dataclasses.replace(method, **changed)
-        return dataclasses.replace(self, methods=methods, intervals=CORRECTED)
+        return dataclasses.replace(self, methods=methods, intervals=INTERVALS[self.protocol])
 
 
 def _widen(mean: float | None, interval: tuple[float, float] | None, n_sites: int) -> tuple[float, float] | None:
