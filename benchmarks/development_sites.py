@@ -3,15 +3,16 @@
     python benchmarks/development_sites.py METHOD results.csv [results.csv ...]
 
 The development sites are every second one by name. Prints a Markdown table: the mean AUC of each method at the
-development sites, the other sites and all sites, and METHOD minus it, paired over sites, with a 95 % bootstrap interval
-and the exact signed-rank test. Seeds are averaged first; p values are not corrected.
+development sites, the other sites and all sites, and METHOD minus it, paired over sites, with a 95 % interval
+and the corrected t test over sites. The last column is the interaction: the gain at the development sites minus that at
+the others. Seeds are averaged first; p values are not corrected.
 """
 
 import argparse
 
 import pandas as pd
 
-from brio.protocol import compare_by_signed_rank
+from brio.protocol import compare_by_corrected_t, compare_groups
 from brio.results import average_seeds
 
 
@@ -25,17 +26,20 @@ def main() -> None:
     scores = 100 * average_seeds(pd.concat([pd.read_csv(path) for path in args.results], ignore_index=True))
     sites = sorted(scores.index)
     groups = {"development sites": sites[::2], "other sites": sites[1::2], "all sites": sites}
-    print(f"| method | {' | '.join(f'AUC, {group} | {args.method} minus it' for group in groups)} |")
-    print("| --- |" + " --- | --- |" * len(groups))
+    print(f"| method | {' | '.join(f'AUC, {group} | {args.method} minus it' for group in groups)} | interaction |")
+    print("| --- |" + " --- | --- |" * len(groups) + " --- |")
     for name in scores.columns:
         cells = []
         for group in groups.values():
             own, other = scores.loc[group, args.method], scores.loc[group, name]
-            difference = compare_by_signed_rank(own, other)
+            difference = compare_by_corrected_t(own, other, margin=2.0)
             interval = f"{difference.low:+.1f} to {difference.high:+.1f}"
             compared = f"{difference.mean:+.1f} ({interval}, p = {difference.p:.2g})"
             cells += [f"{other.mean():.1f}", "-" if name == args.method else compared]
-        print(f"| {name} | {' | '.join(cells)} |")
+        gain = scores[args.method] - scores[name]
+        gap = compare_groups(*(gain[groups[group]] for group in ("development sites", "other sites")))
+        change = "-" if name == args.method else f"{gap.mean:+.1f} ({gap.low:+.1f} to {gap.high:+.1f}, p = {gap.p:.2g})"
+        print(f"| {name} | {' | '.join(cells)} | {change} |")
 
 
 if __name__ == "__main__":

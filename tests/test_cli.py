@@ -230,7 +230,7 @@ def test_table_is_markdown(here):
     said = command("table", "job", "job")
     assert said.status == 0
     lines, notes = said.out.split("\n\n")
-    assert notes.splitlines()[0] == "95 % interval of the mean AUC: t over sites."
+    assert notes.splitlines()[0] == "95 % interval of the mean AUC: corrected t over sites."
     head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines.splitlines()]
     assert head[:4] == ["cohort", "family", "method", "AUC"]
     assert set(rule) == {"---"}

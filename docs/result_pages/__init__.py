@@ -19,6 +19,7 @@ from . import (
     harmonisation,
     in_distribution,
     learning_curve,
+    level,
     permutation,
     prediction_intervals,
     reproducibility,
@@ -56,6 +57,7 @@ PAGES = (
     speed,
     benchmarks,
     growth,
+    level,
 )
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
@@ -63,6 +65,7 @@ BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 def generate_pages() -> dict[str, str]:
     """Return the text of every page, by file name."""
     titles = {module.FILE: module.TITLE for module in PAGES}
+    # the last page lists the comparisons that the others make
     return {summary.FILE: summary.page(titles)} | {module.FILE: module.page() for module in PAGES}
 
 

@@ -49,7 +49,7 @@ def write_parts() -> list[str]:
 def _write_present_parts() -> list[str]:
     study = "brio-plus/aal116-parts"
     names = {arm.name: name for arm, name in PARTS.items()}
-    table = compare_sites(arm_scores(read_study(study)), "brio-plus").rename(index=names)
+    table = compare_sites(arm_scores(read_study(study)), "brio-plus", "parts of BRIO plus", "today").rename(index=names)
     worst = table["mean"].idxmin()
     return [
         "## Its parts",
@@ -79,7 +79,7 @@ def _compare_one_factor() -> list[str]:
     inner = 100 * runs.groupby("method")["validation_auc"].mean()
     on_aal = 100 * read_study("brio-plus/aal116-parts").groupby("arm")["inner_auc"].mean()
     gain, loss = inner["brio-plus"] - inner["one factor"], on_aal["brio-plus,J=1"] - on_aal["brio-plus"]
-    difference = compare_pair(site_scores(runs), "one factor", "brio-plus")
+    difference = compare_pair(site_scores(runs), "one factor", "brio-plus", "single pairs", "CC200")
     return [
         state(
             "On CC200 only the number of factors was measured: with one factor the AUC on inner folds is "
@@ -97,7 +97,7 @@ def _compare_one_factor() -> list[str]:
 
 def _write_earlier_parts() -> list[str]:
     study = "brio-plus/aal116-parts-version-2"
-    table = compare_sites(arm_scores(read_study(study)), "brio-plus")
+    table = compare_sites(arm_scores(read_study(study)), "brio-plus", "parts of BRIO plus", "version 2")
     worst = table["mean"].idxmin()
     return [
         "## The parts of version 2",
@@ -115,7 +115,7 @@ def _write_arms(study: str, names: Mapping[str, str]) -> str:
     """Return the table of the arms of a study, under the names that readers see."""
     rows = read_study(study)
     auc = arm_scores(rows)
-    table, means = compare_sites(auc, "brio-plus"), describe_scores(auc)
+    table, means = compare_sites(auc, "brio-plus", "parts of BRIO plus", study.rpartition("-")[2]), describe_scores(auc)
     more = 100 * rows.groupby("arm")[["share_of_factors", "inner_auc", "acc"]].mean()
     out = []
     for arm in auc:

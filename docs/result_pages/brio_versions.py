@@ -30,7 +30,7 @@ def _scores(atlas: str, version: str) -> pd.Series:
 
 def _difference(atlas: str) -> pd.Series:
     pair = pd.DataFrame({"today": _scores(atlas, "version-2"), "before": _scores(atlas, "version-1")})
-    return compare_pair(pair, "today", "before")
+    return compare_pair(pair, "today", "before", "single pairs", atlas_label(atlas))
 
 
 def write_versions() -> list[str]:

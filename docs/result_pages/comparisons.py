@@ -8,9 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
-from brio.protocol import compare_over_folds, compare_over_sites
+from brio.protocol import (
+    EQUIVALENCE_MARGIN,
+    FoldOverlap,
+    adjust_holm,
+    compare_by_corrected_t,
+    compare_over_folds,
+    compare_over_sites,
+)
 from brio.results import MetricSummary, average_seeds, summarise_scores, unit_columns
 from brio.results.format import format_p, format_signed
 
@@ -34,13 +43,13 @@ def arm_scores(rows: pd.DataFrame, column: str = "auc", factor: float = 100.0) -
     return factor * average_seeds(rows, column, column="arm")
 
 
-def describe_scores(scores: pd.DataFrame, correction: float = 0.0) -> pd.DataFrame:
-    """Return mean, SD and 95 % t interval over sites (or folds) of each method, highest mean first.
+def describe_scores(scores: pd.DataFrame, correction: FoldOverlap | None = None) -> pd.DataFrame:
+    """Return mean, SD and 95 % corrected t interval over sites (or folds) of each method, highest mean first.
 
     Parameters
     ----------
     scores : DataFrame, shape [sites, methods]
-    correction : float
+    correction : FoldOverlap, optional
         :func:`brio.results.mean_correction` for the folds of k-fold.
     """
     summaries = {name: _summarise(tuple(scores[name]), correction) for name in scores}
@@ -50,21 +59,101 @@ def describe_scores(scores: pd.DataFrame, correction: float = 0.0) -> pd.DataFra
 
 
 @cache  # several pages describe the same scores
-def _summarise(scores: tuple[float, ...], correction: float) -> MetricSummary:
+def _summarise(scores: tuple[float, ...], correction: FoldOverlap | None) -> MetricSummary:
     return summarise_scores(scores, correction)
 
 
-def compare_sites(scores: pd.DataFrame, reference: str, lower_is_better: bool = False) -> pd.DataFrame:
-    """Return the differences of all methods to a reference over sites, by method: each method minus the reference."""
-    table = compare_over_sites(scores, reference, lower_is_better=lower_is_better).set_index("method")
-    return table.rename(columns={"mean_difference": "mean", "n_sites": "n"})
+FAMILIES = {
+    "unseen sites": "every method against ridge, on one atlas",
+    "baselines": "every baseline of the paper's table against BRIO, on one atlas",
+    "site penalties": "each penalty against the GCN it is added to, on one atlas",
+    "graph OOD": "each graph OOD method against the best brain network, on one atlas",
+    "sister sites": "each linear model with and without the sister, on both atlases",
+    "single pairs": "one pair, not corrected",
+    "ablation": "every arm against BRIO, on one atlas and with one version of the settings",
+    "three jobs": "every arm against BRIO in one job",
+    "BRIO plus": "every other method against BRIO plus, on one parcellation and number of source sites",
+    "parts of BRIO plus": "every arm against BRIO plus in one study",
+    "in distribution": "every method against BRIO over the folds of one atlas",
+    "harmonisation": "each policy against none",
+    "sensitivity": "each other value of one setting against that of BRIO, on one atlas",
+    "factors": "each ranking against qualification, at all shares of factors together",
+    "stability": "every arm against BRIO for one quantity of one study",
+    "scan length": "each method against BRIO at one length",
+    "tuning": "each method with tuned and with its own settings",
+    "repeats": "one pair, not corrected",
+}
+"""Families of comparisons, each declared here and nowhere else: which pairs are corrected together by Holm's method."""
+VERDICTS: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
+"""(Family, where, method, reference) -> difference, p as version 0.2.0.dev0 had it, and p now, both corrected."""
 
 
-def compare_kfold(runs: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Return the differences of all methods to a reference over folds (corrected resampled t-test), by method."""
+def name_family(family: str) -> str:
+    """Return the sentence that names the test of a page and its family."""
+    text = FAMILIES[family]
+    corrected = text if text.endswith("not corrected") else f"{text}, corrected by Holm's method"
+    return f"p values are of the corrected t test over sites; family *{family}*: {corrected}."
+
+
+def compare_sites(
+    scores: pd.DataFrame, reference: str, family: str, where: str = "", *, lower_is_better: bool = False
+) -> pd.DataFrame:
+    """Return the differences of all methods to a reference over sites, by method: each method minus the reference.
+
+    Parameters
+    ----------
+    scores : DataFrame, shape [sites, methods]
+    reference : str
+    family : str
+        One of :data:`FAMILIES`.
+    where : str
+        Which one of it, such as the atlas.
+    lower_is_better : bool
+    """
+    table = compare_over_sites(
+        scores, reference, lower_is_better=lower_is_better, margin=100 * EQUIVALENCE_MARGIN
+    ).set_index("method")
+    table = table.rename(columns={"mean_difference": "mean", "n_sites": "n"})
+    differences = {name: (scores[name] - scores[reference]).dropna().round(12).to_numpy() for name in table.index}
+    before = adjust_holm([_signed_rank_p(d) for d in differences.values()])
+    record_verdicts(table.assign(p_before=before), reference, family, where)
+    return table.assign(p_before=before)
+
+
+def record_verdicts(table: pd.DataFrame, reference: str, family: str, where: str) -> None:
+    """Keep what became of the comparisons of a family, for the page on the level of tests."""
+    if family not in FAMILIES:
+        raise KeyError(f"the family {family} is not declared")
+    for name, row in table.iterrows():
+        VERDICTS[family, where, str(name), reference] = (row["mean"], row["p_before"], row["p_holm"])
+
+
+def _signed_rank_p(differences: np.ndarray) -> float:
+    """Two-sided p of the exact signed-rank test, which version 0.2.0.dev0 had."""
+    signed = differences[differences != 0]
+    doubled = np.rint(2 * rankdata(np.abs(signed))).astype(int)
+    chance = np.zeros(doubled.sum() + 1)
+    chance[0] = 1.0
+    for rank in doubled:
+        chance[rank:] += chance[: len(chance) - rank].copy()
+        chance /= 2
+    observed = int(doubled[signed > 0].sum())
+    return min(1.0, 2 * float(min(chance[: observed + 1].sum(), chance[observed:].sum())))
+
+
+def compare_kfold(runs: pd.DataFrame, reference: str, where: str) -> pd.DataFrame:
+    """Return the differences of all methods to a reference over folds, by method."""
     sizes = runs[["n_test", "n_source"]].mean()
-    table = compare_over_folds(fold_scores(runs), sizes["n_test"], sizes["n_source"], reference).set_index("method")
-    return table.rename(columns={"mean_difference": "mean", "n_folds": "n"})
+    scores = fold_scores(runs)
+    table = compare_over_folds(
+        scores, sizes["n_test"], sizes["n_source"], reference, margin=100 * EQUIVALENCE_MARGIN
+    ).set_index("method")
+    table = table.rename(columns={"mean_difference": "mean", "n_folds": "n"})
+    before = sizes["n_test"] / sizes["n_source"]
+    p = [compare_by_corrected_t(scores[name], scores[reference], before).p for name in table.index]
+    table["p_before"] = adjust_holm(p)
+    record_verdicts(table, reference, "in distribution", where)
+    return table
 
 
 def reverse(differences: pd.DataFrame) -> pd.DataFrame:
@@ -74,9 +163,9 @@ def reverse(differences: pd.DataFrame) -> pd.DataFrame:
     return turned
 
 
-def compare_pair(scores: pd.DataFrame, first: str, second: str) -> pd.Series:
+def compare_pair(scores: pd.DataFrame, first: str, second: str, family: str, where: str = "") -> pd.Series:
     """Return the difference of two methods over sites: first minus second."""
-    return compare_sites(scores[[first, second]], second).loc[first]
+    return compare_sites(scores[[first, second]], second, family, where).loc[first]
 
 
 def difference_cells(differences: pd.DataFrame, name: str, digits: int = 1) -> list[str]:

@@ -10,7 +10,7 @@ from brio.protocol import adjust_holm
 from brio.results import average_seeds
 from brio.results.format import format_signed, state_p
 
-from .comparisons import Verdict, compare_sites, difference_cells, judge, reverse, shown
+from .comparisons import Verdict, compare_sites, difference_cells, judge, name_family, record_verdicts, reverse, shown
 from .evidence import (
     describe_runs_of_today,
     link_figure,
@@ -43,9 +43,16 @@ def kept_differences(folder: str = f"{STUDIES}/retention") -> dict[float, pd.Dat
 
     p is corrected for the comparisons of all shares together.
     """
-    tables = {share: compare_sites(kept_scores(share, folder), "qualification") for share in _shares()}
+    tables = {
+        share: compare_sites(
+            kept_scores(share, folder), "qualification", "factors", f"{share:g} %, {folder.split('/')[1]}"
+        )
+        for share in _shares()
+    }
     together = pd.concat(tables)
     together["p_holm"] = adjust_holm(together["p"].to_numpy())
+    for share in tables:
+        record_verdicts(together.loc[share], "qualification", "factors", f"{share:g} %, {folder.split('/')[1]}")
     return {share: together.loc[share] for share in tables}
 
 
@@ -70,8 +77,7 @@ def _retention() -> list[str]:
         "Only some factors are kept, with the classifier as it is. Factors are ranked on source sites; the random "
         "order is the mean of twenty orders. AUC at test sites:",
         write_table(["factors kept", *RANKINGS], means),
-        "Qualification minus the other rankings (Wilcoxon's signed-rank test over sites, corrected for these "
-        f"{len(tests)} comparisons):",
+        f"Qualification minus the other rankings. {name_family('factors')}",
         write_table(
             ["factors kept", "ranking", "qualification minus it", "95 % interval", "p", "sites with equal AUC"], tests
         ),

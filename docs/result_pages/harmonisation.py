@@ -6,7 +6,15 @@ import pandas as pd
 
 from brio.results.format import state_p
 
-from .comparisons import compare_pair, compare_sites, describe_scores, difference_cells, site_scores, with_interval
+from .comparisons import (
+    compare_pair,
+    compare_sites,
+    describe_scores,
+    difference_cells,
+    name_family,
+    site_scores,
+    with_interval,
+)
 from .evidence import describe_protocol, name_source, read_runs
 from .markdown import fixed, interval, state, with_sd, write_commands, write_page, write_table
 
@@ -29,8 +37,8 @@ def page() -> str:
         pd.DataFrame({name: site_scores(part, metric)["ridge"] for name, part in runs.items()})
         for metric in ("auc", "acc")
     )
-    table, means = compare_sites(auc, "none"), describe_scores(auc)
-    accuracy = compare_pair(acc, "unlabelled", "none")
+    table, means = compare_sites(auc, "none", "harmonisation"), describe_scores(auc)
+    accuracy = compare_pair(acc, "unlabelled", "none", "single pairs", "accuracy with ComBat")
     rows = []
     for name in auc:
         row = means.loc[name]
@@ -55,8 +63,8 @@ def page() -> str:
             f"({state_p(accuracy['p'])}).",
             bool((table["p_holm"] > 0.05).all()) and accuracy["p"] > 0.05,
         ),
-        f"AAL116, ridge; {describe_protocol(plain)}. ComBat is fitted to the source sites of each fold. p values are "
-        "from Wilcoxon's signed-rank test over sites, corrected by Holm's method for three comparisons. No network "
+        f"AAL116, ridge; {describe_protocol(plain)}. ComBat is fitted to the source sites of each fold. "
+        f"{name_family('harmonisation')} No network "
         "was tried. Jobs with ComBat are of version 0.1.0; the ridge of that version chose another penalty where "
         "several scored alike.",
         write_commands(

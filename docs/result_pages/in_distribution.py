@@ -8,8 +8,18 @@ import pandas as pd
 
 from brio.methods import find_method
 from brio.results import mean_correction
+from brio.results.format import state_p
 
-from .comparisons import Verdict, compare_kfold, describe_scores, difference_cells, fold_scores, shown
+from .comparisons import (
+    Verdict,
+    compare_kfold,
+    describe_scores,
+    difference_cells,
+    fold_scores,
+    name_family,
+    shown,
+    with_interval,
+)
 from .evidence import describe_fold_rule, link_figure, name_source, read_methods, read_paper_claim, read_runs
 from .markdown import (
     STATISTICS,
@@ -51,7 +61,7 @@ def scores(atlas: str, metric: str = "auc") -> pd.DataFrame:
 @cache
 def differences(atlas: str) -> pd.DataFrame:
     """Return the differences in AUC to BRIO."""
-    return compare_kfold(read_runs(folder(atlas)), "brio")
+    return compare_kfold(read_runs(folder(atlas)), "brio", atlas_label(atlas))
 
 
 def ranks(atlas: str, metric: str) -> pd.Series:
@@ -96,18 +106,19 @@ def _compare_paper_methods(atlas: str) -> str:
 
 def _conclusion() -> list[str]:
     sentences = []
-    for atlas in ATLASES:
-        above = shown(differences(atlas), 1).sort_values("mean", ascending=False)
-        sentences.append(
-            f"On {atlas_label(atlas)} BRIO has a mean AUC of {fixed(scores(atlas)['brio'].mean())}; shown above it are "
-            f"{code(above.index)} (+{fixed(above['mean'].min())} to +{fixed(above['mean'].max())} points)."
-        )
     highest = {atlas: str(scores(atlas).mean().idxmax()) for atlas in ATLASES}
+    for atlas, best in highest.items():
+        row = differences(atlas).loc[best]
+        sentences.append(
+            f"On {atlas_label(atlas)} BRIO has a mean AUC of {fixed(scores(atlas)['brio'].mean())}, `{best}` the "
+            f"highest: {with_interval(row)}, {state_p(row['p_holm'])}."
+        )
+    above = sum(len(shown(differences(atlas), 1)) for atlas in ATLASES)
     return [
         state(
-            f"**Linear models lead here too.** {' '.join(sentences)}",
-            all(find_method(best).family == "linear" for best in highest.values())
-            and all(best in shown(differences(atlas), 1).index for atlas, best in highest.items()),
+            "**Linear models have the highest means here too, but no method is shown above BRIO.** "
+            + " ".join(sentences),
+            all(find_method(best).family == "linear" for best in highest.values()) and not above,
         ),
         *map(_compare_paper_methods, ATLASES),
     ]
@@ -127,8 +138,8 @@ def page() -> str:
         describe_fold_rule(*map(folder, ATLASES)),
         f"{runs['fold'].nunique()} folds stratified by site and class (7 parts train, 2 validate, 1 tests), "
         f"{runs['seed'].nunique()} seeds, every method with its own settings. SD is over the folds of all seeds. "
-        "Intervals and p values allow for folds that share scans: corrected resampled t (Nadeau and Bengio); p values "
-        f"are corrected by Holm's method for the comparisons of a table. {STATISTICS}",
+        "Intervals and p values allow for folds that share scans and for seeds that deal the same participants again. "
+        f"{name_family('in distribution').replace('over sites', 'over folds')} {STATISTICS}",
         write_commands(
             "brio run abide-aal --with abide-cc --protocol kfold --method gcn --seeds 3 --device cuda-tf32 "
             "--records-only --out in-distribution/aal116/gcn",

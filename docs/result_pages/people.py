@@ -11,9 +11,9 @@ import pandas as pd
 
 from brio.report import gather_jobs
 from brio.results import ESTIMANDS, PAIR_WEIGHTED, StoredJob, assess_auc, compare_over_people
+from brio.results.format import format_signed
 
-from .comparisons import difference_cells
-from .markdown import fixed, write_table
+from .markdown import fixed, signed_interval, write_table
 
 
 def pair_weighted(jobs: Sequence[StoredJob]) -> dict[str, float]:
@@ -52,7 +52,7 @@ def compare_people(jobs: Sequence[StoredJob], reference: str) -> pd.DataFrame:
     """
     joined = gather_jobs(jobs)
     table = compare_over_people(joined.sites, joined.covariances, reference).set_index(["method", "estimand"])
-    numbers = ["mean_difference", "low", "high", "detectable", "detectable_in_family"]
+    numbers = ["mean_difference", "low", "high"]
     return table.assign(**{name: 100 * table[name] for name in numbers}).rename(columns={"mean_difference": "mean"})
 
 
@@ -76,13 +76,15 @@ def write_people(jobs: Sequence[StoredJob], reference: str, order: Iterable[str]
         row = [f"`{name}`"]
         for estimand in ESTIMANDS:
             part = table.xs(estimand, level="estimand")
-            row += [*difference_cells(part, name), fixed(part.loc[name, "detectable_in_family"])]
+            row += [
+                format_signed(part.loc[name, "mean"]),
+                signed_interval(part.loc[name, "low"], part.loc[name, "high"]),
+            ]
         rows.append(row)
     for estimand in ESTIMANDS:
-        header += [f"minus {reference}, {estimand}", "95 % interval", "p", "detectable"]
+        header += [f"minus {reference}, {estimand}", "95 % interval"]
     return [
-        "The same differences over participants with the sites fixed (DeLong): what holds for new participants at "
-        "these sites. p values are corrected by Holm's method. *Detectable* is the smallest true difference that all "
-        "these comparisons together could have shown with 80 % power.",
+        "The same differences over participants with the sites fixed: what holds for new participants at these sites "
+        "(DeLong's variance, corrected for shared training scans). The p value of a pair is the one over sites.",
         write_table(header, rows),
     ]

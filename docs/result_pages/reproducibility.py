@@ -8,7 +8,7 @@ import pandas as pd
 
 from brio.results.format import format_p, format_signed, state_p
 
-from .comparisons import compare_pair, site_scores
+from .comparisons import compare_pair, name_family, site_scores
 from .evidence import (
     count_fingerprints,
     describe_version,
@@ -55,7 +55,9 @@ def compare_jobs(method: str, first: str, second: str) -> pd.Series:
         "same_epoch": int((runs[0]["selected_epoch"] == runs[1]["selected_epoch"]).sum()),
         "runs": len(moved),
     }
-    return pd.concat([compare_pair(sites, "second", "first"), pd.Series(more, dtype=object)])
+    return pd.concat(
+        [compare_pair(sites, "second", "first", "repeats", f"{method}, {second}"), pd.Series(more, dtype=object)]
+    )
 
 
 def _rows(pairs: list[tuple[str, str, str, str]]) -> list[list[str]]:
@@ -118,8 +120,7 @@ def page() -> str:
             largest_mean > 1,
         ),
         f"*Arms and precision, and the same command twice:* {describe_version(f'{STUDY_ARMS}/brio')}",
-        "AUC in percent at unseen sites. Differences are paired over sites; p values are from Wilcoxon's signed-rank "
-        "test and not corrected.",
+        f"AUC in percent at unseen sites. Differences are paired over sites. {name_family('repeats')}",
         "## Precision",
         state(
             f"That TF32 costs anything is not shown, nor that it does not: for the GCN on CC200 the difference is "

@@ -8,7 +8,7 @@ import pandas as pd
 
 from brio.results.format import format_p, format_signed
 
-from .comparisons import Verdict, arm_scores, compare_sites, describe_scores, judge, shown
+from .comparisons import Verdict, arm_scores, compare_sites, describe_scores, judge, name_family, shown
 from .evidence import (
     describe_runs_of_today,
     link_figure,
@@ -36,7 +36,7 @@ def change(share: float, folder: str = STUDY) -> pd.DataFrame:
 @cache
 def differences(share: float, folder: str = STUDY) -> pd.DataFrame:
     """Return the differences to the change of BRIO."""
-    return compare_sites(change(share, folder), "brio")
+    return compare_sites(change(share, folder), "brio", "scan length", f"{share:g} %, {folder}")
 
 
 def _table() -> str:
@@ -69,8 +69,8 @@ def page() -> str:
             all(len(shown(differences(s), sign)) == 0 for s in SHARES for sign in (1, -1)),
         ),
         "Change in AUC at test sites when their connectomes are computed from the first, middle or last part of the "
-        f"frames; checkpoints stay. AAL116; {describe_runs_of_today()} p "
-        "values are from Wilcoxon's signed-rank test over sites, corrected by Holm's method for two comparisons.",
+        f"frames; checkpoints stay. AAL116; {describe_runs_of_today()} "
+        f"{name_family('scan length')}",
         _table(),
         state(
             f"With the settings of version 0.1.0 no order was shown either: the losses at half of the frames were "
@@ -86,7 +86,10 @@ def page() -> str:
 @cache
 def verdicts() -> list[Verdict]:
     """Return the verdicts on scan length."""
-    losses = [compare_sites(change(share).assign(whole=0.0), "whole") for share in SHARES]
+    losses = [
+        compare_sites(change(share).assign(whole=0.0), "whole", "scan length", f"{share:g} % against whole scans")
+        for share in SHARES
+    ]
     lost, gained, n = (
         sum(map(len, part)) for part in zip(*((shown(t, -1), shown(t, 1), t) for t in losses), strict=True)
     )

@@ -29,7 +29,7 @@ def measured() -> pd.DataFrame:
 def _compare(atlas: str, method: str) -> tuple[pd.DataFrame, pd.Series]:
     table = measured()
     own = table[(table["cohort"] == atlas) & (table["method"] == method)].set_index("site")[SCORES]
-    return own, compare_pair(own, "with_sister", "without_sister")
+    return own, compare_pair(own, "with_sister", "without_sister", "sister sites", f"{atlas_label(atlas)}, {method}")
 
 
 def write_sisters() -> list[str]:
@@ -45,7 +45,10 @@ def write_sisters() -> list[str]:
     corrected = adjust_holm(np.array([gain["p"] for gain in gains]))
     most, largest = max(zip(cases, gains, strict=True), key=lambda pair: pair[1]["mean"])
     single = {atlas: scores(atlas).drop(index=names) for atlas in ATLASES}
-    without = {atlas: compare_pair(single[atlas], "ridge", "brio") for atlas in ATLASES}
+    without = {
+        atlas: compare_pair(single[atlas], "ridge", "brio", "single pairs", f"{atlas_label(atlas)}, without sisters")
+        for atlas in ATLASES
+    }
     gaps = [f"{with_interval(d)}, {state_p(d['p'])}" for d in without.values()]
     header = ["atlas", "method", "with the sister", "without it", "without as many other scans", "with minus without"]
     return [

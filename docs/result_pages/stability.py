@@ -11,7 +11,7 @@ from scipy import stats
 from brio.diagnostics import DELTA_AUC, discordance_interval, discordance_rate, spearman, spearman_interval
 from brio.results.format import format_p, format_signed, state_p
 
-from .comparisons import Verdict, arm_scores, compare_sites, difference_cells, judge, shown
+from .comparisons import Verdict, arm_scores, compare_sites, difference_cells, judge, name_family, shown
 from .evidence import (
     describe_runs_of_today,
     link_figure,
@@ -40,13 +40,19 @@ def rows(study: str, studies: str = STUDIES) -> pd.DataFrame:
 @cache
 def variation(study: str, studies: str = STUDIES) -> pd.DataFrame:
     """Return the differences in predictive variation to BRIO, paired over folds (lower is better)."""
-    return compare_sites(arm_scores(rows(study, studies), "D_re_pred", 1.0), "brio", lower_is_better=True)
+    return compare_sites(
+        arm_scores(rows(study, studies), "D_re_pred", 1.0),
+        "brio",
+        "stability",
+        f"variation, {study}, {studies}",
+        lower_is_better=True,
+    )
 
 
 @cache
 def mismatch_differences(kind: str) -> pd.DataFrame:
     """Return the differences in mismatch rate to BRIO in points, paired over folds (lower is better)."""
-    return compare_sites(arm_scores(rows("mismatch"), kind), "brio", lower_is_better=True)
+    return compare_sites(arm_scores(rows("mismatch"), kind), "brio", "stability", kind, lower_is_better=True)
 
 
 def aligned_arms() -> list[str]:
@@ -58,7 +64,12 @@ def aligned_arms() -> list[str]:
 def strongest_alignment(quantity: str) -> pd.DataFrame:
     """Return the difference of the strongest alignment to none, paired over folds."""
     arms = aligned_arms()
-    return compare_sites(arm_scores(rows("alignment"), quantity, 1.0)[[arms[0], arms[-1]]], arms[0])
+    return compare_sites(
+        arm_scores(rows("alignment"), quantity, 1.0)[[arms[0], arms[-1]]],
+        arms[0],
+        "stability",
+        f"alignment, {quantity}",
+    )
 
 
 def _label(arm: str) -> str:
@@ -234,7 +245,7 @@ def page() -> str:
         f"AAL116; {describe_runs_of_today()} *Site discrepancy* measures how "
         "differently representations are distributed across source sites; *predictive variation* how much a "
         "prediction changes when the connectome is re-estimated from the same scan. Differences are paired over "
-        "folds; p values are from Wilcoxon's signed-rank test, corrected by Holm's method within each table.",
+        f"folds. {name_family('stability')}",
         SHARED_SCANS,
         *_agreement(),
         *_alignment(),

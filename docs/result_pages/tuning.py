@@ -9,7 +9,7 @@ import pandas as pd
 from brio.protocol import adjust_holm
 from brio.results.format import format_p, format_signed
 
-from .comparisons import compare_pair, site_scores, with_interval
+from .comparisons import compare_pair, name_family, site_scores, with_interval
 from .evidence import name_source, read_runs, read_tuning
 from .markdown import code, fixed, in_words, signed_interval, state, write_commands, write_page, write_table
 
@@ -31,7 +31,7 @@ def _pairs() -> pd.DataFrame:
     for name in tuned:
         if name in CHANGED_METHODS and name not in OWN_OF_EARLIER_VERSION:
             continue
-        d = compare_pair(pd.DataFrame({"tuned": tuned[name], "own": own[name]}), "tuned", "own")
+        d = compare_pair(pd.DataFrame({"tuned": tuned[name], "own": own[name]}), "tuned", "own", "tuning", name)
         rows[name] = d.to_dict() | {"tuned": tuned[name].mean(), "own": own[name].mean()}
     table = pd.DataFrame(rows).T.sort_values("mean", ascending=False)
     return table.assign(p=adjust_holm(table["p"].to_numpy(float)))
@@ -75,7 +75,8 @@ def page() -> str:
         write_table(["method", "tuned, AUC", "own settings, AUC", "tuned minus own", "95 % interval", "p"], rows),
         "Tuned rows are in full precision, rows with own settings in TF32 and, but for "
         f"{code(OWN_OF_EARLIER_VERSION)}, of a later version that computes the same, so the difference is not of the "
-        "settings alone. p values are from Wilcoxon's signed-rank test over sites, corrected by Holm's method. Methods "
+        "settings alone. "
+        f"{name_family('tuning')} Methods "
         f"that compute something else since ({code(sorted(set(tuning) - set(pairs.index)))}) are left out.",
         "`lambda_env` of BRIO was chosen as "
         + in_words(f"{value:g} at {n} test sites" for value, n in sorted(lambdas.items()))

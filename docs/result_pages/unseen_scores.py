@@ -10,6 +10,7 @@ from brio.report import paper_figures
 
 from .comparisons import compare_sites, describe_scores, shown, site_scores
 from .evidence import read_methods, read_runs
+from .markdown import atlas_label
 
 ATLASES = ("aal116", "cc200")
 SITE_PENALTIES = ["coral", "irm", "vrex", "groupdro", "dann"]
@@ -28,8 +29,10 @@ def scores(atlas: str, metric: str = "auc") -> pd.DataFrame:
 
 @cache
 def differences(atlas: str, reference: str) -> pd.DataFrame:
-    """Return the differences in AUC of every method to a reference."""
-    return compare_sites(scores(atlas), reference)
+    """Return the differences in AUC of every method to ridge, or of the paper's baselines to BRIO."""
+    if reference == "ridge":
+        return compare_sites(scores(atlas), "ridge", "unseen sites", atlas_label(atlas))
+    return compare_sites(scores(atlas)[["brio", *baselines(atlas)]], "brio", "baselines", atlas_label(atlas))
 
 
 @cache
@@ -75,7 +78,7 @@ def best_brain_network(atlas: str) -> str:
 @cache
 def site_penalty_differences(atlas: str) -> pd.DataFrame:
     """Return the differences in AUC of methods that penalise site differences to the GCN they are added to."""
-    return compare_sites(scores(atlas)[["gcn", *SITE_PENALTIES]], "gcn")
+    return compare_sites(scores(atlas)[["gcn", *SITE_PENALTIES]], "gcn", "site penalties", atlas_label(atlas))
 
 
 def above_paper(atlas: str) -> list[str]:

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import mannwhitneyu
 
 from brio.protocol import (
     SiteAreas,
     assess_over_people,
     auc,
     delong_covariance,
-    detectable_difference,
     equal_weights,
     pair_weights,
     placement_values,
@@ -102,7 +100,7 @@ def test_a_class_with_one_scan_has_no_variance():
         SiteAreas(np.array([1]), np.array([2]), areas[None], covariance[None]), np.array([1.0]), np.array([1.0])
     )
     assert result.mean == 0.5
-    assert all(map(math.isnan, (result.error, result.low, result.high, result.p, result.detectable)))
+    assert all(map(math.isnan, (result.error, result.low, result.high)))
 
 
 def simulate_areas(rng, sizes, shift=(1.0, 1.0)):
@@ -131,27 +129,33 @@ def test_pair_weights_count_every_pair_within_a_site_once():
 
 
 @pytest.mark.parametrize("weigh", [equal_weights, pair_weights])
-def test_p_values_over_people_are_uniform_where_methods_do_not_differ(weigh):
+def test_intervals_of_one_model_over_people_hold_the_truth(weigh):
     rng = np.random.default_rng(4)
-    contrast, p = np.array([1.0, -1.0]), []
+    contrast, missed = np.array([1.0, -1.0]), []
     for _ in range(600):
         areas = simulate_areas(rng, [(20, 18), (14, 25), (40, 30)])
-        p.append(assess_over_people(areas, contrast, weigh(areas)).p)
-    rejected = np.mean(np.array(p) <= 0.05)
-    assert 0.025 < rejected < 0.085  # binomial SD 0.009
-    assert np.mean(p) == pytest.approx(0.5, abs=0.05)
+        found = assess_over_people(areas, contrast, weigh(areas), correction=0.0)
+        missed.append(not found.low <= 0 <= found.high)
+    assert 0.025 < np.mean(missed) < 0.085  # binomial SD 0.009
 
 
-def test_the_interval_is_two_standard_errors_and_agrees_with_p():
-    areas = simulate_areas(np.random.default_rng(5), [(20, 18), (30, 25)], shift=(1.2, 0.4))
+def test_the_interval_is_two_standard_errors_and_wider_for_left_out_sites():
+    areas = simulate_areas(np.random.default_rng(5), [(20, 18), (30, 25), (12, 12)], shift=(1.2, 0.4))
     contrast = np.array([1.0, -1.0])
-    result = assess_over_people(areas, contrast, equal_weights(areas))
-    variance = sum(contrast @ c @ contrast for c in areas.covariance) / 4
-    assert result.error == pytest.approx(math.sqrt(variance))
-    assert result.high - result.low == pytest.approx(2 * 1.959964 * result.error)
-    assert result.detectable == pytest.approx(detectable_difference(result.error))
-    at_the_edge = assess_over_people(areas, contrast, equal_weights(areas), null=result.low)
-    assert at_the_edge.p == pytest.approx(0.05)
+    one_model = assess_over_people(areas, contrast, equal_weights(areas), correction=0.0)
+    variance = sum(contrast @ c @ contrast for c in areas.covariance) / 9
+    assert one_model.error == pytest.approx(math.sqrt(variance))
+    assert one_model.high - one_model.low == pytest.approx(2 * 1.959964 * one_model.error)
+    left_out = assess_over_people(areas, contrast, equal_weights(areas))
+    assert left_out.mean == one_model.mean
+    assert left_out.error == pytest.approx(math.sqrt(1 + 3 / 1) * one_model.error)
+
+
+def test_areas_that_do_not_vary_have_no_interval():
+    areas = SiteAreas(np.array([5, 5]), np.array([5, 5]), np.ones((2, 1)), np.zeros((2, 1, 1)))
+    found = assess_over_people(areas, np.array([1.0]), equal_weights(areas))
+    assert found.mean == 1.0
+    assert all(map(math.isnan, (found.error, found.low, found.high)))
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300), st.sampled_from([0.0, 1 / 3, 1.0]))), st.data())
@@ -163,34 +167,14 @@ def test_a_mean_over_sites_is_between_those_of_the_sites(sites, data):
     patients, controls, auc = map(np.array, zip(*sites, strict=True))
     areas = SiteAreas(patients, controls, auc[:, None], np.zeros((len(sites), 1, 1)))
     for weigh in (equal_weights, pair_weights):
-        test = assess_over_people(areas, np.array([1.0]), weigh(areas), null=0.5)
-        assert 0.0 <= test.low <= test.mean <= test.high <= 1.0
-        assert auc.min() <= test.mean <= auc.max()
+        found = assess_over_people(areas, np.array([1.0]), weigh(areas))
+        assert auc.min() <= found.mean <= auc.max()
 
 
 @pytest.mark.parametrize("auc", [0.0, 1.0])
 def test_as_many_perfect_sites_as_you_like_have_a_mean_of_exactly_that(auc):
     for n in range(1, 60):
         areas = SiteAreas(np.full(n, 6), np.full(n, 6), np.full((n, 1), auc), np.zeros((n, 1, 1)))
-        tests = [assess_over_people(areas, np.array([1.0]), w(areas), null=0.5) for w in (equal_weights, pair_weights)]
-        assert [t.mean for t in tests] == [auc] * 2, n
-        assert {t.high if auc else t.low for t in tests} == {auc}, n
-
-
-def test_an_area_of_one_at_every_site_is_not_certain():
-    """Newcombe's score interval, by its equation; the p value is near that of the exact Mann-Whitney test."""
-    n = np.array([10, 6])
-    areas = SiteAreas(n, n, np.ones((2, 1)), np.zeros((2, 1, 1)))
-    found = assess_over_people(areas, np.array([1.0]), equal_weights(areas), null=0.5)
-    assert found.high == 1.0
-    assert 0.8 < found.low < 0.95
-    A = found.low
-    variance = A * (1 - A) * (1 + (n - 1) * ((1 - A) / (2 - A) + A / (1 + A))) / n**2
-    np.testing.assert_allclose(1 - A, 1.959963984540054 * np.sqrt(variance.sum() / 4), rtol=1e-9)
-    mirrored = assess_over_people(
-        SiteAreas(n, n, np.zeros((2, 1)), np.zeros((2, 1, 1))), np.array([1.0]), equal_weights(areas), null=0.5
-    )
-    np.testing.assert_allclose((mirrored.low, mirrored.high, mirrored.p), (0.0, 1 - A, found.p))
-    five = SiteAreas(np.array([5]), np.array([5]), np.ones((1, 1)), np.zeros((1, 1, 1)))
-    p = assess_over_people(five, np.array([1.0]), np.ones(1), null=0.5).p
-    assert abs(p - mannwhitneyu(np.arange(5, 10), np.arange(5), method="exact").pvalue) < 0.005
+        found = [assess_over_people(areas, np.array([1.0]), w(areas)) for w in (equal_weights, pair_weights)]
+        assert [mean.mean for mean in found] == [auc, auc], n
+        assert all(math.isnan(mean.low) and math.isnan(mean.high) for mean in found), "that is no certainty"

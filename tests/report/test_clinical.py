@@ -145,7 +145,8 @@ def test_what_was_detectable_has_80_percent_power():
     table = draw()
     answers = describe_answers(make_arm(table))
     scores = np.array([roc_auc_score(own["label"], own["logit"]) for _, own in table.groupby("fold")])
-    n, error = len(scores), scores.std(ddof=1) / np.sqrt(len(scores))
+    n = len(scores)
+    error = scores.std(ddof=1) * np.sqrt(1 / n + 1 / (n - 2))
     shift, critical = (answers.detectable_auc - 0.5) / error, t.ppf(0.975, n - 1)
     assert nct.sf(critical, n - 1, shift) + nct.cdf(-critical, n - 1, shift) == pytest.approx(0.8, abs=1e-3)
     rows = {"gcn": {"detectable_in_family": 0.0312}, "gat": {"detectable_in_family": 0.05}}
@@ -154,15 +155,11 @@ def test_what_was_detectable_has_80_percent_power():
 
 
 def test_few_sites_could_have_shown_nothing():
-    answers = describe_answers(make_arm(draw(sites=3)))
-    assert answers.detectable_auc is None, "three sites cannot reach p < 0.05, whatever their spread"
-    rows = {"gcn": {"detectable_in_family": 0.78, "warning": "3 sites: too few"}}
-    text = " ".join(describe_detectable(answers, rows, "ridge"))
-    assert text.startswith("3 sites of this spread are too few to show with 80 % power that any mean AUC differs")
-    assert text.endswith("They are too few for any difference from ridge to reach p < 0.05, all comparisons counted.")
-    assert "points" not in text
     wide = draw(sites=6).assign(logit=lambda p: p["logit"] * np.where(p["fold"] < "s3", 1, -1))
-    assert describe_answers(make_arm(wide)).detectable_auc is None, "no AUC above 100 %"
+    answers = describe_answers(make_arm(wide))
+    assert answers.detectable_auc is None, "no AUC above 100 %"
+    text = " ".join(describe_detectable(answers, {}, "ridge"))
+    assert text.startswith("6 sites of this spread are too few to show with 80 % power that any mean AUC differs")
 
 
 def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():

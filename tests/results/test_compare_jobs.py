@@ -92,13 +92,14 @@ def test_without_predictions_and_covariances_the_text_says_what_to_do(folders):
     assert "pair-weighted" in text  # one method alone needs no covariance
 
 
-def test_the_text_names_both_estimands_both_tests_and_what_was_detectable(folders):
+def test_the_text_names_both_estimands_one_test_and_what_was_detectable(folders):
     text = compare_jobs(gather(folders))
-    assert "| method | AUC, mean over sites | 95 % interval, t over sites | 95 % interval, participants |" in text
+    assert "| method | AUC, mean over sites | 95 % interval, corrected t over sites | at a new site |" in text
     assert "| gcn | mean over sites | 3 |" in text
     assert "| gcn | pair-weighted | 3 |" in text
-    assert text.count("| detectable | detectable, Bonferroni |") == 2
-    assert "exact signed-rank test over sites; z test over participants" in text
+    assert text.count("| p | p, Holm | detectable | detectable, Bonferroni |") == 1, "a pair has one p value"
+    assert "p against chance: two-sided corrected t test over sites" in text
+    assert "corrected for the family of these 2 comparisons" in text
 
 
 def test_under_kfold_people_are_not_compared(tmp_path, predictions):
@@ -106,7 +107,7 @@ def test_under_kfold_people_are_not_compared(tmp_path, predictions):
     joined = gather(folders)
     assert joined.covariances.empty
     text = compare_jobs(joined)
-    assert "corrected resampled t over folds" in text
+    assert "corrected t over folds" in text
     assert "Not compared over participants" in text
     write_joined_tables(joined, tmp_path)
     assert not (tmp_path / "covariances.csv").exists()
@@ -122,7 +123,7 @@ def test_smoke_runs_are_marked_and_not_tested(tmp_path, predictions, protocol):
             for folder in (job, whole)
         )
         assert marked.startswith(f"{describe_smoke_run()} Smoke runs are not tested: p values are left out.\n\n")
-        assert not re.search(r"\| p\b|Holm|signed-rank|t-test|detectable|too few to reach", marked, re.IGNORECASE)
+        assert not re.search(r"\| p\b|Holm|corrected t test|detectable|two one-sided", marked, re.IGNORECASE)
         assert "| p | p, Holm | detectable |" in tested
         assert "smoke" not in tested
         table, others = (
@@ -189,8 +190,8 @@ def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
     assert row[0] == "`gcn`"
     for k, estimand in enumerate(("mean over sites", "pair-weighted")):
         difference = table.loc[("gcn", estimand)]
-        assert row[1 + 4 * k] == f"{100 * difference['mean_difference']:+.1f}"
-        assert row[4 + 4 * k] == f"{100 * difference['detectable_in_family']:.1f}"
+        assert row[1 + 2 * k] == f"{100 * difference['mean_difference']:+.1f}"
+        assert row[2 + 2 * k].startswith(f"{100 * difference['low']:+.1f}")
     assert people.pair_cells(people.pair_weighted(kept), "gcn") == people.pair_cells(people.pair_weighted(jobs), "gcn")
     for folder in folders:
         (folder / "sites.csv").unlink()

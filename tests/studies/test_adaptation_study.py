@@ -93,7 +93,9 @@ def test_the_study_writes_what_its_rows_say(tmp_path, monkeypatch):
     change = rows[rows["size"] == 10].set_index("fold").eval("brier_adapted - brier")
     points = adaptation.summarise_sizes(rows)
     assert points.loc[10, "brier adapted"] == pytest.approx(change.mean())
-    low, high = stats.t.interval(0.95, len(change) - 1, change.mean(), stats.sem(change))
+    low, high = stats.t.interval(
+        0.95, len(change) - 1, change.mean(), stats.sem(change) * (1 + len(change) / max(len(change) - 2, 1)) ** 0.5
+    )
     assert points.loc[10, ["brier adapted low", "brier adapted high"]].tolist() == pytest.approx([low, high])
     assert f"10 local scans {format_signed(change.mean(), 3)}" in stored.finding
     assert (place / "figure.svg").stat().st_size > 1000

@@ -3,9 +3,7 @@
 import csv
 import json
 import math
-import re
 import statistics
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -43,14 +41,11 @@ def holm(p: list[float]) -> list[float]:
     return out
 
 
-def signed_rank(differences: list[float]) -> float:
-    """Two-sided p of Wilcoxon's test, from all signs that the differences might have had."""
-    d = [round(x, 9) for x in differences if abs(x) > 1e-9]
-    rank = stats.rankdata([abs(x) for x in d])
-    centre = rank.sum() / 2
-    extreme = abs(sum(r for r, x in zip(rank, d, strict=True) if x > 0) - centre)
-    sums = [sum(r for r, up in zip(rank, signs, strict=True) if up) for signs in product((0, 1), repeat=len(d))]
-    return sum(abs(s - centre) >= extreme - 1e-9 for s in sums) / len(sums)
+def corrected_t(differences: list[float]) -> float:
+    """Two-sided p of the t test over left-out sites."""
+    n, error = len(differences), statistics.stdev(differences)
+    t = sum(differences) / n / (error * (1 / n + 1 / (n - 2)) ** 0.5)
+    return float(2 * stats.t(n - 1).sf(abs(t)))
 
 
 # ---------------------------------------------------------------- comparison
@@ -93,13 +88,10 @@ def test_comparison_tests_pairs_of_sites_and_corrects(found, paper):
         d = [mine[site] - base[site] for site in base]
         assert summary.loc[name, "minus brio"] == pytest.approx(sum(d) / 5, abs=1e-9)
         assert summary.loc[name, "better at"] == f"{sum(x > 1e-9 for x in d)} of 5"
-        raw[name] = signed_rank(d)
+        raw[name] = corrected_t(d)
     expected = dict(zip(raw, holm(list(raw.values())), strict=True))
     assert summary.loc[list(raw), "p"].to_dict() == pytest.approx(expected)
     assert summary.loc["brio", ["minus brio", "p"]].isna().all()
-    told = "\n".join(found("comparison").text)
-    few = r"are too few to reach p < 0.05|Too few sites .*to reach p < 0.05"
-    assert re.search(few, told), "of five sites none can"
 
 
 def test_in_distribution_counts_every_fold_of_every_seed(found, table, paper):

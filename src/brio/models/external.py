@@ -18,7 +18,7 @@ from scipy.special import logit as to_logit
 from ..cohort import Cohort
 from ..cohort.class_names import ClassNames
 from ..formatting import format_count
-from ..protocol import PeopleTest, auc, average_margins
+from ..protocol import PeopleEstimate, auc, average_margins
 from ..protocol.intervals import t_interval
 from ..protocol.placements import SiteAreas, assess_over_people, delong_covariance, placement_values
 from ..protocol.recalibration import fit_recalibration
@@ -235,7 +235,8 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
             "probability": probability,
         }
     )
-    tests = assess_auc(site_rows(table, "loso"), covariance_rows(table, "loso"), "model")
+    # one model for all sites: nothing is shared that another cohort would change
+    tests = assess_auc(site_rows(table, "loso"), covariance_rows(table, "loso"), "model", correction=0.0)
     scores = table.assign(right=right).groupby("fold").apply(_score_site, include_groups=False)  # [sites, 2]
     pooled = _score_together(label, logits)
     (slope, _), (intercept, _) = calibrate_sites(table)
@@ -266,19 +267,17 @@ def _score_site(people: pd.DataFrame) -> pd.Series:
     )
 
 
-def _average_sites(scores: pd.Series, over_people: PeopleTest | None) -> Estimate:
+def _average_sites(scores: pd.Series, over_people: PeopleEstimate | None) -> Estimate:
     """Mean over sites with its t interval; the AUC of one site has an interval over its participants instead."""
     known = scores.dropna().to_numpy(dtype=float)
     if len(known) == 1 and over_people is not None:
         return _limit(over_people)
-    low, high = t_interval(known, limits=(0.0, 1.0))
-    return Estimate(float(known.mean()), low, high)
+    low, high = t_interval(known, 0.0, limits=(0.0, 1.0))
+    return _make_bare(float(known.mean())) if np.isnan(low) else Estimate(float(known.mean()), low, high)
 
 
-def _limit(test: PeopleTest) -> Estimate:
-    if np.isnan(test.error):
-        return _make_bare(test.mean) if np.isfinite(test.mean) else _UNKNOWN
-    return Estimate(test.mean, max(0.0, test.low), min(1.0, test.high))
+def _limit(test: PeopleEstimate) -> Estimate:
+    return _make_estimate(test.mean, test.error, 0.0, 1.0)
 
 
 def _score_together(label: np.ndarray, logits: np.ndarray) -> PooledScores:
@@ -288,7 +287,7 @@ def _score_together(label: np.ndarray, logits: np.ndarray) -> PooledScores:
     areas = SiteAreas(np.array([n_patients]), np.array([len(label) - n_patients]), area[None], covariance[None])
     fitted = fit_recalibration(label, to_logit(expit(logits).clip(1e-12, 1 - 1e-12)))
     return PooledScores(
-        auc=_limit(assess_over_people(areas, one, one, null=0.5)),
+        auc=_limit(assess_over_people(areas, one, one, correction=0.0)),
         accuracy=_estimate_share((logits > 0) == label),
         slope=_make_estimate(fitted.slope, fitted.slope_se),
         intercept=_make_estimate(fitted.in_the_large, fitted.in_the_large_se),

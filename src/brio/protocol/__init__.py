@@ -15,19 +15,27 @@ from .folds import (
     site_stratified_kfold,
 )
 from .inner_folds import assign_inner_folds, count_inner_folds, make_inner_folds
-from .intervals import detectable_difference, fold_correction, standard_error, t_interval
+from .intervals import (
+    EQUIVALENCE_MARGIN,
+    FoldOverlap,
+    degrees_of_freedom,
+    detectable_difference,
+    fold_correction,
+    new_site_interval,
+    site_correction,
+    standard_error,
+    t_interval,
+)
 from .metrics import auc, bootstrap_interval, calibrate_margins, score_predictions
 from .paired_tests import (
     Difference,
     adjust_holm,
     compare_by_corrected_t,
-    compare_by_signed_rank,
-    signed_rank_p,
-    smallest_reachable_p,
+    compare_groups,
 )
 from .participants import average_margins, count_participants
 from .placements import (
-    PeopleTest,
+    PeopleEstimate,
     SiteAreas,
     assess_over_people,
     delong_covariance,
@@ -51,14 +59,16 @@ if TYPE_CHECKING:
     from .splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 __all__ = [
+    "EQUIVALENCE_MARGIN",
     "FOLD_RULE",
     "LEAST_SITES",
     "PROTOCOLS",
     "USUAL_VALIDATION_SITES",
     "Difference",
     "Fold",
+    "FoldOverlap",
     "LeaveOneSiteOut",
-    "PeopleTest",
+    "PeopleEstimate",
     "ProtocolSettings",
     "RocBand",
     "SiteAreas",
@@ -72,11 +82,12 @@ __all__ = [
     "calibrate_margins",
     "calibration_error",
     "compare_by_corrected_t",
-    "compare_by_signed_rank",
+    "compare_groups",
     "compare_over_folds",
     "compare_over_sites",
     "count_inner_folds",
     "count_participants",
+    "degrees_of_freedom",
     "delong_covariance",
     "describe_allowed_protocols",
     "detectable_difference",
@@ -88,15 +99,15 @@ __all__ = [
     "make_folds",
     "make_inner_folds",
     "make_training_fold",
+    "new_site_interval",
     "pair_weights",
     "placement_values",
     "reliability_curve",
     "roc_band",
     "score_predictions",
     "settle_protocol",
-    "signed_rank_p",
+    "site_correction",
     "site_stratified_kfold",
-    "smallest_reachable_p",
     "standard_error",
     "t_interval",
 ]

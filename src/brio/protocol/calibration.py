@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError
-from .intervals import t_interval
+from .intervals import FoldOverlap, t_interval
 from .metrics import merge_ties
 
 __all__ = ["BinStrategy", "RocBand", "calibration_error", "reliability_curve", "roc_band"]
@@ -171,7 +171,7 @@ def roc_band(
     by: Sequence[str] = ("fold",),
     points: int = 201,
     level: float = 0.95,
-    correction: float = 0.0,
+    correction: FoldOverlap | None = None,
 ) -> RocBand:
     """Compute the mean ROC curve over sites and its band of t intervals.
 
@@ -190,7 +190,7 @@ def roc_band(
     level : float
         Of the intervals.
     correction : float
-        0 over sites, :func:`brio.protocol.fold_correction` over folds.
+        As for :func:`brio.protocol.t_interval`.
 
     Returns
     -------

@@ -6,18 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
-from .intervals import fold_correction, standard_error, t_interval
+from .intervals import EQUIVALENCE_MARGIN, Correction, degrees_of_freedom, standard_error, t_interval
 
-__all__ = [
-    "Difference",
-    "adjust_holm",
-    "compare_by_corrected_t",
-    "compare_by_signed_rank",
-    "signed_rank_p",
-    "smallest_reachable_p",
-]
+__all__ = ["Difference", "adjust_holm", "compare_by_corrected_t", "compare_groups"]
 
 Values = Sequence[float] | np.ndarray
 
@@ -36,13 +29,15 @@ class Difference:
         Mean of the differences, first method minus second, and its t interval of level 1 - alpha
         (:func:`brio.protocol.t_interval`). Where lower is better, a negative mean is in favour of the first method.
     error : float
-        Standard error of the mean; NaN for fewer than two pairs.
+        Standard error of the mean; NaN for fewer than two pairs, and where the differences do not vary.
     better, worse : int
         Number of pairs in which the first method is better, and worse; the rest are ties.
     p : float
-        Two-sided p value.
-    smallest_p : float
-        Smallest p value that the pairs without ties could reach, if all differences had the same sign; 0 for a t test.
+        Two-sided p value; NaN where the standard error is.
+    p_level : float
+        Of two one-sided tests: small where the methods differ by less than the margin.
+    df : int
+        Degrees of freedom.
     """
 
     n: int
@@ -54,7 +49,8 @@ class Difference:
     better: int
     worse: int
     p: float
-    smallest_p: float
+    p_level: float
+    df: int
 
 
 def _paired_differences(first: Values, second: Values) -> tuple[np.ndarray, int]:
@@ -67,129 +63,29 @@ def _paired_differences(first: Values, second: Values) -> tuple[np.ndarray, int]
     return complete, len(differences) - len(complete)
 
 
-def smallest_reachable_p(n_nonzero: int) -> float:
-    """Return the smallest two-sided p that a signed-rank test can reach.
-
-    It does if all differences have the same sign.
-
-    Parameters
-    ----------
-    n_nonzero : int
-        Number of differences that are not zero.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> smallest_reachable_p(5), smallest_reachable_p(6)
-    (0.0625, 0.03125)
-    """
-    return min(1.0, 2.0 * 0.5**n_nonzero)
-
-
-def signed_rank_p(differences: Values) -> float:
-    """Compute the two-sided p of Wilcoxon's signed-rank test, exact for any number of sites, with or without ties.
-
-    Differences of zero are dropped; if all are zero, p is 1. Under the null hypothesis both signs of a difference are
-    equally likely, so the distribution of the sum of positive ranks is built up rank by rank.
-
-    Parameters
-    ----------
-    differences : array-like of float, shape [n]
-        Without NaN.
-
-    Returns
-    -------
-    float
-
-    References
-    ----------
-    Wilcoxon, Biometrics Bulletin 1, 80 (1945).
-
-    Examples
-    --------
-    >>> signed_rank_p([0.01, 0.03, 0.02, -0.01, 0.05, 0.04])
-    0.09375
-    """
-    from scipy.stats import rankdata
-
-    signed = np.asarray(differences, dtype=float)
-    signed = signed[signed != 0]
-    doubled = np.rint(2 * rankdata(np.abs(signed))).astype(int)  # tied ranks may be halves
-    chance = np.zeros(doubled.sum() + 1)  # of each sum of positive ranks
-    chance[0] = 1.0
-    for rank in doubled:
-        chance[rank:] += chance[: len(chance) - rank].copy()
-        chance /= 2
-    observed = int(doubled[signed > 0].sum())
-    return min(1.0, 2 * float(min(chance[: observed + 1].sum(), chance[observed:].sum())))
-
-
-def compare_by_signed_rank(
-    first: Values, second: Values, *, alpha: float = 0.05, lower_is_better: bool = False
-) -> Difference:
-    """Compare the scores of two methods at the same sites by the signed-rank test.
-
-    The interval is Student's t over sites.
-
-    Parameters
-    ----------
-    first, second : array-like of float, shape [sites]
-        Score of each method at each site, NaN where there is none.
-    alpha : float
-        The interval has level 1 - alpha.
-    lower_is_better : bool
-        For losses, such as the Brier score.
-
-    Returns
-    -------
-    Difference
-
-    Examples
-    --------
-    >>> difference = compare_by_signed_rank([0.75, 0.5, 0.875, np.nan], [0.5, 0.5, 0.75, 0.75])
-    >>> difference.n, difference.n_missing, difference.mean, difference.better, difference.p
-    (3, 1, 0.125, 2, 0.5)
-    """
-    differences, n_missing = _paired_differences(first, second)
-    better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-    low, high = t_interval(differences, level=1 - alpha)
-    return Difference(
-        n=len(differences),
-        n_missing=n_missing,
-        mean=float(differences.mean()) if len(differences) else float("nan"),
-        low=low,
-        high=high,
-        error=standard_error(differences),
-        better=worse if lower_is_better else better,
-        worse=better if lower_is_better else worse,
-        p=signed_rank_p(differences) if len(differences) else float("nan"),
-        smallest_p=smallest_reachable_p(better + worse),
-    )
-
-
 def compare_by_corrected_t(
-    first: Values, second: Values, n_test: float, n_source: float, *, alpha: float = 0.05, lower_is_better: bool = False
+    first: Values,
+    second: Values,
+    correction: Correction = None,
+    *,
+    alpha: float = 0.05,
+    lower_is_better: bool = False,
+    margin: float = EQUIVALENCE_MARGIN,
 ) -> Difference:
-    """Compare the scores of two methods on the same folds of k-fold by the corrected resampled t test.
-
-    Training sets of different folds overlap, so scores vary less between folds than they would between cohorts. The
-    variance of the mean of k differences is therefore taken as (1/k + n_test/n_source) times that of one difference.
-    In simulation this is on the cautious side: its 95 % intervals cover 99 to 100 %.
+    """Compare the scores of two methods at the same left-out sites, or on the same folds, by a corrected t test.
 
     Parameters
     ----------
-    first, second : array-like of float, shape [folds]
-        Score of each method on each fold (of each seed), NaN where there is none.
-    n_test, n_source : float
-        Mean number of test scans of a fold, and of scans that the model learned from. Validation scans count only after
-        a refit; not counting those that chose the checkpoint makes the variance larger, which is the cautious side.
+    first, second : array-like of float, shape [n]
+        Score of each method at each site, or on each fold of each seed; NaN where there is none.
+    correction : FoldOverlap or float, optional
+        As for :func:`standard_error`: by default of sites that are left out once.
     alpha : float
         The interval has level 1 - alpha.
     lower_is_better : bool
         For losses, such as the Brier score.
+    margin : float
+        Of the two one-sided tests.
 
     Returns
     -------
@@ -197,26 +93,61 @@ def compare_by_corrected_t(
 
     References
     ----------
-    Nadeau & Bengio, Machine Learning 52, 239 (2003); for repeated k-fold Bouckaert & Frank, PAKDD 2004.
+    Nadeau & Bengio, Machine Learning 52, 239 (2003); for repeated k-fold Bouckaert & Frank, PAKDD 2004. Schuirmann,
+    Journal of Pharmacokinetics and Biopharmaceutics 15, 657 (1987).
 
     Examples
     --------
-    >>> difference = compare_by_corrected_t([0.7, 0.8, 0.9], [0.6, 0.75, 0.75], n_test=10, n_source=20)
+    >>> difference = compare_by_corrected_t([0.7, 0.8, 0.9], [0.6, 0.75, 0.75])
     >>> round(difference.mean, 3), round(difference.p, 3)
-    (0.1, 0.16)
+    (0.1, 0.225)
     """
     differences, n_missing = _paired_differences(first, second)
-    k = len(differences)
-    mean = float(differences.mean()) if k else float("nan")
-    correction = fold_correction(n_test, n_source)
+    n = len(differences)
+    mean = float(differences.mean()) if n else float("nan")
     low, high = t_interval(differences, correction, level=1 - alpha)
-    error, p = standard_error(differences, correction), float("nan")
-    if k > 1:
-        p = float(2 * stdtr(k - 1, -abs(mean) / error)) if error > 0 else float(mean == 0)
+    error = standard_error(differences, correction)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     if lower_is_better:
         better, worse = worse, better
-    return Difference(k, n_missing, mean, low, high, error, better, worse, p, smallest_p=0.0)
+    p, p_level, df = float("nan"), float("nan"), degrees_of_freedom(differences, correction)
+    if error > 0:
+        p = float(2 * stdtr(df, -abs(mean) / error))
+        p_level = float(stdtr(df, (abs(mean) - margin) / error))
+    return Difference(n, n_missing, mean, low, high, error, better, worse, p, p_level, df)
+
+
+def compare_groups(first: Values, second: Values, *, alpha: float = 0.05) -> Difference:
+    """Compare the mean of a score, or of a gain, between two groups of left-out sites by a t test.
+
+    What the models of all sites share does not change the difference between groups, so nothing is added to the
+    variance of the t test with one variance for both.
+
+    Parameters
+    ----------
+    first, second : array-like of float, shape [sites of the group]
+        NaN are left out.
+    alpha : float
+        The interval has level 1 - alpha.
+
+    Returns
+    -------
+    Difference
+        Of the means, first minus second; NaN for a group of fewer than two sites.
+    """
+    groups = [values[~np.isnan(values)] for values in (np.asarray(first, float), np.asarray(second, float))]
+    sizes = [len(values) for values in groups]
+    n_missing = len(first) + len(second) - sum(sizes)
+    nan = float("nan")
+    if min(sizes) < 2:
+        return Difference(sum(sizes), n_missing, nan, nan, nan, nan, 0, 0, nan, nan, 0)
+    df = sum(sizes) - 2
+    within = sum((len(values) - 1) * values.var(ddof=1) for values in groups) / df
+    error = float(np.sqrt(within * sum(1 / n for n in sizes)))
+    mean = float(groups[0].mean() - groups[1].mean())
+    half = float(stdtrit(df, 1 - alpha / 2)) * error
+    p = float(2 * stdtr(df, -abs(mean) / error)) if error > 0 else nan
+    return Difference(sum(sizes), n_missing, mean, mean - half, mean + half, error, 0, 0, p, nan, df)
 
 
 def adjust_holm(p: Values) -> np.ndarray:

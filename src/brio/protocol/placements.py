@@ -5,8 +5,9 @@ follows from the placement value of each: for a patient the share of controls wi
 share of patients with a higher one. Margins of several seeds belong to the same participants, so placement values are
 averaged over seeds and seeds do not divide the variance.
 
-Means over sites are weighted sums of independent areas. With the sites fixed, their intervals are about new
-participants at these sites, and not about new sites.
+With the sites fixed, intervals of means over sites are about new participants at these sites, and not about new sites.
+Areas of left-out sites share training scans: the variance of their mean is that of independent areas times
+1 + n c, Nadeau and Bengio's ratio for n sites (:mod:`.intervals`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
-from .intervals import detectable_difference
+from .intervals import site_correction
 from .metrics import merge_ties
 
 __all__ = [
-    "PeopleTest",
+    "PeopleEstimate",
     "SiteAreas",
     "assess_over_people",
     "delong_covariance",
@@ -149,35 +150,33 @@ def pair_weights(areas: SiteAreas) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PeopleTest:
-    """A z test over participants at fixed sites.
+class PeopleEstimate:
+    """A weighted mean over sites, of areas or of their differences, over participants at fixed sites.
 
     Attributes
     ----------
     mean : float
-        The weighted mean over sites, of areas or of their differences.
     error : float
-        Its standard error over participants.
+        Its standard error over participants; NaN where it is not known, or zero.
     low, high : float
         Its interval of level 1 - alpha.
-    p : float
-        Two-sided p value of the null value.
-    detectable : float
-        Smallest difference from the null value that is found with 80 % power.
     """
 
     mean: float
     error: float
     low: float
     high: float
-    p: float
-    detectable: float
 
 
 def assess_over_people(
-    areas: SiteAreas, contrast: np.ndarray, weights: np.ndarray, *, null: float = 0.0, alpha: float = 0.05
-) -> PeopleTest:
-    """Test a weighted mean of areas, or of differences between methods, over participants at fixed sites.
+    areas: SiteAreas,
+    contrast: np.ndarray,
+    weights: np.ndarray,
+    *,
+    correction: float | None = None,
+    alpha: float = 0.05,
+) -> PeopleEstimate:
+    """Estimate a weighted mean of areas, or of differences between methods, over participants at fixed sites.
 
     Parameters
     ----------
@@ -186,57 +185,28 @@ def assess_over_people(
         Weight of each method: ``[1]`` for the area of one, ``[1, -1]`` for a difference.
     weights : ndarray, shape [sites]
         Of the sites, which sum to one: :func:`equal_weights` or :func:`pair_weights`.
-    null : float
-        Value to test: 0 for a difference, 0.5 for an area against chance.
+    correction : float, optional
+        By default :func:`brio.protocol.site_correction`; 0 for one model at all sites.
     alpha : float
         The interval has level 1 - alpha.
 
     Returns
     -------
-    PeopleTest
-        All but the mean are NaN where a site has fewer than two scans of a class. Where the area of one method is 0 or
-        1 at every site, DeLong's variance is 0 and says nothing: interval and p value are then those of the score
-        method of Newcombe, whose variance depends on the area that is tested (:func:`_vary_by_area`).
-
-    References
-    ----------
-    Newcombe, Statistics in Medicine 25, 559 (2006), method 5.
+    PeopleEstimate
+        All but the mean are NaN where a site has fewer than two scans of a class, or no area varies.
 
     Examples
     --------
     >>> areas = SiteAreas(np.array([20]), np.array([20]), np.array([[0.8]]), np.array([[[0.005]]]))
-    >>> result = assess_over_people(areas, np.array([1.0]), equal_weights(areas), null=0.5)
-    >>> round(result.low, 2), round(result.high, 2), round(result.p, 5)
-    (0.66, 0.94, 2e-05)
+    >>> result = assess_over_people(areas, np.array([1.0]), equal_weights(areas), correction=0)
+    >>> round(result.low, 2), round(result.high, 2)
+    (0.66, 0.94)
     """
     values = areas.auc @ contrast
+    if correction is None:
+        correction = site_correction(len(values))
     mean = float((weights @ areas.auc @ contrast).clip(values.min(), values.max()))  # weights may sum to 1 + 2e-16
-    error = float(np.sqrt(np.einsum("s,i,sij,j->", weights**2, contrast, areas.covariance, contrast).clip(min=0)))
-    z = float(ndtri(1 - alpha / 2))
-    low, high = mean - z * error, mean + z * error
-    distance = abs(mean - null)
-    p = float(2 * ndtr(-distance / error)) if error > 0 else float(distance == 0)
-    if error == 0 and len(contrast) == 1 and mean in (0.0, 1.0):
-        from scipy.optimize import brentq
-
-        def exceed(area: float) -> float:
-            return abs(mean - area) - z * _vary_by_area(areas, weights, area) ** 0.5
-
-        bound = float(brentq(exceed, 1e-12, 1 - 1e-12))
-        low, high = min(mean, bound), max(mean, bound)
-        p = float(2 * ndtr(-distance / _vary_by_area(areas, weights, null) ** 0.5))
-    return PeopleTest(
-        mean=mean,
-        error=error,
-        low=low,
-        high=high,
-        p=float("nan") if np.isnan(error) else p,
-        detectable=detectable_difference(error, alpha=alpha),
-    )
-
-
-def _vary_by_area(areas: SiteAreas, weights: np.ndarray, area: float) -> float:
-    """Variance of a weighted mean of areas that are all ``area``: Hanley and McNeil's, as Newcombe uses it."""
-    n, m = areas.n_patients, areas.n_controls
-    spread = 1 + ((n + m) / 2 - 1) * ((1 - area) / (2 - area) + area / (1 + area))
-    return float(weights**2 @ (area * (1 - area) * spread / (n * m)))
+    variance = float(np.einsum("s,i,sij,j->", weights**2, contrast, areas.covariance, contrast))
+    error = float(np.sqrt(variance * (1 + len(values) * correction))) if variance > 0 else float("nan")
+    half = float(ndtri(1 - alpha / 2)) * error
+    return PeopleEstimate(mean=mean, error=error, low=mean - half, high=mean + half)

@@ -1,9 +1,8 @@
-"""Comparisons of methods over sites or folds, as families with Holm's correction.
+"""Comparisons of methods over left-out sites or folds, as families with Holm's correction.
 
 Sites are the units of a comparison. Scores are averaged over seeds first, since a further seed is no further site.
-Methods are compared at the same sites, because a hard site is hard for all of them, by Wilcoxon's signed-rank test,
-which is exact for any number of sites. Folds of one cohort share most of their training scans, so k-fold has a test of
-its own.
+Methods are compared at the same sites, because a hard site is hard for all of them. A pair of methods has one p value
+everywhere, that of the corrected t test; the family that it is corrected in is named where it is printed.
 """
 
 from __future__ import annotations
@@ -11,23 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from ..errors import BrioError, nearest
-from ..formatting import format_count, format_p
-from .intervals import detectable_difference
-from .paired_tests import Difference, adjust_holm, compare_by_corrected_t, compare_by_signed_rank
+from ..formatting import format_count
+from .intervals import EQUIVALENCE_MARGIN, detectable_difference, fold_correction
+from .paired_tests import Difference, adjust_holm, compare_by_corrected_t
 
 __all__ = ["TooFew", "compare_over_folds", "compare_over_sites"]
 
 
 def compare_over_sites(
-    scores: pd.DataFrame, reference: str | None = None, *, alpha: float = 0.05, lower_is_better: bool = False
+    scores: pd.DataFrame,
+    reference: str | None = None,
+    *,
+    alpha: float = 0.05,
+    lower_is_better: bool = False,
+    margin: float = EQUIVALENCE_MARGIN,
 ) -> pd.DataFrame:
-    """Compare methods over sites by :func:`compare_by_signed_rank`.
+    """Compare methods over left-out sites by :func:`compare_by_corrected_t`.
 
     All comparisons of one call are one family for Holm's correction.
 
@@ -42,15 +45,17 @@ def compare_over_sites(
         Level of the tests; intervals have level 1 - alpha.
     lower_is_better : bool
         For losses, such as the Brier score.
+    margin : float
+        Of the two one-sided tests, in units of the scores.
 
     Returns
     -------
     DataFrame
         One row per comparison: ``method``, ``other``, ``n_sites``, ``left_out``, ``mean_difference``, ``low``,
-        ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``smallest_p``, a ``warning`` (:class:`TooFew`, or
-        empty) if there are too few sites to reach alpha, and ``detectable`` and ``detectable_in_family``: the smallest
-        true difference that a t test at level alpha, or at alpha divided by the number of comparisons, finds with 80 %
-        power.
+        ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two one-sided tests for a difference below
+        the margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be tested, and ``detectable`` and
+        ``detectable_in_family``: the smallest true difference that the test at level alpha, or at alpha divided by the
+        number of comparisons, finds with 80 % power.
 
     Raises
     ------
@@ -60,13 +65,13 @@ def compare_over_sites(
     Examples
     --------
     >>> scores = pd.DataFrame({"a": [0.5, 0.75, 0.625], "b": [0.75, 0.875, 0.75]}, index=["KKI", "NYU", "UM"])
-    >>> compare_over_sites(scores, "a")[["method", "other", "n_sites", "better", "p", "p_holm"]]
-      method other  n_sites  better     p  p_holm
-    0      b     a        3       3  0.25    0.25
+    >>> compare_over_sites(scores, "a")[["method", "other", "n_sites", "better", "p"]].round(3)
+      method other  n_sites  better      p
+    0      b     a        3       3  0.184
     """
 
     def test(first: np.ndarray, second: np.ndarray) -> Difference:
-        return compare_by_signed_rank(first, second, alpha=alpha, lower_is_better=lower_is_better)
+        return compare_by_corrected_t(first, second, alpha=alpha, lower_is_better=lower_is_better, margin=margin)
 
     return _compare_family(scores, reference, test, "sites", alpha)
 
@@ -79,16 +84,18 @@ def compare_over_folds(
     *,
     alpha: float = 0.05,
     lower_is_better: bool = False,
+    margin: float = EQUIVALENCE_MARGIN,
 ) -> pd.DataFrame:
     """Compare methods over the folds of k-fold by :func:`compare_by_corrected_t`.
 
     Parameters
     ----------
     scores : DataFrame, shape [folds, methods]
-        One score for each fold of each seed, and method; NaN where there is none.
+        One score for each fold of each seed, and method; NaN where there is none. An index level ``fold`` tells the
+        folds of a seed apart; without it there is one seed.
     n_test, n_source : float
         Mean number of test scans of a fold, and of scans that the model learned from.
-    reference, alpha, lower_is_better
+    reference, alpha, lower_is_better, margin
         As for :func:`compare_over_sites`.
 
     Returns
@@ -96,9 +103,13 @@ def compare_over_folds(
     DataFrame
         As :func:`compare_over_sites` returns, with ``n_folds`` in place of ``n_sites``.
     """
+    n_folds = scores.index.get_level_values("fold").nunique() if "fold" in scores.index.names else len(scores)
+    correction = fold_correction(n_test, n_source, n_folds)
 
     def test(first: np.ndarray, second: np.ndarray) -> Difference:
-        return compare_by_corrected_t(first, second, n_test, n_source, alpha=alpha, lower_is_better=lower_is_better)
+        return compare_by_corrected_t(
+            first, second, correction, alpha=alpha, lower_is_better=lower_is_better, margin=margin
+        )
 
     return _compare_family(scores, reference, test, "folds", alpha)
 
@@ -121,9 +132,6 @@ def _compare_family(
     column = {name: values[:, k] for k, name in enumerate(names)}
     differences = [test(column[first], column[second]) for first, second in pairs]
     p = np.array([d.p for d in differences])
-    smallest = np.array([d.smallest_p for d in differences])
-    # adjusted values grow with every p of the family: they are smallest where every p is
-    reachable = adjust_holm(np.where(np.isnan(p), np.nan, smallest))
     tested = max(1, int((~np.isnan(p)).sum()))
     return pd.DataFrame(
         {
@@ -138,50 +146,23 @@ def _compare_family(
             "worse": [d.worse for d in differences],
             "p": p,
             "p_holm": adjust_holm(p),
-            "smallest_p": smallest,
-            "warning": [
-                _find_warning(d, float(r), len(differences), units, alpha)
-                for d, r in zip(differences, reachable, strict=True)
-            ],
-            "detectable": [detectable_difference(d.error, d.n - 1, alpha=alpha) for d in differences],
-            "detectable_in_family": [
-                detectable_difference(d.error, d.n - 1, alpha=alpha / tested) for d in differences
-            ],
+            "p_level": [d.p_level for d in differences],
+            "warning": ["" if d.error > 0 else TooFew(d.n, units) for d in differences],
+            "detectable": [detectable_difference(d.error, d.df, alpha=alpha) for d in differences],
+            "detectable_in_family": [detectable_difference(d.error, d.df, alpha=alpha / tested) for d in differences],
         }
     )
 
 
 @dataclass(frozen=True)
 class TooFew:
-    """Why a comparison cannot be significant: ``n`` units in common if nothing was tested, else those that differ."""
+    """Why nothing was tested: fewer than two units in common, or differences that do not vary."""
 
     n: int
     units: str
-    alpha: float
-    smallest_p: float | None = None
-    reachable: float | None = None
-    """The smallest p after Holm's correction; None for a single comparison."""
 
     def __str__(self) -> str:
-        if self.smallest_p is None:
-            return f"{self.n} {self.units} in common: nothing to compare"
         one = self.units.removesuffix("s")
-        if self.n == 0:
-            return f"no {one} differs, so there is nothing to test"
-        corrected = "" if self.reachable is None else f" ({format_p(self.reachable)} after Holm's correction)"
-        return (
-            f"{format_count(self.n, f'{one} that differs is', f'{one}s that differ are')} too few to reach "
-            f"p < {self.alpha:g}: even if all agreed, p would be {format_p(self.smallest_p)}{corrected}"
-        )
-
-
-def _find_warning(
-    difference: Difference, reachable: float, comparisons: int, units: str, alpha: float
-) -> TooFew | Literal[""]:
-    """Find why a comparison cannot be significant, whatever its scores; empty if it can be."""
-    if np.isnan(difference.p):
-        return TooFew(difference.n, units, alpha)
-    if reachable <= alpha:
-        return ""
-    n_differ = difference.better + difference.worse
-    return TooFew(n_differ, units, alpha, difference.smallest_p, reachable if comparisons > 1 else None)
+        if self.n < 2:
+            return f"{format_count(self.n, one)} in common: nothing to compare"
+        return f"the difference is the same at every {one}, so its spread is not known and nothing can be tested"

@@ -9,12 +9,11 @@ import pandas as pd
 from scipy.special import logit, ndtr, ndtri
 
 from ..errors import BrioError
-from ..protocol import detectable_difference, smallest_reachable_p, standard_error
+from ..protocol import degrees_of_freedom, detectable_difference, standard_error
 from ..protocol.calibration import roc_band
 from ..protocol.recalibration import SiteMean, average_over_sites, fit_recalibration
 from ..results import MetricSummary, average_seeds, mean_correction, unit_columns
 from .evidence import EvidenceArm
-from .ranking import ALPHA
 
 __all__ = [
     "Answers",
@@ -249,8 +248,9 @@ def _describe_calibration(predictions: pd.DataFrame) -> SiteCalibration:
 
 def _find_detectable_auc(arm: EvidenceArm) -> float | None:
     scores = average_seeds(arm.rows, units=unit_columns(arm.protocol))[arm.name].dropna()
-    if len(scores) < 2 or (arm.unit == "site" and smallest_reachable_p(len(scores)) > ALPHA):
+    if len(scores) < 2:
         return None
-    error = standard_error(scores, mean_correction(arm.rows, arm.protocol))
-    detectable = 0.5 + detectable_difference(error, len(scores) - 1)
+    correction = mean_correction(arm.rows, arm.protocol)
+    error = standard_error(scores, correction)
+    detectable = 0.5 + detectable_difference(error, degrees_of_freedom(scores, correction))
     return detectable if detectable <= 1 else None

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..errors import BrioError, nearest
 from ..methods import list_methods
-from ..protocol import compare_over_folds, compare_over_sites
+from ..protocol import EQUIVALENCE_MARGIN, compare_over_folds, compare_over_sites
 from ..results import Summary, average_seeds, describe_smoke_run, name_units, unit_columns
 from ..results.format import format_interval, format_p, format_points, format_table, join_names
 
@@ -35,7 +35,8 @@ METRIC_NAMES = {
 LOSSES = ("brier",)
 PROTOCOL_NAMES = {"loso": "leave one site out", "kfold": "k-fold"}
 MOST_NAMED = 12
-DETECTABLE = "Detectable: the smallest true difference that a t-test finds with 80 % power"
+DETECTABLE = "Detectable: the smallest true difference that the test finds with 80 % power"
+LEVEL = f"{100 * EQUIVALENCE_MARGIN:g} points"
 
 
 def label_folders(folders: Sequence[Path]) -> list[str]:
@@ -160,8 +161,8 @@ def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alp
 
     P values are corrected within each cohort and protocol (Holm).
 
-    Leave-one-site-out scores are compared over sites (:func:`brio.protocol.compare_over_sites`), k-fold scores by the
-    corrected resampled t-test over the folds of all seeds (:func:`brio.protocol.compare_over_folds`).
+    Leave-one-site-out scores are compared over sites (:func:`brio.protocol.compare_over_sites`), k-fold scores over the
+    folds of all seeds (:func:`brio.protocol.compare_over_folds`).
 
     Parameters
     ----------
@@ -235,7 +236,7 @@ def comparison_table(
     >>> run = {"cohort": "abide", "protocol": "loso", "seed": 0, "n_source": 90, "n_test": 10}
     >>> rows = [run | {"method": m, "fold": f"s{k}", "auc": v} for m in auc for k, v in enumerate(auc[m])]
     >>> print(comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4])
-    | brio | 6 | +3.0 | +1.5 to +4.5 | 6 | 0 | 0.031 | 0.031 | 2.0 |
+    | brio | 6 | +3.0 | +0.7 to +5.3 | 6 | 0 | 0.022 | 0.022 | 3.2 |
     """
     differences = compare_methods(rows, reference, metric, alpha)
     texts = []
@@ -249,7 +250,7 @@ def comparison_table(
         title = f"Difference in {METRIC_NAMES[metric]} to {reference}, in points: {name}"
         notes = [_describe_test(group, protocol, len(selected), tested), *_name_missing(group, protocol, metric)]
         family = f"; Bonferroni: at a level for {len(selected)} comparisons." if len(selected) > 1 else "."
-        notes += [DETECTABLE + family, *_list_warnings(selected)] if tested else []
+        notes += [*_list_level(selected, metric), DETECTABLE + family, *_list_warnings(selected)] if tested else []
         texts.append("\n".join([title, "", _format_differences(selected, protocol, alpha, tested), "", *notes]) + "\n")
     return "\n".join(texts)
 
@@ -317,18 +318,17 @@ def _format_differences(differences: pd.DataFrame, protocol: str, alpha: float, 
 
 def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int, tested: bool) -> str:
     """Describe what was tested and how, for the caption."""
-    corrected = f"; p, Holm: corrected for {comparisons} comparisons." if comparisons > 1 and tested else "."
+    family = f"; p, Holm: corrected for the family of these {comparisons} comparisons." if comparisons > 1 else "."
+    family = family if tested else "."
+    test = f"{'Two-sided corrected t test' if tested else 'Interval: corrected t'} over"
     if protocol == "kfold":
-        test = "Two-sided corrected resampled t-test" if tested else "Interval: corrected resampled t"
-        return f"{test} over the folds of all seeds (Nadeau & Bengio 2003){corrected}"
+        return f"{test} the folds of all seeds (Nadeau & Bengio 2003){family}"
     seeds = group.groupby("method")["seed"].nunique()
     if seeds.nunique() == 1:
         mean = "one seed" if seeds.iloc[0] == 1 else f"scores averaged over {seeds.iloc[0]} seeds"
     else:
         mean = f"scores averaged over different numbers of seeds ({', '.join(f'{m} {n}' for m, n in seeds.items())})"
-    test = "Wilcoxon's signed-rank test over sites (exact, two-sided), " if tested else ""
-    text = f"{test}{mean}; interval: t over sites{corrected}"
-    return text[:1].upper() + text[1:]
+    return f"{test} left-out sites (Nadeau & Bengio 2003), {mean}{family}"
 
 
 def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
@@ -350,6 +350,14 @@ def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
     units = "folds" if protocol == "kfold" else "sites"
     return [f"Only {units} with scores of both methods are paired. Missing: {'; '.join(parts[:MOST_NAMED])}{more}."]
+
+
+def _list_level(differences: pd.DataFrame, metric: str) -> list[str]:
+    """Name the methods that are level with the reference, by two one-sided tests."""
+    level = differences[differences["p_level"] <= 0.05]
+    if metric != "auc" or level.empty:
+        return []
+    return [f"No difference within {LEVEL} (two one-sided tests, 5 %): {', '.join(level['method'])}."]
 
 
 def _list_warnings(differences: pd.DataFrame) -> list[str]:

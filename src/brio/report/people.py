@@ -39,7 +39,10 @@ from .ranking import LINEAR_METHODS
 
 __all__ = ["JoinedJobs", "compare_jobs", "gather_jobs", "write_joined_tables"]
 
-OVER_PEOPLE = "Over participants, with the sites fixed: for new ones at these sites, not for new sites (DeLong)."
+OVER_PEOPLE = (
+    "Over participants, with the sites fixed: for new ones at these sites, not for new sites (DeLong's variance, "
+    "corrected for shared training scans). The test of a pair is the one over sites."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +186,8 @@ def _write_scores(joined: JoinedJobs) -> str:
     scores = average_seeds(rows, units=unit_columns(protocol))
     header = ["method", f"AUC, mean over {units}", f"95 % interval, {INTERVALS[protocol]}", f"p, chance, {units}"]
     if protocol == "loso":
-        header[3:] = ["95 % interval, participants", "AUC, pair-weighted", "95 % interval, participants", *header[3:]]
-        header.append("p, chance, participants")
+        header[3:] = ["at a new site", "95 % interval, participants", "AUC, pair-weighted"]
+        header += ["95 % interval, participants", "p, chance"]
     lines = []
     for name in scores:
         own = rows[rows["method"] == name]
@@ -194,20 +197,23 @@ def _write_scores(joined: JoinedJobs) -> str:
         if protocol == "kfold":
             lines.append([*line, p])
             continue
+        line.append(format_interval(summary.new_site_interval))
         tests = assess_auc(joined.sites, joined.covariances, str(name))
         if not tests:
-            lines.append([*line, *[MISSING] * 3, p, MISSING])
+            lines.append([*line, *[MISSING] * 3, p])
             continue
         mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
         line += [format_interval([mean.low, mean.high]), format_percent(pairs.mean)]
-        lines.append([*line, format_interval([pairs.low, pairs.high]), p, format_p(mean.p)])
+        lines.append([*line, format_interval([pairs.low, pairs.high]), p])
     title = f"AUC in percent: {rows['cohort'].iloc[0]}, {PROTOCOL_NAMES[protocol]}"
-    test = "exact signed-rank test" if protocol == "loso" else "corrected resampled t-test"
-    notes = [f"p against chance, two-sided: {test} over {units}{'; z test over participants' * (protocol == 'loso')}."]
+    notes = [f"p against chance: two-sided corrected t test over {units}, not corrected for the number of methods."]
     if joined.smoke_note:
-        n_tests = 2 if protocol == "loso" else 1  # the last columns
-        header, lines, notes = header[:-n_tests], [line[:-n_tests] for line in lines], []
-    notes += [OVER_PEOPLE] if protocol == "loso" else []
+        header, lines, notes = header[:-1], [line[:-1] for line in lines], []
+    if protocol == "loso":
+        notes += [
+            "At a new site: 95 % prediction interval of the AUC at one new site of a size like these.",
+            OVER_PEOPLE,
+        ]
     return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
 
 
@@ -221,10 +227,7 @@ def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
     table = compare_over_people(joined.sites, joined.covariances, reference, alpha=alpha)
     methods = [name for name in dict.fromkeys(joined.rows["method"]) if name != reference]
     without = [name for name in methods if name not in set(table["method"])]
-    several = table["method"].nunique() > 1
     header = ["method", "estimand", "sites", "difference", f"{100 * (1 - alpha):g} % interval"]
-    tests = ["p", "p, Holm", "detectable", "detectable, Bonferroni"][: 3 + several]
-    header += [] if joined.smoke_note else tests
     lines = [
         [
             str(row.method),
@@ -232,10 +235,7 @@ def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
             str(row.n_sites),
             format_points(row.mean_difference),
             format_interval([row.low, row.high], format_points),
-            format_p(row.p),
-            format_p(row.p_holm),
-            *[format_points(d).removeprefix("+") for d in (row.detectable, row.detectable_in_family)],
-        ][: len(header)]
+        ]
         for row in table.itertuples()
     ]
     texts = []

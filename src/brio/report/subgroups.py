@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from ..protocol import PeopleTest
+from ..protocol import PeopleEstimate
 from ..results import GROUP_COLUMNS, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
 from .evidence import EvidenceArm
 
@@ -79,7 +79,7 @@ def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Sub
     return scored
 
 
-def _score(predictions: pd.DataFrame, kind: str, value: str) -> tuple[Subgroup, PeopleTest | None]:
+def _score(predictions: pd.DataFrame, kind: str, value: str) -> tuple[Subgroup, PeopleEstimate | None]:
     people = predictions.groupby("participant_id").agg(label=("label", "first"), margin=("logit", "mean"))
     positive = people["label"] == 1
     n = int((~positive).sum()), int(positive.sum())
@@ -88,12 +88,15 @@ def _score(predictions: pd.DataFrame, kind: str, value: str) -> tuple[Subgroup, 
     decision = people["margin"] > 0
     rates = float(decision[positive].mean()), float((~decision)[~positive].mean())
     own = _keep_comparable_sites(predictions).assign(method="own")
-    tests = {} if own.empty else assess_auc(site_rows(own, "loso"), covariance_rows(own, "loso"), "own")
-    if not tests:
+    if own.empty:
         return Subgroup(kind, value, n, None, None, *rates), None
-    test = tests[PAIR_WEIGHTED]
-    interval = None if np.isnan(test.error) else (max(0.0, test.low), min(1.0, test.high))
-    return Subgroup(kind, value, n, test.mean, interval, *rates), test
+    tables = site_rows(own, "loso"), covariance_rows(own, "loso"), "own"
+    if not (means := assess_auc(*tables)):
+        return Subgroup(kind, value, n, None, None, *rates), None
+    mean = means[PAIR_WEIGHTED]
+    interval = None if np.isnan(mean.error) else (mean.low, mean.high)
+    # what the models share moves both groups alike, so their difference needs no correction for it
+    return Subgroup(kind, value, n, mean.mean, interval, *rates), assess_auc(*tables, correction=0.0)[PAIR_WEIGHTED]
 
 
 def _keep_comparable_sites(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -103,7 +106,7 @@ def _keep_comparable_sites(predictions: pd.DataFrame) -> pd.DataFrame:
     return predictions[predictions["fold"].map(fewest) >= 2]
 
 
-def _compare_two(parts: list[tuple[Subgroup, PeopleTest | None]]) -> list[Subgroup]:
+def _compare_two(parts: list[tuple[Subgroup, PeopleEstimate | None]]) -> list[Subgroup]:
     """Test whether the AUC of two groups differs: they share no participant, so their errors add up."""
     (first, a), (second, b) = parts
     if a is None or b is None or not np.hypot(a.error, b.error) > 0:

@@ -9,7 +9,6 @@ from typing import Any
 from ..cohort.class_names import ClassNames
 from ..results.format import format_count, format_interval, format_number, format_percent, format_points
 from .clinical import Answers, compute_predictive_values
-from .ranking import ALPHA
 
 __all__ = [
     "Usability",
@@ -215,12 +214,7 @@ def describe_detectable(answers: Answers, differences: dict[str, dict[str, Any]]
         texts.append(
             f"{count} of this spread are too few to show with 80 % power that any mean AUC differs from chance."
         )
-    testable = [row for row in differences.values() if not row.get("warning")]
-    known = [row["detectable_in_family"] for row in testable if row["detectable_in_family"] > 0]
-    if differences and not testable:
-        texts.append(
-            f"They are too few for any difference from {reference} to reach p < {ALPHA:g}, all comparisons counted."
-        )
+    known = [row["detectable_in_family"] for row in differences.values() if row["detectable_in_family"] > 0]
     if known:
         low, high = (format_points(end).removeprefix("+") for end in (min(known), max(known)))
         size = low if low == high else f"{low} to {high}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..protocol import EQUIVALENCE_MARGIN
 from ..results.format import (
     format_count,
     format_interval,
@@ -100,12 +101,13 @@ def _describe_difference(evidence: Evidence, comparison: Comparison) -> str:
     n_tests = len(comparison.differences)
     corrected = f"corrected for {n_tests} comparisons" if n_tests > 1 else ""
     if row["warning"]:
-        link = ", but" if row["better"] + row["worse"] else ";"
-        return f"{text}{link} {units} are too few to reach p < {ALPHA:g}{f' {corrected}' if corrected else ''}."
-    test = "Wilcoxon signed-rank test" if arm.protocol == "loso" else "corrected resampled t-test"
-    basis = ", ".join(filter(None, [state_p(row["p_holm"]), f"{test} over {units}", corrected]))
+        return f"{text}; {row['warning']}."
+    basis = ", ".join(filter(None, [state_p(row["p_holm"]), f"corrected t test over {units}", corrected]))
     verdict = "a significant difference" if row["p_holm"] <= ALPHA else "not a significant difference"
-    return f"{text}, {verdict} ({basis})."
+    level = ""
+    if row["p_level"] <= ALPHA:
+        level = f"; it is below {100 * EQUIVALENCE_MARGIN:g} points (two one-sided tests, {state_p(row['p_level'])})"
+    return f"{text}, {verdict} ({basis}){level}."
 
 
 def _describe_points(name: str, reference: str, difference: float) -> str:

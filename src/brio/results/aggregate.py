@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BrioError
-from ..protocol import auc, fold_correction, t_interval
-from .summary import METRICS, MetricSummary
+from ..protocol import FoldOverlap, auc, fold_correction, t_interval
+from .summary import INTERVALS, METRICS, MetricSummary
 
 __all__ = [
     "INTERVALS",
@@ -30,9 +30,6 @@ __all__ = [
     "summarise_scores",
     "unit_columns",
 ]
-
-INTERVALS = {"loso": "t over sites", "kfold": "corrected resampled t over folds"}
-"""How intervals of means are computed under each protocol, as tables state it."""
 
 
 def unit_columns(protocol: str) -> list[str]:
@@ -125,8 +122,8 @@ def _average_runs(rows: pd.DataFrame, units: list[str], metric: str) -> pd.Serie
     return groups.mean().where(groups.count() == n_runs)
 
 
-def mean_correction(rows: pd.DataFrame, protocol: str) -> float:
-    """Return what is added to 1/n in the variance of a mean over n units, see :func:`brio.protocol.fold_correction`.
+def mean_correction(rows: pd.DataFrame, protocol: str) -> FoldOverlap | None:
+    """Return what is added to 1/n in the variance of a mean over n units, see :func:`brio.protocol.standard_error`.
 
     Parameters
     ----------
@@ -136,24 +133,25 @@ def mean_correction(rows: pd.DataFrame, protocol: str) -> float:
 
     Returns
     -------
-    float
-        0 over sites; under k-fold the number of test scans of a fold divided by that of all other scans.
+    FoldOverlap or None
+        None over sites, which says that each is left out once.
 
     Examples
     --------
-    >>> rows = pd.DataFrame({"n_test": [10, 10], "n_source": [70, 70], "n_validation": [20, 20]})
-    >>> round(mean_correction(rows, "kfold"), 3), mean_correction(rows, "loso")
-    (0.111, 0.0)
+    >>> rows = pd.DataFrame({"fold": ["0", "1"], "n_test": [10, 10], "n_source": [70, 70], "n_validation": [20, 20]})
+    >>> mean_correction(rows, "kfold"), mean_correction(rows, "loso")
+    (FoldOverlap(n_folds=2, correction=0.14285714285714285), None)
     """
     if protocol == "loso":
-        return 0.0
+        return None
     sizes = rows[["n_test", "n_source", "n_validation"]].mean()
-    return fold_correction(float(sizes["n_test"]), float(sizes["n_source"] + sizes["n_validation"]))
+    others = float(sizes["n_source"] + sizes["n_validation"])
+    return fold_correction(float(sizes["n_test"]), others, rows["fold"].nunique())
 
 
 def summarise_scores(
     scores: Sequence[float] | np.ndarray | pd.Series,
-    correction: float = 0.0,
+    correction: FoldOverlap | None = None,
     limits: tuple[float, float] = (-np.inf, np.inf),
 ) -> MetricSummary:
     """Summarise the scores of sites; those without one (NaN) do not count.
@@ -162,8 +160,8 @@ def summarise_scores(
     ----------
     scores : array-like of float, shape [n_units]
         One score per site, or per fold of each seed.
-    correction : float
-        0 over sites, :func:`mean_correction` over folds.
+    correction : FoldOverlap, optional
+        :func:`mean_correction`; by default that of left-out sites.
     limits : tuple of float
         Smallest and largest value that a score can have.
 

@@ -1,4 +1,4 @@
-"""Tests over participants at fixed sites, and tests against chance, from the tables of jobs.
+"""Intervals over participants at fixed sites, and tests against chance, from the tables of jobs.
 
 Two means of AUC over test sites are estimated. The *mean over sites* gives every site the same weight; the
 *pair-weighted* AUC gives it to every pair of a patient and a control of the same site, so that large sites count more.
@@ -13,16 +13,14 @@ import numpy as np
 import pandas as pd
 
 from ..protocol import (
-    PeopleTest,
+    PeopleEstimate,
     SiteAreas,
-    adjust_holm,
     assess_over_people,
     compare_by_corrected_t,
-    compare_by_signed_rank,
-    detectable_difference,
     equal_weights,
     pair_weights,
 )
+from .aggregate import mean_correction
 from .sites import collect_areas, covariance_rows, site_rows
 from .summary import MetricSummary
 
@@ -48,35 +46,43 @@ ESTIMANDS: dict[str, Callable[[SiteAreas], np.ndarray]] = {
 CHANCE = 0.5
 
 
-def assess_auc(sites: pd.DataFrame, covariances: pd.DataFrame, method: str) -> dict[str, PeopleTest]:
-    """Estimate both means of the AUC of a method over test sites, and test them against chance over participants.
+def assess_auc(
+    sites: pd.DataFrame, covariances: pd.DataFrame, method: str, correction: float | None = None
+) -> dict[str, PeopleEstimate]:
+    """Estimate both means of the AUC of a method over test sites, with intervals over participants.
 
     Parameters
     ----------
     sites, covariances : DataFrame
         As in ``sites.csv`` and ``covariances.csv`` of leave-one-site-out jobs.
     method : str
+    correction : float, optional
+        By default that of left-out sites; 0 for one model at all sites, see :func:`brio.protocol.assess_over_people`.
 
     Returns
     -------
-    dict of PeopleTest
+    dict of PeopleEstimate
         By :data:`ESTIMANDS`, with intervals inside [0, 1]; empty where no site has an AUC.
     """
     areas = collect_areas(sites, covariances, [method])
     if areas is None:
         return {}
     one = np.array([1.0])
-    tests = {name: assess_over_people(areas, one, weigh(areas), null=CHANCE) for name, weigh in ESTIMANDS.items()}
+    means = {
+        name: assess_over_people(areas, one, weigh(areas), correction=correction) for name, weigh in ESTIMANDS.items()
+    }
     return {
-        name: replace(test, low=float(np.maximum(test.low, 0)), high=float(np.minimum(test.high, 1)))
-        for name, test in tests.items()
+        name: replace(mean, low=float(np.maximum(mean.low, 0)), high=float(np.minimum(mean.high, 1)))
+        for name, mean in means.items()
     }
 
 
 def compare_over_people(
     sites: pd.DataFrame, covariances: pd.DataFrame, reference: str, *, alpha: float = 0.05
 ) -> pd.DataFrame:
-    """Compare the AUC of all methods with that of a reference over participants at fixed sites, by DeLong's z test.
+    """Estimate the difference of the AUC of all methods to that of a reference over participants at fixed sites.
+
+    There is no p value: a pair of methods has one, over sites.
 
     Parameters
     ----------
@@ -84,14 +90,13 @@ def compare_over_people(
         As in ``sites.csv`` and ``covariances.csv`` of leave-one-site-out jobs.
     reference : str
     alpha : float
-        Level of the tests; intervals have level 1 - alpha.
+        Intervals have level 1 - alpha.
 
     Returns
     -------
     DataFrame
         One row per method and estimand, for methods whose covariance with the reference is stored: ``method``,
-        ``other``, ``estimand``, ``n_sites``, ``mean_difference``, ``low``, ``high``, ``p``, ``p_holm`` (corrected
-        within the estimand), ``detectable`` and ``detectable_in_family``.
+        ``other``, ``estimand``, ``n_sites``, ``mean_difference``, ``low``, ``high``.
     """
     rows, contrast = [], np.array([1.0, -1.0])
     for method in dict.fromkeys(sites["method"]):
@@ -99,23 +104,15 @@ def compare_over_people(
         if areas is None:
             continue
         for estimand, weigh in ESTIMANDS.items():
-            test = assess_over_people(areas, contrast, weigh(areas), alpha=alpha)
+            mean = assess_over_people(areas, contrast, weigh(areas), alpha=alpha)
             row = {"method": method, "other": reference, "estimand": estimand, "n_sites": len(areas.auc)}
-            row |= {"mean_difference": test.mean, "low": test.low, "high": test.high, "p": test.p}
-            rows.append(row | {"error": test.error, "detectable": test.detectable})
-    columns = ["method", "other", "estimand", "n_sites", "mean_difference", "low", "high", "p", "error", "detectable"]
-    table = pd.DataFrame(rows, columns=columns)
-    by_estimand = table.groupby("estimand")["p"]
-    table.insert(8, "p_holm", by_estimand.transform(lambda p: adjust_holm(p.to_numpy())))
-    comparisons = by_estimand.transform("count").clip(lower=1)
-    table["detectable_in_family"] = [
-        detectable_difference(error, alpha=alpha / n) for error, n in zip(table["error"], comparisons, strict=True)
-    ]
-    return table.drop(columns="error")
+            rows.append(row | {"mean_difference": mean.mean, "low": mean.low, "high": mean.high})
+    columns = ["method", "other", "estimand", "n_sites", "mean_difference", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def compute_chance_p(scores: pd.Series, rows: pd.DataFrame, protocol: str) -> float | None:
-    """Test the AUC of a method against chance over sites (signed-rank test) or folds (corrected resampled t).
+    """Test the AUC of a method against chance over left-out sites or folds, by the corrected t test.
 
     Parameters
     ----------
@@ -128,14 +125,10 @@ def compute_chance_p(scores: pd.Series, rows: pd.DataFrame, protocol: str) -> fl
     Returns
     -------
     float or None
-        Two-sided p value; None where there are too few scores.
+        Two-sided p value; None where there are too few scores, or they do not vary.
     """
     chance = np.full(len(scores), CHANCE)
-    if protocol == "loso":
-        p = compare_by_signed_rank(scores.to_numpy(), chance).p
-    else:
-        n_other = rows["n_source"].mean() + rows["n_validation"].mean()
-        p = compare_by_corrected_t(scores.to_numpy(), chance, rows["n_test"].mean(), n_other).p
+    p = compare_by_corrected_t(scores.to_numpy(), chance, mean_correction(rows, protocol)).p
     return None if np.isnan(p) else p
 
 
@@ -153,8 +146,8 @@ def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> d
     Returns
     -------
     dict
-        Fields of :class:`brio.results.MethodSummary`: ``pair_weighted_auc``, ``auc_interval_over_people``,
-        ``p_chance_over_people``; empty under k-fold.
+        Fields of :class:`brio.results.MethodSummary`: ``pair_weighted_auc``, ``auc_interval_over_people``; empty under
+        k-fold.
     """
     if protocol == "kfold":
         return {}
@@ -166,9 +159,8 @@ def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> d
     return {
         "pair_weighted_auc": MetricSummary(mean=pairs.mean, interval=_interval(pairs), n=int(sites["auc"].count())),
         "auc_interval_over_people": _interval(mean),
-        "p_chance_over_people": None if np.isnan(mean.p) else mean.p,
     }
 
 
-def _interval(test: PeopleTest) -> tuple[float, float] | None:
+def _interval(test: PeopleEstimate) -> tuple[float, float] | None:
     return None if np.isnan(test.error) else (test.low, test.high)

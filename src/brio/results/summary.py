@@ -7,10 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+
 from ..errors import BrioError
 from ..methods import find_method
 from ..methods.provenance import find_block
-from ..protocol import ProtocolSettings
+from ..protocol import (
+    FoldOverlap,
+    ProtocolSettings,
+    compare_by_corrected_t,
+    fold_correction,
+    new_site_interval,
+    site_correction,
+    t_interval,
+)
 from ..schemas import (
     OMIT_NONE,
     Setting,
@@ -27,6 +37,8 @@ from .run_record import ProtocolName
 
 __all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget", "describe_smoke_run"]
 
+INTERVALS = {"loso": "corrected t over sites", "kfold": "corrected t over folds"}
+"""How intervals of means are computed under each protocol, as tables state it."""
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
 
@@ -68,6 +80,30 @@ class MetricSummary:
     sd: StoredShare | None = None
     interval: tuple[float, float] | None = None
     n: StoredCount = 0
+
+    @property
+    def new_site_interval(self) -> tuple[float, float] | None:
+        """95 % prediction interval of the metric at one new site; None for few sites, or where scores do not vary."""
+        low, high = new_site_interval(self._stand_in(), limits=(0.0, 1.0))
+        return None if np.isnan(low) else (low, high)
+
+    def _stand_in(self) -> np.ndarray:
+        """Return scores with this mean and SD, in place of those that were not kept; empty where there is no SD."""
+        if self.mean is None or self.sd is None:
+            return np.empty(0)
+        scores = np.full(self.n, self.mean)
+        scores[:2] += self.sd * np.sqrt((self.n - 1) / 2) * np.array([1.0, -1.0])
+        return scores
+
+    def correct_interval(self, correction: FoldOverlap | None) -> MetricSummary:
+        """Return the summary with today's interval, from its mean and SD."""
+        low, high = t_interval(self._stand_in(), correction, limits=(0.0, 1.0))
+        return dataclasses.replace(self, interval=None if np.isnan(low) else (low, high))
+
+    def compare_with(self, value: float, correction: FoldOverlap | None) -> float | None:
+        """Return the two-sided p of a value, from mean and SD; None where it cannot be tested."""
+        p = compare_by_corrected_t(self._stand_in(), np.full(len(self._stand_in()), value), correction).p
+        return None if np.isnan(p) else p
 
 
 @dataclass(frozen=True)
@@ -114,11 +150,11 @@ class MethodSummary:
         AUC, seeds averaged: that of the mean logits over seeds.
     pair_weighted_auc : MetricSummary or None
         AUC over all pairs of a patient and a control of the same test site, with its interval over participants at
-        these sites; None under k-fold, and in files of version 0.1.0, as are the next three.
+        these sites; None under k-fold, and in files of version 0.1.0, as are the next two.
     auc_interval_over_people : tuple of float or None
-        95 % interval of the mean AUC over these sites, for new participants at them (DeLong).
-    p_chance, p_chance_over_people : float or None
-        Two-sided p of the mean AUC against chance: over sites or folds, and over participants at these sites.
+        95 % interval of the mean AUC over these sites, for new participants at them (DeLong, corrected).
+    p_chance : float or None
+        Two-sided p of the mean AUC against chance, over sites or folds.
     validation_auc : float or None
         Mean over runs.
     without_auc : dict
@@ -151,7 +187,6 @@ class MethodSummary:
     pair_weighted_auc: MetricSummary | None = None
     auc_interval_over_people: tuple[float, float] | None = None
     p_chance: StoredShare | None = None
-    p_chance_over_people: StoredShare | None = None
     validation_auc: StoredShare | None = None
     without_auc: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -255,7 +290,36 @@ class Summary:
                     method |= {"family": family, "block": _find_block(name, method)}
                 if isinstance(method, dict) and "block" not in method:
                     method["block"] = _find_block(name, method)
-        return from_json(cls, document, path)
+        return from_json(cls, document, path)._with_corrected_intervals()
+
+    def _with_corrected_intervals(self) -> Summary:
+        """Return summaries of earlier versions with the intervals and p values of today."""
+        if self.intervals == INTERVALS[self.protocol]:
+            return self
+        k = len(self.folds)
+        correction = None if self.protocol == "loso" else fold_correction(1, k - 1, k)
+        methods = {}
+        for name, method in self.methods.items():
+            changed: dict[str, Any] = {m: method.metric(m).correct_interval(correction) for m in METRICS}
+            changed["auc_of_averaged_logits"] = method.auc_of_averaged_logits.correct_interval(correction)
+            changed["p_chance"] = method.auc.compare_with(0.5, correction)
+            if method.pair_weighted_auc is not None:
+                pairs = method.pair_weighted_auc
+                widened = _widen(pairs.mean, pairs.interval, pairs.n)
+                changed["pair_weighted_auc"] = dataclasses.replace(pairs, interval=widened)
+                changed["auc_interval_over_people"] = _widen(
+                    method.auc.mean, method.auc_interval_over_people, method.auc.n
+                )
+            methods[name] = dataclasses.replace(method, **changed)
+        return dataclasses.replace(self, methods=methods, intervals=INTERVALS[self.protocol])
+
+
+def _widen(mean: float | None, interval: tuple[float, float] | None, n_sites: int) -> tuple[float, float] | None:
+    """Correct an interval over participants at left-out sites that earlier versions took to be independent."""
+    if mean is None or interval is None or interval[0] == interval[1]:
+        return None
+    half = max(interval[1] - mean, mean - interval[0]) * np.sqrt(1 + n_sites * site_correction(n_sites))
+    return max(0.0, float(mean - half)), min(1.0, float(mean + half))
 
 
 _MOVED = {("mlp", "linear"): "network on edges"}

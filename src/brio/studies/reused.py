@@ -145,9 +145,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     method = dataclasses.replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
     if results.summary.seeds != len(seeds):  # the AUC of averaged logits needs the predictions of all seeds
         method = dataclasses.replace(method, auc_of_averaged_logits=MetricSummary())
-        method = dataclasses.replace(
-            method, pair_weighted_auc=None, auc_interval_over_people=None, p_chance=None, p_chance_over_people=None
-        )
+        method = dataclasses.replace(method, pair_weighted_auc=None, auc_interval_over_people=None, p_chance=None)
     predictions = source.predictions
     if predictions is not None:
         selected = predictions["method"].eq(name) & predictions["seed"].isin(seeds)

@@ -73,11 +73,10 @@ def summarise_arms(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     DataFrame
         One row per arm, in percent.
 
-        - ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD``: mean, SD and 95 % interval (t) over test sites
-          (seeds averaged first), or over test folds (corrected resampled t).
+        - ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD``: mean, SD and 95 % interval (corrected t) over test
+          sites (seeds averaged first), or over test folds.
         - ``minus <reference>``, ``difference low``, ``difference high``, ``better at``: paired difference of AUC.
-        - ``p``: Wilcoxon's signed-rank test over sites, or the corrected resampled t-test over folds, after Holm's
-          correction over the arms.
+        - ``p``: corrected t test over sites or folds, after Holm's correction over the arms.
         - ``warning``: why no difference could reach significance, else empty.
         - :data:`FACTS`.
     """
@@ -135,7 +134,7 @@ def pair_with_reference(rows: pd.DataFrame, column: str, reference: str) -> pd.D
     -------
     DataFrame
         One row per other arm: ``minus <reference>``, ``difference low`` and ``difference high``; ``lower at`` and
-        ``higher at``, numbers of folds; ``p`` of Wilcoxon's signed-rank test over folds after Holm's correction;
+        ``higher at``, numbers of folds; ``p`` of the corrected t test over folds after Holm's correction;
         ``warning``, why no difference could reach significance, else empty.
     """
     differences = compare_over_sites(average_seeds(rows, column, column="arm"), reference, lower_is_better=True)
@@ -214,21 +213,15 @@ def describe_differences(
     rest = compared[~significant]
     if len(rest):
         sentences.append(f"No significant difference in {quantity} from {name}: {list_arms(rest)}.")
-    return sentences + _describe_warnings(compared, level)
+    return sentences + _describe_warnings(compared)
 
 
-def _describe_warnings(compared: pd.DataFrame, level: float) -> list[str]:
-    """Say for which arms no difference could reach significance, whatever the scores."""
+def _describe_warnings(compared: pd.DataFrame) -> list[str]:
+    """Say for which arms nothing could be tested, and why."""
     warned = compared[compared["warning"] != ""]
     if warned.empty:
         return []
-    warnings = list(warned["warning"])
-    if len(warned) == len(compared) and len(set(warnings)) == 1:
-        text = str(warnings[0])
-        return [f"{text[0].upper()}{text[1:]}."]
-    units = warnings[0].units
-    if len(warned) == len(compared):
-        most = max(warning.n for warning in warnings)
-        return [f"Too few {units} to reach p < {level:g} in any comparison: at most {most} of them differ."]
-    arms = ", ".join(f"{display_name(arm)} ({warning.n})" for arm, warning in zip(warned["arm"], warnings, strict=True))
-    return [f"Too few {units} differ to reach p < {level:g}: {arms}."]
+    by_reason = warned.groupby(warned["warning"].map(str), sort=False)["arm"].agg(
+        lambda arms: ", ".join(map(display_name, arms))
+    )
+    return [f"Not tested: {arms}; {reason}." for reason, arms in by_reason.items()]

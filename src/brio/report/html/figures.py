@@ -12,7 +12,7 @@ import pandas as pd
 from ...errors import BrioError
 from ...methods.provenance import READING, REDESIGN
 from ...protocol.calibration import reliability_curve, roc_band
-from ...results import METRICS, MethodSummary, MetricSummary, mean_correction, name_units, unit_columns
+from ...results import METRICS, MetricSummary, mean_correction, name_units, unit_columns
 from ...results.format import format_count, format_interval, format_percent, format_training, state_p
 from ..evidence import EvidenceArm
 from ..ranking import Comparison
@@ -115,7 +115,7 @@ def build_result_table(
             "auc": arm.summary.auc,
             **_place(scale, arm.summary.auc),
             "pair_weighted": arm.summary.pair_weighted_auc or MetricSummary(),
-            "people": _describe_people(arm.summary, tested=not arm.job.summary.smoke_run),
+            "people": _describe_people(arm, tested=not arm.job.summary.smoke_run),
             "averaged": arm.summary.auc_of_averaged_logits.mean,
             **{metric: arm.summary.metric(metric).mean for metric in METRICS if metric != "auc"},
             "difference": comparison.differences.get(arm.name) if arm.plain else None,
@@ -127,15 +127,15 @@ def build_result_table(
     return {"rows": rows, "scale": scale, "chance": scale.place(50.0), "has_pairs": has_pairs}
 
 
-def _describe_people(summary: MethodSummary, tested: bool) -> str:
-    """Describe the interval over participants and the tests against chance, for a tip; smoke runs are not tested."""
-    parts = []
+def _describe_people(arm: EvidenceArm, tested: bool) -> str:
+    """Describe the other intervals and the test against chance, for a tip; smoke runs are not tested."""
+    summary, parts = arm.summary, []
+    if arm.protocol == "loso" and summary.auc.new_site_interval:
+        parts.append(f"at one new site {format_interval(summary.auc.new_site_interval)}")
     if summary.auc_interval_over_people:
         parts.append(f"for new participants at these sites {format_interval(summary.auc_interval_over_people)}")
     if tested and summary.p_chance is not None:
-        p = summary.p_chance_over_people
-        over_people = "" if p is None else f", over participants {state_p(p)}"
-        parts.append(f"against chance {state_p(summary.p_chance)}{over_people}")
+        parts.append(f"against chance {state_p(summary.p_chance)}")
     return "; ".join(parts)
 
 
