@@ -101,21 +101,26 @@ def _check_summary(method: dict, runs: pd.DataFrame, predictions: pd.DataFrame, 
     by = ["fold"] if protocol == "loso" else ["seed", "fold"]
     for name in ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier"):
         values = runs.groupby(by)[name].mean().dropna().to_numpy()
-        n, share = len(values), runs["n_test"].mean() / (runs["n_source"].mean() + runs["n_validation"].mean())
+        n, n_test, n_other = len(values), runs["n_test"].mean(), (runs["n_source"] + runs["n_validation"]).mean()
         close([method[name]["mean"], method[name]["sd"]], [values.mean(), values.std(ddof=1) if n > 1 else np.nan])
         assert method[name]["n"] == n
-        scale = np.sqrt(1 / n + (share if protocol == "kfold" else 0))
-        half = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) * scale
+        # Nadeau and Bengio's variance; the folds of further seeds are no further units
+        units = n if protocol == "loso" else min(n, runs["fold"].nunique())
+        shared = 1 / max(n - 2, 1) if protocol == "loso" else n_test / max(n_other - 2 * n_test, n_test)
+        error = np.sqrt((1 / units + shared) * values.var(ddof=1)) if n > 1 and np.ptp(values) > 1e-9 else np.nan
+        half = stats.t.ppf(0.975, units - 1) * error
         if name == "auc" or protocol == "loso":
-            close(method[name]["interval"], np.clip([values.mean() - half, values.mean() + half], 0, 1))
+            interval = method[name]["interval"] or [None, None]
+            close(interval, np.clip([values.mean() - half, values.mean() + half], 0, 1))
     if protocol == "loso":
         areas, errors, weights = _over_participants(predictions)
+        shared = 1 / max(len(areas) - 2, 1)
         for found, w in ((method["auc"] | {"interval": method["auc_interval_over_people"]}, np.full(len(areas), 1.0)),
                          (method["pair_weighted_auc"], weights)):  # fmt: skip
             w = w / w.sum()
-            half = stats.norm.ppf(0.975) * np.sqrt((w**2 * errors).sum())
+            half = stats.norm.ppf(0.975) * np.sqrt((w**2 * errors).sum() * (1 + len(areas) * shared))
             close(found["mean"], w @ areas)
-            if np.isfinite(half):
+            if np.isfinite(half) and half > 0:  # an AUC of 1 at every site has no interval
                 close(found["interval"], np.clip([w @ areas - half, w @ areas + half], 0, 1))
             assert 0 <= found["mean"] <= 1, "an area is no more than all pairs"
 

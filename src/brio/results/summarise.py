@@ -15,7 +15,7 @@ from .aggregate import INTERVALS, average_seeds, name_units, summarise_ensemble,
 from .format import format_interval, format_percent
 from .people import compute_chance_p, summarise_people
 from .plan import Plan
-from .summary import MethodSummary, Summary, TuningBudget
+from .summary import MethodSummary, MetricSummary, Summary, TuningBudget
 
 if TYPE_CHECKING:
     from ..training import MethodFacts
@@ -137,6 +137,11 @@ def _average(rows: pd.DataFrame, column: str) -> float | None:
     return None if mean is None or pd.isna(mean) else float(mean)
 
 
+def _describe_spread(auc: MetricSummary) -> str:
+    """The interval of a mean AUC; where scores do not vary there is none."""
+    return format_interval(auc.interval) if auc.interval else "the same everywhere"
+
+
 def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, label_is_sex: bool) -> list[str]:
     """Warn of controls above chance: they are right without looking at the brain, unless they are given the label."""
     where = "at unseen sites" if protocol == "loso" else "in test folds"
@@ -147,7 +152,7 @@ def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, labe
         for name in given_label
     ]
     return warnings + [
-        f"{name} reaches AUC {format_percent(m.auc.mean)} ({format_interval(m.auc.interval)}) {where} without a "
+        f"{name} reaches AUC {format_percent(m.auc.mean)} ({_describe_spread(m.auc)}) {where} without a "
         "connectome: part of what any method scores may be that"
         for name, m in methods.items()
         if m.control and m.is_above_chance and name not in given_label

@@ -201,8 +201,12 @@ class MethodSummary:
 
     @property
     def is_above_chance(self) -> bool:
-        """Whether the whole interval of its AUC lies above one half."""
-        return self.auc.interval is not None and self.auc.interval[0] > 0.5
+        """Whether the whole interval of its AUC lies above one half, or, where there is none, all of two or more AUCs."""
+        if self.auc.interval is not None:
+            return self.auc.interval[0] > 0.5
+        return (
+            self.auc.n > 1 and self.auc.mean is not None and self.auc.mean > 0.5
+        )  # without spread: the same everywhere
 
 
 @dataclass(frozen=True, kw_only=True)
