@@ -163,6 +163,12 @@ class Cohort:
         """Whether each scan has a label, as scans to predict may not. Shape [N], bool."""
         return find_filled(self.participants, "label")
 
+    @property
+    def label_covariate(self) -> str | None:
+        """Column of which :func:`brio.cohort.relabel` made the labels, and which no method may see, or None."""
+        asks = self.provenance.get("label")
+        return str(asks["column"]) if isinstance(asks, dict) else None
+
     def require_labels(self) -> None:
         """Raise :class:`BrioError` unless every scan has a site and a label. Jobs and the audit call it first."""
         for column in ("label", "site"):
