@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..errors import BrioError, nearest
 from ..formatting import format_count
-from .cohort import Cohort
+from .cohort import FORMER_LABEL, Cohort
 from .covariates import LARGEST_COVARIATE, SEX_CODES
 from .folder import REQUIRED_COLUMNS, TEXT_COLUMNS, find_filled
 from .sessions import index_participants
@@ -25,8 +25,6 @@ from .sessions import index_participants
 __all__ = ["describe_question", "relabel"]
 
 SITE_MEDIAN = "site-median"
-FORMER_LABEL = "former_label"
-"""Column that says in words which class a participant was of before the question."""
 _QUESTION = re.compile(r"\s*([^<>=]+?)\s*(?:([>=])\s*([^<>=]+?)\s*)?")
 _FORMS = f"write COLUMN, COLUMN=VALUE, COLUMN>NUMBER or COLUMN>{SITE_MEDIAN}"
 _MOST_SHOWN = 5

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..cohort.covariates import COVARIATE_COLUMNS
 from ..cohort.questions import describe_question
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
+from ..methods import find_method
 from ..protocol import LEAST_SITES, find_two_class_sites
 from ..results.format import format_interval, format_signed, state_p
 from .arms import Arm, display_name
@@ -63,8 +66,15 @@ def _list_arms(context: StudyContext) -> list[Arm]:
 
 def _explain_left_out(context: StudyContext, methods: list[str], questions: list[str]) -> list[str]:
     """Say which methods are not trained for which question, and why."""
-    missing = [(q, context.job_for(q).missing_inputs(name)) for q in questions for name in methods]
-    return [f"Left out of '{question}': {why}." for question, why in missing if why]
+    sentences = []
+    for question in questions:
+        job = context.job_for(question)
+        missing = {name: why for name in methods if (why := job.missing_inputs(name))}
+        given = [n for n in missing if job.cohort.label_covariate in map(COVARIATE_COLUMNS.get, find_method(n).needs)]
+        if given:
+            sentences.append(f"Left out of '{question}', since they are given what it asks for: {', '.join(given)}.")
+        sentences += [f"Left out of '{question}': {why}." for name, why in missing.items() if name not in given]
+    return sentences
 
 
 @register_study(
@@ -77,24 +87,25 @@ def compare_labels(context: StudyContext) -> Finding:
     """Compare methods for the cohort's own label, age and sex: does the best method depend on what is asked?"""
     arms, (questions, not_asked) = _list_arms(context), _ask_questions(context)
     methods = list(dict.fromkeys(a.method for a in arms))
-    own = list(dict.fromkeys(a.name for a in arms))
-    reference = next((a.name for a in arms if a.method == "ridge"), own[0])
-    rows = {label or OWN: context.collect_rows([a for a in arms if a.label == label]) for label in (None, *questions)}
-    shared = [name for name in own if all((part["arm"] == name).any() for part in rows.values())]
+    by_label = {label: [a for a in arms if a.label == label] for label in (None, *questions)}
+    own = [a.name for a in by_label[None]]
+    shared = [name for name in own if all(name in {a.name for a in some} for some in by_label.values())]
+    if not shared:
+        left_out = " ".join(_explain_left_out(context, methods, questions))
+        raise BrioError(f"no method can be trained for every label, so nothing can be compared. {left_out}")
+    reference = next((a.name for a in by_label[None] if a.method == "ridge" and a.name in shared), shared[0])
+    rows = {label or OWN: context.collect_rows(some) for label, some in by_label.items()}
     rows[TOGETHER] = _average_labels(rows, shared)
-    compared = {
-        label: summarise_arms(part, reference if (part["arm"] == reference).any() else part["arm"].iloc[0])
-        for label, part in rows.items()
-    }
     summaries = {
-        label: one.sort_values("AUC", ascending=False).reset_index(drop=True) for label, one in compared.items()
+        label: summarise_arms(part, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
+        for label, part in rows.items()
     }
     text = [
         *_describe_together(summaries[TOGETHER], reference, len(rows) - 1),
-        *_describe_consistency(compared, reference, shared),
+        *_describe_consistency(summaries, reference, shared),
         *(_describe_label(label, one, reference) for label, one in summaries.items() if label != TOGETHER),
-        "Holm's correction counts the methods of one label. Labels share their scans and are not independent of each "
-        "other, so the mean over labels is made at each site, and sites are what the test counts.",
+        "Holm's correction counts the methods of one label. Labels share their scans, so they are averaged at each "
+        f"site first, and the tests count sites; {_count_columns(questions)}each label has the same weight.",
         *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
         *(f"Left out: {why}." for why in context.left_out.values()),
@@ -106,6 +117,12 @@ def compare_labels(context: StudyContext) -> Finding:
     order = ["label", *(name for name in shown if name != "label")]
     table = table[["label", *(name for name in table if name != "label")]].reset_index(drop=True)
     return Finding(table, shown[order], text, lambda: _draw(summary, own, reference))
+
+
+def _count_columns(questions: list[str]) -> str:
+    columns = Counter(question.split(">")[0].split("=")[0].strip() for question in questions)
+    twice = [column for column, n in columns.items() if n > 1]
+    return f"{' and '.join(twice)} is asked for more than once, and " if twice else ""
 
 
 def _average_labels(rows: dict[str, pd.DataFrame], shared: list[str]) -> pd.DataFrame:
@@ -128,12 +145,12 @@ def _describe_together(summary: pd.DataFrame, reference: str, n_labels: int) -> 
     ]
 
 
-def _describe_consistency(compared: dict[str, pd.DataFrame], reference: str, shared: list[str]) -> list[str]:
+def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, shared: list[str]) -> list[str]:
     """Say which methods are above the reference for every label, for none, or for some alone."""
     column = f"minus {reference}"
-    labels = [label for label in compared if label != TOGETHER]
+    labels = [label for label in summaries if label != TOGETHER]
     differences = {
-        name: [float(compared[label].set_index("arm").loc[name, column]) for label in labels]
+        name: [float(summaries[label].set_index("arm").loc[name, column]) for label in labels]
         for name in shared
         if name != reference
     }
@@ -156,7 +173,7 @@ def _describe_label(label: str, summary: pd.DataFrame, reference: str) -> str:
     best, column = summary.iloc[0], f"minus {reference}"
     ends = format_interval([best["low"], best["high"]], "{:.1f}".format)
     sentence = f"{label}: {display_name(best['arm'])} has the highest AUC, {best['AUC']:.1f} % ({ends})"
-    if column not in summary or pd.isna(best[column]):
+    if pd.isna(best[column]):
         return f"{sentence}."
     return f"{sentence}, {format_signed(best[column])} points from {display_name(reference)} ({state_p(best['p'])})."
 
@@ -164,7 +181,9 @@ def _describe_label(label: str, summary: pd.DataFrame, reference: str) -> str:
 def _draw(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
     """A panel for each label: methods as dots with intervals over sites, filled where they differ significantly."""
     labels = list(dict.fromkeys(summary["label"]))
-    figure, axes = make_panels(len(labels), 3.0 + 0.55 * len(arms), 0.9 + 1.5 * len(labels), len(labels), sharex=True)
+    figure, axes = make_panels(
+        len(labels), max(6.5, 2.0 + 0.5 * len(arms)), 1.2 + 1.3 * len(labels), len(labels), sharex=True
+    )
     for axis, label in zip(axes, labels, strict=True):
         rows = summary[summary["label"] == label].set_index("arm")
         for x, name in enumerate(arms):
@@ -178,8 +197,7 @@ def _draw(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
             axis.errorbar(
                 x, row["AUC"], yerr=bars, fmt=style["marker"], color=style["color"], mfc=fill, capsize=2, markersize=6
             )
-        if reference in rows.index:
-            axis.axhline(rows.loc[reference, "AUC"], color="0.5", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        axis.axhline(rows.loc[reference, "AUC"], color="0.5", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
         axis.set_title(f"{label} ({int(rows['folds'].max())} sites)", fontsize=9, loc="left")
         axis.set_ylabel("AUC, %", fontsize=9)
         axis.grid(axis="x", color="0.93")
