@@ -152,6 +152,7 @@ def run(
     cohort: Cohort | str | Path,
     methods: Sequence[str] | str = ("brio",),
     *,
+    label: str | None = None,
     protocol: str = "loso",
     seeds: int = 1,
     out: str | Path | None = None,
@@ -177,6 +178,9 @@ def run(
     cohort : Cohort or path of a cohort folder
     methods : names, see ``brio methods``, or "all"
         ``"all"`` stands for every method whose inputs the cohort has, without variants of another one.
+    label : str, optional
+        Another question of the same scans, in place of the cohort's labels: ``"sex"``, ``"age>14.5"``,
+        ``"age>site-median"``, ``"handedness=left"``. What it is made of is given to no method.
     protocol : {"loso", "kfold"}
         Leave one site out, or folds stratified by site and class.
     seeds : int
@@ -226,6 +230,7 @@ def run(
     spec = JobSpec(
         cohort=cohort,
         methods=methods,
+        label=label,
         protocol=protocol,
         seeds=seeds,
         settings=settings or {},
@@ -272,8 +277,9 @@ def tune(
         Also write what each configuration reached on the test scans, and what choosing by them would have reached. This
         is an upper bound, not a result: it uses test labels. Nothing else depends on it.
     **options
-        ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``, ``runs_per_stack``,
-        ``checkpoint_every`` and ``records_only``, as for :func:`brio.run`. Settings that are given are not tuned.
+        ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
+        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as for :func:`brio.run`. Settings that are given
+        are not tuned.
 
     Returns
     -------
@@ -304,6 +310,7 @@ def study(
     *,
     out: str | Path,
     methods: Sequence[str] | str = (),
+    labels: Sequence[str] | str = (),
     reuse: Sequence[str | Path] | str | Path = (),
     seeds: int = 3,
     progress: Progress = silent,
@@ -321,6 +328,8 @@ def study(
         Folder for results. Studies in the same folder share their runs, and an interrupted one is resumed.
     methods : names, optional
         Study these methods instead of the study's own.
+    labels : questions, optional
+        Another question of the same scans, as ``label`` of :func:`brio.run`; for the study ``labels`` several.
     reuse : paths, optional
         Folders of :func:`run` or :func:`tune` whose finished results are used instead of training again.
     seeds : int
@@ -350,7 +359,7 @@ def study(
     'sex'
     """
     from .studies import StudyContext, run_study
-    from .studies.study import find_study
+    from .studies.study import choose_label, find_study
 
     if name == "paper":
         raise BrioError(
@@ -358,6 +367,9 @@ def study(
             "studies'), or make all with the command 'brio study paper COHORT --out DIR'"
         )
     find_study(name)  # an unknown name is reported before anything is read
-    spec = JobSpec(cohort, methods, seeds=seeds, **options | {"settings": options.get("settings") or {}})
+    questions = [labels] if isinstance(labels, str) else list(labels)
+    label = choose_label(name, questions)
+    spec = JobSpec(cohort, methods, seeds=seeds, label=label, **options | {"settings": options.get("settings") or {}})
     folders = [reuse] if isinstance(reuse, str | Path) else reuse
-    return StoredStudy.read(run_study(name, StudyContext(spec, out, reuse=folders, progress=progress, say=say)))
+    context = StudyContext(spec, out, questions=questions, reuse=folders, progress=progress, say=say)
+    return StoredStudy.read(run_study(name, context))

@@ -517,7 +517,7 @@ def test_folds_that_cannot_be_scored_are_refused(one_class, tmp_path):
 
 
 POOR = ["comparison", "agreement", "retention", "scan-length", "efficiency"]
-DEMANDING = ["adaptation", "retest"]  # refuse a cohort of small sites, or without repeated scans
+DEMANDING = ["adaptation", "retest", "labels"]  # refuse a cohort of small sites, without repeated scans or covariates
 REST = [s.name for s in list_studies() if s.name not in POOR + DEMANDING]
 
 

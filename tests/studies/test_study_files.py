@@ -33,7 +33,7 @@ def test_these_are_the_studies():
         *("retention", "scan-length", "efficiency", "regions", "propositions"),
     ] == NAMES
     own = ["plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation"]
-    own.append("retest")  # needs participants with several scans
+    own += ["retest", "labels"]  # which need participants with several scans, and covariates
     assert [s.name for s in list_studies()] == [*NAMES, *own]
 
 

@@ -25,6 +25,7 @@ from .options import (
     DropRoi,
     IdColumn,
     KeepAll,
+    Label,
     LabelColumn,
     Load,
     Match,
@@ -97,6 +98,7 @@ def fit(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: Out,
     method: Annotated[str, typer.Option(help="Method, see 'brio methods'.")] = "log-ridge",
+    label: Label = None,
     seeds: Seeds = 1,
     evidence: Annotated[
         Path | None, typer.Option(help="Folder of 'brio run' that evaluated this method at left-out sites.")
@@ -141,6 +143,7 @@ def fit(
     spec = job_options(
         cohort,
         [method],
+        label=label,
         seeds=seeds,
         setting=setting,
         fold=None,

@@ -101,6 +101,14 @@ Config = Annotated[
         help="TOML file with any of these options, see 'brio config'; those on the command line win.",
     ),
 ]
+Label = Annotated[
+    str | None,
+    typer.Option(
+        "--label",
+        help="Ask another question of the same scans in place of the cohort's labels: COLUMN of two values, "
+        "COLUMN=VALUE, COLUMN>NUMBER or COLUMN>site-median, for example sex or 'age>14.5'.",
+    ),
+]
 Device = Annotated[
     str, typer.Option(help="auto, cpu, cuda, or cuda-tf32: faster, with rounded matrix products in networks.")
 ]
@@ -174,6 +182,7 @@ def job_options(
     cohort: Path,
     methods: list[str],
     *,
+    label: str | None = None,
     protocol: str = "loso",
     seeds: int,
     setting: list[str] | None,
@@ -195,6 +204,7 @@ def job_options(
     return JobSpec(
         cohort=cohort,
         methods=methods,
+        label=label,
         protocol=protocol,
         seeds=seeds,
         settings=parse_assignments(setting or []),

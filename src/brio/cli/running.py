@@ -24,6 +24,7 @@ from .options import (
     Folds,
     JobOut,
     KeepAll,
+    Label,
     Load,
     Protocol,
     Quiet,
@@ -81,6 +82,7 @@ def run(
             "method of the paper; 'ridge' is the one to compare it with."
         ),
     ] = None,
+    label: Label = None,
     protocol: Protocol = "loso",
     seeds: Seeds = 1,
     setting: Sets = None,
@@ -117,6 +119,7 @@ def run(
     spec = job_options(
         cohort,
         method or own or ["brio"],
+        label=label,
         protocol=protocol,
         seeds=seeds,
         setting=setting,
@@ -156,6 +159,7 @@ def tune(
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Also record what choosing by the test scans would reach.")
     ] = False,
+    label: Label = None,
     protocol: Protocol = "loso",
     seeds: Seeds = 3,
     setting: Sets = None,
@@ -194,6 +198,7 @@ def tune(
     spec = job_options(
         cohort,
         names,
+        label=label,
         protocol=protocol,
         seeds=seeds,
         setting=setting,

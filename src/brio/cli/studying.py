@@ -50,6 +50,14 @@ def study(
         ),
     ] = None,
     finished: Annotated[list[Path] | None, typer.Option("--finished", hidden=True)] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            help="Ask another question of the same scans, see 'brio run --help'; repeatable for the study 'labels', "
+            "which compares methods over them.",
+        ),
+    ] = None,
     protocol: Protocol = "loso",
     seeds: Seeds = 3,
     setting: Sets = None,
@@ -72,7 +80,7 @@ def study(
     from ..jobs.engines.local import LocalEngine, Shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study
-    from ..studies.study import PAPER, find_study, run_study_shard
+    from ..studies.study import PAPER, choose_label, find_study, run_study_shard
 
     load_own_methods(load)
     if name != "paper":
@@ -82,6 +90,7 @@ def study(
     spec = job_options(
         cohort,
         method or [],
+        label=choose_label(name, label or []),
         protocol=protocol,
         seeds=seeds,
         setting=setting,
@@ -96,7 +105,8 @@ def study(
     with cluster as opened, show_progress(quiet) as progress:
         chosen = opened if shard is None else LocalEngine(Shard.parse(shard))
         spec = dataclasses.replace(spec, engine=chosen)
-        context = StudyContext(spec, out, reuse=[*(reuse or ()), *(finished or ())], progress=progress, say=say)
+        folders = [*(reuse or ()), *(finished or ())]
+        context = StudyContext(spec, out, questions=label or (), reuse=folders, progress=progress, say=say)
         if shard is not None:
             return say_shard_ended(run_study_shard(name, context), shard, out)
         place = run_study(name, context)

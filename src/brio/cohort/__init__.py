@@ -3,6 +3,17 @@
 from .atlas import Atlas, load_bundled_atlas
 from .auditing import Audit, AuditRules, audit, format_audit
 from .cohort import Cohort
+from .questions import relabel
 from .writer import CohortWriter
 
-__all__ = ["Atlas", "Audit", "AuditRules", "Cohort", "CohortWriter", "audit", "format_audit", "load_bundled_atlas"]
+__all__ = [
+    "Atlas",
+    "Audit",
+    "AuditRules",
+    "Cohort",
+    "CohortWriter",
+    "audit",
+    "format_audit",
+    "load_bundled_atlas",
+    "relabel",
+]

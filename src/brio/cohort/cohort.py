@@ -35,7 +35,11 @@ from .sessions import SCAN_ID
 from .signal import are_transposed, convert_frames
 from .writer import CohortWriter
 
-__all__ = ["Cohort", "locate_scans"]
+__all__ = ["FORMER_LABEL", "Cohort", "locate_scans"]
+
+
+FORMER_LABEL = "former_label"
+"""Column of a cohort under another question (:func:`brio.cohort.relabel`): the class of the label before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +166,12 @@ class Cohort:
     def labelled(self) -> np.ndarray:
         """Whether each scan has a label, as scans to predict may not. Shape [N], bool."""
         return find_filled(self.participants, "label")
+
+    @property
+    def label_covariate(self) -> str | None:
+        """Column of which :func:`brio.cohort.relabel` made the labels, and which no method may see, or None."""
+        asks = self.provenance.get("label")
+        return str(asks["column"]) if isinstance(asks, dict) else None
 
     def require_labels(self) -> None:
         """Raise :class:`BrioError` unless every scan has a site and a label. Jobs and the audit call it first."""

@@ -62,6 +62,11 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
             f"{requester} needs the {name} of every participant; the cohort '{cohort.name}' has no column '{column}': "
             "add it to the participants table and import again"
         )
+    if column == cohort.label_covariate:
+        raise BrioError(
+            f"{requester} needs the {name} of every participant, but the labels of cohort '{cohort.name}' are made of "
+            "it: it would be given the answer; leave it out"
+        )
     values = cohort.participants[column]
     if name == "sex":
         text = values.astype("string").str.strip().str.lower()

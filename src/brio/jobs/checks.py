@@ -194,7 +194,7 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
     methods = [word for name in spec.methods for word in ("--method", name)]
     settings = {name: value for name, value in spec.settings.items() if name != "protocol.validation_sites"}
     options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    options += [] if spec.exclude else ["--keep-all"]
+    options += [*(["--label", spec.label] if spec.label else []), *([] if spec.exclude else ["--keep-all"])]
     words = ["brio", "run", folder, *methods, *options, "--protocol", "kfold", "--seeds", str(spec.seeds)]
     command = shlex.join([*words, "--out", f"{Path(folder).name}-kfold"])
     there = f"there {'is' if len(sites) == 1 else 'are'} {len(sites)} ({', '.join(sites)})"

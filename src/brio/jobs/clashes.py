@@ -9,7 +9,7 @@ from ..settings import format_setting
 
 __all__ = ["describe_clash"]
 
-_SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded")
+_SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded", "label")
 """What a plan says about scans: one difference, however many entries it shows in."""
 
 _DESCRIBED = {*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"} | {

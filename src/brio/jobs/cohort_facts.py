@@ -41,6 +41,7 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
         "name": cohort.name,
         "fingerprint": cohort.fingerprint,
         "classes": list(cohort.classes),
+        **({} if cohort.label_covariate is None else {"label_covariate": cohort.label_covariate}),
         "atlas": cohort.atlas.name,
         "rois": _describe_rois(cohort),
         "all": _describe_group(cohort, np.ones(len(cohort), dtype=bool)),
@@ -137,7 +138,7 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
     -------
     DataFrame or None
         ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that the participants' table has, as text; empty
-        where a participant has no value. None where the table has none of them.
+        where a participant has no value. What the labels are made of is no group. None where there is no group.
 
     Examples
     --------
@@ -148,12 +149,10 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
     """
     table = cohort.participants.drop_duplicates("participant_id")
     groups = {"participant_id": table["participant_id"].astype(str)}
-    if COVARIATE_COLUMNS["sex"] in table:
+    if COVARIATE_COLUMNS["sex"] in table and COVARIATE_COLUMNS["sex"] != cohort.label_covariate:
         sex = table[COVARIATE_COLUMNS["sex"]]
         groups["sex"] = sex.astype(str).str.strip().where(sex.notna(), "")
-    for name in ("age", "motion"):
-        if COVARIATE_COLUMNS[name] in table:
-            groups[name] = _split_at_median(table, name)[0]
+    groups |= {name: half for name, (half, _) in _split_covariates(cohort).items()}
     known = {name: column for name, column in groups.items() if name == "participant_id" or (column != "").any()}
     return pd.DataFrame(known) if len(known) > 1 else None
 
@@ -172,6 +171,15 @@ def _split_at_median(table: pd.DataFrame, name: str) -> tuple[pd.Series, list[st
 
 def _name_halves(cohort: Cohort) -> dict[str, list[str]]:
     """How :func:`group_participants` calls the halves of age and motion, the lower one first."""
+    return {name: halves for name, (half, halves) in _split_covariates(cohort).items() if (half != "").any()}
+
+
+def _split_covariates(cohort: Cohort) -> dict[str, tuple[pd.Series, list[str]]]:
+    """Split age and motion at their medians, unless the labels are made of them."""
     table = cohort.participants.drop_duplicates("participant_id")
-    split = {name: _split_at_median(table, name) for name in ("age", "motion") if COVARIATE_COLUMNS[name] in table}
-    return {name: halves for name, (half, halves) in split.items() if (half != "").any()}
+    columns = {name: COVARIATE_COLUMNS[name] for name in ("age", "motion")}
+    return {
+        name: _split_at_median(table, name)
+        for name, column in columns.items()
+        if column in table and column != cohort.label_covariate
+    }

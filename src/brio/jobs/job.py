@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..cohort import Audit, Cohort, audit
+from ..cohort.questions import describe_question
 from ..device import ComputeDevice, resolve_device
 from ..errors import BrioError
 from ..methods import make_method
@@ -132,7 +133,9 @@ class Job:
         return [name for name, words in missing.items() if not words]
 
     def announce_exclusions(self) -> None:
-        """Say which scans are used and why the others are not."""
+        """Say what is asked of them where it is another question, which scans are used and why the others are not."""
+        if question := describe_question(self.cohort_before_exclusions):
+            self.say(question)
         if self.audit is None:
             self.say(f"{len(self.cohort_before_exclusions)} scans, no exclusions applied")
             return
@@ -160,15 +163,19 @@ class Job:
             self.say(f"  {', '.join(names)}: {choice}")
 
 
+def _load_cohort(spec: JobSpec) -> Cohort:
+    return spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
+
+
 def open_cohort(spec: JobSpec) -> Cohort:
-    """Open the cohort of a job and check that it has labels and the folds that the job names; needs no torch.
+    """Open the cohort of a job with its labels, and check that it has the folds that the job names; needs no torch.
 
     Raises
     ------
     BrioError
         If the cohort cannot be read or has scans without site or label, or a fold is unknown.
     """
-    cohort = spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
+    cohort = spec.relabel(_load_cohort(spec))
     cohort.require_labels()
     check_folds(spec.folds or (), list_fold_names(cohort, spec.protocol, spec.protocol_settings))
     return cohort
@@ -196,9 +203,10 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, m
     whole = open_cohort(spec)
     device = resolve_device(spec.device)
     check_memory(methods, whole, device)  # before the audit, which takes longer
-    for one in (whole, *spec.companions):
+    for one in (_load_cohort(spec), *spec.companions):
         one.verify()
-    audited = audit(whole, spec.audit_rules, spec.companions) if spec.exclude else None
+    companions = [spec.relabel(companion) for companion in spec.companions]
+    audited = audit(whole, spec.audit_rules, companions) if spec.exclude else None
     used = whole if audited is None else whole.select(audited.keep)
     if len(used) == 0:
         raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")

@@ -210,6 +210,7 @@ def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[in
         hashes=SUMS,
         cohort=cohort.name,
         atlas=cohort.atlas.name,
+        label=spec.label,
         fingerprint_before_exclusions=job.cohort_before_exclusions.fingerprint,
         fingerprint=cohort.fingerprint,
         n_scans=len(cohort),

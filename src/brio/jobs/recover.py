@@ -48,7 +48,8 @@ def recover_options(plan: Plan, tuning: TuningRecord | None = None) -> dict[str,
     ):
         known = dataclasses.asdict(defaults)
         settings |= {f"{part}.{name}": v for name, v in (values or {}).items() if known.get(name, v) != v}
-    options: dict[str, Any] = {"method": list(plan.methods), "protocol": plan.protocol, "seeds": len(plan.seeds)}
+    options: dict[str, Any] = {"method": list(plan.methods), "label": plan.label, "protocol": plan.protocol}
+    options["seeds"] = len(plan.seeds)
     if tuning is not None:
         options |= {"budget": tuning.budget, "oracle": tuning.oracle is not None}
     options |= {"set": settings, "fold": None if plan.folds is None else list(plan.folds)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..cohort import AuditRules, Cohort
+from ..cohort import AuditRules, Cohort, relabel
 from ..connectome import HarmonisationRule
 from ..domains import Number, RunsPerStack, Seconds, Seeds
 from ..errors import BrioError, nearest
@@ -76,6 +76,9 @@ class JobSpec:
         the harmonisation of sites (``harmonise.kind``).
     folds : sequence of str, str or None
         Names of the folds to run: test sites, or numbers under k-fold; None for all.
+    label : str or None
+        A question that gives the labels in place of the cohort's own, see :func:`brio.cohort.relabel`. Sites with fewer
+        than ``audit.min_class`` of a class are left out, unless `exclude` is False.
     companions : sequence of Cohort, or Cohort
         The same participants in other atlases. They are audited too, but nothing is trained on them.
     exclude : bool
@@ -106,6 +109,7 @@ class JobSpec:
     seeds: Seeds = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     folds: Sequence[str] | None = None
+    label: str | None = None
     companions: Sequence[Cohort] = ()
     exclude: bool = True
     device: str = "auto"
@@ -147,6 +151,15 @@ class JobSpec:
     def harmonisation_rule(self) -> HarmonisationRule:
         """Settings under ``harmonise.``, over the defaults."""
         return replace_values(HarmonisationRule(), split_settings(self.settings)["harmonise"], "harmonise.")
+
+    @property
+    def question(self) -> tuple[str, int] | None:
+        """The question of :func:`brio.cohort.relabel` and its ``min_class``; None for the cohort's own labels."""
+        return None if self.label is None else (self.label, self.audit_rules.min_class if self.exclude else 0)
+
+    def relabel(self, cohort: Cohort) -> Cohort:
+        """Return a cohort with the labels that the job asks for."""
+        return cohort if self.question is None else relabel(cohort, *self.question)
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """Return those settings that a method has and that its name does not fix."""

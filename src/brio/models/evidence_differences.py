@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -68,14 +69,15 @@ def describe_differing_settings(
         for key, value in asdict(harmonisation).items()
         if value != theirs[key]
     ]
-    sentences = [_explain_default(key, name) for key in explained]
+    sentences = [_explain_default(key, name, job.plan.label) for key in explained]
     return (*sentences, *([f"other values of {', '.join(parts)}"] if parts else []))
 
 
-def _explain_default(key: str, name: str) -> str:
+def _explain_default(key: str, name: str, label: str | None) -> str:
     """Explain a difference between the defaults of the two commands, and how to evaluate what was fitted."""
     _, words, options = _FINAL_SETTINGS[key]
-    command = f"brio run COHORT --method {name} --seeds 3 {options} --out RESULTS"
+    asked = f" --label {shlex.quote(label)}" if label else ""
+    command = f"brio run COHORT --method {name}{asked} --seeds 3 {options} --out RESULTS"
     return f"{words}; to evaluate what is fitted, give --evaluate, or a folder of '{command}'"
 
 

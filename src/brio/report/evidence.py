@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..cohort.class_names import ClassNames
+from ..cohort.covariates import COVARIATE_COLUMNS
 from ..errors import BrioError
 from ..protocol.calibration import calibration_error
 from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy, average_seeds, name_units, unit_columns
@@ -146,6 +147,12 @@ class Evidence:
     def label_is_sex(self) -> bool:
         """Whether the classes are the sexes: by their names, or by their counts at every site."""
         return self.classes.are_sexes or _count_alike((self.cohort_facts or {}).get("sites", []))
+
+    @property
+    def label_covariate(self) -> str | None:
+        """The covariate or column that a question made the labels of; None for labels of their own."""
+        column = (self.cohort_facts or {}).get("label_covariate")
+        return next((name for name, known in COVARIATE_COLUMNS.items() if known == column), column)
 
     @property
     def controls(self) -> list[EvidenceArm]:

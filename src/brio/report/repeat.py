@@ -146,6 +146,7 @@ def _list_studies(evidence: Evidence) -> list[tuple[str, StudyOptions]]:
 
 def _write_study_command(name: str, options: StudyOptions, load: list[str]) -> str:
     words = ["brio", "study", name, "COHORT", *load, *_repeat_option("--method", options.methods)]
+    words += _repeat_option("--label", options.labels)
     words += ["--protocol", options.protocol] if options.protocol else []
     words += ["--seeds", str(options.seeds)]
     words += _repeat_option("--set", [f"{key}={format_setting(value)}" for key, value in options.settings.items()])
@@ -175,6 +176,7 @@ def _write_job_command(job: StoredJob, out: str = "DIR") -> str:
         words += ["--budget", str(options["budget"])]
     elif any(planned.tuned for planned in plan.methods.values()):
         words += ["--tuned", "TUNED"]
+    words += ["--label", plan.label] if plan.label else []
     words += [*_load_option(plan.methods.values()), "--protocol", plan.protocol]
     words += ["--seeds", str(options["seeds"])]
     words += _repeat_option("--set", [f"{name}={format_setting(value)}" for name, value in options["set"].items()])

@@ -137,8 +137,9 @@ def _describe_controls(evidence: Evidence) -> str:
     if controls:
         names = join_names([arm.name for arm in controls])
         return f"Controls without connectomes ({names}) did not score clearly above chance"
-    shortcuts = "age, motion" if evidence.label_is_sex else "age, sex, motion"
-    which = "No control that is not given sex, the label here," if evidence.label_is_sex else "No control"
+    label = "sex" if evidence.label_is_sex else evidence.label_covariate
+    shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
+    which = "No control" if label is None else f"No control that is not given {label}, the label here,"
     return f"{which} was run, so shortcuts through {shortcuts} or scan length cannot be ruled out"
 
 

@@ -18,6 +18,7 @@ from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, TooShort
 from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
     NOT_EMPTY,
+    OMIT_NONE,
     Name,
     SameLength,
     StoredCount,
@@ -118,6 +119,7 @@ class CohortFacts:
     name: str = ""
     fingerprint: str = ""
     classes: tuple[str, str]
+    label_covariate: str | None = field(default=None, metadata=OMIT_NONE)
     atlas: str = ""
     rois: RoiRecord | None = None
     all: GroupRecord

@@ -85,6 +85,8 @@ class Plan:
     brio : str
         Version.
     cohort, atlas : str
+    label : str or None
+        The question that gave the labels (``--label``); None for the cohort's own.
     fingerprint_before_exclusions, fingerprint : str
         Of the cohort as it was given, and of the scans that are used.
     n_scans : int
@@ -134,6 +136,7 @@ class Plan:
     threads: StoredPositiveCount | None
     stacks: tuple[tuple[Hex, ...], ...] = ()
     fold_rule: StoredPositiveCount | None = field(default=None, metadata=OMIT_NONE)
+    label: str | None = field(default=None, metadata=OMIT_NONE)
     reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
     hashes: str | None = field(default=None, metadata=OMIT_NONE)
 

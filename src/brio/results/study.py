@@ -39,6 +39,8 @@ class StudyOptions:
     ----------
     methods : tuple of str or None
         Methods that were named; None for those of the paper.
+    labels : tuple of str or None
+        Questions that gave the labels; None for the cohort's own, and for those that a study asks by itself.
     protocol : {"kfold"} or None
         None for the usual one, which leaves one site out.
     seeds : int
@@ -56,6 +58,7 @@ class StudyOptions:
     """
 
     methods: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
     protocol: ProtocolName | None = field(default=None, metadata=OMIT_NONE)
     seeds: StoredCount = 3
     settings: dict[str, Any] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from . import (  # noqa: F401 - importing registers them
     decision_curve,
     efficiency,
     in_distribution,
+    labels,
     learning_curve,
     mismatch,
     permutation,

@@ -38,12 +38,15 @@ class Arm:
     tuned : bool
         Whether results of a tuned job may be reused for it. They may if methods are compared with each other, and not
         if a method is compared with its own variants, which are not tuned.
+    label : str, optional
+        Another question that it is trained for, see :func:`brio.cohort.relabel`; its folder says which, not its name.
     """
 
     method: str
     settings: tuple[tuple[str, Any], ...] = ()
     protocol: str = "loso"
     tuned: bool = False
+    label: str | None = None
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
+from ..cohort.questions import describe_question
 from ..errors import BrioError, nearest
 from ..jobs import Job, JobSpec, prepare_job
 from ..jobs.execute import execute_plan
@@ -23,6 +25,7 @@ from ..jobs.shards import train_shard
 from ..jobs.spec import split_settings
 from ..methods import find_method, list_methods, make_method
 from ..progress import Progress, silent
+from ..protocol import list_fold_names
 from ..protocol.metrics import ONE_CLASS
 from ..results import FULL_SEEDS, Plan, StudyOptions
 from ..results.files import PLAN
@@ -35,7 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StudyContext"]
 
-_OWN_FOLDERS = {"arms", "studies", REUSED, REUSED_OF_0_1}
+LABELS = "labels"
+"""Folder of the arms of other questions, a folder of studies for each."""
+_OWN_FOLDERS = {"arms", "studies", LABELS, REUSED, REUSED_OF_0_1}
 """A folder that holds one of these has been used for studies before."""
 
 
@@ -53,6 +58,8 @@ class StudyContext:
     out : path
         Folder in which ``arms/<protocol>/<arm>`` and ``studies/<name>`` are written, and reused results in
         ``reused/<protocol>/<arm>``.
+    questions : sequence of str
+        What the study ``labels`` asks instead of its own questions.
     reuse : sequence of paths
         Folders of ``brio run`` or ``brio tune``, whose results are reused instead of training again. Tuned results
         are reused only if methods are compared with each other. Studies that need fitted models train these arms.
@@ -77,6 +84,7 @@ class StudyContext:
         spec: JobSpec,
         out: str | Path,
         *,
+        questions: Sequence[str] = (),
         reuse: Sequence[str | Path] = (),
         progress: Progress = silent,
         say: Say = ignore,
@@ -88,12 +96,14 @@ class StudyContext:
             find_method(name)  # an unknown name is reported before anything is read
         _check_settings(spec)
         self.methods = list(spec.methods) or None
+        self.questions = list(dict.fromkeys(questions))
         self.job = prepare_job(spec)
         self.reused = [
             read_reused_results(Path(folder), self.cohort.fingerprint, self.job.protocol_settings) for folder in reuse
         ]
         dataclasses.replace(self.job, say=say).announce_exclusions()
         self.left_out: dict[str, str] = {}
+        self._jobs: dict[str, Job] = {}
         self._results: dict[Arm, ArmResults] = {}
         self._trained: dict[Arm, ArmResults] = {}
         self._discrepancies: dict[Arm, pd.DataFrame] = {}
@@ -115,6 +125,7 @@ class StudyContext:
         trained = [folder for a in arms if (folder := self._folder_of(a.untuned)).joinpath(PLAN).is_file()]
         return StudyOptions(
             methods=None if self.methods is None else tuple(self.methods),
+            labels=tuple(self.questions) or (None if spec.label is None else (spec.label,)),
             protocol=None if spec.protocol == "loso" else spec.protocol,
             seeds=spec.seeds,
             settings=dict(spec.settings),
@@ -146,6 +157,29 @@ class StudyContext:
                 self.left_out[name] = reason
                 self.say(f"left out: {reason}")
         return [name for name, reason in missing.items() if not reason]
+
+    def job_for(self, label: str | None) -> Job:
+        """Return the job under the labels that a question gives, on the folds that it leaves; None for its own labels.
+
+        Raises
+        ------
+        BrioError
+            If the question cannot be asked of this cohort, or leaves none of the folds.
+        """
+        if label is None:
+            return self.job
+        if label not in self._jobs:
+            spec = self.job.spec
+            job = prepare_job(dataclasses.replace(spec, label=label, folds=None))
+            if spec.folds is not None:
+                known = list_fold_names(job.cohort, spec.protocol, spec.protocol_settings)
+                folds = [fold for fold in spec.folds if fold in known]
+                if not folds:
+                    raise BrioError(f"the question '{label}' leaves none of the sites {', '.join(spec.folds)}")
+                job = job.with_spec(folds=folds)
+            self.say(f"{label}: {describe_question(job.cohort_before_exclusions)}")
+            self._jobs[label] = job
+        return self._jobs[label]
 
     def settings_of(self, method: str) -> Any:
         """Return the settings of the plain arm of a method."""
@@ -252,11 +286,12 @@ class StudyContext:
         BrioError
             If an input is missing, its method does not fit into memory, or none of its runs can be scored.
         """
-        plan = build_plan(self.job_of(arm), [arm.method])
+        job = self.job_of(arm)
+        plan = build_plan(job, [arm.method])
         methods = {id(planned.method): planned.method for planned in plan.runs.values()}
-        check_memory(methods.values(), self.cohort, self.job.device)
+        check_memory(methods.values(), job.cohort, job.device)
         folds = [planned.run.fold for planned in plan.runs.values()]
-        if all(len(np.unique(self.cohort.labels[fold.test])) < 2 for fold in folds):
+        if all(len(np.unique(job.cohort.labels[fold.test])) < 2 for fold in folds):
             names = ", ".join(dict.fromkeys(fold.name for fold in folds))
             raise BrioError(f"fold {names}: {ONE_CLASS}, so there is no AUC to study; choose other folds")
         return plan
@@ -267,18 +302,21 @@ class StudyContext:
 
     def job_of(self, arm: Arm, progress: Progress = silent) -> Job:
         """Return the job of an arm."""
-        spec, folds = self.job.spec, self.job.spec.folds
+        of_label = self.job_for(arm.label)
+        spec, folds = of_label.spec, of_label.spec.folds
         protocol = self.protocol_of(arm)
         if folds is not None and protocol == "kfold" and spec.protocol == "loso":
             n_folds = min(len(set(folds)), spec.protocol_settings.n_folds)
             folds = tuple(str(k + 1) for k in range(n_folds))
         shared = {key: value for key, value in spec.settings.items() if "." in key}
         settings = shared | spec.settings_of(arm.method) | dict(arm.settings)
-        job = self.job.with_spec(protocol=protocol, settings=settings, folds=folds)
+        job = of_label.with_spec(protocol=protocol, settings=settings, folds=folds)
         return dataclasses.replace(job, progress=progress)
 
     def _find_reused(self, arm: Arm, plan: JobPlan) -> ArmResults | None:
-        """Find the results of an arm in the first reused folder that has it."""
+        """Find the results of an arm in the first reused folder that has it; they are all of the study's own labels."""
+        if arm.label is not None:
+            return None
         runs = [(planned.run.fold.name, planned.run.seed) for planned in plan.runs.values()]
         arm = dataclasses.replace(arm, protocol=self.protocol_of(arm))
         planned = dataclasses.asdict(self.settings_of(arm.method))
@@ -295,7 +333,19 @@ class StudyContext:
         return ArmResults(arm, stored, stored.rows)
 
     def _folder_of(self, arm: Arm) -> Path:
-        return self.out / "arms" / self.protocol_of(arm) / arm.name
+        place = self.out if arm.label is None else self.out / LABELS / name_folder(arm.label)
+        return place / "arms" / self.protocol_of(arm) / arm.name
+
+
+def name_folder(label: str) -> str:
+    """Name the folder of the arms of a question.
+
+    Examples
+    --------
+    >>> name_folder("age>14.5"), name_folder("eye status=open")
+    ('age-above-14.5', 'eye-status-is-open')
+    """
+    return re.sub(r"[^\w.]+", "-", label.replace(">", " above ").replace("=", " is ")).strip("-.")
 
 
 def _check_settings(spec: JobSpec) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ __all__ = [
     "PAPER",
     "Finding",
     "Study",
+    "choose_label",
     "find_study",
     "list_studies",
     "register_study",
@@ -91,7 +92,10 @@ PAPER = (
     *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch", "retention"),
     *("scan-length", "efficiency", "regions", "propositions"),
 )
-BEYOND = ("plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation", "retest")
+BEYOND = (
+    *("plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation", "retest"),
+    "labels",
+)
 """Studies that are not in the paper."""
 
 
@@ -139,6 +143,15 @@ def find_study(name: str) -> Study:
     if name not in _STUDIES:
         raise BrioError(f"study '{name}' is unknown; {nearest(name, [*_STUDIES, 'paper'])}")
     return _STUDIES[name]
+
+
+def choose_label(name: str, questions: Sequence[str]) -> str | None:
+    """Return the question that gives all labels of a study; ``labels`` compares several, others take at most one."""
+    if name == "labels" or not questions:
+        return None
+    if len(questions) > 1:
+        raise BrioError(f"study '{name}' has one label: give --label once, or ask several with the study 'labels'")
+    return questions[0]
 
 
 def run_study(name: str, context: StudyContext) -> Path:
@@ -235,7 +248,7 @@ def _write_finding(study: Study, finding: Finding, context: StudyContext) -> Non
         seeds=context.job.spec.seeds,
         epochs=_list_distinct(table["epochs"]),
         K=_list_distinct(table["K"]),
-        arms=tuple(a.name for a in arms),
+        arms=tuple(dict.fromkeys(a.name for a in arms)),
         options=context.record_options(arms),
         brio=__version__,
     )
@@ -259,7 +272,8 @@ def _describe_devices(arms: list[Arm], context: StudyContext) -> list[str]:
     if len(arms_by_device) < 2:
         return []
     usual = max(arms_by_device, key=lambda device: len(arms_by_device[device]))
-    rest = "; ".join(f"on {device}: {', '.join(arms)}" for device, arms in arms_by_device.items() if device != usual)
+    others = {device: dict.fromkeys(arms) for device, arms in arms_by_device.items() if device != usual}
+    rest = "; ".join(f"on {device}: {', '.join(arms)}" for device, arms in others.items())
     return [f"Computed on {usual}, except {rest}."]
 
 

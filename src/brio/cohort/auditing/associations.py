@@ -342,7 +342,8 @@ def _list_covariates(cohort: Cohort) -> Iterator[tuple[str, np.ndarray, np.ndarr
     """List name, values (numbers or text) and participants with a value of each column that can be compared."""
     source = cohort.provenance.get("options")
     left_out = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, FC_ONLY}
-    left_out |= {str(source.get("label_column"))} if isinstance(source, dict) else set()
+    own_label = str(source.get("label_column")) if isinstance(source, dict) else ""
+    left_out.add(cohort.label_covariate or own_label)
     left_out |= {"n_frames"} if FC_ONLY in cohort.participants else set()
     for column in map(str, cohort.participants.columns):
         values = cohort.participants[column]

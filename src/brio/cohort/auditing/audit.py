@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import BrioError
 from ...schemas import to_json
-from ..cohort import Cohort
+from ..cohort import FORMER_LABEL, Cohort
 from ..given_fc import holds_fc
 from ..sessions import index_participants
 from .associations import (
@@ -232,7 +232,10 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     duplicates = tuple(sorted(pairs.values(), key=lambda pair: (pair.first, pair.second)))
 
     ids = cohort.ids.tolist()
-    label_of = dict(zip(ids, cohort.labels.tolist(), strict=True))
+    # copies under two diagnoses are two participants for every other question too: which of them is it?
+    asked = cohort.label_covariate is not None and FORMER_LABEL in cohort.participants
+    former = cohort.participants[FORMER_LABEL].tolist() if asked else [""] * len(cohort)
+    label_of = dict(zip(ids, zip(cohort.labels.tolist(), former, strict=True), strict=True))
     exclusions = propose_exclusions(rules, non_finite, dead, short, duplicates, label_of)
     keep = np.array([participant not in exclusions for participant in ids])
     remaining = cohort.select(keep)

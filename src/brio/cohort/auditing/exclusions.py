@@ -14,7 +14,7 @@ A scan is excluded if
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -118,7 +118,7 @@ def propose_exclusions(
     dead: Iterable[DeadRois],
     short: Iterable[TooShort],
     duplicates: Sequence[DuplicatePair],
-    label_of: Mapping[str, int],
+    label_of: Mapping[str, Hashable],
 ) -> dict[str, tuple[ExclusionReason, ...]]:
     """Propose the participants to exclude, by the rule of this module.
 
@@ -130,7 +130,7 @@ def propose_exclusions(
     short : iterable of TooShort
     duplicates : sequence of DuplicatePair
         Findings in the cohort and its companions.
-    label_of : mapping of participant to label
+    label_of : mapping of participant to label, and to what it was before another question
         Read only for participants in ``duplicates``.
 
     Returns
@@ -163,7 +163,7 @@ def _explain_dead_rois(rois: DeadRois) -> ExclusionReason:
 
 
 def _explain_duplicates(
-    pairs: Sequence[DuplicatePair], label_of: Mapping[str, int], excluded: set[str]
+    pairs: Sequence[DuplicatePair], label_of: Mapping[str, Hashable], excluded: set[str]
 ) -> dict[str, ExclusionReason]:
     """Apply rule 4: the reason of each copy that is excluded."""
     site_of = {

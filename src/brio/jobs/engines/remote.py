@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cohort import Cohort
+from ...cohort import Cohort, relabel
 from ...device import resolve_device
 from ...errors import BrioError
 from ...methods import find_method, load_methods, make_method
@@ -219,14 +219,17 @@ def _prepare_job(content: _Content) -> Job:
     if device.describe() != content.device:
         raise BrioError(f"this job trains on {content.device}, the worker has {device.describe()}")
     keep = None if content.keep is None else tuple(content.keep.tolist())
-    whole, used = _load_cohort(spec.cohort, keep, plan.fingerprint)
+    whole, used = _load_cohort(spec.cohort, spec.question, keep, plan.fingerprint)
     return Job(spec, whole, used, None, device, lambda: _estimate(used, device.torch_device))
 
 
 @lru_cache(maxsize=1)
-def _load_cohort(folder: Path, keep: tuple[int, ...] | None, fingerprint: str) -> tuple[Cohort, Cohort]:
+def _load_cohort(
+    folder: Path, question: tuple[str, int] | None, keep: tuple[int, ...] | None, fingerprint: str
+) -> tuple[Cohort, Cohort]:
     whole = Cohort.load(folder)
     whole.verify()
+    whole = whole if question is None else relabel(whole, *question)
     used = whole if keep is None else whole.select(np.array(keep))
     if used.fingerprint != fingerprint:
         raise BrioError(f"{folder}: is another cohort on this worker than where the job was planned")

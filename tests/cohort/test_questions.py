@@ -1,0 +1,174 @@
+"""Another question of the same scans: which scans stay, which label they get, and what no method may see then."""
+
+from dataclasses import replace
+
+import hypothesis
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import brio
+from brio.cohort import Cohort, audit, relabel
+from brio.cohort.covariates import read_covariates
+from brio.cohort.questions import describe_question
+from brio.cohort.simulate import Simulation, simulate
+from brio.errors import BrioError
+
+
+@pytest.fixture(scope="module")
+def cohort() -> Cohort:
+    return simulate(Simulation(n_sites=5, per_class=12, n_rois=12, frames=60, stable=0.8))
+
+
+def with_column(cohort: Cohort, **columns) -> Cohort:
+    return replace(cohort, participants=cohort.participants.assign(**columns))
+
+
+def test_the_scans_stay_and_their_labels_answer_the_question(cohort):
+    asked = relabel(cohort, "age>14.5", min_class=0)
+    assert asked.ids.tolist() == cohort.ids.tolist()
+    assert all(np.array_equal(asked.scan(i), cohort.scan(i)) for i in range(len(cohort)))
+    assert asked.sites.tolist() == cohort.sites.tolist()
+    assert asked.labels.tolist() == (cohort.participants["age"] > 14.5).astype(int).tolist()
+    assert asked.classes == ("age up to 14.5", "age above 14.5")
+    assert asked.participants["former_label"].tolist() == [cohort.classes[k] for k in cohort.labels]
+    kept = cohort.participants.drop(columns="label")
+    pd.testing.assert_frame_equal(asked.participants[list(kept)], kept)
+
+
+def test_every_question_is_a_cohort_of_its_own(cohort):
+    questions = ["age>14.5", "age>14", "age>site-median", "sex", "sex=F"]
+    prints = {cohort.fingerprint, *(relabel(cohort, q, min_class=0).fingerprint for q in questions)}
+    assert len(prints) == 1 + len(questions)
+    assert relabel(cohort, " age > 14.5 ").fingerprint == relabel(cohort, "age>14.5").fingerprint
+
+
+def test_a_saved_question_is_still_one(cohort, tmp_path):
+    asked = relabel(cohort, "sex", min_class=0).save(tmp_path / "sex")
+    assert (asked.classes, asked.label_covariate) == (("F", "M"), "sex")
+    assert asked.labels.tolist() == (cohort.participants["sex"] == "M").astype(int).tolist()
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from([8.0, 9.5, 12.0, 30.0, float("nan")]), min_size=24, max_size=24))
+def test_nobody_above_the_median_of_the_own_site_is_called_below(ages):
+    scans = [np.random.default_rng(i).normal(size=(20, 4)) for i in range(24)]
+    age, site = np.array(ages), np.repeat(["A", "B"], 12)
+    cohort = Cohort.from_scans(scans, site=site, label=[0, 1] * 12, covariates=pd.DataFrame({"age": age}))
+    above = np.array([v > np.nanmedian(age[site == s]) if v == v else False for v, s in zip(age, site, strict=True)])
+    if above.any():
+        asked = relabel(cohort, "age>site-median", min_class=0)
+        assert asked.ids.tolist() == cohort.ids[~np.isnan(age)].tolist()
+        assert asked.labels.tolist() == above[~np.isnan(age)].astype(int).tolist()
+    else:
+        with pytest.raises(BrioError, match="leaves one class"):
+            relabel(cohort, "age>site-median", min_class=0)
+
+
+def test_those_without_a_value_and_small_sites_are_left_out_and_counted(cohort):
+    sex = np.array(cohort.participants["sex"].tolist(), dtype=object)
+    sex[cohort.sites == "site02"] = "F"
+    sex[np.flatnonzero(cohort.sites == "site01")[:3]] = None
+    asked = relabel(with_column(cohort, sex=sex), "sex")
+    assert "site02" not in asked.sites
+    assert not set(cohort.ids[:3]) & set(asked.ids)
+    n = int((cohort.sites == "site02").sum())
+    told = describe_question(asked)
+    assert f"left out: 3 participants without sex and {n} participants of sites with fewer than 5 of a class" in told
+    assert "(site02)" in told
+    assert f"M ({asked.labels.sum()} participants) or F ({(1 - asked.labels).sum()} participants)" in told
+    assert describe_question(cohort) == ""
+
+
+def test_values_may_be_words_or_numbers(cohort):
+    hand = np.where(np.arange(len(cohort)) % 3 == 0, "left", np.where(np.arange(len(cohort)) % 3 == 1, "right", "both"))
+    given = with_column(cohort, hand=hand, group=np.arange(len(cohort)) % 2 + 1.0)
+    asked = relabel(given, "hand=LEFT", min_class=0)
+    assert asked.classes == ("hand other than left", "hand left")
+    assert asked.labels.tolist() == (hand == "left").astype(int).tolist()
+    asked = relabel(given, "group", min_class=0)
+    assert asked.classes == ("group 1", "group 2")
+    assert asked.labels.tolist() == (np.arange(len(cohort)) % 2).tolist()
+    assert relabel(given, "group=2").labels.tolist() == relabel(given, "group").labels.tolist()
+
+
+def test_a_participant_has_one_label_whatever_the_sessions_say():
+    cohort = simulate(Simulation(n_sites=3, per_class=6, n_rois=8, frames=60, sessions=2))
+    age = cohort.participants["age"] + (cohort.participants["session"].astype(str) == "2")  # a year later
+    asked = relabel(with_column(cohort, age=age), "age>site-median", min_class=0)
+    by_participant = pd.Series(asked.labels).groupby(asked.participant_ids).nunique()
+    assert (by_participant == 1).all()
+    first = cohort.participants.drop_duplicates("participant_id")
+    expected = first["age"] > first.groupby("site")["age"].transform("median")
+    assert asked.labels[::2].tolist() == expected.astype(int).tolist()
+
+
+def test_scans_without_a_diagnosis_can_be_asked_for_their_age(cohort):
+    bare = replace(cohort, participants=cohort.participants.drop(columns="label"))
+    assert relabel(bare, "sex").labels.tolist() == relabel(cohort, "sex").labels.tolist()
+    assert "former_label" not in relabel(bare, "sex").participants
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("agee>14", "no column 'agee' to ask for; did you mean 'age'?"),
+        ("age<14", "cannot be read; write COLUMN, COLUMN=VALUE"),
+        ("age>", "cannot be read"),
+        ("", "cannot be read"),
+        ("site", "'site' cannot be a question"),
+        ("label=1", "'label' cannot be a question"),
+        ("age>old", "'old' is not a number; write 'age>NUMBER' or 'age>site-median'"),
+        ("sex>1", "which is not a number to compare; ask 'sex="),
+        ("age", "values (.*), and a question needs two; ask 'age=VALUE'"),
+        ("age>300", "leaves one class: none of the 112 participants .* is 'age above 300'"),
+        ("age>1", "is 'age up to 1'"),
+        ("sex=X", "no participant has the value 'X' of 'sex'; it holds F, M"),
+        ("age>39", "leaves no site .* with 5 participants of each class; .*audit.min_class"),
+    ],
+)
+def test_questions_that_cannot_be_asked(cohort, question, told):
+    with pytest.raises(BrioError, match=told):
+        relabel(cohort, question)
+
+
+def test_what_the_label_is_made_of_is_given_to_no_method(cohort):
+    asked = relabel(cohort, "age>site-median")
+    assert read_covariates(asked, ["sex"], "it").shape == (len(asked), 1)
+    with pytest.raises(BrioError, match=r"it needs the age .* are made of it: it would be given the answer"):
+        read_covariates(asked, ["sex", "age"], "it")
+    with pytest.raises(BrioError, match="'covariates-only' needs the age"):
+        brio.run(cohort, ["covariates-only"], label="age>site-median", device="cpu")
+    with pytest.raises(BrioError, match=r"harmonise\.covariates needs the sex"):
+        brio.run(
+            cohort, ["ridge"], label="sex", settings={"harmonise.kind": "residualise", "harmonise.covariates": "sex"}
+        )
+    measured = {one.column for one in audit(asked).covariates}
+    assert "age" not in measured
+    assert {"sex", "former_label"} <= measured
+
+
+def test_copies_under_two_diagnoses_are_trusted_for_no_question(cohort):
+    """Which of the two was scanned is not known, so neither is their age."""
+    scans, age = [cohort.scan(i) for i in range(len(cohort))], cohort.participants["age"].to_numpy(copy=True)
+    i, j = (np.flatnonzero((cohort.sites == "site01") & (cohort.labels == k))[0] for k in (0, 1))
+    scans[j], age[j] = scans[i], age[i]
+    known = {"site": cohort.sites, "label": cohort.labels, "participant_id": cohort.ids}
+    twice = Cohort.from_scans(scans, **known, covariates=pd.DataFrame({"age": age}))
+    asked = relabel(twice, "age>site-median")
+    assert asked.labels[i] == asked.labels[j]
+    assert set(audit(asked).exclusions) == {cohort.ids[i], cohort.ids[j]} == set(audit(twice).exclusions)
+
+
+def test_an_age_that_the_connectome_carries_is_found_and_a_random_one_is_not(cohort):
+    rng = np.random.default_rng(0)
+    planted = with_column(cohort, age=10 + 20 * cohort.labels + rng.uniform(0, 5, len(cohort)))
+    options = {"device": "cpu", "settings": {"protocol.validation_sites": 0, "choose_by": "source-sites"}}
+    own = brio.run(cohort, ["ridge"], **options)
+    carried = brio.run(planted, ["ridge"], label="age>20", **options)
+    assert carried.rows["auc"].tolist() == own.rows["auc"].tolist()  # the same labels under another name
+    assert own.rows["auc"].mean() > 0.8
+    random = brio.run(cohort, ["ridge"], label="age>site-median", **options)
+    assert 0.35 < random.rows["auc"].mean() < 0.65

@@ -1,0 +1,130 @@
+"""Jobs under another label (--label): their files, what may not be mixed with them, workers and companions."""
+
+import json
+import pickle
+import shutil
+
+import pandas as pd
+import pytest
+
+import brio as package
+from brio.cohort import Cohort, relabel
+from brio.cohort.simulate import Simulation, simulate
+from brio.jobs import JobSpec, prepare_job
+from brio.jobs.engines.remote import make_task, train_task
+from brio.jobs.plan import assign_stacks, build_plan
+from brio.report.contents import gather_contents
+from brio.results import RunStore
+
+ASK = ["--label", "age>site-median"]
+RIDGE = ["--method", "ridge", "--device", "cpu", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labels") / "cohort"
+    simulate(Simulation(n_sites=5, per_class=8, n_rois=8, frames=60)).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def asked(brio, place, tmp_path_factory):
+    out = tmp_path_factory.mktemp("asked") / "out"
+    said = brio("run", place, *ASK, *RIDGE, "--out", out)
+    assert said.status == 0, said.text
+    assert "labels: age above site median (" in said.out
+    assert "it defines the label and is not learned" in said.out
+    return out
+
+
+def test_the_files_of_a_job_have_the_other_labels(place, asked):
+    cohort = Cohort.load(place)
+    expected = relabel(cohort, "age>site-median")
+    rows = pd.read_csv(asked / "predictions.csv").set_index("participant_id")
+    assert rows["label"].to_dict() == dict(zip(expected.ids, expected.labels, strict=True))
+    plan = json.loads((asked / "plan.json").read_text())
+    assert (plan["label"], plan["fingerprint"]) == ("age>site-median", expected.fingerprint)
+    assert list(pd.read_csv(asked / "groups.csv")) == ["participant_id", "sex", "motion"], "age is the label"
+
+
+def test_python_and_the_command_ask_alike(place, asked, tmp_path):
+    result = package.run(place, ["ridge"], label="age>site-median", device="cpu", out=tmp_path / "out")
+    assert result.rows["auc"].tolist() == pd.read_csv(asked / "results.csv")["auc"].tolist()
+    own = package.run(relabel(Cohort.load(place), "age>site-median"), ["ridge"], device="cpu", out=tmp_path / "own")
+    assert own.rows["auc"].tolist() == result.rows["auc"].tolist()
+
+
+def test_results_of_another_question_are_not_mixed(brio, place, asked, tmp_path):
+    said = brio("run", place, *RIDGE, "--out", asked)
+    assert said.status == 2
+    assert "it is on cohort 'simulated (age>site-median)'" in said.err
+    said = brio("fit", place, "--method", "ridge", "--evidence", asked, "--out", tmp_path / "model", "--quiet")
+    assert said.status == 2
+    assert "is evidence of another question" in said.err
+    said = brio("fit", place, "--method", "ridge", "--label", "age>14.5", "--evidence", asked, "--out", tmp_path / "m")
+    assert said.status == 2
+    assert "is evidence of another question" in said.err
+    said = brio("fit", place, "--method", "ridge", *ASK, "--evidence", asked, "--out", tmp_path / "model", "--quiet")
+    assert said.status == 0, said.text
+    assert "--method ridge --label 'age>site-median' --seeds 3" in said.text, "how to evaluate what is fitted"
+    assert json.loads((tmp_path / "model" / "model.json").read_text())["classes"][1] == "age above site median"
+
+
+def test_a_job_can_be_given_again_from_its_folder(brio, asked):
+    assert 'label = "age>site-median"' in brio("config", asked).out
+    contents = gather_contents(asked)
+    assert contents.commands[0].startswith("brio run COHORT --method ridge --label 'age>site-median' ")
+    assert {group.kind for group in contents.subgroups} <= {"sex", "motion"}
+    assert any("No control that is not given age, the label here, was run" in s for s in contents.verdict)
+
+
+@pytest.mark.parametrize(("question", "told"), [("agee>3", "did you mean 'age'?"), ("sex>3", "is not a number")])
+def test_mistakes_are_told_in_a_line_and_leave_nothing(brio, place, tmp_path, question, told):
+    for words in (["run"], ["tune"], ["study", "comparison"], ["fit"]):
+        method = "ridge" if words == ["fit"] else "log-ridge"
+        said = brio(*words, place, "--label", question, "--method", method, "--out", tmp_path / "out")
+        assert (said.status, said.err.count("\n")) == (2, 1), said.text
+        assert told in said.err
+        assert not (tmp_path / "out").exists()
+
+
+def test_methods_that_are_given_the_label_are_left_out_of_all(place):
+    said = []
+    job = prepare_job(JobSpec(place, label="age>site-median", device="cpu"), say=said.append)
+    assert job.runnable_methods(["ridge", "covariates-only", "core"]) == ["ridge"]
+    assert ["would be given the answer" in line for line in said] == [True, True]
+
+
+def test_small_sites_follow_the_rules_of_the_audit(place):
+    cohort = Cohort.load(place)
+    few = {"settings": {"audit.min_class": 9}, "label": "age>site-median", "device": "cpu"}
+    kept = set(prepare_job(JobSpec(place, **few)).cohort.sites)
+    counts = relabel(cohort, "age>site-median").participants.groupby(["site", "label"]).size().groupby("site").min()
+    assert kept == set(counts.index[counts >= 9]) < set(cohort.sites)
+    assert set(prepare_job(JobSpec(place, **few, exclude=False)).cohort.sites) == set(cohort.sites)
+
+
+def test_companions_are_asked_the_same(place):
+    job = prepare_job(JobSpec(place, label="sex", companions=[Cohort.load(place)], device="cpu"))
+    assert len(job.cohort) == len(job.cohort_before_exclusions)
+
+
+def test_damaged_frames_are_noticed(place, tmp_path):
+
+    folder = tmp_path / "cohort"
+    shutil.copytree(place, folder)
+    content = bytearray((folder / "frames.npy").read_bytes())
+    content[-1] ^= 1
+    (folder / "frames.npy").write_bytes(content)
+    with pytest.raises(package.BrioError, match=r"frames\.npy"):
+        prepare_job(JobSpec(folder, label="sex", device="cpu"))
+
+
+def test_a_worker_makes_the_same_labels(place, asked, tmp_path):
+    job = prepare_job(JobSpec(place, ["ridge"], label="age>site-median", device="cpu"))
+    plan = assign_stacks(build_plan(job, ["ridge"]), job.connectomes, None)
+    store = RunStore(tmp_path / "runs")
+    store.folder.mkdir()
+    train_task(pickle.loads(pickle.dumps(make_task(job, plan, 1, store))))
+    records = {planned.run.fold.name: store.read_record(key).row.auc for key, planned in plan.runs.items()}
+    assert records == pd.read_csv(asked / "results.csv").set_index("fold")["auc"].to_dict()
