@@ -201,7 +201,7 @@ class MethodSummary:
 
     @property
     def is_above_chance(self) -> bool:
-        """Whether the whole interval of its AUC lies above one half, or, where there is none, all of two or more AUCs."""
+        """Whether the interval of its AUC lies above one half, or two or more AUCs do that are all the same."""
         if self.auc.interval is not None:
             return self.auc.interval[0] > 0.5
         return (
