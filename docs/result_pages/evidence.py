@@ -179,12 +179,13 @@ def describe_version(folder: str) -> str:
 
 
 TODAY_RUNS = "brio-versions/aal116/version-2-ablations"
-"""Runs of BRIO and its ablations with today's settings; those behind the studies of today have the same AUCs."""
+"""Runs of version 2 of BRIO and its ablations; those behind the studies of that version have the same AUCs."""
 
 
 def describe_runs_of_today() -> str:
-    """Describe the runs behind the studies of AAL116 with today's settings: protocol and precision."""
-    return f"{describe_protocol(read_runs(TODAY_RUNS))}; TF32. BRIO has its settings of version 0.2.0."
+    """Describe the runs behind the studies of AAL116 with version 2 of BRIO: protocol and precision."""
+    clouds = "BRIO is of its version 2, whose clouds have one scan; these studies are not computed again yet."
+    return f"{describe_protocol(read_runs(TODAY_RUNS))}; TF32. {clouds}"
 
 
 def describe_old_runs(folder: str) -> str:

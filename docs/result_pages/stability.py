@@ -194,7 +194,7 @@ def _before() -> list[str]:
             f"The same held: Spearman's rho over runs was {fixed(value, 2)} ({interval(low, high, 2)}), and BRIO's "
             f"variation was lower than that of alignment without qualification at {len(shown(strengths, 1))} of "
             f"{len(strengths)} strengths. Without support it was even lower, by {-support['mean']:.3f} "
-            f"({state_p(support['p_holm'])}), which is not shown with today's settings. A job of `agreement` before "
+            f"({state_p(support['p_holm'])}), which is not shown with version 2. A job of `agreement` before "
             "that, whose table is not stored, had the same values except for `gsat` and `brainood`, which did not "
             "repeat at the time ([the order of sums](reproducibility.md#the-order-of-sums)).",
             high < 0 and len(shown(strengths, 1)) == len(strengths) and support["mean"] < 0,
