@@ -114,8 +114,8 @@ def _what_holds() -> list[str]:
         state(
             "**No part of BRIO is shown to raise its AUC, and alignment does not need the true sites.** BRIO (version "
             f"3) changes by {in_words(format_signed(d['mean']) for d in relevance)} points on AAL116 and CC200 without "
-            f"task relevance, by {in_words(format_signed(d['mean']) for d in support)} without support under re-estimation, "
-            f"by {in_words(format_signed(d['mean']) for d in backbone)} without alignment and by "
+            f"task relevance, by {in_words(format_signed(d['mean']) for d in support)} without support under "
+            f"re-estimation, by {in_words(format_signed(d['mean']) for d in backbone)} without alignment and by "
             f"{in_words(format_signed(d['mean']) for d in shuffled)} with names of source sites that are shuffled "
             "within classes (none shown).",
             all(d["p_holm"] > 0.05 for d in (*relevance, *support, *backbone, *shuffled))
