@@ -99,8 +99,8 @@ def page() -> str:
         "brackets, and after the semicolon the power, for an AUC ten points and a difference six points away. Cells "
         "show the worst of both atlases, both views and all signals. *Equivalence*: two one-sided tests of a "
         "difference below two points; with methods as unlike as these two views they have no power.",
-        "The corrections were chosen on these same scans: Nadeau and Bengio's own, 1/(n - 1), missed the truth too often "
-        "with three sites, one that counts the scans shared by two folds did so for ten folds on CC200, and the "
+        "The corrections were chosen on these same scans: Nadeau and Bengio's own, 1/(n - 1), missed the truth too "
+        "often with three sites, one that counts the scans shared by two folds did so for ten folds on CC200, and the "
         "interval of a new site was widened after a first measurement. Rates of other cohorts may be higher. The "
         "permutation test is exact by construction and not rated here: its row in the measurement has a reference of "
         "only 1,250 permutations. Folds of this measurement are stratified by site, those of brio by site and class.",
