@@ -101,7 +101,6 @@ def _check_summary(method: dict, runs: pd.DataFrame, predictions: pd.DataFrame, 
     by = ["fold"] if protocol == "loso" else ["seed", "fold"]
     for name in ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier"):
         values = runs.groupby(by)[name].mean().dropna().to_numpy()
-<<<<<<< HEAD
         n, n_test, n_other = len(values), runs["n_test"].mean(), (runs["n_source"] + runs["n_validation"]).mean()
         close([method[name]["mean"], method[name]["sd"]], [values.mean(), values.std(ddof=1) if n > 1 else np.nan])
         assert method[name]["n"] == n
@@ -113,35 +112,15 @@ def _check_summary(method: dict, runs: pd.DataFrame, predictions: pd.DataFrame, 
         if name == "auc" or protocol == "loso":
             interval = method[name]["interval"] or [None, None]
             close(interval, np.clip([values.mean() - half, values.mean() + half], 0, 1))
-=======
-        n, n_test, others = len(values), runs["n_test"].mean(), (runs["n_source"] + runs["n_validation"]).mean()
-        close([method[name]["mean"], method[name]["sd"]], [values.mean(), values.std(ddof=1) if n > 1 else np.nan])
-        assert method[name]["n"] == n
-        # models share scans: those of two sites all but two of them, and folds of other seeds hold the same people
-        share = n_test / max(others - 2 * n_test, n_test) if protocol == "kfold" else 1 / max(n - 2, 1)
-        units = min(n, runs["fold"].nunique()) if protocol == "kfold" else n
-        half = stats.t.ppf(0.975, units - 1) * values.std(ddof=1) * np.sqrt(1 / units + share) if n > 1 else np.nan
-        if n < 2 or values.std() < 1e-10:
-            assert method[name]["interval"] is None, "scores that do not vary are no certainty"
-        elif name == "auc" or protocol == "loso":
-            close(method[name]["interval"], np.clip([values.mean() - half, values.mean() + half], 0, 1))
->>>>>>> stats
     if protocol == "loso":
         areas, errors, weights = _over_participants(predictions)
         shared = 1 / max(len(areas) - 2, 1)
         for found, w in ((method["auc"] | {"interval": method["auc_interval_over_people"]}, np.full(len(areas), 1.0)),
                          (method["pair_weighted_auc"], weights)):  # fmt: skip
             w = w / w.sum()
-<<<<<<< HEAD
             half = stats.norm.ppf(0.975) * np.sqrt((w**2 * errors).sum() * (1 + len(areas) * shared))
             close(found["mean"], w @ areas)
             if np.isfinite(half) and half > 0:  # an AUC of 1 at every site has no interval
-=======
-            n = len(areas)
-            half = stats.norm.ppf(0.975) * np.sqrt((w**2 * errors).sum() * (1 + n / max(n - 2, 1)))
-            close(found["mean"], w @ areas)
-            if half > 0:
->>>>>>> stats
                 close(found["interval"], np.clip([w @ areas - half, w @ areas + half], 0, 1))
             assert 0 <= found["mean"] <= 1, "an area is no more than all pairs"
 

@@ -139,7 +139,6 @@ def test_separable_classes_are_separated_and_printed_as_such():
     said = command("compare", folder)
     assert said.status == 0
     rows = [line.split(" | ") for line in said.out.splitlines() if line.startswith(("| ridge", "| logistic"))]
-<<<<<<< HEAD
     assert rows[0][1:4] == ["100.0", "-", "-"], "scores that do not vary say nothing of their spread"
     differences = [row[-1].strip(" |") for row in rows if len(row) > 8 or row[1] == "6"]
     unknown = "the difference is the same at every site, so its spread is not known and nothing can be tested."
@@ -148,15 +147,6 @@ def test_separable_classes_are_separated_and_printed_as_such():
     command("report", folder, "--out", folder.parent / "separable.html")
     page = (folder.parent / "separable.html").read_text()
     assert f"have the same mean AUC; {unknown}" in page
-=======
-    assert rows[0][1:5] == ["100.0", "-", "-", "-"], "an AUC of 100 % at every site is no certainty"
-    differences = [row[-1].strip(" |") for row in rows if len(row) > 8 or row[1] == "6"]
-    assert "logistic: the difference is the same at every site, so its spread is not known" in said.out
-    assert differences == ["-"], "differences of none say nothing of what could have been detected"
-    command("report", folder, "--out", folder.parent / "separable.html")
-    page = (folder.parent / "separable.html").read_text()
-    assert "have the same mean AUC; the difference is the same at every site, so its spread is not known" in page
->>>>>>> stats
     assert "a mean AUC of 50.0 % or more" not in page
 
 
