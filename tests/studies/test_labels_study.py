@@ -50,8 +50,8 @@ def rows(made):
 
 
 def test_every_label_has_the_methods_that_may_be_asked(made, rows):
-    assert list(dict.fromkeys(rows["label"])) == LABELS
-    arms = rows.groupby("label")["arm"].unique()
+    assert list(dict.fromkeys(rows["question"])) == LABELS
+    arms = rows.groupby("question")["arm"].unique()
     assert sorted(arms["own label"]) == sorted(METHODS)
     for label in LABELS[1:]:  # covariates-only is given age and sex
         assert sorted(arms[label]) == ["log-ridge", "ridge"]
@@ -64,12 +64,12 @@ def test_every_label_has_the_methods_that_may_be_asked(made, rows):
 def test_rows_are_those_of_a_job_with_that_label(rows, planted, tmp_path, label):
     options = {"seeds": 2, "device": "cpu", "settings": {"audit.min_class": 2}}
     plain = brio.run(planted, ["log-ridge"], label=label, out=tmp_path, **options)
-    mine = rows[(rows["label"] == label) & (rows["arm"] == "log-ridge")]
+    mine = rows[(rows["question"] == label) & (rows["arm"] == "log-ridge")]
     assert mine["auc"].tolist() == plain.rows["auc"].tolist()
 
 
 def test_the_planted_age_is_found_and_the_random_sex_is_not(rows):
-    auc = rows[rows["arm"] == "ridge"].groupby("label")["auc"].mean()
+    auc = rows[rows["arm"] == "ridge"].groupby("question")["auc"].mean()
     assert auc["age>site-median"] > 0.8
     assert auc["age>14.5"] == pytest.approx(auc["own label"], abs=1e-12), "the same labels"
     assert 0.3 < auc["sex"] < 0.7
@@ -84,7 +84,7 @@ def test_labels_are_averaged_at_each_site_before_they_are_compared(made, rows):
     assert f"log-ridge ({format_signed(difference)} points, p" in text.split("mean AUC over labels")[1]
     best = by_site.mean().idxmax()
     assert f"Over 4 labels together, {best} has the highest mean AUC: {by_site[best].mean():.1f} %" in text
-    by_label = 100 * both.groupby(["label", "arm"])["auc"].mean().unstack("arm")
+    by_label = 100 * both.groupby(["question", "arm"])["auc"].mean().unstack("arm")
     signs = np.sign(by_label["log-ridge"] - by_label["ridge"])
     everywhere = "Above ridge for every label: log-ridge." in text
     assert everywhere == bool((signs > 0).all())
@@ -131,7 +131,7 @@ def test_questions_of_ones_own(planted, tmp_path):
     )
     assert said.status == 0, said.text
     rows = read(tmp_path / "o" / "studies" / "labels" / "table.csv")
-    assert list(dict.fromkeys(rows["label"])) == ["own label", "mean_fd>site-median"]
+    assert list(dict.fromkeys(rows["question"])) == ["own label", "mean_fd>site-median"]
     assert sorted(set(rows["fold"])) == ["site01", "site03"]
     report = command("report", tmp_path / "o")
     assert report.status == 0, report.text

@@ -111,11 +111,11 @@ def compare_labels(context: StudyContext) -> Finding:
         *(f"Left out: {why}." for why in context.left_out.values()),
         *_explain_left_out(context, methods, questions),
     ]
-    table = pd.concat([tidy_rows(part).assign(label=label) for label, part in rows.items() if label != TOGETHER])
-    summary = pd.concat([one.assign(label=label) for label, one in summaries.items()], ignore_index=True)
+    table = pd.concat([tidy_rows(part).assign(question=label) for label, part in rows.items() if label != TOGETHER])
+    summary = pd.concat([one.assign(question=label) for label, one in summaries.items()], ignore_index=True)
     shown = summary.drop(columns=["ACC", "ACC SD", "epochs", "K"])
-    order = ["label", *(name for name in shown if name != "label")]
-    table = table[["label", *(name for name in table if name != "label")]].reset_index(drop=True)
+    order = ["question", *(name for name in shown if name != "question")]
+    table = table[["question", *(name for name in table if name != "question")]].reset_index(drop=True)
     return Finding(table, shown[order], text, lambda: _draw(summary, own, reference))
 
 
@@ -180,12 +180,12 @@ def _describe_label(label: str, summary: pd.DataFrame, reference: str) -> str:
 
 def _draw(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
     """A panel for each label: methods as dots with intervals over sites, filled where they differ significantly."""
-    labels = list(dict.fromkeys(summary["label"]))
+    labels = list(dict.fromkeys(summary["question"]))
     figure, axes = make_panels(
         len(labels), max(6.5, 2.0 + 0.5 * len(arms)), 1.2 + 1.3 * len(labels), len(labels), sharex=True
     )
     for axis, label in zip(axes, labels, strict=True):
-        rows = summary[summary["label"] == label].set_index("arm")
+        rows = summary[summary["question"] == label].set_index("arm")
         for x, name in enumerate(arms):
             if name not in rows.index:
                 continue
