@@ -1,4 +1,4 @@
-"""Which settings should a network have? Decide on ten development sites; scans of the other ten are never loaded.
+"""Which settings should a network have? Decide on ten development sites; the other ten are only audited.
 
     python benchmarks/choose_on_development_sites.py COHORT OUT.json --arm "brio" --arm "cloud 1: brio cloud=1" ...
     python benchmarks/choose_on_development_sites.py --report OUT.json [OUT.json ...]
@@ -68,7 +68,7 @@ class Recorder(BestValidationEpoch):
 
 
 def choose_epochs(score: np.ndarray, window: int) -> np.ndarray:
-    """Epoch with the best mean score of the epochs up to it, of each run. Shape [epochs, R] -> [R]."""
+    """Epoch with the best mean score of the epochs up to it, of each run; the first have fewer. [epochs, R] -> [R]."""
     smooth = np.stack([score[max(0, e - window + 1) : e + 1].mean(0) for e in range(len(score))])
     return np.where(np.isfinite(smooth), smooth, -np.inf).argmax(0)
 

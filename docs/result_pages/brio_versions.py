@@ -64,7 +64,7 @@ def write_versions() -> list[str]:
         "Version 1 (0.1.0) had raw descriptors, four scans of each site and class in a batch, and 220 epochs with a "
         "patience of 80. Version 2 standardised descriptors and had one scan of each, so that alignment transported "
         "nothing; it was chosen on validation sites, which are all test sites together. Version 3 aligns clouds of "
-        "eight scans. It was chosen on ten development sites without loading the others "
+        "eight scans. It was chosen on ten development sites; the other ten were neither trained on nor scored "
         "([decisions](../decisions.md), `evidence/measurements/choice-of-brio.txt`), then trained once on all. Other "
         "figures of BRIO on this page are of version 2.",
         write_table(header, rows),

@@ -78,7 +78,7 @@ FAMILIES = {
     "sensitivity": "each other value of one setting against that of BRIO, on one atlas",
     "factors": "each ranking against qualification, at all shares of factors together",
     "stability": "every arm against BRIO for one quantity of one study",
-    "scan length": "each method against BRIO at one length",
+    "scan length": "each method against BRIO at one length; separately, each method at one length against whole scans",
     "tuning": "each method with tuned and with its own settings",
     "repeats": "one pair, not corrected",
 }

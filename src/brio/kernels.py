@@ -1,6 +1,6 @@
 """Triton kernels under the runs axis: where they run, how they are launched, how torch.vmap hands runs over to them.
 
-This module imports without Triton. The other modules of ``gpu`` folders need it; they are imported only where
+This module imports without Triton. Modules with kernels need it; they are imported only where
 :func:`kernels_run_on` says that kernels run.
 """
 

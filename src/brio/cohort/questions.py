@@ -145,7 +145,8 @@ def _require_column(cohort: Cohort, column: str) -> None:
     reserved = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, "n_frames"}
     offered = [str(name) for name in cohort.participants.columns if name not in reserved]
     if column in reserved:
-        raise BrioError(f"the column '{column}' cannot be a question, since folds and scans are told apart by it")
+        why = "it names scans or sites, or is the cohort's own label"
+        raise BrioError(f"the column '{column}' cannot be a question: {why}")
     if column not in offered:
         hint = nearest(column, offered) if offered else "it has no covariates: add one to the table and import again"
         raise BrioError(f"the participants table of cohort '{cohort.name}' has no column '{column}' to ask for; {hint}")
@@ -210,9 +211,10 @@ def _compare_values(column: str, values: pd.Series, asked: str | None) -> tuple[
 def _write_value(value: object) -> str:
     """Write a value as people do: a whole number without decimals, text without blanks around it."""
     try:
-        return f"{float(str(value)):g}"
+        number = float(str(value))
     except ValueError:
         return str(value).strip()
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def _list_some(values: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """The variance of a mean over left-out sites or folds, and what follows from it: intervals and detectable differences.
 
-Scores of left-out sites share training scans, so they vary less between sites than their mean varies between cohorts.
+Scores of left-out sites share training scans, so their mean varies more between cohorts than SD / sqrt(n) says.
 Nadeau and Bengio's variance allows for that: (1/n + c) times the variance of one score. Here c is the number of test
 scans over that of source scans that two models share, 1/(n - 2) where each of n sites is left out once. Tests and
 intervals were chosen by their level on real connectomes (``benchmarks/interval_coverage.py``).
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 EQUIVALENCE_MARGIN = 0.02
-"""Difference in AUC, fixed in advance, below which two methods are taken to be level."""
+"""Difference in AUC below which two methods are taken to be level; one value for all comparisons."""
 LEAST_FOR_NEW_SITE = 5
 """With fewer sites, the prediction interval of a new site misses it too often."""
 POWER = 0.8

@@ -47,7 +47,7 @@ __all__ = ["Brio"]
     reference="Wang, Zhang et al., Beyond Site Agreement (BRIO)",
 )
 class Brio(NeuralMethod):
-    """Brain network re-estimation-informed out-of-distribution learning, as published."""
+    """Brain network re-estimation-informed out-of-distribution learning; the page on decisions lists what is ours."""
 
     version = 3  # clouds of eight scans, refreshes between epochs
     Settings = BrioSettings
@@ -274,6 +274,6 @@ variant("brio-wo-sm", Brio, "qualified weights, strength fixed to one", variant=
 variant("brio-wo-sf", Brio, "factors weighted by relevance alone, strength modulated", variant="w/o SF")
 variant("brio-wo-qg", Brio, "equal weights, strength fixed to one: alignment without qualification", variant="w/o QG")
 variant("backbone", Brio, "no alignment at all", variant="w/o QG", lambda_env=0.0)
-# Controls: what alignment gains must be less where the names of the source sites mean nothing.
+# Controls: if alignment uses what names of sites mean, it should gain less with shuffled ones.
 variant("brio-shuffled", Brio, "names of source sites shuffled within classes", sites="shuffled")
 variant("backbone-shuffled", Brio, "no alignment, shuffled names", variant="w/o QG", lambda_env=0.0, sites="shuffled")

@@ -1,4 +1,4 @@
-"""Settings of BRIO: the paper's values where it gives them, ours where it is silent."""
+"""Settings of BRIO: the paper's values; fields marked (ours) are not given there, or replace what is."""
 
 from __future__ import annotations
 
