@@ -78,8 +78,8 @@ def page() -> str:
     return write_page(
         TITLE,
         state(
-            "**For ridge regression on ABIDE they do.** Every test of an AUC that is printed rejects a true value in at "
-            "most "
+            "**For ridge regression on ABIDE they do.** Every test of an AUC that is printed rejects a true value in "
+            "at most "
             f"{used['rejected, %'].max():.1f} % of the draws (upper bound {used['at most, %'].max():.1f} %), every "
             "interval misses it as rarely, with real connectomes, for 3 to 20 sites and for ten folds. What version "
             f"0.2.0.dev0 printed over sites and participants reached {old['rejected, %'].max():.1f} %: scores of "

@@ -113,8 +113,8 @@ def _what_holds() -> list[str]:
         ),
         state(
             "**No part of BRIO changes its AUC significantly, and alignment of shuffled sites did no worse.** BRIO "
-            f"(version 3) changes by {in_words(format_signed(d['mean']) for d in relevance)} points on AAL116 and CC200 "
-            f"without task relevance, by {in_words(format_signed(d['mean']) for d in support)} without support under "
+            f"(version 3) changes by {in_words(format_signed(d['mean']) for d in relevance)} points on AAL116 and "
+            f"CC200 without task relevance, by {in_words(format_signed(d['mean']) for d in support)} without support under "
             f"re-estimation, by {in_words(format_signed(d['mean']) for d in backbone)} without alignment and by "
             f"{in_words(format_signed(d['mean']) for d in shuffled)} with names of source sites that are shuffled "
             "within classes (none is significant).",
