@@ -114,8 +114,8 @@ def _what_holds() -> list[str]:
         state(
             "**No part of BRIO changes its AUC significantly, and alignment of shuffled sites did no worse.** BRIO "
             f"(version 3) changes by {in_words(format_signed(d['mean']) for d in relevance)} points on AAL116 and "
-            f"CC200 without task relevance, by {in_words(format_signed(d['mean']) for d in support)} without support under "
-            f"re-estimation, by {in_words(format_signed(d['mean']) for d in backbone)} without alignment and by "
+            f"CC200 without task relevance, by {in_words(format_signed(d['mean']) for d in support)} without support "
+            f"under re-estimation, by {in_words(format_signed(d['mean']) for d in backbone)} without alignment and by "
             f"{in_words(format_signed(d['mean']) for d in shuffled)} with names of source sites that are shuffled "
             "within classes (none is significant).",
             all(d["p_holm"] > 0.05 for d in (*relevance, *support, *backbone, *shuffled))

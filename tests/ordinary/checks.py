@@ -101,14 +101,10 @@ def _check_summary(method: dict, runs: pd.DataFrame, predictions: pd.DataFrame, 
     by = ["fold"] if protocol == "loso" else ["seed", "fold"]
     for name in ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier"):
         values = runs.groupby(by)[name].mean().dropna().to_numpy()
-        n, n_test, n_other = len(values), runs["n_test"].mean(), (runs["n_source"] + runs["n_validation"]).mean()
+        n = len(values)
         close([method[name]["mean"], method[name]["sd"]], [values.mean(), values.std(ddof=1) if n > 1 else np.nan])
         assert method[name]["n"] == n
-        # Nadeau and Bengio's variance; the folds of further seeds are no further units
-        units = n if protocol == "loso" else min(n, runs["fold"].nunique())
-        shared = 1 / max(n - 2, 1) if protocol == "loso" else n_test / max(n_other - 2 * n_test, n_test)
-        error = np.sqrt((1 / units + shared) * values.var(ddof=1)) if n > 1 and np.ptp(values) > 1e-9 else np.nan
-        half = stats.t.ppf(0.975, units - 1) * error
+        half = half_interval(values, runs, protocol)
         if name == "auc" or protocol == "loso":
             interval = method[name]["interval"] or [None, None]
             close(interval, np.clip([values.mean() - half, values.mean() + half], 0, 1))
@@ -123,6 +119,16 @@ def _check_summary(method: dict, runs: pd.DataFrame, predictions: pd.DataFrame, 
             if np.isfinite(half) and half > 0:  # an AUC of 1 at every site has no interval
                 close(found["interval"], np.clip([w @ areas - half, w @ areas + half], 0, 1))
             assert 0 <= found["mean"] <= 1, "an area is no more than all pairs"
+
+
+def half_interval(values: np.ndarray, runs: pd.DataFrame, protocol: str) -> float:
+    """Half of the interval of a mean by Nadeau and Bengio's variance; folds of further seeds are no further units."""
+    n, n_test, n_other = len(values), runs["n_test"].mean(), (runs["n_source"] + runs["n_validation"]).mean()
+    if n < 2 or np.ptp(values) < 1e-9:
+        return np.nan
+    units = n if protocol == "loso" else min(n, runs["fold"].nunique())
+    shared = 1 / max(n - 2, 1) if protocol == "loso" else n_test / max(n_other - 2 * n_test, n_test)
+    return stats.t.ppf(0.975, units - 1) * np.sqrt((1 / units + shared) * np.var(values, ddof=1))
 
 
 def _over_participants(predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checks import close, fisher_z, new_folder, numbers, read, succeed
+from checks import close, fisher_z, half_interval, new_folder, numbers, read, succeed
 from cohorts import BUILDERS, People, build
 from scipy import stats
 from sklearn.linear_model import Ridge
@@ -115,9 +115,7 @@ def check_arms(out: Path, table: pd.DataFrame, text: str, people: People) -> Non
         by = ["fold"] if protocol == "loso" else ["fold", "seed"]
         auc, acc = (100 * scores.groupby(by)[name].mean().dropna() for name in ("auc", "acc"))
         runs = read(out / "arms" / protocol / arm / "results.csv")
-        share = runs["n_test"].mean() / (runs["n_source"] + runs["n_validation"]).mean()
-        scale = np.sqrt(1 / len(auc) + (share if protocol == "kfold" else 0))
-        half = stats.t.ppf(0.975, len(auc) - 1) * auc.std() * scale
+        half = half_interval(auc, runs, protocol)
         low, high = np.clip([auc.mean() - half, auc.mean() + half], 0, 100)
         means[arm] = auc.mean()
         cells = f"{low:.1f} to {high:.1f} | {acc.mean():.1f} | {acc.std():.1f} |"

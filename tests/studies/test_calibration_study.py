@@ -161,5 +161,5 @@ def test_the_gain_is_paired_with_the_better_simple_rule_at_each_site():
     sites["net_benefit"] = [0.15, 0.35, 0.55, 0.02, 0.02, 0.02]
     curve = average_net_benefit(sites)
     assert curve["gain"].tolist() == pytest.approx([0.05, 0.02])
-    assert curve["gain low"].tolist() == pytest.approx([0.05, 0.02]), "the share of patients differs, the gain does not"
+    assert curve["gain low"].isna().all(), "the share of patients differs; the gain does not, and has no interval"
     assert curve.loc[0.2, "net_benefit low"] < 0.2 < curve.loc[0.2, "net_benefit high"] - 0.1

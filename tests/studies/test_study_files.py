@@ -57,7 +57,7 @@ def test_every_study_leaves_the_same_files(name, paper, table, cohort):
     assert told["fingerprint"] == cohort.fingerprint
     assert (told["cohort"], told["n_scans"], told["seeds"]) == ("simulated", len(cohort), 2)
     assert told["folds"] == (1 if name == "efficiency" else 5)
-    assert told["epochs"] == ([10, 12] if name == "efficiency" else [2])
+    assert told["epochs"] == ([12, 14] if name == "efficiency" else [2])
     with shorter():
         assert told["arms"] == [a.name for a in find_study(name).list_arms(context_on(cohort, paper / "none"))]
 

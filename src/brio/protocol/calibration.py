@@ -225,10 +225,13 @@ def roc_band(
         raise BrioError(f"no ROC curve: one class only at {'; '.join(one_class_units) or 'nothing'}")
     limits = (0.0, 1.0)
     band = np.array([t_interval(rates, correction, level=level, limits=limits) for rates in np.transpose(curves)])
+    mean = np.mean(curves, axis=0)
+    if len(curves) > 1:
+        band = np.where(np.isnan(band), mean[:, None], band)  # where all curves meet, as at both ends
     low, high = t_interval(areas, correction, level=level, limits=limits)
     return RocBand(
         false_positive_rate=grid,
-        true_positive_rate=np.mean(curves, axis=0),
+        true_positive_rate=mean,
         low=band[:, 0],
         high=band[:, 1],
         auc=float(np.mean(areas)),
