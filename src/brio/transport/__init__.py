@@ -1,5 +1,5 @@
 """Transport: batched log-domain Sinkhorn and the debiased divergence with its envelope gradient."""
 
-from .sinkhorn import coupling, entropic_cost, potential_sums, sinkhorn_divergence
+from .sinkhorn import coupling, entropic_cost, potential_sums
 
-__all__ = ["coupling", "entropic_cost", "potential_sums", "sinkhorn_divergence"]
+__all__ = ["coupling", "entropic_cost", "potential_sums"]

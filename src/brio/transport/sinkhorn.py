@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..kernels import kernels_run_on
 
-__all__ = ["coupling", "entropic_cost", "potential_sums", "sinkhorn_divergence"]
+__all__ = ["coupling", "entropic_cost", "potential_sums"]
 
 _SAFE = 50.0
 """Largest C / eps whose exponential, and what the iterations divide by it, is a normal number in single precision."""
@@ -156,44 +156,3 @@ def entropic_cost(
     linear = ((eta + zeta).exp() * sums).sum((-2, -1))  # eta . phi + zeta . psi: both marginals have mass one
     mass = coupling(C, sums, epsilon, log_eta, log_zeta).sum((-2, -1))
     return linear - epsilon * (mass - 1.0)
-
-
-def sinkhorn_divergence(
-    C_xy: Tensor,
-    C_xx: Tensor,
-    C_yy: Tensor,
-    epsilon: float,
-    iterations: int,
-    log_eta: Tensor | None = None,
-    log_zeta: Tensor | None = None,
-) -> Tensor:
-    """Compute the debiased divergence S_eps = OT(x, y) - OT(x, x) / 2 - OT(y, y) / 2, one epsilon for all three.
-
-    Clouds of equal size with uniform weights are solved in one batch.
-
-    Parameters
-    ----------
-    C_xy, C_xx, C_yy : Tensor, shapes [..., n, n'], [..., n, n] and [..., n', n']
-        Costs between and within the clouds.
-    epsilon, iterations
-        As for :func:`potential_sums`.
-    log_eta, log_zeta : Tensor, shapes [..., n] and [..., n'], optional
-        Log weights of the points of x and of y, uniform by default; ``-inf`` marks padding.
-
-    Returns
-    -------
-    Tensor, shape [...]
-
-    Examples
-    --------
-    >>> C = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    >>> float(sinkhorn_divergence(C, C, C, epsilon=0.1, iterations=50))
-    0.0
-    """
-    if C_xy.shape == C_xx.shape == C_yy.shape and log_eta is None and log_zeta is None:
-        xy, xx, yy = entropic_cost(torch.stack([C_xy, C_xx, C_yy]), epsilon, iterations)
-    else:
-        xy = entropic_cost(C_xy, epsilon, iterations, log_eta, log_zeta)
-        xx = entropic_cost(C_xx, epsilon, iterations, log_eta, log_eta)
-        yy = entropic_cost(C_yy, epsilon, iterations, log_zeta, log_zeta)
-    return xy - 0.5 * xx - 0.5 * yy
