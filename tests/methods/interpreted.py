@@ -49,13 +49,21 @@ def kernels_here():
         yield
 
 
-def launches_of(module, monkeypatch):
-    """A list to which every kernel is added that a module launches from here on."""
-    launch, launched = module.launch, []
+def choose_path(kernels, owner, finder, monkeypatch):
+    """A function: ``path(True)`` lets ``owner`` use a module of kernels from here on, ``path(False)`` does not.
 
-    def recorded(kernel, *args, **sizes):
+    It returns a list to which every kernel is added that the module launches. ``finder`` is the name of the function by
+    which ``owner`` finds the module.
+    """
+    launch, launched = kernels.launch, []
+
+    def record(kernel, *args, **sizes):
         launched.append(kernel)
         launch(kernel, *args, **sizes)
 
-    monkeypatch.setattr(module, "launch", recorded)
-    return launched
+    def choose(wanted):
+        monkeypatch.setattr(owner, finder, lambda *facts: kernels if wanted else None)
+        return launched
+
+    monkeypatch.setattr(kernels, "launch", record)
+    return choose

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, TOLERANCE, kernels_here, launches_of
+from interpreted import DEVICE, GPU, TOLERANCE, choose_path, kernels_here
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
@@ -34,14 +34,7 @@ def fused():
 
 @pytest.fixture
 def path(fused, monkeypatch):
-    """``path(True)``: the encoder uses kernels from here on, ``path(False)``: it does not. Returns those launched."""
-    launched = launches_of(fused, monkeypatch)
-
-    def choose(kernels):
-        monkeypatch.setattr(encoder, "find_gpu_twin", lambda A, width: fused if kernels else None)
-        return launched
-
-    return choose
+    return choose_path(fused, encoder, "find_gpu_twin", monkeypatch)
 
 
 def scans(R, B, P, shared=False, dead=True):

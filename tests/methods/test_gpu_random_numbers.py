@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from interpreted import DEVICE, GPU, kernels_here, launches_of
+from interpreted import DEVICE, GPU, choose_path, kernels_here
 from steps import make_step
 
 from brio.methods.layers import Dropout
@@ -21,14 +21,7 @@ def twin():
 
 @pytest.fixture
 def path(twin, monkeypatch):
-    """``path(True)``: draws are kernels from here on, ``path(False)``: they are not. Returns those launched."""
-    launched = launches_of(twin, monkeypatch)
-
-    def choose(kernels):
-        monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like: twin if kernels else None)
-        return launched
-
-    return choose
+    return choose_path(twin, random_numbers, "_gpu_twin", monkeypatch)
 
 
 def by_both(path, compute):

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, kernels_here, launches_of
+from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, choose_path, kernels_here
 from steps import make_step
 from torch.func import functional_call, stack_module_state
 
@@ -33,15 +33,8 @@ def twin():
 
 @pytest.fixture
 def path(twin, monkeypatch):
-    """``path(True)``: edges are scored by kernels from here on, ``path(False)``: they are not. Those launched."""
-    launched = launches_of(twin, monkeypatch)
-
-    def choose(kernels):
-        monkeypatch.setattr(scorer, "find_gpu_twin", lambda H, widths: twin if kernels else None)
-        return launched
-
     monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like: None)  # draws are those of the plain code
-    return choose
+    return choose_path(twin, scorer, "find_gpu_twin", monkeypatch)
 
 
 def problem(R, B, P, share=0.4, seed=0):

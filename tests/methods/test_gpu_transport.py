@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from interpreted import DEVICE, TOLERANCE, kernels_here, launches_of
+from interpreted import DEVICE, TOLERANCE, choose_path, kernels_here
 
 from brio.methods.brio import alignment
 from brio.methods.brio.alignment import alignment_loss, extend_clouds
@@ -19,14 +19,7 @@ def kernel():
 
 @pytest.fixture
 def path(kernel, monkeypatch):
-    """``path(True)``: transport uses the kernel from here on. Returns what was launched."""
-    launched = launches_of(kernel, monkeypatch)
-
-    def choose(wanted):
-        monkeypatch.setattr(sinkhorn, "find_gpu_twin", lambda C: kernel if wanted else None)
-        return launched
-
-    return choose
+    return choose_path(kernel, sinkhorn, "find_gpu_twin", monkeypatch)
 
 
 def draw(*shape, seed=0):
