@@ -257,7 +257,8 @@ def test_the_command_of_a_study_makes_it_again(small, tmp_path, words, elsewhere
     again(small, tmp_path)
     for name in ("comparison", "agreement"):
         one, other = (tmp_path / at / "studies" / name for at in ("first", "again"))
-        assert (one / "table.csv").read_bytes() == (other / "table.csv").read_bytes()
+        # linear algebra of another call may round the last digit in another way, as seen once in float32
+        pd.testing.assert_frame_equal(*(pd.read_csv(at / "table.csv") for at in (one, other)), rtol=1e-5)
         assert (one / "study.json").read_bytes() == (other / "study.json").read_bytes()
 
 
