@@ -115,7 +115,8 @@ def die_at(number: int, when: When, action: Callable[[], object]) -> bool:
         with watching(hook):
             action()
     except _Killed:
-        partial._PROCESS = secrets.token_hex(4)  # what comes next is another process
+        token = secrets.token_hex(4)
+        partial._identify_process = lambda number: token  # what comes next is another process
     return dead
 
 

@@ -61,8 +61,10 @@ def _identify_start(number: int) -> str:
         return ""
 
 
-_PROCESS = _identify_start(os.getpid()) or secrets.token_hex(4)
-"""Tells this process from an earlier one with the same number."""
+@functools.cache
+def _identify_process(number: int) -> str:
+    """Return what tells this process, of this number, from an earlier one that had it; a fork is another process."""
+    return _identify_start(number) or secrets.token_hex(4)
 
 
 def reserve_name(folder: Path, final: str = "") -> Path:
@@ -75,7 +77,8 @@ def reserve_name(folder: Path, final: str = "") -> Path:
         Name that it will get; given, :func:`is_being_written` finds it.
     """
     ending = f"-{_shorten(final)}" if final else ""
-    return folder / f".brio-{_get_machine()}-{os.getpid()}-{_PROCESS}-{next(_numbers)}{ending}.partial"
+    number = os.getpid()
+    return folder / f".brio-{_get_machine()}-{number}-{_identify_process(number)}-{next(_numbers)}{ending}.partial"
 
 
 def is_being_written(path: Path) -> bool:
@@ -127,7 +130,7 @@ def _is_dead(name: str) -> bool:
     if machine != _get_machine() or os.name != "posix":
         return False
     if number == os.getpid():
-        return process != _PROCESS
+        return process != _identify_process(number)
     try:
         os.kill(number, 0)  # sends nothing
     except (ProcessLookupError, OverflowError):
