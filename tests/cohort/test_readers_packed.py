@@ -114,6 +114,7 @@ def test_damaged_archive_and_table(folder, tmp_path):
 
 
 @pytest.mark.abide
+@pytest.mark.soak
 def test_genuine_scans(abide_folder, tmp_path):
     cohort = import_cohort("packed", abide_folder, tmp_path / "abide", atlas="aal116")
     assert (len(cohort), cohort.n_rois, len(set(cohort.sites))) == (1035, 116, 20)

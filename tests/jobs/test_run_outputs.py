@@ -219,7 +219,9 @@ def test_exclusions_are_written_and_said(job):
     assert job.summary["n_excluded"] == 1
 
 
-@pytest.mark.parametrize("wording", ["the same scan as sim0003, which stays", "a copy of sim0003"])
+@pytest.mark.parametrize(
+    "wording", ["the same scan as sim0003, which stays", pytest.param("a copy of sim0003", marks=pytest.mark.soak)]
+)
 def test_a_job_that_stored_its_reasons_as_sentences_goes_on_and_shows_them(brio, folder, tiny, job, tmp_path, wording):
     """The wording of a reason is no part of what a job is."""
     out = shutil.copytree(job.folder, tmp_path / "job")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, TOLERANCE, choose_path, kernels_here
+from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, choose_path, kernels_here
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
@@ -308,7 +308,8 @@ def test_graphs_get_no_gradient_and_say_so(path):
         H.sum().backward()
 
 
-def test_a_training_step_and_a_refresh(path):
+@pytest.mark.parametrize("run", [pytest.param("whole", marks=LONG_INTERPRETED)])
+def test_a_training_step_and_a_refresh(path, run):
     """BRIO's own calls: losses of a stack on scans of each run, qualifications on scans that runs share."""
     cohort = simulate(Simulation(n_sites=5, per_class=2, n_rois=8, frames=40, dead_share=0.5))
     small = {

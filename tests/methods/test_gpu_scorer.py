@@ -153,14 +153,14 @@ def agree(path, R, B, P, widths, norm, p, training=True, padded=0, shared=(), to
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(("R", "B", "P"), [(1, 3, 5), (2, 3, 5), (2, 2, 20)])
+@pytest.mark.parametrize(("R", "B", "P"), [(1, 3, 5), (2, 3, 5), pytest.param(2, 2, 20, marks=LONG_INTERPRETED)])
 @pytest.mark.parametrize("p", [pytest.param(0.0, marks=pytest.mark.soak), 0.5])
 def test_kernels_compute_what_is_written_out(path, norm, R, B, P, p):
     agree(path, R, B, P, (32, 8), norm, p)
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("widths", [(7,), (12, 5, 3), (64, 32, 16)])
+@pytest.mark.parametrize("widths", [(7,), (12, 5, 3), pytest.param((64, 32, 16), marks=LONG_INTERPRETED)])
 def test_other_widths_and_depths(path, norm, widths):
     agree(path, 2, 2, 12, widths, norm, 0.3)
 
@@ -176,7 +176,13 @@ def test_after_training(path, norm):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("shared", [("seed",), ("edges",), ("states",), ("seed", "edges", "states")])
+@pytest.mark.parametrize(
+    "shared",
+    [
+        *(pytest.param((one,), marks=LONG_INTERPRETED) for one in ("seed", "edges", "states")),
+        ("seed", "edges", "states"),
+    ],
+)
 def test_runs_may_share_anything(path, norm, shared):
     agree(path, 2, 2, 8, (16, 8), norm, 0.5, shared=shared)
 

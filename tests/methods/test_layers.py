@@ -216,7 +216,7 @@ def test_numbers_are_uniform(key, dtype):
 def test_numbers_lie_strictly_between_zero_and_one_in_single_precision():
     # rounding must make none of them 0 or 1, whose logits are infinite; it takes many numbers to meet the outermost
     least, largest = [], []
-    for key in range(1, 5):
+    for key in range(1, 3):
         u = drawn(1 << 24, key=key, dtype=torch.float32)
         least.append(u.min())
         largest.append(u.max())

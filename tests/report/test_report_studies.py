@@ -237,10 +237,15 @@ def give(line, cohort, place):
 @pytest.mark.parametrize(
     ("words", "elsewhere"),
     [
-        ({"settings": {"epochs": "2", "protocol.validation_sites": "1"}, "folds": ["site02"]}, []),
         ({"settings": {"epochs": "1", "audit.min_frames": "30"}, "seeds": 1, "runs_per_stack": 2}, ["ridge"]),
-        ({"settings": {"epochs": "1"}, "exclude": False, "seeds": 2, "folds": ["site01", "site02"]}, ["ridge", "mlp"]),
-        pytest.param({"settings": {"epochs": "1"}, "exclude": False}, ["ridge", "mlp"], marks=pytest.mark.soak),
+        *(
+            pytest.param({"settings": {"epochs": "1"}, **words}, elsewhere, marks=pytest.mark.soak)
+            for words, elsewhere in (
+                ({"settings": {"epochs": "2", "protocol.validation_sites": "1"}, "folds": ["site02"]}, []),
+                ({"exclude": False, "seeds": 2, "folds": ["site01", "site02"]}, ["ridge", "mlp"]),
+                ({"exclude": False}, ["ridge", "mlp"]),
+            )
+        ),
     ],
 )
 @pytest.mark.usefixtures("undrawn")
