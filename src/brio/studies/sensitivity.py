@@ -70,7 +70,8 @@ def vary_settings(context: StudyContext) -> Finding:
         text += describe_differences(summary, "brio")
     summary = pd.concat(summaries, ignore_index=True)
     unit = "sites" if context.job.spec.protocol == "loso" else "folds"
-    return Finding(pd.concat(tables, ignore_index=True), summary, text, lambda: _draw(summary, unit))
+    shown = summary.assign(value=summary["value"].map("{:g}".format))
+    return Finding(pd.concat(tables, ignore_index=True), shown, text, lambda: _draw(summary, unit))
 
 
 def _median_repetition_time(context: StudyContext) -> float | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_float_dtype
 
 from ..drawing import render_figure
 from ..errors import BrioError, nearest
@@ -93,7 +94,7 @@ PAPER = (
     *("scan-length", "efficiency", "regions", "propositions"),
 )
 BEYOND = (
-    *("plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation", "retest"),
+    *("permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation", "retest"),
     "labels",
 )
 """Studies that are not in the paper."""
@@ -287,6 +288,8 @@ def _format_summary(summary: pd.DataFrame) -> str:
     ends = shown.filter(["difference low", "difference high"]).astype(float).abs()
     in_points = references or (ends >= 5).any(axis=None)  # other differences are not in percent
     write = format_signed if in_points else "{:+z.3g}".format
+    signed = [name for name in shown if " minus " in name and is_float_dtype(shown[name])]
+    shown = shown.assign(**{name: shown[name].map(write, na_action="ignore") for name in signed})
     shown = _join_interval(shown, "low", "high", "95 % interval", "{:.1f}".format)
     shown = _join_interval(shown, "difference low", "difference high", "interval of difference", write)
     headers = {name: f"AUC minus {display_name(reference)}" for name, reference in references.items()}
