@@ -76,7 +76,7 @@ def last_epoch(monkeypatch):
     monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
 
 
-@pytest.mark.parametrize("name", soak_variants(NEURAL))
+@pytest.mark.parametrize("name", soak_variants(NEURAL, also=("OOD", "graph OOD")))
 def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
     graphs = Connectomes(tiny(), dtype=torch.float64)
     method, runs = narrow(name), uneven(tiny())
@@ -112,7 +112,7 @@ def test_the_same_seed_gives_the_same_bits(name):
     assert np.array_equal(fit_first_run(name).test_logit, again.test_logit)
 
 
-@pytest.mark.parametrize("name", soak_variants(NEURAL))
+@pytest.mark.parametrize("name", soak_variants(NEURAL, also=("OOD", "graph OOD")))
 def test_another_seed_gives_other_weights(name):
     (other,) = narrow(name).fit(Connectomes(tiny()), [Run(uneven(tiny())[0].fold, 7)])
     assert not same_weights(fit_first_run(name).tensors, other.tensors)

@@ -98,7 +98,7 @@ def start_of(name: str) -> Start:
     return Start(small(name, centres=9, bootstraps=20))
 
 
-@pytest.mark.parametrize("name", soak_variants(NETWORKS))
+@pytest.mark.parametrize("name", soak_variants(NETWORKS, also=("OOD",)))
 def test_states_differ_between_rois(name):
     shares = shares_between_rois(start_of(name))
     if name in CONSTANT:
