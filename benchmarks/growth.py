@@ -39,7 +39,7 @@ WORK = {  # what it is, and the quantities that could matter to it
     "connectomes": ("FC matrices of a cohort", ("scans", "ROIs", "frames")),
     "ridge": ("one fold, penalty chosen by inner folds", ("scans", "ROIs", "sites")),
     "log-ridge": ("one fold, penalty chosen by inner folds", ("scans", "ROIs", "sites")),
-    "brio-plus": ("one fold", ("scans", "ROIs", "frames", "K", "J", "sites")),
+    "brio-plus": ("one fold", ("scans", "ROIs", "frames", "K", "sites")),
     "brio": ("a warm-up epoch, a refresh and a guided epoch", ("scans", "ROIs", "frames", "K", "J", "sites", "runs")),
 }
 FIELDS = ("work", "axis", "value", "seconds", "mebibytes")
@@ -71,7 +71,7 @@ def do_work(work: str, size: dict[str, int]) -> tuple[float, float]:
 
     settings = {
         "ridge": {"choose_by": "source-sites"},
-        "brio-plus": {"K": size["K"], "J": size["J"]},
+        "brio-plus": {"K": size["K"]},
         "brio": {"K": size["K"], "J": size["J"], "epochs": 2, "T_w": 1, "M": 10**5, "patience": None},
     }
 

@@ -10,10 +10,8 @@ of participants:
   the coefficients have more in common with what is peculiar to the scan. For this the attacker has half of the other
   participants.
 - diagnosis: the margin of a scan in the training set, and of one that is not, as a guess of its label.
-- stored rows, where a model holds numbers of single scans: ``brio-plus`` stores coordinates and a weight of every
-  source scan; a scan finds its own row by the coordinates of its first half, and the weight tells the label.
-  ``fc-hgnn`` stores sex and age of the scans in its bank, ordered by site and class; a row is found where these are
-  unique at the site.
+- stored rows, where a model holds numbers of single scans: ``fc-hgnn`` stores sex and age of the scans in its bank,
+  ordered by site and class; a row is found where these are unique at the site.
 
 Writes one row per method, which holds nothing of a single participant, into OUT.csv; methods that are there already are
 kept. ``src/brio/models/measured_attacks.csv`` and ``evidence/measurements/model-attacks.csv`` are such files.
@@ -26,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
 from brio.cohort import Cohort, audit
 from brio.cohort.covariates import read_covariates
@@ -34,10 +31,8 @@ from brio.cohort.readers import import_cohort
 from brio.connectome import Connectomes
 from brio.device import resolve_device
 from brio.methods import list_methods
-from brio.methods.plus.model import FactorModel
 from brio.models.attacks import MeasuredAttacks, fit_halves, measure_attacks
 from brio.models.fit import settle_final_settings
-from brio.models.halves import halve_scans
 from brio.protocol import Fold, auc
 from brio.training import FittedRun, Method
 
@@ -58,20 +53,6 @@ def attack_method(name: str, connectomes: Connectomes, cohort_name: str, n_halve
         rows_recognised=sum(row[1] for row in rows),
         rows=sum(row[2] for row in rows),
     )
-
-
-def attack_points(method: Method, run: FittedRun, fold: Fold, connectomes: Connectomes) -> tuple[float, int, int]:
-    """Attack the coordinates and weights of source scans in ``brio-plus``: AUC for labels, found rows, all rows."""
-    source, labels = fold.source, connectomes.cohort.labels
-    model = FactorModel.from_tensors(run.parameters, torch.empty(0, dtype=torch.float64))
-    rows = model.points[:, -len(source) :].transpose(0, 1).flatten(1).numpy()
-    weights = model.beta[:, -len(source) :].sum(0).numpy()
-    half = Connectomes(halve_scans(connectomes.cohort.select(source))[0])
-    scans = method.gather_inputs(half).take(torch.arange(len(source)))
-    own = method.predict(run, scans).representation
-    own, rows = (x - x.mean(0) for x in (own, rows))
-    alike = (own / np.linalg.norm(own, axis=1, keepdims=True)) @ (rows / np.linalg.norm(rows, axis=1, keepdims=True)).T
-    return auc(labels[source], weights), int((alike.argmax(1) == np.arange(len(source))).sum()), len(source)
 
 
 def attack_bank(method: Method, run: FittedRun, fold: Fold, connectomes: Connectomes) -> tuple[float, int, int]:
@@ -95,7 +76,7 @@ def attack_bank(method: Method, run: FittedRun, fold: Fold, connectomes: Connect
     return auc(np.array(labels), np.array(guesses)), found, n_rows
 
 
-ATTACKS_ON_ROWS = {"brio-plus": attack_points, "fc-hgnn": attack_bank}
+ATTACKS_ON_ROWS = {"fc-hgnn": attack_bank}
 
 
 def read_abide(folder: str, place: Path) -> Cohort:

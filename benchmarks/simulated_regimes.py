@@ -28,10 +28,8 @@ ARMS = {
     "fc-tangent-ridge": ("fc-tangent-ridge", {}),
     "log-ridge": ("log-ridge", {}),
     "brio-plus": ("brio-plus", {}),
-    "w/o re-estimation penalty": ("brio-plus", {"lambda_re": 0.0}),
-    "w/o factor kernels": ("brio-plus", {"rho": 0.0}),
-    "logarithm, s = 0.5": ("brio-plus", {"view": "log-0.5"}),
-    "one factor": ("brio-plus", {"J": 1}),
+    "brio-plus, a tenth of the penalty": ("brio-plus", {"lambda_re": 0.1}),
+    "brio-plus, ten times the penalty": ("brio-plus", {"lambda_re": 10.0}),
 }
 COHORT = Simulation(n_sites=8, per_class=20, frames=400, stable=0.25, spurious=0.0)
 BURST = {"unstable": 3.0, "reversed_sites": 1}

@@ -44,17 +44,16 @@ def fill_from(other: pd.Series, here: pd.Series, ratio: float) -> pd.Series:
 def count_parts() -> dict[str, dict[str, tuple[int, float]]]:
     """Count the runs and GPU seconds of each part of the study on one cohort, by part and cohort."""
     n_folds = count_folds()
-    own = {cohort: mean_seconds(EVIDENCE / "brio-plus" / f"{cohort}-17-source-sites") for cohort in COHORTS}
-    unseen = {c: pd.concat([mean_seconds(EVIDENCE / "unseen-sites" / c), own[c]]) for c in COHORTS}
+    unseen = {c: mean_seconds(EVIDENCE / "unseen-sites" / c) for c in COHORTS}
     small, large = (unseen[cohort] for cohort in COHORTS)
-    common = small.index.intersection(large.index).difference(own["aal116"].index)  # networks alone
+    common = small.index.intersection(large.index)
     ratio = float(large[common].sum() / small[common].sum())
     parts = {
-        "networks and BRIO plus at unseen sites": ("unseen-sites", n_folds * SEEDS),
+        "networks at unseen sites": ("unseen-sites", n_folds * SEEDS),
         "arms of the studies": ("studies", n_folds * SEEDS),
         # the runs with seed 0 of what a search chose are copied from it
         "networks, tuned": ("tuning", n_folds * (CONFIGURATIONS + SEEDS - 1)),
-        "networks and BRIO plus at known sites": ("in-distribution", count_folds("in-distribution") * SEEDS),
+        "networks at known sites": ("in-distribution", count_folds("in-distribution") * SEEDS),
     }
     counted: dict[str, dict[str, tuple[int, float]]] = {}
     for part, (folder, runs) in parts.items():

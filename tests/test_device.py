@@ -18,7 +18,7 @@ from brio.device import (
     resolve_device,
 )
 from brio.errors import BrioError
-from brio.methods import BrioPlus, Ridge
+from brio.methods import Brio, Ridge
 from brio.methods.mlp import MLP
 from brio.protocol import leave_one_site_out
 from brio.studies import study
@@ -145,15 +145,15 @@ def test_an_estimator_learns_and_predicts_in_the_precision_of_its_device(monkeyp
     monkeypatch.setattr("brio.estimator.resolve_device", lambda name: PRETENDED)
     seen = []
     for name in ("fit", "predict", "compute_contributions"):
-        usual = getattr(BrioPlus, name)
+        usual = getattr(Brio, name)
 
         def watched(self, *args, name=name, usual=usual):
             seen.append((name, matmul_precision()))
             return usual(self, *args)
 
-        monkeypatch.setattr(BrioPlus, name, watched)
+        monkeypatch.setattr(Brio, name, watched)
     cohort = simulate(COHORT)
-    model = brio.BrioClassifier("brio-plus", J=2, K=2, random_state=0).fit(cohort)
+    model = brio.BrioClassifier(J=2, K=2, epochs=2, T_w=1, random_state=0).fit(cohort)
     model.predict_proba(cohort)
     model.contributions(cohort)
     assert {name for name, _ in seen} == {"fit", "predict", "compute_contributions"}

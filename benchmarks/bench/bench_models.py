@@ -80,10 +80,10 @@ def make_logistic(penalties):
 
 @pytest.mark.benchmark(group="one fold of BRIO plus")
 def bench_brio_plus(measure, rates, connectomes):
-    """The floor: products of the re-estimates of every scan, and a Gram matrix of each of the four views."""
+    """The floor: products of the re-estimates of every scan, and of scans and changes with each other."""
     method, runs = make_method("brio-plus"), make_runs(connectomes)[:1]
     p, copies = connectomes.n_rois, method.settings.K
-    flops = copies * float(connectomes.n_frames.sum()) * p * (p + 1) + 4 * count_gram(connectomes)
+    flops = copies * float(connectomes.n_frames.sum()) * p * (p + 1) + (1 + copies) ** 2 * count_gram(connectomes)
     floor = rates.bound(flops=flops, atanh=copies * len(connectomes) * count_entries(connectomes))
     measure(lambda: method.fit(connectomes, runs), rounds=1, most_seconds=3.5, floor=floor)
 

@@ -3,8 +3,7 @@ Compare three methods at unseen sites
 =====================================
 
 :func:`brio.run` trains every method once for each test site, on the other sites, and
-scores it there. Three linear or kernel methods need no training loop, so this takes
-seconds.
+scores it there. Three linear methods need no training loop, so this takes seconds.
 """
 
 # %%

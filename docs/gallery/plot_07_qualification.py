@@ -4,8 +4,8 @@ Qualification of factors: relevant is not enough
 
 BRIO asks two questions about each factor of the connectome. Does it separate patients
 from controls (relevance)? Does its contribution survive re-estimation of the connectome
-(support)? This example plants one factor that passes both and one that passes only the
-first.
+(support)? This example plants one factor that is high in both and one that is relevant,
+with lower support; two others separate nothing.
 """
 
 # %%
@@ -18,15 +18,18 @@ first.
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
 
 import brio
 from brio.methods.brio.qualification import (
     contribution_statistics,
+    normalise_relevance,
     pair_support,
     qualification_profile,
     reestimation_support,
     reestimation_variation,
     reference_scale,
+    relevance,
 )
 
 simulation = brio.Simulation(
@@ -39,27 +42,26 @@ simulation = brio.Simulation(
     dead_share=0.0,
 )
 cohort = brio.simulate(simulation)
-model = brio.BrioClassifier("brio-plus", random_state=0, device="cpu").fit(cohort)
 
 # %%
-# Which factor owns which network?
-# --------------------------------
-# The assignment of regions to factors is part of the fitted run.
+# Factors and their contributions
+# -------------------------------
+# BRIO learns its factors. Here each planted network is one: its state is the mean
+# connectivity within it, and a logistic regression on the states gives each factor a
+# weight. A contribution is weight times state, Eq. (10). A re-estimate is a scan whose
+# frames are drawn again in blocks.
 
 truth = cohort.provenance["truth"]
-assignment = model.fitted_run_.state.inference["Pi_bar"].numpy()
 networks = ["stable", "unstable", "spurious", "site"]
-factor_of = {name: int(assignment[:, truth[name]].sum(1).argmax()) for name in networks}
-print(factor_of)
-
-# %%
-# Contributions of the full scan and of re-estimates
-# --------------------------------------------------
-# A re-estimate is a scan whose frames are drawn again in blocks, so the model can score
-# it like any other scan.
-
 rng = np.random.default_rng(0)
-source = np.flatnonzero(np.isin(cohort.sites, model.source_sites_))
+K = 4
+
+
+def read_states(scan: np.ndarray) -> list[float]:
+    """Mean Fisher z between the regions of each network."""
+    z = np.arctanh(np.clip(np.corrcoef(scan.T), -0.999, 0.999))
+    rows = (z[np.ix_(truth[name], truth[name])] for name in networks)
+    return [block[np.triu_indices(len(block), 1)].mean() for block in rows]
 
 
 def resample(scan: np.ndarray, block: int = 8) -> np.ndarray:
@@ -69,17 +71,11 @@ def resample(scan: np.ndarray, block: int = 8) -> np.ndarray:
     return scan[frames]
 
 
-K = 4
-a = torch.from_numpy(model.contributions([cohort.scan(i) for i in source]))
-a_re = torch.stack(
-    [
-        torch.from_numpy(
-            model.contributions([resample(cohort.scan(i)) for i in source])
-        )
-        for _ in range(K)
-    ],
-    dim=1,
-)
+scans = [cohort.scan(i) for i in range(len(cohort))]
+h = torch.tensor([read_states(scan) for scan in scans])
+h_re = torch.tensor([[read_states(resample(scan)) for _ in range(K)] for scan in scans])
+w = torch.from_numpy(LogisticRegression(C=1e3).fit(h, cohort.labels).coef_[0])
+a, a_re = w * h, w * h_re
 print(tuple(a.shape), tuple(a_re.shape))
 
 # %%
@@ -87,7 +83,7 @@ print(tuple(a.shape), tuple(a_re.shape))
 # --------------------------
 # ``cell_average`` averages over the scans of each source site and class.
 
-sites, labels = cohort.sites[source], cohort.labels[source]
+sites, labels = cohort.sites, cohort.labels
 cells = [[(sites == e) & (labels == c) for c in (0, 1)] for e in np.unique(sites)]
 cell_average = torch.tensor(np.array(cells), dtype=a.dtype)
 cell_average /= cell_average.sum(-1, keepdim=True)
@@ -100,21 +96,21 @@ support = q_re.mean((0, 1))
 # %%
 # Qualification, Eqs. (18) and (19)
 # ---------------------------------
-# Relevance is what the fit recorded. For each pair of source sites and each class,
-# ``g`` is the strength of alignment and ``alpha_bar`` shares it among the factors:
-# weight moves from the unstable factor to the stable one.
+# Relevance, Eq. (13), weighs how far the classes lie apart against their spread. For each
+# pair of source sites and each class, ``g`` is the strength of alignment and ``alpha_bar``
+# shares it among the factors: weight moves from the unstable factor to the stable one.
 
-relevance = torch.tensor(model.fitted_run_.details["relevance"], dtype=a.dtype)
-g, alpha_bar = qualification_profile(relevance, pair_support(q_re))
+R_task = relevance(w[:, None], Delta.mean(0), V_sub.mean(0), 1e-6, 1e-6)
+pi_task = normalise_relevance(R_task)
+g, alpha_bar = qualification_profile(pi_task, pair_support(q_re))
 print(f"strength g: {g.min():.2f} to {g.max():.2f}")
 
-order = [factor_of[name] for name in networks]
 figure, axes = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
 colours = ["#009E73", "#D55E00", "0.7", "0.7"]
 panels = [
-    ("relevance", relevance[order]),
-    ("support under re-estimation", support[order]),
-    ("weight in alignment / relevance", (alpha_bar.mean((0, 1)) / relevance)[order]),
+    ("relevance", pi_task),
+    ("support under re-estimation", support),
+    ("weight in alignment / relevance", alpha_bar.mean((0, 1)) / pi_task),
 ]
 for axis, (title, values) in zip(axes, panels, strict=True):
     axis.bar(networks, values, color=colours)
@@ -131,7 +127,7 @@ plt.show()
 
 figure, axes = plt.subplots(1, 2, figsize=(7.5, 3.6), layout="constrained")
 for axis, name in zip(axes, ("stable", "unstable"), strict=True):
-    j = factor_of[name]
+    j = networks.index(name)
     for label, colour in ((0, "#0072B2"), (1, "#D55E00")):
         members = labels == label
         axis.scatter(

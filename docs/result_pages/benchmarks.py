@@ -129,8 +129,8 @@ def page(folder: Path = EVIDENCE / FOLDER) -> str:
         "A ratio is the time of other code over that of brio for the same work, measured in one run on one machine "
         "with the same number of threads: the least of several repeats, but one measurement where the work is long "
         "(linear models, a fold of BRIO plus, nilearn, the plain loop). Scans are float32. FC, re-estimates and BRIO "
-        "are computed in float32 unless a name says otherwise, linear models and BRIO plus in float64; floors are of "
-        "float32.",
+        "are computed in float32 unless a name says otherwise, linear models in float64, and the changes of BRIO "
+        "plus in float32; floors are of float32.",
         *(block for one in kept for block in _write_machine(one)),
         "## What is counted",
         "The floor is the arithmetic that the work cannot do without, or its traffic to memory, at the rates of large "
@@ -143,7 +143,7 @@ def page(folder: Path = EVIDENCE / FOLDER) -> str:
                 ["FC, re-estimates", "one triangle of each product (of the distinct frames, 63 %) and its Fisher z"],
                 ["divergences", "exponentials of all updates"],
                 ["linear models", "one Gram matrix for all folds; tangent space: one per fold, and the whitening"],
-                ["BRIO plus", "products of the re-estimates, and a Gram matrix of each of four views"],
+                ["BRIO plus", "products of the re-estimates, and of scans and changes with each other"],
                 [
                     "an epoch of BRIO",
                     "products of the network, with dense graphs, and of the re-estimates (63 % of the frames)",

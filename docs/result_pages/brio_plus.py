@@ -6,11 +6,10 @@ from functools import cache
 
 import pandas as pd
 
-from brio.protocol import Difference, adjust_holm, compare_groups
+from brio.protocol import Difference, adjust_holm, compare_by_corrected_t, compare_groups
 from brio.results import PAIR_WEIGHTED
 from brio.results.format import format_p, format_percent, format_signed, state_p
 
-from .brio_plus_parts import write_parts, write_simulated
 from .comparisons import (
     compare_pair,
     compare_sites,
@@ -22,9 +21,11 @@ from .comparisons import (
     with_interval,
 )
 from .evidence import (
+    EVIDENCE,
     describe_protocol,
     name_source,
     read_jobs,
+    read_measured_table,
     read_methods,
     read_runs,
 )
@@ -38,6 +39,7 @@ from .markdown import (
     state,
     with_sd,
     write_commands,
+    write_frame,
     write_page,
     write_table,
 )
@@ -46,39 +48,48 @@ from .people import compare_people, pair_cells, pair_header, pair_weighted, writ
 FILE = "brio-plus.md"
 TITLE = "Is BRIO plus better than linear models?"
 ATLASES = ("aal116", "cc200")
-SOURCES = (19, 17)
-MERGED = (100, 50)
-"""Numbers of regions into which those of CC200 were merged."""
-CHOICES = {
-    19: "`ridge` and `fc-tangent-ridge` choose their penalty on inner folds as well (a source site withheld in turn). "
-    "Linear models draw nothing, so their seeds are one run.",
-    17: "`ridge` and `fc-tangent-ridge` choose their penalty on the two validation sites, which change with the seed; "
-    "BRIO plus and `log-ridge` choose theirs on inner folds.",
+SOURCES = 19
+CHOICE = (
+    "`ridge` and `fc-tangent-ridge` choose their penalty on inner folds as well (a source site withheld in turn). "
+    "`ridge`, `fc-tangent-ridge` and `log-ridge` draw nothing, so their seeds are one run."
+)
+PARTS = {
+    "log-ridge": "`log-ridge`",
+    "version 5": "BRIO plus: with the re-estimation penalty",
+    "chosen view": "view chosen in each run, instead",
+    "one kernel": "kernel on 32 principal coordinates, instead",
+    "four kernels": "kernels of four factors, instead",
+    "version 4": "version 4: penalty, chosen view and kernels of four factors",
+}
+"""Arms of the table of parts, and what readers see."""
+QUESTIONS = {
+    "own": "diagnosis",
+    "age>site-median": "age above site median",
+    "age>14.5": "age above 14.5",
+    "sex": "sex",
 }
 
 
-def folder(atlas: str, sources: int) -> str:
-    """Return the folder of the jobs with so many source sites."""
-    return f"brio-plus/{atlas}-{sources}-source-sites"
+def folder(atlas: str) -> str:
+    """Return the folder of the jobs with all other sites as source sites."""
+    return f"brio-plus/{atlas}-{SOURCES}-source-sites"
 
 
 @cache
-def scores(atlas: str, sources: int) -> pd.DataFrame:
+def scores(atlas: str) -> pd.DataFrame:
     """Return the AUC of each method at each test site."""
-    return site_scores(read_runs(folder(atlas, sources)))
+    return site_scores(read_runs(folder(atlas)))
 
 
 @cache
-def differences(atlas: str, sources: int) -> pd.DataFrame:
+def differences(atlas: str) -> pd.DataFrame:
     """Return the differences in AUC to BRIO plus."""
-    return compare_sites(
-        scores(atlas, sources), "brio-plus", "BRIO plus", f"{atlas_label(atlas)}, {sources} source sites"
-    )
+    return compare_sites(scores(atlas), "brio-plus", "BRIO plus", f"{atlas_label(atlas)}, {SOURCES} source sites")
 
 
-def gains(atlas: str, sources: int) -> pd.DataFrame:
+def gains(atlas: str) -> pd.DataFrame:
     """Return BRIO plus minus each other method."""
-    return reverse(differences(atlas, sources))
+    return reverse(differences(atlas))
 
 
 def _unseen_table(place: str) -> str:
@@ -99,42 +110,9 @@ def _unseen_table(place: str) -> str:
     return write_table([*header, "BRIO plus minus it", "95 % interval", "p"], rows)
 
 
-def _write_merged() -> list[str]:
-    """Return the section on regions of CC200 merged into fewer, where no setting was ever chosen."""
-    places = {n: f"brio-plus/cc200-merged-{n}" for n in MERGED}
-    auc = {n: site_scores(read_runs(place)) for n, place in places.items()}
-    table = {
-        n: reverse(compare_sites(scores_of, "brio-plus", "BRIO plus", f"cc200-merged-{n}"))
-        for n, scores_of in auc.items()
-    }
-    below = [n for n, scores_of in auc.items() if scores_of["brio-plus"].mean() < scores_of.mean().max()]
-    ridge = [table[n].loc["ridge", "mean"] for n in MERGED]
-    return [
-        "## Parcellations that nobody tuned on",
-        state(
-            f"The regions of CC200 were merged by their coordinates into {in_words([str(n) for n in MERGED])}. No "
-            "setting was chosen on these regions; participants and sites are those of CC200, so this is a test on "
-            "other regions, not on other people. Three seeds, 19 source sites. BRIO plus has a higher mean AUC than "
-            f"ridge ({' and '.join(format_signed(d) for d in ridge)} points), and the highest at {MERGED[0]} but not "
-            f"at {MERGED[1]} regions. No difference from any of the three linear models is shown "
-            f"(smallest p = {format_p(min(t['p_holm'].min() for t in table.values()))}).",
-            min(ridge) > 0 and below == [MERGED[1]] and all((t["p_holm"] > 0.05).all() for t in table.values()),
-        ),
-        write_commands(
-            "python benchmarks/merge_regions.py abide-cc cc100 --regions 100",
-            "brio run cc100 --with abide-cc --with abide-aal --method brio-plus --method log-ridge --seeds 3 --set "
-            "protocol.validation_sites=0 --device cpu --out brio-plus",
-            "brio run cc100 --with abide-cc --with abide-aal --method ridge --method fc-tangent-ridge --seeds 3 --set "
-            "protocol.validation_sites=0 --set choose_by=source-sites --device cpu --out linear",
-        ),
-        "The same with `cc50` and `--regions 50`.",
-        *(block for n in MERGED for block in (f"### {n} regions", _unseen_table(places[n]))),
-    ]
-
-
 def development_parts(atlas: str) -> dict[str, list[str]]:
     """Return the sites where BRIO plus was developed (every second one by name), and the rest."""
-    names = sorted(scores(atlas, SOURCES[0]).index)
+    names = sorted(scores(atlas).index)
     return {"development sites": names[::2], "other sites": names[1::2]}
 
 
@@ -142,9 +120,7 @@ def development_parts(atlas: str) -> dict[str, list[str]]:
 def development_difference(atlas: str, part: str, method: str) -> pd.Series:
     """Return BRIO plus minus a method at one half of the sites."""
     sites = development_parts(atlas)[part]
-    return compare_pair(
-        scores(atlas, SOURCES[0]).loc[sites], "brio-plus", method, "single pairs", f"{atlas_label(atlas)}, {part}"
-    )
+    return compare_pair(scores(atlas).loc[sites], "brio-plus", method, "single pairs", f"{atlas_label(atlas)}, {part}")
 
 
 DEVELOPED = ("brio-plus", "log-ridge", "fc-tangent-ridge")
@@ -154,7 +130,7 @@ DEVELOPED = ("brio-plus", "log-ridge", "fc-tangent-ridge")
 @cache
 def interaction(atlas: str, method: str) -> Difference:
     """Return the gain of a method over ridge at the development sites minus that at the others, in points."""
-    gain = scores(atlas, SOURCES[0])[method] - scores(atlas, SOURCES[0])["ridge"]
+    gain = scores(atlas)[method] - scores(atlas)["ridge"]
     first, second = (gain[sites].to_numpy() for sites in development_parts(atlas).values())
     return compare_groups(first, second)
 
@@ -162,7 +138,7 @@ def interaction(atlas: str, method: str) -> Difference:
 def _interaction_table() -> str:
     rows = []
     for atlas in ATLASES:
-        parts, auc = development_parts(atlas), scores(atlas, SOURCES[0])
+        parts, auc = development_parts(atlas), scores(atlas)
         corrected = adjust_holm([interaction(atlas, name).p for name in DEVELOPED[:2]])
         for k, name in enumerate(DEVELOPED):
             found = interaction(atlas, name)
@@ -175,10 +151,10 @@ def _interaction_table() -> str:
 
 def _development_table(atlas: str) -> str:
     rows, parts = [], development_parts(atlas)
-    for name in describe_scores(scores(atlas, SOURCES[0])).index:
+    for name in describe_scores(scores(atlas)).index:
         row = [f"`{name}`"]
         for part, sites in parts.items():
-            row.append(fixed(scores(atlas, SOURCES[0]).loc[sites, name].mean()))
+            row.append(fixed(scores(atlas).loc[sites, name].mean()))
             if name == "brio-plus":
                 row += ["", ""]
                 continue
@@ -192,46 +168,32 @@ def _development_table(atlas: str) -> str:
 
 
 def _conclusion() -> list[str]:
-    cases = [(atlas, sources) for sources in SOURCES for atlas in ATLASES]
-    path = [gains(*case).loc["log-ridge"] for case in cases]
-    ridge = [gains(*case).loc["ridge"] for case in cases]
-    people = [compare_people(read_jobs(folder(*case)), "ridge").loc["brio-plus"] for case in cases]
+    log_ridge, ridge = ([gains(atlas).loc[name] for atlas in ATLASES] for name in ("log-ridge", "ridge"))
+    people = [compare_people(read_jobs(folder(atlas)), "ridge").loc["brio-plus"] for atlas in ATLASES]
     of_pairs = sum(bool(table.loc[PAIR_WEIGHTED, "low"] > 0) for table in people)
     rows = []
-    for (atlas, sources), d, own, table in zip(cases, ridge, path, people, strict=True):
-        mean = scores(atlas, sources).mean()
-        rows.append(
-            [
-                atlas_label(atlas),
-                str(sources),
-                *(fixed(mean[name]) for name in ("brio-plus", "log-ridge", "ridge")),
-                with_interval(own),
-                format_p(own["p_holm"]),
-                with_interval(d),
-                format_p(d["p_holm"]),
-                with_interval(table.loc[PAIR_WEIGHTED]),
-            ]
-        )
-    header = ["atlas", "source sites", "BRIO plus", "log-ridge", "ridge", "minus log-ridge", "p", "minus ridge", "p"]
+    for atlas, own, d, table in zip(ATLASES, log_ridge, ridge, people, strict=True):
+        means = [fixed(scores(atlas)[name].mean()) for name in ("brio-plus", "log-ridge", "ridge")]
+        cells = [with_interval(own), format_p(own["p_holm"]), with_interval(d), format_p(d["p_holm"])]
+        rows.append([atlas_label(atlas), *means, *cells, with_interval(table.loc[PAIR_WEIGHTED])])
+    header = ["atlas", "BRIO plus", "log-ridge", "ridge", "minus log-ridge", "p", "minus ridge", "p"]
     header += ["minus ridge, participants, pair-weighted"]
     other = {atlas: development_difference(atlas, "other sites", "ridge") for atlas in ATLASES}
     own_half = {atlas: development_difference(atlas, "development sites", "ridge") for atlas in ATLASES}
     return [
         state(
-            "**On these scans no difference from its own linear path is shown.** Its mean AUC differs from that of "
-            f"`log-ridge` by {format_signed(min(d['mean'] for d in path))} to "
-            f"{format_signed(max(d['mean'] for d in path))} points, shown in none of {len(cases)} settings. For new "
-            "hospitals no gain over ridge is shown "
-            f"({format_signed(min(d['mean'] for d in ridge))} to {format_signed(max(d['mean'] for d in ridge))} "
-            f"points, smallest p = {format_p(min(d['p_holm'] for d in ridge))}). For new participants at these "
-            f"hospitals the interval of the gain in pair-weighted AUC lies above zero in {of_pairs} of {len(cases)} "
-            "settings; half of the sites are development sites. Its re-estimation penalty helps where unstable "
-            "evidence misleads: see the simulated regimes below.",
-            all(d["p_holm"] > 0.05 for d in (*path, *ridge)),
+            "**BRIO plus and `log-ridge`, which it is without its penalty, do not differ significantly.** Their mean "
+            f"AUC differs by {in_words(format_signed(d['mean']) for d in log_ridge)} points (AAL116, CC200). For new "
+            f"hospitals no gain over ridge is shown ({in_words(format_signed(d['mean']) for d in ridge)} points, "
+            f"smallest p = {format_p(min(d['p_holm'] for d in ridge))}). For new participants at these hospitals the "
+            f"interval of the gain in pair-weighted AUC lies above zero on {of_pairs} of {len(ATLASES)} atlases; half "
+            "of the sites are development sites. Its re-estimation penalty helps where a burst of activity misleads: "
+            "see the simulated regimes below.",
+            all(d["p_holm"] > 0.05 for d in (*log_ridge, *ridge)),
         ),
         write_table(header, rows),
         state(
-            f"**Development flattered it on AAL116.** Settings of version 2 were chosen on {own_half['aal116']['n']} "
+            f"**Development flattered it on AAL116.** What it is made of was chosen on {own_half['aal116']['n']} "
             f"development sites. There it is {fixed(own_half['aal116']['mean'])} points above ridge; at the "
             f"{other['aal116']['n']} other sites it is {fixed(-other['aal116']['mean'])} points *below* (interaction "
             f"{format_signed(interaction('aal116', 'brio-plus').mean)}, "
@@ -244,16 +206,113 @@ def _conclusion() -> list[str]:
     ]
 
 
+def _read_parts() -> pd.DataFrame:
+    """Read the AUC in percent of each arm (columns) for each label and development site (rows)."""
+    rows = pd.read_csv(EVIDENCE / "brio-plus" / "parts.csv")
+    return 100 * rows.pivot_table(index=["question", "site"], columns="arm", values="auc", sort=False)
+
+
+def _describe(difference: Difference) -> str:
+    """Return points with their interval."""
+    return f"{format_signed(difference.mean)} ({signed_interval(difference.low, difference.high)})"
+
+
+def _write_parts() -> list[str]:
+    auc = _read_parts()
+    together = auc.groupby("site").mean()
+    differences = {
+        arm: compare_by_corrected_t(together[arm], together["log-ridge"]) for arm in PARTS if arm != "log-ridge"
+    }
+    rows = []
+    for arm, name in PARTS.items():
+        own = [fixed(auc.loc[question, arm].mean()) for question in QUESTIONS]
+        cells = ["", "", ""]
+        if arm in differences:
+            d = differences[arm]
+            cells = [format_signed(d.mean), signed_interval(d.low, d.high), format_p(d.p)]
+        rows.append([name, *own, fixed(together[arm].mean()), *cells])
+    return [
+        "## What its parts are worth, over four labels",
+        state(
+            "Each part was added to `log-ridge` alone, and tested at the ten development sites of AAL116 with the "
+            "other nineteen as source sites, for four labels. No part is shown to change the AUC over labels: the "
+            f"kernels of four factors by {_describe(differences['four kernels'])}, one kernel instead of four by "
+            f"{_describe(differences['one kernel'])}, all parts of version 4 together by "
+            f"{_describe(differences['version 4'])}. The penalty stays for what it does in the simulated regimes, at "
+            "no cost that is shown here.",
+            all(d.low < 0 < d.high for d in differences.values()),
+        ),
+        write_table(
+            [
+                "arm",
+                *(f"AUC, {name}" for name in QUESTIONS.values()),
+                "all labels",
+                "minus `log-ridge`",
+                "95 % interval",
+                "p",
+            ],
+            rows,
+        ),
+        "One seed. Labels are averaged at each site, and a corrected t interval is over the sites. p values are not "
+        "corrected for the number of arms. Arms but the first two are of version 4, whose settings are gone: stored as "
+        "`evidence/brio-plus/parts.csv`.",
+    ]
+
+
+def _find_gain(table: pd.DataFrame, regime: str) -> pd.Series:
+    """Find the row of BRIO plus in a regime. Cells are strings."""
+    return table.set_index(["regime", "arm"]).loc[(regime, "brio-plus")]
+
+
+def _describe_gain(table: pd.DataFrame, regime: str) -> str:
+    """Return BRIO plus minus ridge with its interval."""
+    row = _find_gain(table, regime)
+    return f"{row['minus ridge']} ({row['95 % interval']})"
+
+
+def _read_low(table: pd.DataFrame, regime: str) -> float:
+    """Read the lower end of that interval."""
+    return float(_find_gain(table, regime)["95 % interval"].split(" to ")[0])
+
+
+def _write_simulated() -> list[str]:
+    table = read_measured_table("simulated-regimes.txt")
+    auc = table.set_index(["regime", "arm"])["AUC"].astype(float)
+    more = auc["misleading", "brio-plus, ten times the penalty"]
+    return [
+        "## Simulated regimes with known truth",
+        state(
+            "Where a burst of shared activity in patients is consistent over all source sites and reversed at the "
+            f"test site, ridge and `log-ridge` follow it: AUC {fixed(auc['misleading', 'ridge'])} and "
+            f"{fixed(auc['misleading', 'log-ridge'])}. BRIO plus, which differs from `log-ridge` by its "
+            f"penalty alone, does so less ({fixed(auc['misleading', 'brio-plus'])}; with ten times the penalty "
+            f"{fixed(more)}). It does not reach what it has without the burst ({fixed(auc['stable', 'brio-plus'])}).",
+            auc["misleading", "brio-plus"] - auc["misleading", "log-ridge"] > 5
+            and abs(auc["misleading", "log-ridge"] - auc["misleading", "ridge"]) < 2
+            and max(more, auc["misleading", "brio-plus"]) < auc["stable", "brio-plus"],
+        ),
+        state(
+            f"BRIO plus minus ridge is {_describe_gain(table, 'some scans')} in *some scans*; in *same network* no "
+            f"gain is shown: {_describe_gain(table, 'same network')}.",
+            _read_low(table, "some scans") > 0 > _read_low(table, "same network"),
+        ),
+        "*Stable* has no burst. In *same network* the burst is in half of the network that holds the stable effect; in "
+        "*some scans* only half of the scans have it: of patients at source sites, of controls at the test site.",
+        write_frame(table),
+        "Ten simulated cohorts per regime, the last of eight sites as test site: `python "
+        "benchmarks/simulated_regimes.py`; stored as `evidence/measurements/simulated-regimes.txt`. Intervals "
+        "are bootstrap intervals over the ten cohorts, which are somewhat too narrow for so few ([coverage]"
+        "(../statistics.md)).",
+    ]
+
+
 def page() -> str:
     """Return the page."""
-    blocks = []
-    for sources in SOURCES:
-        runs = read_runs(f"{folder('aal116', sources)}/brio-plus")
-        blocks += [f"## {sources} source sites", f"{describe_protocol(runs)}. " + CHOICES[sources]]
-        for atlas in ATLASES:
-            blocks += [f"### {atlas_label(atlas)}, {sources} source sites", _unseen_table(folder(atlas, sources))]
-            order = describe_scores(scores(atlas, sources)).index
-            blocks += write_people(read_jobs(folder(atlas, sources)), "brio-plus", order)
+    protocol = describe_protocol(read_runs(f"{folder('aal116')}/brio-plus"))
+    blocks = [f"## {SOURCES} source sites", f"{protocol}. {CHOICE}"]
+    for atlas in ATLASES:
+        blocks += [f"### {atlas_label(atlas)}, {SOURCES} source sites", _unseen_table(folder(atlas))]
+        blocks += write_people(read_jobs(folder(atlas)), "brio-plus", describe_scores(scores(atlas)).index)
     return write_page(
         TITLE,
         *_conclusion(),
@@ -269,7 +328,7 @@ def page() -> str:
         "## Development sites",
         "The development sites are every second one by name: "
         f"{in_words(development_parts('aal116')['development sites'])}. The others were never test sites while BRIO "
-        f"plus was made, but they were among the source sites. {SOURCES[0]} source sites. Whether a gain over "
+        f"plus was made, but they were among the source sites. {SOURCES} source sites. Whether a gain over "
         "ridge is larger at the development sites than at the others is a question about their interaction: a t test "
         "between the two groups of sites, corrected by Holm's method for the two methods that were developed here on "
         "an atlas. "
@@ -280,8 +339,7 @@ def page() -> str:
             "python benchmarks/development_sites.py brio-plus evidence/brio-plus/aal116-19-source-sites/*/results.csv",
         ),
         *(block for atlas in ATLASES for block in (f"### {atlas_label(atlas)}, halves", _development_table(atlas))),
-        *_write_merged(),
-        *write_parts(),
-        *write_simulated(),
+        *_write_parts(),
+        *_write_simulated(),
         name_source("brio-plus"),
     )

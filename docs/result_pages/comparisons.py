@@ -72,7 +72,6 @@ FAMILIES = {
     "single pairs": "one pair, not corrected",
     "ablation": "every arm against BRIO, on one atlas",
     "BRIO plus": "every other method against BRIO plus, on one parcellation and number of source sites",
-    "parts of BRIO plus": "every arm against BRIO plus in one study",
     "in distribution": "every method against BRIO over the folds of one atlas",
     "harmonisation": "each policy against none",
     "sensitivity": "each other value of one setting against that of BRIO, on one atlas",

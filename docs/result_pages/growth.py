@@ -52,7 +52,7 @@ CHANGES = {
     "ridge": "with more scans than edges, solve for one coefficient of each edge instead of one weight of each scan; "
     "the equations are then as large as the edges squared, whatever the number of scans",
     "log-ridge": "as for ridge; logarithms kept in a mapped file",
-    "brio-plus": "kernels replaced by a few thousand random features or landmark scans, which makes it linear in scans",
+    "brio-plus": "as for log-ridge, with changes under re-estimation read part by part",
 }
 """What would have to change for the largest study to fit into the memory of one usual machine."""
 
@@ -224,8 +224,8 @@ def page() -> str:
         _large_table(),
         "The search for duplicates compares sketches of all pairs of scans in blocks, so its memory does not grow with "
         "the pairs. All folds of ridge share one Gram matrix of the cohort, and so do those of log-ridge; features are "
-        "read from edges in float32, some scans at a time. BRIO plus holds four views of all scans in float32 and "
-        "three in float64, and kernels between scans and their re-estimates.",
+        "read from edges in float32, some scans at a time. BRIO plus holds log-connectomes of all scans and "
+        "their re-estimates in float32, and the edges of a fold in float64.",
         "BRIO was measured before, with an earlier version of the same benchmark, which printed:",
         f"```\n{read_measurement('large-cohort.txt')}\n```",
         f"## {BEYOND:,} scans, on paper",

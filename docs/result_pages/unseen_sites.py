@@ -42,6 +42,7 @@ from .markdown import (
     write_page,
     write_table,
 )
+from .motion import write_motion
 from .people import write_people
 from .sister_sites import write_sisters
 from .unseen_scores import (
@@ -183,6 +184,7 @@ def page() -> str:
         "Differences of about a point between two trained networks should not be read as gains: see "
         "[reproducibility](reproducibility.md).",
         *write_sisters(),
+        *write_motion(),
         *write_changes(),
         *write_versions(),
         "## Against BRIO",

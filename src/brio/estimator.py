@@ -306,7 +306,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         """Compute the contributions of the connectome factors to the margins, Eq. (10).
 
         ``contributions(X).sum(1) / sqrt(J) + intercept_`` is :meth:`decision_function`. Only methods with
-        factors (BRIO, its ablations, BRIO plus) have contributions.
+        factors (BRIO and its ablations) have contributions.
 
         Parameters
         ----------

@@ -194,7 +194,7 @@ class FittedModelMixin(BaseEstimator):
         path : str or Path
             Must not exist yet. A ``random_state`` that is not an integer is not written.
         holds_scans : bool
-            Whether the model may hold numbers of single source scans, as those of ``brio-plus`` and ``fc-hgnn`` do.
+            Whether the model may hold numbers of single source scans, as those of ``fc-hgnn`` do.
 
         Raises
         ------

@@ -92,16 +92,12 @@ def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
     Raises
     ------
     BrioError
-        If a name is unknown (the nearest known name is suggested) or one that ``settings.removed`` gives the fate of,
-        or a value does not fit its field.
+        If a name is unknown (the nearest known name is suggested), or a value does not fit its field.
     """
     hints = _read_hints(type(settings))  # type: ignore[arg-type]
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
-    removed = getattr(settings, "removed", {})
     changed = {}
     for name, value in values.items():
-        if name in removed:
-            raise BrioError(f"setting '{prefix}{name}' is not there any more: {removed[name]}")
         if name not in known:
             hint = nearest(prefix + name, {prefix + k for k in known})
             raise BrioError(f"setting '{prefix}{name}' is unknown; {hint}")

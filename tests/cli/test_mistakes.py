@@ -135,10 +135,10 @@ def test_a_mistake_is_answered_in_a_sentence_that_names_the_way_out(words, answe
 @pytest.mark.parametrize(
     "words",
     [
-        "run three --method brio-plus",
-        "tune three --method brio-plus --budget 2",
-        "fit three --method brio-plus --checkpoint-every 5",
-        "study calibration three --method brio-plus --seeds 1",
+        "run flat --keep-all --method ridge",
+        "tune flat --keep-all --method ridge --budget 2",
+        "fit flat --keep-all --method ridge --checkpoint-every 5",
+        "study calibration flat --keep-all --method ridge --seeds 1",
         "run cohort --method ridge --engine dask --scheduler tcp://127.0.0.1:9",
     ],
 )
@@ -148,8 +148,9 @@ def test_a_job_that_is_refused_after_it_was_planned_leaves_no_folder(brio, here,
         monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1, raising=True)
     rng = np.random.default_rng(0)
     scans = [rng.normal(size=(60, 3)) for _ in range(20)]
+    scans[3][:] = 1.0
     sites, labels = [f"site{k % 5}" for k in range(20)], [k // 5 % 2 for k in range(20)]
-    Cohort.from_scans(scans, site=sites, label=labels).save("three")
+    Cohort.from_scans(scans, site=sites, label=labels).save("flat")
     before = set(here.iterdir())
     said = brio(*words.split(), "--quiet", "--out", "deep/new")
     assert said.status == 2

@@ -26,12 +26,11 @@ def test_the_table_is_that_of_the_evidence(count_hours):
 
 
 def test_five_seeds_take_five_thirds_of_the_three_that_were_measured(count_hours):
-    """Summed run by run: every job at unseen sites has three seeds, and that of BRIO plus five."""
+    """Summed run by run: every job at unseen sites has three seeds."""
     place = ROOT / "evidence" / "unseen-sites" / "aal116"
     measured = sum(sum(read_seconds("unseen-sites", "aal116", job.name)) for job in place.iterdir() if job.is_dir())
-    own = sum(read_seconds("brio-plus", "aal116-17-source-sites", "brio-plus"))
-    _, seconds = count_hours.count_parts()["networks and BRIO plus at unseen sites"]["aal116"]
-    assert seconds == pytest.approx(measured * 5 / 3 + own)
+    _, seconds = count_hours.count_parts()["networks at unseen sites"]["aal116"]
+    assert seconds == pytest.approx(measured * 5 / 3)
 
 
 def test_what_one_cohort_alone_measured_is_scaled(count_hours):

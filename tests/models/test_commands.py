@@ -173,7 +173,7 @@ def test_a_label_column_of_another_name_is_suggested(brio_command, fitted, folde
 def test_the_card_says_what_a_model_holds(fit):
     assert "**Not evaluated.**" in write_card(fit("ridge"))
     assert "holds numbers of single source scans" not in write_card(fit("ridge"))
-    assert "holds numbers of single source scans" in write_card(fit("brio-plus"))
+    assert "holds numbers of single source scans" in write_card(fit("fc-hgnn"))
     assert "sex, standardised age" in write_card(fit("fc-hgnn", seeds=2))
 
 
@@ -182,7 +182,7 @@ def test_errors_are_for_people(brio_command, fitted, folders):
         (("fit", folders / "five", "--out", folders / "model"), "exists already"),
         (("fit", folders / "five", "--out", folders / "x", "--evaluate", "--evidence", folders), "exclude each other"),
         (
-            ("fit", folders / "five", "--out", folders / "x", "--method", "brio-plus", *QUICK),
+            ("fit", folders / "five", "--out", folders / "x", "--method", "fc-hgnn", *QUICK),
             "log-ridge, or give --holds-scans",
         ),
         (("fit", folders / "five", "--out", folders / "x", "--evidence", folders / "five", *QUICK), "five"),

@@ -295,22 +295,6 @@ def test_the_report_of_all_studies_shows_each_and_names_the_best_method(cohort):
 
 
 @soak
-@pytest.mark.parametrize("cohort", ["3 sites", "two sessions"])
-def test_the_parts_of_brio_plus_have_the_scores_of_their_predictions(cohort):
-    out = make_studies("plus", cohort)
-    table = read(out / "studies" / "plus" / "table.csv")
-    assert table["arm"].nunique() == 7
-    for arm, own in table.groupby("arm"):
-        close(own.set_index(["fold", "seed"])[["auc", "acc"]].sort_index(), score(out, arm))
-    assert table["share_of_factors"].dropna().between(0, 1).all()
-    assert (table.loc[table["arm"].str.contains("rho=0"), "share_of_factors"].fillna(0) == 0).all()
-    means = 100 * table.groupby(["arm", "fold"])["auc"].mean().groupby("arm").mean()
-    difference = means["brio-plus"] - means["brio-plus,rho=0.0"]
-    text = (out / "studies" / "plus" / "finding.md").read_text()
-    close(numbers(text.split("without factor kernels is ")[1])[0], difference, 0.0501)
-
-
-@soak
 @pytest.mark.parametrize("cohort", ["9 sites", "chance"])
 def test_net_benefit_is_that_of_the_predictions(cohort):
     table, text, out = read_study("decision-curve", cohort)

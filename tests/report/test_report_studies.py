@@ -269,7 +269,7 @@ def test_the_command_of_a_study_makes_it_again(small, tmp_path, words, elsewhere
 
 def test_all_studies_of_the_paper_are_one_command(tmp_path):
     def ask(**others):
-        for name in (*PAPER, "plus"):
+        for name in PAPER:
             place = tmp_path / "out" / "studies" / name
             place.mkdir(parents=True, exist_ok=True)
             options = {"methods": None, "seeds": 2, "device": "cuda-tf32"} | others.get(name, {})

@@ -32,7 +32,7 @@ def test_these_are_the_studies():
         *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch"),
         *("retention", "scan-length", "efficiency", "regions", "propositions"),
     ] == NAMES
-    own = ["plus", "permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation"]
+    own = ["permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation"]
     own += ["retest", "labels"]  # which need participants with several scans, and covariates
     assert [s.name for s in list_studies()] == [*NAMES, *own]
 

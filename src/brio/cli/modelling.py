@@ -111,7 +111,7 @@ def fit(
     ] = None,
     holds_scans: Annotated[
         bool,
-        typer.Option("--holds-scans", help="Allow a model that holds numbers of single scans: brio-plus, fc-hgnn."),
+        typer.Option("--holds-scans", help="Allow a model that holds numbers of single scans: fc-hgnn."),
     ] = False,
     setting: Sets = None,
     companion: Companions = None,

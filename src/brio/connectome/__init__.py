@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .fc import fill_dead, invert_fisher_z, psi
     from .harmonisation import HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
     from .harmonisation_rule import HarmonisationRule, require_covariates
-    from .log_euclidean import log_connectome, log_connectomes
+    from .log_euclidean import log_connectome
     from .resampling import ReestimateRequest, reestimate
     from .residuals import Residualiser, fit_residualiser
     from .support import edge_cut, source_mean, source_strength, sym_top
@@ -40,7 +40,6 @@ __all__ = [
     "harmonise_connectomes",
     "invert_fisher_z",
     "log_connectome",
-    "log_connectomes",
     "psi",
     "read_edges",
     "reestimate",
@@ -61,7 +60,7 @@ __getattr__, __dir__ = export_lazily(
         "fc": ("fill_dead", "invert_fisher_z", "psi"),
         "harmonisation": ("HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"),
         "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
-        "log_euclidean": ("log_connectome", "log_connectomes"),
+        "log_euclidean": ("log_connectome",),
         "resampling": ("ReestimateRequest", "reestimate"),
         "residuals": ("Residualiser", "fit_residualiser"),
         "support": ("edge_cut", "source_mean", "source_strength", "sym_top"),

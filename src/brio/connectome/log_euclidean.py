@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from ..threads import map_on_cores
 from .fc import invert_fisher_z
 
-__all__ = ["log_by_chebyshev", "log_by_eigenvectors", "log_connectome", "log_connectomes"]
+__all__ = ["log_by_chebyshev", "log_by_eigenvectors", "log_connectome"]
 
 _REMAINDER = 1e-10
 """The series is cut where its terms fall below this share of the first."""
@@ -47,32 +46,13 @@ def log_connectome(A: Tensor, shrinkage: float) -> Tensor:
     tensor([[0., 0.],
             [0., 0.]])
     """
-    return log_connectomes(A, [shrinkage])[0]
-
-
-def log_connectomes(A: Tensor, shrinkages: Sequence[float]) -> list[Tensor]:
-    """Compute the log-connectomes of scans under several shrinkages; see :func:`log_connectome`.
-
-    Without a GPU they share the eigenvectors of each matrix, which are the costly part, and all cores take part.
-    """
     if A.is_cuda:
-        R = invert_fisher_z(A)
-        return [log_by_chebyshev(R, shrinkage).to(A.dtype) for shrinkage in shrinkages]
-    parts = A.reshape(-1, *A.shape[-2:]).split(_MATRICES_AT_ONCE)
-    logarithms = map_on_cores(lambda part: _take_logarithms(part, shrinkages), parts)
-    return [torch.cat(same).view(A.shape) for same in zip(*logarithms, strict=True)]
+        return log_by_chebyshev(invert_fisher_z(A), shrinkage).to(A.dtype)
 
+    def take_logarithms(part: Tensor) -> Tensor:
+        return log_by_eigenvectors(invert_fisher_z(part), shrinkage).to(A.dtype)
 
-def _take_logarithms(A: Tensor, shrinkages: Sequence[float]) -> list[Tensor]:
-    """Log-connectomes of a few matrices [n, P, P], by their eigenvectors."""
-    size, axes = torch.linalg.eigh(invert_fisher_z(A))
-    return [_take_logarithm(size, axes, shrinkage).to(A.dtype) for shrinkage in shrinkages]
-
-
-def _take_logarithm(size: Tensor, axes: Tensor, shrinkage: float) -> Tensor:
-    """log((1 - s) R + s I) from the eigenvalues and eigenvectors of R."""
-    size = torch.log1p((1.0 - shrinkage) * (size.clamp_min(0.0) - 1.0))
-    return (axes * size.unsqueeze(-2)) @ axes.mT
+    return torch.cat(map_on_cores(take_logarithms, A.reshape(-1, *A.shape[-2:]).split(_MATRICES_AT_ONCE))).view(A.shape)
 
 
 def log_by_eigenvectors(R: Tensor, shrinkage: float) -> Tensor:
@@ -88,7 +68,8 @@ def log_by_eigenvectors(R: Tensor, shrinkage: float) -> Tensor:
     Tensor, shape [..., P, P]
     """
     size, axes = torch.linalg.eigh(R)
-    return _take_logarithm(size, axes, shrinkage)
+    size = torch.log1p((1.0 - shrinkage) * (size.clamp_min(0.0) - 1.0))
+    return (axes * size.unsqueeze(-2)) @ axes.mT
 
 
 def log_by_chebyshev(R: Tensor, shrinkage: float) -> Tensor:

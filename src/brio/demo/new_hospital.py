@@ -66,16 +66,12 @@ class NetworkEvidence:
     Attributes
     ----------
     name : str
-    relevance, support : float
-        Of the factor of BRIO plus that holds most of the network, learned from the source scans.
     ridge, plus : tuple of two float
         Mean contribution in patients less that in controls, at the source sites and at the new hospital, as a share of
         that of all networks at the source sites.
     """
 
     name: str
-    relevance: float
-    support: float
     ridge: tuple[float, float]
     plus: tuple[float, float]
 
@@ -103,7 +99,7 @@ def fit_or_read(job: Job, folder: Path, evidence: Path | None) -> Model:
     """
     if folder.exists():
         return read_model(folder)
-    model = fit_model(job, holds_scans=True)  # simulated, so nobody's
+    model = fit_model(job)
     if evidence is not None:
         model = add_evidence(model, evidence, job.connectomes)
     write_model(model, folder)
@@ -208,7 +204,7 @@ def list_networks(
     Parameters
     ----------
     ridge, plus : Model
-        Linear in the edges, and with factors.
+        Linear in the edges.
     source, new : Cohort
         Scans that the models were fitted to, and those of the new hospital.
     truth : dict of str to list of int
@@ -218,38 +214,18 @@ def list_networks(
     -------
     list of NetworkEvidence
     """
-    parts, plain = [], [Connectomes(cohort, "cpu") for cohort in (source, new)]
+    plain = [Connectomes(cohort, "cpu") for cohort in (source, new)]
+    of_model = []
     for model in (ridge, plus):
         at_source, at_new = (_measure_class_difference(model, connectomes) for connectomes in plain)
-        parts.append([(at_source[rois].sum(), at_new[rois].sum()) / at_source.sum() for rois in truth.values()])
-    fitted = plus.members[0].fitted
-    assignment = _read_assignment(plus)
-    rows = []
-    for (name, rois), of_ridge, of_plus in zip(truth.items(), *parts, strict=True):
-        factor = int(assignment[:, rois].sum(1).argmax())
-        relevance, support = (float(fitted.details[word][factor]) for word in ("relevance", "support"))
-        rows.append(NetworkEvidence(name, relevance, support, tuple(of_ridge.tolist()), tuple(of_plus.tolist())))
-    return rows
-
-
-def _read_assignment(model: Model) -> np.ndarray:
-    """Share of each ROI in each factor of the first member. Shape [J, P]."""
-    explanation = model.method.explain(model.members[0].fitted)
-    assert explanation is not None
-    assert explanation.assignment is not None
-    return explanation.assignment
+        total = at_source.sum()
+        of_model.append([(at_source[rois].sum() / total, at_new[rois].sum() / total) for rois in truth.values()])
+    return [NetworkEvidence(name, *shares) for name, *shares in zip(truth, *of_model, strict=True)]
 
 
 def _measure_class_difference(model: Model, plain: Connectomes) -> np.ndarray:
-    """Mean contribution of each ROI to the margin in patients less that in controls. Shape [P].
-
-    Where a method has factors instead of edges alone, a factor is spread over its ROIs by their assignment.
-    """
+    """Mean contribution of each ROI to the margin in patients less that in controls. Shape [P]."""
     added = compute_region_contributions(model, plain)
-    if added is None:
-        contributions = model.compute_contributions(plain)
-        assert contributions is not None
-        assignment = _read_assignment(model)
-        added = contributions[0, :, :-1] @ (assignment / assignment.sum(1, keepdims=True))
+    assert added is not None
     patient = plain.cohort.labels == 1
     return np.asarray(added[patient].mean(0) - added[~patient].mean(0))

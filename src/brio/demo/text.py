@@ -177,16 +177,16 @@ def describe_networks(networks: Sequence[NetworkEvidence], site: str, n_sites: i
     -------
     list of str
     """
-    rows = [["network", "support", "relevance", f"ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
+    rows = [["network", f"ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
     for network in networks:
         shares = [format_signed(100 * share, 0) + " %" for share in (*network.ridge, *network.plus)]
-        rows.append([network.name, f"{network.support:.2f}", f"{network.relevance:.2f}", *shares])
+        rows.append([network.name, *shares])
     turned = join_names([network.name for network in networks if network.turns_round]) or "none"
     return [
         "5  Why: what each network adds to the distance between patients and controls",
         *_align(rows),
-        f"   In percent of the whole distance at the {n_sites} sites. There brio-plus also learns how much its factors",
-        "   separate the classes (relevance) and how little that changes in other minutes of a scan (support).",
+        f"   In percent of the whole distance at the {n_sites} sites. brio-plus gives less weight to evidence that",
+        f"   changes between parts of a scan, which can be measured at these {n_sites} sites.",
         f"   Evidence that turns round at {site}: {turned}.",
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from .job import Job
 from .plan import PlannedRun, build_plan
 
 if TYPE_CHECKING:
-    from ..training import FittedRun, Method, Run
+    from ..training import FittedRun, Method
 
-__all__ = ["load_fitted_run", "load_fitted_runs", "load_run_details"]
+__all__ = ["load_fitted_run", "load_fitted_runs"]
 
 
 def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
@@ -66,19 +66,3 @@ def load_fitted_run(planned: PlannedRun, store: RunStore) -> FittedRun:
         details,
         row.steps,
     )
-
-
-def load_run_details(job: Job, name: str, folder: Path) -> list[tuple[Run, dict[str, Any]]]:
-    """Load the details that the runs of a method left, in the order of seeds and folds; weights are not needed.
-
-    Parameters
-    ----------
-    job : Job
-    name : str
-        Of the method.
-    folder : Path
-        Of the job.
-    """
-    store = RunStore(folder / RUNS)
-    planned_runs = build_plan(job, [name]).runs.values()
-    return [(planned.run, store.read_record(planned.key).details) for planned in planned_runs]

@@ -239,9 +239,6 @@ def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
     known = {key for entry in entries for key in entry.settings}
     for key in values:
         if key not in known:
-            removed = {old: fate for entry in entries for old, fate in entry.removed_settings.items()}
-            if key in removed:
-                raise BrioError(f"setting '{key}' is not there any more: {removed[key]}")
             raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, known)}")
         if not any(key in _select_settings(name, values) for name in names):
             entry = next(entry for entry in entries if key in entry.settings)

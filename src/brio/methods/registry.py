@@ -94,8 +94,6 @@ class MethodEntry:
         Settings that are tuned, and over which values, in words.
     numbers : dict of dict
         Which numbers each numeric setting accepts, see :meth:`brio.domains.Number.to_json`.
-    removed_settings : dict of str
-        Settings of earlier versions, and what became of them.
     file : str
         File of a user's own method; empty for those of brio.
     code : str
@@ -116,7 +114,6 @@ class MethodEntry:
     settings: dict[str, Any] = field(default_factory=dict)
     tuned_over: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    removed_settings: dict[str, str] = field(default_factory=dict)
     file: str = ""
     code: str = ""
 
@@ -136,10 +133,6 @@ class MethodEntry:
 _DECLARED: dict[str, MethodEntry] = {}  # what imported classes say of themselves
 _CLASSES: dict[str, type[Method]] = {}  # imported classes by the name of their method
 _ALIASES = {"brio-plus-linear": "log-ridge"}  # former names of methods, and their present names
-_RETIRED = {  # names of methods that are not there any more, and why
-    "brio-plus-factors": "the linear path is always part of 'brio-plus' since its version 3",
-    "brio-plus-wo-qg": "'brio-plus' aligns no sites since its version 3, so there is nothing to qualify",
-}
 
 
 def _read_entry(facts: dict[str, Any]) -> MethodEntry:
@@ -225,7 +218,6 @@ def method(
                 f.name: str(f.metadata["space"]) for f in dataclasses.fields(settings) if f.metadata.get("space")
             },
             numbers={key: number.to_json() for key, number in find_numbers(settings).items()},
-            removed_settings=dict(getattr(settings, "removed", {})),
         )
         _add_entry(entry)
         _CLASSES[name] = cls
@@ -298,8 +290,6 @@ def find_method(name: str, list_all: bool = True) -> MethodEntry:
         If there is none; the message names the nearest, or lists all unless told not to.
     """
     name = present_name(name)
-    if name in _RETIRED:
-        raise BrioError(f"method '{name}' is not there any more: {_RETIRED[name]}")
     known = _CATALOGUED | _DECLARED
     if name not in known:
         hint = f"; {nearest(name, known)}" if list_all or find_nearest(name, known) else ""

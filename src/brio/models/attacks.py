@@ -44,8 +44,7 @@ class MeasuredAttacks:
     rows_diagnosis : float or None
         AUC for the label of what is stored of single scans; None where nothing is.
     rows_recognised, rows : int or None
-        Participants whose stored numbers are found by one half of their scan, or by site, sex and age, and participants
-        with stored numbers.
+        Participants whose stored numbers are found by site, sex and age, and participants with stored numbers.
     """
 
     method: str
@@ -75,8 +74,7 @@ class MeasuredAttacks:
             return ""
         return (
             f"Measured on {self.cohort}: the stored numbers of {self.rows_recognised} of {self.rows} participants were "
-            f"found again with one half of their scan, or with their site, sex and age, and they tell the label with "
-            f"AUC {self.rows_diagnosis:.4f}."
+            f"found again by their site, sex and age, and they tell the label with AUC {self.rows_diagnosis:.4f}."
         )
 
 

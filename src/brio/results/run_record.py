@@ -70,18 +70,11 @@ class RunDetails:
         Slope and intercept that turn margins into logits.
     validation_curve : tuple of pairs
         Epoch, and validation AUC or None where the run had diverged.
-    inner_auc, share_of_factors : float or None
-    relevance, support : tuple of float
-        Of each factor.
     """
 
     trained_epochs: StoredCount | None = None
     calibration: tuple[float, float] = (1.0, 0.0)
     validation_curve: tuple[tuple[StoredCount, StoredShare | None], ...] = ()
-    inner_auc: StoredShare | None = None
-    share_of_factors: float | None = None
-    relevance: tuple[float, ...] = ()
-    support: tuple[float, ...] = ()
 
 
 Details = Annotated[dict[str, Any], FieldsOf(RunDetails)]

@@ -1,4 +1,4 @@
-"""Studies: each table and figure of the paper, and of BRIO plus, as arms to train and a finding derived from them."""
+"""Studies: each table and figure of the paper, and more, as arms to train and a finding derived from them."""
 
 from . import (  # noqa: F401 - importing registers them
     ablation,
@@ -14,7 +14,6 @@ from . import (  # noqa: F401 - importing registers them
     learning_curve,
     mismatch,
     permutation,
-    plus,
     propositions,
     regions,
     retention,

@@ -16,7 +16,7 @@ from ..cohort.questions import describe_question
 from ..errors import BrioError, nearest
 from ..jobs import Job, JobSpec, prepare_job
 from ..jobs.execute import execute_plan
-from ..jobs.fitted import load_fitted_runs, load_run_details
+from ..jobs.fitted import load_fitted_runs
 from ..jobs.job import Say, ignore
 from ..jobs.needs import check_memory
 from ..jobs.plan import JobPlan, build_plan
@@ -250,11 +250,6 @@ class StudyContext:
     def load_fitted_runs(self, arm: Arm) -> tuple[Method, list[FittedRun]]:
         """Load the method of an arm and its fitted runs, with their weights."""
         return load_fitted_runs(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
-
-    def load_run_details(self, arm: Arm, *names: str) -> pd.DataFrame:
-        """Load details that the method stored of every run of an arm: one row per run, with fold and seed."""
-        runs = load_run_details(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
-        return pd.DataFrame([{"fold": r.fold.name, "seed": r.seed} | {n: d.get(n) for n in names} for r, d in runs])
 
     def measure_discrepancies(self, arm: Arm) -> pd.DataFrame:
         """Measure D_site and predictive variation of every run of an arm; all arms use the same re-estimates."""

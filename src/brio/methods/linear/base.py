@@ -173,8 +173,9 @@ class LinearMethod(FeatureMethod):
 
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans."""
-        opened, message = self.open_scans(connectomes), format_count(len(runs), "run")
+        message = format_count(len(runs), "run")
         with full_precision():
+            opened = self.open_scans(connectomes, runs)
             fitted_runs = fit_distinct_runs(
                 lambda run: self._fit_run(connectomes, opened, run),
                 runs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -105,8 +105,11 @@ class FeatureMethod(Method):
         learned = self.learn(source, scans)
         return learned, self.extract_features(scans, learned)
 
-    def open_scans(self, connectomes: Connectomes) -> OpenedScans:
-        """Return what runs read scans from: their edges, stored once, where features of a run would be too large."""
+    def open_scans(self, connectomes: Connectomes, runs: Sequence[Run] = ()) -> OpenedScans:
+        """Return what runs read scans from: their edges, stored once, where features of a run would be too large.
+
+        A subclass may add what its runs share.
+        """
         matrices = self.read_matrices(connectomes)
         if matrices is None or not StoredEdges.are_needed(len(connectomes), connectomes.n_rois):
             return self.read_scans(connectomes)

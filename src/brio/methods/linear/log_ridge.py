@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...connectome import Connectomes, find_live_edges, log_connectome, read_edges
+from ...device import full_precision
 from ...domains import GridSize, InnerShare, Positive
 from ...errors import BrioError
 from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors, TensorSpec
@@ -135,4 +136,6 @@ class LogRidge(KernelRidgeMethod):
         """Predict margins; the representation is the centred edges of the log-connectomes."""
         if "coefficients" not in fitted.parameters:  # stored under the former name of this method
             raise BrioError(f"these weights are not of this version of '{self.name}': fit it again")
-        return super().predict(fitted, scans._replace(A=log_matrices(scans.A, self.settings.shrinkage)))
+        with full_precision():  # as in fit
+            logs = log_matrices(scans.A, self.settings.shrinkage)
+        return super().predict(fitted, scans._replace(A=logs))

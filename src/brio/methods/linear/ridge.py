@@ -121,7 +121,7 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
         self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
     ) -> list[np.ndarray]:
         """Compute the margins of the ordinary fit; without its calibration where each site has an intercept."""
-        opened = self.open_scans(connectomes)
+        opened = self.open_scans(connectomes, runs)
         needed = self.estimate_run_bytes(len(connectomes), connectomes.n_rois, decomposed=True)
         require_memory(needed, f"a run of '{self.name}' for many labels needs", "use a machine with more memory")
         return fit_distinct_runs(
