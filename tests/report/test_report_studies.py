@@ -280,9 +280,9 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
         return list_commands(read_evidence(tmp_path / "out"))
 
     rest = "--seeds 2 --device cuda-tf32 --out DIR"
-    assert ask() == [f"brio study paper COHORT {rest}", f"brio study plus COHORT {rest}", "brio report DIR"]
+    assert ask() == [f"brio study paper COHORT {rest}", "brio report DIR"]
     each = ask(agreement={"methods": ["irm", "my own"]})
-    assert len(each) == 14
+    assert len(each) == 13
     assert f"brio study agreement COHORT --method irm --method 'my own' {rest}" in each
     each = ask(retention={"seeds": 3})
     assert f"brio study retention COHORT {rest.replace('2', '3', 1)}" in each
