@@ -262,8 +262,10 @@ def test_the_command_of_a_study_makes_it_again(small, tmp_path, words, elsewhere
     again(small, tmp_path)
     for name in ("comparison", "agreement"):
         one, other = (tmp_path / at / "studies" / name for at in ("first", "again"))
-        # linear algebra of another call may round the last digit in another way, as seen once in float32
-        pd.testing.assert_frame_equal(*(pd.read_csv(at / "table.csv") for at in (one, other)), rtol=1e-5)
+        tables = [pd.read_csv(at / "table.csv") for at in (one, other)]
+        if name == "agreement":  # float32 predictions of re-estimates once differed in their last digit
+            pd.testing.assert_series_equal(*(table.pop("D_re_pred") for table in tables), rtol=1e-6)
+        pd.testing.assert_frame_equal(*tables, check_exact=True)
         assert (one / "study.json").read_bytes() == (other / "study.json").read_bytes()
 
 
