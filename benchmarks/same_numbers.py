@@ -6,10 +6,12 @@ Compute the same jobs with each version (``PYTHONPATH`` chooses it), then compar
     PYTHONPATH=NEW/src python benchmarks/same_numbers.py compute new
     python benchmarks/same_numbers.py compare old new
 
-The jobs: every method with small settings, two test sites, on a simulated cohort; then a few methods under k-fold,
-with ComBat, refitted on all sites, and tuned. With ``--cohort FOLDER`` a cohort of your own instead, with
+The jobs: every method with small settings on a simulated cohort, at two test sites and under k-fold; its model of all
+sites, what that predicts for new scans and its explanation, by the commands ``fit``, ``predict`` and ``explain``; then
+a few methods with ComBat, refitted on all sites, and tuned. With ``--cohort FOLDER`` a cohort of your own instead, with
 ``--method NAME`` (repeatable), all folds and the methods' own settings. Compared are the scores and predictions of
-every run, the means over sites, and the stored weights, whatever name a version stores a tensor under.
+every run, the means over sites, the stored weights, whatever name a version stores a tensor under, and all tables of
+models. A method that one version refuses must be refused by the other.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -66,9 +69,23 @@ def compute(out: Path, cohort_folder: Path | None, methods: list[str], device: s
     for name in known:
         brio.run(cohort, [name], out=out / name, folds=FOLDS, seeds=2, settings=small(name), device=device)
         print(f"  {name}")
-    for name in ("ridge", "gcn", "brio"):
         settings = {**small(name), "protocol.n_folds": 4}
-        brio.run(cohort, [name], out=out / f"{name}, kfold", protocol="kfold", settings=settings, device=device)
+        brio.run(
+            cohort, [name], out=out / f"{name}, kfold", protocol="kfold", seeds=1, settings=settings, device=device
+        )
+    scans, new = out / "cohort", out / "new"
+    run_command("simulate", "--sites", "4", "--per-class", "6", "--rois", "12", "--frames", "60", "--out", str(scans))
+    run_command("simulate", "--sites", "2", "--per-class", "4", "--rois", "12", "--frames", "60", "--seed", "9",
+                "--out", str(new))  # fmt: skip
+    for name in known:
+        given = [word for key, value in small(name).items() for word in ("--set", f"{key}={value}")]
+        model = str(out / f"{name}, model")
+        where = ["--device", device]
+        run_command("fit", str(scans), "--method", name, "--holds-scans", *given, *where, "--quiet", "--out", model)
+        run_command("predict", model, str(new), *where, "--out", f"{model}/predictions")
+        run_command("explain", model, "--cohort", str(scans), *where, "--quiet", "--out", f"{model}/explanation")
+        print(f"  {name}, model")
+    for name in ("ridge", "gcn", "brio"):
         brio.tune(
             cohort, [name], out=out / f"{name}, tuned", budget=2, folds=FOLDS, settings=small(name), device=device
         )
@@ -79,6 +96,16 @@ def compute(out: Path, cohort_folder: Path | None, methods: list[str], device: s
     for name in ("gcn", "brio"):
         settings = small(name, refit="true")
         brio.run(cohort, [name], out=out / f"{name}, refit", folds=FOLDS, settings=settings, device=device)
+
+
+def run_command(*words: str) -> None:
+    """Run a command of brio in this process; a refusal leaves its outputs away, which the comparison finds."""
+    sys.argv = ["brio", *words]
+    try:
+        runpy.run_module("brio", run_name="__main__", alter_sys=True)
+    except SystemExit as stop:
+        if stop.code:
+            print(f"    refused: brio {words[0]} of {words[-1]}")
 
 
 def compare(one: Path, other: Path) -> int:
@@ -99,8 +126,26 @@ def compare(one: Path, other: Path) -> int:
                 wrong.append("weights")
         differ += bool(wrong)
         print(f"{job!s:28} {'equal' if not wrong else '; '.join(wrong)}")
-    print(f"{len(jobs)} jobs, {differ} differ")
+    models = sorted({p.relative_to(root) for root in (one, other) for p in root.glob("*, model")})
+    for model in models:
+        wrong = _differing_files(one / model, other / model)
+        differ += bool(wrong)
+        print(f"{model!s:28} {'equal' if not wrong else '; '.join(wrong)}")
+    print(f"{len(jobs)} jobs and {len(models)} models, {differ} differ")
     return differ
+
+
+def _differing_files(one: Path, other: Path) -> list[str]:
+    """Tables and weights of a model, of its predictions and of its explanation that differ."""
+    names = sorted({p.relative_to(root) for root in (one, other) for p in root.rglob("*.csv")})
+    wrong = []
+    for name in names:
+        texts = [(root / name).read_text() if (root / name).is_file() else "" for root in (one, other)]
+        if texts[0] != texts[1]:
+            wrong.append(str(name))
+    if _tensors(one, "**/*.safetensors") != _tensors(other, "**/*.safetensors"):
+        wrong.append("weights")
+    return wrong
 
 
 def _differing_columns(file: str, one: Path, other: Path, key: list[str]) -> list[str]:
@@ -126,12 +171,12 @@ def _differing_means(one: Path, other: Path) -> list[str]:
     ]
 
 
-def _tensors(job: Path) -> dict[str, int]:
+def _tensors(folder: Path, pattern: str = "runs/*/weights.safetensors") -> dict[str, int]:
     """How often each stored tensor occurs, by a hash of its type, shape and bytes."""
     from safetensors.numpy import load_file
 
     count: dict[str, int] = {}
-    for path in sorted(job.glob("runs/*/weights.safetensors")):
+    for path in sorted(folder.glob(pattern)):
         for tensor in load_file(path).values():
             content = f"{tensor.dtype}{tensor.shape}".encode() + tensor.tobytes()
             name = hashlib.sha256(content).hexdigest()
