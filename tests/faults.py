@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import isfunction
 from pathlib import Path
 from typing import Literal, NamedTuple
 from unittest import mock
@@ -60,7 +61,8 @@ def watching(hook: Hook) -> Iterator[list[Step]]:
 
         return watched
 
-    with mock.patch.multiple(disk, **{name: wrap(name, getattr(disk, name)) for name in disk.__all__}):
+    calls = {n: call for n, call in vars(disk).items() if isfunction(call) and call.__module__ == disk.__name__}
+    with mock.patch.multiple(disk, **{name: wrap(name, call) for name, call in calls.items()}):
         yield steps
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from brio.results.format import state_p
+from brio.formatting import state_p
 
 from .comparisons import (
     compare_pair,

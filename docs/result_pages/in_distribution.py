@@ -6,9 +6,9 @@ from functools import cache
 
 import pandas as pd
 
+from brio.formatting import state_p
 from brio.methods import find_method
 from brio.results import mean_correction
-from brio.results.format import state_p
 
 from .comparisons import (
     Verdict,

@@ -6,7 +6,8 @@ from functools import cache
 
 import pandas as pd
 
-from brio.results.format import format_p, format_signed, state_p
+from brio.formatting import state_p
+from brio.results.format import format_p, format_signed
 
 from .comparisons import Verdict, arm_scores, compare_sites, describe_scores, judge, name_family, shown
 from .evidence import (

@@ -8,8 +8,6 @@ import pandas as pd
 
 from brio.studies.study import PAPER
 
-__all__ = ["COLUMNS", "parse_study_times"]
-
 COLUMNS = ["study", "arms", "runs", "training s", "whole s", "products, TFLOP"]
 
 _ARM = re.compile(r"# (?P<name>\w+ [^:]+): (?P<runs>\d+) runs, (?P<seconds>[\d.]+) s(, (?P<products>\d+) TFLOP)?")

@@ -7,7 +7,8 @@ from functools import cache
 
 import pandas as pd
 
-from brio.results.format import format_signed, state_p
+from brio.formatting import state_p
+from brio.results.format import format_signed
 
 from . import (
     ablation,

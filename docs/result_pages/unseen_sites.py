@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.results.format import state_p
+from brio.formatting import state_p
 
 from .brio_versions import write_versions
 from .comparisons import (

@@ -21,8 +21,6 @@ from .report import write_report
 from .results import StoredStudy, Summary, TuningRecord
 from .results.format import MISSING, format_interval, format_number, typeset
 
-__all__ = ["Result", "run", "study", "tune"]
-
 
 @dataclass(frozen=True, eq=False)
 class Result:

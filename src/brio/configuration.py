@@ -11,8 +11,6 @@ from typing import Any
 
 from .errors import BrioError
 
-__all__ = ["flatten_settings", "format_settings", "format_value", "read_configuration", "read_value"]
-
 MAX_BYTES = 1 << 20
 """No configuration is larger."""
 
@@ -21,24 +19,7 @@ START = "'brio config run' prints a file to start from"
 
 
 def read_configuration(path: Path, remedy: str = START) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Parameters
-    ----------
-    path : Path
-    remedy : str
-        What to do where it is no such file, for the error.
-
-    Returns
-    -------
-    dict
-        Keys and tables as they stand in the file.
-
-    Raises
-    ------
-    BrioError
-        If the file is not there or is not TOML; the message names the line.
-    """
+    """Read a TOML file."""
     try:
         if path.exists() and (not path.is_file() or path.stat().st_size > MAX_BYTES):  # a pipe would wait for a writer
             raise BrioError(f"{path}: is no TOML file; {remedy}")
@@ -54,23 +35,7 @@ def read_configuration(path: Path, remedy: str = START) -> dict[str, Any]:
 
 
 def flatten_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Turn a table of settings, with tables inside, into texts by dotted names, as ``--set`` takes them.
-
-    Parameters
-    ----------
-    table : dict
-    prefix : str
-        Written before each name.
-
-    Returns
-    -------
-    dict of str
-
-    Examples
-    --------
-    >>> flatten_settings({"K": 4, "refit": True, "harmonise": {"covariates": ["age", "sex"]}})
-    {'K': '4', 'refit': 'true', 'harmonise.covariates': 'age,sex'}
-    """
+    """Turn a table of settings, with tables inside, into texts by dotted names, as ``--set`` takes them."""
     texts: dict[str, str] = {}
     for name, value in table.items():
         if isinstance(value, Mapping):
@@ -89,13 +54,7 @@ def _write_text(value: Any) -> str:
 
 
 def read_value(text: str) -> bool | int | float | str:
-    """Read the text of a setting as the value that TOML has for it.
-
-    Examples
-    --------
-    >>> [read_value(text) for text in ("4", "1e-3", "true", "source-sites")]
-    [4, 0.001, True, 'source-sites']
-    """
+    """Read the text of a setting as the value that TOML has for it."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -107,13 +66,7 @@ def read_value(text: str) -> bool | int | float | str:
 
 
 def format_value(value: Any) -> str:
-    """Format a value as TOML; a list stands on one line, and None, which TOML has not, is the text ``none``.
-
-    Examples
-    --------
-    >>> print(format_value(["site 1", 0.5, True]))
-    ["site 1", 0.5, true]
-    """
+    """Format a value as TOML; a list stands on one line, and None, which TOML has not, is the text ``none``."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(format_value, value))}]"
     if value is None:
@@ -129,28 +82,7 @@ def format_value(value: Any) -> str:
 
 
 def format_settings(settings: Mapping[str, Any], table: str) -> list[str]:
-    """Format settings with dotted names as TOML tables.
-
-    Parameters
-    ----------
-    settings : dict
-        Values by name, such as ``K`` or ``audit.min_frames``.
-    table : str
-        Name of the table that holds them; those with a dot go to tables inside.
-
-    Returns
-    -------
-    list of str
-        Lines.
-
-    Examples
-    --------
-    >>> print(*format_settings({"K": 4, "audit.min_frames": 60}, "set"), sep="\\n")
-    [set]
-    K = 4
-    [set.audit]
-    min_frames = 60
-    """
+    """Format settings with dotted names as TOML tables."""
     parts: dict[str, list[str]] = {table: []}
     for name, value in settings.items():
         part, _, key = name.rpartition(".")

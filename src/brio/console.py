@@ -16,8 +16,6 @@ from rich.console import Console
 from .errors import escape_controls
 from .progress import Progress
 
-__all__ = ["console", "protect_streams", "say", "show_progress"]
-
 console = Console(highlight=False)
 
 
@@ -69,17 +67,7 @@ def say(line: str) -> None:
 
 @contextmanager
 def show_progress(quiet: bool) -> Iterator[Progress]:
-    """Show progress: a bar on a terminal, a line at every tenth in a log, nothing if quiet.
-
-    Parameters
-    ----------
-    quiet : bool
-
-    Yields
-    ------
-    Progress
-        Call it with a message and the share that is done.
-    """
+    """Show progress: a bar on a terminal, a line at every tenth in a log, nothing if quiet."""
     if quiet:
         yield lambda message, share: None
     elif not sys.stderr.isatty():

@@ -13,19 +13,6 @@ from .errors import BrioError
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "DEVICES",
-    "ComputeDevice",
-    "check_device_name",
-    "chunk_budget",
-    "find_free_memory",
-    "full_precision",
-    "memory_budget",
-    "pass_budget",
-    "resident_budget",
-    "resolve_device",
-]
-
 DEVICES = ("auto", "cpu", "cuda", "cuda-tf32")
 """Names that ``--device`` accepts."""
 
@@ -36,16 +23,10 @@ class ComputeDevice:
 
     TF32 rounds the factors of a product to ten bits of mantissa (float32 has 23) and adds up in float32. It is faster,
     and results differ in the last digits. Connectomes are estimated in full precision on every device.
-
-    Attributes
-    ----------
-    torch_device : torch.device
-    tf32 : bool
-        Whether networks multiply in TF32; only on a GPU.
     """
 
     torch_device: torch.device
-    tf32: bool = False
+    tf32: bool = False  # whether networks multiply in TF32; only on a GPU
 
     @property
     def name(self) -> str:
@@ -77,19 +58,7 @@ def check_device_name(name: str) -> None:
 
 
 def resolve_device(name: str) -> ComputeDevice:
-    """Find the device that a name stands for. Nothing is set in torch.
-
-    Parameters
-    ----------
-    name : {"auto", "cpu", "cuda", "cuda-tf32"}
-        ``auto`` is the GPU where there is one, else the CPU; ``cuda-tf32`` is a GPU on which networks multiply in
-        TF32, see :class:`ComputeDevice`.
-
-    Raises
-    ------
-    BrioError
-        If the name is unknown, or a GPU is requested and there is none.
-    """
+    """Find the device that a name stands for. Nothing is set in torch."""
     import torch
 
     check_device_name(name)

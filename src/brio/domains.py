@@ -18,72 +18,14 @@ from typing import Annotated, Any, Literal
 
 from .errors import BrioError
 
-__all__ = [
-    "Accuracy",
-    "BlockLength",
-    "Budget",
-    "Count",
-    "Domain",
-    "Epochs",
-    "GridSize",
-    "InnerShare",
-    "Layers",
-    "LearningRate",
-    "Number",
-    "Participants",
-    "Positive",
-    "PositiveShare",
-    "PositiveSpread",
-    "Reestimates",
-    "ReestimatesOrNone",
-    "RepetitionTime",
-    "RunsPerStack",
-    "Seconds",
-    "Seed",
-    "Seeds",
-    "Sessions",
-    "Share",
-    "ShareBelowOne",
-    "SimulatedFrames",
-    "SimulatedRois",
-    "Spread",
-    "Temperature",
-    "ValidationSites",
-    "Weight",
-    "Width",
-    "Workers",
-    "find_numbers",
-    "read_number",
-    "require_number",
-    "shorten_value",
-]
-
 
 @dataclass(frozen=True)
 class Domain:
-    """An interval of numbers; infinity and nan are never inside.
+    """An interval of numbers; infinity and nan are never inside."""
 
-    Attributes
-    ----------
-    low, high : float
-        Its ends.
-    above, below : bool
-        Whether the lower and the upper end are not inside.
-
-    Examples
-    --------
-    >>> print(Domain(1, 10_000)), print(Domain(0, 1, below=True)), print(Domain())
-    at least 1 and at most 10,000
-    at least 0 and below 1
-    finite
-    (None, None, None)
-    >>> 0.5 in Domain(0, 1), math.nan in Domain(), 10**400 in Domain(1, 10_000)
-    (True, False, False)
-    """
-
-    low: float = -math.inf
+    low: float = -math.inf  # its ends
     high: float = math.inf
-    above: bool = False
+    above: bool = False  # whether the lower and the upper end are not inside
     below: bool = False
 
     def __contains__(self, value: Any) -> bool:
@@ -148,19 +90,11 @@ _KINDS = {int: "a whole number", float: "a number"}
 
 @dataclass(frozen=True)
 class Number:
-    """What a field that holds a number accepts.
-
-    Attributes
-    ----------
-    kind : {int, float}
-    domain : Domain
-    others : tuple
-        Values besides numbers: words, or None.
-    """
+    """What a field that holds a number accepts."""
 
     kind: type
     domain: Domain = Domain()
-    others: tuple[Any, ...] = ()
+    others: tuple[Any, ...] = ()  # values besides numbers: words, or None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it; what is as by default is left out."""
@@ -169,30 +103,12 @@ class Number:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Number:
-        """Make it from what :meth:`to_json` returned.
-
-        Examples
-        --------
-        >>> Number.from_json(Number(int, Domain(1, 9), (None,)).to_json()) == Number(int, Domain(1, 9), (None,))
-        True
-        """
+        """Make it from what :meth:`to_json` returned."""
         ends = {name: end for name, end in value.items() if name not in ("kind", "others")}
         return cls({"int": int, "float": float}[value["kind"]], Domain(**ends), tuple(value.get("others", ())))
 
     def check(self, value: Any, where: str) -> None:
-        """Raise an error if a value is not accepted.
-
-        Parameters
-        ----------
-        value : Any
-        where : str
-            The message begins with it and goes on with the value, such as ``"setting 'J'="``.
-
-        Raises
-        ------
-        BrioError
-            Says what the value must be.
-        """
+        """Raise an error if a value is not accepted."""
         if any(value is other or (isinstance(value, str) and value == other) for other in self.others):
             return
         kind = numbers.Integral if self.kind is int else numbers.Real
@@ -207,20 +123,7 @@ class Number:
 def read_number(hint: Any) -> Number | None:
     """Read from a type hint which numbers it accepts.
 
-    Parameters
-    ----------
-    hint : type
-        With its annotations.
-
-    Returns
-    -------
-    Number or None
-        None where the type holds no numbers.
-
-    Examples
-    --------
-    >>> read_number(Count | None).others, read_number(str), read_number(bool)
-    ((None,), None, None)
+    Returns None where the type holds no numbers.
     """
     if hint in (int, float):
         return Number(hint)
@@ -239,18 +142,7 @@ def read_number(hint: Any) -> Number | None:
 
 
 def find_numbers(settings: type) -> dict[str, Number]:
-    """Find the fields of a dataclass that hold numbers, and what each accepts.
-
-    Parameters
-    ----------
-    settings : type
-        A dataclass.
-
-    Returns
-    -------
-    dict of Number
-        By name of the field.
-    """
+    """Find the fields of a dataclass that hold numbers, and what each accepts."""
     return _read_fields(typing.cast(Any, settings))
 
 
@@ -262,38 +154,14 @@ def _read_fields(settings: Any) -> dict[str, Number]:
 
 
 def require_number(value: Any, hint: Any, name: str) -> None:
-    """Raise an error that names a parameter if its value is not in the domain of its type.
-
-    Parameters
-    ----------
-    value : Any
-    hint : type
-        Such as :data:`Count`.
-    name : str
-        Of the parameter.
-
-    Raises
-    ------
-    BrioError
-        If it is not.
-
-    Examples
-    --------
-    >>> require_number(3, Count, "seeds")
-    """
+    """Raise an error that names a parameter if its value is not in the domain of its type."""
     number = read_number(hint)
     assert number is not None, hint
     number.check(value, f"setting '{name}'=")
 
 
 def shorten_value(value: Any) -> str:
-    """Write a value for a message: at most forty characters, also of a number with thousands of digits.
-
-    Examples
-    --------
-    >>> shorten_value(0.5), shorten_value(10**5000)
-    ('0.5', 'about 1e+5000')
-    """
+    """Write a value for a message: at most forty characters, also of a number with thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 100:  # str() refuses numbers of many digits
         return f"about {'-' if value < 0 else ''}1e+{round((value.bit_length() - 1) * math.log10(2))}"
     text = str(value)

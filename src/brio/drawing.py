@@ -9,17 +9,6 @@ from typing import Any
 from .errors import escape_controls
 from .storage import write_atomically
 
-__all__ = [
-    "STYLES",
-    "horizontal_offset",
-    "import_brain_plots",
-    "make_panels",
-    "render_figure",
-    "save_figure",
-    "series_style",
-    "show_names_as_text",
-]
-
 STYLES = [
     ("#0072B2", "o"),
     ("#D55E00", "s"),
@@ -33,49 +22,13 @@ STYLES = [
 
 
 def series_style(k: int) -> dict[str, str]:
-    """Return colour and marker of series k; after seven series, colours are combined with other markers.
-
-    Parameters
-    ----------
-    k : int
-        Index of the series, from 0.
-
-    Returns
-    -------
-    dict
-        ``color`` and ``marker``, for matplotlib. Styles repeat after 49 series.
-
-    Examples
-    --------
-    >>> series_style(0)
-    {'color': '#0072B2', 'marker': 'o'}
-    """
+    """Return colour and marker of series k; after seven series, colours are combined with other markers."""
     n = len(STYLES)
     return {"color": STYLES[k % n][0], "marker": STYLES[(k + k // n) % n][1]}
 
 
 def horizontal_offset(k: int, count: int, position_spacing: float) -> float:
-    """Return the horizontal offset of series k, so that series at the same position do not hide each other.
-
-    Parameters
-    ----------
-    k : int
-        Index of the series, from 0.
-    count : int
-        Number of series.
-    position_spacing : float
-        Distance between neighbouring positions on the axis.
-
-    Returns
-    -------
-    float
-        In units of the axis; negative for the first series.
-
-    Examples
-    --------
-    >>> [round(horizontal_offset(k, 3, 25.0), 2) for k in range(3)]
-    [-1.75, 0.0, 1.75]
-    """
+    """Return the horizontal offset of series k, so that series at the same position do not hide each other."""
     # neighbouring series are at most 7 % of the spacing apart, and all lie within 80 % of it
     return position_spacing * min(0.07, 0.8 / count) * (k - (count - 1) / 2)
 
@@ -86,22 +39,6 @@ def make_panels(
     """Make a figure with axes side by side, in one row or several, without top and right spines.
 
     pyplot is avoided because it keeps figures in global state.
-
-    Parameters
-    ----------
-    count : int
-        Number of axes.
-    width, height : float
-        Size of the figure in inches.
-    rows : int
-        Rows in which the axes stand; the last one may be shorter.
-    **options
-        Passed to ``Figure.subplots``, such as ``sharey=True``.
-
-    Returns
-    -------
-    figure : matplotlib.figure.Figure
-    axes : list of matplotlib.axes.Axes
     """
     from matplotlib.figure import Figure
 
@@ -120,16 +57,6 @@ def render_figure(figure: Any, kind: str) -> bytes:
     """Return the content of the file of a figure.
 
     The same figure gives the same bytes under the same version of matplotlib.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-    kind : {"png", "svg", "pdf", ...}
-        Format of the file.
-
-    Returns
-    -------
-    bytes
     """
     import matplotlib
 
@@ -166,17 +93,6 @@ def save_figure(figure: Any, path: str | Path) -> Path:
     """Write a figure to a file.
 
     An existing file is replaced only when the new one is complete.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-    path : str or Path
-        The suffix decides the format.
-
-    Returns
-    -------
-    Path
-        The file.
     """
     path = Path(path)
     write_atomically(path, render_figure(figure, path.suffix.lower().removeprefix(".")))

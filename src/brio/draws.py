@@ -19,8 +19,6 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["address", "addresses", "draw_uniform", "draw_uniform_tensor", "key"]
-
 _GAMMA = 0x9E3779B97F4A7C15
 _MIX1 = 0xBF58476D1CE4E5B9
 _MIX2 = 0x94D049BB133111EB
@@ -44,18 +42,7 @@ def _mix(z: np.ndarray) -> np.ndarray:
 
 
 def key(*parts: int | str | np.ndarray) -> np.ndarray:
-    """Chain the parts of an address into one key.
-
-    Parameters
-    ----------
-    *parts : int, str or ndarray of int
-        Names are hashed by :func:`address`; arrays broadcast.
-
-    Returns
-    -------
-    ndarray of uint64
-        Of the broadcast shape.
-    """
+    """Chain the parts of an address into one key."""
     with np.errstate(over="ignore"):
         state = np.zeros((), np.uint64)
         for part in parts:
@@ -66,23 +53,7 @@ def key(*parts: int | str | np.ndarray) -> np.ndarray:
 
 
 def draw_uniform(*parts: int | str | np.ndarray) -> np.ndarray:
-    """Draw uniform numbers in [0, 1) for an address.
-
-    Parameters
-    ----------
-    *parts : int, str or ndarray of int
-        As for :func:`key`.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape.
-
-    Examples
-    --------
-    >>> float(draw_uniform(0, "validation sites", 3)) == float(draw_uniform(0, "validation sites", 3))
-    True
-    """
+    """Draw uniform numbers in [0, 1) for an address."""
     return (key(*parts) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -96,20 +67,7 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 
 def draw_uniform_tensor(start: Tensor, *counters: Tensor | int) -> Tensor:
-    """Draw on a device the numbers that :func:`draw_uniform` draws on the host.
-
-    Parameters
-    ----------
-    start : Tensor of int64
-        Keys made by :func:`key` on the host, viewed as int64.
-    *counters : Tensor of int64, or int
-        Further parts of the address; they broadcast against ``start``.
-
-    Returns
-    -------
-    Tensor of float64
-        Of the broadcast shape.
-    """
+    """Draw on a device the numbers that :func:`draw_uniform` draws on the host."""
     gamma, mix1, mix2 = _signed(_GAMMA), _signed(_MIX1), _signed(_MIX2)
     state = start
     for counter in counters:

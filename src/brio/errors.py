@@ -7,19 +7,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = [
-    "REPEAT_JOB",
-    "WHILE_TRAINING",
-    "BrioError",
-    "describe_error",
-    "escape_controls",
-    "file_error",
-    "find_control",
-    "find_nearest",
-    "nearest",
-    "take_first_line",
-]
-
 REPEAT_JOB = "repeat the job that wrote it"
 """What to do about a file of a job that cannot be used."""
 WHILE_TRAINING = "while training "
@@ -32,26 +19,13 @@ _CONTROLS = re.compile(
 
 
 def find_control(text: str, allowed: str = "") -> str:
-    r"""Find the first control character of a text, written as an escape; empty where there is none.
-
-    Examples
-    --------
-    >>> find_control("Z\u00fcrich"), find_control("a\x1b[31mb"), find_control("two\nlines", allowed="\n")
-    ('', '\\x1b', '')
-    """
+    r"""Find the first control character of a text, written as an escape; empty where there is none."""
     found = next((match[0] for match in _CONTROLS.finditer(text) if match[0] not in allowed), "")
     return escape_controls(found, keep="")
 
 
 def escape_controls(text: str, keep: str = "\n\t") -> str:
-    r"""Write control characters as escapes, so that text of others cannot steer a terminal or a page.
-
-    Examples
-    --------
-    >>> print(escape_controls("site\x1b[2J\u202e1\nsite2"))
-    site\x1b[2J\u202e1
-    site2
-    """
+    r"""Write control characters as escapes, so that text of others cannot steer a terminal or a page."""
     return _CONTROLS.sub(lambda match: match[0] if match[0] in keep else _write_escape(ord(match[0])), text)
 
 
@@ -81,57 +55,22 @@ def find_nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint that suggests the known name closest to ``name``, or lists all known names.
-
-    Examples
-    --------
-    >>> nearest("epoch", ["epochs", "K"])
-    "did you mean 'epochs'?"
-    >>> nearest("Pitt", ["NYU", "PITT"])
-    "did you mean 'PITT'?"
-    """
+    """Return a hint that suggests the known name closest to ``name``, or lists all known names."""
     names = sorted(known)
     close = find_nearest(name, names)
     return f"known: {', '.join(names)}" if close is None else f"did you mean '{close}'?"
 
 
 def file_error(path: Path, problem: str, remedy: str = REPEAT_JOB) -> BrioError:
-    """Make the error for a file that cannot be used.
-
-    Parameters
-    ----------
-    path : Path
-        The file, or the folder where it is missing.
-    problem : str
-        What is wrong with it.
-    remedy : str
-        What to do about it.
-
-    Examples
-    --------
-    >>> str(file_error(Path("job/summary.json"), "is empty"))
-    'job/summary.json: is empty; repeat the job that wrote it'
-    """
+    """Make the error for a file that cannot be used."""
     return BrioError(f"{path}: {' '.join(problem.split())}; {remedy}")
 
 
 def describe_error(error: BaseException) -> str:
-    """Say what went wrong: the message of a user-facing error, else also its kind.
-
-    Examples
-    --------
-    >>> describe_error(BrioError("no such fold")), describe_error(KeyError("fold"))
-    ('no such fold', "KeyError: 'fold'")
-    """
+    """Say what went wrong: the message of a user-facing error, else also its kind."""
     return str(error) if isinstance(error, BrioError) else escape_controls(f"{type(error).__name__}: {error}")
 
 
 def take_first_line(text: str) -> str:
-    r"""Return the first line of a text that is not blank, such as a reason without the trace that follows it.
-
-    Examples
-    --------
-    >>> take_first_line("RuntimeError: no kernel\nException raised from launch at CUDA.cpp:7")
-    'RuntimeError: no kernel'
-    """
+    r"""Return the first line of a text that is not blank, such as a reason without the trace that follows it."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")

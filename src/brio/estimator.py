@@ -24,8 +24,6 @@ from .models import Ensemble, Member
 from .models.fit import define_final_model
 from .progress import silent
 
-__all__ = ["BrioClassifier"]
-
 MAIN_SETTINGS = (
     *("J", "K", "M", "T_w", "epochs", "epsilon", "lambda_env"),
     *("learning_rate", "patience", "rho_g", "weight_decay"),

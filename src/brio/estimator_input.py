@@ -19,31 +19,11 @@ from .cohort.given_fc import refuse_fc
 from .cohort.signal import convert_frames
 from .errors import BrioError
 
-__all__ = ["build_labelled_cohort", "build_unlabelled_cohort", "convert_scans", "encode_labels"]
-
 
 def convert_scans(X: Any) -> list[np.ndarray]:
     """Convert scans to a list of float32 arrays.
 
-    Parameters
-    ----------
-    X : sequence of n arrays of shape [T_i, P], or array of shape [n, T, P]
-        Time series, with frames in rows. Masked values are missing values.
-
-    Returns
-    -------
-    list of n ndarrays of float32, shape [T_i, P]
-
-    Raises
-    ------
-    BrioError
-        If X is not a collection of matrices of numbers, is empty, holds connectomes instead of time series, or its
-        scans differ in their number of ROIs.
-
-    Examples
-    --------
-    >>> [scan.shape for scan in convert_scans([np.ones((5, 3)), np.ones((7, 3))])]
-    [(5, 3), (7, 3)]
+    Shapes: X [T_i, P]; returns [T_i, P].
     """
     if sparse.issparse(X):
         raise BrioError("X is sparse; scans are dense arrays of shape (frames, ROIs)")
@@ -105,27 +85,7 @@ def _refuse_masked(values: Any, name: str) -> None:
 def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Encode any two labels as 0 and 1.
 
-    Parameters
-    ----------
-    y : sequence of n labels
-
-    Returns
-    -------
-    classes : ndarray, shape [2]
-        The two labels in sorted order.
-    label : ndarray of int64, shape [n]
-        Position of each label in ``classes``.
-
-    Raises
-    ------
-    BrioError
-        If there are not exactly two classes.
-
-    Examples
-    --------
-    >>> classes, label = encode_labels(["patient", "control", "patient"])
-    >>> classes.tolist(), label.tolist()
-    (['control', 'patient'], [1, 0, 1])
+    Shapes: returns classes [2], label [n].
     """
     _refuse_masked(y, "y")
     y = column_or_1d(y, warn=True)
@@ -146,24 +106,7 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
 def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarray]:
     """Build the cohort that an estimator is fitted to.
 
-    Parameters
-    ----------
-    X : Cohort, sequence of n arrays of shape [T_i, P], or array of shape [n, T, P]
-    y : sequence of n labels, or None
-        Two different values; None for the labels of a Cohort.
-    sites : sequence of n site names or numbers, or None
-        None for the sites of a Cohort.
-
-    Returns
-    -------
-    cohort : Cohort
-    classes : ndarray, shape [2]
-        The two labels in sorted order.
-
-    Raises
-    ------
-    BrioError
-        If labels or sites are missing, or the scans are not valid.
+    Shapes: X [T_i, P]; returns classes [2].
     """
     is_cohort, own_labels = isinstance(X, Cohort), y is None and sites is None
     if is_cohort:
@@ -198,14 +141,7 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
 def build_unlabelled_cohort(scans: list[np.ndarray]) -> Cohort:
     """Build a cohort of scans to predict, without sites and labels.
 
-    Parameters
-    ----------
-    scans : list of n ndarrays of float32, shape [T_i, P]
-
-    Returns
-    -------
-    Cohort
-        Its participants table has the column ``participant_id`` only.
+    Shapes: scans [T_i, P].
     """
     lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
     return Cohort(

@@ -38,8 +38,6 @@ from .schemas import Setting, SettingsOf, from_json
 from .schemas.stored_values import Pattern
 from .training import Method
 
-__all__ = ["FittedModelMixin"]
-
 
 @dataclass(frozen=True)
 class EstimatorParams:
@@ -98,35 +96,14 @@ class FittedModelMixin(BaseEstimator):
 
         They say nothing about another day, on which connectomes vary more.
 
-        Parameters
-        ----------
-        X : scans
-            As for :meth:`fit`.
-        reestimates : int
-            Re-estimates of each scan.
-        level : float
-
-        Returns
-        -------
-        ndarray of float64, shape [n, 2]
-            Lower and upper ends.
+        Shapes: returns [n, 2].
         """
         return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
 
     def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
         """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
 
-        Parameters
-        ----------
-        X : scans
-            As for :meth:`fit`.
-        **options
-            Of :func:`brio.models.predict_scans`.
-
-        Returns
-        -------
-        DataFrame, one row per scan
-            See :class:`brio.models.ScanPredictions`.
+        Returns see :class:`brio.models.ScanPredictions`.
         """
         model = self.to_model()
         return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
@@ -134,29 +111,7 @@ class FittedModelMixin(BaseEstimator):
     def explain(
         self, X: Any = None, *, reestimates: int = DEFAULT_EXPLAIN_REESTIMATES, sites: bool = False
     ) -> ModelExplanation:
-        """Explain what the model reads, as ``brio explain`` does: coefficients, patterns, regions, factors, stability.
-
-        Parameters
-        ----------
-        X : scans, optional
-            As for :meth:`fit`; needed for patterns elsewhere and for stability only.
-        reestimates : int
-            Re-estimates of each of these scans; 0 computes none, else at least 2.
-        sites : bool
-            Fit the method again without each site in turn. Closed-form methods only. X must be the Cohort that the
-            model was fitted to; it may be left out after :meth:`fit`, but not after :meth:`load`.
-
-        Returns
-        -------
-        ModelExplanation
-            Its tables are those that the command writes; :func:`brio.models.explain_output.write_explanation` writes
-            them with their figures.
-
-        Raises
-        ------
-        BrioError
-            If the method explains nothing, or the scans do not fit.
-        """
+        """Explain what the model reads, as ``brio explain``: coefficients, patterns, regions, factors, stability."""
         model = self.to_model()
         own = self._training_scans if sites else None
         cohort = own if X is None else self._make_cohort(X)
@@ -167,11 +122,6 @@ class FittedModelMixin(BaseEstimator):
         """Return the fitted model with what a new hospital needs: ranges of its scans, and the factor of intervals.
 
         Computed at the first call, from the scans that it was fitted to, and kept.
-
-        Raises
-        ------
-        BrioError
-            If the estimator was copied to another process before its first call.
         """
         check_is_fitted(self)
         if self._model is None:
@@ -187,20 +137,7 @@ class FittedModelMixin(BaseEstimator):
         return self._model
 
     def save(self, path: str | Path, *, holds_scans: bool = False) -> None:
-        """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it.
-
-        Parameters
-        ----------
-        path : str or Path
-            Must not exist yet. A ``random_state`` that is not an integer is not written.
-        holds_scans : bool
-            Whether the model may hold numbers of single source scans, as those of ``fc-hgnn`` do.
-
-        Raises
-        ------
-        BrioError
-            If ``path`` exists, or the model holds such numbers and ``holds_scans`` is not set.
-        """
+        """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it."""
         check_is_fitted(self)
         require_consent_to_scans(self.method_, holds_scans)
         model, params = self.to_model(), self.get_params(deep=False)
@@ -211,22 +148,7 @@ class FittedModelMixin(BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Load a model that :meth:`save` or ``brio fit`` wrote.
-
-        Parameters
-        ----------
-        path : str or Path
-
-        Returns
-        -------
-        BrioClassifier
-            Fitted. The classes of a model of ``brio fit`` are 0 and 1.
-
-        Raises
-        ------
-        BrioError
-            If the folder is no model, a file of it was changed, or this version of brio cannot use it.
-        """
+        """Load a model that :meth:`save` or ``brio fit`` wrote."""
         if Path(path).is_file():
             raise BrioError(f"{path}: is a file of brio 0.1.0; models are folders now, so fit and save it again")
         model = read_model(path)

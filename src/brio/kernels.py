@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["OverRuns", "exact", "kernels_run_on", "launch"]
-
 
 class OverRuns(torch.autograd.Function):
     """A function of tensors whose first axis is the run; torch.vmap adds more runs."""
@@ -39,16 +37,7 @@ class OverRuns(torch.autograd.Function):
 
 
 def launch(kernel: Any, programs: int | tuple[int, ...], *args: Any, **sizes: Any) -> None:
-    """Run a kernel on the GPU that holds its tensors, which need not be the current one.
-
-    Parameters
-    ----------
-    kernel : Triton kernel
-    programs : int or tuple of int
-        Size of its grid.
-    *args, **sizes
-        Tensors and numbers, the first a tensor; compile-time sizes.
-    """
+    """Run a kernel on the GPU that holds its tensors, which need not be the current one."""
     with torch.cuda.device_of(args[0]):
         kernel[programs if isinstance(programs, tuple) else (programs,)](*args, **sizes)
 

@@ -11,31 +11,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["export_lazily"]
-
 
 def export_lazily(
     package: str, modules: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562) that import its modules at first use.
-
-    Parameters
-    ----------
-    package : str
-        ``__name__`` of the package.
-    modules : dict of sequence of str
-        Names to export, by module of the package.
-
-    Returns
-    -------
-    __getattr__, __dir__ : functions
-
-    Examples
-    --------
-    >>> get, _ = export_lazily("brio", {"version": ["__version__"]})
-    >>> get("__version__")[0].isdigit()
-    True
-    """
+    """Make ``__getattr__`` and ``__dir__`` of a package (PEP 562) that import its modules at first use."""
     module_of = {name: module for module, names in modules.items() for name in names}
 
     def import_attribute(name: str) -> Any:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from .errors import BrioError
 
-__all__ = ["find_free_disk", "find_free_memory", "format_bytes", "require_disk", "require_memory"]
-
 _CGROUP = Path("/sys/fs/cgroup")
 _PROCESS = Path("/proc/self")
 
@@ -73,46 +71,14 @@ def find_free_disk(path: Path) -> int:
 
 
 def require_memory(n_bytes: float, what: str, advice: str, free: int | None = None) -> None:
-    """Raise an error if something does not fit into memory.
-
-    Parameters
-    ----------
-    n_bytes : float
-        About what it needs at least.
-    what : str
-        What needs it, the subject of the sentence, with its verb: "800 connectomes of 400 ROIs need".
-    advice : str
-        What to do.
-    free : int, optional
-        Bytes there are; by default those of this machine.
-
-    Raises
-    ------
-    BrioError
-        With both numbers.
-    """
+    """Raise an error if something does not fit into memory."""
     there = find_free_memory() if free is None else free
     if there is not None and n_bytes > there:
         raise BrioError(f"{what} about {format_bytes(n_bytes)} of memory, but {format_bytes(there)} are free; {advice}")
 
 
 def require_disk(n_bytes: float, path: Path, what: str, advice: str) -> None:
-    """Raise an error if something does not fit on the disk of a path.
-
-    Parameters
-    ----------
-    n_bytes : float
-    path : Path
-        Where it would be written; need not exist.
-    what : str
-        As for :func:`require_memory`.
-    advice : str
-
-    Raises
-    ------
-    BrioError
-        With both numbers.
-    """
+    """Raise an error if something does not fit on the disk of a path."""
     free = find_free_disk(path)
     if n_bytes > free:
         raise BrioError(
@@ -121,13 +87,7 @@ def require_disk(n_bytes: float, path: Path, what: str, advice: str) -> None:
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Format a number of bytes with two digits.
-
-    Examples
-    --------
-    >>> format_bytes(1500), format_bytes(2.34e9), format_bytes(1e30)
-    ('1.5 kB', '2.3 GB', '1e+18 TB')
-    """
+    """Format a number of bytes with two digits."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= size:
             value = n_bytes / size

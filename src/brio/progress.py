@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Progress", "silent"]
-
 
 class Progress(Protocol):
     """A function that is called with what is being done and the share of the job that is done (0 to 1)."""

@@ -11,61 +11,21 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from .domains import Domain
 
-__all__ = ["SettingFacts", "list_setting_facts"]
-
 _KINDS = {int: "whole number", float: "number", str: "text", bool: "true, false"}
 
 
 class SettingFacts(NamedTuple):
-    """What is known of a setting.
-
-    Attributes
-    ----------
-    name : str
-    default : Any
-    values : str
-        Which values it takes, in words.
-    tuned_over : str
-        Which of them a search tries; empty where it is not tuned.
-    meaning : str
-        The first sentence of its documentation.
-    """
+    """What is known of a setting."""
 
     name: str
     default: Any
-    values: str
-    tuned_over: str
-    meaning: str
+    values: str  # which values it takes, in words
+    tuned_over: str  # which of them a search tries; empty where it is not tuned
+    meaning: str  # the first sentence of its documentation
 
 
 def list_setting_facts(settings: type) -> list[SettingFacts]:
-    """List what is known of the fields of settings.
-
-    Parameters
-    ----------
-    settings : type
-        A dataclass; its docstring, or that of a class it derives from, has a section Attributes.
-
-    Returns
-    -------
-    list of SettingFacts
-        In the order of the fields.
-
-    Examples
-    --------
-    >>> @dataclasses.dataclass
-    ... class Rules:
-    ...     '''Rules.
-    ...
-    ...     Attributes
-    ...     ----------
-    ...     least : int
-    ...         Frames that a scan needs. More is better.
-    ...     '''
-    ...     least: int = 60
-    >>> list_setting_facts(Rules)
-    [SettingFacts(name='least', default=60, values='whole number', tuned_over='', meaning='Frames that a scan needs')]
-    """
+    """List what is known of the fields of settings."""
     hints = typing.get_type_hints(settings, include_extras=True)
     meanings: dict[str, str] = {}
     for cls in settings.__mro__:

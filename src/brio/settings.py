@@ -12,16 +12,6 @@ from typing import Any, Literal, TypeVar
 from .domains import Number, find_numbers, shorten_value
 from .errors import BrioError, nearest
 
-__all__ = [
-    "check_domains",
-    "check_number",
-    "format_setting",
-    "parse_assignments",
-    "replace_values",
-    "require",
-    "setting",
-]
-
 T = TypeVar("T")
 _read_hints = functools.cache(typing.get_type_hints)  # they are text, which is compiled each time they are read
 
@@ -39,18 +29,7 @@ def setting(default: Any, space: Any = None) -> Any:
 
 
 def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
-    """Split ``key=value`` texts into a dictionary.
-
-    Raises
-    ------
-    BrioError
-        If a text has no ``=``, or a key occurs twice.
-
-    Examples
-    --------
-    >>> parse_assignments(["K=4", "epochs=50"])
-    {'K': '4', 'epochs': '50'}
-    """
+    """Split ``key=value`` texts into a dictionary."""
     values: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -63,37 +42,12 @@ def parse_assignments(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def format_setting(value: object) -> str:
-    """Format a value as ``--set`` takes it.
-
-    Examples
-    --------
-    >>> format_setting(None), format_setting(True), format_setting(0.5)
-    ('none', 'true', '0.5')
-    """
+    """Format a value as ``--set`` takes it."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
-    """Return a copy of settings with some values replaced.
-
-    Parameters
-    ----------
-    settings : dataclass
-    values : dict
-        New values by name of the field. Text is converted to the type of the field.
-    prefix : str
-        Written before names in error messages, such as ``"audit."``.
-
-    Returns
-    -------
-    dataclass
-        Of the same type as ``settings``.
-
-    Raises
-    ------
-    BrioError
-        If a name is unknown (the nearest known name is suggested), or a value does not fit its field.
-    """
+    """Return a copy of settings with some values replaced."""
     hints = _read_hints(type(settings))  # type: ignore[arg-type]
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
     changed = {}
@@ -111,41 +65,13 @@ def check_domains(settings: Any, prefix: str = "") -> None:
     """Check that every number of settings lies in the domain that its field declares, see :mod:`brio.domains`.
 
     A class of settings calls this in ``__post_init__``. A number without a declared domain has to be finite.
-
-    Parameters
-    ----------
-    settings : dataclass
-    prefix : str
-        Written before names in error messages, such as ``"audit."``.
-
-    Raises
-    ------
-    BrioError
-        Naming the first setting that is out of its domain, with its value and the domain.
     """
     for name, number in find_numbers(type(settings)).items():
         number.check(getattr(settings, name), f"setting '{prefix}{name}'=")
 
 
 def check_number(value: Any, number: Number, where: str) -> None:
-    """Check a value, which may be text, against the numbers that a setting accepts; needs no class of settings.
-
-    Parameters
-    ----------
-    value : Any
-    number : Number
-    where : str
-        Names the setting in errors.
-
-    Raises
-    ------
-    BrioError
-        As :func:`replace_values` for the same value.
-
-    Examples
-    --------
-    >>> check_number("none", Number(int, others=(None,)), "setting 'patience'")
-    """
+    """Check a value, which may be text, against the numbers that a setting accepts; needs no class of settings."""
     hint: Any = number.kind
     for other in number.others:
         hint = hint | (None if other is None else Literal[other])

@@ -9,22 +9,13 @@ from typing import Any
 
 from . import draws
 
-__all__ = ["Space", "choice", "draw_configurations", "log_uniform", "uniform"]
-
 
 @dataclass(frozen=True)
 class Space:
-    """The values that one setting may take when it is tuned; made by :func:`choice`, :func:`uniform`, ...
-
-    Attributes
-    ----------
-    kind : {"choice", "uniform", "log-uniform"}
-    values : tuple
-        The values of a choice, or both ends of an interval.
-    """
+    """The values that one setting may take when it is tuned; made by :func:`choice`, :func:`uniform`, ..."""
 
     kind: str
-    values: tuple[Any, ...]
+    values: tuple[Any, ...]  # the values of a choice, or both ends of an interval
 
     def at(self, u: float) -> Any:
         """Return the value at a share u in [0, 1) of the space."""
@@ -81,20 +72,6 @@ def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None
     The address of a value is the name of its setting and the number of its configuration, so a larger budget or a
     further setting changes none of the others. A configuration that repeats an earlier one, or that the settings
     reject, is replaced by the next draw.
-
-    Parameters
-    ----------
-    settings : dataclass
-        Settings of a method with their defaults. Fields with a space (:func:`brio.settings.setting`) are tuned.
-    budget : int
-        Number of configurations; there may be fewer if the spaces are small.
-    fixed : dict, optional
-        Settings that are not tuned.
-
-    Returns
-    -------
-    list of dict
-        Values of the tuned settings, by name.
     """
     spaces = {
         f.name: f.metadata["space"]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import torch
     from threadpoolctl import ThreadpoolController
 
-__all__ = ["map_on_cores"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -32,30 +30,7 @@ def map_on_cores(
     report: Callable[[int], None] = lambda position: None,
     bytes_each: float = 0.0,
 ) -> list[Result]:
-    """Apply a function to items, as many at once as torch may use threads.
-
-    Parameters
-    ----------
-    function : callable
-        Spends its time in numpy, scipy, torch or libsvm, which let other threads compute meanwhile.
-    items : sequence
-    device : torch.device, optional
-        Where the function computes. A GPU is given one item after the other.
-    report : callable
-        Called by the calling thread with the position of the first item that is not finished.
-    bytes_each : float
-        Memory that one item needs. Where memory is short, fewer items are computed at once.
-
-    Returns
-    -------
-    list
-        What the function returned for each item.
-
-    Examples
-    --------
-    >>> map_on_cores(abs, [-1, 2, -3])
-    [1, 2, 3]
-    """
+    """Apply a function to items, as many at once as torch may use threads."""
     import torch
 
     if device is not None and device.type != "cpu":

@@ -18,8 +18,6 @@ from pathlib import Path
 import numpy as np
 from scipy.io import savemat
 
-__all__ = ["BAD_INPUTS", "LIMIT", "LIMIT_MB", "BadInput", "mutate", "write_formats", "write_study"]
-
 LIMIT_MB = 1
 LIMIT = {"BRIO_LARGEST_FILE_MB": str(LIMIT_MB)}
 """Environment under which the bombs of this module are too large."""

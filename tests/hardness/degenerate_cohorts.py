@@ -8,8 +8,6 @@ import numpy as np
 from brio.cohort import Atlas, Cohort
 from brio.cohort.simulate import Simulation, simulate
 
-__all__ = ["DEGENERATE", "make_degenerate", "rebuild"]
-
 BASE = Simulation(n_sites=5, per_class=4, n_rois=8, frames=50, stable=1.0, dynamics=1.0, seed=3)
 
 Change = Callable[[list[np.ndarray]], list[np.ndarray]]

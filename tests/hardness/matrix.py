@@ -22,8 +22,6 @@ from spoiling import SPOILS, UNREADABLE
 from stored_folders import READING
 from workplace import RECIPES, Recipe
 
-__all__ = ["count_cases", "format_matrix", "list_cases"]
-
 JOB = (
     *("plan.json", "summary.json", "results.csv", "predictions.csv", "audit.json", "facts.json", "groups.csv"),
     *("sites.csv", "covariances.csv", "SHA256SUMS", "runs/*/run.json", "runs/*/weights.safetensors"),

@@ -7,8 +7,6 @@ from typing import Literal
 
 from workplace import Recipe
 
-__all__ = ["Case", "Expected", "leave"]
-
 Expected = Literal["refused", "same", "either", "result"]
 
 

@@ -17,8 +17,6 @@ from workplace import CONFIG_FILE, RECIPES, Recipe
 from brio.cli import app
 from brio.cli.config_file import find_kinds
 
-__all__ = ["list_option_cases"]
-
 ABSURD = (
     "nan",
     "-inf",

@@ -7,8 +7,6 @@ from pathlib import Path
 from matrix_case import Case, Expected, leave
 from workplace import RECIPES, Recipe
 
-__all__ = ["list_output_cases"]
-
 WRITING = ("simulate", "demo", "atlas", "run", "tune", "study", "fit", "predict", "explain", "adapt", "report")
 
 

@@ -36,8 +36,6 @@ from workplace import Recipe, Workplace
 
 from commands import Said, command
 
-__all__ = ["Runner", "Trial"]
-
 SECONDS = 60
 """A command that takes longer is said to hang; on good input none takes a tenth of it."""
 MEMORY = 768 * 2**20

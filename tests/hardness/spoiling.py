@@ -11,8 +11,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["HUGE", "SPOILS", "UNREADABLE", "Spoil"]
-
 Spoil = Callable[[Path, random.Random], None]
 
 HUGE = 2**30

@@ -16,8 +16,6 @@ from brio.cohort.simulate import Simulation, simulate
 from cohort.file_layouts import LABELS, scan, write_layout
 from commands import command
 
-__all__ = ["CONFIG_FILE", "LAYOUTS", "OWN_METHOD", "RECIPES", "Recipe", "Workplace"]
-
 QUIET = "--quiet --device cpu"
 RIDGE = f"--method ridge --seeds 1 {QUIET}"
 TUNED = " ".join(TUNE)

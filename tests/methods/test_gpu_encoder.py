@@ -364,13 +364,14 @@ def test_kernels_run_on_the_gpu_of_their_tensors(fused, path, monkeypatch):
             return lambda *args, **sizes: launched.append((self.name, current[-1] == args[0].device))
 
     monkeypatch.setattr(torch.cuda, "device_of", device_of)
-    for name in fused.kernels.__all__:
+    names = {"embed", "layer", "layer_backward", "norm_backward"}
+    for name in names:
         monkeypatch.setattr(fused.kernels, name, Recorded(name))
     network, params = networks(1, 6, 16)
     path(True)
     encode(network, params, single(scans(1, 1, 6))).sum().backward()
     assert len(launched) == 7
-    assert {name for name, _ in launched} == set(fused.kernels.__all__)
+    assert {name for name, _ in launched} == names
     assert all(there for _, there in launched)
 
 

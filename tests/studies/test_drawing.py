@@ -8,7 +8,7 @@ import pytest
 from study_contexts import tree
 
 from brio.drawing import STYLES, horizontal_offset, make_panels, save_figure, series_style
-from brio.results.format import state_p
+from brio.formatting import state_p
 from brio.studies import propositions
 from brio.studies.arms import display_name
 from brio.studies.figures import compute_error_bars, draw_arms, draw_lines, label_log_ticks

@@ -21,8 +21,6 @@ from ..storage import UnhashedFilesWarning, remove_old_scratch, warn_unhashed
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
 
-__all__ = ["app", "fetch_app", "main"]
-
 _RESUMING = ("run", "tune", "study", "demo")
 """Commands that go on from where they were when they are given again."""
 

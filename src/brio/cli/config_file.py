@@ -62,24 +62,7 @@ def list_options(command: Any) -> dict[str, Any]:
 
 
 def read_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Take the options that a file holds as defaults of a command; those on the command line win.
-
-    Parameters
-    ----------
-    context : typer.Context
-        Of the command.
-    path : Path or None
-
-    Returns
-    -------
-    Path or None
-        As given.
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read, or a key or value in it is not valid.
-    """
+    """Take the options that a file holds as defaults of a command; those on the command line win."""
     if path is None or context.resilient_parsing:
         return path
     options, kinds, defaults = list_options(context.command), find_kinds(context.command), {}
@@ -122,19 +105,7 @@ def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path
 
 
 def merge_settings(context: typer.Context, given: list[str] | None) -> list[str] | None:
-    """Add the settings of a file to those given by ``--set``, which win.
-
-    Parameters
-    ----------
-    context : typer.Context
-        Of the command; :func:`read_config` has left the settings of the file there.
-    given : list of str or None
-        As ``key=value``.
-
-    Returns
-    -------
-    list of str or None
-    """
+    """Add the settings of a file to those given by ``--set``, which win."""
     filed = context.meta.get(SETTINGS)
     if not filed or context.resilient_parsing:
         return given
@@ -147,17 +118,6 @@ def name_config_file(error: BrioError, remembered: Mapping[str, Any]) -> BrioErr
     """Let an error about an option or a setting name the file, if that is where it stands.
 
     Of all that was given, on the command line or in the file, the error is about what it mentions first.
-
-    Parameters
-    ----------
-    error : BrioError
-    remembered : dict
-        The ``meta`` of a context; :func:`read_config` has left there the file and the context of the command.
-
-    Returns
-    -------
-    BrioError
-        The same where it is about something else, or names the file already.
     """
     file, message = remembered.get(CONFIG_FILE), str(error)
     if file is None or message.startswith(f"{file}: "):

@@ -40,19 +40,7 @@ def open_engine(
     load: list[Path] | None,
     shard: str | None,
 ) -> Iterator[Engine | None]:
-    """Open the engine that the options of a command name; None for this process.
-
-    Parameters
-    ----------
-    engine : {"local", "dask"}
-    workers : int or None
-    scheduler : str or None
-    slurm : Path or None
-    load : list of Path or None
-        Files with a user's own methods.
-    shard : str or None
-        Given as ``--shard``, which is for processes without a cluster.
-    """
+    """Open the engine that the options of a command name; None for this process."""
     if engine not in ENGINES:
         raise BrioError(f"engine '{engine}' is unknown; {nearest(engine, ENGINES)}")
     if engine == "local":

@@ -75,15 +75,7 @@ _READER_OPTIONS = (
 
 @contextmanager
 def _read_scans(scans: Path, model: Path, given: dict[str, Any]) -> Iterator[Cohort]:
-    """Read the scans that a command is given, into a folder that is removed at the end.
-
-    Parameters
-    ----------
-    scans, model : Path
-        As given.
-    given : dict
-        All options of the command by their names.
-    """
+    """Read the scans that a command is given, into a folder that is removed at the end."""
     from ..cohort.readers import read_scans_to_predict
     from ..models.sums import read_known_header
 

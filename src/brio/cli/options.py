@@ -20,19 +20,7 @@ if TYPE_CHECKING:
 
 
 def number(kind: Any, text: str, *names: str, **further: Any) -> Any:
-    """Declare an option that holds a number: its domain is shown in the help and checked before the command begins.
-
-    Parameters
-    ----------
-    kind : type
-        One of :mod:`brio.domains`, such as ``Count``.
-    text : str
-        What the option is, one sentence.
-    *names : str
-        Such as ``--budget``; by default from the parameter.
-    **further
-        Of ``typer.Option``.
-    """
+    """Declare an option that holds a number: its domain is shown in the help and checked before the command begins."""
     accepted = read_number(kind)
     assert accepted is not None, kind
 

@@ -12,8 +12,6 @@ import pandas as pd
 from ..errors import BrioError
 from .names import refuse_unsafe_cells, refuse_unsafe_names
 
-__all__ = ["MATCHING_COLUMNS", "Atlas", "load_bundled_atlas", "number_repeated_names"]
-
 MATCHING_COLUMNS = ("name", "code", "index")
 """Columns of a table of ROIs by which the columns of a scan are recognised, in this order."""
 
@@ -109,24 +107,7 @@ class Atlas:
 
 
 def number_repeated_names(names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, list[str]]]:
-    """Number names that appear more than once: ``name``, ``name_2``, ``name_3``, in their order.
-
-    Parameters
-    ----------
-    names : iterable of str
-
-    Returns
-    -------
-    numbered : tuple of str
-        No two alike. A number that another name has already is passed over.
-    renamed : dict
-        For each name that appears more than once, what its appearances are called.
-
-    Examples
-    --------
-    >>> number_repeated_names(["Insula", "Cuneus", "Insula"])
-    (('Insula', 'Cuneus', 'Insula_2'), {'Insula': ['Insula', 'Insula_2']})
-    """
+    """Number names that appear more than once: ``name``, ``name_2``, ``name_3``, in their order."""
     names = list(names)
     used = set(names)
     renamed: dict[str, list[str]] = {}
@@ -148,22 +129,6 @@ def load_bundled_atlas(name: str) -> Atlas | None:
     AAL116: names and codes of Tzourio-Mazoyer et al. 2002 as in Debian's ``mricron-data`` (BSD-3-Clause), centroids
     computed from its volume. CC200: centroids computed from the volume of Craddock et al. 2012. Its ROIs have no names
     of their own and are called by their index and the AAL region that holds most of their voxels.
-
-    Parameters
-    ----------
-    name : str
-        ``aal116`` (also ``aal``) or ``cc200``, in upper or lower case.
-
-    Returns
-    -------
-    Atlas or None
-        None for any other name.
-
-    Examples
-    --------
-    >>> atlas = load_bundled_atlas("aal")
-    >>> atlas.name, len(atlas)
-    ('aal116', 116)
     """
     bundled_name = _ALIASES.get(name.lower())
     if bundled_name is None:

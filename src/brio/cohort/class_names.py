@@ -6,45 +6,25 @@ from dataclasses import dataclass
 
 from .covariates import SEX_CODES
 
-__all__ = ["ClassNames"]
-
 _PEOPLE = ("patient", "control", "case")
 """Names that are words for people; others are labels."""
 
 
 @dataclass(frozen=True)
 class ClassNames:
-    """The names of both classes.
+    """The names of both classes."""
 
-    Attributes
-    ----------
-    negative, positive : str
-        Of label 0 and label 1.
-    """
-
-    negative: str = "control"
+    negative: str = "control"  # of label 0 and label 1
     positive: str = "patient"
 
     @property
     def positives(self) -> str:
-        """What participants of the positive class are called.
-
-        Examples
-        --------
-        >>> ClassNames().positives, ClassNames("F", "M").positives
-        ('patients', 'participants labelled M')
-        """
+        """What participants of the positive class are called."""
         return _name_several(self.positive)
 
     @property
     def are_positive(self) -> str:
-        """What completes "where half are ...".
-
-        Examples
-        --------
-        >>> ClassNames().are_positive, ClassNames("F", "M").are_positive
-        ('patients', 'labelled M')
-        """
+        """What completes "where half are ..."."""
         return self.positives.removeprefix("participants ")
 
     @property
@@ -59,13 +39,7 @@ class ClassNames:
 
     @property
     def pair(self) -> str:
-        """What a pair of both classes is called.
-
-        Examples
-        --------
-        >>> ClassNames().pair, ClassNames("F", "M").pair
-        ('a patient and a control', 'a participant labelled M and one labelled F')
-        """
+        """What a pair of both classes is called."""
         if self.positive in _PEOPLE and self.negative in _PEOPLE:
             return f"a {self.positive} and a {self.negative}"
         return f"a participant labelled {self.positive} and one labelled {self.negative}"

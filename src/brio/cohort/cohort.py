@@ -35,9 +35,6 @@ from .sessions import SCAN_ID
 from .signal import are_transposed, convert_frames
 from .writer import CohortWriter
 
-__all__ = ["FORMER_LABEL", "Cohort", "locate_scans"]
-
-
 FORMER_LABEL = "former_label"
 """Column of a cohort under another question (:func:`brio.cohort.relabel`): the class of the label before it."""
 

@@ -13,27 +13,13 @@ from ..errors import BrioError
 from ..storage import SUMS, check_stored
 from .folder import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS
 
-__all__ = ["check_frames_hash", "check_tables", "hash_content", "hash_tables"]
-
 HASH_CHUNK_BYTES = 64 << 20
 
 
 def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:
     """Compute the fingerprint of a cohort: SHA-256 of its frames, both tables and the class names.
 
-    Parameters
-    ----------
-    frames : ndarray, shape [sum of T_i, P]
-        All scans end to end. Read in chunks, so that a memory-mapped array need not fit into memory.
-    participants, atlas : str
-        The tables as :func:`format_table` writes them.
-    classes : tuple of two str
-        Names of the labels 0 and 1.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
+    Shapes: frames [sum of T_i, P].
     """
     head = f"{frames.shape} {frames.dtype.str}\n{participants}\n{atlas}\n{json.dumps(list(classes))}"
     digest = hashlib.sha256(head.encode())
@@ -44,30 +30,12 @@ def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tup
 
 
 def hash_tables(folder: Path) -> str:
-    """Compute the hash of both tables of a folder, which is cheap enough to check on every load.
-
-    Returns
-    -------
-    str
-        SHA-256, 64 hexadecimal digits.
-    """
+    """Compute the hash of both tables of a folder, which is cheap enough to check on every load."""
     return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
 
 
 def check_tables(folder: Path, header: dict[str, Any]) -> None:
-    """Check that all files of a cohort folder are there, and the hashes of all but the frames; takes no time.
-
-    Parameters
-    ----------
-    folder : Path
-    header : dict
-        From :func:`read_header`. If it names hashes, there must be some.
-
-    Raises
-    ------
-    BrioError
-        If a file is missing, or one of the small ones changed.
-    """
+    """Check that all files of a cohort folder are there, and the hashes of all but the frames; takes no time."""
     for part in (FRAMES, PARTICIPANTS, ATLAS):
         if not (folder / part).is_file():
             raise BrioError(f"{folder}: {part} is missing; {IMPORT_AGAIN}")
@@ -79,12 +47,6 @@ def check_tables(folder: Path, header: dict[str, Any]) -> None:
 
 
 def check_frames_hash(folder: Path) -> None:
-    """Check the hash of the frames of a cohort folder, where it has one; reads all of them.
-
-    Raises
-    ------
-    BrioError
-        If they changed.
-    """
+    """Check the hash of the frames of a cohort folder, where it has one; reads all of them."""
     if (folder / SUMS).is_file():
         check_stored(folder / FRAMES, IMPORT_AGAIN, lambda: True)

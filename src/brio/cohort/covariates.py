@@ -15,8 +15,6 @@ from ..errors import BrioError
 from .cohort import Cohort
 from .repetition_time import require_repetition_time
 
-__all__ = ["COVARIATE_COLUMNS", "SEX_CODES", "read_covariates", "read_hemispheres", "read_repetition_times"]
-
 COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
 """Column of the participants table for each covariate."""
 
@@ -30,25 +28,9 @@ LARGEST_COVARIATE = 1e6
 def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
     """Read covariates as numbers.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans.
-    names : sequence of C str
-        Keys of ``COVARIATE_COLUMNS``.
-    requester : str
-        The method or setting that needs them, for error messages.
+    Shapes: returns [N, C].
 
-    Returns
-    -------
-    ndarray of float64, shape [N, C]
-        Sex is 0 (female) or 1 (male). Motion may have gaps (NaN), which a method fills from its source scans.
-
-    Raises
-    ------
-    BrioError
-        If a column is missing, a sex is neither F nor M, a value is no number or out of range, or a participant has no
-        value.
+    Returns sex is 0 (female) or 1 (male). Motion may have gaps (NaN), which a method fills from its source scans.
     """
     if not names:
         return np.zeros((len(cohort), 0))
@@ -99,22 +81,7 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
 def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
     """Read the repetition time of each scan.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans.
-    requester : str
-        The method that needs them, for error messages.
-
-    Returns
-    -------
-    ndarray of float64, shape [N]
-        Seconds between frames.
-
-    Raises
-    ------
-    BrioError
-        If the column ``tr`` is missing, or a scan has no value in it that can be one.
+    Shapes: returns [N].
     """
     if "tr" not in cohort.participants:
         raise BrioError(
@@ -138,22 +105,7 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
     It is taken from the column ``hemi`` of the atlas (L, R, anything else is midline), else from the sign of the
     coordinate ``x``.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        P ROIs.
-    requester : str
-        The method that needs them, for error messages.
-
-    Returns
-    -------
-    ndarray of int64, shape [P]
-        -1 left, 1 right, 0 midline.
-
-    Raises
-    ------
-    BrioError
-        If the atlas has neither column, or fewer than two ROIs in a hemisphere.
+    Shapes: returns [P].
     """
     rois = cohort.atlas.rois
     if "hemi" in rois:

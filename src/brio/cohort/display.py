@@ -8,44 +8,19 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-__all__ = ["format_lengths", "format_range", "format_repetition_times", "name_class_columns", "render_summary"]
-
 MOST_ROWS = 40
 """Rows of a table that are shown; the rest is counted."""
 
 
 def format_range(low: float, high: float, unit: str) -> str:
-    """Format a range of numbers with its unit.
-
-    Parameters
-    ----------
-    low, high : float
-    unit : str
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> format_range(98, 180, "frames"), format_range(2.0, 2.0, "s")
-    ('98 to 180 frames', '2 s')
-    """
+    """Format a range of numbers with its unit."""
     return f"{low:g} {unit}" if low == high else f"{low:g} to {high:g} {unit}"
 
 
 def format_lengths(n_frames: np.ndarray, connectomes: bool = False) -> str:
     """Format the range of the lengths of scans.
 
-    Parameters
-    ----------
-    n_frames : ndarray of int64, shape [N]
-    connectomes : bool
-        Whether the scans are connectomes, which have no frames.
-
-    Returns
-    -------
-    str
+    Shapes: n_frames [N].
     """
     if connectomes:
         return "connectomes without frames"
@@ -61,13 +36,7 @@ def format_repetition_times(participants: pd.DataFrame) -> str:
 
 
 def name_class_columns(classes: tuple[str, str]) -> tuple[str, str]:
-    """Name both classes with their labels.
-
-    Examples
-    --------
-    >>> name_class_columns(("0", "1")), name_class_columns(("HC", "MDD"))
-    (('controls (0)', 'patients (1)'), ('HC (0)', 'MDD (1)'))
-    """
+    """Name both classes with their labels."""
     zero, one = classes
     return ("controls (0)", "patients (1)") if (zero, one) == ("0", "1") else (f"{zero} (0)", f"{one} (1)")
 
@@ -78,28 +47,7 @@ def render_summary(
     columns: Sequence[str] = (),
     rows: Sequence[Sequence[object]] = (),
 ) -> str:
-    """Render a title, a list of facts and a table as HTML.
-
-    Parameters
-    ----------
-    title : str
-    facts : sequence of (name, value)
-        One line each.
-    columns : sequence of C str
-        Headings of the table; without any there is no table.
-    rows : sequence of rows of C cells
-        The first cell of a row is its name, the others are numbers.
-
-    Returns
-    -------
-    str
-        A ``div`` without scripts, external styles or links. All text is escaped.
-
-    Examples
-    --------
-    >>> "Tom &amp; Co" in render_summary("Tom & Co", [("scans", "3")])
-    True
-    """
+    """Render a title, a list of facts and a table as HTML."""
     lines = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(value)}</td></tr>'
         for name, value in facts

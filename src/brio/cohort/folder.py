@@ -35,26 +35,6 @@ from .names import refuse_unsafe_cells, refuse_unsafe_names
 from .sessions import SCAN_ID, name_repeated_scans
 from .table_values import MISSING, check_numbers, convert_column
 
-__all__ = [
-    "ATLAS",
-    "FORMAT",
-    "FRAMES",
-    "HEADER",
-    "PARTICIPANTS",
-    "REQUIRED_COLUMNS",
-    "TEXT_COLUMNS",
-    "ParticipantRow",
-    "RoiRow",
-    "check_participants",
-    "find_filled",
-    "format_table",
-    "locate_scans",
-    "name_other_folder",
-    "read_header",
-    "read_table",
-    "require_filled",
-]
-
 FORMAT = 1
 """Version of the folder layout."""
 FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"
@@ -97,31 +77,7 @@ class RoiRow:
 
 
 def check_participants(table: pd.DataFrame, where: str, labels_required: bool = True) -> pd.DataFrame:
-    """Check a participants table and convert its required columns to plain types.
-
-    Parameters
-    ----------
-    table : DataFrame, N rows
-        One row per scan.
-    where : str
-        File or argument that holds the table, for error messages.
-    labels_required : bool
-        Whether every scan needs a site and a label, and both classes must occur. Scans to predict need neither.
-
-    Returns
-    -------
-    DataFrame
-        A copy in which ``participant_id`` and ``site`` are text and ``label`` is 0 or 1. Where they are not required, a
-        missing site is empty text and a missing label NA; a column without any value is left out. Where a participant
-        has several scans there is a column ``brio_scan_id``, see :mod:`brio.cohort.sessions`.
-
-    Raises
-    ------
-    BrioError
-        If a required column is missing or has gaps, a text is a formula of a spreadsheet, a participant appears twice
-        without different sessions, a label is not 0 or 1, required labels are of one class, or a number is out of
-        range or a code such as -9999 for a missing one.
-    """
+    """Check a participants table and convert its required columns to plain types."""
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
         if column not in table.columns:
@@ -170,20 +126,7 @@ def _convert_labels(table: pd.DataFrame, where: str, labels_required: bool) -> p
 def find_filled(table: pd.DataFrame, column: str) -> np.ndarray:
     """Find the rows that have a value in a column.
 
-    Parameters
-    ----------
-    table : DataFrame, N rows
-    column : str
-        May be absent.
-
-    Returns
-    -------
-    ndarray of bool, shape [N]
-
-    Examples
-    --------
-    >>> find_filled(pd.DataFrame({"site": ["A", "", None]}), "site").tolist()
-    [True, False, False]
+    Shapes: returns [N].
     """
     if column not in table:
         return np.zeros(len(table), dtype=bool)
@@ -194,24 +137,7 @@ def find_filled(table: pd.DataFrame, column: str) -> np.ndarray:
 
 
 def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
-    """Return a column of a participants table that must have a value in every row.
-
-    Parameters
-    ----------
-    table : DataFrame, N rows
-    column : {"site", "label"}
-    cohort : str
-        Name of the cohort, for the error message.
-
-    Returns
-    -------
-    Series, N values
-
-    Raises
-    ------
-    BrioError
-        If a value is missing: the cohort holds scans to predict.
-    """
+    """Return a column of a participants table that must have a value in every row."""
     empty = ~find_filled(table, column)
     if empty.any() or column not in table:
         count = "the scans" if empty.all() else f"{int(empty.sum())} of {len(empty)} scans"
@@ -226,19 +152,7 @@ def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
 def locate_scans(n_frames: np.ndarray) -> np.ndarray:
     """Compute where each scan starts in the frames.
 
-    Parameters
-    ----------
-    n_frames : ndarray of int64, shape [N]
-        Lengths of the scans, at least one.
-
-    Returns
-    -------
-    ndarray of int64, shape [N]
-
-    Examples
-    --------
-    >>> locate_scans(np.array([60, 50, 70]))
-    array([  0,  60, 110])
+    Shapes: n_frames [N]; returns [N].
     """
     return np.concatenate([[0], np.cumsum(n_frames)[:-1]]).astype(np.int64)
 
@@ -247,37 +161,12 @@ def format_table(table: pd.DataFrame) -> str:
     """Format a table as the tab-separated text that a cohort folder stores.
 
     The fingerprint covers this text, so it must never change for a given table.
-
-    Returns
-    -------
-    str
-        With a header row; missing values are ``n/a``.
     """
     return table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
 
 
 def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFrame:
-    """Read a table that :func:`format_table` wrote.
-
-    Parameters
-    ----------
-    path : Path
-        ``participants.tsv``, ``atlas.tsv`` or the ROIs of a model.
-    row : type
-        :class:`ParticipantRow` or :class:`RoiRow`. What is text there stays as it is written (``007``, ``None``,
-        ``NA``). Other columns become whole numbers, numbers or text, whichever fits all their values.
-    remedy : str
-        What to do where the table cannot be used, for the error.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    BrioError
-        If it cannot be read, a column is missing, or a value does not fit its column.
-    """
+    """Read a table that :func:`format_table` wrote."""
     text = check_rows(read_bounded(path, MAX_PARTICIPANT_TABLE_BYTES, remedy), path, "\t", remedy)
     table = pd.read_csv(io.StringIO(text), sep="\t", dtype=str, keep_default_na=False, index_col=False)
     refuse_unsafe_cells(table, str(path))
@@ -290,32 +179,12 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
 
 
 def name_other_folder(folder: Path) -> str:
-    """Say which folder of brio that is no cohort this is; empty where it is none.
-
-    Parameters
-    ----------
-    folder : Path
-
-    Returns
-    -------
-    str
-    """
+    """Say which folder of brio that is no cohort this is; empty where it is none."""
     return next((kind for name, kind in _OTHER_FOLDERS.items() if (folder / name).is_file()), "")
 
 
 def read_header(folder: Path) -> dict[str, Any]:
-    """Read and check ``cohort.json``.
-
-    Returns
-    -------
-    dict
-        With at least the keys ``name``, ``atlas``, ``classes``, ``provenance``, ``tables`` and ``fingerprint``.
-
-    Raises
-    ------
-    BrioError
-        If the folder is not a cohort folder, or has another format.
-    """
+    """Read and check ``cohort.json``."""
     path = folder / HEADER
     if not path.is_file():
         kind = name_other_folder(folder)

@@ -13,17 +13,6 @@ import pandas as pd
 
 from ..errors import BrioError
 
-__all__ = [
-    "FC_ONLY",
-    "MEASURES",
-    "Measure",
-    "convert_fc",
-    "find_measure",
-    "holds_fc",
-    "refuse_fc",
-    "require_frames",
-]
-
 FC_ONLY = "brio_fc_only"
 """Column that marks a participants table whose scans are connectomes; its values are 1."""
 
@@ -42,21 +31,7 @@ def holds_fc(participants: pd.DataFrame) -> bool:
 
 
 def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> None:
-    """Require that scans have frames.
-
-    Parameters
-    ----------
-    participants : DataFrame, N rows
-    cohort : str
-        Name of the cohort, for the error message.
-    purpose : str
-        What the frames are needed for, such as "re-estimating connectomes".
-
-    Raises
-    ------
-    BrioError
-        If they are connectomes without frames.
-    """
+    """Require that scans have frames."""
     if holds_fc(participants):
         raise BrioError(
             f"cohort '{cohort}' holds one connectome per participant and no frames, which {purpose} needs; import the "
@@ -87,20 +62,7 @@ def refuse_fc(matrix: np.ndarray, where: str) -> None:
 def find_measure(matrix: np.ndarray, where: str) -> Measure:
     """Find what the entries of a connectome are, by its diagonal and its largest entry.
 
-    Parameters
-    ----------
-    matrix : ndarray, shape [P, P]
-    where : str
-        File or participant, for the error message.
-
-    Returns
-    -------
-    {"correlation", "fisher-z"}
-
-    Raises
-    ------
-    BrioError
-        If it may be either, or is not square.
+    Shapes: matrix [P, P].
     """
     _require_square(matrix, where)
     diagonal, beside = np.diagonal(matrix), matrix[~np.eye(len(matrix), dtype=bool)]
@@ -115,27 +77,7 @@ def find_measure(matrix: np.ndarray, where: str) -> Measure:
 def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
     """Convert a connectome to Fisher z with a zero diagonal; rows and columns of ROIs without signal become zero.
 
-    Parameters
-    ----------
-    matrix : ndarray, shape [P, P]
-        An ROI without signal has missing values or zeros in its row and column.
-    measure : {"correlation", "fisher-z"}
-    where : str
-        File or participant, for error messages.
-
-    Returns
-    -------
-    ndarray of float32, shape [P, P]
-
-    Raises
-    ------
-    BrioError
-        If the matrix is not square or symmetric, has values outside the range, or misses single entries.
-
-    Examples
-    --------
-    >>> convert_fc(np.array([[1, 0.5], [0.5, 1]]), "correlation", "p1.csv").round(3).tolist()
-    [[0.0, 0.5490000247955322], [0.5490000247955322, 0.0]]
+    Shapes: matrix [P, P]; returns [P, P].
     """
     _require_square(matrix, where)
     values = matrix.astype(np.float64)

@@ -12,8 +12,6 @@ import pandas as pd
 from ..errors import BrioError
 from .atlas import Atlas, load_bundled_atlas, number_repeated_names
 
-__all__ = ["KNOWN_ATLASES", "describe_known_atlases", "load_known_atlas"]
-
 KNOWN_ATLASES = {
     "aal116": "Tzourio-Mazoyer et al. 2002, bundled with brio",
     "cc200": "Craddock et al. 2012, bundled with brio",
@@ -36,12 +34,7 @@ BASC = re.compile(r"basc0*(?P<n>7|12|20|36|64|122|197|325|444)")
 
 
 def describe_known_atlases() -> str:
-    """List the names of the known atlases for a message.
-
-    Returns
-    -------
-    str
-    """
+    """List the names of the known atlases for a message."""
     return ", ".join(KNOWN_ATLASES)
 
 
@@ -51,28 +44,6 @@ def load_known_atlas(name: str) -> Atlas | None:
     ROIs of Power and Seitzman have no names of their own and are called by their numbers. Coordinates of a downloaded
     atlas are the centres of its regions in the image; a region without voxels is left out, as nilearn's maskers leave
     it out of time series. The centre of a region with parts in both hemispheres lies between them.
-
-    Parameters
-    ----------
-    name : str
-        See ``KNOWN_ATLASES``; in upper or lower case.
-
-    Returns
-    -------
-    Atlas or None
-        Columns ``name``, ``x``, ``y``, ``z``, mostly ``index``, and ``network`` and ``hemi`` where the atlas has them.
-        None for any other name.
-
-    Raises
-    ------
-    BrioError
-        If a download fails.
-
-    Examples
-    --------
-    >>> atlas = load_known_atlas("Power264")
-    >>> atlas.name, len(atlas), atlas.rois.loc[0, ["x", "y", "z"]].tolist()
-    ('power264', 264, [-25.0, -98.0, -12.0])
     """
     bundled = load_bundled_atlas(name)
     if bundled is not None:

@@ -16,19 +16,11 @@ import pandas as pd
 
 from ..errors import BrioError, escape_controls, find_control
 
-__all__ = ["is_formula", "refuse_unsafe_cells", "refuse_unsafe_names"]
-
 _FORMULA = re.compile(r"\s*[=+\-@][=+\-@\s]*[^=+\-@\s]")
 
 
 def is_formula(value: object) -> bool:
-    """Return whether a spreadsheet would read a text as a formula; marks count in every width, and behind blanks.
-
-    Examples
-    --------
-    >>> [is_formula(text) for text in ("=1+1", "@SUM(A1)", "-2+3", "-1", "+0.5e3", "--", "a=b", None)]
-    [True, True, True, False, False, False, False, False]
-    """
+    """Return whether a spreadsheet would read a text as a formula; marks count in every width, and behind blanks."""
     if not isinstance(value, str) or not _FORMULA.match(_plain(value)):
         return False
     try:
@@ -44,19 +36,7 @@ def _plain(text: str) -> str:
 
 
 def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
-    """Raise an error if a name is a formula, has a control character, or bytes that are not UTF-8.
-
-    Parameters
-    ----------
-    names : iterable
-    where : str
-        What has these names, for the message.
-
-    Raises
-    ------
-    BrioError
-        Naming the first one.
-    """
+    """Raise an error if a name is a formula, has a control character, or bytes that are not UTF-8."""
     for name in names:
         written = str(name).encode("utf-8", "backslashreplace").decode()
         if written != str(name):
@@ -73,19 +53,7 @@ def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
 
 
 def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
-    """Raise an error if a column name or a text in a table is a formula or has a control character.
-
-    Parameters
-    ----------
-    table : DataFrame
-    where : str
-        File or argument that holds the table.
-
-    Raises
-    ------
-    BrioError
-        Naming the column.
-    """
+    """Raise an error if a column name or a text in a table is a formula or has a control character."""
     refuse_unsafe_names(table.columns, f"{where}, name of a column")
     for column in table.columns:
         if not pd.api.types.is_numeric_dtype(table[column]):

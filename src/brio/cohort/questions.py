@@ -22,8 +22,6 @@ from .covariates import LARGEST_COVARIATE, SEX_CODES
 from .folder import REQUIRED_COLUMNS, TEXT_COLUMNS, find_filled
 from .sessions import index_participants
 
-__all__ = ["describe_question", "relabel"]
-
 SITE_MEDIAN = "site-median"
 _QUESTION = re.compile(r"\s*([^<>=]+?)\s*(?:([>=])\s*([^<>=]+?)\s*)?")
 _FORMS = f"write COLUMN, COLUMN=VALUE, COLUMN>NUMBER or COLUMN>{SITE_MEDIAN}"
@@ -31,36 +29,7 @@ _MOST_SHOWN = 5
 
 
 def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
-    """Return the same scans under labels that answer another question.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        Its scans may have no labels yet.
-    question : str
-        See the module. A participant with several scans has the value of the first one that states it.
-    min_class : int
-        Sites with fewer participants of a class are left out; 0 keeps all.
-
-    Returns
-    -------
-    Cohort
-        Scans in the same order, without participants that have no value; sites and covariates stay, and
-        ``former_label`` says what the label was. Its fingerprint differs, so results of another question are not taken
-        for its own. What the labels are made of is handed to no method (:attr:`Cohort.label_covariate`).
-
-    Raises
-    ------
-    BrioError
-        If the question cannot be read, its column is missing or has values of another kind, or one class is left.
-
-    Examples
-    --------
-    >>> from brio.cohort.simulate import Simulation, simulate
-    >>> cohort = relabel(simulate(Simulation(n_sites=3, per_class=12)), "age>site-median")
-    >>> cohort.classes, bool(np.isin(cohort.labels, [0, 1]).all())
-    (('age up to site median', 'age above site median'), True)
-    """
+    """Return the same scans under labels that answer another question."""
     match = _QUESTION.fullmatch(question)
     if match is None:
         raise BrioError(f"the question '{question}' cannot be read; {_FORMS}")

@@ -6,43 +6,19 @@ from typing import Any
 
 from ..errors import BrioError
 
-__all__ = ["LONGEST", "SHORTEST", "is_repetition_time", "require_repetition_time"]
-
 SHORTEST, LONGEST = 0.01, 100.0
 """Seconds between two frames; a larger number is most often one of milliseconds."""
 
 
 def is_repetition_time(value: Any) -> bool:
-    """Return whether a value can be the seconds between two frames.
-
-    Examples
-    --------
-    >>> [is_repetition_time(value) for value in (2, 0.72, 2000, float("inf"), "2", True)]
-    [True, True, False, False, False, False]
-    """
+    """Return whether a value can be the seconds between two frames."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return SHORTEST <= value <= LONGEST
 
 
 def require_repetition_time(value: Any, what: str) -> float:
-    """Require that a value can be the seconds between two frames.
-
-    Parameters
-    ----------
-    value : object
-    what : str
-        What states it, for the message, for example ``scan.tsv: RepetitionTime in its json sidecar``.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    BrioError
-        If it is not a number from 0.01 to 100.
-    """
+    """Require that a value can be the seconds between two frames."""
     if not is_repetition_time(value):
         raise BrioError(
             f"{what} is {repr(value)[:40]}; a positive number of seconds is needed, from {SHORTEST} to {LONGEST:.0f}"

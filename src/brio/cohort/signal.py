@@ -10,8 +10,6 @@ import numpy as np
 
 from ..errors import BrioError
 
-__all__ = ["are_transposed", "clean_scan", "convert_frames", "find_live_rois", "find_valid_frames"]
-
 RELATIVE_FLATNESS = 1e-6
 """A series is flat when its range is below this share of its largest magnitude."""
 
@@ -31,10 +29,7 @@ def are_transposed(scans: Sequence[np.ndarray]) -> bool:
     mean at each distance, and those of columns likewise. Steps from row to row must agree too: a drift makes frames
     alike in all scans, those at the start and those at the end. Scans of noise agree in nothing.
 
-    Parameters
-    ----------
-    scans : sequence of N arrays of shape [T, P]
-        The first 16 are compared. Scans of several lengths are not transposed: their columns have one number.
+    Shapes: scans [T, P].
     """
     sample = [np.asarray(scan[:MOST_ROWS, :MOST_ROWS], dtype=np.float64) for scan in scans[:MOST_SCANS]]
     if len(sample) < FEWEST_SCANS or min(sample[0].shape) < FEWEST_ROWS or len({len(scan) for scan in scans}) > 1:
@@ -76,26 +71,7 @@ def _profile_rows(scan: np.ndarray) -> np.ndarray:
 def convert_frames(scan: Any, where: str) -> np.ndarray:
     """Convert a scan to the type that cohorts hold. Nothing is cut off silently.
 
-    Parameters
-    ----------
-    scan : array_like of real numbers, shape [T, P]
-        Masked values become NaN.
-    where : str
-        File or participant, for error messages.
-
-    Returns
-    -------
-    ndarray of float32, shape [T, P]
-
-    Raises
-    ------
-    BrioError
-        If it has not two axes, holds complex numbers, text or objects, or a number too large for single precision.
-
-    Examples
-    --------
-    >>> convert_frames(np.ma.masked_less([[1.0, -9.0]], 0), "p1").tolist()
-    [[1.0, nan]]
+    Shapes: scan [T, P]; returns [T, P].
     """
     array = np.ma.asarray(scan) if isinstance(scan, np.ma.MaskedArray) else np.asarray(scan)
     if array.ndim != 2:
@@ -123,13 +99,7 @@ def find_live_rois(scan: np.ndarray) -> np.ndarray:
     A parcel outside the field of view arrives as zeros (C-PAC, DPABI) or as NaN in every frame (XCP-D). Either way it
     is an ROI without signal and no reason to drop frames.
 
-    Parameters
-    ----------
-    scan : ndarray, shape [T, P]
-
-    Returns
-    -------
-    ndarray of bool, shape [P]
+    Shapes: scan [T, P]; returns [P].
     """
     if len(scan) == 0:
         return np.zeros(scan.shape[1], dtype=bool)
@@ -150,15 +120,7 @@ def find_valid_frames(scan: np.ndarray, alive: np.ndarray) -> np.ndarray:
 
     Frames with a non-finite value in any such ROI are dropped for all ROIs (paper, appendix on preprocessing).
 
-    Parameters
-    ----------
-    scan : ndarray, shape [T, P]
-    alive : ndarray of bool, shape [P]
-        ROIs with signal.
-
-    Returns
-    -------
-    ndarray of bool, shape [T]
+    Shapes: scan [T, P], alive [P]; returns [T].
     """
     return np.isfinite(scan if alive.all() else scan[:, alive]).all(axis=1)
 
@@ -166,16 +128,7 @@ def find_valid_frames(scan: np.ndarray, alive: np.ndarray) -> np.ndarray:
 def clean_scan(scan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Drop invalid frames and set ROIs without signal to zero.
 
-    Parameters
-    ----------
-    scan : ndarray, shape [T, P]
-
-    Returns
-    -------
-    frames : ndarray of float32, shape [T', P]
-        The valid frames.
-    alive : ndarray of bool, shape [P]
-        ROIs with signal in these frames.
+    Shapes: scan [T, P]; returns frames [T', P], alive [P].
     """
     alive = find_live_rois(scan)
     valid = find_valid_frames(scan, alive)

@@ -45,8 +45,6 @@ from ..settings import check_domains, require
 from .atlas import Atlas
 from .cohort import Cohort
 
-__all__ = ["Simulation", "simulate"]
-
 _NETWORKS = ("stable", "unstable", "spurious", "site")
 BURN_IN = 20
 """Frames dropped at the start of an autoregressive series."""

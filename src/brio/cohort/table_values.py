@@ -9,8 +9,6 @@ import pandas as pd
 
 from ..errors import BrioError
 
-__all__ = ["MISSING", "check_numbers", "convert_column"]
-
 MISSING = "n/a"
 """How a table of a cohort folder writes a missing value."""
 
@@ -22,25 +20,7 @@ MEASURES = ("age", "mean_fd", "tr")
 
 
 def convert_column(column: pd.Series) -> pd.Series:
-    """Convert text to whole numbers, else to numbers, else leave it as text with gaps.
-
-    Parameters
-    ----------
-    column : Series of str
-        Missing values are empty or ``n/a``.
-
-    Returns
-    -------
-    Series
-        A column with a code, such as ``007`` or twenty digits, stays text: a number would not be what stands there.
-
-    Examples
-    --------
-    >>> convert_column(pd.Series(["1", "n/a"])).tolist(), convert_column(pd.Series(["1_0", "x"])).tolist()
-    ([1.0, nan], ['1_0', 'x'])
-    >>> convert_column(pd.Series(["007", "8"])).tolist(), convert_column(pd.Series(["12345678901234567890"])).tolist()
-    (['007', '8'], ['12345678901234567890'])
-    """
+    """Convert text to whole numbers, else to numbers, else leave it as text with gaps."""
     missing = column.isin(["", MISSING])
     values = [_parse_number(text) for text in column[~missing]]
     if None in values or any(map(_is_code, column[~missing])):
@@ -73,27 +53,6 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
 
     A column is looked at if all its values are numbers; text may be anything, and so may codes of many digits, but for
     the columns of quantities.
-
-    Parameters
-    ----------
-    table : DataFrame, N rows
-        With ``participant_id``; values are numbers, text or missing.
-    where : str
-        File or argument that holds the table, for error messages.
-    text_columns : iterable of str
-        Columns that stay text.
-
-    Raises
-    ------
-    BrioError
-        Names the column, the row and the participant.
-
-    Examples
-    --------
-    >>> check_numbers(pd.DataFrame({"participant_id": ["a", "b"], "age": ["20", "1e400"]}), "people.tsv", ())
-    Traceback (most recent call last):
-    ...
-    brio.errors.BrioError: people.tsv: column 'age' is 1e400 in row 2 (participant b), a number out of range; ...
     """
     for column in table.columns.difference(["participant_id", *text_columns]):
         row = _find_out_of_range(table[column], column in MEASURES)

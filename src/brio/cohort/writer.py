@@ -27,8 +27,6 @@ from .folder import (
 from .names import refuse_unsafe_names
 from .signal import convert_frames
 
-__all__ = ["CohortWriter"]
-
 
 class CohortWriter:
     """Context manager that writes scans one by one to a new cohort folder.
@@ -36,33 +34,6 @@ class CohortWriter:
     Scans go to a folder beside ``out`` under a name of its own. Leaving the block without an error checks the
     participants, computes the fingerprint and the hashes, and renames the folder to ``out``. An error removes it. One
     scan is in memory at a time.
-
-    Parameters
-    ----------
-    out : str or Path
-        The folder to write; must not exist yet.
-    name : str
-        Name of the cohort.
-    atlas : Atlas
-        The P ROIs of the scans.
-    classes : tuple of two str
-        Names of the labels 0 and 1.
-    provenance : dict, optional
-        Where the cohort came from; must be serialisable as JSON.
-    labels_required : bool
-        Whether every scan needs a site and a label, and both classes must occur; not so for scans to predict.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, os
-    >>> out = os.path.join(tempfile.mkdtemp(), "tiny")
-    >>> with CohortWriter(out, "tiny", Atlas.unnamed(3)) as writer:
-    ...     for i in range(4):
-    ...         writer.add(np.random.default_rng(i).normal(size=(50, 3)),
-    ...                    {"participant_id": f"p{i}", "site": "A", "label": i % 2})
-    >>> from brio.cohort import Cohort
-    >>> len(Cohort.load(out))
-    4
     """
 
     def __init__(
@@ -96,18 +67,7 @@ class CohortWriter:
     def add(self, scan: np.ndarray, participant: dict[str, Any]) -> None:
         """Append one scan.
 
-        Parameters
-        ----------
-        scan : ndarray, shape [T, P]
-        participant : dict
-            Row of the participants table: ``participant_id``, ``site`` and ``label`` unless labels are not required,
-            and any covariates.
-
-        Raises
-        ------
-        BrioError
-            If the scan is no matrix of real numbers, the number of ROIs is not that of the atlas, or there is no finite
-            value.
+        Shapes: scan [T, P].
         """
         participant_id = participant.get("participant_id", f"row {len(self._rows) + 1}")
         frames = convert_frames(scan, f"participant {participant_id}")

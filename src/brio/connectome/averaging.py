@@ -20,55 +20,24 @@ from ..errors import BrioError
 from .fc import psi
 from .resampling import reestimate
 
-__all__ = [
-    "SessionIndex",
-    "average_psi",
-    "clip_session_blocks",
-    "index_sessions",
-    "list_sessions",
-    "reestimate_sessions",
-]
-
 
 class SessionIndex(NamedTuple):
     """The sessions of some scans, one after the other.
 
-    Attributes
-    ----------
-    owner : ndarray of int64, shape [m]
-        Position of the scan of each session.
-    offset, n_frames : ndarray of int64, shape [m]
-        First frame of the session in its scan, and its number of frames.
-    number : ndarray of int64, shape [m]
-        Of the session in its scan, from 0.
-    n_sessions : ndarray of int64, shape [n]
-        Sessions of each scan.
+    Shapes: owner [m], offset, n_frames [m], number [m], n_sessions [n].
     """
 
-    owner: np.ndarray
-    offset: np.ndarray
+    owner: np.ndarray  # position of the scan of each session
+    offset: np.ndarray  # first frame of the session in its scan, and its number of frames
     n_frames: np.ndarray
-    number: np.ndarray
-    n_sessions: np.ndarray
+    number: np.ndarray  # of the session in its scan, from 0
+    n_sessions: np.ndarray  # sessions of each scan
 
 
 def list_sessions(cohort: Cohort) -> list[np.ndarray] | None:
     """List the frames of the sessions of each scan, where connectomes are means over sessions.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans.
-
-    Returns
-    -------
-    list of N ndarrays of int64, or None
-        None where no scan is made of several sessions.
-
-    Raises
-    ------
-    BrioError
-        If a scan has not the frames of its sessions, because it was cut.
+    Returns None where no scan is made of several sessions.
     """
     sessions = read_session_frames(cohort.participants)
     if sessions is None:
@@ -86,16 +55,7 @@ def list_sessions(cohort: Cohort) -> list[np.ndarray] | None:
 def index_sessions(sessions: Sequence[np.ndarray], n_frames: np.ndarray) -> SessionIndex:
     """Index the sessions of some scans.
 
-    Parameters
-    ----------
-    sessions : sequence of n ndarrays of int64
-        Frames of the sessions of each scan, see :func:`list_sessions`.
-    n_frames : ndarray of int64, shape [n]
-        Valid frames of each scan; those of a scan of one session may be fewer than its frames.
-
-    Returns
-    -------
-    SessionIndex
+    Shapes: n_frames [n].
     """
     count = np.array([len(lengths) for lengths in sessions])
     own = [lengths if len(lengths) > 1 else np.array([n]) for lengths, n in zip(sessions, n_frames, strict=True)]
@@ -116,14 +76,7 @@ def clip_session_blocks(block_length: np.ndarray, sessions: SessionIndex) -> np.
 def average_psi(parts: Sequence[Tensor]) -> Tensor:
     """Average the FC of the sessions of a scan.
 
-    Parameters
-    ----------
-    parts : sequence of Tensor, shapes [T_s, P]
-        Standardised frames of each session.
-
-    Returns
-    -------
-    Tensor, shape [P, P]
+    Shapes: parts [T_s, P]; returns [P, P].
     """
     connectomes = [psi(x, torch.tensor(len(x), device=x.device)) for x in parts]
     return torch.stack(connectomes).mean(0) if len(parts) > 1 else connectomes[0]
@@ -140,22 +93,7 @@ def reestimate_sessions(
 ) -> Tensor:
     """Re-estimate each session of some scans, and average over the sessions of a scan.
 
-    Parameters
-    ----------
-    frames : Tensor, shape [F, P]
-        Standardised frames, one scan after the other.
-    first, block_length, keys : ndarray of int64, shape [n]
-        Of the scans, see :func:`~brio.connectome.reestimate`. Blocks are at most half a session long.
-    sessions : SessionIndex
-        Of these scans.
-    n_reestimates : int
-        K.
-    balanced : bool
-        See :class:`~brio.connectome.ReestimateRequest`; sessions of a scan then have different strides.
-
-    Returns
-    -------
-    Tensor, shape [n, K, P, P]
+    Shapes: frames [F, P], first, block_length, keys [n]; returns [n, K, P, P].
     """
     owner, blocks = sessions.owner, clip_session_blocks(block_length, sessions)
     own_keys = draws.key(keys[owner], "session of a mean connectome", sessions.number).view(np.int64)

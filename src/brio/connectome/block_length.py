@@ -10,43 +10,18 @@ from torch import Tensor
 
 from .. import draws
 
-__all__ = [
-    "BlockRule",
-    "autocorrelation_horizon",
-    "choose_balanced_subset",
-    "clip_block_length",
-    "estimate_horizon",
-    "pool_horizons",
-]
-
 
 @dataclass(frozen=True)
 class BlockRule:
-    """Constants of the block-length rule.
+    """Constants of the block-length rule."""
 
-    Attributes
-    ----------
-    subjects : int
-        Most participants that the estimate of a fold reads.
-    signals, products : int
-        ROI signals, and products of two ROI signals, that are drawn from each scan.
-    tau_ac : float
-        An autocorrelation below this magnitude counts as none.
-    largest_lag : int
-        Longest lag in frames.
-    quantile : float
-        Over the series of a scan.
-    l_min, l_max : int
-        Shortest and longest block in frames.
-    """
-
-    subjects: int = 128
-    signals: int = 24
+    subjects: int = 128  # most participants that the estimate of a fold reads
+    signals: int = 24  # ROI signals, and products of two ROI signals, that are drawn from each scan
     products: int = 48
-    tau_ac: float = 0.10
-    largest_lag: int = 30
-    quantile: float = 0.75
-    l_min: int = 2
+    tau_ac: float = 0.10  # an autocorrelation below this magnitude counts as none
+    largest_lag: int = 30  # longest lag in frames
+    quantile: float = 0.75  # over the series of a scan
+    l_min: int = 2  # shortest and longest block in frames
     l_max: int = 30
 
 
@@ -57,18 +32,7 @@ def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: 
     series is correlated for at least that long, and a longer block is the cautious choice. The paper does not treat
     this case.
 
-    Parameters
-    ----------
-    series : Tensor, shape [m, T]
-        Centred series, zero beyond their own length.
-    n : Tensor of int64, shape [m]
-        Their lengths.
-    tau : float
-    largest_lag : int
-
-    Returns
-    -------
-    Tensor of int64, shape [m]
+    Shapes: series [m, T], n [m]; returns [m].
     """
     energy = series.square().sum(-1)
     last = torch.minimum(torch.full_like(n, largest_lag), n // 2)
@@ -86,20 +50,7 @@ def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: 
 def choose_balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: int, seed: int) -> np.ndarray:
     """Choose participants at random, equally many from each site and class as far as there are enough.
 
-    Parameters
-    ----------
-    ids : ndarray of int64, shape [n]
-        Addresses of the participants (:func:`brio.draws.addresses`).
-    site : ndarray of str, shape [n]
-    label : ndarray of int, shape [n]
-    most : int
-        Largest size of the subset.
-    seed : int
-
-    Returns
-    -------
-    ndarray of int64
-        Positions in ``ids``, ascending.
+    Shapes: ids [n], site [n], label [n].
     """
     cells: dict[tuple[str, int], list[int]] = {}
     for i, cell in enumerate(zip(site.tolist(), label.tolist(), strict=True)):
@@ -132,21 +83,7 @@ def estimate_horizon(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, se
 
     The result depends on this scan alone.
 
-    Parameters
-    ----------
-    x : Tensor, shape [T, P]
-        Standardised scan.
-    alive : ndarray of bool, shape [P]
-        Whether an ROI has signal.
-    id_ : int
-        Address of the participant (:func:`brio.draws.addresses`).
-    rule : BlockRule
-    seed : int
-
-    Returns
-    -------
-    float
-        Frames.
+    Shapes: x [T, P], alive [P].
     """
     series = _sample_series(x, alive, id_, rule, seed)
     length = torch.full((len(series),), series.shape[1], device=series.device)
@@ -157,21 +94,7 @@ def estimate_horizon(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, se
 def pool_horizons(horizon: np.ndarray, site: np.ndarray) -> float:
     """Pool horizons into the block length l_b of a fold, unrounded: the median over sites of the medians within sites.
 
-    Parameters
-    ----------
-    horizon : ndarray, shape [n]
-        Of a balanced subset of the source scans.
-    site : ndarray, shape [n]
-
-    Returns
-    -------
-    float
-        Frames.
-
-    Examples
-    --------
-    >>> pool_horizons(np.array([4.0, 6.0, 9.0]), np.array(["a", "a", "b"]))
-    7.0
+    Shapes: horizon [n], site [n].
     """
     return float(np.median([np.median(horizon[site == e]) for e in np.unique(site)]))
 
@@ -179,21 +102,7 @@ def pool_horizons(horizon: np.ndarray, site: np.ndarray) -> float:
 def clip_block_length(l_b: float, n_frames: np.ndarray | int, rule: BlockRule) -> np.ndarray:
     """Compute the block length of each scan: clip(round(l_b), l_min, min(l_max, T // 2)).
 
-    Parameters
-    ----------
-    l_b : float
-        Block length of the fold, see :func:`pool_horizons`.
-    n_frames : ndarray of int64, shape [n], or int
-    rule : BlockRule
-
-    Returns
-    -------
-    ndarray of int64, shape [n]
-
-    Examples
-    --------
-    >>> clip_block_length(6.6, np.array([200, 10]), BlockRule())
-    array([7, 5])
+    Shapes: n_frames [n]; returns [n].
     """
     longest = np.minimum(rule.l_max, np.asarray(n_frames) // 2)
     return np.clip(int(np.floor(l_b + 0.5)), rule.l_min, np.maximum(longest, rule.l_min))

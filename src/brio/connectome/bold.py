@@ -14,26 +14,13 @@ from torch import Tensor
 
 from ..settings import require
 
-__all__ = ["BoldRule", "bold_positions", "interpolate_frames"]
-
 
 @dataclass(frozen=True)
 class BoldRule:
-    """Length and repetition time of the BOLD windows that a method reads.
+    """Length and repetition time of the BOLD windows that a method reads."""
 
-    Attributes
-    ----------
-    frames : int
-        Frames of a window.
-    tr : float or None
-        Seconds between its frames; None keeps each scan's own frames.
-    windows : int
-        Windows of a scan. One lies in its middle; several begin at its start, end at its end and overlap where the scan
-        is short.
-    """
-
-    frames: int = 100
-    tr: float | None = 2.0
+    frames: int = 100  # frames of a window
+    tr: float | None = 2.0  # seconds between its frames; None keeps each scan's own frames
     windows: int = 1
 
     def __post_init__(self) -> None:
@@ -45,30 +32,7 @@ class BoldRule:
 def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
     """Compute where the frames of the windows lie in a scan.
 
-    Parameters
-    ----------
-    n_frames : int
-        Frames of the scan.
-    tr : float or None
-        Seconds between them; needed unless the rule keeps the scan's own frames.
-    rule : BoldRule
-
-    Returns
-    -------
-    Tensor of float64, shape [windows * frames]
-        Positions in units of the scan's own frames, window after window.
-
-    Examples
-    --------
-    Five frames, 3 s apart, contain seven that are 2 s apart. The window has eight, so one is mirrored.
-
-    >>> bold_positions(5, 3.0, BoldRule(frames=8, tr=2.0)).mul(3).round().int().tolist()  # in seconds
-    [2, 0, 2, 4, 6, 8, 10, 12]
-
-    Two windows of eight frames in a scan of eleven:
-
-    >>> bold_positions(11, None, BoldRule(frames=8, tr=None, windows=2)).int().tolist()
-    [0, 1, 2, 3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 8, 9, 10]
+    Shapes: returns [windows * frames].
     """
     ratio = 1.0 if rule.tr is None or tr is None else rule.tr / tr
     length = int((n_frames - 1) / ratio + 1e-9) + 1
@@ -86,15 +50,7 @@ def bold_positions(n_frames: int, tr: float | None, rule: BoldRule) -> Tensor:
 def interpolate_frames(x: Tensor, position: Tensor) -> Tensor:
     """Interpolate a scan linearly at fractional positions.
 
-    Parameters
-    ----------
-    x : Tensor, shape [..., T, P]
-    position : Tensor, shape [n]
-        In units of frames of ``x``.
-
-    Returns
-    -------
-    Tensor, shape [..., n, P]
+    Shapes: x [..., T, P], position [n]; returns [..., n, P].
     """
     before = position.floor().long().clamp_max(x.shape[-2] - 1)
     after = (before + 1).clamp_max(x.shape[-2] - 1)

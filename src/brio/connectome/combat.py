@@ -12,52 +12,28 @@ import numpy as np
 
 from ..errors import BrioError
 
-__all__ = ["Combat", "fit_combat"]
-
 
 @dataclass(frozen=True, eq=False)
 class Combat:
     """Fitted site effects of d features, E sites and C covariates.
 
-    Attributes
-    ----------
-    sites : tuple of str
-    alpha, sigma : ndarray, shape [d]
-        Grand mean and pooled standard deviation.
-    beta : ndarray, shape [C, d]
-        Effects of covariates.
-    gamma, delta : ndarray, shape [E, d]
-        Posterior shift and variance of each site, in units of ``sigma``.
-    prior : ndarray, shape [4]
-        Mean and variance of the shifts, shape and scale of the variances, averaged over sites.
+    Shapes: alpha, sigma [d], beta [C, d], gamma, delta [E, d], prior [4].
     """
 
     sites: tuple[str, ...]
-    alpha: np.ndarray
+    alpha: np.ndarray  # grand mean and pooled standard deviation
     sigma: np.ndarray
-    beta: np.ndarray
-    gamma: np.ndarray
+    beta: np.ndarray  # effects of covariates
+    gamma: np.ndarray  # posterior shift and variance of each site, in units of sigma
     delta: np.ndarray
-    prior: np.ndarray
+    prior: np.ndarray  # mean and variance of the shifts, shape and scale of the variances, averaged over sites
 
     def extend_to_unseen_sites(
         self, X: np.ndarray, site: np.ndarray, policy: str, covariates: np.ndarray | None = None
     ) -> Combat:
         """Return a copy that also has effects for the sites it was not fitted to.
 
-        Parameters
-        ----------
-        X : ndarray, shape [n, d]
-            Features of all scans of the new sites; scans of other sites may be among them.
-        site : ndarray of str, shape [n]
-        policy : {"identity", "pooled", "raise", "unlabelled"}
-            See :class:`brio.connectome.HarmonisationRule`.
-        covariates : ndarray, shape [n, C], optional
-
-        Raises
-        ------
-        BrioError
-            If there is such a site and the policy is "raise".
+        Shapes: X [n, d], site [n], covariates [n, C].
         """
         new = [str(name) for name in np.unique(site) if name not in self.sites]
         if new and policy == "raise":
@@ -82,16 +58,7 @@ class Combat:
     def apply(self, X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = None) -> np.ndarray:
         """Remove the site effects from features.
 
-        Parameters
-        ----------
-        X : ndarray, shape [n, d]
-        site : ndarray of str, shape [n]
-            Each must be one of ``sites``.
-        covariates : ndarray, shape [n, C], optional
-
-        Returns
-        -------
-        ndarray, shape [n, d]
+        Shapes: X [n, d], site [n], covariates [n, C]; returns [n, d].
         """
         index = np.array([self.sites.index(str(name)) for name in site], dtype=np.int64)
         expected = self.expected_value(covariates)
@@ -106,21 +73,7 @@ class Combat:
 def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = None) -> Combat:
     """Fit ComBat to features of several sites.
 
-    Parameters
-    ----------
-    X : ndarray, shape [n, d]
-    site : ndarray of str, shape [n]
-    covariates : ndarray, shape [n, C], optional
-        Effects to preserve; never the label, which a test scan does not have.
-
-    Returns
-    -------
-    Combat
-
-    Raises
-    ------
-    BrioError
-        If a site has one scan only.
+    Shapes: X [n, d], site [n], covariates [n, C].
     """
     names, index = np.unique(site, return_inverse=True)
     count = np.bincount(index)

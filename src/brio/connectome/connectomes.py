@@ -25,8 +25,6 @@ from .fc import standardise
 from .resampling import ReestimateRequest, find_design_blocks, find_design_scale, index_resamples, reestimate
 from .support import edge_cut, site_mean, site_median
 
-__all__ = ["LEAST_FRAMES", "Connectomes"]
-
 LEAST_FRAMES = 4
 """Valid frames that a scan must have."""
 LEAST_ROIS = 2
@@ -41,32 +39,7 @@ class Connectomes:
     Nothing here is learned: each row depends on its own scan alone. Of a scan that was imported to be averaged over
     sessions, every connectome is the mean over them, see :mod:`brio.connectome.averaging`.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    device : torch.device or str
-        Where to compute and keep them.
-    dtype : torch.dtype
-        Of frames and graphs; frames are standardised in float64 first.
-
-    Attributes
-    ----------
-    full : Tensor, shape [N, P, P]
-        Full-scan FC, zero rows for ROIs without signal.
-    alive : Tensor of bool, shape [N, P]
-        Whether an ROI has signal.
-    n_frames : ndarray of int64, shape [N]
-        Valid frames of each scan; 0 in a cohort of connectomes.
-    without_frames : bool
-        Whether the cohort holds connectomes, which are taken as they are; anything that reads frames is then an error.
-    ids : ndarray of int64, shape [N]
-        Addresses of the participants (:func:`brio.draws.addresses`).
-
-    Raises
-    ------
-    BrioError
-        If there is one ROI, a scan has fewer than four valid frames or no ROI with signal, or the graphs do not fit
-        into memory.
+    Shapes: full [N, P, P], alive [N, P], n_frames [N], ids [N].
     """
 
     def __init__(self, cohort: Cohort, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
@@ -170,20 +143,7 @@ class Connectomes:
     ) -> float:
         """Estimate the block length l_b of a fold from its source scans, unrounded.
 
-        Parameters
-        ----------
-        source : ndarray of int64, shape [n]
-            Positions of the source scans.
-        site, label : ndarray, shape [n]
-            Of the source scans.
-        rule : BlockRule
-        seed : int
-            Draws the scans, ROIs and pairs of ROIs that are read.
-
-        Returns
-        -------
-        float
-            Frames; see :func:`brio.connectome.clip_block_length`.
+        Shapes: source [n], site, label [n].
         """
         subset = choose_balanced_subset(self.ids[source], site, label, rule.subjects, seed)
         horizons = self._horizons.setdefault((rule, seed), {})  # all folds of a seed share them
@@ -197,18 +157,7 @@ class Connectomes:
     ) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Yield re-estimates of scans chunk by chunk, Eq. (2); on a GPU, scans of similar length come together.
 
-        Parameters
-        ----------
-        request : ReestimateRequest
-        max_bytes : int, optional
-            Most bytes of a chunk; on a GPU resampled frames are included. The device has a limit of its own
-            (:func:`brio.device.chunk_budget`); the smaller one holds.
-
-        Yields
-        ------
-        positions : ndarray of int64, shape [n]
-            Into ``request.scans``.
-        A : Tensor, shape [n, K, P, P]
+        Shapes: returns positions [n], A [n, K, P, P].
         """
         lengths = self.n_frames[request.scans]
         block_length, keys = request.block_length.astype(np.int64), self._draw_keys(request)
@@ -261,15 +210,7 @@ class Connectomes:
     def bold(self, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
         """Return the z-scored BOLD windows of every scan, cached.
 
-        Parameters
-        ----------
-        rule : BoldRule
-        tr : ndarray, shape [N], or None
-            Repetition time of each scan in seconds; None if the rule keeps the scans' own frames.
-
-        Returns
-        -------
-        Tensor, shape [N, windows * frames, P]
+        Shapes: tr [N]; returns [N, windows * frames, P].
         """
         if rule not in self._bold:
             self._bold[rule] = torch.stack([self._bold_window(i, self.scan(i), rule, tr) for i in range(len(self))])
@@ -278,15 +219,7 @@ class Connectomes:
     def resampled_bold(self, request: ReestimateRequest, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
         """Return the BOLD windows of the same resamples whose FC :meth:`iterate_reestimates` yields.
 
-        Parameters
-        ----------
-        request : ReestimateRequest
-        rule, tr
-            As for :meth:`bold`.
-
-        Returns
-        -------
-        Tensor, shape [n * K, windows * frames, P]
+        Shapes: returns [n * K, windows * frames, P].
         """
         out = []
         for i, block, key in zip(request.scans, request.block_length, self._draw_keys(request), strict=True):

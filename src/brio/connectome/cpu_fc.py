@@ -18,20 +18,11 @@ import torch
 from ..threads import map_on_cores
 from .fc import FLAT, LARGEST_CORRELATION
 
-__all__ = ["average_fc", "convert_products", "map_parts", "reestimate_fc", "standardise_frames"]
-
 _PART = 4  # scans or re-estimates that a core takes at a time: few enough for its cache
 
 
 def map_parts(function: Callable[[slice], None], count: int) -> None:
-    """Call a function for parts of ``count`` scans or re-estimates, on all cores.
-
-    Parameters
-    ----------
-    function : callable
-        Given the positions of its part; must write to places of its own.
-    count : int
-    """
+    """Call a function for parts of ``count`` scans or re-estimates, on all cores."""
     map_on_cores(function, [slice(start, min(start + _PART, count)) for start in range(0, count, _PART)])
 
 
@@ -40,11 +31,7 @@ def standardise_frames(frames: np.ndarray, out: np.ndarray) -> None:
 
     The same as :func:`brio.connectome.fc.standardise` of one scan without padding.
 
-    Parameters
-    ----------
-    frames : ndarray, shape [T, P]
-    out : ndarray, shape [T, P]
-        Where they are written, rounded to its type.
+    Shapes: frames [T, P], out [T, P].
     """
     x = frames.astype(np.float64)
     x -= x.sum(axis=0) / len(x)
@@ -59,13 +46,7 @@ def convert_products(A: np.ndarray, n_frames: np.ndarray) -> None:
 
     Meant for one core, as :func:`map_parts` gives it.
 
-    Parameters
-    ----------
-    A : ndarray, shape [n, P, P]
-        ``x.T @ x`` for frames x of mean 0 and a variance of about 1; 0 for an ROI without signal. Becomes symmetric,
-        with zero rows for ROIs without signal.
-    n_frames : ndarray of int64, shape [n]
-        Frames of each x.
+    Shapes: A [n, P, P], n_frames [n].
     """
     upper, edge = _index_triangle(A.shape[-1])
     square_sum = np.diagonal(A, axis1=1, axis2=2)
@@ -85,16 +66,7 @@ def convert_products(A: np.ndarray, n_frames: np.ndarray) -> None:
 def average_fc(sessions: Sequence[np.ndarray], n_sessions: Sequence[int]) -> np.ndarray:
     """Estimate the FC of n scans: means over sessions, as :func:`brio.connectome.averaging.average_psi`.
 
-    Parameters
-    ----------
-    sessions : sequence of ndarray, shapes [T_s, P]
-        Standardised frames of each session, one scan after the other.
-    n_sessions : sequence of n int
-        Sessions of each scan.
-
-    Returns
-    -------
-    ndarray, shape [n, P, P]
+    Shapes: sessions [T_s, P]; returns [n, P, P].
     """
     A = np.stack([x.T @ x for x in sessions])
     convert_products(A, np.array([len(x) for x in sessions]))
@@ -106,18 +78,7 @@ def average_fc(sessions: Sequence[np.ndarray], n_sessions: Sequence[int]) -> np.
 def reestimate_fc(frames: np.ndarray, index: np.ndarray, n_frames: np.ndarray) -> np.ndarray:
     """Estimate the FC of resamples of scans.
 
-    Parameters
-    ----------
-    frames : ndarray, shape [F, P]
-        Standardised frames.
-    index : ndarray of int64, shape [n, K, T]
-        Positions in ``frames`` of the frames of each resample; those beyond the length of a scan are not read.
-    n_frames : ndarray of int64, shape [n]
-        Length of each scan.
-
-    Returns
-    -------
-    ndarray, shape [n, K, P, P]
+    Shapes: frames [F, P], index [n, K, T], n_frames [n]; returns [n, K, P, P].
     """
     n, K, width = index.shape
     resamples, size = index.reshape(n * K, width), np.repeat(n_frames, K)

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from ..device import full_precision
 
-__all__ = ["FLAT", "LARGEST_CORRELATION", "fill_dead", "fisher_z", "invert_fisher_z", "psi", "standardise"]
-
 LARGEST_CORRELATION = 1.0 - 1e-6
 """Correlations are clipped to this magnitude so that Fisher z stays finite (at most 7.25)."""
 
@@ -20,15 +18,7 @@ FLAT = 1e-6
 def standardise(x: Tensor, mask: Tensor) -> Tensor:
     """Compute z-scores of each ROI over the frames of its scan; flat ROIs and masked frames become zero.
 
-    Parameters
-    ----------
-    x : Tensor, shape [..., T, P]
-    mask : Tensor, shape [..., T]
-        1 for frames of the scan, 0 for padding.
-
-    Returns
-    -------
-    Tensor, shape [..., T, P]
+    Shapes: x [..., T, P], mask [..., T]; returns [..., T, P].
     """
     weight = mask.unsqueeze(-1).to(x.dtype)
     n = weight.sum(-2, keepdim=True).clamp_min(1)
@@ -41,13 +31,7 @@ def standardise(x: Tensor, mask: Tensor) -> Tensor:
 def fisher_z(r: Tensor) -> Tensor:
     """Compute Fisher z of correlations, with a zero diagonal.
 
-    Parameters
-    ----------
-    r : Tensor, shape [..., P, P]
-
-    Returns
-    -------
-    Tensor, shape [..., P, P]
+    Shapes: r [..., P, P]; returns [..., P, P].
     """
     z = r.clamp(-LARGEST_CORRELATION, LARGEST_CORRELATION).atanh()
     return z - torch.diag_embed(z.diagonal(dim1=-2, dim2=-1))
@@ -56,19 +40,7 @@ def fisher_z(r: Tensor) -> Tensor:
 def invert_fisher_z(A: Tensor) -> Tensor:
     """Compute the correlations whose Fisher z are given, in float64 and with a unit diagonal.
 
-    Parameters
-    ----------
-    A : Tensor, shape [..., P, P]
-
-    Returns
-    -------
-    Tensor of float64, shape [..., P, P]
-
-    Examples
-    --------
-    >>> invert_fisher_z(torch.zeros(2, 2))
-    tensor([[1., 0.],
-            [0., 1.]], dtype=torch.float64)
+    Shapes: A [..., P, P]; returns [..., P, P].
     """
     # numpy's tanh takes half the time of torch's where torch has no vector instructions for it
     r = A.double().tanh() if A.is_cuda else torch.from_numpy(np.tanh(A.detach().double().numpy()))
@@ -82,16 +54,7 @@ def psi(x: Tensor, n: Tensor) -> Tensor:
     ROIs without variance have no correlation and get zero rows. How they enter a model is decided inside a fold, see
     :func:`fill_dead`.
 
-    Parameters
-    ----------
-    x : Tensor, shape [..., T, P]
-        Frames, approximately standardised, zero beyond the end of a scan.
-    n : Tensor, shape [...]
-        Number of frames of each scan.
-
-    Returns
-    -------
-    Tensor, shape [..., P, P]
+    Shapes: x [..., T, P], n [...]; returns [..., P, P].
     """
     n = n[..., None, None].to(x.dtype)
     mean = x.sum(-2, keepdim=True) / n
@@ -108,18 +71,7 @@ def fill_dead(A: Tensor, alive: Tensor, mean: Tensor) -> Tensor:
     Zeros would reveal the site, since the scanner's field of view decides which ROIs lack signal. With a ``mean`` of
     zeros this is plain zero filling.
 
-    Parameters
-    ----------
-    A : Tensor, shape [..., P, P]
-        FC with zero rows for ROIs without signal.
-    alive : Tensor, shape [..., P]
-        Above 0 where the ROI has signal, else 0.
-    mean : Tensor, shape [P, P]
-        Mean connectome of the source sites of the fold, zero diagonal.
-
-    Returns
-    -------
-    Tensor, shape [..., P, P]
+    Shapes: A [..., P, P], alive [..., P], mean [P, P]; returns [..., P, P].
     """
     live = alive > 0
     return torch.where(live.unsqueeze(-1) & live.unsqueeze(-2), A, mean)

@@ -20,32 +20,20 @@ from .resampling import ReestimateRequest
 from .residuals import CONSTANT, Residualiser, fit_residualiser
 from .support import source_mean
 
-__all__ = ["HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"]
-
 
 @dataclass(frozen=True, eq=False)
 class Harmoniser:
     """Effects fitted to source scans, ready for scans of the same or of another cohort.
 
-    Attributes
-    ----------
-    rule : HarmonisationRule
-    combat : Combat or None
-        Effects of the source sites; None unless the rule is of the kind "combat".
-    dead_roi_fill : Tensor, shape [P, P]
-        What the edges of an ROI without signal hold: the mean connectome of the source sites.
-    covariate_mean, covariate_sd : ndarray, shape [C]
-        Of the covariates of the source scans; C = 0 where there are none.
-    residualiser : Residualiser or None
-        Slopes on covariates; None unless the rule is of the kind "residualise".
+    Shapes: dead_roi_fill [P, P], covariate_mean, covariate_sd [C].
     """
 
     rule: HarmonisationRule
-    combat: Combat | None
-    dead_roi_fill: Tensor
-    covariate_mean: np.ndarray
+    combat: Combat | None  # effects of the source sites; None unless the rule is of the kind "combat"
+    dead_roi_fill: Tensor  # what the edges of an ROI without signal hold: the mean connectome of the source sites
+    covariate_mean: np.ndarray  # of the covariates of the source scans; C = 0 where there are none
     covariate_sd: np.ndarray
-    residualiser: Residualiser | None = None
+    residualiser: Residualiser | None = None  # slopes on covariates; None unless the rule is of the kind "residualise"
 
     def read_covariates(self, cohort: Cohort) -> np.ndarray | None:
         """Read covariates in units of the source scans, [n, C]; None where the rule has none."""
@@ -55,26 +43,7 @@ class Harmoniser:
 
 
 def fit_harmoniser(plain: Connectomes, source: np.ndarray, rule: HarmonisationRule) -> Harmoniser:
-    """Fit effects of sites or covariates to source scans.
-
-    Parameters
-    ----------
-    plain : Connectomes
-        Of the whole cohort.
-    source : ndarray of int64
-        Positions of the source scans.
-    rule : HarmonisationRule
-        Of a kind other than "none".
-
-    Returns
-    -------
-    Harmoniser
-
-    Raises
-    ------
-    BrioError
-        If no source scan has a covariate.
-    """
+    """Fit effects of sites or covariates to source scans."""
     sites = plain.cohort.sites
     fill = source_mean([plain.site_mean(source[sites[source] == e]) for e in np.unique(sites[source])])
     mean, sd = np.zeros(0), np.ones(0)
@@ -97,25 +66,7 @@ def fit_harmoniser(plain: Connectomes, source: np.ndarray, rule: HarmonisationRu
 
 
 class HarmonisedConnectomes(Connectomes):
-    """Connectomes of a cohort without effects of sites or covariates; re-estimates are mapped alike.
-
-    Parameters
-    ----------
-    plain : Connectomes
-        To harmonise: those that the effects were fitted to, or those of other scans.
-    harmoniser : Harmoniser
-
-    Attributes
-    ----------
-    combat : Combat or None
-        The fitted site effects, and those of the other sites of this cohort by the rule for unseen sites; None where
-        covariates are removed instead.
-
-    Raises
-    ------
-    BrioError
-        If the rule does not allow for unseen sites, or needs the site of each scan and the cohort has none.
-    """
+    """Connectomes of a cohort without effects of sites or covariates; re-estimates are mapped alike."""
 
     def __init__(self, plain: Connectomes, harmoniser: Harmoniser) -> None:
         self.__dict__.update(plain.__dict__)  # frames, horizons and BOLD are shared
@@ -163,19 +114,7 @@ class HarmonisedConnectomes(Connectomes):
 
 
 def harmonise_connectomes(plain: Connectomes, source: np.ndarray, rule: HarmonisationRule) -> Connectomes:
-    """Harmonise connectomes for a run with these source scans; without harmonisation, return them as they are.
-
-    Parameters
-    ----------
-    plain : Connectomes
-    source : ndarray of int64
-        Positions of the source scans of the run.
-    rule : HarmonisationRule
-
-    Returns
-    -------
-    Connectomes
-    """
+    """Harmonise connectomes for a run with these source scans; without harmonisation, return them as they are."""
     return plain if rule.kind == "none" else HarmonisedConnectomes(plain, fit_harmoniser(plain, source, rule))
 
 

@@ -11,8 +11,6 @@ from ..cohort.covariates import COVARIATE_COLUMNS
 from ..errors import BrioError
 from ..settings import require
 
-__all__ = ["HarmonisationRule", "require_covariates"]
-
 KINDS = ("none", "combat", "residualise")
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 """Spellings of a setting that is true or false."""
@@ -20,22 +18,7 @@ TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no":
 
 @dataclass(frozen=True)
 class HarmonisationRule:
-    """Whether and how connectomes are harmonised before a method reads them.
-
-    Attributes
-    ----------
-    kind : {"none", "combat", "residualise"}
-        What is fitted to the source scans of each run, edge by edge. ``combat``: effects of their sites, which are
-        removed. ``residualise``: slopes on covariates within their sites and classes, which are removed from all scans.
-    unseen : {"identity", "pooled", "raise", "unlabelled"}
-        What happens to scans of a site that ComBat was not fitted to (validation and test sites). ``identity``: they
-        stay as they are. ``pooled``: the average site effect is removed. ``raise``: they are an error. ``unlabelled``:
-        an effect estimated from all scans of that site, without their labels, is removed; this is transductive, and
-        results say so. Only for ``combat``: slopes on covariates hold for scans of any site.
-    covariates : bool or str
-        ``combat``: whether effects of age and sex are preserved. ``residualise``: what is removed, names from sex, age
-        and motion separated by commas.
-    """
+    """Whether and how connectomes are harmonised before a method reads them."""
 
     kind: Literal["none", "combat", "residualise"] = "none"
     unseen: Literal["identity", "pooled", "raise", "unlabelled"] = "identity"
@@ -79,17 +62,7 @@ class HarmonisationRule:
 def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) -> None:
     """Require that each covariate of a rule is known of some source scan.
 
-    Parameters
-    ----------
-    values : ndarray, shape [n, C]
-        Of the source scans; NaN where one is missing.
-    rule : HarmonisationRule
-    where : str
-        The run or fold, for the error message.
-
-    Raises
-    ------
-    BrioError
+    Shapes: values [n, C].
     """
     for name, column in zip(rule.covariate_names, values.T, strict=True):
         if np.isnan(column).all():

@@ -10,8 +10,6 @@ from torch import Tensor
 from ..threads import map_on_cores
 from .fc import invert_fisher_z
 
-__all__ = ["log_by_chebyshev", "log_by_eigenvectors", "log_connectome"]
-
 _REMAINDER = 1e-10
 """The series is cut where its terms fall below this share of the first."""
 
@@ -28,23 +26,7 @@ def log_connectome(A: Tensor, shrinkage: float) -> Tensor:
     protocol into the matrix. ROIs without signal keep zero rows. The logarithm of a scan depends on that scan alone
     (the log-Euclidean view of Arsigny et al. 2006), so there is no reference to learn.
 
-    Parameters
-    ----------
-    A : Tensor, shape [..., P, P]
-        Fisher z, zero diagonal.
-    shrinkage : float
-        s, above 0 and below 1.
-
-    Returns
-    -------
-    Tensor, shape [..., P, P]
-        In the precision of ``A``.
-
-    Examples
-    --------
-    >>> log_connectome(torch.zeros(2, 2), 0.5)
-    tensor([[0., 0.],
-            [0., 0.]])
+    Shapes: A [..., P, P]; returns [..., P, P].
     """
     if A.is_cuda:
         return log_by_chebyshev(invert_fisher_z(A), shrinkage).to(A.dtype)
@@ -58,14 +40,7 @@ def log_connectome(A: Tensor, shrinkage: float) -> Tensor:
 def log_by_eigenvectors(R: Tensor, shrinkage: float) -> Tensor:
     """Compute log((1 - s) R + s I) by eigenvectors; negative eigenvalues of R are set to zero.
 
-    Parameters
-    ----------
-    R : Tensor, shape [..., P, P]
-    shrinkage : float
-
-    Returns
-    -------
-    Tensor, shape [..., P, P]
+    Shapes: R [..., P, P]; returns [..., P, P].
     """
     size, axes = torch.linalg.eigh(R)
     size = torch.log1p((1.0 - shrinkage) * (size.clamp_min(0.0) - 1.0))
@@ -85,14 +60,7 @@ def log_by_chebyshev(R: Tensor, shrinkage: float) -> Tensor:
     summed from the last term to the first (Clenshaw). Matrices with negative eigenvalues are left to
     :func:`log_by_eigenvectors`.
 
-    Parameters
-    ----------
-    R : Tensor, shape [..., P, P]
-    shrinkage : float
-
-    Returns
-    -------
-    Tensor, shape [..., P, P]
+    Shapes: R [..., P, P]; returns [..., P, P].
     """
     P = R.shape[-1]
     eye = torch.eye(P, dtype=R.dtype, device=R.device)

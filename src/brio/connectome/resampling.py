@@ -20,40 +20,18 @@ from ..draws import draw_uniform_tensor
 from .cpu_fc import reestimate_fc
 from .fc import psi
 
-__all__ = [
-    "ReestimateRequest",
-    "block_indices",
-    "draw_block_starts",
-    "find_design_scale",
-    "find_design_size",
-    "index_resamples",
-    "reestimate",
-]
-
 
 class ReestimateRequest(NamedTuple):
     """Which re-estimates to make: K of each scan. Draws depend on seed, refresh and participant alone.
 
-    Attributes
-    ----------
-    scans : ndarray of int64, shape [n]
-        Positions in the cohort.
-    block_length : ndarray of int64, shape [n]
-        Frames, see :func:`brio.connectome.clip_block_length`.
-    seed : int
-    refresh : int
-        Number of the refresh; another number gives other draws.
-    K : int
-        Number of re-estimates of each scan.
-    balanced : bool
-        Whether blocks follow a balanced design of size K, see :func:`find_design_size`; then nothing is drawn.
+    Shapes: scans [n], block_length [n].
     """
 
-    scans: np.ndarray
-    block_length: np.ndarray
+    scans: np.ndarray  # positions in the cohort
+    block_length: np.ndarray  # frames, see brio.connectome.clip_block_length
     seed: int
-    refresh: int
-    K: int
+    refresh: int  # number of the refresh; another number gives other draws
+    K: int  # number of re-estimates of each scan
     balanced: bool = False
 
     def select(self, chunk: np.ndarray) -> ReestimateRequest:
@@ -64,19 +42,7 @@ class ReestimateRequest(NamedTuple):
 def draw_block_starts(keys: Tensor, n_frames: Tensor, n_reestimates: int, n_blocks: int) -> Tensor:
     """Draw the first frame of every block uniformly, one draw for each scan, resample and block.
 
-    Parameters
-    ----------
-    keys : Tensor of int64, shape [n]
-        One key for each scan, made of seed, refresh and participant (:func:`brio.draws.key`).
-    n_frames : Tensor of int64, shape [n]
-    n_reestimates : int
-        K.
-    n_blocks : int
-        Blocks of each resample.
-
-    Returns
-    -------
-    Tensor of int64, shape [n, K, n_blocks]
+    Shapes: keys [n], n_frames [n]; returns [n, K, n_blocks].
     """
     k = torch.arange(n_reestimates, device=keys.device)[None, :, None]
     b = torch.arange(n_blocks, device=keys.device)[None, None, :]
@@ -87,16 +53,7 @@ def draw_block_starts(keys: Tensor, n_frames: Tensor, n_reestimates: int, n_bloc
 def block_indices(starts: Tensor, block_length: Tensor, n_frames: Tensor, width: int) -> Tensor:
     """Compute the frames of circular moving-block resamples: blocks end to end, cut to the length of the scan.
 
-    Parameters
-    ----------
-    starts : Tensor of int64, shape [n, K, n_blocks]
-    block_length, n_frames : Tensor of int64, shape [n]
-    width : int
-        Padded length. Indices beyond a scan's own length are meaningless and must be masked.
-
-    Returns
-    -------
-    Tensor of int64, shape [n, K, width]
+    Shapes: starts [n, K, n_blocks], block_length, n_frames [n]; returns [n, K, width].
     """
     t = torch.arange(width, device=starts.device)
     length = block_length[:, None, None]
@@ -105,13 +62,7 @@ def block_indices(starts: Tensor, block_length: Tensor, n_frames: Tensor, width:
 
 
 def find_design_size(least: int) -> int:
-    """Find the size of the smallest balanced design with at least so many re-estimates.
-
-    Examples
-    --------
-    >>> [find_design_size(n) for n in (2, 8, 32, 48)]
-    [3, 11, 43, 59]
-    """
+    """Find the size of the smallest balanced design with at least so many re-estimates."""
     size = max(3, least)
     while size % 4 != 3 or any(size % divisor == 0 for divisor in range(3, int(size**0.5) + 1, 2)):
         size += 1
@@ -121,11 +72,7 @@ def find_design_size(least: int) -> int:
 def find_design_blocks(block_length: np.ndarray, n_frames: np.ndarray, size: int) -> np.ndarray:
     """Find the lengths of the blocks of a balanced design: at least as long as they lie apart.
 
-    Parameters
-    ----------
-    block_length, n_frames : ndarray of int64, shape [n]
-    size : int
-        Of the design, q.
+    Shapes: block_length, n_frames [n].
     """
     return np.maximum(block_length, -(-n_frames // size))
 
@@ -136,15 +83,7 @@ def find_design_scale(block_length: np.ndarray, n_frames: np.ndarray, size: int)
     A resample of T frames has T / l drawn blocks. One of the design has (q - 1) / 2 of them, out of q, each pair of
     which is in equally many.
 
-    Parameters
-    ----------
-    block_length, n_frames : ndarray of int64, shape [n]
-    size : int
-        Of the design, q.
-
-    Returns
-    -------
-    ndarray, shape [n]
+    Shapes: block_length, n_frames [n]; returns [n].
     """
     length = find_design_blocks(block_length, n_frames, size)
     return (size - 1) ** 3 * length / (size * (size + 1) * n_frames)
@@ -168,23 +107,7 @@ def index_resamples(
 ) -> tuple[Tensor, np.ndarray]:
     """Find the frames of the resamples of scans.
 
-    Parameters
-    ----------
-    n_frames, block_length : ndarray of int64, shape [n]
-    keys : ndarray of int64, shape [n]
-        Keys of the draws of each scan, see :func:`draw_block_starts`; of a balanced design its stride, which tells
-        sessions of a scan apart.
-    n_reestimates : int
-        K.
-    balanced : bool
-    device : torch.device
-
-    Returns
-    -------
-    index : Tensor of int64, shape [n, K, width]
-        Frames beyond the size of a resample are meaningless.
-    size : ndarray of int64, shape [n]
-        Frames of each resample.
+    Shapes: n_frames, block_length [n], keys [n]; returns index [n, K, width], size [n].
     """
     if balanced:
         block_length = find_design_blocks(block_length, n_frames, n_reestimates)
@@ -212,18 +135,7 @@ def reestimate(
 
     All ROIs of a resample share its frames, so they keep their temporal correspondence.
 
-    Parameters
-    ----------
-    frames : Tensor, shape [F, P]
-        Standardised frames of scans, one scan after the other.
-    first : ndarray of int64, shape [n]
-        First frame of each scan in ``frames``.
-    n_frames, block_length, keys, n_reestimates, balanced
-        See :func:`index_resamples`.
-
-    Returns
-    -------
-    Tensor, shape [n, K, P, P]
+    Shapes: frames [F, P], first [n]; returns [n, K, P, P].
     """
     index, size = index_resamples(n_frames, block_length, keys, n_reestimates, balanced, frames.device)
     index += torch.from_numpy(first).to(frames.device)[:, None, None]

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Residualiser", "fit_residualiser"]
-
 CONSTANT = 1e-5
 """A covariate that varies less than this within all groups, in standard deviations, gets no slope."""
 
@@ -21,26 +19,15 @@ CONSTANT = 1e-5
 class Residualiser:
     """Fitted slopes of d features on C covariates.
 
-    Attributes
-    ----------
-    slope : ndarray, shape [C, d]
-        For covariates in units of the source scans: mean 0 and standard deviation 1.
+    Shapes: slope [C, d].
     """
 
-    slope: np.ndarray
+    slope: np.ndarray  # for covariates in units of the source scans: mean 0 and standard deviation 1
 
     def apply(self, X: np.ndarray, covariates: np.ndarray) -> np.ndarray:
         """Subtract what the covariates of a scan let expect; features at the mean covariates stay.
 
-        Parameters
-        ----------
-        X : ndarray, shape [n, d]
-        covariates : ndarray, shape [n, C]
-            In units of the source scans. A gap (NaN) counts as the mean of the source scans.
-
-        Returns
-        -------
-        ndarray, shape [n, d]
+        Shapes: X [n, d], covariates [n, C]; returns [n, d].
         """
         return X - fill_gaps(covariates) @ self.slope
 
@@ -51,26 +38,7 @@ def fit_residualiser(X: np.ndarray, group: np.ndarray, covariates: np.ndarray) -
     Groups are sites and their classes. A difference between sites, or between patients and controls, is therefore not
     taken for an effect of age, however much their ages differ.
 
-    Parameters
-    ----------
-    X : ndarray, shape [n, d]
-    group : ndarray, shape [n]
-        Group of each scan.
-    covariates : ndarray, shape [n, C]
-        In units of these scans; gaps (NaN) count as the mean.
-
-    Returns
-    -------
-    Residualiser
-        A covariate that varies within no group has slope 0: its effect cannot be told from those of the groups.
-
-    Examples
-    --------
-    >>> age = np.array([[-1.0], [1.0], [-1.0], [1.0]])
-    >>> X = 2.0 * age + np.array([[0.0], [0.0], [5.0], [5.0]])
-    >>> residualiser = fit_residualiser(X, np.array(["A", "A", "B", "B"]), age)
-    >>> residualiser.apply(X, age).ravel().round(6) + 0.0
-    array([0., 0., 5., 5.])
+    Shapes: X [n, d], group [n], covariates [n, C].
     """
     within, known = X.astype(np.float64), fill_gaps(covariates)
     for name in np.unique(group):

@@ -8,20 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["edge_cut", "masked_median", "site_mean", "site_median", "source_mean", "source_strength", "sym_top"]
-
 
 def masked_median(x: Tensor, valid: Tensor) -> Tensor:
     """Compute the median of the valid entries over the first axis: the mean of the middle two, NaN if there are none.
 
-    Parameters
-    ----------
-    x : Tensor, shape [n, ...]
-    valid : Tensor of bool, shape [n, ...]
-
-    Returns
-    -------
-    Tensor, shape [...]
+    Shapes: x [n, ...], valid [n, ...]; returns [...].
     """
     ordered = torch.where(valid, x, torch.full_like(x, torch.inf)).sort(dim=0).values
     count = valid.sum(0)
@@ -33,15 +24,9 @@ def masked_median(x: Tensor, valid: Tensor) -> Tensor:
 def site_median(A: Tensor, alive: Tensor) -> Tensor:
     """Compute the median of |A_uv| over the scans of one site that have signal in both ROIs, for u < v.
 
-    Parameters
-    ----------
-    A : Tensor, shape [n, P, P]
-    alive : Tensor of bool, shape [n, P]
+    Shapes: A [n, P, P], alive [n, P]; returns [P (P - 1) / 2].
 
-    Returns
-    -------
-    Tensor, shape [P (P - 1) / 2]
-        NaN for an edge that no scan has signal for.
+    Returns NaN for an edge that no scan has signal for.
     """
     u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
     chunk = max(1, (1 << 24) // max(1, len(A)))
@@ -55,17 +40,7 @@ def site_median(A: Tensor, alive: Tensor) -> Tensor:
 def source_strength(site_medians: Sequence[Tensor], n_rois: int) -> Tensor:
     """Compute the matrix A-bar of Eq. (3): the median over source sites of the medians within sites.
 
-    Parameters
-    ----------
-    site_medians : sequence of Tensor, shape [P (P - 1) / 2]
-        See :func:`site_median`.
-    n_rois : int
-        P.
-
-    Returns
-    -------
-    Tensor, shape [P, P]
-        Zero on the diagonal, and for an edge that no source scan has signal for.
+    Shapes: site_medians [P (P - 1) / 2]; returns [P, P].
     """
     stacked = torch.stack(list(site_medians))
     strength = torch.nan_to_num(masked_median(stacked, ~stacked.isnan()), nan=0.0)
@@ -81,23 +56,7 @@ def sym_top(strength: Tensor, rho_g: float) -> Tensor:
     Each ROI selects its m strongest partners; an edge is in the support if either end selected it. Of equally strong
     partners, the one with the smaller index is selected.
 
-    Parameters
-    ----------
-    strength : Tensor, shape [P, P]
-        See :func:`source_strength`.
-    rho_g : float
-        Share of the other ROIs that each ROI selects.
-
-    Returns
-    -------
-    Tensor of bool, shape [P, P]
-
-    Examples
-    --------
-    >>> sym_top(torch.tensor([[0., 3., 1.], [3., 0., 2.], [1., 2., 0.]]), 0.5).int()
-    tensor([[0, 1, 0],
-            [1, 0, 1],
-            [0, 1, 0]], dtype=torch.int32)
+    Shapes: strength [P, P]; returns [P, P].
     """
     p = len(strength)
     m = math.ceil(rho_g * (p - 1) - 1e-9)
@@ -111,21 +70,7 @@ def sym_top(strength: Tensor, rho_g: float) -> Tensor:
 def edge_cut(A: Tensor, share: float) -> Tensor:
     """Compute the threshold on |FC| above or at which the strongest ``share`` of the edges of each graph lie.
 
-    Parameters
-    ----------
-    A : Tensor, shape [..., P, P]
-    share : float
-        Of the P (P - 1) / 2 edges; at least one edge counts.
-
-    Returns
-    -------
-    Tensor, shape [...]
-        |FC| of the weakest of the strong edges.
-
-    Examples
-    --------
-    >>> edge_cut(torch.tensor([[0.0, 3.0, -1.0], [3.0, 0.0, 2.0], [-1.0, 2.0, 0.0]]), 0.6)
-    tensor(2.)
+    Shapes: A [..., P, P]; returns [...].
     """
     p = A.shape[-1]
     u, v = torch.triu_indices(p, p, 1, device=A.device)
@@ -140,16 +85,9 @@ def edge_cut(A: Tensor, share: float) -> Tensor:
 def site_mean(A: Tensor, alive: Tensor) -> Tensor:
     """Compute the mean FC over the scans of one site that have signal in both ROIs.
 
-    Parameters
-    ----------
-    A : Tensor, shape [n, P, P]
-        Zero rows for ROIs without signal.
-    alive : Tensor of bool, shape [n, P]
+    Shapes: A [n, P, P], alive [n, P]; returns [P, P].
 
-    Returns
-    -------
-    Tensor, shape [P, P]
-        NaN for an edge that no scan has signal for.
+    Returns NaN for an edge that no scan has signal for.
     """
     live = alive.to(A.dtype)
     count = live.T @ live
@@ -161,15 +99,7 @@ def site_mean(A: Tensor, alive: Tensor) -> Tensor:
 def source_mean(site_means: Sequence[Tensor]) -> Tensor:
     """Compute the mean connectome of the source sites, each site with equal weight.
 
-    Parameters
-    ----------
-    site_means : sequence of Tensor, shape [P, P]
-        See :func:`site_mean`.
-
-    Returns
-    -------
-    Tensor, shape [P, P]
-        Zero on the diagonal, and for an edge that no site has signal for.
+    Shapes: site_means [P, P]; returns [P, P].
     """
     stacked = torch.stack(list(site_means))
     return torch.nan_to_num(stacked.nanmean(0), nan=0.0).fill_diagonal_(0.0)

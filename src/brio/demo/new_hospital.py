@@ -34,17 +34,6 @@ from ..protocol.placements import delong_covariance, placement_values
 from ..report import render_prediction_page
 from ..training import Run
 
-__all__ = [
-    "AppliedModel",
-    "NetworkEvidence",
-    "apply_model",
-    "compare_areas",
-    "compare_over_sites",
-    "fit_or_read",
-    "list_networks",
-    "score_briefly",
-]
-
 _Z = 1.959963984540054
 LEAST_SHARE = 0.05
 """A network that adds less is no evidence."""
@@ -61,15 +50,7 @@ class AppliedModel:
 
 @dataclass(frozen=True)
 class NetworkEvidence:
-    """What a planted network of regions adds to the margins of two models.
-
-    Attributes
-    ----------
-    name : str
-    ridge, plus : tuple of two float
-        Mean contribution in patients less that in controls, at the source sites and at the new hospital, as a share of
-        that of all networks at the source sites.
-    """
+    """What a planted network of regions adds to the margins of two models."""
 
     name: str
     ridge: tuple[float, float]
@@ -82,21 +63,7 @@ class NetworkEvidence:
 
 
 def fit_or_read(job: Job, folder: Path, evidence: Path | None) -> Model:
-    """Fit a model and write it, or read it where it was written before.
-
-    Parameters
-    ----------
-    job : Job
-        Of one method.
-    folder : Path
-        Of the model.
-    evidence : Path or None
-        Folder of a job that evaluated the method.
-
-    Returns
-    -------
-    Model
-    """
+    """Fit a model and write it, or read it where it was written before."""
     if folder.exists():
         return read_model(folder)
     model = fit_model(job)
@@ -107,21 +74,7 @@ def fit_or_read(job: Job, folder: Path, evidence: Path | None) -> Model:
 
 
 def apply_model(model: Model, cohort: Cohort, out: Path, device: str) -> AppliedModel:
-    """Predict the scans of a hospital and write the predictions, unless they are there.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-        With labels of both classes.
-    out : Path
-        Folder of the predictions.
-    device : {"auto", "cpu", "cuda", "cuda-tf32"}
-
-    Returns
-    -------
-    AppliedModel
-    """
+    """Predict the scans of a hospital and write the predictions, unless they are there."""
     predictions = predict_scans(model, cohort, device=device)
     if not out.exists():
         write_predictions(model, cohort, predictions, out, render_prediction_page(model, cohort, predictions))
@@ -134,17 +87,6 @@ def score_briefly(job: Job, cohort: Cohort) -> float:
     """Fit a closed-form method to all sites, write nothing, and return its AUC at a hospital.
 
     Intervals, ranges and all else that a model needs are not computed.
-
-    Parameters
-    ----------
-    job : Job
-        Of one method.
-    cohort : Cohort
-        Scans of the hospital, with labels of both classes.
-
-    Returns
-    -------
-    float
     """
     name = job.spec.methods[0]
     method = settle_final_settings(name, job.spec.settings_of(name))
@@ -155,18 +97,7 @@ def score_briefly(job: Job, cohort: Cohort) -> float:
 
 
 def compare_areas(cohort: Cohort, first: AppliedModel, second: AppliedModel) -> Estimate:
-    """Compute the difference of two AUCs over the same scans, with DeLong's 95 % interval.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    first, second : AppliedModel
-
-    Returns
-    -------
-    Estimate
-        First minus second.
-    """
+    """Compute the difference of two AUCs over the same scans, with DeLong's 95 % interval."""
     label = cohort.labels
     placements = [placement_values(label, one.predictions.logit) for one in (first, second)]
     areas, covariance = delong_covariance(label, np.stack(placements, axis=1))
@@ -176,20 +107,7 @@ def compare_areas(cohort: Cohort, first: AppliedModel, second: AppliedModel) -> 
 
 
 def compare_over_sites(rows: pd.DataFrame, first: str, second: str) -> Estimate:
-    """Compute the mean difference of two methods' AUC over test sites, with its 95 % interval over sites (t).
-
-    Parameters
-    ----------
-    rows : DataFrame
-        One row per run, as in ``results.csv``.
-    first, second : str
-        Methods.
-
-    Returns
-    -------
-    Estimate
-        First minus second; seeds are averaged first.
-    """
+    """Compute the mean difference of two methods' AUC over test sites, with its 95 % interval over sites (t)."""
     by_site = rows.groupby(["method", "fold"])["auc"].mean()
     differences = (by_site[first] - by_site[second]).to_numpy(dtype=float)
     low, high = t_interval(differences)
@@ -199,21 +117,7 @@ def compare_over_sites(rows: pd.DataFrame, first: str, second: str) -> Estimate:
 def list_networks(
     ridge: Model, plus: Model, source: Cohort, new: Cohort, truth: Mapping[str, Sequence[int]]
 ) -> list[NetworkEvidence]:
-    """List what each planted network adds to the margins of ridge and BRIO plus, at the source sites and at a new one.
-
-    Parameters
-    ----------
-    ridge, plus : Model
-        Linear in the edges.
-    source, new : Cohort
-        Scans that the models were fitted to, and those of the new hospital.
-    truth : dict of str to list of int
-        ROIs of each network.
-
-    Returns
-    -------
-    list of NetworkEvidence
-    """
+    """List what each planted network adds to the margins of ridge and BRIO plus, at source sites and a new one."""
     plain = [Connectomes(cohort, "cpu") for cohort in (source, new)]
     of_model = []
     for model in (ridge, plus):

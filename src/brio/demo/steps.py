@@ -23,8 +23,6 @@ from ..report import draw_sites
 from ..storage import is_partial
 from . import text
 
-__all__ = ["BRIO_SETTINGS", "METHODS", "SEEDS", "SIMULATION", "run_demo"]
-
 METHODS = ("ridge", "brio", "brio-plus")
 SEEDS = 3
 SIMULATION = Simulation(
@@ -56,28 +54,6 @@ def run_demo(
     """Show what brio is for, on simulated hospitals of which the last is new to every model.
 
     An interrupted demonstration is completed: what is in its folder is not computed again.
-
-    Parameters
-    ----------
-    out : Path
-        Folder: ``cohort`` and ``new-hospital`` are cohort folders, ``results`` is the job, ``models`` and
-        ``predictions`` hold a folder for each method; ``report.html`` and ``sites.png``.
-    seed : int
-        Seed of the simulation.
-    device : {"auto", "cpu", "cuda", "cuda-tf32"}
-    progress : Progress
-    say : function of one line of text
-        Called with each line for the user.
-
-    Returns
-    -------
-    Result
-        Of the evaluation at left-out sites.
-
-    Raises
-    ------
-    BrioError
-        If the folder holds another demonstration or files of others, or the device is not there.
     """
     _refuse_others(out)
     resolve_device(device)  # refused before anything is written

@@ -12,9 +12,10 @@ import numpy as np
 from ..api import Result
 from ..cohort import Audit, Cohort
 from ..cohort.simulate import Simulation
+from ..formatting import format_count
 from ..models.predict import find_called, find_flagged
 from ..models.reasons import describe_codes
-from ..results.format import format_count, format_interval, format_percent, format_points, format_signed, join_names
+from ..results.format import format_interval, format_percent, format_points, format_signed, join_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,32 +23,12 @@ if TYPE_CHECKING:
     from ..models.evidence import Estimate
     from .new_hospital import AppliedModel, NetworkEvidence
 
-__all__ = [
-    "PLANTED",
-    "describe_audit",
-    "describe_evaluation",
-    "describe_files",
-    "describe_networks",
-    "describe_new_hospital",
-    "describe_simulation",
-]
-
 PLANTED = ("stable", "unstable", "site")
 """Networks of the simulation in which the demonstration plants something."""
 
 
 def describe_simulation(simulation: Simulation, cohort: Cohort) -> list[str]:
-    """Say what was simulated and what is planted in it.
-
-    Parameters
-    ----------
-    simulation : Simulation
-    cohort : Cohort
-
-    Returns
-    -------
-    list of str
-    """
+    """Say what was simulated and what is planted in it."""
     sites = np.unique(cohort.sites).tolist()
     same, turned = sites[: -simulation.reversed_sites], sites[-simulation.reversed_sites :]
     planted = (
@@ -65,16 +46,7 @@ def describe_simulation(simulation: Simulation, cohort: Cohort) -> list[str]:
 
 
 def describe_audit(audited: Audit) -> list[str]:
-    """Say which scans the audit excludes and how far copies lie from different scans.
-
-    Parameters
-    ----------
-    audited : Audit
-
-    Returns
-    -------
-    list of str
-    """
+    """Say which scans the audit excludes and how far copies lie from different scans."""
     excluded = [
         f"   {name} at {audited.site_of[name]}: {'; '.join(why)}" for name, why in audited.explain_exclusions().items()
     ]
@@ -88,18 +60,7 @@ def describe_audit(audited: Audit) -> list[str]:
 
 
 def describe_evaluation(result: Result, settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
-    """Tabulate the evaluation at left-out sites and say how BRIO was trained.
-
-    Parameters
-    ----------
-    result : Result
-    settings, defaults : dict
-        Settings of BRIO that the demonstration changes: their values, and those that BRIO has otherwise.
-
-    Returns
-    -------
-    list of str
-    """
+    """Tabulate the evaluation at left-out sites and say how BRIO was trained."""
     summary, (header, rows) = result.summary, result.text_table()
     changed = ", ".join(f"{name}={value:g} (own: {defaults[name]:g})" for name, value in settings.items())
     return [
@@ -113,25 +74,7 @@ def describe_evaluation(result: Result, settings: Mapping[str, Any], defaults: M
 def describe_new_hospital(
     result: Result, site: str, applied: Mapping[str, AppliedModel], differences: Sequence[Estimate], unpenalised: float
 ) -> list[str]:
-    """Tabulate the AUC at the new hospital beside that of the evaluation.
-
-    Parameters
-    ----------
-    result : Result
-        Of the evaluation.
-    site : str
-        The new hospital.
-    applied : dict of AppliedModel
-        By method.
-    differences : sequence of two Estimate
-        AUC of BRIO plus minus that of ridge, at the sites of the evaluation and at the new hospital.
-    unpenalised : float
-        AUC there of BRIO plus without its penalty on what changes under re-estimation.
-
-    Returns
-    -------
-    list of str
-    """
+    """Tabulate the AUC at the new hospital beside that of the evaluation."""
     n_sites, n_scans = len(result.summary.folds), len(applied["ridge"].predictions.table)
     rows = [["method", f"AUC, {n_sites} sites", "95 % interval", f"AUC, {site}", "95 % interval", "change"]]
     for name, method in result.summary.methods.items():
@@ -163,20 +106,7 @@ def _describe_range(table: pd.DataFrame) -> str:
 
 
 def describe_networks(networks: Sequence[NetworkEvidence], site: str, n_sites: int) -> list[str]:
-    """Tabulate the evidence by network and name what turns round.
-
-    Parameters
-    ----------
-    networks : sequence of NetworkEvidence
-    site : str
-        The new hospital.
-    n_sites : int
-        Number of source sites.
-
-    Returns
-    -------
-    list of str
-    """
+    """Tabulate the evidence by network and name what turns round."""
     rows = [["network", f"ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
     for network in networks:
         shares = [format_signed(100 * share, 0) + " %" for share in (*network.ridge, *network.plus)]
@@ -192,17 +122,7 @@ def describe_networks(networks: Sequence[NetworkEvidence], site: str, n_sites: i
 
 
 def describe_files(out: Path) -> list[str]:
-    """Name the files to look at and the commands to try next.
-
-    Parameters
-    ----------
-    out : Path
-        Folder of the demonstration.
-
-    Returns
-    -------
-    list of str
-    """
+    """Name the files to look at and the commands to try next."""
 
     def quote(*parts: str) -> str:
         return shlex.quote(str(out.joinpath(*parts)))

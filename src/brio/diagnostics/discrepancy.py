@@ -18,8 +18,6 @@ from ..training.cells import cell_average_weights, group_by_cell
 from ..transport import entropic_cost
 from .outputs import DEFAULT_REESTIMATES, iterate_source_outputs
 
-__all__ = ["measure_discrepancies", "pair_divergences", "predictive_variation", "site_discrepancy"]
-
 _PAPER = BrioSettings()
 _COSTS_AT_A_TIME = 1 << 24  # entries of the cost matrices of one batch of transport problems
 
@@ -36,24 +34,7 @@ def site_discrepancy(
 
     D_site is the mean of :func:`pair_divergences` over pairs of source sites and both classes.
 
-    Parameters
-    ----------
-    representation : ndarray or Tensor, shape [n, d]
-        Of full scans.
-    site, label : ndarray, shape [n]
-    epsilon : float
-        Regularisation of the transport problems; the same for all methods.
-    iterations : int
-        Sinkhorn iterations; the same for all methods.
-    device : torch.device or str
-        Where to compute.
-
-    Examples
-    --------
-    >>> x = np.random.default_rng(0).normal(size=(6, 3))
-    >>> twice, label = np.concatenate([x, 5 * x]), np.tile([0, 1], 6)
-    >>> abs(site_discrepancy(twice, np.repeat(["here", "there"], 6), label)) < 1e-12
-    True
+    Shapes: representation [n, d], site, label [n].
     """
     return float(pair_divergences(representation, site, label, epsilon, iterations, device).mean())
 
@@ -70,20 +51,7 @@ def pair_divergences(
 
     Representations are normalised to unit length. All scans of a cell have equal weight; nothing is qualified.
 
-    Parameters
-    ----------
-    representation, site, label, epsilon, iterations, device
-        As for :func:`site_discrepancy`.
-
-    Returns
-    -------
-    Tensor of float64, shape [pairs, 2]
-        Pairs of sorted sites in the order of ``numpy.triu_indices``.
-
-    Raises
-    ------
-    BrioError
-        If there is one site only, or a site holds one class only.
+    Shapes: returns [pairs, 2].
     """
     names, members = group_by_cell(site, label)
     if len(names) < 2:
@@ -147,15 +115,7 @@ def predictive_variation(
     of D_re / (T + epsilon), Eqs. (14) and (15) with the logit margin in place of a contribution. Scaling all logits
     does not change it.
 
-    Parameters
-    ----------
-    margin : ndarray, shape [n]
-        Logit margins of full scans.
-    reestimated : ndarray, shape [n, K]
-        Logit margins of their re-estimates.
-    site, label : ndarray, shape [n]
-    epsilon : float
-        Keeps the ratio finite where logits do not vary at all.
+    Shapes: margin [n], reestimated [n, K], site, label [n].
     """
     cells = cell_average_weights(site, label)
     full, other = torch.from_numpy(margin).double()[:, None], torch.from_numpy(reestimated).double()
@@ -175,18 +135,8 @@ def measure_discrepancies(
 ) -> pd.DataFrame:
     """Measure the site discrepancy and the predictive variation of each fitted run of a method.
 
-    Parameters
-    ----------
-    method, fitted_runs, connectomes, block_lengths, n_reestimates
-        As for :func:`brio.diagnostics.outputs.iterate_source_outputs`.
-    epsilon, iterations : float, int
-        As for :func:`site_discrepancy`.
-
-    Returns
-    -------
-    DataFrame
-        One row per run, in the order of ``fitted_runs``: ``method``, ``fold``, ``seed``, ``validation_auc``,
-        ``D_site``, ``D_re_pred``. The functions of :mod:`brio.diagnostics.mismatch` read it.
+    Returns one row per run, in the order of ``fitted_runs``: ``method``, ``fold``, ``seed``, ``validation_auc``,
+    ``D_site``, ``D_re_pred``. The functions of :mod:`brio.diagnostics.mismatch` read it.
     """
     cohort = connectomes.cohort
     rows: dict[int, dict[str, object]] = {}

@@ -21,18 +21,6 @@ from ..training.cells import cell_average_weights, group_by_cell
 from ..training.stack import Stack
 from .outputs import DEFAULT_REESTIMATES, iterate_source_outputs
 
-__all__ = [
-    "RANKINGS",
-    "FactorEvidence",
-    "Ranking",
-    "compute_contributions",
-    "gather_factor_evidence",
-    "global_qualification",
-    "rank_factors",
-    "retained_margin",
-    "roi_profile",
-]
-
 Ranking = Literal["qualification", "relevance", "support", "random"]
 RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
 """Scores by which :func:`rank_factors` orders factors."""
@@ -44,29 +32,15 @@ class FactorEvidence:
 
     Tensors are float64 on the host.
 
-    Attributes
-    ----------
-    sites : ndarray of str, shape [E]
-        Source sites, sorted. Every axis E has this order, and pairs of sites that of ``triu_indices``.
-    a : Tensor, shape [n, J]
-        Contributions of full scans, in the order of ``run.fold.source``.
-    a_reestimated : Tensor, shape [n, K, J]
-        Contributions of the re-estimates.
-    cell_average : Tensor, shape [E, 2, n]
-        1 / N_ec for the scans of site e and class c, else 0.
-    qualification : Qualification
-        pi_task, q_re, alpha_bar and g of the frozen run, computed as in the full method, whatever variant was trained.
-    Pi_bar : Tensor, shape [J, P]
-        The assignment, fixed after the warm-up.
-    settings : BrioSettings
+    Shapes: sites [E], a [n, J], a_reestimated [n, K, J], cell_average [E, 2, n], Pi_bar [J, P].
     """
 
-    sites: np.ndarray
-    a: Tensor
-    a_reestimated: Tensor
-    cell_average: Tensor
+    sites: np.ndarray  # source sites, sorted. Every axis E has this order, and pairs of sites that of triu_indices
+    a: Tensor  # contributions of full scans, in the order of run.fold.source
+    a_reestimated: Tensor  # contributions of the re-estimates
+    cell_average: Tensor  # 1 / N_ec for the scans of site e and class c, else 0
     qualification: Qualification
-    Pi_bar: Tensor
+    Pi_bar: Tensor  # the assignment, fixed after the warm-up
     settings: BrioSettings
 
     @property
@@ -82,25 +56,7 @@ def gather_factor_evidence(
     block_lengths: Sequence[float],
     n_reestimates: int = DEFAULT_REESTIMATES,
 ) -> list[FactorEvidence]:
-    """Compute contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share.
-
-    Parameters
-    ----------
-    method : Method
-        BRIO or a variant of it, with the settings the runs were fitted with.
-    fitted_runs, connectomes, block_lengths, n_reestimates
-        As for :func:`brio.diagnostics.outputs.iterate_source_outputs`.
-
-    Returns
-    -------
-    list of FactorEvidence
-        In the order of ``fitted_runs``.
-
-    Raises
-    ------
-    BrioError
-        If the method has no factors.
-    """
+    """Compute contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share."""
     settings = _require_brio(method).settings
     cohort = connectomes.cohort
     evidence: dict[int, FactorEvidence] = {}
@@ -126,18 +82,7 @@ def gather_factor_evidence(
 def global_qualification(alpha_bar: Tensor) -> Tensor:
     """Compute the global qualification of each factor: the mean over pairs and classes (appendix, interpretability).
 
-    Parameters
-    ----------
-    alpha_bar : Tensor, shape [pairs, 2, J]
-
-    Returns
-    -------
-    Tensor, shape [J]
-
-    Examples
-    --------
-    >>> global_qualification(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]]))
-    tensor([0.7500, 0.2500])
+    Shapes: alpha_bar [pairs, 2, J]; returns [J].
     """
     return alpha_bar.mean((0, 1))
 
@@ -145,18 +90,7 @@ def global_qualification(alpha_bar: Tensor) -> Tensor:
 def roi_profile(alpha_global: Tensor, Pi_bar: Tensor) -> Tensor:
     """Compute the ROI profile S_hat: global qualifications assigned to ROIs (appendix, interpretability).
 
-    Parameters
-    ----------
-    alpha_global : Tensor, shape [J]
-        See :func:`global_qualification`.
-    Pi_bar : Tensor, shape [J, P]
-        Rows sum to 1 / J only approximately, after a limited number of balancing iterations. The profile is therefore
-        divided by its own sum.
-
-    Returns
-    -------
-    Tensor, shape [P]
-        Sums to one.
+    Shapes: alpha_global [J], Pi_bar [J, P]; returns [P].
     """
     S = alpha_global @ Pi_bar
     return S / S.sum()
@@ -165,23 +99,7 @@ def roi_profile(alpha_global: Tensor, Pi_bar: Tensor) -> Tensor:
 def rank_factors(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.ndarray:
     """Order the factors from best to worst; factors with equal scores keep their order.
 
-    Parameters
-    ----------
-    evidence : FactorEvidence
-    by : {"qualification", "relevance", "support", "random"}
-        alpha = pi_task q_pair averaged over pairs of source sites and classes; pi_task; q_pair averaged in the same
-        way; or a random order.
-    seed : int
-        Of the random order.
-
-    Returns
-    -------
-    ndarray of int64, shape [J]
-
-    Raises
-    ------
-    BrioError
-        If the ranking is unknown.
+    Shapes: returns [J].
     """
     if by not in RANKINGS:
         raise BrioError(f"ranking '{by}' is unknown; known: {', '.join(RANKINGS)}")
@@ -201,24 +119,7 @@ def rank_factors(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.nda
 def compute_contributions(method: Method, fitted: FittedRun, scans: Scans) -> Tensor:
     """Compute the contributions a of any scans under a fitted BRIO run.
 
-    Parameters
-    ----------
-    method : Method
-        BRIO or a variant of it, with the settings the run was fitted with.
-    fitted : FittedRun
-        With its weights.
-    scans : Scans
-        n scans.
-
-    Returns
-    -------
-    Tensor, shape [n, J]
-        In the precision of the scans.
-
-    Raises
-    ------
-    BrioError
-        If the method has no factors.
+    Shapes: returns [n, J].
     """
     return Stack.restore(_require_brio(method), scans, [fitted]).forward(scans, shared=True).contributions[0]
 
@@ -228,18 +129,7 @@ def retained_margin(a: Tensor, fitted: FittedRun, retained: Sequence[int] | np.n
 
     With all factors retained, these are the margins of the run.
 
-    Parameters
-    ----------
-    a : Tensor, shape [n, J]
-        Contributions of the scans, see :func:`compute_contributions`.
-    fitted : FittedRun
-        With its weights.
-    retained : sequence of int
-        Indices of the factors to retain.
-
-    Returns
-    -------
-    ndarray of float64, shape [n]
+    Shapes: a [n, J]; returns [n].
     """
     mask = torch.zeros(a.shape[-1], dtype=a.dtype, device=a.device)
     mask[torch.as_tensor(np.asarray(retained, dtype=np.int64), device=a.device)] = 1.0

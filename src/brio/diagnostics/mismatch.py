@@ -15,16 +15,6 @@ import pandas as pd
 
 from ..errors import BrioError
 
-__all__ = [
-    "DELTA_AUC",
-    "discordance_interval",
-    "discordance_rate",
-    "mark_mismatches",
-    "mismatch_rates",
-    "spearman",
-    "spearman_interval",
-]
-
 DELTA_AUC = 0.01
 """Tolerance for a preserved AUC; the paper does not state its value."""
 
@@ -60,12 +50,6 @@ def discordance_rate(rows: pd.DataFrame) -> float:
     """Compute R_discord: among pairs of methods, the share in which the smaller D_site has the larger variation.
 
     Methods are compared within a fold and seed. Pairs that tie in either measure do not count; NaN if no pair is left.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame({"fold": "A", "seed": 0, "D_site": [1.0, 2.0, 3.0], "D_re_pred": [5.0, 4.0, 6.0]})
-    >>> round(discordance_rate(rows), 3)  # the first two are discordant; the third is concordant with both
-    0.333
     """
     return _rate([_count_discordant(part) for _, part in rows.groupby("fold")])
 
@@ -106,25 +90,8 @@ def _bootstrap_folds(
 def mark_mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
     """Mark the runs that are mismatches: their source sites look alike, yet their predictions vary.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        All runs over which the medians are taken.
-    reference : str
-        The method whose validation AUC is to be preserved: BRIO w/o QG with lambda_env = 0.
-    delta_auc : float
-        How far below the reference run of the same fold and seed a validation AUC may lie.
-
-    Returns
-    -------
-    DataFrame
-        The rows with two further columns: ``mismatch`` (D_site below its median and variation above its median) and
-        ``auc_preserved_mismatch``.
-
-    Raises
-    ------
-    BrioError
-        If the reference does not have exactly one run in every fold and seed.
+    Returns the rows with two further columns: ``mismatch`` (D_site below its median and variation above its median) and
+    ``auc_preserved_mismatch``.
     """
     of_reference = rows[rows["method"] == reference]
     if of_reference.duplicated(["fold", "seed"]).any():
@@ -145,16 +112,8 @@ def mark_mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA
 def mismatch_rates(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
     """Compute the total and the AUC-preserved mismatch rate of each method, both over all its runs.
 
-    Parameters
-    ----------
-    rows, reference, delta_auc
-        As for :func:`mark_mismatches`.
-
-    Returns
-    -------
-    DataFrame
-        One row per method, in the order of ``rows``: ``method``, ``runs``, ``mismatch_rate``,
-        ``auc_preserved_mismatch_rate``. Medians are taken over all rows.
+    Returns one row per method, in the order of ``rows``: ``method``, ``runs``, ``mismatch_rate``,
+    ``auc_preserved_mismatch_rate``. Medians are taken over all rows.
     """
     by_method = mark_mismatches(rows, reference, delta_auc).groupby("method", sort=False)
     return by_method.agg(

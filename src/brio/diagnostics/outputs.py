@@ -19,8 +19,6 @@ from ..errors import BrioError
 from ..training import FittedRun, Inputs, Method, NeuralMethod, Run, Scans
 from ..training.stack import Stack, is_training_only
 
-__all__ = ["DEFAULT_REESTIMATES", "SourceOutputs", "estimate_source_block_length", "iterate_source_outputs"]
-
 DEFAULT_REESTIMATES = 8
 """Re-estimates of each scan by default; BRIO draws as many at a refresh."""
 
@@ -33,36 +31,18 @@ _PASS_BYTES = 64 << 20  # float64 features of one pass, for methods that are not
 class SourceOutputs(NamedTuple):
     """Outputs of one fitted run, scans in the order of ``run.fold.source``.
 
-    Attributes
-    ----------
-    position : int
-        Of the run in the sequence of fitted runs.
-    full : dict of ndarray, shapes [n, ...]
-        Requested fields for full scans.
-    reestimated : dict of ndarray, shapes [n, K, ...]
-        Requested fields for K re-estimates of each scan.
+    Shapes: full [n, ...], reestimated [n, K, ...].
     """
 
-    position: int
-    full: dict[str, np.ndarray]
-    reestimated: dict[str, np.ndarray]
+    position: int  # of the run in the sequence of fitted runs
+    full: dict[str, np.ndarray]  # requested fields for full scans
+    reestimated: dict[str, np.ndarray]  # requested fields for K re-estimates of each scan
 
 
 def estimate_source_block_length(connectomes: Connectomes, run: Run) -> float:
     """Estimate the block length that all methods share for a fold and seed, from the source scans of the fold.
 
     The default block rule is used, so that methods with other settings see the same re-estimates.
-
-    Parameters
-    ----------
-    connectomes : Connectomes
-    run : Run
-        Fold and seed.
-
-    Returns
-    -------
-    float
-        Frames, unrounded.
     """
     cohort, source = connectomes.cohort, run.fold.source
     return connectomes.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
@@ -81,44 +61,6 @@ def iterate_source_outputs(
 
     Representations can be wide (a linear model reads every edge), so outputs of full scans are held for one run at a
     time. Runs of one seed and block length share their re-estimates, which are drawn once for all of them.
-
-    Parameters
-    ----------
-    method : Method
-        With the settings the runs were fitted with.
-    fitted_runs : sequence of FittedRun
-        With their weights.
-    connectomes : Connectomes
-        The connectomes the runs were fitted on.
-    block_lengths : sequence of float, length n_runs
-        One for each run, see :func:`estimate_source_block_length`.
-    n_reestimates : int
-        Re-estimates of each scan, K.
-    full_fields, reestimated_fields : sequence of str
-        Fields of the output of the method's network; every method has ``logit`` and ``representation``. Methods without
-        a network have only these two.
-
-    Yields
-    ------
-    SourceOutputs
-        Runs that share re-estimates come together, so not in the order of ``fitted_runs``.
-
-    Raises
-    ------
-    BrioError
-        If the weights of a run were not stored.
-
-    Examples
-    --------
-    >>> from brio.cohort.simulate import Simulation, simulate
-    >>> from brio.methods import make_method
-    >>> from brio.protocol import leave_one_site_out
-    >>> connectomes = Connectomes(simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)))
-    >>> ridge, run = make_method("ridge"), Run(leave_one_site_out(connectomes.cohort, 0)[0], 0)
-    >>> fitted_runs, lengths = ridge.fit(connectomes, [run]), [estimate_source_block_length(connectomes, run)]
-    >>> (outputs,) = iterate_source_outputs(ridge, fitted_runs, connectomes, lengths, 3, ["logit"], ["logit"])
-    >>> outputs.reestimated["logit"].shape == (len(run.fold.source), 3)
-    True
     """
     inputs = method.gather_inputs(connectomes)
     for (seed, rounded), positions in _group_runs(method, fitted_runs, block_lengths):

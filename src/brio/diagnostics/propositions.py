@@ -17,28 +17,13 @@ from ..methods.brio.qualification import (
 )
 from .factors import FactorEvidence
 
-__all__ = ["check_proposition_1", "check_proposition_2", "contrast_stability", "reweighting_gain"]
-
 _ROUNDING = 1e-7  # a bound is the root of a difference of numbers near 1, in float64
 
 
 def contrast_stability(V_sub: Tensor, Delta: Tensor, Delta_re: Tensor, D_re: Tensor, eps_q: float) -> dict[str, Tensor]:
     """Compute the quantities of Proposition 1, Eq. (17), for every site and factor.
 
-    Parameters
-    ----------
-    V_sub, D_re : Tensor, shape [E, 2, J]
-        Variance of the contributions of each cell, Eq. (11), and their mean squared change, Eq. (14).
-    Delta, Delta_re : Tensor, shape [E, J]
-        Class contrast of full scans, and of contributions averaged over scans and re-estimates.
-    eps_q : float
-
-    Returns
-    -------
-    dict of Tensor
-        Of shape [E, 2, J]: ``q_re``, ``kappa``, ``threshold``. Of shape [E, J]: ``bound``; ``holds``, whether
-        |Delta_re - Delta| is within the bound; ``sign_condition``, whether both supports exceed
-        (1 + kappa) / (1 + 2 kappa); ``sign_kept``, whether both contrasts have the same sign.
+    Shapes: V_sub, D_re [E, 2, J], Delta, Delta_re [E, J].
     """
     T = reference_scale(V_sub, Delta)
     q_re = reestimation_support(T, D_re, eps_q)
@@ -62,12 +47,9 @@ def check_proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
 
     Proposition 1 says that ``holds`` is true in every row, and ``sign_kept`` wherever ``sign_condition`` is.
 
-    Returns
-    -------
-    DataFrame
-        One row per site and factor: ``site``, ``factor``, ``Delta``, ``Delta_re``, ``change`` (of the contrast),
-        ``bound``, ``holds``; by class ``q_0``, ``q_1``, ``threshold_0``, ``threshold_1``; ``sign_condition``,
-        ``sign_kept``. See :func:`contrast_stability`.
+    Returns one row per site and factor: ``site``, ``factor``, ``Delta``, ``Delta_re``, ``change`` (of the contrast),
+    ``bound``, ``holds``; by class ``q_0``, ``q_1``, ``threshold_0``, ``threshold_1``; ``sign_condition``,
+    ``sign_kept``. See :func:`contrast_stability`.
     """
     a, cells = evidence.a, evidence.cell_average
     _, V_sub, Delta = contribution_statistics(a, cells)
@@ -89,17 +71,7 @@ def check_proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
 def reweighting_gain(pi: Tensor, q_pair: Tensor) -> dict[str, Tensor]:
     """Compute how much support penalty reweighting by support saves (proof of Proposition 2).
 
-    Parameters
-    ----------
-    pi : Tensor, shape [J]
-    q_pair : Tensor, shape [pairs, 2, J]
-
-    Returns
-    -------
-    dict of Tensor, shape [pairs, 2]
-        ``penalty_relevance``: sum_j pi_j log(1 / q_j), for relevance-only weights; ``penalty``: -log g, the minimum of
-        the objective; ``objective``: its value at alpha_bar; ``gain``: the difference of the two penalties; ``kl``:
-        KL(pi || alpha_bar), which equals the gain.
+    Shapes: pi [J], q_pair [pairs, 2, J]; returns [pairs, 2].
     """
     g, alpha_bar = qualification_profile(pi, q_pair)
     penalty_relevance = -torch.xlogy(pi, q_pair).sum(-1)
@@ -116,12 +88,9 @@ def reweighting_gain(pi: Tensor, q_pair: Tensor) -> dict[str, Tensor]:
 def check_proposition_2(evidence: FactorEvidence) -> pd.DataFrame:
     """Check the variational form of the qualification, for each pair of source sites and class of a frozen run.
 
-    Returns
-    -------
-    DataFrame
-        One row per pair and class: ``site_1``, ``site_2``, ``label``, ``g``; ``penalty_relevance``, ``penalty``,
-        ``objective``, ``gain``, ``kl`` (see :func:`reweighting_gain`); and ``holds``: the objective at alpha_bar is
-        -log g, and the gain equals the KL divergence and is not negative.
+    Returns one row per pair and class: ``site_1``, ``site_2``, ``label``, ``g``; ``penalty_relevance``, ``penalty``,
+    ``objective``, ``gain``, ``kl`` (see :func:`reweighting_gain`); and ``holds``: the objective at alpha_bar is -log g,
+    and the gain equals the KL divergence and is not negative.
     """
     qualification = evidence.qualification
     gains = reweighting_gain(qualification.pi_task, pair_support(qualification.q_re))

@@ -13,25 +13,16 @@ from ..errors import BrioError
 from ..training import FittedRun, Method
 from .outputs import DIAGNOSTIC_REFRESH
 
-__all__ = ["RepeatedMargins", "collect_repeated_margins"]
-
 
 class RepeatedMargins(NamedTuple):
     """Margins of the test scans of participants with several scans in a fold.
 
-    Attributes
-    ----------
-    scans : ndarray of int64, shape [N]
-        Positions in the cohort.
-    full : ndarray, shape [N]
-        Margins of the scans.
-    reestimated : ndarray, shape [N, K]
-        Margins of their re-estimates.
+    Shapes: scans [N], full [N], reestimated [N, K].
     """
 
-    scans: np.ndarray
-    full: np.ndarray
-    reestimated: np.ndarray
+    scans: np.ndarray  # positions in the cohort
+    full: np.ndarray  # margins of the scans
+    reestimated: np.ndarray  # margins of their re-estimates
 
 
 def collect_repeated_margins(
@@ -41,29 +32,7 @@ def collect_repeated_margins(
     block_lengths: Sequence[float],
     n_reestimates: int,
 ) -> RepeatedMargins:
-    """Apply fitted runs of one seed to the repeated scans among their test scans.
-
-    Parameters
-    ----------
-    method : Method
-    fitted_runs : sequence of FittedRun
-        With their weights, one for each fold.
-    connectomes : Connectomes
-        The connectomes the runs were fitted on.
-    block_lengths : sequence of float, length n_runs
-        See :func:`~brio.diagnostics.estimate_source_block_length`.
-    n_reestimates : int
-        Re-estimates of each scan, K.
-
-    Returns
-    -------
-    RepeatedMargins
-
-    Raises
-    ------
-    BrioError
-        If nobody has several scans among the test scans.
-    """
+    """Apply fitted runs of one seed to the repeated scans among their test scans."""
     inputs = method.gather_inputs(connectomes)
     parts = []
     for fitted, length in zip(fitted_runs, block_lengths, strict=True):
@@ -86,16 +55,7 @@ def collect_repeated_margins(
 def select_repeated(participant_ids: np.ndarray, scans: np.ndarray) -> np.ndarray:
     """Select the scans of participants who have several among them.
 
-    Parameters
-    ----------
-    participant_ids : ndarray of str, shape [n_all]
-        Of all scans of a cohort.
-    scans : ndarray of int64, shape [n]
-        Positions in the cohort.
-
-    Returns
-    -------
-    ndarray of int64, shape [N]
+    Shapes: participant_ids [n_all], scans [n]; returns [N].
     """
     _, member = index_participants(participant_ids[scans])
     return scans[np.bincount(member, minlength=1)[member] > 1]

@@ -15,39 +15,13 @@ from ..connectome.connectomes import LEAST_FRAMES
 from ..errors import BrioError
 from ..settings import require
 
-__all__ = ["PLACEMENTS", "Placement", "estimate_window_connectomes", "locate_window"]
-
 Placement = Literal["first", "middle", "last"]
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 """Where in a scan its window may lie."""
 
 
 def locate_window(n_frames: int, share: float, placement: Placement) -> slice:
-    """Return the frames of a scan that its window holds. Their number is rounded half up.
-
-    Parameters
-    ----------
-    n_frames : int
-        Valid frames of the scan.
-    share : float
-        Share of them in the window, above 0 and at most 1.
-    placement : {"first", "middle", "last"}
-
-    Returns
-    -------
-    slice
-        Into the valid frames of the scan.
-
-    Raises
-    ------
-    BrioError
-        If the share or the placement is not allowed.
-
-    Examples
-    --------
-    >>> [locate_window(9, 0.5, placement) for placement in PLACEMENTS]
-    [slice(0, 5, None), slice(2, 7, None), slice(4, 9, None)]
-    """
+    """Return the frames of a scan that its window holds. Their number is rounded half up."""
     _check_window(share, placement)
     # 1e-9 absorbs rounding errors: 0.29 * 50 is 14.499999999999998
     length = int(np.floor(share * n_frames + 0.5 + 1e-9))
@@ -68,35 +42,6 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
     invalid then count, beyond the share.) Scans keep their positions in the cohort, so
     ``method.predict_margins(fitted, estimate_window_connectomes(...), fold.test)`` applies a fitted run to windows.
     Frames are not copied.
-
-    Parameters
-    ----------
-    connectomes : Connectomes
-        Of full scans, not harmonised.
-    share : float
-        Share of the valid frames in the window, above 0 and at most 1.
-    placement : {"first", "middle", "last"}
-
-    Returns
-    -------
-    Connectomes
-        The same object if the share is 1.
-
-    Raises
-    ------
-    BrioError
-        If share or placement is not allowed, the connectomes are harmonised and the share is below 1, or a window is
-        too short for a connectome.
-
-    Examples
-    --------
-    >>> from brio.cohort.simulate import Simulation, simulate
-    >>> connectomes = Connectomes(simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=60)))
-    >>> half = estimate_window_connectomes(connectomes, 0.5, "middle")
-    >>> bool((abs(2 * half.n_frames - connectomes.n_frames) <= 1).all())
-    True
-    >>> estimate_window_connectomes(connectomes, 1.0, "first") is connectomes
-    True
     """
     _check_window(share, placement)
     if share == 1:

@@ -16,8 +16,6 @@ from ..results.checkpoint import read_checkpoint, write_checkpoint
 from ..training import StackCheckpoint
 from .job import Job
 
-__all__ = ["CheckpointFile", "checkpoint_identity"]
-
 FORMAT = 2
 """Increase it whenever a checkpoint holds something else, or means it otherwise."""
 
@@ -26,19 +24,6 @@ class CheckpointFile:
     """The checkpoint of one stack, in the folder of its job (:class:`brio.training.CheckpointStore`).
 
     A checkpoint that cannot be trusted is named and not used.
-
-    Parameters
-    ----------
-    path : Path
-    identity : str
-        See :func:`checkpoint_identity`.
-    every : float
-        Seconds between two checkpoints; 0 stores none.
-
-    Attributes
-    ----------
-    message : str
-        What there is to say of the checkpoint that was found; empty where there was none.
     """
 
     def __init__(self, path: Path, identity: str, every: float) -> None:
@@ -78,20 +63,7 @@ class CheckpointFile:
 
 
 def checkpoint_identity(job: Job, plan: Plan, stack: tuple[str, ...]) -> str:
-    """Compute what a checkpoint belongs to: the plan, the stack, the device and the versions that computed it.
-
-    Parameters
-    ----------
-    job : Job
-    plan : Plan
-    stack : tuple of str
-        Keys of its runs.
-
-    Returns
-    -------
-    str
-        A hash.
-    """
+    """Compute what a checkpoint belongs to: the plan, the stack, the device and the versions that computed it."""
     identity = {
         "format": FORMAT,
         "plan": plan.identify(),

@@ -27,32 +27,9 @@ from .spec import JobSpec
 if TYPE_CHECKING:
     from ..training import Method
 
-__all__ = [
-    "check_choice",
-    "check_folds",
-    "check_frames",
-    "check_harmonise",
-    "check_method",
-    "check_sites",
-    "explain_missing_validation",
-]
-
 
 def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
-    """Check names of folds.
-
-    Parameters
-    ----------
-    names : sequence of str
-        As a user gave them.
-    known : sequence of str
-        Those that there are.
-
-    Raises
-    ------
-    BrioError
-        If one is unknown; the message lists all.
-    """
+    """Check names of folds."""
     for name in names:
         if name not in known:
             close = find_nearest(name, known)
@@ -69,24 +46,7 @@ def check_method(
     harmonise: HarmonisationRule,
     too_few_sites: bool = False,
 ) -> None:
-    """Check that a method can be run on a cohort, its folds and its harmonisation.
-
-    Parameters
-    ----------
-    method : Method
-    cohort : Cohort
-        The scans that are used.
-    folds : Folds
-        Of all runs of the job.
-    harmonise : HarmonisationRule
-    too_few_sites : bool
-        Whether folds have no validation sites because the cohort has too few sites for them.
-
-    Raises
-    ------
-    BrioError
-        If it cannot.
-    """
+    """Check that a method can be run on a cohort, its folds and its harmonisation."""
     from ..training.inputs import check_needs
 
     name, facts = method.name, method.facts
@@ -105,23 +65,7 @@ def check_method(
 def check_choice(
     method: Method, cohort: Cohort, folds: Sequence[Fold], too_few_sites: bool = False, final: bool = False
 ) -> None:
-    """Check that folds have what a method chooses its model by: validation scans, or scans for inner folds.
-
-    Parameters
-    ----------
-    method : Method
-    cohort : Cohort
-    folds : sequence of Fold
-    too_few_sites : bool
-        Whether folds have no validation sites because the cohort has too few sites for them.
-    final : bool
-        Whether folds have no test site, as those of a final model.
-
-    Raises
-    ------
-    BrioError
-        If they have not.
-    """
+    """Check that folds have what a method chooses its model by: validation scans, or scans for inner folds."""
     if all(len(fold.validation) for fold in folds):
         if not method.needs_validation or method.facts.setting_without_validation:
             for fold in folds:
@@ -138,22 +82,7 @@ def check_choice(
 
 
 def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool, final: bool = False) -> str:
-    """Say that a method cannot be run without validation sites, and what to do; empty where it can.
-
-    Parameters
-    ----------
-    method : Method
-    n_sites : int
-        Sites with both classes.
-    too_few_sites : bool
-        Whether there are no validation sites because sites are too few, and not because the user asked for none.
-    final : bool
-        Whether there is no test site.
-
-    Returns
-    -------
-    str
-    """
+    """Say that a method cannot be run without validation sites, and what to do; empty where it can."""
     setting = method.facts.setting_without_validation
     if not method.needs_validation or method.facts.chooses_epochs_by_inner_folds:
         return ""
@@ -171,19 +100,7 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
 
 
 def check_sites(cohort: Cohort, spec: JobSpec) -> None:
-    """Check that enough sites hold both classes to leave one out.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        The scans that are used.
-    spec : JobSpec
-
-    Raises
-    ------
-    BrioError
-        With the command that works instead.
-    """
+    """Check that enough sites hold both classes to leave one out."""
     sites = find_two_class_sites(cohort)
     if spec.protocol != "loso" or len(sites) >= LEAST_SITES:
         return
@@ -204,18 +121,7 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
 
 
 def check_frames(method: Method, cohort: Cohort) -> None:
-    """Check that a method needs no frames where a cohort holds connectomes alone.
-
-    Parameters
-    ----------
-    method : Method
-    cohort : Cohort
-
-    Raises
-    ------
-    BrioError
-        Says what the method needs frames for, and which methods need none.
-    """
+    """Check that a method needs no frames where a cohort holds connectomes alone."""
     purpose = _explain_frames(method)
     if not holds_fc(cohort.participants) or not purpose:
         return
@@ -238,20 +144,7 @@ def _explain_frames(method: Method) -> str:
 
 
 def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequence[Fold]) -> None:
-    """Check that sites can be harmonised.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    harmonise : HarmonisationRule
-    folds : Folds
-        Of all runs of the job.
-
-    Raises
-    ------
-    BrioError
-        If they cannot.
-    """
+    """Check that sites can be harmonised."""
     if harmonise.kind == "none":
         if harmonise != HarmonisationRule():
             raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat or residualise")

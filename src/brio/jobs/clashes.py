@@ -7,8 +7,6 @@ from typing import Any
 
 from ..settings import format_setting
 
-__all__ = ["describe_clash"]
-
 _SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded", "label")
 """What a plan says about scans: one difference, however many entries it shows in."""
 
@@ -21,23 +19,7 @@ _DESCRIBED = {*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protoco
 
 
 def describe_clash(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Describe in which options two plans differ.
-
-    Parameters
-    ----------
-    there, here : dict
-        The plan in the folder and the new one, as ``plan.json`` has them.
-
-    Returns
-    -------
-    list of str
-        One part of a sentence for each difference, the weightiest first.
-
-    Examples
-    --------
-    >>> describe_clash({"seeds": [0], "folds": None}, {"seeds": [0, 1, 2], "folds": ["site01"]})
-    ['it has 1 seed, now 3', 'it has all folds, now site01']
-    """
+    """Describe in which options two plans differ."""
     return list(_iterate_differences(there, here))
 
 

@@ -12,30 +12,12 @@ from ..cohort.covariates import COVARIATE_COLUMNS, SEX_CODES
 from ..cohort.given_fc import holds_fc
 from ..cohort.sessions import index_participants
 
-__all__ = ["describe_cohort", "group_participants", "is_label_sex"]
-
 SMALLEST_GROUP = 5
 """A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
 
 
 def describe_cohort(cohort: Cohort) -> dict[str, Any]:
-    """Describe a cohort without describing any one participant, ready for ``json.dumps``.
-
-    Returns
-    -------
-    dict
-        Names of the cohort, its atlas and its classes; the ROIs with coordinates and hemisphere where they are known;
-        and for the whole cohort and each site the participants of both classes, frames, repetition times and, where the
-        participants' table has them, age, motion and sex; and how the halves of age and motion are called in
-        ``groups.csv``, the lower one first.
-
-    Examples
-    --------
-    >>> from brio.cohort.simulate import Simulation, simulate
-    >>> facts = describe_cohort(simulate(Simulation(n_sites=2, per_class=6, n_rois=8)))
-    >>> facts["sites"][0]["site"], facts["sites"][0]["n"], facts["rois"]["name"][0]
-    ('site01', [6, 6], 'stable_1_L')
-    """
+    """Describe a cohort without describing any one participant, ready for ``json.dumps``."""
     sites = cohort.sites
     return {
         "name": cohort.name,
@@ -51,16 +33,7 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
 
 
 def is_label_sex(cohort: Cohort) -> bool:
-    """Return whether the classes of a cohort are the sexes: by their names, or because sex tells every label.
-
-    Examples
-    --------
-    >>> from dataclasses import replace
-    >>> from brio.cohort.simulate import Simulation, simulate
-    >>> cohort = simulate(Simulation(n_sites=2, per_class=6, n_rois=8))
-    >>> is_label_sex(cohort), is_label_sex(replace(cohort, classes=("F", "M")))
-    (False, True)
-    """
+    """Return whether the classes of a cohort are the sexes: by their names, or because sex tells every label."""
     codes = {SEX_CODES.get(name.strip().lower()) for name in cohort.classes}
     if codes == {0.0, 1.0}:
         return True
@@ -130,22 +103,8 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
 
     Age and motion are split at the median of the cohort, so that the file holds neither.
 
-    Parameters
-    ----------
-    cohort : Cohort
-
-    Returns
-    -------
-    DataFrame or None
-        ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that the participants' table has, as text; empty
-        where a participant has no value. What the labels are made of is no group. None where there is no group.
-
-    Examples
-    --------
-    >>> from brio.cohort.simulate import Simulation, simulate
-    >>> groups = group_participants(simulate(Simulation(n_sites=2, per_class=6, n_rois=8)))
-    >>> list(groups), sorted(groups["sex"].unique())
-    (['participant_id', 'sex', 'age', 'motion'], ['F', 'M'])
+    Returns ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that the participants' table has, as text;
+    empty where a participant has no value. What the labels are made of is no group. None where there is no group.
     """
     table = cohort.participants.drop_duplicates("participant_id")
     groups = {"participant_id": table["participant_id"].astype(str)}

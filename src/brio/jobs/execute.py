@@ -15,8 +15,6 @@ from .plan import JobPlan
 from .resume import open_job
 from .spec import JobSpec, check_settings, make_methods, resolve_methods, wants_all_methods
 
-__all__ = ["FinishedJob", "execute_plan", "start_job", "train_stacks"]
-
 
 class FinishedJob(NamedTuple):
     """A job and what it left in its folder."""
@@ -26,22 +24,7 @@ class FinishedJob(NamedTuple):
 
 
 def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
-    """Check the methods and settings of a job, then its cohort.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    progress : Progress
-        Called with a message and the share of the job that is done.
-    say : function of str
-        Called with every line of text for the user.
-
-    Returns
-    -------
-    job : Job
-    names : list of str
-        Methods to run; of ``all`` those that the cohort has all inputs for.
-    """
+    """Check the methods and settings of a job, then its cohort."""
     names = resolve_methods(spec.methods)
     check_settings(names, spec.method_settings)
     check_device_name(spec.device)
@@ -52,17 +35,7 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
 
 
 def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
-    """Train the stacks of a plan that are not finished with the engine of the job.
-
-    Parameters
-    ----------
-    job : Job
-    plan : JobPlan
-        With its stacks.
-    store : RunStore
-    allow_divergence : bool
-        Whether a run that diverges is stored without scores, as in a search; else it ends the job.
-    """
+    """Train the stacks of a plan that are not finished with the engine of the job."""
     engine = job.spec.engine or LocalEngine()
     engine.train(job, plan, store, allow_divergence)
 
@@ -70,18 +43,7 @@ def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: boo
 def execute_plan(
     job: Job, plan: JobPlan, folder: Path, *, quiet: bool = False, finished_runs: Path | None = None
 ) -> StoredJob:
-    """Train the runs of a plan that are not finished and write the tables of the job.
-
-    Parameters
-    ----------
-    job : Job
-    plan : JobPlan
-    folder : Path
-    quiet : bool
-        Do not say which scans are excluded.
-    finished_runs : Path, optional
-        Another store of runs, whose finished runs are copied instead of trained.
-    """
+    """Train the runs of a plan that are not finished and write the tables of the job."""
     with open_job(job, plan, folder, quiet=quiet) as (plan, store):
         if finished_runs is not None:
             store.copy_finished_runs(finished_runs, plan.runs)

@@ -16,32 +16,9 @@ from .resume import open_job
 if TYPE_CHECKING:
     from ..training import FittedRun, Method, Run
 
-__all__ = ["train_final_runs"]
-
 
 def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path) -> list[FittedRun]:
-    """Train the runs of a final model with the engine of a job; those that are finished are not trained again.
-
-    Parameters
-    ----------
-    job : Job
-    method : Method
-        With the settings of the model.
-    runs : sequence of Run
-        One for each seed, on folds without test scans (:func:`brio.protocol.make_training_fold`).
-    folder : Path
-        Where runs are stored; one that all workers can write to, if the engine has any.
-
-    Returns
-    -------
-    list of FittedRun
-        In the order of `runs`.
-
-    Raises
-    ------
-    BrioError
-        If the folder belongs to another job, or a run diverges.
-    """
+    """Train the runs of a final model with the engine of a job; those that are finished are not trained again."""
     with open_job(job, _plan_final_runs(job, method, runs), folder, quiet=True) as (plan, store):
         train_stacks(job, plan, store)
         return [load_fitted_run(planned, store) for planned in plan.runs.values()]

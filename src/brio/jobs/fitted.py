@@ -15,27 +15,11 @@ from .plan import PlannedRun, build_plan
 if TYPE_CHECKING:
     from ..training import FittedRun, Method
 
-__all__ = ["load_fitted_run", "load_fitted_runs"]
-
 
 def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
     """Load a method and its fitted runs, in the order of seeds and folds.
 
     Their ``test_logit`` has one margin per test participant, as it was stored: the mean over the scans of each.
-
-    Parameters
-    ----------
-    job : Job
-        As it was when the runs were trained.
-    name : str
-        Of the method.
-    folder : Path
-        Job folder that kept the weights.
-
-    Raises
-    ------
-    BrioError
-        If a run, or its weights, is not there.
     """
     planned_runs = list(build_plan(job, [name]).runs.values())
     store = RunStore(folder / RUNS)
@@ -43,13 +27,7 @@ def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[Fi
 
 
 def load_fitted_run(planned: PlannedRun, store: RunStore) -> FittedRun:
-    """Load one fitted run.
-
-    Raises
-    ------
-    BrioError
-        If it, or its weights, is not there.
-    """
+    """Load one fitted run."""
     from ..training import FittedRun, group_tensors
 
     record = store.read_record(planned.key)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..connectome import Connectomes
     from ..training import Method
 
-__all__ = ["Job", "Say", "ignore", "open_cohort", "prepare_job"]
-
 Say = Callable[[str], None]
 """Called with each line that a job has to say to its user."""
 
@@ -35,30 +33,14 @@ def ignore(line: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A specification and what it comes to on its cohort.
-
-    Attributes
-    ----------
-    spec : JobSpec
-    cohort_before_exclusions : Cohort
-        The whole cohort, as it was given.
-    cohort : Cohort
-        The scans that are used.
-    audit : Audit or None
-        None where its exclusions are not applied.
-    device : ComputeDevice
-    estimate : function
-        Estimates the connectomes, once for all jobs that share it.
-    progress : Progress
-    say : function of a line
-    """
+    """A specification and what it comes to on its cohort."""
 
     spec: JobSpec
-    cohort_before_exclusions: Cohort
-    cohort: Cohort
-    audit: Audit | None
+    cohort_before_exclusions: Cohort  # the whole cohort, as it was given
+    cohort: Cohort  # the scans that are used
+    audit: Audit | None  # None where its exclusions are not applied
     device: ComputeDevice
-    estimate: Callable[[], Connectomes]
+    estimate: Callable[[], Connectomes]  # estimates the connectomes, once for all jobs that share it
     progress: Progress = silent
     say: Say = ignore
 
@@ -168,13 +150,7 @@ def _load_cohort(spec: JobSpec) -> Cohort:
 
 
 def open_cohort(spec: JobSpec) -> Cohort:
-    """Open the cohort of a job with its labels, and check that it has the folds that the job names; needs no torch.
-
-    Raises
-    ------
-    BrioError
-        If the cohort cannot be read or has scans without site or label, or a fold is unknown.
-    """
+    """Open the cohort of a job with its labels, and check that it has the folds that the job names; needs no torch."""
     cohort = spec.relabel(_load_cohort(spec))
     cohort.require_labels()
     check_folds(spec.folds or (), list_fold_names(cohort, spec.protocol, spec.protocol_settings))
@@ -182,24 +158,7 @@ def open_cohort(spec: JobSpec) -> Cohort:
 
 
 def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, methods: Iterable[Method] = ()) -> Job:
-    """Load and audit the cohort of a job and find its device.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    progress : Progress
-        Called with a message and the share of the job that is done.
-    say : function of str
-        Called with every line of text for the user.
-    methods : iterable of Method
-        With their settings; one run of each must fit into memory.
-
-    Raises
-    ------
-    BrioError
-        As :func:`open_cohort`, or if the device is not there, a method does not fit into memory, or the audit excludes
-        every scan.
-    """
+    """Load and audit the cohort of a job and find its device."""
     whole = open_cohort(spec)
     device = resolve_device(spec.device)
     check_memory(methods, whole, device)  # before the audit, which takes longer

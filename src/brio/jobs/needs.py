@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..results import RunStore
     from ..training import Method, NeuralMethod
 
-__all__ = ["MOST_RUNS", "check_memory", "check_number_of_runs", "describe_rest", "estimate_memory", "state_needs"]
-
 MOST_RUNS = 100_000
 """Runs that one job may have; a plan with more would take hours to write."""
 _RECORD = 20_000
@@ -35,16 +33,6 @@ def estimate_memory(method: Method, cohort: Cohort) -> float:
 
     A network that is larger than by default needs more in proportion to the outputs of its layers. The networks of a
     user's own file are not measured in advance.
-
-    Parameters
-    ----------
-    method : Method
-    cohort : Cohort
-
-    Returns
-    -------
-    float
-        Bytes.
     """
     reestimates = (method.facts.reestimates or 0) * cohort.n_rois**2 * 4.0 * _PASS
     own = _estimate_bold(method, cohort) + method.estimate_fit_bytes(len(cohort), cohort.n_rois)
@@ -101,21 +89,7 @@ def _measure(method: NeuralMethod, n_rois: int, n_sites: int) -> tuple[int, int]
 
 
 def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevice) -> None:
-    """Check that connectomes fit into the memory of a device, and one run of each method into that where it is fitted.
-
-    Parameters
-    ----------
-    methods : iterable of Method
-        With their settings.
-    cohort : Cohort
-    device : ComputeDevice
-        Of the job.
-
-    Raises
-    ------
-    BrioError
-        Says how much a method needs and how much there is.
-    """
+    """Check that connectomes, and one run of each method, fit into the memory of their device."""
     for method in methods:
         needed = {device: _estimate_connectomes(cohort), method.place_fit(device): estimate_memory(method, cohort)}
         what = f"method '{method.name}' with these settings, on {len(cohort)} scans of {cohort.n_rois} ROIs, needs"
@@ -125,19 +99,7 @@ def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevic
 
 
 def check_number_of_runs(configurations: Mapping[str, int], n_folds: int, n_seeds: int) -> None:
-    """Check that a job has not more runs than :data:`MOST_RUNS`.
-
-    Parameters
-    ----------
-    configurations : dict of int
-        How many configurations of each method are run, by its name.
-    n_folds, n_seeds : int
-
-    Raises
-    ------
-    BrioError
-        Says how many there would be.
-    """
+    """Check that a job has not more runs than :data:`MOST_RUNS`."""
     n_runs = sum(configurations.values()) * n_folds * n_seeds
     if n_runs > MOST_RUNS:
         raise BrioError(
@@ -147,28 +109,7 @@ def check_number_of_runs(configurations: Mapping[str, int], n_folds: int, n_seed
 
 
 def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, records_only: bool) -> str:
-    """Say what a job needs, and check that it fits on the disk.
-
-    Parameters
-    ----------
-    runs : dict of Method
-        The method of each run, with its settings, by the key of the run.
-    cohort : Cohort
-    folder : Path
-        Of the job; need not exist.
-    records_only : bool
-        Whether no weights are stored.
-
-    Returns
-    -------
-    str
-        One line.
-
-    Raises
-    ------
-    BrioError
-        If the disk has too little room.
-    """
+    """Say what a job needs, and check that it fits on the disk."""
     needed = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
     disk = len(runs) * (_RECORD + (0 if records_only else 16 * cohort.n_rois**2))
     number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
@@ -180,19 +121,7 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
 
 
 def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
-    """Say how long the unfinished runs of a job take, if each takes as long as the finished ones of its method.
-
-    Parameters
-    ----------
-    runs : dict of Method
-        The method of each run by its key.
-    store : RunStore
-
-    Returns
-    -------
-    str
-        Empty where nothing is left, or a method has no finished run to judge by.
-    """
+    """Say how long the unfinished runs of a job take, if each takes as long as the finished ones of its method."""
     finished: dict[str, list[str]] = {}
     left: dict[str, int] = {}
     for key, method in runs.items():

@@ -26,37 +26,14 @@ if TYPE_CHECKING:
     from ..connectome import Connectomes
     from ..training import Method, MethodFacts, Run
 
-__all__ = [
-    "JobPlan",
-    "MethodSchedule",
-    "PlannedRun",
-    "assign_stacks",
-    "build_plan",
-    "describe_job",
-    "describe_method",
-    "method_identity",
-    "plan_runs",
-    "run_key",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
-    """One run of one method.
+    """One run of one method."""
 
-    Attributes
-    ----------
-    method : Method
-        With the settings of this run.
-    run : Run
-        Fold and seed.
-    key : str
-        The name under which its record is stored, see :func:`run_key`.
-    """
-
-    method: Method
-    run: Run
-    key: str
+    method: Method  # with the settings of this run
+    run: Run  # fold and seed
+    key: str  # the name under which its record is stored, see run_key
 
     def count_trainings(self, cohort: Cohort) -> int:
         """Count the trainings of the run: one, and one for each inner fold that chooses its number of epochs."""
@@ -66,17 +43,9 @@ class PlannedRun:
 
 @dataclass(frozen=True, eq=False)
 class MethodSchedule:
-    """A method and the settings it is run with on each fold.
+    """A method and the settings it is run with on each fold."""
 
-    Attributes
-    ----------
-    description : PlannedMethod
-        What ``plan.json`` stores of the method.
-    candidates : callable
-        Returns the method with each configuration to run on a fold: one, or several in a search.
-    """
-
-    description: PlannedMethod
+    description: PlannedMethod  # what plan.json stores of the method
     candidates: Callable[[Fold], list[Method]]
 
     @classmethod
@@ -87,18 +56,10 @@ class MethodSchedule:
 
 @dataclass(frozen=True, eq=False)
 class JobPlan:
-    """The plan of a job and its runs.
+    """The plan of a job and its runs."""
 
-    Attributes
-    ----------
-    document : Plan
-        What ``plan.json`` holds. It has stacks once they are decided (:func:`assign_stacks`).
-    runs : dict of PlannedRun
-        By key.
-    """
-
-    document: Plan
-    runs: dict[str, PlannedRun]
+    document: Plan  # what plan.json holds. It has stacks once they are decided (assign_stacks)
+    runs: dict[str, PlannedRun]  # by key
 
     @property
     def facts(self) -> dict[str, MethodFacts]:
@@ -113,26 +74,7 @@ def describe_method(method: Method) -> PlannedMethod:
 
 
 def build_plan(job: Job, names: Sequence[str], overrides: Mapping[str, MethodSchedule] | None = None) -> JobPlan:
-    """Plan the runs of some methods over the seeds and folds of a job; stacks are decided separately.
-
-    Parameters
-    ----------
-    job : Job
-    names : sequence of str
-        Names of methods.
-    overrides : dict of MethodSchedule, optional
-        Methods whose settings differ between folds; all others run with the same settings on every fold.
-
-    Returns
-    -------
-    JobPlan
-        Without stacks.
-
-    Raises
-    ------
-    BrioError
-        If a fold is unknown, or a method cannot be run on the cohort or under the protocol.
-    """
+    """Plan the runs of some methods over the seeds and folds of a job; stacks are decided separately."""
     overrides = overrides or {}
     make_methods(names, job.spec.method_settings)  # a setting that no method has is an error
     methods = job.make_methods(names)
@@ -141,25 +83,7 @@ def build_plan(job: Job, names: Sequence[str], overrides: Mapping[str, MethodSch
 
 
 def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[int]) -> JobPlan:
-    """Plan the runs of methods that may have other settings on every fold.
-
-    Parameters
-    ----------
-    job : Job
-    methods : dict of MethodSchedule
-        By name of the method.
-    seeds : sequence of int
-
-    Returns
-    -------
-    JobPlan
-        Without stacks.
-
-    Raises
-    ------
-    BrioError
-        If a fold is unknown, or a method cannot be run on the cohort or under the protocol.
-    """
+    """Plan the runs of methods that may have other settings on every fold."""
     from ..training import Run
 
     spec, cohort = job.spec, job.cohort
@@ -188,20 +112,7 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
 
 
 def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[int]) -> Plan:
-    """Describe everything that decides the numbers of a job.
-
-    Parameters
-    ----------
-    job : Job
-    methods : dict of PlannedMethod
-        By name of the method.
-    seeds : sequence of int
-
-    Returns
-    -------
-    Plan
-        Without stacks.
-    """
+    """Describe everything that decides the numbers of a job."""
     import torch
 
     spec, cohort, audit = job.spec, job.cohort, job.audit
@@ -233,19 +144,6 @@ def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
 
     It is a hash of the cohort, the method (version, settings, code of a user's own file), the protocol, the
     harmonisation, the fold and the seed. Device and threads are not part of it.
-
-    Parameters
-    ----------
-    plan : Plan
-        Names the cohort, the protocol and the harmonisation.
-    method : Method
-    fold : Fold
-    seed : int
-
-    Returns
-    -------
-    str
-        20 hexadecimal digits.
     """
     identity: dict[str, Any] = {
         "cohort": plan.fingerprint,
@@ -276,18 +174,6 @@ def assign_stacks(plan: JobPlan, connectomes: Connectomes, runs_per_stack: int |
 
     The runs of a method are spread over as few stacks as possible, all but the last equally large. Under harmonisation
     every stack holds one run, because each run has connectomes of its own.
-
-    Parameters
-    ----------
-    plan : JobPlan
-    connectomes : Connectomes
-    runs_per_stack : int or None
-        Largest number of runs in a stack, in place of the limit by memory.
-
-    Returns
-    -------
-    JobPlan
-        With stacks.
     """
     keys_by_method: dict[str, list[str]] = {}
     for planned in plan.runs.values():

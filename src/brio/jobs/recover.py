@@ -14,30 +14,11 @@ from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
 from ..results import Plan, TuningRecord
 from ..results.files import PLAN
 
-__all__ = ["recover_options"]
-
 
 def recover_options(plan: Plan, tuning: TuningRecord | None = None) -> dict[str, Any]:
     """Recover the options of ``brio run`` or ``brio tune`` that decide the plan of a job.
 
     A plan does not hold where cohorts, files with methods and searches were, nor options that change no number.
-
-    Parameters
-    ----------
-    plan : Plan
-    tuning : TuningRecord, optional
-        Of a job of ``brio tune``, which are then the options of that command.
-
-    Returns
-    -------
-    dict
-        Values by name of the option. ``set`` holds settings by dotted name, those that differ from the defaults;
-        of a search all settings that were given, since they are not tuned.
-
-    Raises
-    ------
-    BrioError
-        If methods have different values of one setting, which no command gives.
     """
     settings = _changed_settings(plan) if tuning is None else dict(tuning.given_settings)
     for part, defaults, values in (

@@ -18,7 +18,6 @@ from ..results.files import (
     CONFIGURATIONS,
     EXCLUSIONS,
     GROUPS,
-    LOCK,
     PLAN,
     PLAN_AGAIN,
     RUNS,
@@ -32,6 +31,7 @@ from ..results.files import (
 )
 from ..results.heartbeats import WORKERS, list_heartbeats, remove_dead_heartbeats
 from ..storage import (
+    LOCK,
     create_whole_folder,
     is_partial,
     remove_empty_folder,
@@ -47,16 +47,6 @@ from .job import Job
 from .needs import describe_rest, state_needs
 from .plan import JobPlan, assign_stacks
 
-__all__ = [
-    "OTHER_OUT",
-    "list_names",
-    "open_job",
-    "read_earlier_plan",
-    "reserve_folder",
-    "resume_plan",
-    "write_job_plan",
-]
-
 _BEFORE_THE_PLAN = {
     *(COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS),
     *(SHARED_PLAN, WORKERS),
@@ -71,13 +61,7 @@ WRITTEN_AGAIN = "it is written again"
 
 
 def read_earlier_plan(folder: Path) -> Plan | None:
-    """Read the plan of the job that a folder belongs to; None for a new folder, and where the plan was removed.
-
-    Raises
-    ------
-    BrioError
-        If the folder is a file or holds files that no job wrote, or its plan is damaged.
-    """
+    """Read the plan of the job that a folder belongs to; None for a new folder, and where the plan was removed."""
     names = list_names(folder)
     if (folder / PLAN).is_file():
         return Plan.read(folder, PLAN_AGAIN)
@@ -87,13 +71,7 @@ def read_earlier_plan(folder: Path) -> Plan | None:
 
 
 def list_names(folder: Path) -> set[str]:
-    """List what a folder for results holds, besides what is being written; nothing where it is not there yet.
-
-    Raises
-    ------
-    BrioError
-        If it, or one of those above it, is a file.
-    """
+    """List what a folder for results holds, besides what is being written; nothing where it is not there yet."""
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
@@ -101,23 +79,7 @@ def list_names(folder: Path) -> set[str]:
 
 
 def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: bool = True) -> JobPlan:
-    """Return the plan of a job begun earlier with the stacks it has.
-
-    Parameters
-    ----------
-    earlier : Plan
-        As the folder has it.
-    plan : JobPlan
-        As it is made now.
-    folder : Path
-    allow_other_device : bool
-        Whether a job whose runs are all finished may have been computed on another device. Its plan still says which.
-
-    Raises
-    ------
-    BrioError
-        If the folder belongs to another job; the message says what differs.
-    """
+    """Return the plan of a job begun earlier with the stacks it has."""
     here, there = plan.document.identify(), earlier.identify()
     here_as_there = here | {name: there[name] for name in _PLACE}
     store = RunStore(folder / RUNS)
@@ -159,22 +121,6 @@ def open_job(
     The folder is reserved for this process, unless the engine of the job shares it with others: then the first process
     decides the stacks, the others must have the same job, and runs appear whole or not at all. A job that cannot be
     resumed, because the folder holds another one or a finished run is damaged, is refused before anything is written.
-
-    Parameters
-    ----------
-    job : Job
-    plan : JobPlan
-    folder : Path
-    quiet : bool
-        Do not say which scans are excluded.
-    allow_other_device : bool
-        See :func:`resume_plan`.
-
-    Yields
-    ------
-    plan : JobPlan
-        With its stacks, new or as begun earlier.
-    store : RunStore
     """
     earlier = read_earlier_plan(folder)
     methods = {key: planned.method for key, planned in plan.runs.items()}
@@ -264,15 +210,7 @@ def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
 
 
 def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
-    """Write the plan of a job and the facts about its cohort.
-
-    Parameters
-    ----------
-    job : Job
-    plan : Plan
-    folder : Path
-        Of the job; made where it is missing.
-    """
+    """Write the plan of a job and the facts about its cohort."""
     audited = job.audit
     write_plan(
         folder,

@@ -12,25 +12,9 @@ from .resume import read_earlier_plan
 from .spec import JobSpec
 from .tuning import plan_tuned_methods
 
-__all__ = ["run_job"]
-
 
 def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> FinishedJob:
-    """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    out : Path
-        Folder of the job.
-    progress : Progress
-    say : function of a line
-
-    Raises
-    ------
-    BrioError
-        If something in the specification is wrong, or the folder belongs to another job.
-    """
+    """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again."""
     read_earlier_plan(out)
     job, names = start_job(spec, progress, say)
     return FinishedJob(job, execute_plan(job, build_plan(job, names, plan_tuned_methods(job, names)), out))

@@ -12,63 +12,22 @@ from ..protocol import ProtocolSettings
 from ..setting_facts import SettingFacts, list_setting_facts
 from ..settings import format_setting
 
-__all__ = ["ListedSetting", "list_settings"]
-
 
 @dataclass(frozen=True)
 class ListedSetting:
-    """A setting as ``--set`` takes it.
+    """A setting as ``--set`` takes it."""
 
-    Attributes
-    ----------
-    key : str
-        With its prefix, such as ``audit.``.
-    default : str or None
-        None where methods have different defaults.
-    values : str
-        Which values it takes, in words.
-    tuned_over : str
-        Which values a search tries; empty where it is not tuned, or methods differ.
-    meaning : str
-    fixed : bool
-        Whether the name of the method fixes it.
-    methods : tuple of str
-        Methods that have it, where several are listed together.
-    """
-
-    key: str
-    default: str | None
-    values: str
-    tuned_over: str
+    key: str  # with its prefix, such as audit.
+    default: str | None  # None where methods have different defaults
+    values: str  # which values it takes, in words
+    tuned_over: str  # which values a search tries; empty where it is not tuned, or methods differ
     meaning: str
-    fixed: bool = False
-    methods: tuple[str, ...] = ()
+    fixed: bool = False  # whether the name of the method fixes it
+    methods: tuple[str, ...] = ()  # methods that have it, where several are listed together
 
 
 def list_settings(method: str | None = None) -> dict[str, list[ListedSetting]]:
-    """List settings under headings.
-
-    Parameters
-    ----------
-    method : str, optional
-        A method; by default all methods together.
-
-    Returns
-    -------
-    dict of lists of ListedSetting
-        By heading: protocol, audit, harmonisation, before them the method or after them all methods.
-
-    Raises
-    ------
-    BrioError
-        If the method is unknown.
-
-    Examples
-    --------
-    >>> groups = list_settings("ridge")
-    >>> list(groups), groups["audit"][2].key, groups["audit"][2].default
-    (['method ridge', 'protocol', 'audit', 'harmonise'], 'audit.min_frames', '40')
-    """
+    """List settings under headings."""
     parts = {"protocol": ProtocolSettings, "audit": AuditRules, "harmonise": HarmonisationRule}
     others = {part: [_describe(f, part) for f in list_setting_facts(settings)] for part, settings in parts.items()}
     if method is None:

@@ -20,31 +20,9 @@ from .resume import open_job, read_earlier_plan
 from .spec import JobSpec
 from .tuning import choose_settings, plan_choice, plan_search, plan_tuned_methods, start_search
 
-__all__ = ["run_shard", "train_shard", "tune_shard"]
-
 
 def run_shard(spec: JobSpec, shard: Shard, out: Path, progress: Progress = silent, say: Say = ignore) -> bool:
-    """Train one shard of a job.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    shard : Shard
-    out : Path
-        Folder of the job, which all shards share.
-    progress : Progress
-    say : function of a line
-
-    Returns
-    -------
-    bool
-        Whether all runs of the job are finished, so that the command without a shard has only the tables to write.
-
-    Raises
-    ------
-    BrioError
-        As :func:`brio.jobs.run_job`.
-    """
+    """Train one shard of a job."""
     read_earlier_plan(out)
     job, names = start_job(_with_shard(spec, shard), progress, say)
     return train_shard(job, build_plan(job, names, plan_tuned_methods(job, names)), out)
@@ -59,24 +37,7 @@ def tune_shard(
     progress: Progress = silent,
     say: Say = ignore,
 ) -> bool:
-    """Train one shard of a search and, once the search is finished, of the job with the settings that it chose.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    shard : Shard
-    out : Path
-        Folder of the job, which all shards share.
-    budget : int
-        Configurations for each method and fold.
-    progress : Progress
-    say : function of a line
-
-    Returns
-    -------
-    bool
-        Whether all runs, of the search and after it, are finished.
-    """
+    """Train one shard of a search and, once the search is finished, of the job with the settings that it chose."""
     job, drawn = start_search(_with_shard(spec, shard), out, budget, progress, say)
     plan, planned = plan_search(job, drawn), (out / PLAN).is_file()
     if not train_shard(job, plan, out / SEARCH, allow_divergence=True, allow_other_device=planned):
@@ -102,29 +63,7 @@ def train_shard(
     allow_other_device: bool = True,
     finished_runs: Path | None = None,
 ) -> bool:
-    """Train those stacks of a plan that belong to the shard of a job.
-
-    Parameters
-    ----------
-    job : Job
-        Its engine has a shard.
-    plan : JobPlan
-    folder : Path
-        Of the job.
-    quiet : bool
-        Do not say which scans are excluded.
-    allow_divergence : bool
-        Whether a run that diverges is stored without scores.
-    allow_other_device : bool
-        See :func:`brio.jobs.resume.resume_plan`.
-    finished_runs : Path, optional
-        Another store of runs, whose finished runs are copied instead of trained.
-
-    Returns
-    -------
-    bool
-        Whether all runs of the plan are finished.
-    """
+    """Train those stacks of a plan that belong to the shard of a job."""
     with open_job(job, plan, folder, quiet=quiet, allow_other_device=allow_other_device) as (plan, store):
         if finished_runs is not None:
             store.copy_finished_runs(finished_runs, plan.runs)

@@ -19,105 +19,36 @@ from ..settings import check_domains, check_number, replace_values, require
 if TYPE_CHECKING:
     from ..training import Method
 
-__all__ = [
-    "Engine",
-    "JobSpec",
-    "check_settings",
-    "make_audit_rules",
-    "make_methods",
-    "resolve_methods",
-    "settle_without_validation",
-    "split_settings",
-    "wants_all_methods",
-]
-
 
 class Engine(Protocol):
-    """What executes the stacks of a plan that are not finished, see :mod:`brio.jobs.engines`.
-
-    Attributes
-    ----------
-    shares_folder : bool
-        Whether other processes write to the folder of the job at the same time. It is then not reserved.
-    """
+    """What executes the stacks of a plan that are not finished, see :mod:`brio.jobs.engines`."""
 
     @property
     def shares_folder(self) -> bool: ...
 
     def train(self, job: Any, plan: Any, store: RunStore, allow_divergence: bool = False) -> None:
-        """Train stacks that are not finished; each is trained as a whole and stored run by run.
-
-        Parameters
-        ----------
-        job : Job
-        plan : JobPlan
-            With its stacks.
-        store : RunStore
-        allow_divergence : bool
-            Whether a run that diverges is stored without scores, as in a search; else it is an error.
-        """
+        """Train stacks that are not finished; each is trained as a whole and stored run by run."""
 
 
 @dataclass(frozen=True, eq=False)
 class JobSpec:
-    """What a job is asked to do.
+    """What a job is asked to do."""
 
-    Attributes
-    ----------
-    cohort : Cohort or path of a cohort folder
-        What methods are evaluated on.
-    methods : sequence of str, or str
-        Names, see ``brio methods``, or ``"all"``; stored as a tuple without duplicates.
-    protocol : {"loso", "kfold"}
-    seeds : int
-        Seeds 0 to seeds - 1.
-    settings : dict
-        Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
-        the harmonisation of sites (``harmonise.kind``).
-    folds : sequence of str, str or None
-        Names of the folds to run: test sites, or numbers under k-fold; None for all.
-    label : str or None
-        A question that gives the labels in place of the cohort's own, see :func:`brio.cohort.relabel`. Sites with fewer
-        than ``audit.min_class`` of a class are left out, unless `exclude` is False.
-    companions : sequence of Cohort, or Cohort
-        The same participants in other atlases. They are audited too, but nothing is trained on them.
-    exclude : bool
-        Apply the exclusions that the audit proposes.
-    device : {"auto", "cpu", "cuda", "cuda-tf32"}
-        Where runs are computed; ``auto`` is a GPU if there is one.
-    runs_per_stack : int or None
-        Runs that train together; by default as many as memory allows.
-    records_only : bool
-        Store no weights.
-    tuned : TuningRecord or None
-        Settings chosen for each fold by an earlier search.
-    checkpoint_every : float
-        Seconds between checkpoints of a stack in training, from which an interrupted job goes on; 0 stores none.
-    engine : Engine or None
-        What executes the stacks; None for this process. It changes no number.
-
-    Raises
-    ------
-    BrioError
-        If `seeds`, `runs_per_stack`, `checkpoint_every` or `protocol` is out of range, or a setting of the protocol,
-        audit or harmonisation is unknown. Methods, their settings and the device are checked when the job starts.
-    """
-
-    cohort: Cohort | str | Path
-    methods: Sequence[str] = ()
+    cohort: Cohort | str | Path  # what methods are evaluated on
+    methods: Sequence[str] = ()  # names, see brio methods, or "all"; stored as a tuple without duplicates
     protocol: str = "loso"
-    seeds: Seeds = 1
+    seeds: Seeds = 1  # seeds 0 to seeds - 1
     settings: Mapping[str, Any] = field(default_factory=dict)
-    folds: Sequence[str] | None = None
+    folds: Sequence[str] | None = None  # names of the folds to run: test sites, or numbers under k-fold; None for all
     label: str | None = None
     companions: Sequence[Cohort] = ()
-    exclude: bool = True
-    device: str = "auto"
-    runs_per_stack: RunsPerStack | None = None
-    records_only: bool = False
-    tuned: TuningRecord | None = None
+    exclude: bool = True  # apply the exclusions that the audit proposes
+    device: str = "auto"  # where runs are computed; auto is a GPU if there is one
+    runs_per_stack: RunsPerStack | None = None  # runs that train together; by default as many as memory allows
+    records_only: bool = False  # store no weights
+    tuned: TuningRecord | None = None  # settings chosen for each fold by an earlier search
     checkpoint_every: Seconds = 120.0
-    engine: Engine | None = None
+    engine: Engine | None = None  # what executes the stacks; None for this process. It changes no number
 
     def __post_init__(self) -> None:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods
@@ -167,13 +98,7 @@ class JobSpec:
 
 
 def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Split settings into those of the methods (under ``""``), the protocol, the audit and the harmonisation.
-
-    Examples
-    --------
-    >>> split_settings({"K": 4, "audit.min_frames": 60})["audit"]
-    {'min_frames': 60}
-    """
+    """Split settings into those of the methods (under ``""``), the protocol, the audit and the harmonisation."""
     parts: dict[str, dict[str, Any]] = {"": {}, "protocol": {}, "audit": {}, "harmonise": {}}
     for name, value in values.items():
         part, _, key = name.rpartition(".")
@@ -185,22 +110,7 @@ def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def make_audit_rules(values: Mapping[str, Any]) -> AuditRules:
-    """Make audit rules from values by name.
-
-    Parameters
-    ----------
-    values : dict
-        Text is converted to the type of the rule.
-
-    Returns
-    -------
-    AuditRules
-
-    Raises
-    ------
-    BrioError
-        If a rule is unknown, or a value is not valid.
-    """
+    """Make audit rules from values by name."""
     return replace_values(AuditRules(), dict(values), "audit.")
 
 
@@ -220,21 +130,7 @@ def resolve_methods(methods: Sequence[str] | str) -> list[str]:
 
 
 def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
-    """Check that methods are known and that each setting belongs to one of them; needs no torch.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of methods.
-    values : dict
-        Settings. Numbers are checked here; whether values fit together is checked when the method is made.
-
-    Raises
-    ------
-    BrioError
-        If a method is unknown, no method has a setting (the message names the nearest one), every method that has a
-        setting fixes its value, or a number is out of its domain.
-    """
+    """Check that methods are known and that each setting belongs to one of them; needs no torch."""
     entries = [find_method(name) for name in names]
     known = {key for entry in entries for key in entry.settings}
     for key in values:
@@ -249,51 +145,13 @@ def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
 
 
 def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Method]:
-    """Make methods, each with those settings that it has and that its name does not fix.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of methods.
-    values : dict
-        Settings. Every setting must belong to at least one of the methods.
-
-    Returns
-    -------
-    dict of Method
-        By name.
-
-    Raises
-    ------
-    BrioError
-        As :func:`check_settings`, or if a value does not fit its setting.
-    """
+    """Make methods, each with those settings that it has and that its name does not fix."""
     check_settings(names, values)
     return {name: make_method(name, _select_settings(name, values)) for name in names}
 
 
 def settle_without_validation(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a method with the one under which it needs no validation scans, unless it is given.
-
-    Parameters
-    ----------
-    name : str
-        Of the method.
-    values : dict
-        Settings by name; what they say is not changed.
-
-    Returns
-    -------
-    dict
-        The same settings if the method needs no other.
-
-    Examples
-    --------
-    >>> settle_without_validation("ridge", {})
-    {'choose_by': 'source-sites'}
-    >>> settle_without_validation("ridge", {"choose_by": "validation"}), settle_without_validation("gcn", {})
-    ({'choose_by': 'validation'}, {})
-    """
+    """Return the settings of a method with the one under which it needs no validation scans, unless it is given."""
     method = make_method(name, dict(values))
     key, _, value = method.facts.setting_without_validation.partition("=")
     return {**values, key: value} if method.needs_validation and key and key not in values else dict(values)

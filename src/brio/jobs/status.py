@@ -13,37 +13,19 @@ from ..results import Plan, RunStore
 from ..results.files import CHECKPOINTS, MEMBERS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY, is_kept, require_folder
 from ..results.heartbeats import WORKERS, Failure, Heartbeat, list_failures, list_heartbeats
 
-__all__ = ["JobStatus", "describe_status", "read_statuses"]
-
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How far one job is.
-
-    Attributes
-    ----------
-    folder : Path
-    n_stacks, n_runs : int
-        Of the plan.
-    finished_stacks, finished_runs : int
-    running : list of Heartbeat
-        Stacks that live workers train.
-    failed : list of Failure
-        Stacks that are neither finished nor in training, and why.
-    seconds : float
-        Sum over the finished runs.
-    has_tables : bool
-        Whether the tables are written, or none belong to the job, as to a search or the members of a model.
-    """
+    """How far one job is."""
 
     folder: Path
-    n_stacks: int
+    n_stacks: int  # of the plan
     n_runs: int
     finished_stacks: int
     finished_runs: int
-    running: list[Heartbeat] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
-    seconds: float = 0.0
+    running: list[Heartbeat] = field(default_factory=list)  # stacks that live workers train
+    failed: list[Failure] = field(default_factory=list)  # stacks that are neither finished nor in training, and why
+    seconds: float = 0.0  # sum over the finished runs
     has_tables: bool = False
 
     @property
@@ -65,19 +47,6 @@ def read_statuses(folder: Path) -> list[JobStatus]:
     """Read how far the jobs in a folder are: one of ``brio run``, two of ``brio tune``, each arm of ``brio study``.
 
     Nothing is written, and no lock is asked for.
-
-    Parameters
-    ----------
-    folder : Path
-
-    Returns
-    -------
-    list of JobStatus
-
-    Raises
-    ------
-    BrioError
-        If the folder holds no job.
     """
     require_folder(folder)
     statuses = list(filter(None, map(_read_status, _find_jobs(folder))))
@@ -120,19 +89,7 @@ def _read_status(folder: Path) -> JobStatus | None:
 
 
 def describe_status(status: JobStatus, name: str) -> list[str]:
-    """Describe how far a job is, in lines.
-
-    Parameters
-    ----------
-    status : JobStatus
-    name : str
-        What to call the job.
-
-    Examples
-    --------
-    >>> describe_status(JobStatus(Path("out"), 4, 20, 1, 5, seconds=50.0), "out")[1]
-    '  stacks: 1 done, 0 running, 3 waiting, 0 failed'
-    """
+    """Describe how far a job is, in lines."""
     share = 100 * status.finished_runs // max(1, status.n_runs)
     lines = [
         f"{name}: {status.finished_runs} of {status.n_runs} runs are finished ({share} %)",

@@ -29,8 +29,6 @@ from .checkpoints import CheckpointFile, checkpoint_identity
 from .job import Job
 from .plan import JobPlan, PlannedRun
 
-__all__ = ["close_if_finished", "estimate_costs", "is_finished", "name_stack", "train_stack"]
-
 
 def train_stack(
     job: Job,
@@ -41,21 +39,7 @@ def train_stack(
     progress: Progress = silent,
     allow_divergence: bool = False,
 ) -> None:
-    """Train one stack of a plan, as a whole, and store its runs.
-
-    Parameters
-    ----------
-    job : Job
-    plan : JobPlan
-        With its stacks; of its runs only those of the stack are needed.
-    number : int
-        Of the stack, from 1.
-    store : RunStore
-    progress : Progress
-        Called with a message and the share of the stack that is done.
-    allow_divergence : bool
-        Whether a run that diverges is stored without scores, as in a search; else it is an error.
-    """
+    """Train one stack of a plan, as a whole, and store its runs."""
     stack = plan.document.stacks[number - 1]
     runs = [plan.runs[key] for key in stack]
     title = name_stack(plan, number)
@@ -72,28 +56,12 @@ def train_stack(
 
 
 def is_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
-    """Return whether all runs of a stack are stored.
-
-    Parameters
-    ----------
-    plan : JobPlan
-    number : int
-        Of the stack, from 1.
-    store : RunStore
-    """
+    """Return whether all runs of a stack are stored."""
     return all(key in store for key in plan.document.stacks[number - 1])
 
 
 def close_if_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
-    """Return whether a stack is finished, and remove the checkpoint of one whose process died just before it did.
-
-    Parameters
-    ----------
-    plan : JobPlan
-    number : int
-        Of the stack, from 1.
-    store : RunStore
-    """
+    """Return whether a stack is finished, and remove the checkpoint of one whose process died just before it did."""
     finished = is_finished(plan, number, store)
     if finished:
         remove_checkpoint(store.checkpoint_path(plan.document.stacks[number - 1]))

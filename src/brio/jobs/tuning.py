@@ -31,8 +31,6 @@ from .spec import JobSpec
 if TYPE_CHECKING:
     from ..training import Method
 
-__all__ = ["choose_settings", "plan_choice", "plan_search", "plan_tuned_methods", "start_search", "tune_job"]
-
 
 class Configuration(NamedTuple):
     """Values of the tuned settings of a method, and the method with them."""
@@ -54,20 +52,7 @@ def tune_job(
     progress: Progress = silent,
     say: Say = ignore,
 ) -> FinishedJob:
-    """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    out : Path
-        Folder of the job; the search is stored in a folder of its own inside.
-    budget : int
-        Configurations for each method and fold.
-    oracle : bool
-        Also write what each configuration reached on the test scans.
-    progress : Progress
-    say : function of a line
-    """
+    """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds."""
     job, drawn = start_search(spec, out, budget, progress, say)
     record = _search(job, drawn, out, budget, oracle)
     job, plan = plan_choice(job, record, list(drawn))
@@ -77,24 +62,7 @@ def tune_job(
 def start_search(
     spec: JobSpec, out: Path, budget: int, progress: Progress = silent, say: Say = ignore
 ) -> tuple[Job, Drawn]:
-    """Check a search and draw its configurations.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    out : Path
-        Folder of the job.
-    budget : int
-        Configurations for each method and fold.
-    progress : Progress
-    say : function of a line
-
-    Returns
-    -------
-    job : Job
-    drawn : dict of list of Configuration
-        By name of the method.
-    """
+    """Check a search and draw its configurations."""
     require_number(budget, Budget, "budget")
     if spec.protocol == "kfold" and spec.seeds > 1:
         raise BrioError(
@@ -117,23 +85,7 @@ def plan_search(job: Job, drawn: Drawn) -> JobPlan:
 
 
 def plan_choice(job: Job, record: TuningRecord, names: Sequence[str]) -> tuple[Job, JobPlan]:
-    """Plan the runs with the settings that a search chose.
-
-    Parameters
-    ----------
-    job : Job
-        Of the search.
-    record : TuningRecord
-        What was chosen.
-    names : sequence of str
-        Names of the methods.
-
-    Returns
-    -------
-    job : Job
-        With the record.
-    plan : JobPlan
-    """
+    """Plan the runs with the settings that a search chose."""
     job = job.with_spec(tuned=record)
     return job, build_plan(job, names, plan_tuned_methods(job, names))
 
@@ -166,24 +118,7 @@ def choose_settings(
 ) -> tuple[TuningRecord, pd.DataFrame]:
     """Choose a configuration for each fold from the finished runs of a search; nothing is written.
 
-    Parameters
-    ----------
-    job : Job
-    plan : JobPlan
-        Of the search.
-    store : RunStore
-        With all its runs.
-    drawn : dict of list of Configuration
-        By name of the method.
-    budget : int
-    oracle : bool
-        Whether to say what each configuration reached on the test scans.
-
-    Returns
-    -------
-    record : TuningRecord
-    table : DataFrame
-        One row per method, fold and configuration.
+    Returns table: One row per method, fold and configuration.
     """
     table = _tabulate(plan, store, drawn, oracle)
     choices = {name: _choose(table[table["method"] == name], tried) for name, tried in drawn.items()}
@@ -253,13 +188,7 @@ def _score_oracle(table: pd.DataFrame) -> dict[str, float]:
 
 
 def plan_tuned_methods(job: Job, names: Sequence[str]) -> dict[str, MethodSchedule]:
-    """Plan those methods that the job has tuned settings for; the others are named, and run with their own.
-
-    Raises
-    ------
-    BrioError
-        If none was tuned, or scans that chose settings could be test scans of this job.
-    """
+    """Plan those methods that the job has tuned settings for; the others are named, and run with their own."""
     record = job.spec.tuned
     if record is None:
         return {}

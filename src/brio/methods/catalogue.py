@@ -14,21 +14,12 @@ from typing import Any
 from ..storage import write_atomically
 from .registry import CATALOGUE, MethodEntry, list_declared
 
-__all__ = ["FAMILIES", "describe_classes"]
-
-
 FAMILIES = ("linear", "mlp", "gnn", "ood", "graph_ood", "brain", "brio", "plus")
 """Folders and modules of methods, in the order in which tables list them."""
 
 
 def describe_classes() -> list[dict[str, Any]]:
-    """Describe the methods of brio as their classes declare them, ready for ``json.dumps``.
-
-    Returns
-    -------
-    list of dict
-        One for each :class:`~brio.methods.registry.MethodEntry`, in the order in which tables list them.
-    """
+    """Describe the methods of brio as their classes declare them, ready for ``json.dumps``."""
     described = []
     for family in FAMILIES:
         package = importlib.import_module(f".{family}", __package__).__name__

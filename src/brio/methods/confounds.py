@@ -11,16 +11,6 @@ from torch import Tensor
 
 from ..training import SourceScans, TensorSpec
 
-__all__ = [
-    "Confounds",
-    "build_design",
-    "declare_confounds",
-    "fit_confounds",
-    "fit_huber",
-    "iterate_sites",
-    "remove_confounds",
-]
-
 HUBER_CUT = 1.35
 """Residuals beyond this many scales count linearly: 95 % efficient for normal errors (Huber 1981)."""
 
@@ -31,22 +21,13 @@ LARGEST_SCORE = 5.0
 class Confounds(NamedTuple):
     """Features expected from covariates, pooled over source sites: a test site has no expectation of its own.
 
-    Attributes
-    ----------
-    covariate_mean : Tensor, shape [C]
-        Over the source scans.
-    slope : Tensor, shape [C, ...]
-        Of each feature on each covariate.
-    level : Tensor, shape [...]
-        Expected features at the mean covariates.
-    scale : Tensor, shape [...]
-        Spread of the source scans around their expectation.
+    Shapes: covariate_mean [C], slope [C, ...], level [...], scale [...].
     """
 
-    covariate_mean: Tensor
-    slope: Tensor
-    level: Tensor
-    scale: Tensor
+    covariate_mean: Tensor  # over the source scans
+    slope: Tensor  # of each feature on each covariate
+    level: Tensor  # expected features at the mean covariates
+    scale: Tensor  # spread of the source scans around their expectation
 
 
 def declare_confounds(n_covariates: int, *axes: int | str) -> dict[str, TensorSpec]:
@@ -63,20 +44,7 @@ def fit_huber(y: Tensor, live: Tensor, X: Tensor, iterations: int = 30) -> tuple
     The minimiser of ``sklearn.linear_model.HuberRegressor(alpha=0)``, for all columns at once: residuals are winsorised
     and regressed on the same design again, so that no column needs a system of equations of its own.
 
-    Parameters
-    ----------
-    y : Tensor, shape [n, columns]
-    live : Tensor, shape [n, columns]
-        1 where there is a value, else 0.
-    X : Tensor, shape [n, k]
-        May be of deficient rank (only one sex, say); the coefficients are then those of least norm.
-    iterations : int
-
-    Returns
-    -------
-    coefficients : Tensor, shape [k, columns]
-    residuals : Tensor, shape [n, columns]
-        0 where there is no value.
+    Shapes: y [n, columns], live [n, columns], X [n, k]; returns coefficients [k, columns], residuals [n, columns].
     """
     inverse = torch.linalg.pinv(X)
     count = live.sum(0).clamp_min(1)
@@ -98,18 +66,7 @@ def fit_confounds(source: SourceScans, values: Tensor, live: Tensor, covariates:
     Slopes are pooled with the information each site has on them (for least squares this would be a regression with an
     intercept for each site); levels weigh the sites equally.
 
-    Parameters
-    ----------
-    source : SourceScans
-    values : Tensor, shape [n, ...]
-        Features of the source scans, in their order.
-    live : Tensor, shape [n, ...]
-        1 where there is a value, else 0.
-    covariates : Tensor, shape [n, C]
-
-    Returns
-    -------
-    Confounds
+    Shapes: values [n, ...], live [n, ...], covariates [n, C].
     """
     y, mask = values.flatten(1), live.flatten(1)
     mean = covariates.mean(0)
@@ -137,19 +94,7 @@ def fit_confounds(source: SourceScans, values: Tensor, live: Tensor, covariates:
 def remove_confounds(values: Tensor, live: Tensor, covariates: Tensor, confounds: Confounds) -> Tensor:
     """Subtract from features what the covariates of a scan let expect, and divide by their spread.
 
-    Parameters
-    ----------
-    values : Tensor, shape [n, ...]
-        Features of any scans.
-    live : Tensor, shape [n, ...]
-        1 where there is a value, else 0.
-    covariates : Tensor, shape [n, C]
-    confounds : Confounds
-
-    Returns
-    -------
-    Tensor, shape [n, ...]
-        Clipped to five spreads; 0 where there is no value.
+    Shapes: values [n, ...], live [n, ...], covariates [n, C]; returns [n, ...].
     """
     offset = covariates - confounds.covariate_mean
     expected = confounds.level + (offset @ confounds.slope.flatten(1)).unflatten(1, confounds.level.shape)

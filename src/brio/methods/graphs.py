@@ -17,28 +17,14 @@ from ..settings import setting
 from ..spaces import choice
 from ..training import NeuralSettings, RunState, Scans
 
-__all__ = ["GraphSettings", "build_profiles", "normalise_adjacency", "select_strong_edges"]
-
 
 @dataclass(frozen=True)
 class GraphSettings(NeuralSettings):
-    """Settings that graph networks share.
-
-    Attributes
-    ----------
-    width : int
-        Hidden width.
-    layers : int
-        Message-passing layers.
-    dropout : float
-        Share of the hidden states dropped in training.
-    edge_share : float
-        Share of the edges of a scan, the strongest in absolute value, that make its graph.
-    """
+    """Settings that graph networks share."""
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    width: Width = 64
-    layers: Layers = 2
+    width: Width = 64  # hidden width
+    layers: Layers = 2  # message-passing layers
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     edge_share: PositiveShare = 0.2
 

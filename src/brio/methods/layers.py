@@ -15,21 +15,6 @@ from torch.nn import functional as F
 from ..training import StepContext
 from ..training.random_numbers import drop_out
 
-__all__ = [
-    "BatchNorm",
-    "Chain",
-    "Dropout",
-    "GATLayer",
-    "GCNLayer",
-    "GINLayer",
-    "Identity",
-    "LayerNorm",
-    "Linear",
-    "StepLayer",
-    "build_mlp",
-    "linear",
-]
-
 
 class StepLayer(nn.Module):
     """Base of layers that :class:`Chain` calls as ``layer(x, step)``; ``step`` is None at inference."""
@@ -77,15 +62,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     The gradient of a small weight is a sum over all ROIs (or edges) of all graphs of the batch. On a GPU a single such
     sum keeps few of its processors busy, so there the graphs are split into groups, whose sums are added at the end.
 
-    Parameters
-    ----------
-    x : Tensor, shape [B, ..., n_in]
-    weight : Tensor, shape [n_out, n_in]
-    bias : Tensor, shape [n_out], optional
-
-    Returns
-    -------
-    Tensor, shape [B, ..., n_out]
+    Shapes: x [B, ..., n_in], weight [n_out, n_in], bias [n_out]; returns [B, ..., n_out].
     """
     groups = max(k for k in range(1, 17) if len(x) % k == 0)
     if x.device.type == "cpu" or x.dim() == 2 or groups == 1 or not torch.is_grad_enabled():
@@ -184,13 +161,7 @@ class BatchNorm(StepLayer):
 
 
 class GCNLayer(nn.Module):
-    """Graph convolution A_hat H W + b (Kipf & Welling 2017).
-
-    Parameters
-    ----------
-    n_in, n_out : int
-        Width of the states before and after.
-    """
+    """Graph convolution A_hat H W + b (Kipf & Welling 2017)."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -200,15 +171,7 @@ class GCNLayer(nn.Module):
     def forward(self, H: Tensor, A_hat: Tensor) -> Tensor:
         """Update the states of the nodes.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, n_in]
-        A_hat : Tensor, shape [B, P, P]
-            See :func:`brio.methods.graphs.normalise_adjacency`.
-
-        Returns
-        -------
-        Tensor, shape [B, P, n_out]
+        Shapes: H [B, P, n_in], A_hat [B, P, P]; returns [B, P, n_out].
         """
         return A_hat @ linear(H, self.weight) + self.bias
 
@@ -217,11 +180,6 @@ class GINLayer(nn.Module):
     """MLP((1 + eps) h_u + sum_v a_uv h_v) with learned eps (Xu et al. 2019).
 
     The MLP is a linear layer, batch norm, ReLU and a linear layer.
-
-    Parameters
-    ----------
-    n_in, n_out : int
-        Width of the states before and after.
     """
 
     def __init__(self, n_in: int, n_out: int) -> None:
@@ -232,33 +190,13 @@ class GINLayer(nn.Module):
     def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
         """Update the states of the nodes.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, n_in]
-        A : Tensor, shape [B, P, P]
-            A[u, v] is the weight of the message from v to u.
-        step : StepContext or None
-
-        Returns
-        -------
-        Tensor, shape [B, P, n_out]
+        Shapes: H [B, P, n_in], A [B, P, P]; returns [B, P, n_out].
         """
         return self.update((1 + self.eps) * H + A @ H, step)
 
 
 class GATLayer(nn.Module):
-    """Masked attention over a node and its neighbours (Velickovic et al. 2018).
-
-    Parameters
-    ----------
-    n_in, n_out : int
-        Width of the states before, and of each head.
-    heads : int
-    concat : bool
-        Whether heads are concatenated (width heads * n_out) or averaged (width n_out).
-    dropout : float
-        Share of the attention weights dropped in training.
-    """
+    """Masked attention over a node and its neighbours (Velickovic et al. 2018)."""
 
     def __init__(self, n_in: int, n_out: int, heads: int, concat: bool, dropout: float) -> None:
         super().__init__()
@@ -272,16 +210,7 @@ class GATLayer(nn.Module):
     def forward(self, H: Tensor, mask: Tensor, step: StepContext | None = None) -> Tensor:
         """Update the states of the nodes.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, n_in]
-        mask : Tensor, shape [B, P, P]
-            mask[u, v] is nonzero where u receives from v. Self-loops are added.
-        step : StepContext or None
-
-        Returns
-        -------
-        Tensor, shape [B, P, heads * n_out] or [B, P, n_out]
+        Shapes: H [B, P, n_in], mask [B, P, P]; returns [B, P, heads * n_out] or [B, P, n_out].
         """
         x = linear(H, self.weight).unflatten(-1, (self.heads, -1))  # [B, P, heads, d]
         to, of = (x * self.receive).sum(-1), (x * self.send).sum(-1)  # [B, P, heads]

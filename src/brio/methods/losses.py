@@ -11,15 +11,6 @@ from torch.nn import functional as F
 
 from ..training import Batch
 
-__all__ = [
-    "average_by_site",
-    "average_losses",
-    "bce",
-    "classification_loss",
-    "reverse_gradient",
-    "site_cross_entropy",
-]
-
 
 def bce(logit: Tensor, label: Tensor) -> Tensor:
     """Compute the binary cross-entropy of each scan.
@@ -89,14 +80,7 @@ def site_cross_entropy(site_logit: Tensor, batch: Batch) -> Tensor:
 
     Sites that pad the stack are not among the classes.
 
-    Parameters
-    ----------
-    site_logit : Tensor, shape [B, E]
-    batch : Batch
-
-    Returns
-    -------
-    Tensor, scalar
+    Shapes: site_logit [B, E].
     """
     is_real = batch.site_weight > 0
     masked = torch.where(is_real, site_logit, torch.full_like(site_logit, -1e9))
@@ -105,17 +89,5 @@ def site_cross_entropy(site_logit: Tensor, batch: Batch) -> Tensor:
 
 
 def reverse_gradient(x: Tensor, strength: Tensor | float) -> Tensor:
-    """Return x, and multiply its gradient by ``-strength`` on the way back (Ganin et al. 2016).
-
-    Parameters
-    ----------
-    x : Tensor
-        Of any shape.
-    strength : Tensor, scalar, or float
-
-    Returns
-    -------
-    Tensor
-        Of the shape of x.
-    """
+    """Return x, and multiply its gradient by ``-strength`` on the way back (Ganin et al. 2016)."""
     return x * -strength + (x * (1.0 + strength)).detach()

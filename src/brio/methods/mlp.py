@@ -15,42 +15,23 @@ from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, 
 from .graphs import build_profiles
 from .layers import BatchNorm, Dropout, Identity
 from .losses import classification_loss
-from .registry import TEXTBOOK, method
-
-__all__ = ["MLP", "MLPNetwork", "MLPSettings"]
+from .provenance import TEXTBOOK
+from .registry import method
 
 
 @dataclass(frozen=True)
 class MLPSettings(NeuralSettings):
-    """Settings of the MLP.
-
-    Attributes
-    ----------
-    learning_rate, weight_decay : float
-        Of AdamW; searched by ``brio tune``.
-    width : int
-        Hidden units.
-    dropout : float
-        Share of the hidden units dropped in training.
-    norm : bool
-        Whether there is a batch norm before the activation.
-    """
+    """Settings of the MLP."""
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     weight_decay: Weight = setting(1e-4, choice(1e-4, 1e-2, 1e-1))
-    width: Width = 64
+    width: Width = 64  # hidden units
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     norm: bool = setting(True, choice(True, False))
 
 
 class MLPNetwork(nn.Module):
-    """The P (P - 1) / 2 edges of the connectome, a hidden layer (optional batch norm, ReLU, dropout), one logit.
-
-    Parameters
-    ----------
-    shape : InputShape
-    settings : MLPSettings
-    """
+    """The P (P - 1) / 2 edges of the connectome, a hidden layer (optional batch norm, ReLU, dropout), one logit."""
 
     def __init__(self, shape: InputShape, settings: MLPSettings) -> None:
         super().__init__()

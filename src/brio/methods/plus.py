@@ -31,8 +31,6 @@ from .linear.log_ridge import LogRidge, LogRidgeSettings, log_matrices
 from .linear.prepared import HeldRows, OpenedScans, PreparedRun, ScanReader
 from .registry import Provenance, method
 
-__all__ = ["BrioPlus", "BrioPlusSettings"]
-
 Result = TypeVar("Result")
 Resampling: TypeAlias = tuple[int, float] | None
 """Seed and block length of re-estimates; None where nothing is re-estimated."""
@@ -42,36 +40,17 @@ _SCANS_AT_ONCE = 64  # whose re-estimates a core makes at a time
 
 @dataclass(frozen=True)
 class BrioPlusSettings(LogRidgeSettings):
-    """Settings of BRIO plus.
-
-    Attributes
-    ----------
-    lambda_re : float
-        Weight of the penalty on changes of the margin under re-estimation; 0 for none. It is fixed, because inner
-        folds cannot choose it: evidence on which all source sites agree looks good in each of them.
-    K : int
-        Re-estimates of each scan. More of them leave the expected penalty as it is and reduce its variance.
-    block_length : float or None
-        A fixed block length instead of the fold-level estimate.
-    """
+    """Settings of BRIO plus."""
 
     lambda_re: Weight = 1.0
-    K: Count = 2
-    block_length: BlockLength | None = None
+    K: Count = 2  # re-estimates of each scan. More of them leave the expected penalty as it is and reduce its variance
+    block_length: BlockLength | None = None  # A fixed block length instead of the fold-level estimate
 
 
 class _Reader(ScanReader):
     """Log-connectomes of a cohort by position, and how much their edges change under re-estimation.
 
-    Parameters
-    ----------
-    inputs : Inputs
-        Of the N scans of the cohort.
-    logs : Tensor, shape [N, P, P]
-    scans : ndarray of int64, shape [n]
-        Positions of the scans that were re-estimated.
-    changes : ndarray, shape [n, K, edges]
-        Edges of their re-estimates less their own; 0 where an ROI has no signal.
+    Shapes: logs [N, P, P], scans [n], changes [n, K, edges].
     """
 
     def __init__(self, inputs: Inputs, logs: torch.Tensor, scans: np.ndarray, changes: np.ndarray) -> None:
@@ -92,16 +71,11 @@ class _Reader(ScanReader):
 class _PenalisedRows(HeldRows):
     """Source scans x (I + T' T)^-1/2 of a run.
 
-    Attributes
-    ----------
-    T : ndarray, shape [changes, d]
-        Scaled changes.
-    correction : ndarray, shape [changes, n]
-        (I + T T')^-1 T x'.
+    Shapes: T [changes, d], correction [changes, n].
     """
 
-    T: np.ndarray
-    correction: np.ndarray
+    T: np.ndarray  # scaled changes
+    correction: np.ndarray  # (I + T T')^-1 T x'
 
     def multiply(self, scans: np.ndarray) -> np.ndarray:
         """Compute x (I + T' T)^-1 x' for the centred features of scans [m] and source scans. Shape [m, n]."""

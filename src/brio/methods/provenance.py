@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "BLOCKS",
-    "PAPERS_OWN",
-    "PUBLISHED",
-    "READING",
-    "REDESIGN",
-    "TEXTBOOK",
-    "Provenance",
-    "find_block",
-    "follow_code",
-    "follow_paper",
-    "rank_block",
-    "reconstruct",
-    "redesign",
-]
-
 
 @dataclass(frozen=True)
 class Provenance:
@@ -78,24 +62,7 @@ def redesign(change: str) -> Provenance:
 
 
 def find_block(kind: str, family: str, control: bool) -> str:
-    """Find the block of a table in which a method stands, one of :data:`BLOCKS`.
-
-    Parameters
-    ----------
-    kind : str
-        Of its provenance.
-    family : str
-    control : bool
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> find_block("our reading", "graph OOD", False), find_block("textbook", "linear", False)
-    ('our reading', 'linear')
-    """
+    """Find the block of a table in which a method stands, one of :data:`BLOCKS`."""
     if control:
         return "controls"
     if kind in (READING, REDESIGN):

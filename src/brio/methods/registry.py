@@ -21,40 +21,12 @@ from ..domains import find_numbers
 from ..errors import BrioError, find_nearest, nearest
 from ..settings import replace_values
 from .provenance import (
-    PAPERS_OWN,
-    PUBLISHED,
-    TEXTBOOK,
     Provenance,
     find_block,
-    follow_code,
-    follow_paper,
-    reconstruct,
-    redesign,
 )
 
 if TYPE_CHECKING:
     from ..training import Method
-
-__all__ = [
-    "CATALOGUE",
-    "PAPERS_OWN",
-    "PUBLISHED",
-    "TEXTBOOK",
-    "MethodEntry",
-    "Provenance",
-    "find_method",
-    "follow_code",
-    "follow_paper",
-    "list_declared",
-    "list_methods",
-    "load_methods",
-    "make_method",
-    "method",
-    "present_name",
-    "reconstruct",
-    "redesign",
-    "variant",
-]
 
 M = TypeVar("M", bound="type[Method]")
 
@@ -64,58 +36,24 @@ CATALOGUE = Path(__file__).with_name("catalogue.json")
 
 @dataclass(frozen=True)
 class MethodEntry:
-    """A registered method.
-
-    Attributes
-    ----------
-    name : str
-    base : str
-        Name of the method whose class it is: its own name, unless it is a variant.
-    module : str
-        Where that class is defined.
-    family : str
-        Heading under which tables list it.
-    reference : str
-        What to cite.
-    summary : str
-        One line: the first of the class's docstring, or the variant's own.
-    provenance : Provenance
-    needs : tuple of str
-        What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`.
-    transductive : bool
-        Whether unlabelled scans of the test site take part in its fit.
-    control : bool
-        Whether it sees no connectome at all.
-    fixed : dict
-        Settings that the name fixes, with their values; empty unless it is a variant.
-    settings : dict
-        All settings with their default values, those that the name fixes included.
-    tuned_over : dict of str
-        Settings that are tuned, and over which values, in words.
-    numbers : dict of dict
-        Which numbers each numeric setting accepts, see :meth:`brio.domains.Number.to_json`.
-    file : str
-        File of a user's own method; empty for those of brio.
-    code : str
-        Hash of that file, part of the key of its runs.
-    """
+    """A registered method."""
 
     name: str
-    base: str
-    module: str
-    family: str
-    reference: str
-    summary: str
+    base: str  # name of the method whose class it is: its own name, unless it is a variant
+    module: str  # where that class is defined
+    family: str  # heading under which tables list it
+    reference: str  # what to cite
+    summary: str  # one line: the first of the class's docstring, or the variant's own
     provenance: Provenance
-    needs: tuple[str, ...] = ()
-    transductive: bool = False
-    control: bool = False
+    needs: tuple[str, ...] = ()  # what it needs besides connectomes and labels, see :data:brio.training.inputs.NEEDS
+    transductive: bool = False  # whether unlabelled scans of the test site take part in its fit
+    control: bool = False  # whether it sees no connectome at all
     fixed: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
-    tuned_over: dict[str, str] = field(default_factory=dict)
+    tuned_over: dict[str, str] = field(default_factory=dict)  # settings that are tuned, and over which values, in words
     numbers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    file: str = ""
-    code: str = ""
+    file: str = ""  # file of a user's own method; empty for those of brio
+    code: str = ""  # hash of that file, part of the key of its runs
 
     @property
     def method_class(self) -> type[Method]:
@@ -282,13 +220,7 @@ def list_declared() -> list[MethodEntry]:
 
 
 def find_method(name: str, list_all: bool = True) -> MethodEntry:
-    """Find the registered method of a name, or of the former name of a method.
-
-    Raises
-    ------
-    BrioError
-        If there is none; the message names the nearest, or lists all unless told not to.
-    """
+    """Find the registered method of a name, or of the former name of a method."""
     name = present_name(name)
     known = _CATALOGUED | _DECLARED
     if name not in known:
@@ -298,19 +230,7 @@ def find_method(name: str, list_all: bool = True) -> MethodEntry:
 
 
 def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
-    """Make a method with its settings.
-
-    Parameters
-    ----------
-    name : str
-    values : dict, optional
-        Values of settings by name; text is read by the type of the setting.
-
-    Raises
-    ------
-    BrioError
-        If the name or a setting is unknown, a value is not allowed, or the name fixes the setting.
-    """
+    """Make a method with its settings."""
     entry, values = find_method(name), values or {}
     for key in values:
         if key in entry.fixed:
@@ -327,20 +247,6 @@ def load_methods(path: str | Path) -> list[str]:
 
     The file runs with all rights of the user, like any program: load only files that you would run yourself. One that
     was loaded before is not executed again.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    list of str
-        Names of the methods that the file registers.
-
-    Raises
-    ------
-    BrioError
-        If the file is not there, fails, or registers no method.
     """
     file = Path(path)
     if not file.is_file():

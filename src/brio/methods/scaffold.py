@@ -21,38 +21,17 @@ from ..spaces import choice
 from ..training import Scans, SourceScans
 from .confounds import build_design, fit_huber, iterate_sites
 
-__all__ = [
-    "Scaffold",
-    "ScaffoldSettings",
-    "build_scaffold",
-    "compute_site_effects",
-    "count_scaffold_edges",
-    "draw_bootstrap_weights",
-]
-
 ROUNDING = 1e-6
 """A smaller effect, in standard errors, has no sign: covariates explain all of a site with three scans."""
 
 
 @dataclass(frozen=True)
 class ScaffoldSettings:
-    """Settings of the scaffold.
-
-    Attributes
-    ----------
-    edges : int
-        Edges of the scaffold; all edges where the atlas has fewer.
-    bootstraps : int
-        Weightings of the participants of each site (:func:`draw_bootstrap_weights`).
-    top_share : float
-        Share of all edges, by score, that a bootstrap selects.
-    stability : float
-        Share of bootstraps that must have selected an edge. Where too few edges pass, the best of the others follow.
-    """
+    """Settings of the scaffold."""
 
     edges: Annotated[int, Domain(1, 100_000)] = setting(300, choice(200, 300, 500))
-    bootstraps: Count = 100
-    top_share: PositiveShare = 0.1
+    bootstraps: Count = 100  # weightings of the participants of each site (draw_bootstrap_weights)
+    top_share: PositiveShare = 0.1  # share of all edges, by score, that a bootstrap selects
     stability: Share = 0.7
 
     def __post_init__(self) -> None:
@@ -65,26 +44,15 @@ class ScaffoldSettings:
 class Scaffold(NamedTuple):
     """Selected edges and their statistics.
 
-    Attributes
-    ----------
-    u, v : Tensor of int64, shape [M]
-        Ends of the edges, u < v.
-    effect : Tensor, shape [M]
-        Mean over sites of the signed effect.
-    agreement : Tensor, shape [M]
-        Absolute mean over sites of the sign of the effect.
-    stability : Tensor, shape [M]
-        Share of bootstraps that selected the edge.
-    score : Tensor, shape [M]
-        Mean over sites of the absolute effect, times agreement.
+    Shapes: u, v [M], effect [M], agreement [M], stability [M], score [M].
     """
 
-    u: Tensor
+    u: Tensor  # ends of the edges, u < v
     v: Tensor
-    effect: Tensor
-    agreement: Tensor
-    stability: Tensor
-    score: Tensor
+    effect: Tensor  # mean over sites of the signed effect
+    agreement: Tensor  # absolute mean over sites of the sign of the effect
+    stability: Tensor  # share of bootstraps that selected the edge
+    score: Tensor  # mean over sites of the absolute effect, times agreement
 
     def compute_priors(self) -> Tensor:
         """Scale the statistics of each edge to at most 1 in size, as inputs of a network. Shape [M, 4]."""
@@ -104,9 +72,7 @@ def draw_bootstrap_weights(source: SourceScans, n: int) -> np.ndarray:
     The Bayesian bootstrap (Rubin 1981): exponential weights instead of counts. The weight of a participant does not
     depend on other participants, and no resample of a small cell loses all but one of its members.
 
-    Returns
-    -------
-    ndarray of float64, shape [n, scans]
+    Shapes: returns [n, scans].
     """
     ids = source.connectomes.ids[source.scans]
     return -np.log1p(-draws.draw_uniform(source.seed, "scaffold", np.arange(n)[:, None], ids))
@@ -115,23 +81,8 @@ def draw_bootstrap_weights(source: SourceScans, n: int) -> np.ndarray:
 def compute_site_effects(r: Tensor, live: Tensor, label: Tensor, weight: Tensor, spread: Tensor) -> Tensor:
     """Compute the differences of weighted class means at one site, in their standard errors.
 
-    Parameters
-    ----------
-    r : Tensor, shape [n, columns]
-        Residuals of the scans of the site.
-    live : Tensor, shape [n, columns]
-        1 where there is a value, else 0.
-    label : Tensor, shape [n]
-        0 or 1.
-    weight : Tensor, shape [n_weights, n]
-        Several weightings of the scans.
-    spread : Tensor, shape [columns]
-        Standard deviation within classes.
-
-    Returns
-    -------
-    Tensor, shape [n_weights, columns]
-        0 where a class has no value.
+    Shapes: r [n, columns], live [n, columns], label [n], weight [n_weights, n], spread [columns]; returns [n_weights,
+    columns].
     """
     means, counts = [], []
     for member in (label, 1 - label):
@@ -144,19 +95,7 @@ def compute_site_effects(r: Tensor, live: Tensor, label: Tensor, weight: Tensor,
 
 
 def build_scaffold(source: SourceScans, scans: Scans, settings: ScaffoldSettings) -> Scaffold:
-    """Select the edges whose diagnosis effect is reproducible over the source sites.
-
-    Parameters
-    ----------
-    source : SourceScans
-    scans : Scans
-        Those of ``source.scans``, in their order.
-    settings : ScaffoldSettings
-
-    Returns
-    -------
-    Scaffold
-    """
+    """Select the edges whose diagnosis effect is reproducible over the source sites."""
     P = scans.A.shape[-1]
     u, v = torch.triu_indices(P, P, 1, device=scans.A.device)
     y, live = scans.A[:, u, v], (scans.alive[:, u] & scans.alive[:, v]).to(scans.A.dtype)

@@ -15,8 +15,6 @@ from .adaptation import choose_widths, expect_gain, fit_adaptation
 from .known_scans import list_known_scans
 from .model import Model, check_atlas, check_classes
 
-__all__ = ["adapt_model"]
-
 
 def adapt_model(
     model: Model,
@@ -32,29 +30,6 @@ def adapt_model(
     Both are fitted to the labelled scans of the hospital and shrunk towards no change, so that few scans do little.
     Scans that are no connectomes of its regions (the flag ``foreign``) are left out. An adapted model is adapted anew
     from the original.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-        Scans of the hospital. Those without a label are not read; sites are not needed.
-    prevalence : float, optional
-        Share of patients at the hospital. By default it is that of the labelled scans.
-    slope_width, intercept_width : float, optional
-        Standard deviations between hospitals of the logarithm of the slope and of the intercept. By default those
-        between test sites in the evidence of the model, or 0.25 and 0.5 where it has none.
-    device : {"auto", "cpu", "cuda", "cuda-tf32"}
-
-    Returns
-    -------
-    Model
-        With its ``adaptation``.
-
-    Raises
-    ------
-    BrioError
-        If the ROIs are not those of the model, no scan has a label, the model was fitted to a labelled one, none of
-        them is a connectome of its regions, or they are of one class and no prevalence is given.
     """
     widths = choose_widths(model.evidence, slope_width, intercept_width)
     check_atlas(model.atlas, cohort)

@@ -16,8 +16,6 @@ from ..schemas.stored_values import one_of
 from .evidence import Evidence
 from .known_scans import KnownScans
 
-__all__ = ["Adaptation", "PriorWidths", "choose_widths", "expect_gain", "fit_adaptation"]
-
 LEAST_WIDTH = 0.1
 """Smallest width that evidence may give: few sites that happen to agree do not show that all sites do."""
 
@@ -29,61 +27,30 @@ _ITERATIONS = 100
 
 @dataclass(frozen=True)
 class PriorWidths:
-    """How much hospitals differ: standard deviations of a normal prior around no change.
+    """How much hospitals differ: standard deviations of a normal prior around no change."""
 
-    Attributes
-    ----------
-    slope : float
-        Of the logarithm of the slope.
-    intercept : float
-        Of the intercept, in logits.
-    source : str
-        Where they come from: ``default``, ``evidence`` or ``given``.
-    """
-
-    slope: StoredNonNegative = 0.25
-    intercept: StoredNonNegative = 0.5
+    slope: StoredNonNegative = 0.25  # of the logarithm of the slope
+    intercept: StoredNonNegative = 0.5  # of the intercept, in logits
     source: Annotated[str, one_of("default", "evidence", "given")] = "default"
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Slope and intercept that turn the logits of a model into those of one hospital.
+    """Slope and intercept that turn the logits of a model into those of one hospital."""
 
-    Attributes
-    ----------
-    n_patients, n_controls : int
-        Local participants it was fitted to; scans of one participant are averaged.
-    slope, intercept : float
-        The adapted logit is ``slope * logit + intercept``.
-    slope_se, intercept_se : float
-        Their standard errors, prior included.
-    widths : PriorWidths
-    prevalence : float or None
-        Share of patients that was given; None where it is that of the local scans.
-    brier_before : float or None
-        Brier score of the local scans without adaptation; None where it cannot be computed.
-    brier_change, brier_change_se : float or None
-        Expected change by adaptation, each local scan left out in turn, and its standard error. Below 0 is better.
-    n_foreign : int
-        Labelled scans that were not used, because they are no connectomes of the regions of the model.
-    known_scans : KnownScans or None
-        By which the local scans are recognised.
-    """
-
-    n_patients: StoredCount
+    n_patients: StoredCount  # local participants it was fitted to; scans of one participant are averaged
     n_controls: StoredCount
-    slope: StoredPositive
+    slope: StoredPositive  # the adapted logit is slope * logit + intercept
     intercept: float
-    slope_se: StoredNonNegative
+    slope_se: StoredNonNegative  # their standard errors, prior included
     intercept_se: StoredNonNegative
     widths: PriorWidths
-    prevalence: StoredShare | None = None
+    prevalence: StoredShare | None = None  # share of patients that was given; None where it is that of the local scans
     brier_before: StoredShare | None = None
     brier_change: float | None = None
     brier_change_se: StoredNonNegative | None = None
     n_foreign: StoredCount = 0
-    known_scans: KnownScans | None = None
+    known_scans: KnownScans | None = None  # by which the local scans are recognised
 
     @property
     def n_participants(self) -> int:
@@ -100,13 +67,7 @@ class Adaptation:
         return self.slope * logits + self.intercept
 
     def describe(self, classes: tuple[str, str]) -> list[str]:
-        """Say in a few sentences what was learned, from how many scans, and what it buys.
-
-        Parameters
-        ----------
-        classes : tuple of two str
-            Names of label 0 and label 1, as the model has them.
-        """
+        """Say in a few sentences what was learned, from how many scans, and what it buys."""
         names = ClassNames(*classes)
         share = (
             f"The intercept follows the share of {names.positives} among these scans, which is not that of a clinic "
@@ -154,29 +115,7 @@ _SOURCES = {"default": "default", "evidence": "from the evidence of the model", 
 
 
 def choose_widths(evidence: Evidence | None, slope: float | None = None, intercept: float | None = None) -> PriorWidths:
-    """Choose the widths of the prior: those given, else those between sites in the evidence, else the default.
-
-    Parameters
-    ----------
-    evidence : Evidence or None
-        Of the model.
-    slope, intercept : float, optional
-        Above 0; see :class:`PriorWidths`.
-
-    Returns
-    -------
-    PriorWidths
-
-    Raises
-    ------
-    BrioError
-        If a width is not above 0.
-
-    Examples
-    --------
-    >>> choose_widths(None)
-    PriorWidths(slope=0.25, intercept=0.5, source='default')
-    """
+    """Choose the widths of the prior: those given, else those between sites in the evidence, else the default."""
     for name, width in (("slope", slope), ("intercept", intercept)):
         if width is not None and not (np.isfinite(width) and width > 0):
             raise BrioError(f"the {name} cannot be shrunk with a standard deviation of {width}; give a number above 0")
@@ -205,36 +144,7 @@ def fit_adaptation(
     among the local scans is taken as a choice of who was scanned, as in a case-control study: it does not move the
     intercept.
 
-    Parameters
-    ----------
-    label : ndarray of int, shape [n]
-        1 for patients, 0 for controls.
-    logits : ndarray, shape [n]
-        Of the original model.
-    widths : PriorWidths
-    prevalence : float, optional
-        Share of patients at the hospital, above 0 and below 1.
-    source_share : float
-        Share of patients that the logits stand for, see :func:`~brio.models.adapt.find_implied_share`; read with
-        ``prevalence`` only.
-
-    Returns
-    -------
-    Adaptation
-        Without its expected gain, see :func:`expect_gain`.
-
-    Raises
-    ------
-    BrioError
-        If there are scans of one class only and no prevalence, or the prevalence is no share.
-
-    Examples
-    --------
-    >>> logits, label = np.tile([-1.0, 0.0, 1.0, 2.0], 10), np.zeros(40, dtype=int)
-    >>> label[3::4] = 1
-    >>> fitted = fit_adaptation(label, logits, PriorWidths())
-    >>> bool(fitted.intercept < 0), fitted.n_patients
-    (True, 10)
+    Shapes: label [n], logits [n].
     """
     label, logits = np.asarray(label, dtype=float), np.asarray(logits, dtype=float)
     n_patients, n_controls = int(label.sum()), int((1 - label).sum())
@@ -263,20 +173,7 @@ def fit_adaptation(
 def expect_gain(adaptation: Adaptation, label: np.ndarray, logits: np.ndarray, source_share: float = 0.5) -> Adaptation:
     """Estimate what an adaptation buys: the change of the Brier score, each local scan left out in turn.
 
-    Parameters
-    ----------
-    adaptation : Adaptation
-        Fitted to these scans.
-    label : ndarray of int, shape [n]
-    logits : ndarray, shape [n]
-        Of the original model.
-    source_share : float
-        As it was fitted with.
-
-    Returns
-    -------
-    Adaptation
-        The same, with its expected gain.
+    Shapes: label [n], logits [n].
     """
     label, logits = np.asarray(label, dtype=float), np.asarray(logits, dtype=float)
     prevalence, widths = adaptation.prevalence, adaptation.widths

@@ -16,43 +16,25 @@ import torch
 
 from .. import draws
 from ..connectome import Connectomes
+from ..formatting import format_count
 from ..protocol import Fold, auc, make_training_fold
 from ..protocol.folds import assign_stratified_folds
-from ..results.format import format_count
 from ..schemas import StoredCount, StoredShare
 from ..training import FittedRun, Method, Run
-
-__all__ = ["MeasuredAttacks", "fit_halves", "measure_attacks", "read_measured_attacks"]
 
 MEASURED = "measured_attacks.csv"
 
 
 @dataclass(frozen=True)
 class MeasuredAttacks:
-    """What a model of half of the participants of each site gives away of them; mean over both halves.
-
-    Attributes
-    ----------
-    method, cohort : str
-    n_scans, n_sites : int
-        Of the cohort, both halves.
-    membership : float
-        AUC by which a scan tells whether it was in the training set: by how well the margin fits its label, how large
-        it is, or the product of the coefficients with what is peculiar to the scan, whichever tells most.
-    diagnosis_in, diagnosis_out : float
-        AUC of the margin for the label, of scans in the training set and of others.
-    rows_diagnosis : float or None
-        AUC for the label of what is stored of single scans; None where nothing is.
-    rows_recognised, rows : int or None
-        Participants whose stored numbers are found by site, sex and age, and participants with stored numbers.
-    """
+    """What a model of half of the participants of each site gives away of them; mean over both halves."""
 
     method: str
     cohort: str
-    n_scans: StoredCount
+    n_scans: StoredCount  # of the cohort, both halves
     n_sites: StoredCount
     membership: StoredShare
-    diagnosis_in: StoredShare
+    diagnosis_in: StoredShare  # AUC of the margin for the label, of scans in the training set and of others
     diagnosis_out: StoredShare
     rows_diagnosis: StoredShare | None = None
     rows_recognised: StoredCount | None = None
@@ -81,24 +63,7 @@ class MeasuredAttacks:
 def fit_halves(
     method: Method, connectomes: Connectomes, seed: int = 0, n_halves: int = 2
 ) -> list[tuple[FittedRun, Fold, np.ndarray]]:
-    """Fit a method to one half of the participants of each site and class, then to the other.
-
-    Parameters
-    ----------
-    method : Method
-        With the settings of a final model.
-    connectomes : Connectomes
-    seed : int
-        Draws the halves.
-    n_halves : int
-        1 fits to the first half only.
-
-    Returns
-    -------
-    list of tuple
-        The fitted run, its fold, and which scans were in its half, shape [n]; sites with one class in a half are in
-        neither.
-    """
+    """Fit a method to one half of the participants of each site and class, then to the other."""
     cohort = connectomes.cohort
     dealt = assign_stratified_folds(
         draws.addresses(cohort.participant_ids), cohort.sites, cohort.labels, n_folds=2, seed=seed
@@ -116,21 +81,7 @@ def fit_halves(
 def measure_attacks(
     method: Method, connectomes: Connectomes, fitted: list[tuple[FittedRun, Fold, np.ndarray]], name: str
 ) -> MeasuredAttacks:
-    """Measure what models of halves give away of the participants they were fitted to.
-
-    Parameters
-    ----------
-    method : Method
-    connectomes : Connectomes
-    fitted : list of tuple
-        Of :func:`fit_halves`.
-    name : str
-        Of the cohort, for people.
-
-    Returns
-    -------
-    MeasuredAttacks
-    """
+    """Measure what models of halves give away of the participants they were fitted to."""
     cohort, scores = connectomes.cohort, []
     for run, fold, inside in fitted:
         usable = np.flatnonzero(~np.isin(cohort.sites, fold.one_class_sites))

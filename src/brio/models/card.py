@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..formatting import format_p
-from ..results.format import escape_markdown, format_code, format_count, format_percent, format_table
+from ..formatting import format_count, format_p
+from ..results.format import escape_markdown, format_code, format_percent, format_table
 from .attacks import read_measured_attacks
 from .evidence import Estimate, Evidence, choose_rule
 from .model import Model
@@ -11,20 +11,9 @@ from .predict import DEFAULT_ACCURACY
 from .ranges import LEAST_PARTICIPANTS, PARTICIPANTS_BEHIND, ScanRanges
 from .reasons import LEAST_SITES, LEAST_WITH_REASON, LEVEL, REASONS
 
-__all__ = ["write_card"]
-
 
 def write_card(model: Model) -> str:
-    """Write the card of a model as Markdown.
-
-    Parameters
-    ----------
-    model : Model
-
-    Returns
-    -------
-    str
-    """
+    """Write the card of a model as Markdown."""
     training, ranges = model.training, model.ranges
     zero, one = model.classes
     sites = [[escape_markdown(name), str(n[0]), str(n[1])] for name, n in training.sites.items()]

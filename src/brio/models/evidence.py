@@ -23,19 +23,6 @@ from .evidence_differences import describe_differing_settings
 from .evidence_job import compare_participants, read_evidence_job
 from .reasons import ReasonEvidence, compare_reasons, find_flagged_scans
 
-__all__ = [
-    "CallRule",
-    "Estimate",
-    "Evidence",
-    "RiskPoint",
-    "average_seeds",
-    "calibrate_sites",
-    "choose_rule",
-    "gather_evidence",
-    "learn_call_rules",
-    "trace_risk",
-]
-
 COVERAGES = tuple(k / 20 for k in range(1, 21))
 LEAST_COVERAGE = 0.1
 """A rule that calls fewer participants is not offered: its accuracy rests on too few."""
@@ -47,20 +34,10 @@ _Z_ONE_SIDED, _Z_TWO_SIDED = 1.6448536269514722, 1.959963984540054
 
 @dataclass(frozen=True)
 class RiskPoint:
-    """Accuracy of the participants with the largest absolute logits.
+    """Accuracy of the participants with the largest absolute logits."""
 
-    Attributes
-    ----------
-    coverage : float
-        Their share of all participants.
-    threshold : float
-        Their smallest absolute logit.
-    accuracy : float
-    n : int
-    """
-
-    coverage: StoredShare
-    threshold: StoredNonNegative
+    coverage: StoredShare  # their share of all participants
+    threshold: StoredNonNegative  # their smallest absolute logit
     accuracy: StoredShare
     n: StoredCount
 
@@ -72,22 +49,10 @@ class RiskPoint:
 
 @dataclass(frozen=True)
 class CallRule:
-    """When a class is called: where the absolute logit reaches the threshold.
+    """When a class is called: where the absolute logit reaches the threshold."""
 
-    Attributes
-    ----------
-    wanted_accuracy : float
-        Largest accuracy for which the threshold is this one.
-    threshold : float
-        Chosen on all participants of the evidence.
-    n_called, n_right, n_participants : int
-        Participants that are called at their site by a threshold chosen on the other sites, those of them with the
-        right class, and all. Without flags: a scan with a flag is never called, see
-        :func:`~brio.models.predict.call_scans`.
-    """
-
-    wanted_accuracy: StoredShare
-    threshold: StoredNonNegative
+    wanted_accuracy: StoredShare  # largest accuracy for which the threshold is this one
+    threshold: StoredNonNegative  # chosen on all participants of the evidence
     n_called: StoredCount
     n_right: StoredCount
     n_participants: StoredCount = field(metadata=formerly("n_scans"))
@@ -133,59 +98,24 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Scores of a method at test sites, each left out in turn. A participant counts once, with the mean over scans.
-
-    Attributes
-    ----------
-    n_participants, n_sites, n_seeds : int
-        Sites with one class count, although they have no AUC.
-    fingerprint : str
-        Of the cohort.
-    auc : Estimate
-        Mean over test sites, t interval.
-    pair_weighted_auc : Estimate
-        Every pair of a patient and a control of one test site counts alike; interval over participants.
-    accuracy, brier : float
-        Of all participants, logits averaged over seeds.
-    slope, intercept : Estimate
-        Calibration at test sites: means of a random-effects model; 1 and 0 are perfect.
-    risk : tuple of RiskPoint
-        Accuracy against coverage.
-    differences : tuple of str
-        In what the evaluated method differs from the model; empty where it does not.
-    slope_sd, intercept_sd : float or None
-        Standard deviations of the true slope and intercept between sites; None with fewer than three sites.
-    n_two_class_sites : int or None
-        Sites whose AUC the mean is of; None in models of earlier versions.
-    smoke_run : bool
-        Whether the job was a smoke run.
-    mean_accuracy : float or None
-        Mean over sites and seeds, as ``brio run`` prints it; None in models of earlier versions.
-    accuracy_over_sites : float or None
-        Mean over sites of the share of participants whose more probable class was right, logits averaged over seeds;
-        None in models of earlier versions.
-    reasons : tuple of ReasonEvidence
-        How participants did whose scans differ from the source scans of their fold; empty where these were not at hand.
-    rules : tuple of CallRule, or None
-        By wanted accuracy, see :func:`learn_call_rules`; None in models of earlier versions.
-    """
+    """Scores of a method at test sites, each left out in turn. A participant counts once, with the mean over scans."""
 
     n_participants: StoredCount = field(metadata=formerly("n_scans"))
     n_sites: StoredCount
     n_seeds: StoredCount
-    fingerprint: str
-    auc: Estimate
+    fingerprint: str  # of the cohort
+    auc: Estimate  # mean over test sites, t interval
     pair_weighted_auc: Estimate
-    accuracy: StoredShare
+    accuracy: StoredShare  # of all participants, logits averaged over seeds
     brier: StoredShare
-    slope: Estimate
+    slope: Estimate  # calibration at test sites: means of a random-effects model; 1 and 0 are perfect
     intercept: Estimate
-    risk: tuple[RiskPoint, ...]
-    differences: tuple[str, ...] = ()
+    risk: tuple[RiskPoint, ...]  # accuracy against coverage
+    differences: tuple[str, ...] = ()  # in what the evaluated method differs from the model; empty where it does not
     slope_sd: StoredNonNegative | None = None
     intercept_sd: StoredNonNegative | None = None
-    n_two_class_sites: StoredCount | None = None
-    smoke_run: bool = False
+    n_two_class_sites: StoredCount | None = None  # sites whose AUC the mean is of; None in models of earlier versions
+    smoke_run: bool = False  # whether the job was a smoke run
     mean_accuracy: StoredShare | None = None
     accuracy_over_sites: StoredShare | None = None
     reasons: tuple[ReasonEvidence, ...] = ()
@@ -229,32 +159,7 @@ def gather_evidence(
     cohort: Cohort | None = None,
     check_left_out: Callable[[], pd.DataFrame] | None = None,
 ) -> Evidence:
-    """Gather the evidence on a method from a finished job.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Of ``brio run`` under leave-one-site-out, with its predictions.
-    name : str
-        Of the method.
-    fingerprint : str
-        Of the cohort that the model is fitted to.
-    settings : dict
-        Of the method of the model; where those of the evaluated runs differ, ``differences`` names them.
-    harmonisation : HarmonisationRule
-        Of the model; likewise.
-    cohort : Cohort, optional
-        That cohort, whose participants are compared; without it, the job must be of the very same scans.
-    check_left_out : function, optional
-        Returns what was found of the scans of each site against the others, see
-        :func:`~brio.models.ranges.check_left_out_sites`; not called where the job is of other scans.
-
-    Raises
-    ------
-    BrioError
-        If the job did not evaluate this method at test sites, its predictions were not kept, or it is of another
-        question, see :func:`~brio.models.evidence_job.compare_participants`.
-    """
+    """Gather the evidence on a method from a finished job."""
     job = read_evidence_job(folder, name)
     assert job.predictions is not None
     differences = describe_differing_settings(job, name, settings, harmonisation)
@@ -327,15 +232,7 @@ def _read_estimate(summary: MetricSummary | None) -> Estimate:
 def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
     """Average the logits of the probabilities of each participant over seeds.
 
-    Parameters
-    ----------
-    predictions : DataFrame
-        Of one method, as ``predictions.csv`` has them.
-
-    Returns
-    -------
-    DataFrame, one row per participant
-        ``fold``, ``participant_id``, ``label``, ``logit`` and ``probability``.
+    Returns ``fold``, ``participant_id``, ``label``, ``logit`` and ``probability``.
     """
     probability = predictions["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
     table = predictions.assign(logit=logit(probability))
@@ -363,23 +260,7 @@ def calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | N
 def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
     """Compute the accuracy of the participants with the largest absolute logits for several shares of all.
 
-    Parameters
-    ----------
-    label : ndarray of int, shape [n]
-        0 or 1.
-    logits : ndarray, shape [n]
-        Logits of probabilities at sites that were not learned from.
-
-    Returns
-    -------
-    tuple of RiskPoint
-        From the smallest coverage to all participants.
-
-    Examples
-    --------
-    >>> points = trace_risk(np.array([1, 0, 1, 0]), np.array([2.0, -1.5, -0.2, 0.1]))
-    >>> [(p.coverage, p.accuracy) for p in points if p.coverage in (0.5, 1.0)]
-    [(0.5, 1.0), (1.0, 0.5)]
+    Shapes: label [n], logits [n].
     """
     size = np.abs(logits)
     order = np.argsort(-size, kind="stable")
@@ -394,18 +275,7 @@ def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
 def learn_call_rules(label: np.ndarray, logits: np.ndarray, site: np.ndarray) -> tuple[CallRule, ...]:
     """Choose a threshold for every wanted accuracy, and score it at each site by one chosen on the other sites.
 
-    Parameters
-    ----------
-    label : ndarray of int, shape [n]
-        0 or 1.
-    logits : ndarray, shape [n]
-        At sites that were not learned from.
-    site : ndarray of str, shape [n]
-
-    Returns
-    -------
-    tuple of CallRule
-        From the smallest wanted accuracy to the largest that can be reached; one for accuracies with the same rule.
+    Shapes: label [n], logits [n], site [n].
     """
     size, right = np.abs(logits), (logits > 0) == label
     thresholds = _choose_thresholds(size, right)

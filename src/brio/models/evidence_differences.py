@@ -11,8 +11,6 @@ from typing import Any
 from ..connectome import HarmonisationRule
 from ..results import StoredJob
 
-__all__ = ["describe_differing_settings"]
-
 _FINAL_SETTINGS = {
     "choose_by": (
         "source-sites",
@@ -33,24 +31,7 @@ _FINAL_SETTINGS = {
 def describe_differing_settings(
     job: StoredJob, name: str, settings: Mapping[str, Any], harmonisation: HarmonisationRule
 ) -> tuple[str, ...]:
-    """Say which settings of the evaluated runs are not those of the model, with both values and what to do.
-
-    Parameters
-    ----------
-    job : StoredJob
-        That evaluated the method.
-    name : str
-        Of the method.
-    settings : dict
-        Of the method of the model.
-    harmonisation : HarmonisationRule
-        Of the model.
-
-    Returns
-    -------
-    tuple of str
-        Empty where they are the same.
-    """
+    """Say which settings of the evaluated runs are not those of the model, with both values and what to do."""
     evaluated = [run.record.settings for run in job.runs if run.record.row.method == name]
     if not evaluated or job.plan is None:
         return ("the settings of the evaluated runs are not stored",)

@@ -11,35 +11,13 @@ from ..errors import BrioError
 from ..formatting import format_count
 from ..results import StoredJob
 
-__all__ = ["compare_participants", "read_evidence_job"]
-
 UNNAMED = ["0", "1"]
 """Classes of a cohort whose classes have no names: labels alone are compared."""
 OTHER_EVIDENCE = "give a job of the same cohort, or leave out --evidence and give --evaluate"
 
 
 def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = None) -> StoredJob:
-    """Read a finished job that evaluated a method at test sites.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Of ``brio run`` under leave-one-site-out, with its predictions.
-    method : str
-        Name of the method of the model.
-    cohort : Cohort, optional
-        Of the model, before or after exclusions; not compared where it is not given.
-
-    Returns
-    -------
-    StoredJob
-
-    Raises
-    ------
-    BrioError
-        If the job did not evaluate this method at test sites, its predictions were not kept, or its atlas, classes or
-        participants are not those of the cohort, see :func:`compare_participants`.
-    """
+    """Read a finished job that evaluated a method at test sites."""
     job = StoredJob.read(Path(folder))
     if method not in job.summary.methods:
         has = ", ".join(job.summary.methods)
@@ -57,25 +35,6 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     """Refuse evidence of another question, and say which participants of a cohort it lacks or has besides.
 
     Another question are another atlas, other classes, another label of a participant, or no participant in common.
-
-    Parameters
-    ----------
-    job : StoredJob
-        That evaluated the method, with its predictions.
-    method : str
-        Name of the method.
-    cohort : Cohort
-        Of the model. A participant is the same where name and site are.
-
-    Returns
-    -------
-    tuple of str
-        Differences in words; empty where the scans are the same.
-
-    Raises
-    ------
-    BrioError
-        If the evidence is of another question.
     """
     assert job.predictions is not None
     folder, keys = job.folder, ["participant_id", "site"]

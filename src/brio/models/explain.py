@@ -31,8 +31,6 @@ from .patterns import CohortReading, Patterns, find_varying, read_scans, summari
 from .roi_groups import RoiGroups, group_rois
 from .site_stability import SitePatterns, find_reason_against_refits, refit_without_each_site
 
-__all__ = ["DEFAULT_REESTIMATES", "ModelExplanation", "explain_model"]
-
 DEFAULT_REESTIMATES = 8
 LEAST_SCANS = 10
 """Fewer scans give no pattern worth a look."""
@@ -40,40 +38,18 @@ LEAST_SCANS = 10
 
 @dataclass(frozen=True, eq=False)
 class ModelExplanation:
-    """What a model reads, as tables. Numbers of several members are averaged, those of factors are kept apart.
-
-    Attributes
-    ----------
-    model : Model
-    members : tuple of Explanation
-        One for each member of the model.
-    groups : RoiGroups
-        Groups of ROIs, by which figures are ordered.
-    edges : DataFrame or None
-        One row per edge, see :func:`~brio.models.explain_tables.tabulate_edges`; None where a method has no
-        coefficients.
-    rois : DataFrame
-        One row per ROI, see :func:`~brio.models.explain_tables.tabulate_rois`.
-    factors, profiles : DataFrame or None
-        One row per factor, and one per factor and ROI; None where a method has no factors.
-    sites, new_sites : DataFrame or None
-        One row per left-out site, see :meth:`~brio.models.site_stability.SitePatterns.compare`, and one per number of
-        strongest edges, see :meth:`~brio.models.site_stability.SitePatterns.score_new_sites`; None where nothing was
-        fitted again.
-    reading : CohortReading or None
-        What was read of the scans that were given.
-    """
+    """What a model reads, as tables. Numbers of several members are averaged, those of factors are kept apart."""
 
     model: Model
-    members: tuple[Explanation, ...]
-    groups: RoiGroups
+    members: tuple[Explanation, ...]  # one for each member of the model
+    groups: RoiGroups  # groups of ROIs, by which figures are ordered
     edges: pd.DataFrame | None
-    rois: pd.DataFrame
-    factors: pd.DataFrame | None
+    rois: pd.DataFrame  # one row per ROI, see brio.models.explain_tables.tabulate_rois
+    factors: pd.DataFrame | None  # one row per factor, and one per factor and ROI; None where a method has no factors
     profiles: pd.DataFrame | None
     sites: pd.DataFrame | None
     new_sites: pd.DataFrame | None
-    reading: CohortReading | None
+    reading: CohortReading | None  # what was read of the scans that were given
 
 
 def explain_model(
@@ -89,29 +65,6 @@ def explain_model(
 
     A model holds its coefficients, its factors, and their patterns over the scans it was fitted to. Scans are needed
     for patterns elsewhere and for stability only.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort, optional
-        Scans to read: those that the model was fitted to, or others. Labels are needed for means by class.
-    reestimates : int
-        Re-estimates of each of these scans, for stability; 0 computes none, else at least 2.
-    sites : bool
-        Fit the method again without each site in turn. Closed-form methods only; the cohort must be the one that the
-        model was fitted to.
-    device : {"auto", "cpu", "cuda", "cuda-tf32"}
-    progress : Progress
-
-    Returns
-    -------
-    ModelExplanation
-
-    Raises
-    ------
-    BrioError
-        If the method has neither coefficients of edges nor factors, the ROIs are not those of the model, there are
-        too few scans, or ``sites`` is asked for without the cohort of the model or for a network.
     """
     members = _explain_members(model)
     reading: CohortReading | None = None

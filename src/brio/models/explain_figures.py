@@ -10,8 +10,6 @@ from ..drawing import make_panels
 from .explain import ModelExplanation
 from .roi_groups import RoiGroups
 
-__all__ = ["draw_brain", "draw_chords", "draw_matrix", "find_coordinates"]
-
 DIVERGING = "RdBu_r"
 POSITIVE, NEGATIVE = "#B2182B", "#2166AC"
 GROUP_COLOURS = (
@@ -27,16 +25,7 @@ _BEND = 0.45
 
 
 def draw_matrix(explanation: ModelExplanation) -> Any:
-    """Draw patterns and coefficients of all edges, or the assignment of ROIs to factors where there are no edges.
-
-    Parameters
-    ----------
-    explanation : ModelExplanation
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """Draw patterns and coefficients of all edges, or the assignment of ROIs to factors where there are no edges."""
     groups, edges = explanation.groups, explanation.edges
     if edges is None:
         return _draw_assignment(explanation)
@@ -93,16 +82,7 @@ def find_coordinates(explanation: ModelExplanation) -> np.ndarray | None:
 def draw_brain(explanation: ModelExplanation, coordinates: np.ndarray, plotting: Any) -> Any:
     """Draw the regions with the highest ranks, and the strongest edges in a glass brain.
 
-    Parameters
-    ----------
-    explanation : ModelExplanation
-    coordinates : ndarray, shape [P, 3]
-    plotting : module
-        Of nilearn, see :func:`brio.drawing.import_brain_plots`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
+    Shapes: coordinates [P, 3].
     """
     from matplotlib.figure import Figure
 
@@ -156,17 +136,7 @@ def draw_brain(explanation: ModelExplanation, coordinates: np.ndarray, plotting:
 
 
 def draw_chords(explanation: ModelExplanation) -> Any:
-    """Draw the strongest edges as chords of a circle on which ROIs lie group by group.
-
-    Parameters
-    ----------
-    explanation : ModelExplanation
-        With edges.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """Draw the strongest edges as chords of a circle on which ROIs lie group by group."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch, PathPatch, Wedge

@@ -7,39 +7,21 @@ from pathlib import Path
 import pandas as pd
 
 from ..drawing import import_brain_plots, save_figure
-from ..results.files import create_whole_folder, write_atomically, write_csv
-from ..results.format import escape_markdown, format_code, format_count, format_table
-from ..storage import write_sums
+from ..formatting import format_count
+from ..results.files import write_atomically, write_csv
+from ..results.format import escape_markdown, format_code, format_table
+from ..storage import create_whole_folder, write_sums
 from .explain import ModelExplanation
 from .explain_figures import draw_brain, draw_chords, draw_matrix, find_coordinates
 from .patterns import CohortReading
 from .site_stability import STRONGEST, find_reason_against_refits
-
-__all__ = ["describe_explanation", "write_explanation"]
 
 TEXT, MATRIX, BRAIN, CHORDS = "explanation.md", "matrix.png", "brain.png", "chord.png"
 _ROWS = 15
 
 
 def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[str]:
-    """Write an explanation, with its hashes, to a new folder, which is there whole or not at all.
-
-    Parameters
-    ----------
-    explanation : ModelExplanation
-    out : str or Path
-        Must not exist yet.
-
-    Returns
-    -------
-    list of str
-        Lines for the user.
-
-    Raises
-    ------
-    BrioError
-        If ``out`` exists, or cannot be written.
-    """
+    """Write an explanation, with its hashes, to a new folder, which is there whole or not at all."""
     folder = Path(out)
     no_brain = _find_reason_against_brain(explanation)
     with create_whole_folder(folder) as partial:
@@ -71,16 +53,7 @@ def _name_scans(reading: CohortReading, n_training: int) -> str:
 
 
 def describe_explanation(explanation: ModelExplanation) -> str:
-    """Write the page of an explanation as Markdown.
-
-    Parameters
-    ----------
-    explanation : ModelExplanation
-
-    Returns
-    -------
-    str
-    """
+    """Write the page of an explanation as Markdown."""
     model = explanation.model
     training = model.training
     seeds = len(model.members)

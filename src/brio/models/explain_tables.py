@@ -15,18 +15,6 @@ from .patterns import CohortReading, Patterns, compute_shares
 from .roi_groups import RoiGroups
 from .site_stability import SitePatterns
 
-__all__ = [
-    "EdgeWeights",
-    "Stability",
-    "average_emphasis",
-    "average_weights",
-    "sum_over_edges",
-    "tabulate_edges",
-    "tabulate_factors",
-    "tabulate_profiles",
-    "tabulate_rois",
-]
-
 _TOP_ROIS = 5
 
 
@@ -67,16 +55,9 @@ def average_weights(members: Sequence[Explanation], patterns: Sequence[Patterns]
 def average_emphasis(members: Sequence[Explanation], patterns: Sequence[Patterns]) -> np.ndarray | None:
     """Compute the share of each ROI in the margin, by its factors, averaged over members.
 
-    Parameters
-    ----------
-    members : sequence of Explanation
-    patterns : sequence of Patterns
-        One for each member.
+    Shapes: returns [P].
 
-    Returns
-    -------
-    ndarray, shape [P], or None
-        Times P, so that 1 is an ROI without emphasis. None where there are no factors.
+    Returns times P, so that 1 is an ROI without emphasis. None where there are no factors.
     """
     return _average(
         [
@@ -96,20 +77,7 @@ def _spread_shares(assignment: np.ndarray, share: np.ndarray) -> np.ndarray:
 def sum_over_edges(values: np.ndarray, n_rois: int) -> np.ndarray:
     """Sum values of edges over the edges of each ROI.
 
-    Parameters
-    ----------
-    values : ndarray, shape [..., edges]
-        In the order of the upper triangle, row by row.
-    n_rois : int
-
-    Returns
-    -------
-    ndarray, shape [..., P]
-
-    Examples
-    --------
-    >>> sum_over_edges(np.array([1.0, 10.0, 100.0]), 3)
-    array([ 11., 101., 110.])
+    Shapes: values [..., edges]; returns [..., P].
     """
     u, v = np.triu_indices(n_rois, 1)
     matrix = np.zeros((*values.shape[:-1], n_rois, n_rois))
@@ -120,20 +88,11 @@ def sum_over_edges(values: np.ndarray, n_rois: int) -> np.ndarray:
 def tabulate_edges(atlas: Atlas, weights: EdgeWeights, stability: Stability) -> pd.DataFrame:
     """Tabulate the edges of a model.
 
-    Parameters
-    ----------
-    atlas : Atlas
-    weights : EdgeWeights
-    stability : Stability
-
-    Returns
-    -------
-    DataFrame, one row per edge
-        ``roi_a``, ``roi_b``, ``coefficient`` and ``pattern``. With scans: ``pattern_cohort``; with re-estimates of
-        them ``pattern_sd_reestimates`` and ``same_sign_reestimates``, the share of re-estimated patterns with the sign
-        of ``pattern``; with left-out sites ``same_sign_sites``, the share of fits without a site whose pattern has
-        that sign. These fits share most of their scans: what holds at a site that took no part is in
-        :meth:`~brio.models.site_stability.SitePatterns.score_new_sites`.
+    Returns ``roi_a``, ``roi_b``, ``coefficient`` and ``pattern``. With scans: ``pattern_cohort``; with re-estimates of
+    them ``pattern_sd_reestimates`` and ``same_sign_reestimates``, the share of re-estimated patterns with the sign of
+    ``pattern``; with left-out sites ``same_sign_sites``, the share of fits without a site whose pattern has that sign.
+    These fits share most of their scans: what holds at a site that took no part is in
+    :meth:`~brio.models.site_stability.SitePatterns.score_new_sites`.
     """
     name = atlas.rois["name"].astype(str).to_numpy()
     u, v = np.triu_indices(len(name), 1)
@@ -154,23 +113,13 @@ def tabulate_rois(
 ) -> pd.DataFrame:
     """Tabulate the ROIs of a model.
 
-    Parameters
-    ----------
-    atlas : Atlas
-    groups : RoiGroups
-    weights : EdgeWeights or None
-    emphasis : ndarray, shape [P], or None
-        See :func:`average_emphasis`.
-    stability : Stability
+    Shapes: emphasis [P].
 
-    Returns
-    -------
-    DataFrame, one row per ROI, in the order of the atlas
-        ``roi``, ``x``, ``y``, ``z`` where known, ``group``; sums over its edges: ``absolute_pattern``,
-        ``signed_pattern``, ``absolute_coefficient``, ``signed_coefficient``; ``emphasis`` where there are factors.
-        ``rank`` is 1 for the largest absolute pattern, or for the largest emphasis where edges have none.
-        ``lowest_rank_reestimates`` and ``lowest_rank_sites`` are the worst ranks that it has in re-estimated patterns
-        and in patterns without one site.
+    Returns ``roi``, ``x``, ``y``, ``z`` where known, ``group``; sums over its edges: ``absolute_pattern``,
+    ``signed_pattern``, ``absolute_coefficient``, ``signed_coefficient``; ``emphasis`` where there are factors. ``rank``
+    is 1 for the largest absolute pattern, or for the largest emphasis where edges have none.
+    ``lowest_rank_reestimates`` and ``lowest_rank_sites`` are the worst ranks that it has in re-estimated patterns and
+    in patterns without one site.
     """
     n_rois = len(atlas)
     table = pd.DataFrame({"roi": atlas.rois["name"].astype(str).to_numpy()})
@@ -204,20 +153,11 @@ def tabulate_factors(
 ) -> pd.DataFrame | None:
     """Tabulate the factors of every member.
 
-    Parameters
-    ----------
-    model : Model
-    members : sequence of Explanation
-    reading : CohortReading or None
-
-    Returns
-    -------
-    DataFrame, one row per seed and factor, or None
-        ``seed``, ``factor``; ``share``, its share in the variance of the margin; ``mean_`` of either class and
-        ``sd``, of its contribution over the scans that the model was fitted to; ``rois``, those with the largest
-        assignment. With scans the first four again under ``_cohort``; with re-estimates of them
-        ``share_sd_reestimates``, and ``reliability``: the part of the variance of a contribution that lies between
-        scans, the rest within them; not a number where it does not vary.
+    Returns ``seed``, ``factor``; ``share``, its share in the variance of the margin; ``mean_`` of either class and
+    ``sd``, of its contribution over the scans that the model was fitted to; ``rois``, those with the largest
+    assignment. With scans the first four again under ``_cohort``; with re-estimates of them ``share_sd_reestimates``,
+    and ``reliability``: the part of the variance of a contribution that lies between scans, the rest within them; not a
+    number where it does not vary.
     """
     rows = []
     for k, (member, patterns) in enumerate(zip(members, model.patterns, strict=True)):
@@ -254,16 +194,8 @@ def _add_contributions(table: pd.DataFrame, patterns: Patterns, classes: Sequenc
 def tabulate_profiles(model: Model, members: Sequence[Explanation]) -> pd.DataFrame | None:
     """Tabulate which ROIs make up each factor.
 
-    Parameters
-    ----------
-    model : Model
-    members : sequence of Explanation
-
-    Returns
-    -------
-    DataFrame, one row per seed, factor and ROI, or None
-        ``seed``, ``factor``, ``roi`` and ``assignment``: the share of the ROI that belongs to the factor. The shares of
-        an ROI sum to one.
+    Returns ``seed``, ``factor``, ``roi`` and ``assignment``: the share of the ROI that belongs to the factor. The
+    shares of an ROI sum to one.
     """
     names = model.atlas.rois["name"].astype(str).to_numpy()
     rows = []

@@ -28,8 +28,6 @@ from ..schemas import to_json
 from .evidence import CallRule, Estimate, Evidence, calibrate_sites
 from .predict import ScanPredictions, find_called, find_flagged
 
-__all__ = ["ExternalScores", "PooledScores", "ScoreRow", "score_labelled_scans", "tabulate_scores"]
-
 FEW_PER_CLASS = 5
 """With fewer of a class, each of them makes up a quarter of the AUC or more, and DeLong's variance says nothing."""
 
@@ -39,64 +37,30 @@ _UNKNOWN = Estimate(None, None, None)
 
 @dataclass(frozen=True)
 class PooledScores:
-    """Scores of all participants together, as if they were of one site; intervals over participants.
+    """Scores of all participants together, as if they were of one site; intervals over participants."""
 
-    Attributes
-    ----------
-    auc : Estimate
-        Interval by DeLong's variance, at an area of 0 or 1 by Newcombe's score method.
-    accuracy : Estimate
-        Interval by Clopper and Pearson.
-    slope, intercept : Estimate
-        Calibration: 1 and 0 are perfect.
-    """
-
-    auc: Estimate
-    accuracy: Estimate
-    slope: Estimate
+    auc: Estimate  # interval by DeLong's variance, at an area of 0 or 1 by Newcombe's score method
+    accuracy: Estimate  # interval by Clopper and Pearson
+    slope: Estimate  # calibration: 1 and 0 are perfect
     intercept: Estimate
 
 
 @dataclass(frozen=True)
 class ExternalScores:
-    """Scores of predictions for scans with labels. A participant counts once, with the mean logit of the scans.
-
-    Attributes
-    ----------
-    n_patients, n_controls : int
-    n_sites, n_two_class_sites : int
-        Sites with labelled scans, and those of them that have an AUC.
-    n_known : int
-        Participants with labels who are left out of all scores, since the model has seen a scan of theirs.
-    n_called, n_unflagged : int
-        Participants all of whose scans were called, and those none of whose scans has a flag, who could be.
-    auc : Estimate
-        Mean over sites with both classes; t interval over sites, of one site DeLong's.
-    pair_weighted_auc : Estimate
-        Every pair of a patient and a control of one site counts alike; interval over participants.
-    accuracy : Estimate
-        Mean over sites; t interval over sites, of one site that of Clopper and Pearson.
-    accuracy_called : Estimate
-        Of the called participants together; interval by Clopper and Pearson.
-    brier : float
-        Of all participants.
-    slope, intercept : Estimate
-        Calibration, means over sites by a random-effects model; with fewer than three sites those of all participants.
-    pooled : PooledScores
-    """
+    """Scores of predictions for scans with labels. A participant counts once, with the mean logit of the scans."""
 
     n_patients: int
     n_controls: int
-    n_sites: int
+    n_sites: int  # sites with labelled scans, and those of them that have an AUC
     n_two_class_sites: int
-    n_known: int
-    n_called: int
+    n_known: int  # participants with labels who are left out of all scores, since the model has seen a scan of theirs
+    n_called: int  # participants all of whose scans were called, and those none of whose scans has a flag, who could be
     n_unflagged: int
-    auc: Estimate
+    auc: Estimate  # mean over sites with both classes; t interval over sites, of one site DeLong's
     pair_weighted_auc: Estimate
-    accuracy: Estimate
-    accuracy_called: Estimate
-    brier: float
+    accuracy: Estimate  # mean over sites; t interval over sites, of one site that of Clopper and Pearson
+    accuracy_called: Estimate  # of the called participants together; interval by Clopper and Pearson
+    brier: float  # of all participants
     slope: Estimate
     intercept: Estimate
     pooled: PooledScores
@@ -161,15 +125,7 @@ class ScoreRow(NamedTuple):
 
 
 def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: CallRule | None) -> list[ScoreRow]:
-    """List the scores that are known, each beside what the evidence promised.
-
-    Parameters
-    ----------
-    scores : ExternalScores
-    evidence : Evidence or None
-    rule : CallRule or None
-        By which classes were called; the share that is expected leaves out scans with a flag, as the calls do.
-    """
+    """List the scores that are known, each beside what the evidence promised."""
     n_people = scores.n_patients + scores.n_controls
     one = scores.n_sites == 1
     promised = dict.fromkeys(("auc", "pair_weighted_auc", "slope", "intercept"), _UNKNOWN)

@@ -38,8 +38,6 @@ from .model import Member, Model, TrainingFacts
 from .patterns import Patterns, read_scans, summarise_reading
 from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges
 
-__all__ = ["add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job", "settle_final_settings"]
-
 
 def fit_model(
     spec: JobSpec | Job,
@@ -58,37 +56,6 @@ def fit_model(
     validation sites, and is then trained again on all sites to that epoch; where scans are harmonised it is not
     trained again, because harmonisation is fitted without the validation sites. With fewer than four sites with both
     classes, inner folds choose its epoch: each of three sites in turn, or fifths of the participants of two sites.
-
-    Parameters
-    ----------
-    spec : JobSpec or Job
-        Cohort, one method, its settings, seeds and device; each seed is one member of the model. Settings under
-        ``harmonise.`` become part of the model; ``protocol.validation_sites`` is the number of validation sites. The
-        cohort of a job (:func:`brio.jobs.prepare_job`) is not audited again.
-    validation_sites : sequence of str
-        Names of the validation sites of a network; by default they are drawn from the seed.
-    holds_scans : bool
-        Whether the model may hold numbers of single source scans; a method that keeps them is refused otherwise.
-    to_evaluate : bool
-        Evaluate the model as well, see :func:`evaluate_model`.
-    evidence : str or Path, optional
-        Folder of a job that evaluated the method, see :func:`gather_evidence`; it is read before anything is fitted.
-    folder : Path, optional
-        Where members are stored while others are trained, and found again by the same call; by default a temporary
-        one. An engine with workers needs one that all of them can write to.
-    progress : Progress
-    say : function of str
-        Called with every line of text for the user.
-
-    Returns
-    -------
-    Model
-        Without evidence unless it was evaluated or a folder was given.
-
-    Raises
-    ------
-    BrioError
-        If settings or sites are wrong, the evidence is not of this method and atlas, or training diverges.
     """
     prepared = spec if isinstance(spec, Job) else None
     spec = spec.spec if isinstance(spec, Job) else spec
@@ -170,22 +137,7 @@ def _check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
 
 
 def complete_model(method: Method, members: Sequence[Member], connectomes: Connectomes, whole: Cohort) -> Model:
-    """Add to fitted runs what a new hospital needs: ranges of the source scans, intervals, and what was learned from.
-
-    Parameters
-    ----------
-    method : Method
-    members : sequence of Member
-        Fitted runs, one for each seed.
-    connectomes : Connectomes
-        Of the cohort that they were fitted to.
-    whole : Cohort
-        That cohort before exclusions.
-
-    Returns
-    -------
-    Model
-    """
+    """Add to fitted runs what a new hospital needs: ranges of source scans, intervals, what was learned from."""
     cohort, folds = connectomes.cohort, [member.fitted.run.fold for member in members]
     learned = np.unique(np.concatenate([method.training_scans(cohort, fold) for fold in folds]))
     ranges, mean = learn_ranges(connectomes, learned)
@@ -209,22 +161,6 @@ def settle_final_settings(name: str, values: Mapping[str, Any], harmonised: bool
     """Make a method with the settings that a final model needs, unless the user has set them otherwise.
 
     Closed-form models choose by inner folds, networks are trained again on all sites unless scans are harmonised.
-
-    Parameters
-    ----------
-    name : str
-        Of the method.
-    values : dict
-        Settings by name.
-    harmonised : bool
-        Whether scans are harmonised, which is fitted without validation sites.
-
-    Examples
-    --------
-    >>> settle_final_settings("ridge", {}).settings.choose_by
-    'source-sites'
-    >>> settle_final_settings("gcn", {}).settings.refit
-    True
     """
     settled = settle_without_validation(name, values)
     method = make_method(name, settled)
@@ -244,28 +180,6 @@ def define_final_model(
     """Define the final model of a cohort, for ``brio fit`` and :class:`~brio.BrioClassifier` alike.
 
     A method that needs no validation scans learns from all sites, whatever ``validation_sites`` says.
-
-    Parameters
-    ----------
-    name, values
-        The method and its settings, see :func:`settle_final_settings`.
-    cohort : Cohort
-        The scans to learn from.
-    seeds : sequence of int
-        One run for each.
-    validation_sites : int, "auto", or sequence of str
-        See :func:`~brio.protocol.make_training_fold`.
-    rule : HarmonisationRule, optional
-
-    Returns
-    -------
-    method : Method
-    runs : list of Run
-
-    Raises
-    ------
-    BrioError
-        If the method cannot be fitted to this cohort.
     """
     rule = rule or HarmonisationRule()
     method = settle_final_settings(name, values, rule.kind != "none")
@@ -284,20 +198,6 @@ def evaluate_model(
     """Evaluate the method of a model at every site in turn, with the settings of the model, and add the evidence.
 
     Closed-form methods are also fitted to each half of the participants, to measure what the model gives away of them.
-
-    Parameters
-    ----------
-    model : Model
-    spec : JobSpec or Job
-        That the model was fitted by.
-    progress : Progress
-    say : function of str
-    folder : Path, optional
-        As for :func:`fit_model`.
-
-    Returns
-    -------
-    Model
     """
     job = spec if isinstance(spec, Job) else prepare_job(spec, progress, say, [model.method])
     spec, name = job.spec, model.method.name
@@ -313,26 +213,7 @@ def evaluate_model(
 
 
 def add_evidence(model: Model, folder: str | Path, connectomes: Connectomes | None = None) -> Model:
-    """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`.
-
-    Parameters
-    ----------
-    model : Model
-    folder : str or Path
-        Of the job.
-    connectomes : Connectomes, optional
-        Of the cohort that the model was fitted to, after exclusions; needed where the job is not of the very same
-        scans. Differences of scans are tested by them; without them nothing is flagged but what the model cannot mean.
-
-    Returns
-    -------
-    Model
-
-    Raises
-    ------
-    BrioError
-        If the job is of another method or question, or the connectomes are not those of the model.
-    """
+    """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`."""
     cohort = None if connectomes is None else connectomes.cohort
     if cohort is not None and not model.was_fitted_to(cohort):
         raise BrioError(

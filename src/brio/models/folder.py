@@ -33,15 +33,15 @@ from ..cohort.names import refuse_unsafe_names
 from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.combat import Combat
 from ..connectome.residuals import Residualiser
-from ..errors import BrioError
+from ..errors import BrioError, file_error
 from ..methods import find_method, make_method
 from ..protocol import Fold
-from ..results.files import create_whole_folder, file_error, read_json, write_atomically
+from ..results.files import read_json, write_atomically
 from ..results.run_record import Details
 from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, to_json
 from ..schemas.records import show_value
 from ..schemas.stored_values import Range
-from ..storage import write_sums
+from ..storage import create_whole_folder, write_sums
 from ..training import FittedRun, Method, Run, TensorSpec, group_tensors, name_tensors
 from ..version import __version__
 from .adaptation import Adaptation
@@ -53,8 +53,6 @@ from .model import Member, Model, TrainingFacts
 from .patterns import Patterns
 from .ranges import ScanRanges
 from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums, require_listed
-
-__all__ = ["read_model", "write_model"]
 
 FORMAT = 2
 """Version of the format of a model folder."""
@@ -103,19 +101,7 @@ class ModelRecord:
 
 
 def write_model(model: Model, out: str | Path) -> None:
-    """Write a model to a new folder, which is there whole or not at all.
-
-    Parameters
-    ----------
-    model : Model
-    out : str or Path
-        Must not exist yet.
-
-    Raises
-    ------
-    BrioError
-        If ``out`` exists, or cannot be written.
-    """
+    """Write a model to a new folder, which is there whole or not at all."""
     with create_whole_folder(Path(out)) as folder:
         _write_files(model, folder)
 
@@ -194,19 +180,6 @@ def read_model(path: str | Path) -> Model:
 
     A folder may come from anywhere: what a file holds is checked against what the method declares before it is used,
     and before it takes memory.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    Model
-
-    Raises
-    ------
-    BrioError
-        If the folder is no model, a file is missing or changed, or this version of brio cannot use it.
     """
     folder = Path(path)
     names = check_sums(folder)

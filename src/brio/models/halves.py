@@ -22,8 +22,6 @@ from ..connectome.connectomes import LEAST_FRAMES
 from .model import Model
 from .predict import DEFAULT_REESTIMATES
 
-__all__ = ["halve_scans", "learn_interval_factor"]
-
 SCANS = 256
 
 
@@ -32,14 +30,6 @@ def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
 
     Halves of a scan hold equally many valid frames; the last of an odd number is left out. Of a scan that is averaged
     over sessions, they are the halves of all its sessions.
-
-    Parameters
-    ----------
-    cohort : Cohort
-
-    Returns
-    -------
-    first, second : Cohort
     """
     sessions = read_session_frames(cohort.participants) or [np.empty(0, dtype=np.int64)] * len(cohort)
     parts = [_split_valid_frames(cohort.scan(i), own) for i, own in enumerate(sessions)]
@@ -77,19 +67,6 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     first half suggest; at least 1. So it also allows for what a short scan does not tell about its own spread. Scans
     with a half that is too short for a connectome or has no signal are left out; if none remains, the factor is 1, with
     a warning.
-
-    Parameters
-    ----------
-    model : Model
-        Fitted.
-    connectomes : Connectomes
-        Of the cohort that it was fitted to.
-    scans : ndarray of int64
-        Positions of its source scans, of which 256 are read, balanced over sites and classes.
-
-    Returns
-    -------
-    float
     """
     cohort = connectomes.cohort
     chosen = scans[choose_balanced_subset(connectomes.ids[scans], cohort.sites[scans], cohort.labels[scans], SCANS, 0)]

@@ -11,8 +11,6 @@ from ..cohort import Cohort
 from ..cohort.sessions import find_joined_scans, hash_scan
 from ..schemas import Hex
 
-__all__ = ["KnownScans", "list_known_scans"]
-
 DIGITS = 8
 """Hexadecimal digits of a digest: among a thousand scans, one in four million others is taken for one of them."""
 
@@ -23,17 +21,10 @@ class KnownScans:
 
     A digest changes with every bit of the frames. So a scan is recognised where the same file is read again, and not
     where it was preprocessed or rounded anew. Sessions are recognised where the import recorded their hashes.
-
-    Attributes
-    ----------
-    salt : str
-        Made of all of these scans, so that digests of two sets of scans cannot be compared.
-    digests : tuple of str
-        One for each scan and each session, sorted: their order says nothing about participants.
     """
 
-    salt: Hex
-    digests: tuple[Hex, ...]
+    salt: Hex  # made of all of these scans, so that digests of two sets of scans cannot be compared
+    digests: tuple[Hex, ...]  # one for each scan and each session, sorted: their order says nothing about participants
 
     def recognise(self, cohort: Cohort) -> np.ndarray:
         """Return which scans of a cohort are among these, or share a session with them. Shape [N], bool."""
@@ -43,23 +34,7 @@ class KnownScans:
 
 
 def list_known_scans(cohort: Cohort) -> KnownScans:
-    """List the digests of all scans of a cohort.
-
-    Parameters
-    ----------
-    cohort : Cohort
-
-    Returns
-    -------
-    KnownScans
-
-    Examples
-    --------
-    >>> scans = [np.random.default_rng(i).normal(size=(20, 3)) for i in range(4)]
-    >>> cohort = Cohort.from_scans(scans, site=["A"] * 4, label=[0, 1, 0, 1])
-    >>> list_known_scans(cohort.select([2, 0])).recognise(cohort)
-    array([ True, False,  True, False])
-    """
+    """List the digests of all scans of a cohort."""
     scans = _hash_scans(cohort)
     salt = hashlib.sha256("".join(sorted(hashes[0] for hashes in scans)).encode()).hexdigest()[: 2 * DIGITS]
     return KnownScans(salt, tuple(sorted(_shorten(salt, one) for hashes in scans for one in hashes)))

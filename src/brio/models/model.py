@@ -34,8 +34,6 @@ from .known_scans import KnownScans
 from .patterns import Patterns
 from .ranges import ScanRanges, check_ranges
 
-__all__ = ["Ensemble", "Margins", "Member", "Model", "TrainingFacts", "check_atlas", "check_classes"]
-
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 _REFRESH = draws.address("predictions")
 _SEED = 0
@@ -53,31 +51,16 @@ class Member:
 
 @dataclass(frozen=True)
 class TrainingFacts:
-    """What a model was fitted to.
+    """What a model was fitted to."""
 
-    Attributes
-    ----------
-    cohort, fingerprint : str
-        Name and fingerprint of the scans that were used.
-    n_scans, n_excluded : int
-    sites : dict of str to tuple of int
-        Controls and patients of each site that the model learned from.
-    one_class_sites : tuple of str
-        Sites that it did not learn from, because they hold one class.
-    versions : dict of str
-        Of brio, torch and numpy.
-    header : tuple of str
-        Column names of the files of the scans, where some appear more than once; else empty.
-    """
-
-    cohort: str
+    cohort: str  # name and fingerprint of the scans that were used
     fingerprint: str
     n_scans: StoredCount
     n_excluded: StoredCount
-    sites: dict[str, tuple[StoredCount, StoredCount]]
-    one_class_sites: tuple[str, ...]
-    versions: dict[str, str]
-    header: tuple[str, ...] = ()
+    sites: dict[str, tuple[StoredCount, StoredCount]]  # controls and patients of each site that the model learned from
+    one_class_sites: tuple[str, ...]  # sites that it did not learn from, because they hold one class
+    versions: dict[str, str]  # of brio, torch and numpy
+    header: tuple[str, ...] = ()  # column names of the files of the scans, where some appear more than once; else empty
 
 
 def require_finite(values: np.ndarray) -> np.ndarray:
@@ -93,10 +76,7 @@ def require_finite(values: np.ndarray) -> np.ndarray:
 class Margins(NamedTuple):
     """Margins of S members for n scans and K re-estimates of each.
 
-    Attributes
-    ----------
-    full : ndarray, shape [S, n]
-    reestimated : ndarray, shape [S, n, K]
+    Shapes: full [S, n], reestimated [S, n, K].
     """
 
     full: np.ndarray
@@ -105,33 +85,13 @@ class Margins(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Fitted runs of one method, whose logits are averaged.
+    """Fitted runs of one method, whose logits are averaged."""
 
-    Attributes
-    ----------
-    method : Method
-        With its settings.
-    members : tuple of Member
-        One for each seed.
-    """
-
-    method: Method
-    members: tuple[Member, ...]
+    method: Method  # with its settings
+    members: tuple[Member, ...]  # one for each seed
 
     def collect_margins(self, plain: Connectomes, request: ReestimateRequest | None = None) -> Margins:
-        """Compute the margins of scans, and of re-estimates that all members share.
-
-        Parameters
-        ----------
-        plain : Connectomes
-            Of the scans, as they were measured; members harmonise them where they need it.
-        request : ReestimateRequest or None
-            Of all scans; without it nothing is re-estimated.
-
-        Returns
-        -------
-        Margins
-        """
+        """Compute the margins of scans, and of re-estimates that all members share."""
         full, reestimated = [], []
         for member in self.members:
             inputs = self.gather_inputs(plain, member)
@@ -155,14 +115,9 @@ class Ensemble:
     def compute_contributions(self, plain: Connectomes) -> np.ndarray | None:
         """Compute what each factor adds to the margin of each scan, for every member.
 
-        Parameters
-        ----------
-        plain : Connectomes
+        Shapes: returns [S, n, J + 1].
 
-        Returns
-        -------
-        ndarray, shape [S, n, J + 1], or None
-            The last column is the intercept; a row adds up to the margin. None where the method has no factors.
+        Returns the last column is the intercept; a row adds up to the margin. None where the method has no factors.
         """
         if self.method.intercept(self.members[0].fitted) is None:
             return None
@@ -187,49 +142,18 @@ class Ensemble:
 class Model(Ensemble):
     """A method fitted to all sites of a cohort, with what a new hospital needs to use it.
 
-    Attributes
-    ----------
-    method : Method
-        With its settings.
-    members : tuple of Member
-        One for each seed; their margins are averaged.
-    atlas : Atlas
-        ROIs in the order that scans must have.
-    classes : tuple of two str
-        Names of the labels 0 and 1; margins are positive for the second.
-    block_length : float
-        Of re-estimates, in frames, unrounded.
-    interval_factor : float
-        By how much more two halves of a source scan differ than its re-estimates say, see
-        :func:`~brio.models.halves.learn_interval_factor`.
-    ranges : ScanRanges
-        Of the scans it learned from.
-    mean : Tensor, shape [P, P]
-        Mean connectome of the source sites.
-    training : TrainingFacts
-    known_scans : KnownScans
-        By which it recognises scans that it learned from.
-    evidence : Evidence or None
-        None where it was not evaluated.
-    estimator : dict
-        Parameters and labels of the :class:`~brio.BrioClassifier` that wrote it; empty where ``brio fit`` did.
-    adaptation : Adaptation or None
-        To one hospital, see :func:`~brio.models.adapt_model`. It changes logits and probabilities, never margins.
-    patterns : tuple of Patterns
-        What each member reads, over the scans that it learned from; empty where its method explains nothing.
-    attacks : MeasuredAttacks or None
-        What models of half of its cohort give away of participants; None where that was not measured.
+    Shapes: mean [P, P].
     """
 
-    atlas: Atlas
-    classes: tuple[str, str]
-    block_length: float
+    atlas: Atlas  # ROIs in the order that scans must have
+    classes: tuple[str, str]  # names of the labels 0 and 1; margins are positive for the second
+    block_length: float  # of re-estimates, in frames, unrounded
     interval_factor: float
-    ranges: ScanRanges
-    mean: Tensor
+    ranges: ScanRanges  # of the scans it learned from
+    mean: Tensor  # mean connectome of the source sites
     training: TrainingFacts
-    known_scans: KnownScans
-    evidence: Evidence | None = None
+    known_scans: KnownScans  # by which it recognises scans that it learned from
+    evidence: Evidence | None = None  # None where it was not evaluated
     estimator: dict[str, Any] = field(default_factory=dict)
     adaptation: Adaptation | None = None
     patterns: tuple[Patterns, ...] = ()
@@ -277,17 +201,6 @@ class Model(Ensemble):
         """Compute the margins of scans and of re-estimates of each, see :meth:`Ensemble.collect_margins`.
 
         Re-estimates follow a balanced design (:mod:`brio.connectome.resampling`), so they depend on the scan alone.
-
-        Parameters
-        ----------
-        plain : Connectomes
-        reestimates : int
-            Re-estimates of each scan; the next size of a design is taken.
-
-        Returns
-        -------
-        Margins
-            Those of re-estimates lie around the margin of the scan, with the spread that drawn ones would have.
         """
         if not reestimates:
             return self.collect_margins(plain)
@@ -305,16 +218,7 @@ class Model(Ensemble):
     def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Compute the logits of the probabilities of scans and of their re-estimates, averaged over members.
 
-        Parameters
-        ----------
-        plain : Connectomes
-        reestimates : int
-            K.
-
-        Returns
-        -------
-        logit : ndarray, shape [n]
-        reestimated : ndarray, shape [n, K]
+        Shapes: returns logit [n], reestimated [n, K].
         """
         return self.average_members(self.compute_margins(plain, reestimates))
 
@@ -327,21 +231,7 @@ class Model(Ensemble):
 
 
 def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
-    """Refuse scans whose ROIs are not those of a model.
-
-    Parameters
-    ----------
-    atlas : Atlas
-        Of the model.
-    cohort : Cohort
-        Scans to predict.
-
-    Raises
-    ------
-    BrioError
-        If their number, names or order differs. Names are compared where both have them; those of the scans may be the
-        codes of the atlas.
-    """
+    """Refuse scans whose ROIs are not those of a model."""
     if cohort.n_rois != len(atlas):
         raise BrioError(
             f"the scans have {cohort.n_rois} ROIs, but the model was fitted to {len(atlas)} (atlas '{atlas.name}'); "
@@ -389,19 +279,7 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort) -> str:
 
 
 def check_classes(classes: tuple[str, str], cohort: Cohort) -> None:
-    """Refuse labelled scans whose classes are exchanged.
-
-    Parameters
-    ----------
-    classes : tuple of two str
-        Of the model.
-    cohort : Cohort
-
-    Raises
-    ------
-    BrioError
-        If scans have labels, and the names of the classes are those of the model in the other order.
-    """
+    """Refuse labelled scans whose classes are exchanged."""
     theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
     if cohort.labelled.any() and theirs == own[::-1] and theirs != own:
         zero, one = cohort.classes

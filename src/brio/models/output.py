@@ -8,16 +8,14 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
-from ..results.files import create_whole_folder, write_atomically, write_csv, write_json
+from ..results.files import write_atomically, write_csv, write_json
 from ..schemas import to_json
-from ..storage import write_sums
+from ..storage import create_whole_folder, write_sums
 from .external import score_labelled_scans, tabulate_scores
 from .model import Model
 from .predict import ScanPredictions, find_called, find_flagged
 from .reasons import describe_codes
 from .remarks import warn_of_other_classes, warn_of_unnamed_rois
-
-__all__ = ["summarise_predictions", "write_predictions"]
 
 PREDICTIONS, CONTRIBUTIONS, VALIDATION = "predictions.csv", "contributions.csv", "validation.json"
 PAGE = "predictions.html"
@@ -26,29 +24,7 @@ PAGE = "predictions.html"
 def write_predictions(
     model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path, page: str | None = None
 ) -> list[str]:
-    """Write predictions, with their hashes, to a new folder, and say in a few lines what they show.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-        The scans that were predicted; where they have labels, the predictions are scored.
-    predictions : ScanPredictions
-    out : str or Path
-        Must not exist yet.
-    page : str, optional
-        The page of these predictions, of :func:`brio.report.render_prediction_page`.
-
-    Returns
-    -------
-    list of str
-        Lines for the user.
-
-    Raises
-    ------
-    BrioError
-        If ``out`` exists, or cannot be written.
-    """
+    """Write predictions, with their hashes, to a new folder, and say in a few lines what they show."""
     folder = Path(out)
     scores, lines = score_labelled_scans(cohort, predictions), []
     with create_whole_folder(folder) as partial:
@@ -69,18 +45,7 @@ def write_predictions(
 
 
 def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
-    """Say in a few lines what predictions show.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-    predictions : ScanPredictions
-
-    Returns
-    -------
-    list of str
-    """
+    """Say in a few lines what predictions show."""
     table = predictions.table
     lines = [*warn_of_unnamed_rois(model, cohort), *_warn_of_known_scans(model, cohort)]
     lines += warn_of_other_classes(model, cohort)

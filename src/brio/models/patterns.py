@@ -13,8 +13,6 @@ from torch import Tensor
 from ..connectome import ReestimateRequest
 from ..training import ExplainedScans, FittedRun, Inputs, Method
 
-__all__ = ["CohortReading", "Patterns", "Reading", "compute_shares", "find_varying", "read_scans", "summarise_reading"]
-
 _SCANS_AT_A_TIME = 256
 _TINY = np.finfo(float).tiny
 
@@ -22,19 +20,11 @@ _TINY = np.finfo(float).tiny
 class Reading(NamedTuple):
     """What a fitted run reads of n scans, each in K versions: the full scan (K = 1), or re-estimates of it.
 
-    Attributes
-    ----------
-    margin : ndarray, shape [n, K]
-    contributions : ndarray, shape [n, K, J], or None
-        What each factor adds to the margin.
-    pattern : ndarray, shape [K, edges], or None
-        Covariance of the values of an edge with the margin, divided by the variance of the margin.
-    difference : ndarray, shape [K, edges], or None
-        Mean value of an edge in class 1 less that in class 0; None where labels were not given.
+    Shapes: margin [n, K], contributions [n, K, J], pattern [K, edges], difference [K, edges].
     """
 
     margin: np.ndarray
-    contributions: np.ndarray | None
+    contributions: np.ndarray | None  # what each factor adds to the margin
     pattern: np.ndarray | None
     difference: np.ndarray | None = None
 
@@ -43,24 +33,14 @@ class Reading(NamedTuple):
 class Patterns:
     """What one member of a model reads, over all scans that it learned from. No number is of a single scan.
 
-    Attributes
-    ----------
-    n_scans : int
-    pattern : ndarray of float64, shape [edges], or None
-        Change of the value of an edge that goes with a margin higher by one (Haufe et al. 2014).
-    factor_share : ndarray of float64, shape [J], or None
-        Share of each factor in the variance of the margin; sums to one.
-    factor_mean : ndarray of float64, shape [2, J], or None
-        Mean contribution of each factor in each class.
-    factor_sd : ndarray of float64, shape [J], or None
-        Standard deviation of its contribution over scans.
+    Shapes: pattern [edges], factor_share [J], factor_mean [2, J], factor_sd [J].
     """
 
     n_scans: int
     pattern: np.ndarray | None = None
-    factor_share: np.ndarray | None = None
-    factor_mean: np.ndarray | None = None
-    factor_sd: np.ndarray | None = None
+    factor_share: np.ndarray | None = None  # share of each factor in the variance of the margin; sums to one
+    factor_mean: np.ndarray | None = None  # mean contribution of each factor in each class
+    factor_sd: np.ndarray | None = None  # standard deviation of its contribution over scans
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return the tensors to store, by name."""
@@ -76,26 +56,12 @@ class Patterns:
 
 @dataclass(frozen=True, eq=False)
 class CohortReading:
-    """What the members of a model read of the scans of a cohort.
+    """What the members of a model read of the scans of a cohort."""
 
-    Attributes
-    ----------
-    name : str
-        Of the cohort.
-    n_learned : int
-        Scans of this cohort that the model was fitted to; it learns nothing from sites with one class.
-    is_training : bool
-        Whether these are the very scans that the model was fitted to.
-    patterns : tuple of Patterns
-        One for each member.
-    reestimated : tuple of Reading
-        Of re-estimates of the same scans, one for each member; empty where none were computed.
-    """
-
-    name: str
-    n_learned: int
-    is_training: bool
-    patterns: tuple[Patterns, ...]
+    name: str  # of the cohort
+    n_learned: int  # scans of this cohort that the model was fitted to; it learns nothing from sites with one class
+    is_training: bool  # whether these are the very scans that the model was fitted to
+    patterns: tuple[Patterns, ...]  # one for each member
     reestimated: tuple[Reading, ...]
 
 
@@ -134,22 +100,7 @@ def read_scans(
 ) -> Reading:
     """Read from scans what a method explains.
 
-    Parameters
-    ----------
-    method : Method
-    fitted : FittedRun
-    inputs : Inputs
-        Scans of a cohort, as the run reads them.
-    scans : ndarray of int64, shape [n]
-        Positions in the cohort.
-    reestimates : ReestimateRequest, optional
-        Read K re-estimates of each of these scans instead of the full ones.
-    label : ndarray of int, shape [n], optional
-        0 or 1; asks for the difference between the classes.
-
-    Returns
-    -------
-    Reading
+    Shapes: scans [n], label [n].
     """
     K = 1 if reestimates is None else reestimates.K
     margin = np.empty((len(scans), K))
@@ -196,20 +147,7 @@ def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
     contributions add up to the margin; a factor that works against the others has a negative one. All are 0 where the
     margin does not vary.
 
-    Parameters
-    ----------
-    contributions : ndarray, shape [n, J]
-    margin : ndarray, shape [n]
-
-    Returns
-    -------
-    ndarray, shape [J]
-
-    Examples
-    --------
-    >>> a = np.array([[1.0, 0.5], [-1.0, -0.5], [3.0, 1.5]])
-    >>> compute_shares(a, a.sum(1)).round(3)
-    array([0.667, 0.333])
+    Shapes: contributions [n, J], margin [n]; returns [J].
     """
     centred = margin - margin.mean()
     if not find_varying(margin):
@@ -220,17 +158,7 @@ def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
 def summarise_reading(reading: Reading, label: np.ndarray) -> Patterns:
     """Summarise what a fitted run reads of full scans.
 
-    Parameters
-    ----------
-    reading : Reading
-        Of n scans, K = 1.
-    label : ndarray of int, shape [n]
-        0 or 1, other values where the class is unknown.
-
-    Returns
-    -------
-    Patterns
-        Means of a class without scans are not a number.
+    Shapes: label [n].
     """
     n = len(reading.margin)
     pattern = None if reading.pattern is None else reading.pattern[0]

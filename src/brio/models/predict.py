@@ -16,18 +16,6 @@ from .evidence import CallRule, choose_rule
 from .model import Model, check_atlas, check_classes
 from .regions import compute_region_contributions
 
-__all__ = [
-    "DEFAULT_ACCURACY",
-    "DEFAULT_REESTIMATES",
-    "NO_CALL",
-    "ScanPredictions",
-    "call_scans",
-    "compute_half_width",
-    "find_called",
-    "find_flagged",
-    "predict_scans",
-]
-
 DEFAULT_REESTIMATES = 47
 DEFAULT_ACCURACY = 0.8
 LEVEL = 0.95
@@ -38,30 +26,13 @@ NO_CALL = "no call"
 class ScanPredictions:
     """Predictions of a model for some scans.
 
-    Attributes
-    ----------
-    table : DataFrame, one row per scan
-        ``participant_id``, or the name of the scan where participants have several; ``probability`` of the second class
-        and ``margin``; ``low`` and ``high``, the prediction interval of the probability for equally many other minutes
-        of this scan; ``agreement``, the share of re-estimates on the same side; ``predicted``, the name of the class,
-        or "no call" (empty where the model was not evaluated); ``interval_crosses_half`` (yes or no); ``distance`` to
-        the mean connectome; ``flag`` and ``notes``, codes of what differs from the scans of the model, and ``reasons``,
-        the same in words (:func:`~brio.models.ranges.check_ranges`).
-    contributions : DataFrame or None
-        What each factor adds to the margin: ``participant_id``, ``seed``, ``factor``, ``contribution``; the factor
-        ``intercept`` completes the sum. None where the method has no factors.
-    rule : CallRule or None
-        By which classes are called.
-    logit : ndarray, shape [n]
-        Of the probabilities.
-    regions : ndarray, shape [n, P], or None
-        What the edges of each region add to the margin. None where the method is not linear in the edges.
+    Shapes: logit [n], regions [n, P].
     """
 
     table: pd.DataFrame
     contributions: pd.DataFrame | None
-    rule: CallRule | None
-    logit: np.ndarray
+    rule: CallRule | None  # by which classes are called
+    logit: np.ndarray  # of the probabilities
     regions: np.ndarray | None = None
 
 
@@ -74,32 +45,7 @@ def predict_scans(
     level: float = LEVEL,
     device: str = "auto",
 ) -> ScanPredictions:
-    """Predict scans with a model.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-        The scans; sites and labels are not needed.
-    reestimates : int
-        Re-estimates of each scan, from which the interval is computed. The next prime with remainder 3 when divided by
-        4 is taken, see :mod:`brio.connectome.resampling`.
-    wanted_accuracy : float
-        Accuracy that called classes shall have at a new site, see :func:`~brio.models.evidence.learn_call_rules`.
-    level : float
-        Of the interval.
-    device : {"auto", "cpu", "cuda", "cuda-tf32"}
-
-    Returns
-    -------
-    ScanPredictions
-
-    Raises
-    ------
-    BrioError
-        If the ROIs are not those of the model, labels have its classes in the other order, or the scans lack what its
-        method needs.
-    """
+    """Predict scans with a model."""
     require_number(reestimates, Reestimates, "reestimates")
     require_number(level, InnerShare, "level")
     require_number(wanted_accuracy, Accuracy, "accuracy")
@@ -139,15 +85,7 @@ def compute_half_width(resampled: np.ndarray, level: float = LEVEL) -> np.ndarra
     lie as far from it on their own, so their logit differs from this one by the root of two times as much. A model
     multiplies this by its ``interval_factor``.
 
-    Parameters
-    ----------
-    resampled : ndarray, shape [n, K]
-        Logits of re-estimates.
-    level : float
-
-    Returns
-    -------
-    ndarray, shape [n]
+    Shapes: resampled [n, K]; returns [n].
     """
     n_reestimates = resampled.shape[1]
     quantile = stdtrit(n_reestimates - 1, 0.5 + level / 2)
@@ -167,18 +105,7 @@ def find_called(table: pd.DataFrame) -> np.ndarray:
 def call_scans(logit: np.ndarray, rule: CallRule | None, classes: tuple[str, str], flagged: np.ndarray) -> np.ndarray:
     """Name the class of each scan whose logit is large enough.
 
-    Parameters
-    ----------
-    logit : ndarray, shape [n]
-    rule : CallRule or None
-        Without one there is no call.
-    classes : tuple of two str
-    flagged : ndarray of bool, shape [n]
-        Scans that get no call, whatever their logit, see :func:`find_flagged`.
-
-    Returns
-    -------
-    ndarray of str, shape [n]
+    Shapes: logit [n], flagged [n]; returns [n].
     """
     called = np.zeros(len(logit), dtype=bool) if rule is None else (np.abs(logit) >= rule.threshold) & ~flagged
     return np.where(called, np.array(classes)[(logit > 0).astype(int)], NO_CALL)

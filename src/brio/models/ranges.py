@@ -19,13 +19,6 @@ from ..protocol import average_margins
 from ..schemas import StoredCount, StoredNonNegative
 from .reasons import CANNOT_BE_MEANT, REASONS
 
-__all__ = [
-    "ScanRanges",
-    "check_left_out_sites",
-    "check_ranges",
-    "learn_ranges",
-]
-
 PARTICIPANTS_BEHIND = 10
 """A stored limit is a value that so many participants reach, or is computed from quartiles with more beyond them."""
 
@@ -54,28 +47,13 @@ ONE_SITE = (
 
 @dataclass(frozen=True)
 class ScanRanges:
-    """What is usual among the source participants of a model; all None where they are fewer than 40.
+    """What is usual among the source participants of a model; all None where they are fewer than 40."""
 
-    Attributes
-    ----------
-    least_frames : float or None
-        Frames that 95 % of the source participants have at least.
-    tr : tuple of two float, or None
-        Repetition time in seconds that ten participants or more have at most, and at least.
-    motion, edge_sd : tuple of two float, or None
-        Tukey's fences of the logarithms of mean framewise displacement, and of the standard deviation of the edges of a
-        connectome. None where the cohort does not say.
-    dead_rois : int or None
-        ROIs without signal that ten participants or more have at least.
-    distance : float or None
-        The upper one of the distance to the mean connectome of all other source sites.
-    """
-
-    least_frames: StoredNonNegative | None = None
+    least_frames: StoredNonNegative | None = None  # frames that 95 % of the source participants have at least
     tr: tuple[float, float] | None = None
     motion: tuple[float, float] | None = None
     edge_sd: tuple[float, float] | None = None
-    dead_rois: StoredCount | None = None
+    dead_rois: StoredCount | None = None  # ROIs without signal that ten participants or more have at least
     distance: StoredNonNegative | None = None
 
     @property
@@ -87,22 +65,7 @@ class ScanRanges:
 def learn_ranges(connectomes: Connectomes, source: np.ndarray) -> tuple[ScanRanges, Tensor]:
     """Learn the ranges of source scans, and their mean connectome.
 
-    Parameters
-    ----------
-    connectomes : Connectomes
-    source : ndarray of int64, shape [n]
-        Positions of the source scans.
-
-    Returns
-    -------
-    ranges : ScanRanges
-    mean : Tensor, shape [P, P]
-        Mean connectome, every source site with the same weight. On the CPU.
-
-    Raises
-    ------
-    BrioError
-        If all source scans are of one site.
+    Shapes: source [n]; returns mean [P, P].
     """
     return _learn_ranges(connectomes, _describe_scans(connectomes), source)
 
@@ -158,15 +121,7 @@ def measure_distances(connectomes: Connectomes, scans: np.ndarray, means: Tensor
     A correlation ignores how strong the edges of a scan are as a whole. The distance is near one for regions in
     another order, for another atlas and for noise.
 
-    Parameters
-    ----------
-    connectomes : Connectomes
-    scans : ndarray of int64, shape [n]
-    means : Tensor, shape [m, P, P]
-
-    Returns
-    -------
-    ndarray of float64, shape [n, m]
+    Shapes: scans [n], means [m, P, P]; returns [n, m].
     """
     u, v = torch.triu_indices(connectomes.n_rois, connectomes.n_rois, 1, device=connectomes.device)
     y = means.to(connectomes.full)[:, u, v].double().T
@@ -189,24 +144,10 @@ def check_ranges(
 ) -> pd.DataFrame:
     """Say of every scan in what it differs from the source scans of a model.
 
-    Parameters
-    ----------
-    ranges : ScanRanges
-    mean : Tensor, shape [P, P]
-        Mean connectome of the source sites.
-    connectomes : Connectomes
-        Of the scans to predict.
-    known : ndarray of bool, shape [n]
-        Scans that the model has seen.
-    flags : iterable of str
-        Codes that are flags by the evidence of the model.
+    Shapes: mean [P, P], known [n].
 
-    Returns
-    -------
-    DataFrame, one row per scan
-        ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
-        :data:`~brio.models.reasons.REASONS`;
-        ``reasons``, all of them in words.
+    Returns ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
+    :data:`~brio.models.reasons.REASONS`; ``reasons``, all of them in words.
     """
     facts = _describe_scans(connectomes)
     facts["distance"] = measure_distances(connectomes, np.arange(len(facts)), mean[None])[:, 0]
@@ -281,16 +222,9 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
 def check_left_out_sites(connectomes: Connectomes, learned: np.ndarray) -> pd.DataFrame:
     """Check the scans of each site against the ranges of the others, as a new site would be.
 
-    Parameters
-    ----------
-    connectomes : Connectomes
-    learned : ndarray of int64, shape [n]
-        Positions of the scans that a model learns from.
+    Shapes: learned [n].
 
-    Returns
-    -------
-    DataFrame, one row per participant
-        The index is ``participant_id``; one column of bool per code, true where it holds of any of their scans.
+    Returns the index is ``participant_id``; one column of bool per code, true where it holds of any of their scans.
     """
     cohort, facts = connectomes.cohort, _describe_scans(connectomes)
     parts = []

@@ -17,8 +17,6 @@ from scipy.special import ndtr
 from ..schemas import StoredCount, StoredShare
 from ..schemas.stored_values import one_of
 
-__all__ = ["ReasonEvidence", "compare_reasons", "describe_codes", "find_flagged_scans"]
-
 LEAST_WITH_REASON, LEAST_SITES, LEVEL = 30, 2, 0.05
 """A reason is tested where so many participants of so many left-out sites have it, and flags where p is below this."""
 
@@ -44,25 +42,14 @@ TESTED = ("short", "dead_rois", "tr", "motion", "edge_sd", "far")
 
 @dataclass(frozen=True)
 class ReasonEvidence:
-    """How participants with a scan that has one reason did at left-out sites.
-
-    Attributes
-    ----------
-    code : str
-    n, n_sites : int
-        Participants of left-out sites who have it, and their sites.
-    accuracy, accuracy_without : float or None
-        Share of these participants, and of all others, that were predicted right.
-    p : float or None
-        One-sided, for these participants doing no worse; None where too few have the reason.
-    """
+    """How participants with a scan that has one reason did at left-out sites."""
 
     code: Annotated[str, one_of(*TESTED)]
-    n: StoredCount
+    n: StoredCount  # participants of left-out sites who have it, and their sites
     n_sites: StoredCount
-    accuracy: StoredShare | None
+    accuracy: StoredShare | None  # share of these participants, and of all others, that were predicted right
     accuracy_without: StoredShare | None
-    p: StoredShare | None
+    p: StoredShare | None  # one-sided, for these participants doing no worse; None where too few have the reason
 
     @property
     def is_flag(self) -> bool:
@@ -71,13 +58,7 @@ class ReasonEvidence:
 
 
 def describe_codes(codes: Iterable[str]) -> str:
-    """Count the reasons in the column ``flag`` or ``notes`` of some scans, commonest first; empty where there are none.
-
-    Examples
-    --------
-    >>> describe_codes(["short tr", "short", ""])
-    '2 fewer frames, 1 repetition time'
-    """
+    """Count the reasons in the column ``flag`` or ``notes`` of some scans, commonest first."""
     counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
     return ", ".join(f"{n} {REASONS[str(code)]}" for code, n in counts.items())
 
@@ -87,17 +68,6 @@ def compare_reasons(scans: pd.DataFrame, left_out: pd.DataFrame) -> tuple[Reason
 
     The accuracies of scans with and without the reason are compared by a one-sided z test. The variance of each is that
     of its scans or that between its sites, whichever is larger: scans of one site are right or wrong together.
-
-    Parameters
-    ----------
-    scans : DataFrame, one row per scan of the evidence
-        ``fold``, ``participant_id``, ``label`` and ``logit``.
-    left_out : DataFrame
-        Of :func:`~brio.models.ranges.check_left_out_sites`.
-
-    Returns
-    -------
-    tuple of ReasonEvidence
     """
     right = ((scans["logit"] > 0) == scans["label"]).to_numpy(dtype=float)
     site, checked = scans["fold"].to_numpy(), left_out.loc[scans["participant_id"]]
@@ -125,16 +95,7 @@ def _find_variance(right: np.ndarray, site: np.ndarray) -> float:
 def find_flagged_scans(scans: pd.DataFrame, left_out: pd.DataFrame, reasons: Iterable[ReasonEvidence]) -> np.ndarray:
     """Find which scans of the evidence the model would have flagged, had their site been new.
 
-    Parameters
-    ----------
-    scans : DataFrame, one row per scan of the evidence
-    left_out : DataFrame
-        Of :func:`~brio.models.ranges.check_left_out_sites`.
-    reasons : iterable of ReasonEvidence
-
-    Returns
-    -------
-    ndarray of bool, shape [n]
+    Shapes: returns [n].
     """
     flags = ["foreign", *(reason.code for reason in reasons if reason.is_flag)]
     return left_out.loc[scans["participant_id"], flags].any(axis=1).to_numpy()

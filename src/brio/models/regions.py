@@ -8,8 +8,6 @@ import torch
 from ..connectome import Connectomes
 from .model import Ensemble
 
-__all__ = ["compute_region_contributions"]
-
 _SCANS_AT_A_TIME = 256
 
 
@@ -19,16 +17,9 @@ def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndar
     The contribution of an edge is its coefficient times its difference from the mean of the source scans. Each of its
     two regions gets half of it, so that a row adds up to the margin, less its value at that mean.
 
-    Parameters
-    ----------
-    model : Ensemble
-    plain : Connectomes
-        Of n scans.
+    Shapes: returns [n, P].
 
-    Returns
-    -------
-    ndarray of float64, shape [n, P], or None
-        None where the margin is not a sum over edges.
+    Returns None where the margin is not a sum over edges.
     """
     u, v = torch.triu_indices(plain.n_rois, plain.n_rois, 1)
     total = torch.zeros(len(plain), plain.n_rois, dtype=torch.float64)

@@ -10,8 +10,6 @@ from ..cohort.sessions import SESSION_FRAMES
 from ..results.format import join_names
 from .model import Model
 
-__all__ = ["remark_on_local_scans", "suggest_label_column", "warn_of_other_classes", "warn_of_unnamed_rois"]
-
 _UNNAMED = ("0", "1")
 _KNOWN_COLUMNS = (
     *("participant_id", "session", "site", "label", "n_frames", "tr", "age", "sex", "mean_fd"),
@@ -20,18 +18,7 @@ _KNOWN_COLUMNS = (
 
 
 def warn_of_unnamed_rois(model: Model, cohort: Cohort) -> list[str]:
-    """Warn where the order of the ROIs could not be checked.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-
-    Returns
-    -------
-    list of str
-        Lines for the user; empty where both have names.
-    """
+    """Warn where the order of the ROIs could not be checked."""
     without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
     if not without:
         return []
@@ -39,19 +26,7 @@ def warn_of_unnamed_rois(model: Model, cohort: Cohort) -> list[str]:
 
 
 def warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
-    """Say which label is taken as which class of the model, where labels have other names.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-
-    Returns
-    -------
-    list of str
-        Lines for the user; empty where there are no labels, their names are those of the model, or the labels are
-        plain 0 and 1.
-    """
+    """Say which label is taken as which class of the model, where labels have other names."""
     (zero, one), (own_zero, own_one) = cohort.classes, model.classes
     names = {name.casefold() for name in cohort.classes}
     if not cohort.labelled.any() or cohort.classes == _UNNAMED:
@@ -67,19 +42,7 @@ def warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
 
 
 def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
-    """Say what speaks against adapting a model to these scans.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-        Scans that it is adapted to.
-
-    Returns
-    -------
-    list of str
-        Lines for the user.
-    """
+    """Say what speaks against adapting a model to these scans."""
     lines = [*warn_of_unnamed_rois(model, cohort), *warn_of_other_classes(model, cohort)]
     known = cohort.labelled & find_filled(cohort.participants, "site")
     sites = sorted(set(cohort.participants["site"][known].astype(str))) if known.any() else []
@@ -92,17 +55,7 @@ def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
 
 
 def suggest_label_column(cohort: Cohort) -> list[str]:
-    """Say which options read labels, where no scan has one and the table has further columns.
-
-    Parameters
-    ----------
-    cohort : Cohort
-
-    Returns
-    -------
-    list of str
-        Lines for the user.
-    """
+    """Say which options read labels, where no scan has one and the table has further columns."""
     further = cohort.participants.drop(columns=[*_KNOWN_COLUMNS], errors="ignore")
     if cohort.labelled.any() or further.columns.empty:
         return []

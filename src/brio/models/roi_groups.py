@@ -12,8 +12,6 @@ from torch import Tensor
 from ..cohort import Atlas
 from ..cohort.atlas import load_bundled_atlas
 
-__all__ = ["RoiGroups", "group_rois"]
-
 COLUMNS = ("network", "group", "code_group", "lobe")
 """Columns of a table of ROIs that name groups, the first that is there is used."""
 CLUSTERS = 7
@@ -22,19 +20,12 @@ CLUSTERS = 7
 class RoiGroups(NamedTuple):
     """Groups of ROIs.
 
-    Attributes
-    ----------
-    name : ndarray of str, shape [P]
-        Group of each ROI.
-    order : ndarray of int64, shape [P]
-        ROIs in the order of a figure: group by group, the left hemisphere of a group first where it is known.
-    origin : str
-        Where the groups come from, in words.
+    Shapes: name [P], order [P].
     """
 
-    name: np.ndarray
+    name: np.ndarray  # group of each ROI
     order: np.ndarray
-    origin: str
+    origin: str  # where the groups come from, in words
 
     @property
     def in_order(self) -> list[str]:
@@ -45,17 +36,7 @@ class RoiGroups(NamedTuple):
 def group_rois(atlas: Atlas, mean: Tensor) -> RoiGroups:
     """Group the ROIs of an atlas.
 
-    Parameters
-    ----------
-    atlas : Atlas
-        A column ``network``, ``group``, ``code_group`` or ``lobe`` names the groups. ROIs of CC200 have the lobe of the
-        AAL region that holds most of their voxels.
-    mean : Tensor, shape [P, P]
-        Mean connectome, whose clusters are the groups where the atlas names none.
-
-    Returns
-    -------
-    RoiGroups
+    Shapes: mean [P, P].
     """
     rois = atlas.rois
     hemisphere = rois["hemi"].astype(str).to_numpy() if "hemi" in rois else np.full(len(rois), "")

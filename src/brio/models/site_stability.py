@@ -16,8 +16,6 @@ from ..training import FittedRun, Inputs, Run
 from .model import Model
 from .patterns import read_scans
 
-__all__ = ["SitePatterns", "find_reason_against_refits", "refit_without_each_site"]
-
 LEAST_SITES = 3
 STRONGEST = 15
 """Edges of a pattern that are compared with the classes at a left-out site."""
@@ -28,42 +26,25 @@ SELECTIONS = (1, 5, STRONGEST, 50, 150, 500)
 class SitePatterns(NamedTuple):
     """Coefficients and patterns of models that were each fitted without one of E sites.
 
-    Attributes
-    ----------
-    sites : list of str
-        The site that was left out.
-    coefficients : ndarray, shape [E, edges]
-    pattern : ndarray, shape [E, edges]
-        Over the scans that the model was fitted to.
-    difference : ndarray, shape [E, edges]
-        Mean value of an edge in class 1 less that in class 0, at the site that was left out.
-    n_scans : ndarray of int64, shape [E]
-        Scans of that site.
-    edge_values : list of str
-        What the value of an edge is, in words; a method that chooses its view may choose another one without a site.
+    Shapes: coefficients [E, edges], pattern [E, edges], difference [E, edges], n_scans [E].
     """
 
-    sites: list[str]
+    sites: list[str]  # the site that was left out
     coefficients: np.ndarray
-    pattern: np.ndarray
-    difference: np.ndarray
-    n_scans: np.ndarray
+    pattern: np.ndarray  # over the scans that the model was fitted to
+    difference: np.ndarray  # mean value of an edge in class 1 less that in class 0, at the site that was left out
+    n_scans: np.ndarray  # scans of that site
     edge_values: list[str]
 
     def compare(self, coefficients: np.ndarray, pattern: np.ndarray) -> pd.DataFrame:
         """Correlate coefficients and patterns over edges with those of the whole model.
 
-        Parameters
-        ----------
-        coefficients, pattern : ndarray, shape [edges]
+        Shapes: coefficients, pattern [edges].
 
-        Returns
-        -------
-        DataFrame, one row per site
-            ``site``, ``n_scans``, ``coefficient_correlation``, ``pattern_correlation``, ``edge_values``. At the site
-            itself: ``difference_correlation``, that of the pattern without the site and the difference between the
-            classes, 0 by chance; ``strongest_same_sign``, the share of the 15 strongest edges of that pattern in which
-            the classes differ in its direction, half by chance.
+        Returns ``site``, ``n_scans``, ``coefficient_correlation``, ``pattern_correlation``, ``edge_values``. At the
+        site itself: ``difference_correlation``, that of the pattern without the site and the difference between the
+        classes, 0 by chance; ``strongest_same_sign``, the share of the 15 strongest edges of that pattern in which the
+        classes differ in its direction, half by chance.
         """
         pairs = list(zip(self.pattern, self.difference, strict=True))
         return pd.DataFrame(
@@ -84,12 +65,9 @@ class SitePatterns(NamedTuple):
         There is no such number for an edge of the whole model: that was chosen with all sites, so the classes differ
         in its direction at most of them even where labels are drawn by chance.
 
-        Returns
-        -------
-        DataFrame, one row per selection
-            ``strongest_edges``, how many edges of the pattern without a site are selected by their absolute value;
-            ``same_sign_new_sites``, the share of them in which the classes differ in the direction of that pattern at
-            the left-out site, mean over sites, half by chance; ``sd_over_sites``; ``n_sites``.
+        Returns ``strongest_edges``, how many edges of the pattern without a site are selected by their absolute value;
+        ``same_sign_new_sites``, the share of them in which the classes differ in the direction of that pattern at the
+        left-out site, mean over sites, half by chance; ``sd_over_sites``; ``n_sites``.
         """
         n_edges = self.pattern.shape[1]
         rows = []
@@ -128,24 +106,7 @@ def find_reason_against_refits(model: Model) -> str:
 
 
 def refit_without_each_site(model: Model, plain: Connectomes, progress: Progress = silent) -> SitePatterns:
-    """Fit the method of a model again without each site in turn, with the settings and the first seed of the model.
-
-    Parameters
-    ----------
-    model : Model
-    plain : Connectomes
-        Of the scans that the model was fitted to, or of others with labels and sites.
-    progress : Progress
-
-    Returns
-    -------
-    SitePatterns
-
-    Raises
-    ------
-    BrioError
-        If fewer than three sites hold both classes.
-    """
+    """Fit the method of a model again without each site in turn, with the settings and the first seed of the model."""
     cohort, seed = plain.cohort, model.members[0].fitted.run.seed
     whole = make_training_fold(cohort, seed, 0)
     sites = sorted(set(cohort.sites[whole.source].tolist()))

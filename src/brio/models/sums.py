@@ -5,45 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..cohort.folder import HEADER, name_other_folder
-from ..errors import BrioError
-from ..results.files import file_error, read_json
+from ..errors import BrioError, file_error
+from ..results.files import read_json
 from ..storage import SUMS, check_all, read_sums
-
-__all__ = [
-    "CARD",
-    "GET_AGAIN",
-    "MEAN",
-    "MODEL",
-    "ROIS",
-    "check_sums",
-    "read_known_header",
-    "require_listed",
-]
 
 MODEL, ROIS, MEAN, CARD = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md"
 GET_AGAIN = "copy the model again from where it came, or fit it again"
 
 
 def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
-    """Check the hash of every file of a model; needs no torch.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the model.
-    scans_follow : bool
-        Whether the command takes scans after the model, which may have been exchanged with it.
-
-    Returns
-    -------
-    list of str
-        Names of the files.
-
-    Raises
-    ------
-    BrioError
-        If the folder is no model, or a file is missing or changed.
-    """
+    """Check the hash of every file of a model; needs no torch."""
     sums = read_sums(folder, GET_AGAIN)
     if not (folder / MODEL).is_file() and (sums is None or MODEL not in sums.listed):
         kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
@@ -54,33 +25,13 @@ def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
 
 
 def read_known_header(folder: Path) -> tuple[str, ...]:
-    """Read the column names of the files that a model was fitted to; needs no torch.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the model, checked by :func:`check_sums`.
-
-    Returns
-    -------
-    tuple of str
-        Empty where no name appears more than once, or the model does not know.
-    """
+    """Read the column names of the files that a model was fitted to; needs no torch."""
     training = read_json(folder / MODEL, GET_AGAIN).get("training")
     header = training.get("header") if isinstance(training, dict) else None  # read_model says what is wrong
     return tuple(map(str, header)) if isinstance(header, list) else ()
 
 
 def require_listed(folder: Path, names: list[str], name: str) -> None:
-    """Raise an error if a file of a model folder has no hash.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the model.
-    names : list of str
-        Files that have one.
-    name : str
-    """
+    """Raise an error if a file of a model folder has no hash."""
     if name not in names:
         raise file_error(folder / SUMS, f"has no line for {name}, which {MODEL} asks for", GET_AGAIN)

@@ -13,8 +13,6 @@ from ..errors import BrioError
 from .intervals import FoldOverlap, t_interval
 from .metrics import merge_ties
 
-__all__ = ["BinStrategy", "RocBand", "calibration_error", "reliability_curve", "roc_band"]
-
 BinStrategy = Literal["uniform", "quantile"]
 """Bins of equal width, or with equal numbers of scans."""
 
@@ -44,36 +42,10 @@ def reliability_curve(
 ) -> pd.DataFrame:
     """Compute the reliability curve: the share of patients among scans with similar predicted probabilities.
 
-    Parameters
-    ----------
-    label : ndarray, shape [n]
-        1 for patients, 0 for controls.
-    probability : ndarray, shape [n]
-        Predicted probability of being a patient.
-    bins : int
-    strategy : {"uniform", "quantile"}
-        Bins of equal width, or with equal numbers of scans. Quantile bins are fewer where probabilities are tied.
-    site : ndarray, shape [n], optional
-        If given, the columns ``low`` and ``high`` hold the bootstrap interval of ``observed`` over sites.
-    level : float
-        Of the interval.
+    Shapes: label [n], probability [n], site [n].
 
-    Returns
-    -------
-    DataFrame
-        One row per bin: ``left``, ``right``, ``count``, mean ``probability`` and ``observed`` share of patients; NaN
-        for an empty bin.
-
-    Raises
-    ------
-    BrioError
-        If a probability lies outside [0, 1].
-
-    Examples
-    --------
-    >>> curve = reliability_curve(np.array([0, 0, 1, 1]), np.array([0.1, 0.3, 0.4, 0.9]), bins=2)
-    >>> curve[["left", "right", "count", "observed"]].to_numpy().round(3).tolist()
-    [[0.0, 0.5, 3.0, 0.333], [0.5, 1.0, 1.0, 1.0]]
+    Returns one row per bin: ``left``, ``right``, ``count``, mean ``probability`` and ``observed`` share of patients;
+    NaN for an empty bin.
     """
     label, probability = np.asarray(label), np.asarray(probability, dtype=float)
     edges, bin_of = _assign_bins(probability, bins, strategy)
@@ -118,20 +90,6 @@ def calibration_error(
 
     Bins are weighted by their number of scans. The error is above zero even for a perfectly calibrated model, the more
     so the fewer scans a bin holds.
-
-    Parameters
-    ----------
-    label, probability, bins, strategy
-        As for :func:`reliability_curve`.
-
-    References
-    ----------
-    Naeini, Cooper & Hauskrecht, AAAI 2015.
-
-    Examples
-    --------
-    >>> round(calibration_error(np.array([0, 0, 1, 1]), np.array([0.25, 0.25, 0.75, 0.75]), bins=2), 6)
-    0.25
     """
     curve = reliability_curve(label, probability, bins, strategy)
     gap = (curve["observed"] - curve["probability"]).abs()
@@ -142,28 +100,18 @@ def calibration_error(
 class RocBand:
     """The mean ROC curve over sites.
 
-    Attributes
-    ----------
-    false_positive_rate : ndarray, shape [points]
-    true_positive_rate, low, high : ndarray, shape [points]
-        Mean over sites and its t interval, separately at each false-positive rate.
-    auc, auc_low, auc_high : float
-        Mean over sites of the exact AUC, and its t interval.
-    n_sites : int
-        Sites with a curve.
-    one_class_units : tuple of str
-        Sites (or folds) with one class only, which have no curve.
+    Shapes: false_positive_rate [points], true_positive_rate, low, high [points].
     """
 
     false_positive_rate: np.ndarray
-    true_positive_rate: np.ndarray
+    true_positive_rate: np.ndarray  # mean over sites and its t interval, separately at each false-positive rate
     low: np.ndarray
     high: np.ndarray
-    auc: float
+    auc: float  # mean over sites of the exact AUC, and its t interval
     auc_low: float
     auc_high: float
-    n_sites: int
-    one_class_units: tuple[str, ...]
+    n_sites: int  # sites with a curve
+    one_class_units: tuple[str, ...]  # sites (or folds) with one class only, which have no curve
 
 
 def roc_band(
@@ -177,38 +125,6 @@ def roc_band(
 
     The curve of each site is interpolated on common false-positive rates. Curves of the seeds of a site are averaged
     first. Sites have equal weight, whatever their size, and scans of different sites are not ranked against each other.
-
-    Parameters
-    ----------
-    predictions : DataFrame
-        ``predictions.csv`` of one method: fold, seed, label, logit.
-    by : sequence of str
-        Columns whose values together have one curve: the fold (a test site), or ``("seed", "fold")`` under k-fold,
-        where every seed has its own folds.
-    points : int
-        Number of false-positive rates, equally spaced from 0 to 1.
-    level : float
-        Of the intervals.
-    correction : float
-        As for :func:`brio.protocol.t_interval`.
-
-    Returns
-    -------
-    RocBand
-
-    Raises
-    ------
-    BrioError
-        If no site has both classes, or a logit is missing or infinite.
-
-    Examples
-    --------
-    >>> predictions = pd.DataFrame(
-    ...     {"fold": ["A"] * 4 + ["B"] * 2, "seed": 0, "label": [0, 1, 0, 1, 1, 1], "logit": range(6)}
-    ... )
-    >>> band = roc_band(predictions, points=3)
-    >>> band.n_sites, band.one_class_units, band.auc, band.true_positive_rate.tolist()
-    (1, ('B',), 0.75, [0.5, 1.0, 1.0])
     """
     grid = np.linspace(0, 1, points)
     curves, areas, one_class_units = [], [], []

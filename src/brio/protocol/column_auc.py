@@ -6,36 +6,13 @@ import numpy as np
 
 from .metrics import merge_ties
 
-__all__ = ["count_pairs", "score_columns", "weigh_by_pairs"]
-
 
 def score_columns(label: np.ndarray, margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
     """Compute the AUC of each column, as :func:`brio.protocol.auc` does of one: ties count as half.
 
-    Parameters
-    ----------
-    label : ndarray, shape [n, ...]
-        1 for patients, 0 for controls.
-    margin : ndarray, shape [n, ...]
-        Both broadcast against each other behind the first axis.
-    scale : float
-        As for :func:`brio.protocol.auc`.
+    Shapes: label [n, ...], margin [n, ...]; returns [...].
 
-    Returns
-    -------
-    ndarray of float64, shape [...]
-        NaN for a column with one class only.
-
-    Raises
-    ------
-    ValueError
-        If a margin is NaN.
-
-    Examples
-    --------
-    >>> label = np.array([[0, 1], [0, 0], [1, 1], [1, 0]])
-    >>> score_columns(label, np.array([[-2.0], [0.5], [0.5], [3.0]])).tolist()
-    [0.875, 0.125]
+    Returns NaN for a column with one class only.
     """
     if np.isnan(margin).any():
         raise ValueError("some margins are NaN, so scans cannot be ordered")
@@ -58,21 +35,9 @@ def count_pairs(label: np.ndarray) -> int:
 def weigh_by_pairs(auc: np.ndarray, n_pairs: np.ndarray) -> np.ndarray:
     """Average the AUC of sites, weighted by their pairs of patient and control: the pair-weighted within-site AUC.
 
-    Parameters
-    ----------
-    auc : ndarray, shape [sites, ...]
-        NaN where a site has none.
-    n_pairs : ndarray, shape [sites]
+    Shapes: auc [sites, ...], n_pairs [sites]; returns [...].
 
-    Returns
-    -------
-    ndarray, shape [...]
-        NaN where no site has an AUC.
-
-    Examples
-    --------
-    >>> float(weigh_by_pairs(np.array([0.5, 0.75, np.nan]), np.array([1, 3, 0])))
-    0.6875
+    Returns NaN where no site has an AUC.
     """
     weight = np.asarray(n_pairs, dtype=float).reshape(-1, *[1] * (np.ndim(auc) - 1)) * ~np.isnan(auc)
     total = weight.sum(axis=0)

@@ -16,19 +16,6 @@ from ..cohort.sessions import index_participants
 from ..domains import ValidationSites, require_number
 from ..errors import BrioError
 
-__all__ = [
-    "FOLD_RULE",
-    "USUAL_VALIDATION_SITES",
-    "Fold",
-    "assign_stratified_folds",
-    "count_validation_sites",
-    "deal_in_turn",
-    "draw_ring_of_sites",
-    "leave_one_site_out",
-    "make_training_fold",
-    "site_stratified_kfold",
-]
-
 LEAST_SOURCE_SITES = 2
 """Source sites of a leave-one-site-out fold: with one, nothing would show what differs between sites."""
 USUAL_VALIDATION_SITES = 2
@@ -44,23 +31,14 @@ MORE = "add participants of the class that is missing"
 class Fold:
     """One split of a cohort into source, validation and test scans.
 
-    Attributes
-    ----------
-    name : str
-        The test site (``"NYU"``) or the number of the test fold (``"3"``).
-    source, validation, test : ndarray of int64, shapes [n_source], [n_validation], [n_test]
-        Positions in the cohort. Every source site has source scans of both classes.
-    test_sites, validation_sites : tuple of str
-        Sites of the test and validation scans; under k-fold these are source sites too.
-    one_class_sites : tuple of str
-        Sites without source scans, because their scans outside test and validation are of one class.
+    Shapes: source, validation, test [n_source], [n_validation], [n_test].
     """
 
-    name: str
-    source: np.ndarray
+    name: str  # the test site ("NYU") or the number of the test fold ("3")
+    source: np.ndarray  # positions in the cohort. Every source site has source scans of both classes
     validation: np.ndarray
     test: np.ndarray
-    test_sites: tuple[str, ...]
+    test_sites: tuple[str, ...]  # sites of the test and validation scans; under k-fold these are source sites too
     validation_sites: tuple[str, ...]
     one_class_sites: tuple[str, ...] = ()
 
@@ -68,16 +46,6 @@ class Fold:
         """Return the fold with its validation scans moved to the source scans.
 
         Scans of one-class sites are dropped.
-
-        Parameters
-        ----------
-        cohort : Cohort
-            The cohort that the fold splits.
-
-        Returns
-        -------
-        Fold
-            Without validation scans.
         """
         joining = self.validation[~np.isin(cohort.sites[self.validation], self.one_class_sites)]
         return replace(
@@ -91,16 +59,7 @@ class Fold:
 def draw_ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:
     """Draw an order of the sites from the seed and their names alone.
 
-    Parameters
-    ----------
-    sites : ndarray of str, shape [n]
-        Site of each scan.
-    seed : int
-
-    Returns
-    -------
-    ndarray of str, shape [n_sites]
-        Each site once.
+    Shapes: sites [n]; returns [n_sites].
     """
     names = np.unique(sites)
     return names[np.argsort(draws.draw_uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
@@ -113,23 +72,6 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     depend on scans, and sites validate equally often if all hold both classes. Sites with one class can be neither
     validation nor source sites, since methods need both classes at each source site. They are still test sites, and the
     sites after them in the ring validate more often.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    seed : int
-    validation_sites : int
-        Number of validation sites of each fold.
-
-    Returns
-    -------
-    list of Fold
-        In the order of the names of the test sites.
-
-    Raises
-    ------
-    BrioError
-        If too few sites hold both classes.
     """
     sites, labels = cohort.sites, cohort.labels
     ring = draw_ring_of_sites(sites, seed)
@@ -169,13 +111,7 @@ def _advise_on_sites(n_others: int) -> str:
 
 
 def count_validation_sites(n_sites: int) -> int:
-    """Count the validation sites of a fold by default, of so many sites with both classes that are not tested.
-
-    Examples
-    --------
-    >>> count_validation_sites(4), count_validation_sites(3)
-    (2, 0)
-    """
+    """Count the validation sites of a fold by default, of so many sites with both classes that are not tested."""
     return USUAL_VALIDATION_SITES if n_sites >= USUAL_VALIDATION_SITES + LEAST_SOURCE_SITES else 0
 
 
@@ -184,23 +120,6 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
 
     In the ring of sites (:func:`draw_ring_of_sites`), the first sites with both classes validate; all others with both
     classes are source.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    seed : int
-    validation_sites : int, "auto", or sequence of str
-        Number of validation sites, or their names. ``auto`` is 2 from four sites with both classes on, else 0.
-
-    Returns
-    -------
-    Fold
-        Named "all".
-
-    Raises
-    ------
-    BrioError
-        If too few sites hold both classes, or a named site does not exist or holds one class.
     """
     sites, labels = cohort.sites, cohort.labels
     ring = draw_ring_of_sites(sites, seed)
@@ -244,19 +163,7 @@ def deal_in_turn(ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds
     Each cell continues where the one before it stopped: folds are equally large, and balanced in each cell and over the
     classes of a site, but not over the sites of a class. All scans of a participant go to one fold.
 
-    Parameters
-    ----------
-    ids : ndarray of int64, shape [n]
-        Addresses of the participants (:func:`brio.draws.addresses`); scans of one participant share theirs.
-    sites : ndarray of str, shape [n]
-    labels : ndarray of int, shape [n]
-    n_folds : int
-    seed : int
-
-    Returns
-    -------
-    ndarray of int64, shape [n]
-        Number of the fold, from 0.
+    Shapes: ids [n], sites [n], labels [n]; returns [n].
     """
     first, member = index_participants(ids)
     order = np.lexsort((draws.draw_uniform(seed, "k-fold order", ids[first]), labels[first], sites[first]))
@@ -277,19 +184,7 @@ def assign_stratified_folds(
     graph of this kind. It is found by dividing the edges of two folds anew (:func:`_halve`) while their numbers differ
     by more than one in some group. No group becomes less balanced by that, so it ends.
 
-    Parameters
-    ----------
-    ids, sites, labels, n_folds, seed
-        As for :func:`deal_in_turn`.
-
-    Returns
-    -------
-    ndarray of int64, shape [n]
-        Number of the fold, from 0.
-
-    References
-    ----------
-    de Werra, Balanced schedules, INFOR 9, 230 (1971).
+    Shapes: returns [n].
     """
     first, member = index_participants(ids)
     order = np.argsort(draws.draw_uniform(seed, "k-fold order", ids[first]), kind="stable")
@@ -324,14 +219,7 @@ def _halve(site: np.ndarray, label: np.ndarray) -> np.ndarray:
     from vertices of odd degree, and every second edge of a trail is taken; trails of odd length begin in turn with an
     edge that is taken and with one that is not.
 
-    Parameters
-    ----------
-    site, label : ndarray of int64, shape [n]
-        Ends of each edge.
-
-    Returns
-    -------
-    ndarray of bool, shape [n]
+    Shapes: site, label [n]; returns [n].
     """
     taken = np.zeros(len(site), dtype=bool)
     single: dict[tuple[int, int], int] = {}
@@ -365,25 +253,6 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     Each fold is the test fold once, the next ``validation_folds`` validate, all others are source. With ten folds,
     source, validation and test scans are 7:2:1. Scans of a site with one class among the source scans are dropped from
     them.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    seed : int
-        Draws the folds.
-    n_folds : int
-    validation_folds : int
-        Folds that choose the checkpoint or the penalty of each fold.
-
-    Returns
-    -------
-    list of Fold
-        Named "1", "2", ...
-
-    Raises
-    ------
-    BrioError
-        If there are too few scans, or no source site holds both classes.
     """
     sites, labels = cohort.sites, cohort.labels
     fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)

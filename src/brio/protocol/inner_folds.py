@@ -12,8 +12,6 @@ from ..cohort.sessions import index_participants
 from ..errors import BrioError
 from .folds import Fold, deal_in_turn
 
-__all__ = ["FIFTHS", "assign_inner_folds", "count_inner_folds", "make_inner_folds"]
-
 FIFTHS = 5
 """Inner folds over participants, where there are too few source sites to withhold one."""
 LEAST_SITES_TO_ROTATE = 3
@@ -26,26 +24,7 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
     Inner folds are the source sites. Where there are fewer than ``least_sites``, they are fifths of the participants,
     stratified by class and site.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        That the fold splits.
-    fold : Fold
-        With n source scans.
-    least_sites : int
-        Source sites from which on sites are withheld.
-    seed : int
-        Deals participants to fifths.
-
-    Returns
-    -------
-    ndarray of int64, shape [n]
-        Number of the inner fold, from 0; sites in sorted order.
-
-    Raises
-    ------
-    BrioError
-        If the participants are too few for fifths.
+    Shapes: returns [n].
     """
     sites, labels = cohort.sites[fold.source], cohort.labels[fold.source]
     names, site_number = np.unique(sites, return_inverse=True)
@@ -80,24 +59,6 @@ def make_inner_folds(cohort: Cohort, fold: Fold, seed: int) -> list[Fold]:
     """Make the inner folds that choose the number of epochs of a network without validation scans.
 
     From three source sites on, each of them validates in turn. With fewer, fifths of the participants do.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    fold : Fold
-        Only its source scans are read.
-    seed : int
-        Deals participants to fifths.
-
-    Returns
-    -------
-    list of Fold
-        Without test scans, named as ``fold``.
-
-    Raises
-    ------
-    BrioError
-        If the participants are too few for fifths.
     """
     number = assign_inner_folds(cohort, fold, LEAST_SITES_TO_ROTATE, seed)
     folds = []
@@ -110,17 +71,7 @@ def make_inner_folds(cohort: Cohort, fold: Fold, seed: int) -> list[Fold]:
 
 
 def count_inner_folds(cohort: Cohort, fold: Fold) -> int:
-    """Count the inner folds of a network that has no validation scans; 0 where the fold has some.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    fold : Fold
-
-    Returns
-    -------
-    int
-    """
+    """Count the inner folds of a network that has no validation scans; 0 where the fold has some."""
     if len(fold.validation):
         return 0
     n_sites = len(np.unique(cohort.sites[fold.source]))

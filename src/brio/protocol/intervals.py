@@ -15,20 +15,6 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-__all__ = [
-    "EQUIVALENCE_MARGIN",
-    "POWER",
-    "Correction",
-    "FoldOverlap",
-    "degrees_of_freedom",
-    "detectable_difference",
-    "fold_correction",
-    "new_site_interval",
-    "site_correction",
-    "standard_error",
-    "t_interval",
-]
-
 EQUIVALENCE_MARGIN = 0.02
 """Difference in AUC below which two methods are taken to be level; one value for all comparisons."""
 LEAST_FOR_NEW_SITE = 5
@@ -53,31 +39,6 @@ def fold_correction(n_test: float, n_source: float, n_folds: int) -> FoldOverlap
 
     Training sets of different folds overlap, and folds of different seeds hold the same participants: seeds add no
     units, so a mean over the folds of several seeds has the variance and the degrees of freedom of one.
-
-    Parameters
-    ----------
-    n_test : float
-        Mean number of test scans of a fold.
-    n_source : float
-        Mean number of scans that the model learned from. For the mean of one method, all scans but the test scans are
-        counted, those for validation included.
-    n_folds : int
-        Of one seed.
-
-    Returns
-    -------
-    FoldOverlap
-        With the number of test scans over that of source scans without those of two folds. Two models share all but
-        one fold; with that number, intervals still missed the truth in up to 6.6 % of the draws.
-
-    References
-    ----------
-    Nadeau & Bengio, Machine Learning 52, 239 (2003), who have all source scans in place of the shared ones.
-
-    Examples
-    --------
-    >>> fold_correction(100, 900, 10)
-    FoldOverlap(n_folds=10, correction=0.14285714285714285)
     """
     return FoldOverlap(n_folds, n_test / max(n_source - 2 * n_test, n_test))
 
@@ -87,11 +48,6 @@ def site_correction(n_sites: int) -> float:
 
     Nadeau and Bengio have one over the number of source sites, n - 1. Two models share n - 2 of them; with that number
     the tests hold their level for three sites, too.
-
-    Examples
-    --------
-    >>> site_correction(6)
-    0.25
     """
     return 1 / max(n_sites - 2, 1)
 
@@ -114,18 +70,9 @@ def degrees_of_freedom(values: Values, correction: Correction = None) -> int:
 def standard_error(values: Values, correction: Correction = None) -> float:
     """Compute the standard error of a mean over sites or folds.
 
-    Parameters
-    ----------
-    values : array-like of float, shape [n]
-        Without NaN.
-    correction : FoldOverlap or float, optional
-        By default :func:`site_correction`; :func:`fold_correction` over folds; 0 where scores share no training scans,
-        as of one model at several new sites.
+    Shapes: values [n].
 
-    Returns
-    -------
-    float
-        NaN for fewer than two values, and for values that do not vary: they say nothing of their spread.
+    Returns NaN for fewer than two values, and for values that do not vary: they say nothing of their spread.
     """
     present = np.asarray(values, dtype=float)
     if len(present) < 2:
@@ -146,26 +93,10 @@ def t_interval(
 
     Over sites, the interval is about the mean over sites like these, of which the present ones are a sample.
 
-    Parameters
-    ----------
-    values : array-like of float, shape [n]
-        NaN are ignored.
-    correction : FoldOverlap or float, optional
-        As for :func:`standard_error`.
-    level : float
-    limits : tuple of float
-        Smallest and largest value that a score can have; the interval ends there.
+    Shapes: values [n].
 
-    Returns
-    -------
-    low, high : float
-        NaN for fewer than two values, and for values that do not vary, such as an AUC of 1 at every site.
-
-    Examples
-    --------
-    >>> low, high = t_interval([0.7, 0.8, 0.9])
-    >>> round(low, 3), round(high, 3)
-    (0.303, 1.297)
+    Returns low, high: NaN for fewer than two values, and for values that do not vary, such as an AUC of 1 at every
+    site.
     """
     present = np.asarray(values, dtype=float)
     present = present[~np.isnan(present)]
@@ -179,25 +110,7 @@ def new_site_interval(
 
     Its variance is that between sites times 1 + 1/n + 2c, with n - 2 degrees of freedom as in Higgins et al.
 
-    Parameters
-    ----------
-    values, level, limits
-        As for :func:`t_interval`.
-
-    Returns
-    -------
-    low, high : float
-        NaN for fewer than :data:`LEAST_FOR_NEW_SITE` values, and for values that do not vary.
-
-    References
-    ----------
-    Higgins, Thompson & Spiegelhalter, Journal of the Royal Statistical Society A 172, 137 (2009).
-
-    Examples
-    --------
-    >>> low, high = new_site_interval([0.6, 0.7, 0.75, 0.8, 0.9])
-    >>> round(low, 3), round(high, 3)
-    (0.264, 1.236)
+    Returns low, high: NaN for fewer than :data:`LEAST_FOR_NEW_SITE` values, and for values that do not vary.
     """
     present = np.asarray(values, dtype=float)
     present = present[~np.isnan(present)]
@@ -220,25 +133,7 @@ def _interval(
 def detectable_difference(error: float, df: float = np.inf, *, alpha: float = 0.05, power: float = POWER) -> float:
     """Compute the smallest true difference that a two-sided t test finds with a given power.
 
-    Parameters
-    ----------
-    error : float
-        Standard error of the mean difference.
-    df : float
-        Degrees of freedom; infinite for a z test.
-    alpha : float
-        Level of the test; the level divided by the number of comparisons bounds that of a family (Bonferroni).
-    power : float
-
-    Returns
-    -------
-    float
-        NaN where the standard error is not known, or is zero: scores that do not vary say nothing of their spread.
-
-    Examples
-    --------
-    >>> round(detectable_difference(1.0), 3), round(detectable_difference(1.0, 19), 3)
-    (2.802, 2.954)
+    Returns NaN where the standard error is not known, or is zero: scores that do not vary say nothing of their spread.
     """
     if not error > 0:
         return float("nan")

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ONE_CLASS", "auc", "bootstrap_interval", "calibrate_margins", "merge_ties", "score_predictions"]
-
 ONE_CLASS = "the test scans hold one class only"
 """Why a run has no AUC, as results state it."""
 ROUNDING = 1e-11
@@ -24,21 +22,7 @@ def merge_ties(margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
     scans. Neighbours agree if they differ by no more than 1e-11 of the larger of them, of the median absolute margin,
     or of ``scale``.
 
-    Parameters
-    ----------
-    margin : ndarray, shape [n, ...]
-        Without NaN; where one is infinite, nothing is merged.
-    scale : float
-        Size of the numbers that margins are differences of, where these are larger than the margins.
-
-    Returns
-    -------
-    ndarray, shape [n, ...]
-
-    Examples
-    --------
-    >>> merge_ties(np.array([0.1 + 0.2, 0.3, -1.0, 0.4])).tolist()
-    [0.3, 0.3, -1.0, 0.4]
+    Shapes: margin [n, ...]; returns [n, ...].
     """
     margin = np.asarray(margin, dtype=float)
     ascending = np.sort(margin, axis=0)
@@ -67,28 +51,9 @@ def auc(label: np.ndarray, logit: np.ndarray, scale: float = 0.0) -> float:
     scikit-learn's function is not used: its input checks take a hundred times longer than the counting, and choosing a
     penalty by inner folds computes thousands of areas.
 
-    Parameters
-    ----------
-    label : ndarray, shape [n]
-        1 for patients, 0 for controls.
-    logit : ndarray, shape [n]
-    scale : float
-        As for :func:`merge_ties`.
+    Shapes: label [n], logit [n].
 
-    Returns
-    -------
-    float
-        NaN if there is one class only.
-
-    Raises
-    ------
-    ValueError
-        If a logit is NaN.
-
-    Examples
-    --------
-    >>> auc(np.array([0, 0, 1, 1]), np.array([-2.0, 0.5, 0.5, 3.0]))
-    0.875
+    Returns NaN if there is one class only.
     """
     control, patient = label != 1, label == 1
     n_pairs = int(control.sum()) * int(patient.sum())
@@ -111,20 +76,7 @@ def calibrate_margins(margin: np.ndarray, details: Mapping[str, Any]) -> np.ndar
 
     Classes are predicted from margins, probabilities from these logits.
 
-    Parameters
-    ----------
-    margin : ndarray, shape [n]
-    details : mapping
-        Details of the run. ``calibration`` holds a slope and an intercept; without it margins are such logits already.
-
-    Returns
-    -------
-    ndarray, shape [n]
-
-    Examples
-    --------
-    >>> calibrate_margins(np.array([-1.0, 2.0]), {"calibration": [2.0, 0.5]}).tolist()
-    [-1.5, 4.5]
+    Shapes: margin [n]; returns [n].
     """
     slope, intercept = details.get("calibration", (1.0, 0.0))
     return slope * margin + intercept
@@ -133,16 +85,10 @@ def calibrate_margins(margin: np.ndarray, details: Mapping[str, Any]) -> np.ndar
 def score_predictions(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
     """Score predictions; the predicted class is that with probability above one half (logit above 0).
 
-    Parameters
-    ----------
-    label : ndarray, shape [n]
-        1 for patients, 0 for controls.
-    logit : ndarray, shape [n]
+    Shapes: label [n], logit [n].
 
-    Returns
-    -------
-    dict of float
-        ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``, ``specificity``, ``brier``; NaN where a score is undefined.
+    Returns ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``, ``specificity``, ``brier``; NaN where a score is
+    undefined.
     """
     from sklearn.metrics import brier_score_loss
 
@@ -164,20 +110,9 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Compute the percentile bootstrap interval of the mean over sites.
 
-    Parameters
-    ----------
-    values : shape [sites]
-        NaN are ignored.
-    level : float
-    resamples : int
-        Draws of sites with replacement.
-    seed : int
-        Of the draws.
+    Shapes: values [sites].
 
-    Returns
-    -------
-    low, high : float
-        NaN for fewer than two sites.
+    Returns low, high: NaN for fewer than two sites.
     """
     present = np.asarray(values, dtype=float)
     present = present[~np.isnan(present)]

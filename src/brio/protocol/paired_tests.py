@@ -10,47 +10,24 @@ from scipy.special import stdtr, stdtrit
 
 from .intervals import EQUIVALENCE_MARGIN, Correction, degrees_of_freedom, standard_error, t_interval
 
-__all__ = ["Difference", "adjust_holm", "compare_by_corrected_t", "compare_groups"]
-
 Values = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The paired difference between two methods.
+    """The paired difference between two methods."""
 
-    Attributes
-    ----------
-    n : int
-        Number of pairs compared: sites, or folds.
-    n_missing : int
-        Number of pairs in which a score is missing.
-    mean, low, high : float
-        Mean of the differences, first method minus second, and its t interval of level 1 - alpha
-        (:func:`brio.protocol.t_interval`). Where lower is better, a negative mean is in favour of the first method.
-    error : float
-        Standard error of the mean; NaN for fewer than two pairs, and where the differences do not vary.
-    better, worse : int
-        Number of pairs in which the first method is better, and worse; the rest are ties.
-    p : float
-        Two-sided p value; NaN where the standard error is.
-    p_level : float
-        Of two one-sided tests: small where the methods differ by less than the margin.
-    df : int
-        Degrees of freedom.
-    """
-
-    n: int
-    n_missing: int
+    n: int  # number of pairs compared: sites, or folds
+    n_missing: int  # number of pairs in which a score is missing
     mean: float
     low: float
     high: float
-    error: float
-    better: int
+    error: float  # standard error of the mean; NaN for fewer than two pairs, and where the differences do not vary
+    better: int  # number of pairs in which the first method is better, and worse; the rest are ties
     worse: int
-    p: float
-    p_level: float
-    df: int
+    p: float  # two-sided p value; NaN where the standard error is
+    p_level: float  # of two one-sided tests: small where the methods differ by less than the margin
+    df: int  # degrees of freedom
 
 
 def _paired_differences(first: Values, second: Values) -> tuple[np.ndarray, int]:
@@ -74,33 +51,7 @@ def compare_by_corrected_t(
 ) -> Difference:
     """Compare the scores of two methods at the same left-out sites, or on the same folds, by a corrected t test.
 
-    Parameters
-    ----------
-    first, second : array-like of float, shape [n]
-        Score of each method at each site, or on each fold of each seed; NaN where there is none.
-    correction : FoldOverlap or float, optional
-        As for :func:`standard_error`: by default of sites that are left out once.
-    alpha : float
-        The interval has level 1 - alpha.
-    lower_is_better : bool
-        For losses, such as the Brier score.
-    margin : float
-        Of the two one-sided tests.
-
-    Returns
-    -------
-    Difference
-
-    References
-    ----------
-    Nadeau & Bengio, Machine Learning 52, 239 (2003); for repeated k-fold Bouckaert & Frank, PAKDD 2004. Schuirmann,
-    Journal of Pharmacokinetics and Biopharmaceutics 15, 657 (1987).
-
-    Examples
-    --------
-    >>> difference = compare_by_corrected_t([0.7, 0.8, 0.9], [0.6, 0.75, 0.75])
-    >>> round(difference.mean, 3), round(difference.p, 3)
-    (0.1, 0.225)
+    Shapes: first, second [n].
     """
     differences, n_missing = _paired_differences(first, second)
     n = len(differences)
@@ -123,17 +74,9 @@ def compare_groups(first: Values, second: Values, *, alpha: float = 0.05) -> Dif
     What the models of all sites share does not change the difference between groups, so nothing is added to the
     variance of the t test with one variance for both.
 
-    Parameters
-    ----------
-    first, second : array-like of float, shape [sites of the group]
-        NaN are left out.
-    alpha : float
-        The interval has level 1 - alpha.
+    Shapes: first, second [sites of the group].
 
-    Returns
-    -------
-    Difference
-        Of the means, first minus second; NaN for a group of fewer than two sites.
+    Returns of the means, first minus second; NaN for a group of fewer than two sites.
     """
     groups = [values[~np.isnan(values)] for values in (np.asarray(first, float), np.asarray(second, float))]
     sizes = [len(values) for values in groups]
@@ -156,23 +99,7 @@ def adjust_holm(p: Values) -> np.ndarray:
     Rejecting where the adjusted value is at most alpha bounds the probability of any false rejection by alpha, however
     the comparisons depend on each other.
 
-    Parameters
-    ----------
-    p : array-like of float, shape [comparisons]
-        NaN are not counted as comparisons and stay NaN.
-
-    Returns
-    -------
-    ndarray, shape [comparisons]
-
-    References
-    ----------
-    Holm, Scandinavian Journal of Statistics 6, 65 (1979).
-
-    Examples
-    --------
-    >>> adjust_holm([0.01, 0.04, 0.03]).tolist()
-    [0.03, 0.06, 0.06]
+    Shapes: p [comparisons]; returns [comparisons].
     """
     raw = np.asarray(p, dtype=float)
     adjusted = np.full(len(raw), np.nan)

@@ -20,40 +20,14 @@ from scipy.special import ndtri
 from .intervals import site_correction
 from .metrics import merge_ties
 
-__all__ = [
-    "PeopleEstimate",
-    "SiteAreas",
-    "assess_over_people",
-    "delong_covariance",
-    "equal_weights",
-    "pair_weights",
-    "placement_values",
-]
-
 
 def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
     """Compute the placement value of each scan among those of the other class, ties counted as half.
 
-    Parameters
-    ----------
-    label : ndarray, shape [n]
-        1 for patients, 0 for controls.
-    logit : ndarray, shape [n]
+    Shapes: label [n], logit [n]; returns [n].
 
-    Returns
-    -------
-    ndarray, shape [n]
-        For a patient the share of controls with a lower logit, for a control the share of patients with a higher one.
-        The mean over either class is the AUC. NaN if there is one class only.
-
-    References
-    ----------
-    Hanley & Hajian-Tilaki, Academic Radiology 4, 49 (1997).
-
-    Examples
-    --------
-    >>> placement_values(np.array([0, 0, 1, 1]), np.array([-2.0, 0.5, 0.5, 3.0])).tolist()
-    [1.0, 0.75, 0.75, 1.0]
+    Returns for a patient the share of controls with a lower logit, for a control the share of patients with a higher
+    one. The mean over either class is the AUC. NaN if there is one class only.
     """
     label, logit = np.asarray(label), np.asarray(logit, dtype=float)
     placements = np.full(len(logit), np.nan)
@@ -74,30 +48,11 @@ def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
 def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the areas of several methods at one site and their covariances over participants.
 
-    Parameters
-    ----------
-    label : ndarray, shape [n]
-        1 for patients, 0 for controls.
-    placements : ndarray, shape [n, methods]
-        Placement values of each method, averaged over seeds.
+    Shapes: label [n], placements [n, methods]; returns auc [methods], covariance [methods, methods].
 
-    Returns
-    -------
-    auc : ndarray, shape [methods]
-        NaN if there is one class only.
-    covariance : ndarray, shape [methods, methods]
-        NaN where a class has fewer than two scans.
+    Returns auc: NaN if there is one class only.
 
-    References
-    ----------
-    DeLong, DeLong & Clarke-Pearson, Biometrics 44, 837 (1988).
-
-    Examples
-    --------
-    >>> label = np.array([0, 0, 1, 1])
-    >>> auc, covariance = delong_covariance(label, placement_values(label, np.array([0.0, 2.0, 1.0, 3.0]))[:, None])
-    >>> auc.tolist(), covariance.tolist()
-    ([0.75], [[0.125]])
+    Returns covariance: NaN where a class has fewer than two scans.
     """
     patient = np.asarray(label) == 1
     n_methods = placements.shape[1]
@@ -116,19 +71,13 @@ def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.nda
 class SiteAreas:
     """Areas of one or more methods at the same sites, and what their statistics over participants need.
 
-    Attributes
-    ----------
-    n_patients, n_controls : ndarray of int, shape [sites]
-    auc : ndarray, shape [sites, methods]
-        Averaged over seeds.
-    covariance : ndarray, shape [sites, methods, methods]
-        Over participants, see :func:`delong_covariance`.
+    Shapes: n_patients, n_controls [sites], auc [sites, methods], covariance [sites, methods, methods].
     """
 
     n_patients: np.ndarray
     n_controls: np.ndarray
-    auc: np.ndarray
-    covariance: np.ndarray
+    auc: np.ndarray  # averaged over seeds
+    covariance: np.ndarray  # over participants, see delong_covariance
 
 
 def equal_weights(areas: SiteAreas) -> np.ndarray:
@@ -137,34 +86,18 @@ def equal_weights(areas: SiteAreas) -> np.ndarray:
 
 
 def pair_weights(areas: SiteAreas) -> np.ndarray:
-    """Return the weights of the pair-weighted AUC: every pair within a site counts alike. Shape [sites].
-
-    Examples
-    --------
-    >>> areas = SiteAreas(np.array([10, 20]), np.array([10, 15]), np.empty((2, 1)), np.empty((2, 1, 1)))
-    >>> pair_weights(areas).tolist()
-    [0.25, 0.75]
-    """
+    """Return the weights of the pair-weighted AUC: every pair within a site counts alike. Shape [sites]."""
     pairs = areas.n_patients * areas.n_controls
     return pairs / pairs.sum()
 
 
 @dataclass(frozen=True)
 class PeopleEstimate:
-    """A weighted mean over sites, of areas or of their differences, over participants at fixed sites.
-
-    Attributes
-    ----------
-    mean : float
-    error : float
-        Its standard error over participants; NaN where it is not known, or zero.
-    low, high : float
-        Its interval of level 1 - alpha.
-    """
+    """A weighted mean over sites, of areas or of their differences, over participants at fixed sites."""
 
     mean: float
-    error: float
-    low: float
+    error: float  # its standard error over participants; NaN where it is not known, or zero
+    low: float  # its interval of level 1 - alpha
     high: float
 
 
@@ -178,29 +111,9 @@ def assess_over_people(
 ) -> PeopleEstimate:
     """Estimate a weighted mean of areas, or of differences between methods, over participants at fixed sites.
 
-    Parameters
-    ----------
-    areas : SiteAreas
-    contrast : ndarray, shape [methods]
-        Weight of each method: ``[1]`` for the area of one, ``[1, -1]`` for a difference.
-    weights : ndarray, shape [sites]
-        Of the sites, which sum to one: :func:`equal_weights` or :func:`pair_weights`.
-    correction : float, optional
-        By default :func:`brio.protocol.site_correction`; 0 for one model at all sites.
-    alpha : float
-        The interval has level 1 - alpha.
+    Shapes: contrast [methods], weights [sites].
 
-    Returns
-    -------
-    PeopleEstimate
-        All but the mean are NaN where a site has fewer than two scans of a class, or no area varies.
-
-    Examples
-    --------
-    >>> areas = SiteAreas(np.array([20]), np.array([20]), np.array([[0.8]]), np.array([[[0.005]]]))
-    >>> result = assess_over_people(areas, np.array([1.0]), equal_weights(areas), correction=0)
-    >>> round(result.low, 2), round(result.high, 2)
-    (0.66, 0.94)
+    Returns all but the mean are NaN where a site has fewer than two scans of a class, or no area varies.
     """
     values = areas.auc @ contrast
     if correction is None:

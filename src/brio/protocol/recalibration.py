@@ -8,63 +8,28 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, stdtrit
 
-__all__ = [
-    "BrierParts",
-    "Recalibration",
-    "SiteMean",
-    "average_over_sites",
-    "compute_net_benefit",
-    "fit_recalibration",
-    "split_brier",
-]
-
 _LARGEST_STEP = 5.0
 _ITERATIONS = 50
 
 
 class Recalibration(NamedTuple):
-    """How the logits of one site would have to be changed to fit its labels.
+    """How the logits of one site would have to be changed to fit its labels."""
 
-    Attributes
-    ----------
-    slope, slope_se : float
-        Of the logistic regression of labels on logits; 1 is calibrated, below 1 predictions are too extreme.
-    intercept, intercept_se : float
-        Of the same regression.
-    in_the_large, in_the_large_se : float
-        Intercept with the slope fixed to 1; below 0 there are fewer patients than predicted.
-    """
-
-    slope: float
+    slope: float  # of the logistic regression of labels on logits; 1 is calibrated, below 1 predictions are too extreme
     slope_se: float
-    intercept: float
+    intercept: float  # of the same regression
     intercept_se: float
-    in_the_large: float
+    in_the_large: float  # intercept with the slope fixed to 1; below 0 there are fewer patients than predicted
     in_the_large_se: float
 
 
 def fit_recalibration(label: np.ndarray, logit: np.ndarray) -> Recalibration:
     """Fit slope and intercept of the logits of one site (logistic recalibration, Cox 1958).
 
-    Parameters
-    ----------
-    label : ndarray, shape [n]
-        1 for patients, 0 for controls.
-    logit : ndarray, shape [n]
-        Of the predicted probabilities.
+    Shapes: label [n], logit [n].
 
-    Returns
-    -------
-    Recalibration
-        NaN where there is one class only, or a logit is missing, as of a run that diverged; slope and intercept are NaN
-        where logits separate the classes completely, or do not differ.
-
-    Examples
-    --------
-    >>> logit = np.tile([-1.0, 0.0, 1.0], 400)
-    >>> label = np.repeat([0, 1], 600)
-    >>> round(fit_recalibration(label, logit).slope, 6)
-    0.0
+    Returns NaN where there is one class only, or a logit is missing, as of a run that diverged; slope and intercept are
+    NaN where logits separate the classes completely, or do not differ.
     """
     label, logit = np.asarray(label, dtype=float), np.asarray(logit, dtype=float)
     nothing = (np.array([np.nan]), np.array([np.nan]))
@@ -95,27 +60,15 @@ def _fit_logistic(X: np.ndarray, y: np.ndarray, offset: np.ndarray) -> tuple[np.
 
 @dataclass(frozen=True)
 class SiteMean:
-    """The mean of a quantity over sites that each know it with a standard error.
+    """The mean of a quantity over sites that each know it with a standard error."""
 
-    Attributes
-    ----------
-    mean, low, high : float
-        With its 95 % interval.
-    sd : float
-        Of the true values between sites.
-    new_low, new_high : float
-        95 % interval of the true value at a new site.
-    n : int
-        Sites that have a value.
-    """
-
-    mean: float
+    mean: float  # with its 95 % interval
     low: float
     high: float
-    sd: float
-    new_low: float
+    sd: float  # of the true values between sites
+    new_low: float  # 95 % interval of the true value at a new site
     new_high: float
-    n: int
+    n: int  # sites that have a value
 
 
 def average_over_sites(value: np.ndarray, se: np.ndarray) -> SiteMean:
@@ -125,20 +78,9 @@ def average_over_sites(value: np.ndarray, se: np.ndarray) -> SiteMean:
     (2001). The interval for a new site draws the variance between sites from its confidence distribution (Viechtbauer
     2007; the idea of Nagashima, Noma & Furukawa 2019): with the estimate alone it would hold 90 % of new sites only.
 
-    Parameters
-    ----------
-    value, se : ndarray, shape [sites]
-        Estimates and their standard errors; NaN where a site has none.
+    Shapes: value, se [sites].
 
-    Returns
-    -------
-    SiteMean
-        Intervals are NaN with fewer than three sites.
-
-    Examples
-    --------
-    >>> round(average_over_sites(np.array([0.8, 1.0, 1.2]), np.full(3, 0.5)).mean, 6)
-    1.0
+    Returns intervals are NaN with fewer than three sites.
     """
     known = np.isfinite(value) & np.isfinite(se) & (se > 0)
     x, variance, n = value[known], se[known] ** 2, int(known.sum())
@@ -187,20 +129,7 @@ def split_brier(label: np.ndarray, probability: np.ndarray) -> BrierParts:
     recalibrated probabilities are better than the share of patients, whose own score is the uncertainty (Dimitriadis,
     Gneiting & Jordan, PNAS 2021).
 
-    Parameters
-    ----------
-    label : ndarray, shape [n]
-        1 for patients, 0 for controls.
-    probability : ndarray, shape [n]
-
-    Returns
-    -------
-    BrierParts
-
-    Examples
-    --------
-    >>> split_brier(np.array([0, 1, 0, 1]), np.array([0.5, 0.5, 0.5, 0.5]))
-    BrierParts(brier=0.25, miscalibration=0.0, discrimination=0.0, uncertainty=0.25)
+    Shapes: label [n], probability [n].
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -217,22 +146,7 @@ def compute_net_benefit(label: np.ndarray, probability: np.ndarray, threshold: n
     True positives count one, false positives the odds of the threshold, both per scan. Treating nobody has net benefit
     0; probabilities of 1 give that of treating all.
 
-    Parameters
-    ----------
-    label : ndarray, shape [n]
-        1 for patients, 0 for controls.
-    probability : ndarray, shape [n]
-    threshold : ndarray, shape [k]
-        Above 0 and below 1.
-
-    Returns
-    -------
-    ndarray, shape [k]
-
-    Examples
-    --------
-    >>> compute_net_benefit(np.array([0, 1]), np.array([0.2, 0.8]), np.array([0.1, 0.5])).round(3).tolist()
-    [0.444, 0.5]
+    Shapes: label [n], probability [n], threshold [k]; returns [k].
     """
     treated = probability[:, None] >= threshold
     true, false = (treated & (label == c)[:, None] for c in (1, 0))

@@ -14,25 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["SessionVariance", "count_agreeing_pairs", "estimate_session_variance", "jackknife_participants"]
-
 
 class SessionVariance(NamedTuple):
     """Variance components of margins over repeated scans.
 
-    Attributes
-    ----------
-    participants : ndarray, shape [...]
-        Variance between participants of a cell, without what their sessions add; may be negative by chance.
-    sessions : ndarray, shape [...]
-        Variance between sessions of a participant.
-    icc : ndarray, shape [...]
-        Share of ``participants`` in the sum of both: ICC(1).
+    Shapes: participants [...], sessions [...], icc [...].
     """
 
     participants: np.ndarray
-    sessions: np.ndarray
-    icc: np.ndarray
+    sessions: np.ndarray  # variance between sessions of a participant
+    icc: np.ndarray  # share of participants in the sum of both: ICC(1)
 
 
 def estimate_session_variance(
@@ -40,30 +31,9 @@ def estimate_session_variance(
 ) -> SessionVariance:
     """Estimate variance components and ICC(1) by analysis of variance.
 
-    Parameters
-    ----------
-    values : ndarray, shape [N, ...]
-        Margins of the scans.
-    member : ndarray of int64, shape [N]
-        Participant of each scan, numbered from 0 to n - 1; each needs at least two scans.
-    cell : ndarray of int64, shape [n]
-        Cell of each participant, numbered from 0.
-    weight : ndarray, shape [n], optional
-        Weight of each participant; by default 1. 0 leaves a participant out.
+    Shapes: values [N, ...], member [N], cell [n], weight [n].
 
-    Returns
-    -------
-    SessionVariance
-        NaN where no cell has two participants.
-
-    Examples
-    --------
-    Sessions of a participant agree within 1, participants differ by 10:
-
-    >>> values = np.array([0.0, 1.0, 10.0, 11.0, 20.0, 21.0])
-    >>> parts = estimate_session_variance(values, np.array([0, 0, 1, 1, 2, 2]), np.zeros(3, dtype=np.int64))
-    >>> float(parts.sessions), float(parts.participants), round(float(parts.icc), 4)
-    (0.5, 99.75, 0.995)
+    Returns NaN where no cell has two participants.
     """
     values = np.asarray(values, dtype=float)
     k = np.bincount(member).astype(float)  # sessions of each participant
@@ -99,20 +69,7 @@ def _align(factor: np.ndarray, values: np.ndarray) -> np.ndarray:
 def count_agreeing_pairs(decision: np.ndarray, member: np.ndarray) -> np.ndarray:
     """Compute the share of pairs of scans of each participant that get the same decision.
 
-    Parameters
-    ----------
-    decision : ndarray of bool, shape [N, ...]
-    member : ndarray of int64, shape [N]
-        Participant of each scan, numbered from 0 to n - 1; each needs at least two scans.
-
-    Returns
-    -------
-    ndarray of float64, shape [n, ...]
-
-    Examples
-    --------
-    >>> count_agreeing_pairs(np.array([True, True, False, True, True]), np.array([0, 0, 0, 1, 1])).round(2).tolist()
-    [0.33, 1.0]
+    Shapes: decision [N, ...], member [N]; returns [n, ...].
     """
     k = _align(np.bincount(member).astype(float), decision)
     yes = _sum_by(decision.astype(float), member, len(k))
@@ -128,17 +85,7 @@ def jackknife_participants(
     A bootstrap would draw participants of a small cell twice, which makes variances between participants too small;
     the jackknife has no such bias. Cells are independent samples, so their variances add up (Efron & Stein 1981).
 
-    Parameters
-    ----------
-    statistic : function of an ndarray, shape [n]
-        Computes m statistics from the weights of the participants.
-    cell : ndarray of int64, shape [n]
-        Cell of each participant, numbered from 0. A cell of one participant adds nothing.
-
-    Returns
-    -------
-    low, high : ndarray, shape [m]
-        The statistics of all participants, less and plus 1.96 standard errors.
+    Shapes: statistic [n], cell [n]; returns [m].
     """
     everyone = np.ones(len(cell))
     centre = statistic(everyone)

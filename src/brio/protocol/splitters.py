@@ -17,8 +17,6 @@ from ..cohort.sessions import index_participants
 from ..errors import BrioError
 from .folds import assign_stratified_folds
 
-__all__ = ["LeaveOneSiteOut", "SiteStratifiedKFold"]
-
 
 class _SiteSplitter(BaseCrossValidator):
     """A splitter whose ``groups`` are the sites of the scans; of ``X`` it needs only the length."""

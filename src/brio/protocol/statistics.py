@@ -19,8 +19,6 @@ from ..formatting import format_count
 from .intervals import EQUIVALENCE_MARGIN, detectable_difference, fold_correction
 from .paired_tests import Difference, adjust_holm, compare_by_corrected_t
 
-__all__ = ["TooFew", "compare_over_folds", "compare_over_sites"]
-
 
 def compare_over_sites(
     scores: pd.DataFrame,
@@ -34,40 +32,13 @@ def compare_over_sites(
 
     All comparisons of one call are one family for Holm's correction.
 
-    Parameters
-    ----------
-    scores : DataFrame, shape [sites, methods]
-        One score for each site and method, seeds averaged (:func:`brio.results.average_seeds`); NaN where it is
-        missing.
-    reference : str, optional
-        Compare all methods with this one, differences being ``method`` minus reference; by default, compare all pairs.
-    alpha : float
-        Level of the tests; intervals have level 1 - alpha.
-    lower_is_better : bool
-        For losses, such as the Brier score.
-    margin : float
-        Of the two one-sided tests, in units of the scores.
+    Shapes: scores [sites, methods].
 
-    Returns
-    -------
-    DataFrame
-        One row per comparison: ``method``, ``other``, ``n_sites``, ``left_out``, ``mean_difference``, ``low``,
-        ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two one-sided tests for a difference below
-        the margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be tested, and ``detectable`` and
-        ``detectable_in_family``: the smallest true difference that the test at level alpha, or at alpha divided by the
-        number of comparisons, finds with 80 % power.
-
-    Raises
-    ------
-    BrioError
-        If the reference has no scores, or there is one method only.
-
-    Examples
-    --------
-    >>> scores = pd.DataFrame({"a": [0.5, 0.75, 0.625], "b": [0.75, 0.875, 0.75]}, index=["KKI", "NYU", "UM"])
-    >>> compare_over_sites(scores, "a")[["method", "other", "n_sites", "better", "p"]].round(3)
-      method other  n_sites  better      p
-    0      b     a        3       3  0.184
+    Returns one row per comparison: ``method``, ``other``, ``n_sites``, ``left_out``, ``mean_difference``, ``low``,
+    ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two one-sided tests for a difference below the
+    margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be tested, and ``detectable`` and
+    ``detectable_in_family``: the smallest true difference that the test at level alpha, or at alpha divided by the
+    number of comparisons, finds with 80 % power.
     """
 
     def test(first: np.ndarray, second: np.ndarray) -> Difference:
@@ -88,20 +59,9 @@ def compare_over_folds(
 ) -> pd.DataFrame:
     """Compare methods over the folds of k-fold by :func:`compare_by_corrected_t`.
 
-    Parameters
-    ----------
-    scores : DataFrame, shape [folds, methods]
-        One score for each fold of each seed, and method; NaN where there is none. An index level ``fold`` tells the
-        folds of a seed apart; without it there is one seed.
-    n_test, n_source : float
-        Mean number of test scans of a fold, and of scans that the model learned from.
-    reference, alpha, lower_is_better, margin
-        As for :func:`compare_over_sites`.
+    Shapes: scores [folds, methods].
 
-    Returns
-    -------
-    DataFrame
-        As :func:`compare_over_sites` returns, with ``n_folds`` in place of ``n_sites``.
+    Returns as :func:`compare_over_sites` returns, with ``n_folds`` in place of ``n_sites``.
     """
     n_folds = scores.index.get_level_values("fold").nunique() if "fold" in scores.index.names else len(scores)
     correction = fold_correction(n_test, n_source, n_folds)

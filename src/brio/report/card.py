@@ -5,19 +5,11 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from ..results.format import (
-    MISSING,
-    format_count,
-    format_interval,
-    format_percent,
-    format_table,
-    join_names,
-)
+from ..formatting import format_count
+from ..results.format import MISSING, format_interval, format_percent, format_table, join_names
 from ..version import __version__
 from .contents import ReportContents
 from .evidence import EvidenceArm
-
-__all__ = ["write_model_card"]
 
 _METRICS = {
     "accuracy": "acc",
@@ -32,18 +24,6 @@ def write_model_card(contents: ReportContents) -> str:
     """Write a model card in Markdown, with the headings of Mitchell et al. 2019.
 
     It names no participant.
-
-    Parameters
-    ----------
-    contents : ReportContents
-
-    Returns
-    -------
-    str
-
-    References
-    ----------
-    Mitchell et al., Model Cards for Model Reporting, FAT* 2019.
     """
     sections = {
         "Summary": [f"- {_escape(sentence)}" for sentence in contents.verdict],

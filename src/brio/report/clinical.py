@@ -15,16 +15,6 @@ from ..protocol.recalibration import SiteMean, average_over_sites, fit_recalibra
 from ..results import MetricSummary, average_seeds, mean_correction, unit_columns
 from .evidence import EvidenceArm
 
-__all__ = [
-    "Answers",
-    "Confusion",
-    "OperatingPoint",
-    "SiteCalibration",
-    "balanced_accuracy_allowed",
-    "compute_predictive_values",
-    "describe_answers",
-]
-
 HIGH_SPECIFICITY = 0.9
 _CLIP = 1e-12
 """Probabilities are kept this far from 0 and 1, where they have no logit."""
@@ -32,13 +22,7 @@ _CLIP = 1e-12
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """Sensitivity and specificity at one threshold, mean over sites (or folds).
-
-    Attributes
-    ----------
-    name : str
-    sensitivity, specificity : MetricSummary
-    """
+    """Sensitivity and specificity at one threshold, mean over sites (or folds)."""
 
     name: str
     sensitivity: MetricSummary
@@ -53,19 +37,11 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Counts of participants by class and decision.
+    """Counts of participants by class and decision."""
 
-    Attributes
-    ----------
-    true_positive, false_negative : int
-        Participants of the positive class.
-    false_positive, true_negative : int
-        Participants of the negative class.
-    """
-
-    true_positive: int
+    true_positive: int  # participants of the positive class
     false_negative: int
-    false_positive: int
+    false_positive: int  # participants of the negative class
     true_negative: int
 
     @property
@@ -77,69 +53,30 @@ class Confusion:
 
 @dataclass(frozen=True)
 class SiteCalibration:
-    """Calibration of probabilities at sites that the method was not trained on.
-
-    Attributes
-    ----------
-    slope : SiteMean
-        1 is calibrated; below 1 probabilities are too extreme. Mean over sites, seeds of a site averaged first.
-    n_sites : int
-        Test sites, also those without a slope.
-    predicted : float
-        Mean probability of the positive class over all participants, seeds averaged.
-    n_seeds : int
-    """
+    """Calibration of probabilities at sites that the method was not trained on."""
 
     slope: SiteMean
-    n_sites: int
-    predicted: float
+    n_sites: int  # test sites, also those without a slope
+    predicted: float  # mean probability of the positive class over all participants, seeds averaged
     n_seeds: int
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What is known about the answers of a method.
-
-    Attributes
-    ----------
-    arm : EvidenceArm
-    points : list of OperatingPoint
-        At the method's own threshold; then at 90 % specificity, where there is a ROC curve.
-    confusion : Confusion or None
-        None where predictions were not stored.
-    calibration : SiteCalibration or None
-        None under k-fold, and where predictions were not stored.
-    detectable_auc : float or None
-        The smallest mean AUC that a test against chance finds with 80 % power; None where none could be found.
-    allowed : float or None
-        See :func:`balanced_accuracy_allowed`.
-    """
+    """What is known about the answers of a method."""
 
     arm: EvidenceArm
-    points: list[OperatingPoint]
-    confusion: Confusion | None
-    calibration: SiteCalibration | None
+    points: list[OperatingPoint]  # at the method's own threshold; then at 90 % specificity, where there is a ROC curve
+    confusion: Confusion | None  # None where predictions were not stored
+    calibration: SiteCalibration | None  # None under k-fold, and where predictions were not stored
     detectable_auc: float | None
-    allowed: float | None
+    allowed: float | None  # see balanced_accuracy_allowed
 
 
 def compute_predictive_values(sensitivity: float, specificity: float, prevalence: float) -> tuple[float, float]:
     """Compute how often a positive and a negative answer are right, by Bayes' rule.
 
-    Parameters
-    ----------
-    sensitivity, specificity, prevalence : float
-        As shares of one.
-
-    Returns
-    -------
-    positive, negative : float
-        Predictive values; NaN where no such answer is given.
-
-    Examples
-    --------
-    >>> [round(value, 3) for value in compute_predictive_values(0.9, 0.9, 0.1)]
-    [0.5, 0.988]
+    Returns positive, negative: Predictive values; NaN where no such answer is given.
     """
     true_positive, false_negative = sensitivity * prevalence, (1 - sensitivity) * prevalence
     true_negative, false_positive = specificity * (1 - prevalence), (1 - specificity) * (1 - prevalence)
@@ -162,34 +99,12 @@ def balanced_accuracy_allowed(auc: float) -> float:
     """Compute the balanced accuracy that an AUC allows at the best threshold.
 
     Margins of both classes are taken as normal with the same variance.
-
-    Parameters
-    ----------
-    auc : float
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> round(balanced_accuracy_allowed(0.5), 3), round(balanced_accuracy_allowed(0.76), 3)
-    (0.5, 0.691)
     """
     return float(ndtr(ndtri(auc) / np.sqrt(2)))
 
 
 def describe_answers(arm: EvidenceArm) -> Answers:
-    """Describe what the answers of an arm mean.
-
-    Parameters
-    ----------
-    arm : EvidenceArm
-
-    Returns
-    -------
-    Answers
-    """
+    """Describe what the answers of an arm mean."""
     own = OperatingPoint("its own threshold", arm.summary.sensitivity, arm.summary.specificity)
     points = [own] if own.sensitivity.mean is not None and own.specificity.mean is not None else []
     auc = arm.summary.auc.mean

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..cohort.class_names import ClassNames
+from ..formatting import format_count, state_p
 from ..results import StoredJob
-from ..results.format import format_count, format_number, format_percent, format_range, join_names, state_p
+from ..results.format import format_number, format_percent, format_range, join_names
 from .evidence import Evidence
 from .ranking import ALPHA
-
-__all__ = ["AuditLine", "build_cohort_table", "find_audit_warnings", "list_audit_lines", "list_exclusions"]
 
 AuditLine = tuple[str, str]
 """``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
@@ -24,16 +23,9 @@ OPTIONAL_COLUMNS = ("tr", "age", "sex", "motion")
 def build_cohort_table(evidence: Evidence) -> dict[str, Any] | None:
     """Describe the sites by counts and ranges.
 
-    Parameters
-    ----------
-    evidence : Evidence
-
-    Returns
-    -------
-    dict or None
-        Names of the ``classes``; one of ``rows`` per site and ``all`` sites together, as text; ``most`` scans at one
-        site; which optional columns are ``shown``; ``complete`` is False where only the counts of the audit are known.
-        None where the folder does not describe its cohort.
+    Returns names of the ``classes``; one of ``rows`` per site and ``all`` sites together, as text; ``most`` scans at
+    one site; which optional columns are ``shown``; ``complete`` is False where only the counts of the audit are known.
+    None where the folder does not describe its cohort.
     """
     facts = evidence.cohort_facts
     if facts is not None:
@@ -83,17 +75,6 @@ def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str,
     """Find what lets a classifier be right without the brain, makes labels doubtful, or a site unfit for testing.
 
     The verdict and the lines of the audit both read this, so that they agree.
-
-    Parameters
-    ----------
-    audit : dict
-        ``audit.json`` of a job.
-    classes : ClassNames
-
-    Returns
-    -------
-    dict of str to str
-        What the warning is about -> a clause that completes "the audit warns that ...".
     """
     warnings = {}
     conflicting = sum(not pair["same_label"] for pair in audit.get("duplicates") or ())
@@ -126,18 +107,7 @@ def _is_significant(test: dict[str, Any] | None) -> bool:
 
 
 def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
-    """List what the audit of a job found, one sentence per question.
-
-    Parameters
-    ----------
-    job : StoredJob
-    classes : ClassNames
-
-    Returns
-    -------
-    list of AuditLine
-        Those at level ``"warn"`` are the warnings of :func:`find_audit_warnings`.
-    """
+    """List what the audit of a job found, one sentence per question."""
     if job.require_plan().audit is None:
         return [("warn", "All scans are used: the exclusions that the audit proposes were not applied (--keep-all).")]
     used = _describe_use(job)
@@ -266,17 +236,7 @@ def _describe_repetition_time(audit: dict[str, Any]) -> list[AuditLine]:
 
 
 def list_exclusions(evidence: Evidence) -> list[dict[str, str]]:
-    """List excluded participants with the reasons.
-
-    Parameters
-    ----------
-    evidence : Evidence
-
-    Returns
-    -------
-    list of dict
-        ``participant`` and ``reason``, sorted by participant.
-    """
+    """List excluded participants with the reasons."""
     reasons_of: dict[str, str] = {}
     for arm in evidence.main:
         for participant, reasons in arm.plan.excluded.items():

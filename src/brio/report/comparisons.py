@@ -13,17 +13,6 @@ from ..protocol import EQUIVALENCE_MARGIN, compare_over_folds, compare_over_site
 from ..results import Summary, average_seeds, describe_smoke_run, name_units, unit_columns
 from ..results.format import format_interval, format_p, format_points, format_table, join_names
 
-__all__ = [
-    "check_same_folds",
-    "compare_methods",
-    "comparison_table",
-    "join_jobs",
-    "label_folders",
-    "mark_smoke_runs",
-    "name_methods",
-    "paired_scores",
-]
-
 METRIC_NAMES = {
     "auc": "AUC",
     "acc": "ACC",
@@ -40,13 +29,7 @@ LEVEL = f"{100 * EQUIVALENCE_MARGIN:g} points"
 
 
 def label_folders(folders: Sequence[Path]) -> list[str]:
-    """Label the folders of jobs by their name, with as much of the path as tells different folders apart.
-
-    Examples
-    --------
-    >>> label_folders([Path("aal116/ridge"), Path("aal116/gcn")]), label_folders([Path("a/ridge"), Path("b/ridge")])
-    (['ridge', 'gcn'], ['a/ridge', 'b/ridge'])
-    """
+    """Label the folders of jobs by their name, with as much of the path as tells different folders apart."""
     paths = [folder.resolve() for folder in folders]
     depth = 1
     while len({path.parts[-depth:] for path in paths}) < len(set(paths)):
@@ -55,18 +38,7 @@ def label_folders(folders: Sequence[Path]) -> list[str]:
 
 
 def mark_smoke_runs(summaries: Mapping[str, Summary]) -> str:
-    """Say which of the compared jobs are smoke runs, and that they are not tested, as a report does.
-
-    Parameters
-    ----------
-    summaries : dict of Summary
-        Of each job, by the name of its folder.
-
-    Returns
-    -------
-    str
-        Empty where no job is a smoke run.
-    """
+    """Say which of the compared jobs are smoke runs, and that they are not tested, as a report does."""
     smoke = [name for name, summary in summaries.items() if summary.smoke_run]
     if not smoke:
         return ""
@@ -78,13 +50,7 @@ def mark_smoke_runs(summaries: Mapping[str, Summary]) -> str:
 
 
 def check_same_folds(summaries: Mapping[str, Summary]) -> None:
-    """Raise an error if k-fold jobs of one cohort have folds that share nothing but their numbers.
-
-    Parameters
-    ----------
-    summaries : dict of Summary
-        Of each job, by the name of its folder.
-    """
+    """Raise an error if k-fold jobs of one cohort have folds that share nothing but their numbers."""
     first: dict[str, tuple[str, Summary]] = {}
     for name, summary in summaries.items():
         if summary.protocol == "kfold":
@@ -100,22 +66,7 @@ def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     Runs that two jobs share are kept once. A method whose scores differ between jobs counts as several methods, each
     with the name of its job added.
 
-    Parameters
-    ----------
-    jobs : dict of DataFrame
-        ``results.csv`` of each job, by the name of its folder.
-
-    Returns
-    -------
-    DataFrame
-        ``registered`` is the name that ``brio methods`` has for the method.
-
-    Examples
-    --------
-    >>> run = {"cohort": "c", "method": "ridge", "protocol": "loso", "fold": "NYU", "seed": 0, "auc": 0.7}
-    >>> rows = join_jobs({"plain": pd.DataFrame([run]), "combat": pd.DataFrame([run | {"auc": 0.6}])})
-    >>> rows["method"].tolist()
-    ['ridge (plain)', 'ridge (combat)']
+    Returns ``registered`` is the name that ``brio methods`` has for the method.
     """
     rows = _concatenate(jobs)
     names = name_methods(jobs)
@@ -134,18 +85,7 @@ def _concatenate(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def name_methods(jobs: Mapping[str, pd.DataFrame]) -> dict[tuple[str, str], str]:
-    """Name the methods of several jobs as :func:`join_jobs` does.
-
-    Parameters
-    ----------
-    jobs : dict of DataFrame
-        ``results.csv`` of each job, by the name of its folder.
-
-    Returns
-    -------
-    dict
-        (name of the job, method) -> the method, with the name of the job added where scores differ between jobs.
-    """
+    """Name the methods of several jobs as :func:`join_jobs` does."""
     rows = _concatenate(jobs)
     group = ["cohort", "protocol", "method"]
     clashing = set(rows.loc[rows.duplicated(_RUN_COLUMNS, keep=False), group].itertuples(index=False, name=None))
@@ -164,25 +104,7 @@ def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alp
     Leave-one-site-out scores are compared over sites (:func:`brio.protocol.compare_over_sites`), k-fold scores over the
     folds of all seeds (:func:`brio.protocol.compare_over_folds`).
 
-    Parameters
-    ----------
-    rows : DataFrame
-        ``results.csv`` of jobs, joined by :func:`join_jobs`.
-    reference : str
-        Method to compare with.
-    metric : str
-    alpha : float
-        Level of the tests; intervals have level 1 - alpha.
-
-    Returns
-    -------
-    DataFrame
-        Cohort and protocol, then the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
-
-    Raises
-    ------
-    BrioError
-        If no cohort and protocol has the reference and another method, or the metric is unknown.
+    Returns cohort and protocol, then the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
     """
     _require(rows, reference, metric)
     parts = []
@@ -218,25 +140,6 @@ def comparison_table(
 
     Only sites (or folds of a seed) for which both methods have a score are paired; lines below the table name the
     test and the other sites.
-
-    Parameters
-    ----------
-    rows, reference, metric, alpha
-        As for :func:`compare_methods`.
-    tested : bool
-        Whether to print p values and what was detectable; those of smoke runs are left out.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> auc = {"ridge": [0.60, 0.71, 0.65, 0.80, 0.72, 0.68], "brio": [0.64, 0.73, 0.66, 0.85, 0.75, 0.71]}
-    >>> run = {"cohort": "abide", "protocol": "loso", "seed": 0, "n_source": 90, "n_test": 10}
-    >>> rows = [run | {"method": m, "fold": f"s{k}", "auc": v} for m in auc for k, v in enumerate(auc[m])]
-    >>> print(comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4])
-    | brio | 6 | +3.0 | +0.7 to +5.3 | 6 | 0 | 0.022 | 0.022 | 3.2 |
     """
     differences = compare_methods(rows, reference, metric, alpha)
     texts = []
@@ -272,17 +175,8 @@ def _iterate_groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame
 def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
     """Return the scores of methods on the same test scans of one cohort under one protocol.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        ``results.csv`` of jobs, methods with different names.
-    metric : str
-
-    Returns
-    -------
-    DataFrame, [site x method]
-        Averaged over seeds; under k-fold the rows are the folds of each seed. Methods in the order of
-        ``brio methods``.
+    Returns averaged over seeds; under k-fold the rows are the folds of each seed. Methods in the order of ``brio
+    methods``.
     """
     if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
         raise BrioError("scores of several cohorts or protocols cannot be paired; select one at a time")

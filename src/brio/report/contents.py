@@ -15,46 +15,21 @@ from .subgroups import Subgroup, score_subgroups
 from .usability import Usability, judge_usability
 from .verdict import find_smoke_reason, write_verdict
 
-__all__ = ["ReportContents", "gather_contents"]
-
 
 @dataclass(frozen=True, eq=False)
 class ReportContents:
-    """What the page and the model card both say.
-
-    Attributes
-    ----------
-    evidence : Evidence
-    comparison : Comparison
-        Of the main arms.
-    verdict : list of str
-        Three sentences.
-    smoke_reason : str
-        Why these numbers are a smoke run, which is not tested; empty where they are not.
-    usability : Usability
-        Whether answers about one person can be used, and why not.
-    answers : Answers or None
-        What answers of the best method mean; None where nothing is ranked.
-    subgroups : list of Subgroup
-        Scores of the best method within groups.
-    cohort : dict or None
-        See :func:`brio.report.cohort.build_cohort_table`.
-    audit_lines : list of AuditLine
-    commands : list of str
-        That compute the results again.
-    versions : list of (str, str)
-    """
+    """What the page and the model card both say."""
 
     evidence: Evidence
-    comparison: Comparison
-    verdict: list[str]
-    smoke_reason: str
-    usability: Usability
-    answers: Answers | None
-    subgroups: list[Subgroup]
-    cohort: dict[str, Any] | None
+    comparison: Comparison  # of the main arms
+    verdict: list[str]  # three sentences
+    smoke_reason: str  # why these numbers are a smoke run, which is not tested; empty where they are not
+    usability: Usability  # whether answers about one person can be used, and why not
+    answers: Answers | None  # what answers of the best method mean; None where nothing is ranked
+    subgroups: list[Subgroup]  # scores of the best method within groups
+    cohort: dict[str, Any] | None  # see brio.report.cohort.build_cohort_table
     audit_lines: list[AuditLine]
-    commands: list[str]
+    commands: list[str]  # that compute the results again
     versions: list[tuple[str, str]]
 
     @property
@@ -75,22 +50,7 @@ class ReportContents:
 
 
 def gather_contents(folder: Path) -> ReportContents:
-    """Read a folder of results and gather what a report says about it.
-
-    Parameters
-    ----------
-    folder : Path
-        Of ``brio run``, ``brio tune`` or ``brio study``.
-
-    Returns
-    -------
-    ReportContents
-
-    Raises
-    ------
-    BrioError
-        If the folder holds no finished results, or a file in it cannot be read.
-    """
+    """Read a folder of results and gather what a report says about it."""
     evidence = read_evidence(folder)
     comparison = compare_arms(evidence.main)
     smoke_reason = find_smoke_reason(evidence, comparison)

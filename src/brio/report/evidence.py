@@ -12,33 +12,20 @@ import pandas as pd
 
 from ..cohort.class_names import ClassNames
 from ..cohort.covariates import COVARIATE_COLUMNS
-from ..errors import BrioError
+from ..errors import BrioError, file_error
 from ..protocol.calibration import calibration_error
 from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy, average_seeds, name_units, unit_columns
-from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, file_error, is_kept, require_folder
+from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_folder
 from ..studies.arms import TUNED
 from ..studies.reused import REUSED, REUSED_OF_0_1
 from ..studies.study import list_studies
 
-__all__ = ["Evidence", "EvidenceArm", "read_evidence"]
-
 
 @dataclass(frozen=True, eq=False)
 class EvidenceArm:
-    """A method with its settings: one row of the results table.
+    """A method with its settings: one row of the results table."""
 
-    Attributes
-    ----------
-    name : str
-        As the report shows it: the name of the method, or that of the arm where a study changed its settings.
-    method : str
-    job : StoredJob
-    plain : bool
-        Whether the method has its default or tuned settings and the scans that most arms have. Only such arms are
-        compared with each other.
-    """
-
-    name: str
+    name: str  # as the report shows it: the name of the method, or that of the arm where a study changed its settings
     method: str
     job: StoredJob
     plain: bool
@@ -105,26 +92,14 @@ class EvidenceArm:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What a report is written from.
-
-    Attributes
-    ----------
-    folder : Path
-    jobs : list of StoredJob
-    arms : list of EvidenceArm
-    studies : list of StoredStudy
-    unfinished : list of str
-        Arms without results yet.
-    elsewhere : list of str
-        Arms that the studies use and other folders hold.
-    """
+    """What a report is written from."""
 
     folder: Path
     jobs: list[StoredJob]
     arms: list[EvidenceArm]
     studies: list[StoredStudy] = field(default_factory=list)
-    unfinished: list[str] = field(default_factory=list)
-    elsewhere: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)  # arms without results yet
+    elsewhere: list[str] = field(default_factory=list)  # arms that the studies use and other folders hold
 
     @property
     def audited(self) -> StoredJob | None:
@@ -203,21 +178,7 @@ class Evidence:
 
 
 def read_evidence(folder: Path) -> Evidence:
-    """Read a folder of ``brio run``, ``brio tune`` or ``brio study``.
-
-    Parameters
-    ----------
-    folder : Path
-
-    Returns
-    -------
-    Evidence
-
-    Raises
-    ------
-    BrioError
-        If the folder holds no finished results, or a file in it cannot be read.
-    """
+    """Read a folder of ``brio run``, ``brio tune`` or ``brio study``."""
     require_folder(folder)
     if is_kept(folder / SUMMARY):
         job = _read_job(folder)

@@ -37,8 +37,6 @@ from .comparisons import (
 )
 from .ranking import LINEAR_METHODS
 
-__all__ = ["JoinedJobs", "compare_jobs", "gather_jobs", "write_joined_tables"]
-
 OVER_PEOPLE = (
     "Over participants, with the sites fixed: for new ones at these sites, not for new sites (DeLong's variance, "
     "corrected for shared training scans). The test of a pair is the one over sites."
@@ -47,23 +45,12 @@ OVER_PEOPLE = (
 
 @dataclass(frozen=True, eq=False)
 class JoinedJobs:
-    """The methods of several jobs of one cohort under one protocol.
+    """The methods of several jobs of one cohort under one protocol."""
 
-    Attributes
-    ----------
-    rows : DataFrame
-        One row per run, see :func:`brio.report.join_jobs`.
-    sites, covariances : DataFrame
-        As in ``sites.csv`` and ``covariances.csv``, with the same names of methods; without the methods of jobs that
-        kept neither predictions nor these tables.
-    smoke_note : str
-        Which jobs are smoke runs, which are not tested; empty where none is.
-    """
-
-    rows: pd.DataFrame
+    rows: pd.DataFrame  # one row per run, see brio.report.join_jobs
     sites: pd.DataFrame
     covariances: pd.DataFrame
-    smoke_note: str = ""
+    smoke_note: str = ""  # which jobs are smoke runs, which are not tested; empty where none is
 
     @property
     def protocol(self) -> str:
@@ -75,19 +62,6 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
     """Join jobs for a comparison; covariances between methods of different jobs are computed from their predictions.
 
     Where predictions were not kept, ``covariances.csv`` in the folder of a job, or in the folder above it, serves.
-
-    Parameters
-    ----------
-    jobs : sequence of StoredJob
-
-    Returns
-    -------
-    JoinedJobs
-
-    Raises
-    ------
-    BrioError
-        If the jobs are of several cohorts or protocols, or methods were tested on different scans.
     """
     labels = label_folders([job.folder for job in jobs])
     check_same_folds({label: job.summary for label, job in zip(labels, jobs, strict=True)})
@@ -132,19 +106,7 @@ def _concatenate(tables: list[pd.DataFrame], keys: list[str], columns: list[str]
 
 
 def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
-    """Write ``sites.csv`` and ``covariances.csv`` of joined jobs; they name no participant.
-
-    Parameters
-    ----------
-    joined : JoinedJobs
-    folder : Path
-        Made if it is not there. Jobs in folders inside it are compared over participants without their predictions.
-
-    Raises
-    ------
-    BrioError
-        If no job kept what these tables need, or the folder is that of a job, which has such tables of its own.
-    """
+    """Write ``sites.csv`` and ``covariances.csv`` of joined jobs; they name no participant."""
     if joined.sites.empty:
         raise BrioError("none of the jobs has predictions.csv or sites.csv, so there is nothing to write; run again")
     if any((folder / name).exists() for name in (PLAN, SUMMARY)):
@@ -153,21 +115,7 @@ def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
 
 
 def compare_jobs(joined: JoinedJobs, reference: str | None = None, alpha: float = 0.05) -> str:
-    """Write how the methods of joined jobs compare with chance and with a reference, over sites and over participants.
-
-    Parameters
-    ----------
-    joined : JoinedJobs
-    reference : str, optional
-        By default the first linear method of ``brio methods`` that was run, else the first method.
-    alpha : float
-        Level of the tests; intervals have level 1 - alpha.
-
-    Returns
-    -------
-    str
-        Markdown. Smoke runs are marked, and their p values left out.
-    """
+    """Write how methods of joined jobs compare with chance and with a reference, over sites and participants."""
     methods = list(dict.fromkeys(joined.rows["method"]))
     if reference is None:
         reference = next((name for name in LINEAR_METHODS if name in methods), methods[0])

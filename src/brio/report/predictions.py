@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..models.evidence import Estimate, Evidence
     from ..models.external import ExternalScores
 
-__all__ = ["render_prediction_page"]
-
 SPEAKERS = 3
 """Regions or factors that are named for a scan, at most."""
 
@@ -26,19 +24,7 @@ _UNKNOWN = "unknown"
 
 
 def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredictions) -> str:
-    """Render predictions as one HTML page that needs no network and no other file.
-
-    Parameters
-    ----------
-    model : Model
-    cohort : Cohort
-        The scans that were predicted; where they have labels, the predictions are scored.
-    predictions : ScanPredictions
-
-    Returns
-    -------
-    str
-    """
+    """Render predictions as one HTML page that needs no network and no other file."""
     from ..models.external import score_labelled_scans
     from ..models.output import summarise_predictions
     from ..models.predict import find_called, find_flagged

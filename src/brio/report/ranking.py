@@ -13,8 +13,6 @@ from ..protocol.statistics import compare_over_folds, compare_over_sites
 from ..results import average_seeds, unit_columns
 from .evidence import EvidenceArm
 
-__all__ = ["ALPHA", "LINEAR_METHODS", "Comparison", "compare_arms"]
-
 ALPHA = 0.05
 LINEAR_METHODS = ("ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold")
 """The first of these that was run is the reference. The order is fixed in advance: to take the best of them on the test
@@ -23,39 +21,16 @@ scans would be a choice made by the test scans."""
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Methods ranked by mean AUC, and their tests against a reference.
+    """Methods ranked by mean AUC, and their tests against a reference."""
 
-    Attributes
-    ----------
-    ranked : list of EvidenceArm
-        Best first; without controls, and without smoke runs unless there are no others.
-    reference : EvidenceArm or None
-        A linear method, else BRIO, else the best method; None where nothing is ranked.
-    has_linear_reference : bool
-    differences : dict of str to dict
-        Name of each other method -> its row of :func:`brio.protocol.compare_over_sites` (or, under k-fold, of
-        :func:`brio.protocol.compare_over_folds`); ``n`` counts the sites or folds.
-    """
-
-    ranked: list[EvidenceArm]
-    reference: EvidenceArm | None
+    ranked: list[EvidenceArm]  # best first; without controls, and without smoke runs unless there are no others
+    reference: EvidenceArm | None  # A linear method, else BRIO, else the best method; None where nothing is ranked
     has_linear_reference: bool
     differences: dict[str, dict[str, Any]]
 
 
 def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
-    """Rank the arms of one protocol by their mean AUC and test them against the reference.
-
-    Parameters
-    ----------
-    arms : sequence of EvidenceArm
-        All under the same protocol. Those on other scans than most are not ranked.
-
-    Returns
-    -------
-    Comparison
-        P values are corrected within these arms (Holm).
-    """
+    """Rank the arms of one protocol by their mean AUC and test them against the reference."""
     candidates = [arm for arm in arms if not arm.control and arm.summary.auc.mean is not None]
     scans = Counter(arm.job.summary.fingerprint for arm in candidates).most_common(1)
     candidates = [arm for arm in candidates if arm.job.summary.fingerprint == scans[0][0]]  # others cannot be paired

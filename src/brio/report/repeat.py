@@ -17,8 +17,6 @@ from ..settings import format_setting
 from ..studies.study import PAPER
 from .evidence import Evidence, EvidenceArm
 
-__all__ = ["describe_settings", "list_commands", "list_versions", "read_defaults", "wrap_command"]
-
 
 def read_defaults(method: str) -> dict[str, Any] | None:
     """Return the default settings of a method; None for a user's own method that is not loaded."""
@@ -29,18 +27,7 @@ def read_defaults(method: str) -> dict[str, Any] | None:
 
 
 def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
-    """Describe the settings of an arm.
-
-    Parameters
-    ----------
-    arm : EvidenceArm
-
-    Returns
-    -------
-    dict
-        ``rows`` holds one setting each, those that differ from the defaults first; ``tuned`` the settings chosen for
-        each fold, or None; ``known`` is False where the defaults are not known.
-    """
+    """Describe the settings of an arm."""
     planned = arm.plan.methods[arm.method]
     defaults = read_defaults(arm.method)
     rows = [
@@ -71,17 +58,7 @@ def _describe_tuning(tuned: TunedChoice) -> dict[str, Any]:
 
 
 def list_versions(evidence: Evidence) -> list[tuple[str, str]]:
-    """List the software versions and devices of the runs.
-
-    Parameters
-    ----------
-    evidence : Evidence
-
-    Returns
-    -------
-    list of (str, str)
-        Name and version; several versions are joined by commas.
-    """
+    """List the software versions and devices of the runs."""
     versions_of: dict[str, set[str]] = {}
     for job in evidence.jobs:
         versions_of.setdefault("brio", set()).add(job.require_plan().brio)
@@ -93,18 +70,7 @@ def list_versions(evidence: Evidence) -> list[tuple[str, str]]:
 
 
 def list_commands(evidence: Evidence) -> list[str]:
-    """List the commands that compute the folder again.
-
-    Parameters
-    ----------
-    evidence : Evidence
-
-    Returns
-    -------
-    list of str
-        ``COHORT`` stands for the folder of the cohort, ``DIR`` for that of the results, ``REUSED`` for the folder that
-        holds reused results, ``METHODS.py`` for the file with a user's own methods.
-    """
+    """List the commands that compute the folder again."""
     load = _load_option(planned for job in evidence.jobs for planned in job.require_plan().methods.values())
     commands = [_write_study_command(name, options, load) for name, options in _list_studies(evidence)]
     if not commands and evidence.folder.joinpath(SUMMARY).is_file():
@@ -117,14 +83,7 @@ def list_commands(evidence: Evidence) -> list[str]:
 
 
 def wrap_command(command: str, width: int = 100) -> str:
-    """Wrap a shell command; no line ends between an option and its value.
-
-    Examples
-    --------
-    >>> print(wrap_command("brio run COHORT --method ridge --method 'my own' --out DIR", 34))
-    brio run COHORT --method ridge \\
-        --method 'my own' --out DIR
-    """
+    """Wrap a shell command; no line ends between an option and its value."""
     words = shlex.split(command)
     starts = [0, *(k for k, word in enumerate(words) if word.startswith("--")), len(words)]
     lines = [""]

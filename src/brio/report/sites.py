@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import STYLES, make_panels, save_figure
+from ..formatting import format_count
 from ..results import Summary, average_seeds, name_units, unit_columns
-from ..results.format import format_count, format_percent
-
-__all__ = ["draw_sites"]
+from ..results.format import format_percent
 
 
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:
@@ -19,22 +18,6 @@ def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: st
 
     Under k-fold, folds of different seeds are different folds: each has its own line. A smoke run is marked as such
     above the title.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        ``results.csv`` of a job.
-    summary : Summary
-        Summary of the job.
-    path : path
-        File to write: png, svg or pdf.
-    title : str
-        By default the name of the cohort.
-
-    Returns
-    -------
-    Path
-        The file.
     """
     by = unit_columns(summary.protocol)
     scores = 100 * average_seeds(rows, units=by)

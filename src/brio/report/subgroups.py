@@ -12,57 +12,26 @@ from ..protocol import PeopleEstimate
 from ..results import GROUP_COLUMNS, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
 from .evidence import EvidenceArm
 
-__all__ = ["Subgroup", "score_subgroups"]
-
 SMALLEST_CLASS = 10
 """Groups with fewer participants of a class are counted but not scored."""
 
 
 @dataclass(frozen=True)
 class Subgroup:
-    """One group of participants.
+    """One group of participants."""
 
-    Attributes
-    ----------
-    kind, value : str
-        For example ``"sex"`` and ``"F"``.
-    n : tuple of int
-        Participants of the negative and of the positive class.
-    auc : float or None
-        Pair-weighted, over sites with two participants of each class; None where a class has too few participants, as
-        are the next three.
-    interval : tuple of float or None
-        95 % interval over participants at these sites.
-    sensitivity, specificity : float or None
-        Over all participants of the group, margins averaged over seeds.
-    p : float or None
-        Two-sided, of the difference in AUC from the rest of its kind; the same for both of two groups.
-    """
-
-    kind: str
+    kind: str  # for example "sex" and "F"
     value: str
-    n: tuple[int, int]
+    n: tuple[int, int]  # participants of the negative and of the positive class
     auc: float | None = None
-    interval: tuple[float, float] | None = None
-    sensitivity: float | None = None
+    interval: tuple[float, float] | None = None  # 95 % interval over participants at these sites
+    sensitivity: float | None = None  # over all participants of the group, margins averaged over seeds
     specificity: float | None = None
     p: float | None = None
 
 
 def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Subgroup]:
-    """Score a leave-one-site-out arm within groups of participants.
-
-    Parameters
-    ----------
-    arm : EvidenceArm
-    skip : tuple of str
-        Kinds that are not to be shown.
-
-    Returns
-    -------
-    list of Subgroup
-        Empty where the job stored no groups or no predictions, and under k-fold.
-    """
+    """Score a leave-one-site-out arm within groups of participants."""
     groups, predictions = arm.job.groups, arm.predictions
     if groups is None or predictions.empty or arm.unit != "site":
         return []

@@ -7,27 +7,18 @@ from importlib import resources
 
 import pandas as pd
 
+from ..formatting import format_count
 from ..methods import list_methods
 from ..methods.provenance import rank_block
 from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
 from ..results import MethodSummary, MetricSummary, Summary
-from ..results.format import MISSING, format_count, format_interval, format_percent, format_table, format_training
-
-__all__ = ["markdown_table", "paper_figures"]
+from ..results.format import MISSING, format_interval, format_percent, format_table, format_training
 
 
 def paper_figures() -> pd.DataFrame:
     """Return the scores of the paper's main table (leave one site out).
 
-    Returns
-    -------
-    DataFrame
-        Columns cohort, method, auc, auc_sd, acc, acc_sd; the SD is over sites.
-
-    Examples
-    --------
-    >>> float(paper_figures().set_index(["cohort", "method"]).loc[("abide-aal116", "brio"), "auc"])
-    67.53
+    Returns columns cohort, method, auc, auc_sd, acc, acc_sd; the SD is over sites.
     """
     with resources.files("brio.report").joinpath("paper_loso.csv").open(encoding="utf-8") as file:
         return pd.read_csv(file)
@@ -39,16 +30,6 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; controls), methods of
     a block in the order of ``brio methods``. Rows of smoke runs are marked as such. Lines below the table
     say which intervals it has, and what must be known to read it (:attr:`~brio.results.Summary.cautions`).
-
-    Parameters
-    ----------
-    summaries : sequence of Summary
-    paper : bool
-        Add the scores of the paper's main table, where it has the cohort.
-
-    Returns
-    -------
-    str
     """
     order = {entry.name: k for k, entry in enumerate(list_methods())}
     published = paper_figures().set_index(["cohort", "method"]).to_dict("index")

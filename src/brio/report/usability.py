@@ -7,16 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cohort.class_names import ClassNames
-from ..results.format import format_count, format_interval, format_number, format_percent, format_points
+from ..formatting import format_count
+from ..results.format import format_interval, format_number, format_percent, format_points
 from .clinical import Answers, compute_predictive_values
-
-__all__ = [
-    "Usability",
-    "describe_detectable",
-    "describe_site_calibration",
-    "explain_balanced_accuracy",
-    "judge_usability",
-]
 
 STRONG, WEAK = (10.0, 0.1), (2.0, 0.5)
 """Likelihood ratios of a positive and a negative answer that change what is known much, and hardly (Jaeschke et al.
@@ -27,19 +20,10 @@ DISAGREEMENT = 0.03
 
 @dataclass(frozen=True)
 class Usability:
-    """Whether answers about one person can be used.
-
-    Attributes
-    ----------
-    answer : {"No", "Not yet"}
-    reason : str
-        One sentence without its full stop.
-    notes : tuple of str
-        Further sentences: what answers mean in these data, and how probabilities have to be read.
-    """
+    """Whether answers about one person can be used."""
 
     answer: str
-    reason: str
+    reason: str  # one sentence without its full stop
     notes: tuple[str, ...] = ()
 
     @property
@@ -52,22 +36,6 @@ def judge_usability(answers: Answers | None, classes: ClassNames, smoke_reason: 
     """Judge whether answers about one person can be used.
 
     No result of a retrospective evaluation makes a method usable: the best answer is "not yet".
-
-    Parameters
-    ----------
-    answers : Answers or None
-        Of the best method; None where nothing is ranked.
-    classes : ClassNames
-    smoke_reason : str
-        Why the numbers are a smoke run; empty where they are not.
-
-    Returns
-    -------
-    Usability
-
-    References
-    ----------
-    Jaeschke, Guyatt & Sackett, Users' guides to the medical literature III, JAMA 1994.
     """
     if answers is None:
         return Usability("No", "no method that uses connectomes has an AUC here")
@@ -117,17 +85,7 @@ def _write_notes(answers: Answers, classes: ClassNames) -> tuple[str, ...]:
 
 
 def explain_balanced_accuracy(answers: Answers) -> str:
-    """Explain why balanced accuracy lies below what the AUC allows; empty where it does not, or the AUC is at chance.
-
-    Parameters
-    ----------
-    answers : Answers
-
-    Returns
-    -------
-    str
-        One or two sentences.
-    """
+    """Explain why balanced accuracy lies below what the AUC allows; empty where it does not."""
     summary = answers.arm.summary
     auc, accuracy = summary.auc.mean, summary.balanced_acc.mean
     if auc is None or accuracy is None or answers.allowed is None or answers.allowed - accuracy < DISAGREEMENT:
@@ -150,17 +108,7 @@ def explain_balanced_accuracy(answers: Answers) -> str:
 
 
 def describe_site_calibration(answers: Answers, classes: ClassNames) -> str:
-    """Say how probabilities hold at sites that the method was not trained on; empty where it is not known.
-
-    Parameters
-    ----------
-    answers : Answers
-    classes : ClassNames
-
-    Returns
-    -------
-    str
-    """
+    """Say how probabilities hold at sites that the method was not trained on; empty where it is not known."""
     calibration = answers.calibration
     if calibration is None or calibration.slope.n == 0:
         return ""
@@ -189,20 +137,7 @@ def describe_site_calibration(answers: Answers, classes: ClassNames) -> str:
 
 
 def describe_detectable(answers: Answers, differences: dict[str, dict[str, Any]], reference: str) -> list[str]:
-    """Say what a test over these sites would have found with 80 % power, or that it could have found nothing.
-
-    Parameters
-    ----------
-    answers : Answers
-    differences : dict
-        Of the comparison with the reference.
-    reference : str
-
-    Returns
-    -------
-    list of str
-        Sentences.
-    """
+    """Say what a test over these sites would have found with 80 % power, or that it could have found nothing."""
     unit, texts = answers.arm.unit, []
     if answers.detectable_auc is not None:
         texts.append(

@@ -4,38 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..formatting import format_count, state_p
 from ..protocol import EQUIVALENCE_MARGIN
-from ..results.format import (
-    format_count,
-    format_interval,
-    format_percent,
-    format_points,
-    join_names,
-    state_p,
-    typeset,
-)
+from ..results.format import format_interval, format_percent, format_points, join_names, typeset
 from .cohort import find_audit_warnings
 from .evidence import Evidence, EvidenceArm
 from .ranking import ALPHA, LINEAR_METHODS, Comparison
 from .repeat import read_defaults
 
-__all__ = ["find_smoke_reason", "write_verdict"]
-
 
 def write_verdict(evidence: Evidence, comparison: Comparison) -> list[str]:
-    """Write three sentences: the best method, its difference from the reference, and reasons for caution.
-
-    Parameters
-    ----------
-    evidence : Evidence
-    comparison : Comparison
-        Of the main arms of the evidence.
-
-    Returns
-    -------
-    list of str
-        The three sentences.
-    """
+    """Write three sentences: the best method, its difference from the reference, and reasons for caution."""
     parts = [_describe_controls(evidence), _describe_audit(evidence), *_describe_short_training(comparison)]
     caution = f"{'; '.join(parts)}."
     if not comparison.ranked:
@@ -44,17 +23,7 @@ def write_verdict(evidence: Evidence, comparison: Comparison) -> list[str]:
 
 
 def find_smoke_reason(evidence: Evidence, comparison: Comparison) -> str:
-    """Say why the numbers are a smoke run, which is not tested and supports no claim; empty where they are not.
-
-    Parameters
-    ----------
-    evidence : Evidence
-    comparison : Comparison
-
-    Returns
-    -------
-    str
-    """
+    """Say why the numbers are a smoke run, which is not tested and supports no claim; empty where they are not."""
     if evidence.smoke_reason:
         return evidence.smoke_reason
     summaries = [arm.job.summary for arm in comparison.ranked if arm.job.summary.smoke_run]

@@ -10,8 +10,6 @@ from .card import write_model_card
 from .contents import gather_contents
 from .html.page import render_page
 
-__all__ = ["CARD", "PAGE", "write_report"]
-
 PAGE, CARD = "report.html", "MODEL_CARD.md"
 _PAGE_MARK, _CARD_MARK = '<meta name="generator" content="brio ', "\n\nWritten by brio "
 """By which a page and a card that brio wrote are recognised."""
@@ -21,33 +19,6 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a folder of results as one HTML file, and ``MODEL_CARD.md`` beside it.
 
     The page is self-contained and needs no network. Nothing is trained.
-
-    Parameters
-    ----------
-    folder : path
-        Folder of ``brio run``, ``brio tune`` or ``brio study``.
-    out : path, optional
-        The page to write, by default ``report.html`` in the folder.
-
-    Returns
-    -------
-    Path
-        The page.
-
-    Raises
-    ------
-    BrioError
-        If the folder holds no finished results, a file in it cannot be read, ``out`` is a folder, or a file of that
-        name, or a card beside it, is there that brio did not write.
-
-    Examples
-    --------
-    >>> import brio, tempfile
-    >>> from brio.cohort.simulate import Simulation, simulate
-    >>> folder = tempfile.mkdtemp()
-    >>> _ = brio.run(simulate(Simulation(n_sites=5, per_class=6)), ["ridge"], out=folder, device="cpu")
-    >>> write_report(folder).name
-    'report.html'
     """
     page = Path(folder) / PAGE if out is None else Path(out)
     contents = gather_contents(Path(folder))

@@ -5,7 +5,6 @@ No other room reads or writes these files.
 
 from ..storage import lock_folder
 from .aggregate import (
-    INTERVALS,
     average_seeds,
     mean_correction,
     name_units,
@@ -14,7 +13,8 @@ from .aggregate import (
     summarise_scores,
     unit_columns,
 )
-from .job import GROUP_COLUMNS, StoredJob, StoredRun, write_plan
+from .cohort_files import GROUP_COLUMNS
+from .job import StoredJob, StoredRun, write_plan
 from .people import ESTIMANDS, MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, compare_over_people
 from .plan import Plan, PlannedMethod, TunedChoice
 from .run_record import Predictions, RunRecord, RunRow
@@ -22,7 +22,7 @@ from .sites import collect_areas, covariance_rows, describe_calibration, site_ro
 from .store import RunStore
 from .study import StoredStudy, StudyOptions, StudyRecord
 from .summarise import FULL_SEEDS, changed_settings, summarise
-from .summary import METRICS, MethodSummary, MetricSummary, Summary, TuningBudget, describe_smoke_run
+from .summary import INTERVALS, METRICS, MethodSummary, MetricSummary, Summary, TuningBudget, describe_smoke_run
 from .tables import COLUMNS, prediction_rows, read_results, result_rows, write_tables
 from .tuning import TuningRecord
 

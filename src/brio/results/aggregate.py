@@ -18,18 +18,7 @@ import pandas as pd
 
 from ..errors import BrioError
 from ..protocol import FoldOverlap, auc, fold_correction, t_interval
-from .summary import INTERVALS, METRICS, MetricSummary
-
-__all__ = [
-    "INTERVALS",
-    "average_seeds",
-    "mean_correction",
-    "name_units",
-    "summarise_ensemble",
-    "summarise_metrics",
-    "summarise_scores",
-    "unit_columns",
-]
+from .summary import METRICS, MetricSummary
 
 
 def unit_columns(protocol: str) -> list[str]:
@@ -37,36 +26,12 @@ def unit_columns(protocol: str) -> list[str]:
 
     A site holds the same scans under every seed, so seeds are averaged; a numbered fold does not, so every fold of
     every seed counts.
-
-    Parameters
-    ----------
-    protocol : {"loso", "kfold"}
-
-    Returns
-    -------
-    list of str
-
-    Examples
-    --------
-    >>> unit_columns("loso"), unit_columns("kfold")
-    (['fold'], ['seed', 'fold'])
     """
     return ["fold"] if protocol == "loso" else ["seed", "fold"]
 
 
 def name_units(units: pd.Index) -> list[str]:
-    """Return the names of units for people: test sites, or folds with their seeds.
-
-    Parameters
-    ----------
-    units : Index
-        Of the columns that :func:`unit_columns` returns.
-
-    Examples
-    --------
-    >>> name_units(pd.Index(["KKI", "NYU"])), name_units(pd.MultiIndex.from_tuples([(0, "3")], names=["seed", "fold"]))
-    (['KKI', 'NYU'], ['fold 3 of seed 0'])
-    """
+    """Return the names of units for people: test sites, or folds with their seeds."""
     return [f"fold {unit[1]} of seed {unit[0]}" if isinstance(unit, tuple) else str(unit) for unit in units]
 
 
@@ -75,34 +40,8 @@ def average_seeds(
 ) -> pd.DataFrame:
     """Average the scores of runs over seeds, under the policy of this module.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        One row per run, as in ``results.csv``.
-    metric : str
-        Column to average.
-    units : sequence of str
-        Columns that identify a unit of comparison, see :func:`unit_columns`.
-    column : str
-        Column whose values make the columns: methods, or arms.
-
-    Returns
-    -------
-    DataFrame, [unit x method]
-        Methods in the order of the rows; NaN where a unit has no score, or no run of one of the seeds of the method.
-
-    Raises
-    ------
-    BrioError
-        If a run occurs more than once.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame(
-    ...     {"method": list("aabb"), "fold": "NYU", "seed": [0, 1, 0, 1], "auc": [0.5, 0.75, 0.75, float("nan")]}
-    ... )
-    >>> average_seeds(rows).loc["NYU"].to_dict()
-    {'a': 0.625, 'b': nan}
+    Returns methods in the order of the rows; NaN where a unit has no score, or no run of one of the seeds of the
+    method.
     """
     duplicates = rows[rows.duplicated([column, "fold", "seed"])]
     if len(duplicates):
@@ -123,25 +62,7 @@ def _average_runs(rows: pd.DataFrame, units: list[str], metric: str) -> pd.Serie
 
 
 def mean_correction(rows: pd.DataFrame, protocol: str) -> FoldOverlap | None:
-    """Return what is added to 1/n in the variance of a mean over n units, see :func:`brio.protocol.standard_error`.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        As in ``results.csv``.
-    protocol : {"loso", "kfold"}
-
-    Returns
-    -------
-    FoldOverlap or None
-        None over sites, which says that each is left out once.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame({"fold": ["0", "1"], "n_test": [10, 10], "n_source": [70, 70], "n_validation": [20, 20]})
-    >>> mean_correction(rows, "kfold"), mean_correction(rows, "loso")
-    (FoldOverlap(n_folds=2, correction=0.14285714285714285), None)
-    """
+    """Return what is added to 1/n in the variance of a mean over n units, see :func:`brio.protocol.standard_error`."""
     if protocol == "loso":
         return None
     sizes = rows[["n_test", "n_source", "n_validation"]].mean()
@@ -156,24 +77,7 @@ def summarise_scores(
 ) -> MetricSummary:
     """Summarise the scores of sites; those without one (NaN) do not count.
 
-    Parameters
-    ----------
-    scores : array-like of float, shape [n_units]
-        One score per site, or per fold of each seed.
-    correction : FoldOverlap, optional
-        :func:`mean_correction`; by default that of left-out sites.
-    limits : tuple of float
-        Smallest and largest value that a score can have.
-
-    Returns
-    -------
-    MetricSummary
-        With a 95 % interval of the mean, see :func:`brio.protocol.t_interval`.
-
-    Examples
-    --------
-    >>> summarise_scores([0.5, 0.75, float("nan")]).mean
-    0.625
+    Shapes: scores [n_units].
     """
     present = pd.Series(scores, dtype=float).dropna()
     low, high = t_interval(present.to_numpy(), correction, limits=limits)
@@ -186,19 +90,7 @@ def summarise_scores(
 
 
 def summarise_metrics(rows: pd.DataFrame, protocol: str) -> dict[str, MetricSummary]:
-    """Summarise every metric of the runs of one method over sites, or over the folds of all seeds under k-fold.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        Those of one method, as in ``results.csv``.
-    protocol : {"loso", "kfold"}
-
-    Returns
-    -------
-    dict of MetricSummary
-        By name of the metric.
-    """
+    """Summarise every metric of the runs of one method over sites, or over the folds of all seeds under k-fold."""
     units, correction = unit_columns(protocol), mean_correction(rows, protocol)
     return {
         metric: summarise_scores(_average_runs(rows, units, metric), correction, limits=(0.0, 1.0))
@@ -212,16 +104,6 @@ def summarise_ensemble(predictions: pd.DataFrame, protocol: str) -> MetricSummar
     Under leave-one-site-out, there is one AUC per site. Under k-fold, there is one AUC over all scans, because a scan
     is in a different fold under each seed; ``sd`` and ``interval`` are then None. A logit that is missing under one
     seed (NaN, as of a run that diverged) leaves its site, or the cohort under k-fold, without a score.
-
-    Parameters
-    ----------
-    predictions : DataFrame
-        Those of one method, as in ``predictions.csv``.
-    protocol : {"loso", "kfold"}
-
-    Returns
-    -------
-    MetricSummary
     """
     by = ["fold"] if protocol == "loso" else []
     groups = predictions.groupby([*by, "participant_id"])

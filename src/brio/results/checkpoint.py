@@ -10,31 +10,18 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import file_error
 from ..storage import remove_empty_folder, remove_file, remove_leftovers
-from .files import file_error
 from .heartbeats import write_beside_others
 
 if TYPE_CHECKING:
     from ..training import StackCheckpoint, Tensors
 
-__all__ = ["read_checkpoint", "remove_checkpoint", "remove_partial_checkpoints", "write_checkpoint"]
-
 NOT_USED = "it is not used: the stack is trained from its first epoch"
 
 
 def write_checkpoint(path: Path, identity: str, seconds: float, checkpoint: StackCheckpoint) -> None:
-    """Write the checkpoint of a stack in place of the one before; a process that is killed leaves the old or the new.
-
-    Parameters
-    ----------
-    path : Path
-        See :meth:`RunStore.checkpoint_path`.
-    identity : str
-        Names the job and the stack, and where and with what they are computed.
-    seconds : float
-        That the stack has trained so far.
-    checkpoint : StackCheckpoint
-    """
+    """Write the checkpoint of a stack in place of the one before; a killed process leaves the old or the new."""
     from safetensors.torch import save
 
     document = json.dumps({"identity": identity, "seconds": seconds, "facts": checkpoint.facts})
@@ -43,25 +30,7 @@ def write_checkpoint(path: Path, identity: str, seconds: float, checkpoint: Stac
 
 
 def read_checkpoint(path: Path, identity: str) -> tuple[StackCheckpoint, float]:
-    """Read the checkpoint of a stack.
-
-    Parameters
-    ----------
-    path : Path
-    identity : str
-        As the checkpoint was written with.
-
-    Returns
-    -------
-    checkpoint : StackCheckpoint
-    seconds : float
-        That the stack had trained.
-
-    Raises
-    ------
-    BrioError
-        If the file is damaged, or belongs to another job, version or device; the message says that it is not used.
-    """
+    """Read the checkpoint of a stack."""
     from safetensors import SafetensorError, safe_open
 
     from ..training import StackCheckpoint
@@ -88,14 +57,7 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def remove_partial_checkpoints(folder: Path, reserved: bool = True) -> None:
-    """Remove what a job left in the folder of checkpoints that was killed while it was writing one.
-
-    Parameters
-    ----------
-    folder : Path
-    reserved : bool
-        Whether no other process can be writing there, see :func:`brio.storage.remove_leftovers`.
-    """
+    """Remove what a job left in the folder of checkpoints that was killed while it was writing one."""
     remove_leftovers(folder, reserved=reserved)
 
 

@@ -28,8 +28,6 @@ from ..schemas import (
 )
 from .files import AUDIT, COHORT_FACTS, GROUPS, is_kept, read_csv, read_json
 
-__all__ = ["GROUP_COLUMNS", "read_audit", "read_cohort_facts", "read_groups"]
-
 GROUP_COLUMNS = ("sex", "age", "motion")
 """Columns of ``groups.csv`` besides the participant."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from .. import storage
-from ..errors import REPEAT_JOB, BrioError, file_error
+from ..errors import REPEAT_JOB, BrioError
 from ..schemas import (
     MAX_JSON_BYTES,
     MAX_PARTICIPANT_TABLE_BYTES,
@@ -23,25 +23,7 @@ from ..schemas import (
     parse_table,
     read_bounded,
 )
-from ..storage import LOCK, SUMS, create_whole_folder, write_atomically
-
-__all__ = [
-    "LOCK",
-    "SUMS",
-    "check_file",
-    "create_whole_folder",
-    "file_error",
-    "format_csv",
-    "format_json",
-    "is_kept",
-    "read_csv",
-    "read_file",
-    "read_json",
-    "require_folder",
-    "write_atomically",
-    "write_csv",
-    "write_json",
-]
+from ..storage import SUMS, write_atomically
 
 SITES, COVARIANCES = "sites.csv", "covariances.csv"
 PLAN, SUMMARY, RESULTS, PREDICTIONS = "plan.json", "summary.json", "results.csv", "predictions.csv"
@@ -81,21 +63,7 @@ def _has_mark(path: Path) -> bool:
 
 
 def read_file(path: Path, remedy: str = REPEAT_JOB, max_bytes: int = MAX_PARTICIPANT_TABLE_BYTES) -> bytes:
-    """Read a file of a job or a study, and check its hash.
-
-    Parameters
-    ----------
-    path : Path
-    remedy : str
-        What to do where it is damaged, for the error.
-    max_bytes : int
-        A larger file is not read.
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read, or is damaged.
-    """
+    """Read a file of a job or a study, and check its hash."""
     content = read_bounded(path, max_bytes, remedy)
     storage.check_stored(path, remedy, functools.partial(promises_hashes, path.parent), content)
     return content
@@ -112,73 +80,33 @@ def is_kept(path: Path, remedy: str = REPEAT_JOB) -> bool:
 
 
 def require_folder(folder: Path) -> None:
-    """Raise :class:`BrioError` where a folder of results is not there, so that nobody looks for a file in it.
-
-    Parameters
-    ----------
-    folder : Path
-        Of a job or a study.
-    """
+    """Raise :class:`BrioError` where a folder of results is not there, so that nobody looks for a file in it."""
     if not folder.is_dir():
         raise BrioError(f"{folder}: there is no such folder; give the --out of 'brio run', 'brio tune' or 'brio study'")
 
 
 def format_json(document: dict[str, Any], indent: int = 1) -> str:
-    """Return the text of a JSON file.
-
-    Parameters
-    ----------
-    document : dict
-    indent : int
-        Spaces by which a level is indented.
-    """
+    """Return the text of a JSON file."""
     return json.dumps(document, indent=indent) + "\n"
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON object; nothing records its hash.
-
-    Parameters
-    ----------
-    path : Path
-    document : dict
-    """
+    """Write a JSON object; nothing records its hash."""
     write_atomically(path, format_json(document))
 
 
 def read_json(path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read, is damaged, or holds something else.
-    """
+    """Read a JSON object."""
     return parse_json(read_file(path, remedy, MAX_JSON_BYTES), path, remedy)
 
 
 def format_csv(table: pd.DataFrame, float_format: str | None = None) -> str:
-    """Return the text of a table.
-
-    Parameters
-    ----------
-    table : DataFrame
-    float_format : str, optional
-        Of numbers, such as ``%.6g``; by default they have all their digits.
-    """
+    """Return the text of a table."""
     return table.to_csv(index=False, lineterminator="\n", float_format=float_format)
 
 
 def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) -> None:
-    """Write a table; nothing records its hash.
-
-    Parameters
-    ----------
-    path : Path
-    table : DataFrame
-    float_format : str, optional
-        Of numbers, such as ``%.6g``; by default they have all their digits.
-    """
+    """Write a table; nothing records its hash."""
     write_atomically(path, format_csv(table, float_format))
 
 
@@ -190,24 +118,6 @@ def read_csv(
     text_columns: Sequence[str] = (),
     max_bytes: int = MAX_TABLE_BYTES,
 ) -> pd.DataFrame:
-    """Read a table of a job or a study: text stays text, numbers are exact, empty cells missing.
-
-    Parameters
-    ----------
-    path : Path
-    row : dataclass, optional
-        Declares columns, see :func:`brio.schemas.parse_table`.
-    columns : names
-        Columns that must be there.
-    text_columns : names
-        Columns of this file that are text, besides those that are text in every file.
-    max_bytes : int
-        A larger file is not read.
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read, is damaged, lacks a column, or holds a value that does not fit its column.
-    """
+    """Read a table of a job or a study: text stays text, numbers are exact, empty cells missing."""
     content = read_file(path, max_bytes=max_bytes)
     return parse_table(content, path, row, columns, text_columns=(*TEXT_COLUMNS, *text_columns))

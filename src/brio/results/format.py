@@ -13,61 +13,21 @@ from typing import Any
 import pandas as pd
 
 from ..errors import escape_controls
-from ..formatting import MISSING, format_count, format_p, is_missing, state_p
-
-__all__ = [
-    "MISSING",
-    "disarm_html",
-    "escape_markdown",
-    "format_code",
-    "format_column",
-    "format_count",
-    "format_frame",
-    "format_interval",
-    "format_number",
-    "format_p",
-    "format_percent",
-    "format_points",
-    "format_range",
-    "format_signed",
-    "format_table",
-    "format_training",
-    "join_names",
-    "state_p",
-    "typeset",
-]
+from ..formatting import MISSING, format_p, is_missing
 
 
 def format_number(value: float | None, digits: int = 2) -> str:
-    """Write a number with some decimals.
-
-    Examples
-    --------
-    >>> format_number(0.123456), format_number(-0.001), format_number(None)
-    ('0.12', '0.00', '-')
-    """
+    """Write a number with some decimals."""
     return MISSING if is_missing(value) else f"{value:z.{digits}f}"
 
 
 def format_percent(share: float | None) -> str:
-    """Write a share in percent with one decimal.
-
-    Examples
-    --------
-    >>> format_percent(0.7371), format_percent(None)
-    ('73.7', '-')
-    """
+    """Write a share in percent with one decimal."""
     return MISSING if share is None or is_missing(share) else format_number(100 * share, 1)
 
 
 def format_signed(difference: float | None, digits: int = 1) -> str:
-    """Write a difference with its sign; what rounds to zero has none.
-
-    Examples
-    --------
-    >>> format_signed(0.26), format_signed(-0.04), format_signed(float("nan"))
-    ('+0.3', '0.0', '-')
-    """
+    """Write a difference with its sign; what rounds to zero has none."""
     if is_missing(difference):
         return MISSING
     text = f"{difference:+z.{digits}f}"
@@ -75,62 +35,25 @@ def format_signed(difference: float | None, digits: int = 1) -> str:
 
 
 def format_points(difference: float | None) -> str:
-    """Write a difference of shares in percentage points, with its sign.
-
-    Examples
-    --------
-    >>> format_points(0.012), format_points(-0.0711)
-    ('+1.2', '-7.1')
-    """
+    """Write a difference of shares in percentage points, with its sign."""
     return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference)
 
 
 def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
-    """Write both ends of an interval.
-
-    Examples
-    --------
-    >>> format_interval([0.685, 0.767]), format_interval([-0.01, 0.02], format_points), format_interval(None)
-    ('68.5 to 76.7', '-1.0 to +2.0', '-')
-    """
+    """Write both ends of an interval."""
     if ends is None or any(is_missing(end) for end in ends):
         return MISSING
     return f"{write(ends[0])} to {write(ends[1])}"
 
 
 def format_range(low: float, high: float, digits: int = 0) -> str:
-    """Write a range, or its one value.
-
-    Parameters
-    ----------
-    low, high : float
-    digits : int
-        Decimals.
-
-    Examples
-    --------
-    >>> format_range(78, 316), format_range(2.0, 2.0, 1)
-    ('78–316', '2.0')
-    """
+    """Write a range, or its one value."""
     a, b = f"{low:.{digits}f}", f"{high:.{digits}f}"
     return a if a == b else f"{a}–{b}"
 
 
 def format_training(epochs: int | None, trained_epochs: float | None, steps: float | None) -> str:
-    """Write how long a method was trained: mean epochs of the largest number, and mean optimisation steps.
-
-    Parameters
-    ----------
-    epochs : int or None
-        Largest number of epochs; None where nothing is trained by epochs.
-    trained_epochs, steps : float or None
-        Mean over runs; None where they are not known.
-
-    Examples
-    --------
-    >>> format_training(80, 57.3, 1234.5), format_training(80, None, None), format_training(None, None, None)
-    ('57 of 80 (1,234)', 'at most 80', '-')
-    """
+    """Write how long a method was trained: mean epochs of the largest number, and mean optimisation steps."""
     if epochs is None:
         return MISSING
     if trained_epochs is None:
@@ -139,13 +62,7 @@ def format_training(epochs: int | None, trained_epochs: float | None, steps: flo
 
 
 def join_names(names: Iterable[str], most: int = 6) -> str:
-    """Join names for a sentence; the rest of a long list is counted.
-
-    Examples
-    --------
-    >>> join_names(["a", "b", "c"]), join_names("abcdefgh", most=3)
-    ('a, b and c', 'a, b, c and 5 more')
-    """
+    """Join names for a sentence; the rest of a long list is counted."""
     every = list(names)
     if len(every) > most:
         return f"{', '.join(every[:most])} and {len(every) - most} more"
@@ -153,48 +70,22 @@ def join_names(names: Iterable[str], most: int = 6) -> str:
 
 
 def disarm_html(text: str) -> str:
-    """Escape control characters, and what is an HTML tag or entity in Markdown; ``p < 0.05`` and Markdown stay.
-
-    Examples
-    --------
-    >>> disarm_html("p < 0.05 at <b>site</b> &lt;")
-    'p < 0.05 at &lt;b>site&lt;/b> &amp;lt;'
-    """
+    """Escape control characters, and what is an HTML tag or entity in Markdown; ``p < 0.05`` and Markdown stay."""
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", escape_controls(text)))
 
 
 def escape_markdown(name: object) -> str:
-    r"""Escape a name that comes from data, so that neither Markdown nor HTML in it has an effect.
-
-    Examples
-    --------
-    >>> print(escape_markdown("site *1* <b>"))
-    site \*1\* &lt;b>
-    """
+    r"""Escape a name that comes from data, so that neither Markdown nor HTML in it has an effect."""
     return re.sub(r"([\\|*`\[\]])", r"\\\1", disarm_html(" ".join(str(name).split())))
 
 
 def format_code(name: object) -> str:
-    """Write a name that comes from data as code in Markdown.
-
-    Examples
-    --------
-    >>> print(format_code("pat`ient"))
-    `pat'ient`
-    """
+    """Write a name that comes from data as code in Markdown."""
     return "`" + disarm_html(" ".join(str(name).split()).replace("`", "'")) + "`"
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Write a table in Markdown; bars and HTML inside cells are escaped.
-
-    Examples
-    --------
-    >>> print(format_table(["arm", "AUC"], [["a|b", "71.2"]]))
-    | arm | AUC |
-    | --- | --- |
-    | a\|b | 71.2 |
-    """
+    r"""Write a table in Markdown; bars and HTML inside cells are escaped."""
     lines = [[_escape_cell(cell) for cell in row] for row in (header, ["---"] * len(header), *rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -208,26 +99,13 @@ def format_frame(table: pd.DataFrame) -> str:
 
     A column of percentages (some value of 5 or more) has one decimal, others three significant digits; a column ``p``
     is written by :func:`format_p`.
-
-    Examples
-    --------
-    >>> print(format_frame(pd.DataFrame({"arm": ["a"], "auc": [71.234], "p": [0.0007]})))
-    | arm | auc | p |
-    | --- | --- | --- |
-    | a | 71.2 | < 0.001 |
     """
     columns = [format_column(table[name]) for name in table.columns]
     return format_table([str(name) for name in table.columns], list(zip(*columns, strict=True)))
 
 
 def format_column(column: pd.Series) -> list[str]:
-    """Write the cells of a column with the digits of :func:`format_frame`.
-
-    Examples
-    --------
-    >>> format_column(pd.Series([71.234, None, 5.0]))
-    ['71.2', '-', '5.0']
-    """
+    """Write the cells of a column with the digits of :func:`format_frame`."""
     numbers = pd.to_numeric(column, errors="coerce").dropna().abs()
     pattern = "{:z.1f}" if (numbers >= 5).any() else "{:z.3g}"  # z: what rounds to zero is not negative
 
@@ -242,11 +120,5 @@ def format_column(column: pd.Series) -> list[str]:
 
 
 def typeset(text: str) -> str:
-    """Give a formatted number the minus sign, and a missing one the dash, of a printed page.
-
-    Examples
-    --------
-    >>> typeset("-7.1 to +0.2"), typeset("-")
-    ('−7.1 to +0.2', '–')
-    """
+    """Give a formatted number the minus sign, and a missing one the dash, of a printed page."""
     return "–" if text == MISSING else re.sub(r"(?<![\w.)])-(?=\d)", "−", text)

@@ -23,17 +23,6 @@ from ..errors import WHILE_TRAINING, BrioError, describe_error
 from ..schemas import StoredPositiveCount, StoredShare, from_json, parse_json, read_bounded
 from ..storage import make_folders, remove_empty_folder, remove_file, remove_leftovers, write_atomically
 
-__all__ = [
-    "Failure",
-    "Heartbeat",
-    "list_failures",
-    "list_heartbeats",
-    "record_failure",
-    "remove_dead_heartbeats",
-    "report_stack",
-    "write_beside_others",
-]
-
 T = TypeVar("T")
 
 WORKERS = "workers"
@@ -45,28 +34,14 @@ EXPIRES = 120.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a worker says about the stack that it trains.
+    """What a worker says about the stack that it trains."""
 
-    Attributes
-    ----------
-    stack : int
-        Number of the stack in its plan, from 1.
-    title : str
-        Method and folds.
-    host : str
-    process : int
-    started : float
-        Seconds since 1970.
-    share : float
-        Of the stack that is done.
-    """
-
-    stack: StoredPositiveCount
-    title: str
+    stack: StoredPositiveCount  # number of the stack in its plan, from 1
+    title: str  # method and folds
     host: str
     process: StoredPositiveCount
-    started: float
-    share: StoredShare = 0.0
+    started: float  # seconds since 1970
+    share: StoredShare = 0.0  # of the stack that is done
 
     def describe_place(self) -> str:
         """Return host and process in words."""
@@ -75,13 +50,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a stack could not be trained.
-
-    Attributes
-    ----------
-    stack : int
-    title, host, reason : str
-    """
+    """Why a stack could not be trained."""
 
     stack: StoredPositiveCount
     title: str
@@ -90,13 +59,7 @@ class Failure:
 
 
 def write_beside_others(path: Path, content: str | bytes) -> None:
-    """Write a file to a folder that another process may be removing because it is empty.
-
-    Raises
-    ------
-    BrioError
-        If it cannot be written.
-    """
+    """Write a file to a folder that another process may be removing because it is empty."""
     for attempt in range(5):
         make_folders(path.parent)
         try:
@@ -108,21 +71,7 @@ def write_beside_others(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def report_stack(folder: Path, stack: int, title: str) -> Iterator[Callable[[float], None]]:
-    """Report that this process trains a stack, until the block ends; what fails is recorded.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the job.
-    stack : int
-        Number in its plan, from 1.
-    title : str
-
-    Yields
-    ------
-    function of float
-        Call it with the share of the stack that is done.
-    """
+    """Report that this process trains a stack, until the block ends; what fails is recorded."""
     place = folder / WORKERS
     path = place / f"stack-{stack}-{secrets.token_hex(4)}.json"
     facts = asdict(Heartbeat(stack, title, platform.node(), os.getpid(), time.time()))
@@ -220,15 +169,7 @@ def _read(kind: type[T], path: Path) -> T | None:
 
 
 def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
-    """Remove the files of workers that are dead, also those that they were writing.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the job.
-    at_work : bool
-        Whether this process may be training a stack of the job already.
-    """
+    """Remove the files of workers that are dead, also those that they were writing."""
     here = (platform.node(), os.getpid())
     remove_leftovers(folder / WORKERS)
     for path in _list_files(folder, "stack-*.json"):

@@ -9,9 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from ..errors import file_error
 from ..schemas.records import show_value
 from ..storage import write_recorded
-from .cohort_files import GROUP_COLUMNS, read_audit, read_cohort_facts, read_groups
+from .cohort_files import read_audit, read_cohort_facts, read_groups
 from .files import (
     AUDIT,
     COHORT_FACTS,
@@ -24,7 +25,6 @@ from .files import (
     RUNS,
     SUMMARY,
     TUNING,
-    file_error,
     format_csv,
     format_json,
     is_kept,
@@ -37,8 +37,6 @@ from .summary import Summary
 from .tables import read_predictions, read_results
 from .tuning import TuningRecord
 
-__all__ = ["GROUP_COLUMNS", "StoredJob", "StoredRun", "write_plan"]
-
 
 @dataclass(frozen=True, eq=False)
 class StoredRun:
@@ -50,45 +48,21 @@ class StoredRun:
 
 @dataclass(frozen=True, eq=False)
 class StoredJob:
-    """What a finished job left in its folder.
-
-    Attributes
-    ----------
-    folder : Path
-    summary : Summary
-    rows : DataFrame
-        One row per run, ``results.csv``.
-    plan : Plan or None
-        None where only tables were kept.
-    predictions : DataFrame or None
-        One row per test scan of each run; None where they were not kept.
-    audit, cohort_facts : dict or None
-        What the audit found; counts and ranges of the cohort.
-    groups : DataFrame or None
-        Groups of each participant: ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that are known.
-    tuning : TuningRecord or None
-        Where settings were tuned here.
-    """
+    """What a finished job left in its folder."""
 
     folder: Path
     summary: Summary
-    rows: pd.DataFrame
-    plan: Plan | None = None
-    predictions: pd.DataFrame | None = None
-    audit: dict[str, Any] | None = None
+    rows: pd.DataFrame  # one row per run, results.csv
+    plan: Plan | None = None  # None where only tables were kept
+    predictions: pd.DataFrame | None = None  # one row per test scan of each run; None where they were not kept
+    audit: dict[str, Any] | None = None  # what the audit found; counts and ranges of the cohort
     cohort_facts: dict[str, Any] | None = None
     groups: pd.DataFrame | None = None
-    tuning: TuningRecord | None = None
+    tuning: TuningRecord | None = None  # where settings were tuned here
 
     @classmethod
     def read(cls, folder: Path) -> StoredJob:
-        """Read a folder of ``brio run`` or ``brio tune``; only the summary and the rows have to be there.
-
-        Raises
-        ------
-        BrioError
-            If the job is not finished, or a file of it cannot be read.
-        """
+        """Read a folder of ``brio run`` or ``brio tune``; only the summary and the rows have to be there."""
 
         summary, rows, predictions = Summary.read(folder), read_results(folder), read_predictions(folder)
         _check_agreement(summary, rows, folder / RESULTS)
@@ -161,19 +135,7 @@ def write_plan(
     audit: dict[str, Any] | None,
     groups: pd.DataFrame | None = None,
 ) -> None:
-    """Write what was decided; the plan comes last, and with it the folder belongs to this job.
-
-    Parameters
-    ----------
-    folder : Path
-    plan : Plan
-    cohort_facts : dict
-        Counts and ranges of the scans that are used.
-    audit : dict or None
-        What the audit found; None where its exclusions are not applied.
-    groups : DataFrame, optional
-        Groups of each participant, for scores within them.
-    """
+    """Write what was decided; the plan comes last, and with it the folder belongs to this job."""
     files = {COHORT_FACTS: format_json(cohort_facts)}
     if groups is not None:
         files[GROUPS] = format_csv(groups)

@@ -24,16 +24,6 @@ from .aggregate import mean_correction
 from .sites import collect_areas, covariance_rows, site_rows
 from .summary import MetricSummary
 
-__all__ = [
-    "ESTIMANDS",
-    "MEAN_OVER_SITES",
-    "PAIR_WEIGHTED",
-    "assess_auc",
-    "compare_over_people",
-    "compute_chance_p",
-    "summarise_people",
-]
-
 MEAN_OVER_SITES, PAIR_WEIGHTED = "mean over sites", "pair-weighted"
 """Names of the two estimands."""
 
@@ -49,21 +39,7 @@ CHANCE = 0.5
 def assess_auc(
     sites: pd.DataFrame, covariances: pd.DataFrame, method: str, correction: float | None = None
 ) -> dict[str, PeopleEstimate]:
-    """Estimate both means of the AUC of a method over test sites, with intervals over participants.
-
-    Parameters
-    ----------
-    sites, covariances : DataFrame
-        As in ``sites.csv`` and ``covariances.csv`` of leave-one-site-out jobs.
-    method : str
-    correction : float, optional
-        By default that of left-out sites; 0 for one model at all sites, see :func:`brio.protocol.assess_over_people`.
-
-    Returns
-    -------
-    dict of PeopleEstimate
-        By :data:`ESTIMANDS`, with intervals inside [0, 1]; empty where no site has an AUC.
-    """
+    """Estimate both means of the AUC of a method over test sites, with intervals over participants."""
     areas = collect_areas(sites, covariances, [method])
     if areas is None:
         return {}
@@ -84,19 +60,8 @@ def compare_over_people(
 
     There is no p value: a pair of methods has one, over sites.
 
-    Parameters
-    ----------
-    sites, covariances : DataFrame
-        As in ``sites.csv`` and ``covariances.csv`` of leave-one-site-out jobs.
-    reference : str
-    alpha : float
-        Intervals have level 1 - alpha.
-
-    Returns
-    -------
-    DataFrame
-        One row per method and estimand, for methods whose covariance with the reference is stored: ``method``,
-        ``other``, ``estimand``, ``n_sites``, ``mean_difference``, ``low``, ``high``.
+    Returns one row per method and estimand, for methods whose covariance with the reference is stored: ``method``,
+    ``other``, ``estimand``, ``n_sites``, ``mean_difference``, ``low``, ``high``.
     """
     rows, contrast = [], np.array([1.0, -1.0])
     for method in dict.fromkeys(sites["method"]):
@@ -114,18 +79,9 @@ def compare_over_people(
 def compute_chance_p(scores: pd.Series, rows: pd.DataFrame, protocol: str) -> float | None:
     """Test the AUC of a method against chance over left-out sites or folds, by the corrected t test.
 
-    Parameters
-    ----------
-    scores : Series, shape [units]
-        AUC at each site, or in each fold of each seed.
-    rows : DataFrame
-        Runs of the method, as in ``results.csv``.
-    protocol : {"loso", "kfold"}
+    Shapes: scores [units].
 
-    Returns
-    -------
-    float or None
-        Two-sided p value; None where there are too few scores, or they do not vary.
+    Returns two-sided p value; None where there are too few scores, or they do not vary.
     """
     chance = np.full(len(scores), CHANCE)
     p = compare_by_corrected_t(scores.to_numpy(), chance, mean_correction(rows, protocol)).p
@@ -133,22 +89,7 @@ def compute_chance_p(scores: pd.Series, rows: pd.DataFrame, protocol: str) -> fl
 
 
 def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> dict[str, object]:
-    """Summarise what predictions say about the AUC over participants at fixed sites.
-
-    Parameters
-    ----------
-    predictions : DataFrame
-        Those of one method, as in ``predictions.csv``.
-    protocol : {"loso", "kfold"}
-    method : str
-        Its name.
-
-    Returns
-    -------
-    dict
-        Fields of :class:`brio.results.MethodSummary`: ``pair_weighted_auc``, ``auc_interval_over_people``; empty under
-        k-fold.
-    """
+    """Summarise what predictions say about the AUC over participants at fixed sites."""
     if protocol == "kfold":
         return {}
     sites = site_rows(predictions, protocol)

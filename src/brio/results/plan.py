@@ -28,102 +28,38 @@ from ..schemas import (
 from .files import PLAN, read_json
 from .run_record import ProtocolName
 
-__all__ = ["Plan", "PlannedMethod", "TunedChoice"]
-
 
 @dataclass(frozen=True)
 class TunedChoice:
-    """Settings of a method that a search chose for each fold.
+    """Settings of a method that a search chose for each fold."""
 
-    Attributes
-    ----------
-    budget : int
-        Configurations that were tried.
-    cohort, atlas : str
-        Where it searched.
-    folds : dict
-        Fold -> values of the tuned settings.
-    """
-
-    budget: StoredCount
-    cohort: str
+    budget: StoredCount  # configurations that were tried
+    cohort: str  # where it searched
     atlas: str
-    folds: dict[str, dict[str, Setting]]
+    folds: dict[str, dict[str, Setting]]  # fold -> values of the tuned settings
 
 
 @dataclass(frozen=True)
 class PlannedMethod:
-    """What a plan says about one method.
+    """What a plan says about one method."""
 
-    Attributes
-    ----------
-    version : int
-        Of the method.
-    settings : dict
-        All settings; of a tuned method those that it has without the tuned values.
-    code : str or None
-        Hash of the file of a user's own method.
-    configurations : tuple of dict or None
-        In the plan of a search: values of the tuned settings that are tried.
-    tuned : TunedChoice or None
-        Settings chosen for each fold.
-    """
-
-    version: int
-    settings: dict[str, Setting]
-    code: str | None = field(default=None, metadata=OMIT_NONE)
+    version: int  # of the method
+    settings: dict[str, Setting]  # all settings; of a tuned method those that it has without the tuned values
+    code: str | None = field(default=None, metadata=OMIT_NONE)  # hash of the file of a user's own method
     configurations: tuple[dict[str, Setting], ...] | None = field(default=None, metadata=OMIT_NONE)
-    tuned: TunedChoice | None = field(default=None, metadata=OMIT_NONE)
+    tuned: TunedChoice | None = field(default=None, metadata=OMIT_NONE)  # settings chosen for each fold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that decides the numbers of a job.
+    """Everything that decides the numbers of a job."""
 
-    Attributes
-    ----------
-    brio : str
-        Version.
-    cohort, atlas : str
-    label : str or None
-        The question that gave the labels (``--label``); None for the cohort's own.
-    fingerprint_before_exclusions, fingerprint : str
-        Of the cohort as it was given, and of the scans that are used.
-    n_scans : int
-        Scans that are used.
-    excluded : dict
-        Scan -> reasons, as :class:`brio.cohort.auditing.exclusions.ExclusionReason`. Scans have the names of
-        :attr:`brio.Cohort.ids`: those of participants, unless some have several scans.
-    audit : dict or None
-        Rules of the audit; None where its exclusions were not applied.
-    methods : dict of PlannedMethod
-    protocol : {"loso", "kfold"}
-    protocol_settings : dict
-    fold_rule : int or None
-        Version of the rule that made the folds of k-fold (:data:`brio.protocol.FOLD_RULE`); None for the first,
-        and under leave-one-site-out.
-    harmonise : dict or None
-    seeds : tuple of int
-    folds : tuple of str or None
-        Folds that were asked for; None for all.
-    device : str
-        As ``--device`` takes it.
-    threads : int or None
-        On a CPU.
-    stacks : tuple of tuple of str
-        Keys of the runs that train together; an interrupted job is resumed with the same stacks.
-    reused_from : str or None
-        Folder whose rows stand here for an arm of a study.
-    hashes : str or None
-        File of the folder that has the hashes of the others; None where an earlier version wrote none.
-    """
-
-    brio: str
+    brio: str  # version
     cohort: str
     atlas: str
-    fingerprint_before_exclusions: str
+    fingerprint_before_exclusions: str  # of the cohort as it was given, and of the scans that are used
     fingerprint: str
-    n_scans: StoredCount
+    n_scans: StoredCount  # scans that are used
     excluded: dict[str, tuple[ExclusionReason, ...]]
     audit: Annotated[dict[str, Any], SettingsOf(AuditRules)] | None
     methods: dict[str, PlannedMethod]
@@ -131,9 +67,9 @@ class Plan:
     protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)]
     harmonise: Annotated[dict[str, Any], SettingsOf(HarmonisationRule)] | None
     seeds: tuple[StoredCount, ...]
-    folds: tuple[str, ...] | None
-    device: Name
-    threads: StoredPositiveCount | None
+    folds: tuple[str, ...] | None  # folds that were asked for; None for all
+    device: Name  # as --device takes it
+    threads: StoredPositiveCount | None  # on a CPU
     stacks: tuple[tuple[Hex, ...], ...] = ()
     fold_rule: StoredPositiveCount | None = field(default=None, metadata=OMIT_NONE)
     label: str | None = field(default=None, metadata=OMIT_NONE)

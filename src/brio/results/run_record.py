@@ -19,8 +19,6 @@ from ..schemas import (
 )
 from ..schemas.stored_values import one_of
 
-__all__ = ["Details", "Predictions", "ProtocolName", "RunRecord", "RunRow"]
-
 ProtocolName = Annotated[str, one_of(*PROTOCOLS)]
 
 
@@ -61,19 +59,10 @@ class RunRow:
 
 @dataclass(frozen=True)
 class RunDetails:
-    """Details of runs that brio reads again; a method may leave others.
-
-    Attributes
-    ----------
-    trained_epochs : int or None
-    calibration : tuple of two float
-        Slope and intercept that turn margins into logits.
-    validation_curve : tuple of pairs
-        Epoch, and validation AUC or None where the run had diverged.
-    """
+    """Details of runs that brio reads again; a method may leave others."""
 
     trained_epochs: StoredCount | None = None
-    calibration: tuple[float, float] = (1.0, 0.0)
+    calibration: tuple[float, float] = (1.0, 0.0)  # slope and intercept that turn margins into logits
     validation_curve: tuple[tuple[StoredCount, StoredShare | None], ...] = ()
 
 
@@ -95,28 +84,14 @@ class Predictions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What is stored of a finished run.
-
-    Attributes
-    ----------
-    row : RunRow
-    details : dict
-        Plain facts that the method left (a penalty, the validation curve, ...).
-    settings : dict
-        Of the method.
-    source_sites : tuple of str
-        Sites that the model learned from, sorted.
-    predictions : Predictions
-    versions : dict
-        Of brio, torch and numpy.
-    """
+    """What is stored of a finished run."""
 
     row: RunRow
     details: Details = field(default_factory=dict, metadata=formerly("notes"))
-    settings: dict[str, Setting]
-    source_sites: tuple[str, ...]
+    settings: dict[str, Setting]  # of the method
+    source_sites: tuple[str, ...]  # sites that the model learned from, sorted
     predictions: Predictions
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)  # of brio, torch and numpy
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as it is written to ``run.json``."""

@@ -24,17 +24,6 @@ from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded
 from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
 
-__all__ = [
-    "collect_areas",
-    "covariance_rows",
-    "describe_calibration",
-    "format_site_tables",
-    "read_covariances",
-    "read_sites",
-    "site_rows",
-    "write_site_tables",
-]
-
 SITE_COLUMNS = ["method", "seed", "fold", "n_patients", "n_controls", "auc", "ensemble_auc", "auc_variance"]
 CALIBRATION_SUMS = ["sum_p", "sum_p2", "sum_py"]
 COVARIANCE_COLUMNS = ["method", "other", "fold", "covariance"]
@@ -70,20 +59,10 @@ class CovarianceRow:
 def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """Make the rows of ``sites.csv`` from predictions.
 
-    Parameters
-    ----------
-    predictions : DataFrame
-        As in ``predictions.csv``.
-    protocol : {"loso", "kfold"}
-
-    Returns
-    -------
-    DataFrame
-        ``method``; ``seed``, under k-fold alone; ``fold``; ``n_patients``, ``n_controls``; ``auc``, averaged over
-        seeds, and ``ensemble_auc``, that of the averaged logits (under k-fold, both are those of one run);
-        ``auc_variance`` over participants; ``sum_p``, ``sum_p2``, ``sum_py``: sums over scans of the predicted
-        probability, its square and its product with the label, averaged over seeds. Scores are NaN where a logit is
-        missing under one seed.
+    Returns ``method``; ``seed``, under k-fold alone; ``fold``; ``n_patients``, ``n_controls``; ``auc``, averaged over
+    seeds, and ``ensemble_auc``, that of the averaged logits (under k-fold, both are those of one run); ``auc_variance``
+    over participants; ``sum_p``, ``sum_p2``, ``sum_py``: sums over scans of the predicted probability, its square and
+    its product with the label, averaged over seeds. Scores are NaN where a logit is missing under one seed.
     """
     by_seed = protocol == "kfold"
     rows = []
@@ -137,22 +116,8 @@ def _score_site(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
 def covariance_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """Make the rows of ``covariances.csv`` from predictions of several methods for the same scans.
 
-    Parameters
-    ----------
-    predictions : DataFrame
-        As in ``predictions.csv``; may come from several jobs.
-    protocol : {"loso", "kfold"}
-
-    Returns
-    -------
-    DataFrame
-        ``method``, ``other``, ``fold``, ``covariance``: one row per unordered pair of methods and test site, a method
-        with itself included; empty under k-fold.
-
-    Raises
-    ------
-    BrioError
-        If methods were tested on different scans of a site.
+    Returns ``method``, ``other``, ``fold``, ``covariance``: one row per unordered pair of methods and test site, a
+    method with itself included; empty under k-fold.
     """
     rows: list[dict[str, object]] = []
     if protocol == "kfold":
@@ -180,17 +145,7 @@ def covariance_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
 def collect_areas(sites: pd.DataFrame, covariances: pd.DataFrame, methods: Sequence[str]) -> SiteAreas | None:
     """Collect what statistics over participants need, at the test sites where all of some methods have an AUC.
 
-    Parameters
-    ----------
-    sites, covariances : DataFrame
-        As in ``sites.csv`` and ``covariances.csv`` of leave-one-site-out jobs.
-    methods : sequence of str
-        One or more.
-
-    Returns
-    -------
-    SiteAreas or None
-        None where there is no such site, or the covariance of two of the methods is not stored.
+    Returns None where there is no such site, or the covariance of two of the methods is not stored.
     """
     table = sites[sites["method"].isin(methods)].pivot(index="fold", columns="method", values="auc")
     if set(table.columns) != set(methods):
@@ -215,23 +170,8 @@ def collect_areas(sites: pd.DataFrame, covariances: pd.DataFrame, methods: Seque
 def describe_calibration(sites: pd.DataFrame) -> pd.DataFrame:
     """Describe how well the probabilities of each method are calibrated over all its sites, from their sums.
 
-    Parameters
-    ----------
-    sites : DataFrame
-        As in ``sites.csv``.
-
-    Returns
-    -------
-    DataFrame, by method
-        ``brier``; ``slope`` and ``intercept`` of the least-squares line of the label on the probability, 1 and 0 if
-        calibrated; ``recalibrated_brier``, the Brier score on that line.
-
-    Examples
-    --------
-    >>> sites = pd.DataFrame({"method": ["a"], "n_patients": [2], "n_controls": [2]})
-    >>> sites = sites.assign(sum_p=2.0, sum_p2=1.36, sum_py=1.6)  # two patients at 0.8, two controls at 0.2
-    >>> describe_calibration(sites).round(3).loc["a"].tolist()
-    [0.04, 1.667, -0.333, 0.0]
+    Returns ``brier``; ``slope`` and ``intercept`` of the least-squares line of the label on the probability, 1 and 0 if
+    calibrated; ``recalibrated_brier``, the Brier score on that line.
     """
     sums = sites.groupby("method", sort=False)[["n_patients", "n_controls", *CALIBRATION_SUMS]].sum(min_count=1)
     n = sums["n_patients"] + sums["n_controls"]
@@ -261,25 +201,11 @@ def read_covariances(folder: Path) -> pd.DataFrame | None:
 
 
 def format_site_tables(sites: pd.DataFrame, covariances: pd.DataFrame) -> dict[str, str]:
-    """Return the texts of ``sites.csv`` and, unless there are no covariances, ``covariances.csv``, by file name.
-
-    Parameters
-    ----------
-    sites, covariances : DataFrame
-        Of :func:`site_rows` and :func:`covariance_rows`.
-    """
+    """Return the texts of ``sites.csv`` and, unless there are no covariances, ``covariances.csv``, by file name."""
     files = {SITES: format_csv(sites)}
     return files | ({COVARIANCES: format_csv(covariances)} if len(covariances) else {})
 
 
 def write_site_tables(folder: Path, sites: pd.DataFrame, covariances: pd.DataFrame) -> None:
-    """Write ``sites.csv`` and, unless there are no covariances, ``covariances.csv``, with their hashes.
-
-    Parameters
-    ----------
-    folder : Path
-        Made where it is missing.
-    sites, covariances : DataFrame
-        Of :func:`site_rows` and :func:`covariance_rows`.
-    """
+    """Write ``sites.csv`` and, unless there are no covariances, ``covariances.csv``, with their hashes."""
     write_recorded(folder, format_site_tables(sites, covariances))

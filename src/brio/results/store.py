@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..errors import BrioError
+from ..errors import BrioError, file_error
 from ..schemas import from_json
 from ..storage import (
     SUMS,
@@ -20,13 +20,11 @@ from ..storage import (
     write_new,
     write_sums,
 )
-from .files import CHECKPOINTS, RECORD, WEIGHTS, check_file, file_error, format_json, is_kept, read_file, read_json
+from .files import CHECKPOINTS, RECORD, WEIGHTS, check_file, format_json, is_kept, read_file, read_json
 from .run_record import RunRecord
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-__all__ = ["RunStore", "read_tensors"]
 
 RUN_AGAIN = "remove its folder and give the command of the job again: its stack alone is trained again"
 STATE_GROUPS = ("learned.", "training.", "inference.", "context.")
@@ -43,13 +41,7 @@ class RunStore:
         return (self.folder / key).is_dir()
 
     def remove_partial_runs(self, reserved: bool = True) -> None:
-        """Make the folder, and remove what a job left that was killed while it was writing a run.
-
-        Parameters
-        ----------
-        reserved : bool
-            Whether no other process can be writing there, see :func:`brio.storage.remove_leftovers`.
-        """
+        """Make the folder, and remove what a job left that was killed while it was writing a run."""
         make_folders(self.folder)
         remove_leftovers(self.folder, reserved=reserved)
 
@@ -58,16 +50,7 @@ class RunStore:
         return self.folder.parent / CHECKPOINTS / f"{stack[0]}.safetensors"
 
     def write(self, key: str, record: RunRecord, weights: Mapping[str, Tensor]) -> None:
-        """Store a finished run; a run that is stored already stays as it is.
-
-        Parameters
-        ----------
-        key : str
-            Of the run, see :func:`brio.jobs.plan.run_key`.
-        record : RunRecord
-        weights : dict of Tensor
-            All tensors of the fitted run.
-        """
+        """Store a finished run; a run that is stored already stays as it is."""
         from safetensors.torch import save
 
         files: dict[str, str | bytes] = {} if self.records_only else {WEIGHTS: save(dict(weights))}
@@ -93,13 +76,7 @@ class RunStore:
                 self._write_files(key, {name: read_file(other / key / name, RUN_AGAIN) for name in names})
 
     def check(self, keys: Iterable[str]) -> None:
-        """Check every file of those of some runs that are finished; one that an earlier version wrote has no hashes.
-
-        Raises
-        ------
-        BrioError
-            If a file of one is missing or damaged.
-        """
+        """Check every file of those of some runs that are finished; one that an earlier version wrote has no hashes."""
         for folder in (self.folder / key for key in keys if key in self):
             if (folder / SUMS).is_file():
                 check_all(folder, RUN_AGAIN, [RECORD])
@@ -136,10 +113,6 @@ def read_tensors(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Read some tensors of a fitted run that are not parameters, by their names without the group.
 
     ``g`` reads ``training.g`` and, from files of version 0.1.0, ``context.g``; names that are not there are left out.
-
-    Returns
-    -------
-    dict of ndarray of float64
     """
     wanted = set(names)
     try:

@@ -28,90 +28,44 @@ from .files import (
 from .format import disarm_html
 from .run_record import ProtocolName
 
-__all__ = ["StoredStudy", "StudyOptions", "StudyRecord"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions:
-    """Options with which a study was called, so that it can be repeated.
+    """Options with which a study was called, so that it can be repeated."""
 
-    Attributes
-    ----------
-    methods : tuple of str or None
-        Methods that were named; None for those of the paper.
-    labels : tuple of str or None
-        Questions that gave the labels; None for the cohort's own, and for those that a study asks by itself.
-    protocol : {"kfold"} or None
-        None for the usual one, which leaves one site out.
-    seeds : int
-    settings : dict
-    folds : tuple of str or None
-    companions : tuple of str
-        Atlases of the cohorts that were audited along with it.
-    exclude : bool
-        Whether the audit's exclusions were applied.
-    runs_per_stack : int or None
-    reuse : tuple of str
-        Folders whose results were reused, the last two parts of each path.
-    device : str or None
-        Where the arms were trained; None where a file of an earlier version does not say.
-    """
-
-    methods: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None  # methods that were named; None for those of the paper
     labels: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
     protocol: ProtocolName | None = field(default=None, metadata=OMIT_NONE)
     seeds: StoredCount = 3
     settings: dict[str, Any] = field(default_factory=dict)
     folds: tuple[str, ...] | None = None
-    companions: tuple[str, ...] = ()
-    exclude: bool = True
+    companions: tuple[str, ...] = ()  # atlases of the cohorts that were audited along with it
+    exclude: bool = True  # whether the audit's exclusions were applied
     runs_per_stack: StoredCount | None = None
     reuse: tuple[str, ...] = field(default=(), metadata=formerly("finished"))
-    device: str | None = None
+    device: str | None = None  # where the arms were trained; None where a file of an earlier version does not say
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRecord:
-    """What ``study.json`` says about a study.
-
-    Attributes
-    ----------
-    name, title : str
-    paper : str
-        What the paper reports.
-    text : tuple of str
-        What was found, a sentence each.
-    smoke : str
-        Why it is a smoke run; empty where it is not.
-    cohort, atlas, fingerprint : str
-    n_scans, folds, seeds : int
-    epochs, K : tuple of int
-        Those of its runs.
-    arms : tuple of str
-    options : StudyOptions or None
-        None where a file of an earlier version does not say.
-    brio : str
-        Version.
-    hashes : str or None
-        File of the folder that has the hashes of the others; None where an earlier version wrote none.
-    """
+    """What ``study.json`` says about a study."""
 
     name: str
     title: str = ""
-    paper: str = ""
-    text: tuple[str, ...] = ()
-    smoke: str = ""
+    paper: str = ""  # what the paper reports
+    text: tuple[str, ...] = ()  # what was found, a sentence each
+    smoke: str = ""  # why it is a smoke run; empty where it is not
     cohort: str = ""
     atlas: str = ""
     fingerprint: str = ""
     n_scans: StoredCount = 0
     folds: StoredCount = 0
     seeds: StoredCount = 3
-    epochs: tuple[StoredCount, ...] = ()
+    epochs: tuple[StoredCount, ...] = ()  # those of its runs
     K: tuple[StoredCount, ...] = ()
     arms: tuple[str, ...] = ()
     options: StudyOptions | None = field(default=None, metadata=formerly("asked"))
-    brio: str = ""
+    brio: str = ""  # version
     hashes: str | None = field(default=None, metadata=OMIT_NONE)
 
     @property
@@ -146,13 +100,7 @@ class StoredStudy:
 
     @classmethod
     def read(cls, folder: Path) -> StoredStudy:
-        """Read the folder of a study; its table or its text is enough, the record then has the name alone.
-
-        Raises
-        ------
-        BrioError
-            If no file of a study is there, or one cannot be read.
-        """
+        """Read the folder of a study; its table or its text is enough, the record then has the name alone."""
         path = folder / STUDY
         texts = [folder / name for name in (FINDING, FINDING_OF_0_1) if is_kept(folder / name)]
         finding = read_file(texts[0]).decode(errors="replace") if texts else ""
@@ -162,15 +110,7 @@ class StoredStudy:
         return cls(folder, from_json(StudyRecord, document, path), finding, table)
 
     def write(self, float_format: str | None = None, figures: Mapping[str, bytes] | None = None) -> None:
-        """Write the files of the study; its record comes last.
-
-        Parameters
-        ----------
-        float_format : str, optional
-            Of the numbers in the table, by default all digits.
-        figures : dict, optional
-            Name -> content of the files of its figure.
-        """
+        """Write the files of the study; its record comes last."""
         files: dict[str, str | bytes] = dict(figures or {})
         if self.table is not None:
             files[TABLE] = format_csv(self.table, float_format)

@@ -11,16 +11,14 @@ import pandas as pd
 
 from ..connectome import HarmonisationRule
 from ..methods import find_method, make_method
-from .aggregate import INTERVALS, average_seeds, name_units, summarise_ensemble, summarise_metrics, unit_columns
+from .aggregate import average_seeds, name_units, summarise_ensemble, summarise_metrics, unit_columns
 from .format import format_interval, format_percent
 from .people import compute_chance_p, summarise_people
 from .plan import Plan
-from .summary import MethodSummary, MetricSummary, Summary, TuningBudget
+from .summary import INTERVALS, MethodSummary, MetricSummary, Summary, TuningBudget
 
 if TYPE_CHECKING:
     from ..training import MethodFacts
-
-__all__ = ["FULL_SEEDS", "changed_settings", "summarise"]
 
 FULL_SEEDS = 3
 """With fewer seeds a job is a smoke run, unless seeds decide nothing."""
@@ -29,13 +27,7 @@ SELECTION = "AUC on validation scans of each run, or on inner folds of the sourc
 
 
 def changed_settings(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those settings of a method that differ from its defaults.
-
-    Examples
-    --------
-    >>> changed_settings("ridge", {"choose_by": "source-sites", "penalties": 5})
-    {'choose_by': 'source-sites'}
-    """
+    """Return those settings of a method that differ from its defaults."""
     defaults = json.loads(json.dumps(dataclasses.asdict(make_method(method).settings)))
     return {k: v for k, v in settings.items() if k in defaults and defaults[k] != v}
 
@@ -50,16 +42,6 @@ def summarise(
     """Summarise a job: mean and SD over sites of the means over seeds, with a 95 % interval, see :data:`INTERVALS`.
 
     Under k-fold every fold of every seed counts, since another seed deals the scans to other folds.
-
-    Parameters
-    ----------
-    plan : Plan
-    rows, predictions : DataFrame
-        The tables of the job.
-    facts : dict of MethodFacts
-        What each method declares about itself.
-    label_is_sex : bool
-        Whether sex is the label, so that a control that is given sex says nothing.
     """
     harmonise = HarmonisationRule(**plan.harmonise) if plan.harmonise else HarmonisationRule()
     methods = {

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..errors import BrioError
+from ..errors import BrioError, file_error
 from ..methods import find_method
 from ..methods.provenance import find_block
 from ..protocol import (
@@ -32,10 +32,8 @@ from ..schemas import (
     from_json,
     to_json,
 )
-from .files import SUMMARY, file_error, is_kept, read_json, require_folder
+from .files import SUMMARY, is_kept, read_json, require_folder
 from .run_record import ProtocolName
-
-__all__ = ["METRICS", "MethodSummary", "MetricSummary", "Summary", "TuningBudget", "describe_smoke_run"]
 
 INTERVALS = {"loso": "corrected t over sites", "kfold": "corrected t over folds"}
 """How intervals of means are computed under each protocol, as tables state it."""
@@ -43,43 +41,18 @@ METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
 
 def describe_smoke_run(subject: str = "This") -> str:
-    """Say that numbers are those of a smoke run, and why; every file and command has its sentence from here.
-
-    Parameters
-    ----------
-    subject : str
-        What is a smoke run, at the start of the sentence.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> describe_smoke_run()
-    'This is a smoke run (fewer than three seeds, or not every fold): no basis for a claim.'
-    """
+    """Say that numbers are those of a smoke run, and why; every file and command has its sentence from here."""
     return f"{subject} is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
 
 
 @dataclass(frozen=True)
 class MetricSummary:
-    """A metric over test sites, or over the folds of all seeds under k-fold.
+    """A metric over test sites, or over the folds of all seeds under k-fold."""
 
-    Attributes
-    ----------
-    mean, sd : float or None
-        As shares of one; None where no site, or only one, has a score.
-    interval : tuple of float or None
-        95 % interval of the mean; :attr:`Summary.intervals` says which.
-    n : int
-        Sites (folds) that have a score.
-    """
-
-    mean: StoredShare | None = None
+    mean: StoredShare | None = None  # as shares of one; None where no site, or only one, has a score
     sd: StoredShare | None = None
-    interval: tuple[float, float] | None = None
-    n: StoredCount = 0
+    interval: tuple[float, float] | None = None  # 95 % interval of the mean; :attr:Summary.intervals says which
+    n: StoredCount = 0  # sites (folds) that have a score
 
     @property
     def new_site_interval(self) -> tuple[float, float] | None:
@@ -117,78 +90,36 @@ class TuningBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSummary:
-    """What one method of a job reached.
-
-    Attributes
-    ----------
-    family, provenance : str
-    block : str
-        Block of a table in which it stands, see :data:`brio.methods.provenance.BLOCKS`.
-    needs : tuple of str
-        What it needs besides connectomes and labels.
-    transductive : bool
-        Whether unlabelled scans of the test site took part in its fit.
-    control : bool
-        Whether it sees no connectome.
-    tuning : TuningBudget or None
-    runs, folds, seeds : int
-        How many there are.
-    epochs : int or None
-        Largest number of epochs; None where nothing is trained by epochs.
-    trained_epochs, steps : float or None
-        Epochs until a run stopped and optimisation steps in them, mean over runs; None where an earlier version did not
-        keep them.
-    K : int or None
-        Re-estimates of each scan; None where nothing is re-estimated.
-    dead_rois : str or None
-        What the edges of ROIs without signal hold.
-    changed : dict or None
-        Settings that differ from the method's defaults; None where an earlier version did not keep them.
-    auc, acc, balanced_acc, sensitivity, specificity, brier : MetricSummary
-        Over sites, of the mean over seeds.
-    auc_of_averaged_logits : MetricSummary
-        AUC, seeds averaged: that of the mean logits over seeds.
-    pair_weighted_auc : MetricSummary or None
-        AUC over all pairs of a patient and a control of the same test site, with its interval over participants at
-        these sites; None under k-fold, and in files of version 0.1.0, as are the next two.
-    auc_interval_over_people : tuple of float or None
-        95 % interval of the mean AUC over these sites, for new participants at them (DeLong, corrected).
-    p_chance : float or None
-        Two-sided p of the mean AUC against chance, over sites or folds.
-    validation_auc : float or None
-        Mean over runs.
-    without_auc : dict
-        Fold -> why it has no AUC.
-    """
+    """What one method of a job reached."""
 
     family: str
     provenance: str
-    block: str = ""
-    needs: tuple[str, ...] = ()
-    transductive: bool
-    control: bool
+    block: str = ""  # block of a table in which it stands, see :data:brio.methods.provenance.BLOCKS
+    needs: tuple[str, ...] = ()  # what it needs besides connectomes and labels
+    transductive: bool  # whether unlabelled scans of the test site took part in its fit
+    control: bool  # whether it sees no connectome
     tuning: TuningBudget | None = None
-    runs: StoredCount
+    runs: StoredCount  # how many there are
     folds: StoredCount
     seeds: StoredCount
-    epochs: StoredCount | None = None
+    epochs: StoredCount | None = None  # largest number of epochs; None where nothing is trained by epochs
     trained_epochs: StoredNonNegative | None = None
     steps: StoredNonNegative | None = None
-    K: StoredCount | None = None
-    dead_rois: str | None = None
+    K: StoredCount | None = None  # re-estimates of each scan; None where nothing is re-estimated
+    dead_rois: str | None = None  # what the edges of ROIs without signal hold
     changed: dict[str, Setting] | None = None
-    auc: MetricSummary
+    auc: MetricSummary  # over sites, of the mean over seeds
     acc: MetricSummary
     balanced_acc: MetricSummary
     sensitivity: MetricSummary
     specificity: MetricSummary
     brier: MetricSummary
-    auc_of_averaged_logits: MetricSummary
+    auc_of_averaged_logits: MetricSummary  # AUC, seeds averaged: that of the mean logits over seeds
     pair_weighted_auc: MetricSummary | None = None
     auc_interval_over_people: tuple[float, float] | None = None
-    p_chance: StoredShare | None = None
-    validation_auc: StoredShare | None = None
-    without_auc: dict[str, str] = dataclasses.field(default_factory=dict)
+    p_chance: StoredShare | None = None  # two-sided p of the mean AUC against chance, over sites or folds
+    validation_auc: StoredShare | None = None  # mean over runs
+    without_auc: dict[str, str] = dataclasses.field(default_factory=dict)  # fold -> why it has no AUC
 
     def metric(self, name: str) -> MetricSummary:
         """Return the summary of a metric by its name, one of :data:`METRICS`."""
@@ -211,30 +142,7 @@ class MethodSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a job reached.
-
-    Attributes
-    ----------
-    cohort, atlas, fingerprint : str
-    n_scans, n_excluded : int
-    protocol : {"loso", "kfold"}
-    protocol_settings : dict or None
-        None where an earlier version did not keep them.
-    fold_rule : int or None
-        As in :class:`Plan`.
-    folds : tuple of str
-    seeds : tuple of int
-    smoke_run : bool
-        Fewer than three seeds, or not every fold: no basis for a claim.
-    harmonise : str or None
-        How sites were harmonised.
-    intervals : str
-        How intervals of means over sites or folds were computed; files of version 0.1.0 do not say.
-    warnings : tuple of str
-    selection : str
-        By what checkpoints and settings were chosen.
-    methods : dict of MethodSummary
-    """
+    """What a job reached."""
 
     cohort: str
     atlas: str
@@ -243,14 +151,14 @@ class Summary:
     n_excluded: StoredCount
     protocol: ProtocolName
     protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)] | None = None
-    fold_rule: StoredPositiveCount | None = dataclasses.field(default=None, metadata=OMIT_NONE)
+    fold_rule: StoredPositiveCount | None = dataclasses.field(default=None, metadata=OMIT_NONE)  # as in Plan
     folds: tuple[str, ...]
     seeds: tuple[StoredCount, ...]
-    smoke_run: bool
-    harmonise: str | None = None
+    smoke_run: bool  # fewer than three seeds, or not every fold: no basis for a claim
+    harmonise: str | None = None  # how sites were harmonised
     intervals: str = "bootstrap over sites or folds"
     warnings: tuple[str, ...] = ()
-    selection: str = ""
+    selection: str = ""  # by what checkpoints and settings were chosen
     methods: dict[str, MethodSummary]
 
     @property
@@ -274,13 +182,7 @@ class Summary:
 
     @classmethod
     def read(cls, folder: Path) -> Summary:
-        """Read the summary of a job folder.
-
-        Raises
-        ------
-        BrioError
-            If there is none, or it does not fit.
-        """
+        """Read the summary of a job folder."""
         require_folder(folder)
         path = folder / SUMMARY
         if not is_kept(path):

@@ -11,16 +11,15 @@ from typing import Annotated
 import numpy as np
 import pandas as pd
 
+from ..errors import file_error
 from ..protocol import calibrate_margins
 from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredShare
 from ..schemas.stored_values import Range
 from ..storage import write_recorded
-from .files import PREDICTIONS, RESULTS, SUMMARY, file_error, format_csv, format_json, is_kept, read_csv
+from .files import PREDICTIONS, RESULTS, SUMMARY, format_csv, format_json, is_kept, read_csv
 from .run_record import RunRecord, RunRow
 from .sites import covariance_rows, format_site_tables, site_rows
 from .summary import METRICS, Summary
-
-__all__ = ["COLUMNS", "prediction_rows", "read_predictions", "read_results", "result_rows", "write_tables"]
 
 COLUMNS = [f.name for f in dataclasses.fields(RunRow)]
 REQUIRED = [f.name for f in dataclasses.fields(RunRow) if f.default is dataclasses.MISSING]
@@ -88,15 +87,6 @@ def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | N
     """Write the tables of a finished job; the summary comes last, and with it the job is finished.
 
     With predictions come ``sites.csv`` and ``covariances.csv``, see :mod:`brio.results.sites`.
-
-    Parameters
-    ----------
-    folder : Path
-    rows : DataFrame
-        One row per run.
-    predictions : DataFrame or None
-        One row per test participant and run; None where they are not known, as of reused results.
-    summary : Summary
     """
     files = {RESULTS: format_csv(rows)}
     if predictions is not None:

@@ -15,8 +15,6 @@ from .files import CONFIGURATIONS, TUNING, format_csv, format_json, read_json
 from .plan import TunedChoice
 from .run_record import ProtocolName
 
-__all__ = ["TuningRecord"]
-
 
 @dataclass(frozen=True)
 class TuningProtocol:
@@ -27,36 +25,16 @@ class TuningProtocol:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningRecord:
-    """What a search chose.
+    """What a search chose."""
 
-    Attributes
-    ----------
-    budget : int
-        Configurations that were tried for each method and fold.
-    cohort, atlas : str
-        Where it searched.
-    protocol : dict
-        Name and settings of the protocol and, for k-fold, whose folds are mere numbers, the cohort's fingerprint.
-    validation_sites : dict
-        Fold -> the sites that chose for it.
-    given_settings : dict
-        Settings given by the user, which were not tuned and go with the choices.
-    tried : dict
-        Method -> number of configurations that were tried.
-    choices : dict
-        Method -> fold -> values of the tuned settings.
-    oracle : dict or None
-        Method -> mean AUC that choosing by the test scans would have reached; an upper bound, used for nothing.
-    """
-
-    budget: StoredCount
-    cohort: str
+    budget: StoredCount  # configurations that were tried for each method and fold
+    cohort: str  # where it searched
     atlas: str
     protocol: Annotated[dict[str, Any], FieldsOf(TuningProtocol)]
-    validation_sites: dict[str, tuple[str, ...]]
+    validation_sites: dict[str, tuple[str, ...]]  # fold -> the sites that chose for it
     given_settings: dict[str, Setting] = field(metadata=formerly("given"))
-    tried: dict[str, StoredCount]
-    choices: dict[str, dict[str, dict[str, Setting]]]
+    tried: dict[str, StoredCount]  # method -> number of configurations that were tried
+    choices: dict[str, dict[str, dict[str, Setting]]]  # method -> fold -> values of the tuned settings
     oracle: dict[str, StoredShare] | None = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
@@ -72,14 +50,7 @@ class TuningRecord:
         return TunedChoice(self.tried[method], self.cohort, self.atlas, self.choices[method])
 
     def write(self, folder: Path, configurations: pd.DataFrame) -> None:
-        """Write the search to a job folder.
-
-        Parameters
-        ----------
-        folder : Path
-        configurations : DataFrame
-            One row per method, fold and configuration.
-        """
+        """Write the search to a job folder."""
         write_recorded(folder, {CONFIGURATIONS: format_csv(configurations), TUNING: format_json(to_json(self))})
 
     @classmethod

@@ -7,29 +7,9 @@ from pathlib import Path
 
 from ..errors import REPEAT_JOB, file_error
 
-__all__ = ["decode", "read_bounded"]
-
 
 def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
-    """Read a regular file.
-
-    Parameters
-    ----------
-    path : Path
-    max_bytes : int
-        A larger file is not read.
-    remedy : str
-        What to do where it cannot be read, for the error.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    BrioError
-        If it is no regular file, larger, or cannot be read.
-    """
+    """Read a regular file."""
     try:
         if path.exists() and not path.is_file():
             raise file_error(path, "is no regular file", remedy)
@@ -46,25 +26,7 @@ def read_bounded(path: Path, max_bytes: int, remedy: str = REPEAT_JOB) -> bytes:
 
 
 def decode(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> str:
-    """Decode the content of a file as UTF-8.
-
-    Parameters
-    ----------
-    content : bytes
-    path : Path
-        The file it came from, for the error.
-    remedy : str
-        What to do where it is something else, for the error.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    BrioError
-        If it is not UTF-8.
-    """
+    """Decode the content of a file as UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

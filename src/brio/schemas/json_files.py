@@ -10,8 +10,6 @@ from typing import Any
 from ..errors import REPEAT_JOB, file_error, find_control
 from .file_content import decode
 
-__all__ = ["MAX_JSON_BYTES", "parse_json"]
-
 MAX_JSON_BYTES = 64 << 20
 """No JSON file of brio comes near it: the plan of ten thousand runs has a megabyte."""
 MAX_DEPTH = 32
@@ -25,27 +23,7 @@ class _OddDocumentError(ValueError):
 
 
 def parse_json(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Parameters
-    ----------
-    content : bytes
-        Of the file.
-    path : Path
-        The file, for the error.
-    remedy : str
-        What to do where it cannot be used, for the error.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    BrioError
-        If the file is not JSON or holds something else, is nested deeper than 32 levels, has a key twice in one
-        object, or holds a whole number of more than 64 bits, control characters, or text that no file can hold.
-    """
+    """Parse a JSON object."""
     text = decode(content, path, remedy)
     try:
         document = json.loads(text, object_pairs_hook=_make_object, parse_int=_read_whole_number)

@@ -22,8 +22,6 @@ from typing import Any, TypeVar
 from ..errors import REPEAT_JOB, BrioError, file_error, nearest
 from .stored_values import FieldsOf, SameLength, SettingsOf, StoredDomain
 
-__all__ = ["OMIT_NONE", "MisfitError", "formerly", "from_json", "show_value", "to_json", "unfold"]
-
 T = TypeVar("T")
 _SHOWN = 40
 
@@ -57,40 +55,7 @@ def to_json(record: Any) -> Any:
 
 
 def from_json(kind: type[T], document: Any, path: Path, remedy: str = REPEAT_JOB) -> T:
-    """Turn a JSON object into a record. Keys that the record does not have are ignored.
-
-    Parameters
-    ----------
-    kind : type
-        A dataclass.
-    document : object
-        What ``json.loads`` returned.
-    path : Path
-        The file it came from, for the error.
-    remedy : str
-        What to do where something does not fit, for the error.
-
-    Returns
-    -------
-    record
-        Of type ``kind``.
-
-    Raises
-    ------
-    BrioError
-        If a key is missing, or its value is of another type or outside its domain.
-
-    Examples
-    --------
-    >>> @dataclasses.dataclass(frozen=True)
-    ... class Seeds:
-    ...     seeds: tuple[int, ...]
-    >>> from_json(Seeds, {"seeds": [0, 1]}, Path("plan.json"))
-    Seeds(seeds=(0, 1))
-    >>> from_json(Seeds, {"seeds": [0, "x"]}, Path("plan.json"))
-    Traceback (most recent call last):
-    brio.errors.BrioError: plan.json: seeds[1] is 'x', a whole number is expected; repeat the job that wrote it
-    """
+    """Turn a JSON object into a record. Keys that the record does not have are ignored."""
     try:
         return _read(kind, document, "")
     except MisfitError as misfit:

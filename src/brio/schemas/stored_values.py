@@ -11,25 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-__all__ = [
-    "NOT_EMPTY",
-    "FieldsOf",
-    "Hex",
-    "Name",
-    "Pattern",
-    "Range",
-    "SameLength",
-    "Setting",
-    "SettingsOf",
-    "StoredCount",
-    "StoredDomain",
-    "StoredNonNegative",
-    "StoredPositive",
-    "StoredPositiveCount",
-    "StoredShare",
-    "one_of",
-]
-
 
 @dataclass(frozen=True)
 class Range:

@@ -22,15 +22,6 @@ from .file_content import decode
 from .records import get_hints, show_value, unfold
 from .stored_values import StoredDomain
 
-__all__ = [
-    "MAX_PARTICIPANT_TABLE_BYTES",
-    "MAX_TABLE_BYTES",
-    "check_columns",
-    "check_rows",
-    "list_text_columns",
-    "parse_table",
-]
-
 MAX_TABLE_BYTES = 64 << 20
 """Of a table without participants."""
 MAX_PARTICIPANT_TABLE_BYTES = 4 << 30
@@ -53,31 +44,7 @@ def parse_table(
 ) -> pd.DataFrame:
     """Parse a csv file: text stays text, numbers are exact, empty cells missing.
 
-    Parameters
-    ----------
-    content : bytes
-        Of the file.
-    path : Path
-        The file, for the error.
-    row : dataclass, optional
-        Declares columns: a field ``auc: StoredShare | None`` is a number from 0 to 1, or empty.
-    required : sequence of str
-        Columns that must be there. Others that ``row`` declares may be absent, as in files of earlier versions.
-    text_columns : sequence of str
-        Columns that are text besides those that ``row`` declares.
-    remedy : str
-        What to do where the table cannot be used, for the error.
-
-    Returns
-    -------
-    DataFrame
-        At least one row where ``row`` is given.
-
-    Raises
-    ------
-    BrioError
-        If the content is no table, rows differ in length, a column is missing or there twice, or a value does not fit
-        its column.
+    Returns at least one row where ``row`` is given.
     """
     text = check_rows(content, path, ",", remedy)
     texts = [] if row is None else list_text_columns(row)
@@ -104,31 +71,7 @@ def list_text_columns(row: type) -> list[str]:
 def check_columns(
     table: pd.DataFrame, path: Path, row: type | None, required: Sequence[str] = (), remedy: str = REPEAT_JOB
 ) -> pd.DataFrame:
-    """Check the columns of a table that was read.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Changed in place: whole numbers that every row has become int64.
-    path : Path
-        The file it came from, for the error.
-    row : dataclass or None
-        Declares columns, see :func:`parse_table`.
-    required : sequence of str
-        Columns that must be there.
-    remedy : str
-        What to do where something does not fit, for the error.
-
-    Returns
-    -------
-    DataFrame
-        The same table.
-
-    Raises
-    ------
-    BrioError
-        If there is no row where ``row`` is given, a column is missing, or a value does not fit its column.
-    """
+    """Check the columns of a table that was read."""
     for column in required:
         if column not in table:
             raise file_error(path, f"has no column '{column}'", remedy)
@@ -143,29 +86,7 @@ def check_columns(
 
 
 def check_rows(content: bytes, path: Path, separator: str, remedy: str = REPEAT_JOB) -> str:
-    """Decode the content of a table, and check that all rows have as many cells as the header.
-
-    Parameters
-    ----------
-    content : bytes
-        Of the file.
-    path : Path
-        The file, for the error.
-    separator : str
-        Between cells.
-    remedy : str
-        What to do where the table cannot be used, for the error.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    BrioError
-        If it is not UTF-8 or has no header, a row has another number of cells, a column is there twice, a quote
-        is not closed, or a line is longer than brio writes or holds a control character.
-    """
+    """Decode the content of a table, and check that all rows have as many cells as the header."""
     text = decode(content, path, remedy).removeprefix("\ufeff")
     if not text.strip():
         raise file_error(path, "is empty", remedy)

@@ -11,19 +11,6 @@ import os
 import shutil
 from pathlib import Path
 
-__all__ = [
-    "create_file",
-    "make_folder",
-    "remove_file",
-    "remove_folder",
-    "remove_tree",
-    "rename",
-    "replace",
-    "sync",
-    "sync_folder",
-    "write",
-]
-
 
 def create_file(path: Path) -> int:
     """Create a file that must not exist, not even as a link, and return its descriptor."""

@@ -16,8 +16,6 @@ from .writing import explain_failure, make_folders, remove_made
 if TYPE_CHECKING:
     from filelock import FileLock
 
-__all__ = ["LOCK", "lock_folder"]
-
 LOCK = ".lock"
 
 
@@ -27,11 +25,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
     The lock file stays in the folder; a lock ends with its process, also when that is killed. Where the block fails
     before anything else was written, folder and lock file are removed again.
-
-    Raises
-    ------
-    BrioError
-        If another process has reserved it, or it cannot be written.
     """
     from filelock import FileLock
 

@@ -20,16 +20,6 @@ from pathlib import Path
 
 from . import disk
 
-__all__ = [
-    "is_being_written",
-    "is_partial",
-    "open_scratch_folder",
-    "remove_leftovers",
-    "remove_old_scratch",
-    "remove_quietly",
-    "reserve_name",
-]
-
 _NAME = re.compile(r"\.brio-([0-9a-f]{8})-([0-9]+)-(s?[0-9a-f]{8})-[0-9]+(?:-([0-9a-f]{8}))?\.partial")
 _numbers = itertools.count()
 
@@ -68,14 +58,7 @@ def _identify_process(number: int) -> str:
 
 
 def reserve_name(folder: Path, final: str = "") -> Path:
-    """Return a new name in a folder for something that is being written.
-
-    Parameters
-    ----------
-    folder : Path
-    final : str
-        Name that it will get; given, :func:`is_being_written` finds it.
-    """
+    """Return a new name in a folder for something that is being written."""
     ending = f"-{_shorten(final)}" if final else ""
     number = os.getpid()
     return folder / f".brio-{_get_machine()}-{number}-{_identify_process(number)}-{next(_numbers)}{ending}.partial"
@@ -92,27 +75,12 @@ def is_being_written(path: Path) -> bool:
 
 
 def is_partial(name: str) -> bool:
-    """Return whether brio gives such a name to what is being written.
-
-    Examples
-    --------
-    >>> is_partial(reserve_name(Path("job")).name), is_partial("cohort.partial")
-    (True, False)
-    """
+    """Return whether brio gives such a name to what is being written."""
     return _NAME.fullmatch(name) is not None
 
 
 def remove_leftovers(folder: Path, reserved: bool = False) -> None:
-    """Remove what dead processes of brio left in a folder while they were writing.
-
-    Parameters
-    ----------
-    folder : Path
-        Need not exist.
-    reserved : bool
-        Whether this process holds the lock of the folder, so that no other one can be writing there. Otherwise only
-        leftovers of processes of this machine that are dead are removed.
-    """
+    """Remove what dead processes of brio left in a folder while they were writing."""
     try:
         names = [name for name in os.listdir(folder) if is_partial(name)]
     except OSError:

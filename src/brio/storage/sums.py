@@ -23,20 +23,6 @@ from pathlib import Path
 from ..errors import BrioError
 from .writing import encode_text, make_folders, refuse_special, replace_content, write_atomically, write_new
 
-__all__ = [
-    "SUMS",
-    "Sums",
-    "UnhashedFilesWarning",
-    "check_all",
-    "check_stored",
-    "hash_file",
-    "is_kept",
-    "read_sums",
-    "warn_unhashed",
-    "write_recorded",
-    "write_sums",
-]
-
 SUMS = "SHA256SUMS"
 MAX_SUMS_BYTES = 64 << 20
 """A larger file of hashes is damaged."""
@@ -59,17 +45,9 @@ def warn_unhashed() -> None:
 
 @dataclass(frozen=True)
 class Sums:
-    """Hashes of the files of a folder.
+    """Hashes of the files of a folder."""
 
-    Attributes
-    ----------
-    listed : dict of str
-        File -> hash.
-    coming : dict of str
-        The same of files that were being written; each is there as it was before, or as it is here.
-    """
-
-    listed: dict[str, str] = field(default_factory=dict)
+    listed: dict[str, str] = field(default_factory=dict)  # file -> hash
     coming: dict[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
@@ -87,19 +65,7 @@ def hash_file(path: Path) -> str:
 
 
 def read_sums(folder: Path, remedy: str) -> Sums | None:
-    """Read the hashes of a folder; None where it has none.
-
-    Parameters
-    ----------
-    folder : Path
-    remedy : str
-        What to do where they are damaged, for the error.
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read, or was changed.
-    """
+    """Read the hashes of a folder; None where it has none."""
     path = folder / SUMS
     if not os.path.lexists(path):
         return None
@@ -120,29 +86,13 @@ def read_sums(folder: Path, remedy: str) -> Sums | None:
 
 
 def write_sums(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Write the hashes of files of a folder that has no name yet, see :func:`brio.storage.create_whole_folder`.
-
-    Parameters
-    ----------
-    folder : Path
-    names : iterable of str, optional
-        By default all that are there, in alphabetical order.
-    """
+    """Write the hashes of files of a folder that has no name yet, see :func:`brio.storage.create_whole_folder`."""
     names = sorted(os.listdir(folder)) if names is None else names
     write_new(folder / SUMS, Sums({name: hash_file(folder / name) for name in names}).to_text())
 
 
 def write_recorded(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files of a folder, one after the other, and their hashes; nothing where all are there as they shall be.
-
-    Parameters
-    ----------
-    folder : Path
-        Made where it is missing.
-    files : dict
-        Name -> content, in the order in which they are written. With none, what a killed process had written is
-        recorded.
-    """
+    """Write files of a folder, one after the other, and their hashes; nothing where all are there as they shall be."""
     make_folders(folder)
     data = {name: encode_text(folder / name, text) for name, text in files.items()}
     new = {name: hashlib.sha256(content).hexdigest() for name, content in data.items()}
@@ -177,23 +127,7 @@ def _has_hash(path: Path, digest: str) -> bool:
 
 
 def check_stored(path: Path, remedy: str, promised: Callable[[], bool], content: bytes | None = None) -> None:
-    """Check the hash of a file.
-
-    Parameters
-    ----------
-    path : Path
-    remedy : str
-        What to do where the file is damaged, for the error.
-    promised : function
-        Called where the folder has no hash of the file; returns whether it must have one.
-    content : bytes, optional
-        Of the file, where it was read already.
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read, does not fit its hash, or has none though it must.
-    """
+    """Check the hash of a file."""
     digest = _hash_readable(path, remedy) if content is None else hashlib.sha256(content).hexdigest()
     sums = read_sums(path.parent, remedy)
     allowed = set() if sums is None else {sums.listed.get(path.name), sums.coming.get(path.name)} - {None}
@@ -218,13 +152,7 @@ def _hash_readable(path: Path, remedy: str) -> str:
 
 
 def is_kept(path: Path, remedy: str) -> bool:
-    """Return whether a file is there that a folder need not have.
-
-    Raises
-    ------
-    BrioError
-        If it has a hash and is not there: somebody removed it.
-    """
+    """Return whether a file is there that a folder need not have."""
     if path.is_file():
         return True
     sums = read_sums(path.parent, remedy)
@@ -236,26 +164,7 @@ def is_kept(path: Path, remedy: str) -> bool:
 
 
 def check_all(folder: Path, remedy: str, required: Iterable[str] = ()) -> list[str]:
-    """Check every file of a folder that has hashes and was written as a whole.
-
-    Parameters
-    ----------
-    folder : Path
-    remedy : str
-        What to do where a file is damaged, for the error.
-    required : names
-        Files that must have a hash.
-
-    Returns
-    -------
-    list of str
-        Names of the files.
-
-    Raises
-    ------
-    BrioError
-        If the hashes or a file are missing or damaged.
-    """
+    """Check every file of a folder that has hashes and was written as a whole."""
     sums = read_sums(folder, remedy)
     if sums is None:
         raise BrioError(f"{folder / SUMS}: is missing; {remedy}")

@@ -18,23 +18,6 @@ from ..errors import BrioError
 from . import disk
 from .partial import is_being_written, remove_leftovers, remove_quietly, reserve_name
 
-__all__ = [
-    "NewFile",
-    "create_whole_folder",
-    "encode_text",
-    "explain_failure",
-    "make_folders",
-    "refuse_existing",
-    "refuse_special",
-    "remove_empty_folder",
-    "remove_file",
-    "remove_made",
-    "replace_content",
-    "require_creatable",
-    "write_atomically",
-    "write_new",
-]
-
 
 @contextmanager
 def explain_failure(path: Path) -> Iterator[None]:
@@ -53,26 +36,14 @@ def explain_failure(path: Path) -> Iterator[None]:
 
 
 def refuse_existing(out: str | Path) -> None:
-    """Refuse a folder that is to be created, before any work is done.
-
-    Raises
-    ------
-    BrioError
-        If it exists, be it a link to nowhere, or another process of this machine is writing it.
-    """
+    """Refuse a folder that is to be created, before any work is done."""
     _refuse_name(Path(out))
     if is_being_written(Path(out)):
         raise BrioError(f"{out}: another brio is writing it; wait for it or choose another --out")
 
 
 def require_creatable(out: Path) -> None:
-    """Refuse a folder that could not be created, before work that takes long; nothing is left.
-
-    Raises
-    ------
-    BrioError
-        If it exists, another process is writing it, or its place cannot be written to.
-    """
+    """Refuse a folder that could not be created, before work that takes long; nothing is left."""
     refuse_existing(out)
     made = make_folders(out.parent)
     trial = reserve_name(out.parent)
@@ -92,18 +63,7 @@ def _refuse_name(path: Path) -> None:
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it that are missing.
-
-    Returns
-    -------
-    list of Path
-        Those that were made, the outermost first.
-
-    Raises
-    ------
-    BrioError
-        If it cannot be made, or a file is in the way; then nothing is left.
-    """
+    """Make a folder and those above it that are missing."""
     missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     made: list[Path] = []
     with explain_failure(folder):
@@ -135,20 +95,7 @@ def _remove_folders(made: list[Path]) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file: a reader, or a process that is killed, sees the old one or the new one.
-
-    Parameters
-    ----------
-    path : Path
-        In a folder that exists.
-    content : str or bytes
-        Text is stored as UTF-8, with the line ends that it has.
-
-    Raises
-    ------
-    BrioError
-        If it cannot be written; the file is then as it was.
-    """
+    """Write a file: a reader, or a process that is killed, sees the old one or the new one."""
     replace_content(path, encode_text(path, content))
     with explain_failure(path):
         disk.sync_folder(path.parent)
@@ -169,15 +116,7 @@ def replace_content(path: Path, content: bytes) -> None:
 
 
 def write_new(path: Path, content: str | bytes) -> None:
-    """Write a file of a folder that has no name yet (:func:`create_whole_folder`), where nobody can see it half.
-
-    Parameters
-    ----------
-    path : Path
-        Must not exist.
-    content : str or bytes
-        Text is stored as UTF-8.
-    """
+    """Write a file of a folder that has no name yet (:func:`create_whole_folder`), where nobody can see it half."""
     with NewFile(path, path) as file:
         file.write(encode_text(path, content))
 
@@ -201,15 +140,7 @@ def refuse_special(path: Path) -> None:
 
 
 class NewFile:
-    """A file that is written piece by piece and is on the disk when the block ends; made exclusively.
-
-    Parameters
-    ----------
-    path : Path
-        Must not exist.
-    shown : Path
-        What errors call the file.
-    """
+    """A file that is written piece by piece and is on the disk when the block ends; made exclusively."""
 
     def __init__(self, path: Path, shown: Path) -> None:
         self._shown = shown
@@ -254,11 +185,6 @@ def create_whole_folder(folder: Path) -> Iterator[Path]:
     Yields a folder beside it under a name of its own, which gets its name at the end of the block. If the block fails,
     nothing is left. Of two processes that create the same folder at once, the first to end wins; a command asks
     :func:`refuse_existing` first, so that the second learns of the other before it begins.
-
-    Raises
-    ------
-    BrioError
-        If ``folder`` exists, or cannot be written.
     """
     _refuse_name(folder)
     made = make_folders(folder.parent)

@@ -8,8 +8,6 @@ from .figures import draw_arms
 from .study import Finding, register_study
 from .summaries import describe_differences, summarise_arms, tidy_rows
 
-__all__ = ["compare_ablations"]
-
 PAPERS = ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf")
 OURS = ("brio-wo-qg", "backbone", "brio-shuffled", "backbone-shuffled")
 

@@ -19,8 +19,6 @@ from .estimands import compute_site_interval, list_own_arms, tabulate_arms
 from .figures import compute_error_bars
 from .study import Finding, register_study
 
-__all__ = ["choose_local_scans", "study_adaptation", "summarise_sizes"]
-
 SIZES = (10, 20, 40)
 """Numbers of local scans, besides none."""
 
@@ -67,22 +65,7 @@ def study_adaptation(context: StudyContext) -> Finding:
 def choose_local_scans(label: np.ndarray, order: np.ndarray, size: int) -> np.ndarray:
     """Choose local scans with the share of patients of all scans, at least one of each class.
 
-    Parameters
-    ----------
-    label : ndarray of int, shape [n]
-    order : ndarray, shape [n]
-        Random numbers; the smallest of each class are chosen, so that choices of one order are nested.
-    size : int
-        Number of scans to choose.
-
-    Returns
-    -------
-    ndarray of bool, shape [n]
-
-    Examples
-    --------
-    >>> choose_local_scans(np.array([0, 0, 0, 0, 1, 1]), np.arange(6), 3).tolist()
-    [True, True, False, False, True, False]
+    Shapes: label [n], order [n]; returns [n].
     """
     n_patients = int(np.clip(round(size * label.mean()), 1, size - 1))
     chosen = np.zeros(len(label), dtype=bool)
@@ -138,17 +121,9 @@ def _score(label: np.ndarray, logits: np.ndarray, suffix: str) -> dict[str, floa
 def summarise_sizes(rows: pd.DataFrame) -> pd.DataFrame:
     """Average scores and their changes over test sites, seeds first.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Of one method, as ``table.csv`` has them.
-
-    Returns
-    -------
-    DataFrame, [size x columns]
-        ``sites``; ``brier`` and ``accuracy`` before adaptation; and for each of :data:`KINDS` the change of
-        both with the ends of its 95 % interval over sites: ``brier adapted``, ``brier adapted low``, ...
-        Accuracy is in percent. Without local scans there are no changes.
+    Returns ``sites``; ``brier`` and ``accuracy`` before adaptation; and for each of :data:`KINDS` the change of both
+    with the ends of its 95 % interval over sites: ``brier adapted``, ``brier adapted low``, ... Accuracy is in percent.
+    Without local scans there are no changes.
     """
     names = [f"{score}{suffix}" for score in ("brier", "accuracy") for suffix in ("", *(f"_{kind}" for kind in KINDS))]
     by_site = rows.groupby(["size", "fold"])[names].mean()

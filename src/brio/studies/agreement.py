@@ -17,8 +17,6 @@ from .figures import label_log_ticks
 from .study import Finding, register_study
 from .summaries import FACTS, describe_differences, pair_with_reference
 
-__all__ = ["OVERLAP", "average_runs", "compare_variation", "diagnose_arms", "relate_discrepancy_to_variation"]
-
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""
 
@@ -31,11 +29,8 @@ OVERLAP = (
 def diagnose_arms(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
     """Measure site discrepancy and predictive variation of every run of some arms.
 
-    Returns
-    -------
-    DataFrame
-        One row per run: arm, fold, seed, ``D_site``, ``D_re_pred``, validation and test AUC, and
-        :data:`~brio.studies.summaries.FACTS`.
+    Returns one row per run: arm, fold, seed, ``D_site``, ``D_re_pred``, validation and test AUC, and
+    :data:`~brio.studies.summaries.FACTS`.
     """
     parts = [context.measure_discrepancies(a).assign(**context.trained_results(a).facts) for a in arms]
     return pd.concat(parts, ignore_index=True).rename(columns={"method": "arm"})
@@ -58,17 +53,7 @@ def average_runs(rows: pd.DataFrame) -> pd.DataFrame:
 def compare_variation(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Compare the predictive variation of each arm with that of BRIO, paired over folds.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Of :func:`diagnose_arms`.
-
-    Returns
-    -------
-    table : DataFrame
-        One row per other arm: its difference to BRIO with interval and p.
-    text : str
-        What the tests show.
+    Returns table: One row per other arm: its difference to BRIO with interval and p.
     """
     differences = pair_with_reference(rows, "D_re_pred", "brio")
     sentences = describe_differences(

@@ -7,14 +7,12 @@ from typing import Any
 import pandas as pd
 
 from ..drawing import make_panels, series_style
-from ..results.format import state_p
+from ..formatting import state_p
 from .agreement import OVERLAP, average_runs, compare_variation, diagnose_arms
 from .arms import Arm, display_name, make_arm
 from .context import StudyContext
 from .figures import label_log_ticks
 from .study import Finding, register_study
-
-__all__ = ["make_strength_arms", "select_matched_runs", "vary_alignment"]
 
 LAMBDAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 MATCHED = "matched w/o QG"

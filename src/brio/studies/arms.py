@@ -9,8 +9,6 @@ import pandas as pd
 
 from ..results import MethodSummary, StoredJob
 
-__all__ = ["TUNED", "Arm", "ArmResults", "display_name", "make_arm"]
-
 TUNED = " (tuned)"
 """Suffix of the folder of an arm whose reused results are tuned."""
 
@@ -28,19 +26,7 @@ _PAPER_NAMES = {
 
 @dataclass(frozen=True)
 class Arm:
-    """A method, the settings in which it differs from its defaults, and the protocol it is run under.
-
-    Attributes
-    ----------
-    method : str
-    settings : tuple of (str, value)
-    protocol : {"loso", "kfold"}
-    tuned : bool
-        Whether results of a tuned job may be reused for it. They may if methods are compared with each other, and not
-        if a method is compared with its own variants, which are not tuned.
-    label : str, optional
-        Another question that it is trained for, see :func:`brio.cohort.relabel`; its folder says which, not its name.
-    """
+    """A method, the settings in which it differs from its defaults, and the protocol it is run under."""
 
     method: str
     settings: tuple[tuple[str, Any], ...] = ()
@@ -60,56 +46,24 @@ class Arm:
 
 
 def make_arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings: Any) -> Arm:
-    """Make an arm; settings are given as keywords.
-
-    Parameters
-    ----------
-    method : str
-    protocol : {"loso", "kfold"}
-    tuned : bool
-        See :class:`Arm`.
-    **settings
-        Settings in which it differs from the defaults of the method.
-
-    Examples
-    --------
-    >>> make_arm("brio", K=2).name
-    'brio,K=2'
-    """
+    """Make an arm; settings are given as keywords."""
     return Arm(method, tuple(settings.items()), protocol, tuned)
 
 
 def display_name(name: str) -> str:
-    """Return the name of an arm as readers see it: the paper's name if it has one, then the settings.
-
-    Examples
-    --------
-    >>> display_name("brio-wo-rs"), display_name("brio,K=2"), display_name("ridge")
-    ('w/o RS', 'BRIO, K=2', 'ridge')
-    """
+    """Return the name of an arm as readers see it: the paper's name if it has one, then the settings."""
     method, *settings = name.split(",")
     return ", ".join([_PAPER_NAMES.get(method, method), *(setting.strip() for setting in settings)])
 
 
 @dataclass(frozen=True, eq=False)
 class ArmResults:
-    """The results of an arm, trained here or reused.
-
-    Attributes
-    ----------
-    arm : Arm
-    job : StoredJob
-        The job that computed them.
-    rows : DataFrame
-        One row per run of the arm.
-    reused : bool
-        Whether another command computed them.
-    """
+    """The results of an arm, trained here or reused."""
 
     arm: Arm
-    job: StoredJob
-    rows: pd.DataFrame
-    reused: bool = False
+    job: StoredJob  # the job that computed them
+    rows: pd.DataFrame  # one row per run of the arm
+    reused: bool = False  # whether another command computed them
 
     @property
     def summary(self) -> MethodSummary:

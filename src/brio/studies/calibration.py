@@ -19,8 +19,6 @@ from .estimands import list_own_arms, read_arm_predictions
 from .figures import compute_error_bars
 from .study import Finding, register_study
 
-__all__ = ["measure_calibration"]
-
 _QUANTITIES = {"slope": "calibration slope", "in_the_large": "calibration in the large"}
 _IDEAL = {"slope": 1.0, "in_the_large": 0.0}
 BINS = 8

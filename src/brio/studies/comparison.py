@@ -13,33 +13,19 @@ from .figures import draw_arms
 from .study import Finding, register_study
 from .summaries import describe_differences, summarise_arms, tidy_rows
 
-__all__ = ["choose_reference", "compare_methods", "describe_left_out", "list_compared_arms", "rank_arms"]
-
 
 def list_compared_arms(context: StudyContext, protocol: str = "loso") -> list[Arm]:
     """List the arms of a comparison of methods.
 
     These are the methods of the context or, where it names none, all methods that the cohort has the inputs for.
     Variants of another method and methods that were loaded from a file take part only if they are named.
-
-    Parameters
-    ----------
-    context : StudyContext
-    protocol : {"loso", "kfold"}
     """
     every = [entry.name for entry in list_methods() if not entry.fixed and not entry.file]
     return [make_arm(name, protocol, tuned=True) for name in context.methods or context.select_runnable_methods(every)]
 
 
 def describe_left_out(context: StudyContext, names: Collection[str] | None = None) -> list[str]:
-    """Say which methods were left out and why, a sentence each.
-
-    Parameters
-    ----------
-    context : StudyContext
-    names : collection of str, optional
-        Only methods among these; by default all.
-    """
+    """Say which methods were left out and why, a sentence each."""
     return [f"Left out: {why}." for name, why in context.left_out.items() if names is None or name in names]
 
 

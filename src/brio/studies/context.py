@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ..connectome import Connectomes
     from ..training import FittedRun, Method, Run
 
-__all__ = ["StudyContext"]
-
 LABELS = "labels"
 """Folder of the arms of other questions, a folder of studies for each."""
 _OWN_FOLDERS = {"arms", "studies", LABELS, REUSED, REUSED_OF_0_1}
@@ -49,34 +47,6 @@ class StudyContext:
 
     An arm is an ordinary job in a folder of its own, so two studies that need the same arm share its runs, and a study
     that was interrupted is resumed.
-
-    Parameters
-    ----------
-    spec : JobSpec
-        ``methods``, if given, are compared instead of the paper's. ``folds`` are test sites, or numbers under k-fold;
-        as many folds are used in distribution. Settings of methods make every study a smoke run.
-    out : path
-        Folder in which ``arms/<protocol>/<arm>`` and ``studies/<name>`` are written, and reused results in
-        ``reused/<protocol>/<arm>``.
-    questions : sequence of str
-        What the study ``labels`` asks instead of its own questions.
-    reuse : sequence of paths
-        Folders of ``brio run`` or ``brio tune``, whose results are reused instead of training again. Tuned results
-        are reused only if methods are compared with each other. Studies that need fitted models train these arms.
-    progress : Progress
-    say : function of a line
-
-    Raises
-    ------
-    BrioError
-        If ``out`` holds files and none of a study, or something of the specification cannot be used.
-
-    Attributes
-    ----------
-    job : Job
-        The specification on the audited cohort.
-    left_out : dict of str
-        Methods that :meth:`select_runnable_methods` left out, and why.
     """
 
     def __init__(
@@ -159,13 +129,7 @@ class StudyContext:
         return [name for name, reason in missing.items() if not reason]
 
     def job_for(self, label: str | None) -> Job:
-        """Return the job under the labels that a question gives, on the folds that it leaves; None for its own labels.
-
-        Raises
-        ------
-        BrioError
-            If the question cannot be asked of this cohort, or leaves none of the folds.
-        """
+        """Return the job under the labels of a question, on the folds that it leaves; None for its own labels."""
         if label is None:
             return self.job
         if label not in self._jobs:
@@ -274,13 +238,7 @@ class StudyContext:
         return self._block_lengths[key]
 
     def plan_arm(self, arm: Arm) -> JobPlan:
-        """Plan the runs of an arm.
-
-        Raises
-        ------
-        BrioError
-            If an input is missing, its method does not fit into memory, or none of its runs can be scored.
-        """
+        """Plan the runs of an arm."""
         job = self.job_of(arm)
         plan = build_plan(job, [arm.method])
         methods = {id(planned.method): planned.method for planned in plan.runs.values()}
@@ -333,13 +291,7 @@ class StudyContext:
 
 
 def name_folder(label: str) -> str:
-    """Name the folder of the arms of a question.
-
-    Examples
-    --------
-    >>> name_folder("age>14.5"), name_folder("eye status=open")
-    ('age-above-14.5', 'eye-status-is-open')
-    """
+    """Name the folder of the arms of a question."""
     return re.sub(r"[^\w.]+", "-", label.replace(">", " above ").replace("=", " is ")).strip("-.")
 
 

@@ -15,8 +15,6 @@ from .estimands import compute_site_interval, list_own_arms, tabulate_arms
 from .figures import compute_error_bars
 from .study import Finding, register_study
 
-__all__ = ["average_net_benefit", "draw_decision_curve"]
-
 THRESHOLDS = np.round(np.arange(0.05, 0.96, 0.05), 2)
 """Probabilities above which somebody is treated."""
 
@@ -69,16 +67,8 @@ def _score_runs(predictions: pd.DataFrame) -> pd.DataFrame:
 def average_net_benefit(rows: pd.DataFrame) -> pd.DataFrame:
     """Average net benefit over sites, seeds first, and its gain over the better of treating all and treating none.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        ``fold``, ``seed``, ``threshold``, ``net_benefit`` and ``treat_all`` of one method.
-
-    Returns
-    -------
-    DataFrame, [threshold x columns]
-        ``net_benefit``, ``treat_all`` and ``gain``; of the first and the last also ``low`` and ``high``, the ends of
-        the 95 % interval over sites.
+    Returns ``net_benefit``, ``treat_all`` and ``gain``; of the first and the last also ``low`` and ``high``, the ends
+    of the 95 % interval over sites.
     """
     by_site = rows.groupby(["threshold", "fold"])[["net_benefit", "treat_all"]].mean()
     all_is_better = by_site.groupby("threshold")["treat_all"].transform("mean") > 0

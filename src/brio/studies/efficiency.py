@@ -17,8 +17,6 @@ from .comparison import describe_left_out, list_compared_arms
 from .context import StudyContext
 from .study import Finding, register_study
 
-__all__ = ["measure_efficiency", "measure_training"]
-
 WARM, COUNTED = 5, 6
 """Epochs before the measurement, in which kernels are chosen and recorded, and epochs that are measured.
 
@@ -87,24 +85,7 @@ def measure_efficiency(context: StudyContext) -> Finding:
 def measure_training(
     context: StudyContext, label: str, name: str, fold: Fold, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Train one run for a few epochs and measure its time and memory.
-
-    Parameters
-    ----------
-    context : StudyContext
-    label : str
-        Name of the arm in the table.
-    name : str
-        Of the method.
-    fold : Fold
-    settings : dict
-        Settings in which the arm differs from the plain method.
-
-    Returns
-    -------
-    dict
-        A row with :data:`COLUMNS`. Peak memory is not a number on a CPU.
-    """
+    """Train one run for a few epochs and measure its time and memory."""
     import torch
 
     from ..training import Run

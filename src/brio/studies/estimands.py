@@ -17,31 +17,9 @@ from ..protocol.column_auc import count_pairs, weigh_by_pairs
 from .arms import Arm, make_arm
 from .context import StudyContext
 
-__all__ = [
-    "compute_site_interval",
-    "count_site_pairs",
-    "list_own_arms",
-    "read_arm_predictions",
-    "summarise_sites",
-    "tabulate_arms",
-]
-
 
 def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) -> list[Arm]:
-    """List the arms of a study of one or few methods.
-
-    Parameters
-    ----------
-    context : StudyContext
-        Its methods are studied. Without validation sites (``protocol.validation_sites=0``), a method that would choose
-        on them gets the setting under which it needs none.
-    default : sequence of str
-        Methods, if the context names none.
-
-    Returns
-    -------
-    list of Arm
-    """
+    """List the arms of a study of one or few methods."""
     return [_make_own_arm(context, name) for name in context.methods or default]
 
 
@@ -67,19 +45,9 @@ def tabulate_arms(
 ) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
     """Score the predictions of arms.
 
-    Parameters
-    ----------
-    context : StudyContext
-    arms : sequence of Arm
-    score_runs : function
-        Turns the predictions of one arm into rows.
+    Returns table: Rows of all arms, with the column ``arm`` first and the facts of each arm last.
 
-    Returns
-    -------
-    table : DataFrame
-        Rows of all arms, with the column ``arm`` first and the facts of each arm last.
-    parts : list of DataFrame
-        The same by arm.
+    Returns parts: The same by arm.
     """
     parts = [
         score_runs(read_arm_predictions(context, a)).assign(arm=a.name, **context.results_of(a).facts) for a in arms
@@ -103,16 +71,7 @@ def compute_site_interval(values: np.ndarray) -> tuple[float, float]:
 def summarise_sites(auc: pd.Series, n_pairs: np.ndarray) -> dict[str, float]:
     """Summarise the AUC of sites by both estimands, in percent.
 
-    Parameters
-    ----------
-    auc : Series, shape [sites]
-        A share; NaN where a site has none.
-    n_pairs : ndarray, shape [sites]
-
-    Returns
-    -------
-    dict
-        ``AUC`` with ``low`` and ``high``, its 95 % interval over sites; and ``pair-weighted AUC``.
+    Shapes: auc [sites], n_pairs [sites].
     """
     scores = 100 * auc.to_numpy(dtype=float)
     low, high = t_interval(scores, limits=(0.0, 100.0))

@@ -9,47 +9,21 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import make_panels, series_style
-from ..results.format import state_p
+from ..formatting import state_p
 from .arms import display_name
-
-__all__ = ["compute_error_bars", "draw_arms", "draw_lines", "label_log_ticks"]
 
 
 def compute_error_bars(mean: Any, low: Any, high: Any) -> np.ndarray:
     """Return the lengths of error bars below and above a mean; rounding never makes them negative.
 
-    Parameters
-    ----------
-    mean, low, high : arrays of one shape
-
-    Returns
-    -------
-    ndarray, shape [2, ...]
-
-    Examples
-    --------
-    >>> compute_error_bars([50.0], [50.0 + 1e-14], [52.0]).tolist()
-    [[0.0], [2.0]]
+    Shapes: returns [2, ...].
     """
     centre = np.asarray(mean, dtype=float)
     return np.clip([centre - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - centre], 0.0, None)
 
 
 def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str] = display_name) -> Any:
-    """Draw AUC and ACC of each arm and how its AUC differs from that of the reference.
-
-    Parameters
-    ----------
-    summary : DataFrame
-        Of :func:`~brio.studies.summaries.summarise_arms`, in the order of the rows of the figure.
-    reference : str
-    label : function
-        Turns the name of an arm into the text beside its row.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """Draw AUC and ACC of each arm and how its AUC differs from that of the reference."""
     column = f"minus {reference}"
     compared = summary[column].notna()
     count, width = (3, 10.4) if compared.any() else (2, 8.4)
@@ -83,19 +57,7 @@ def _draw_mean(axis: Any, y: int, x: float, bars: Any, k: int) -> None:
 
 
 def draw_lines(axis: Any, x: Sequence[float], summary: pd.DataFrame, k: int, label: str = "") -> None:
-    """Draw the mean AUC with its interval over sites along a setting.
-
-    Parameters
-    ----------
-    axis : matplotlib.axes.Axes
-    x : values of the setting
-    summary : DataFrame
-        Of :func:`~brio.studies.summaries.summarise_arms`, one row per value.
-    k : int
-        Index of the line, which decides its style.
-    label : str
-        In the legend.
-    """
+    """Draw the mean AUC with its interval over sites along a setting."""
     bars = compute_error_bars(summary["AUC"], summary["low"], summary["high"])
     axis.errorbar(list(x), summary["AUC"], yerr=bars, capsize=3, label=label, **series_style(k))
 
@@ -105,11 +67,6 @@ def label_log_ticks(axis: Any) -> None:
 
     An axis of less than half a decade has ticks at equal steps, one of less than two decades also at 2 and 5 times the
     powers of ten.
-
-    Parameters
-    ----------
-    axis : matplotlib.axis.Axis
-        With its limits already set, or its data already drawn.
     """
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 

@@ -7,8 +7,6 @@ from .comparison import list_compared_arms, rank_arms
 from .context import StudyContext
 from .study import Finding, register_study
 
-__all__ = ["compare_methods_in_distribution"]
-
 
 def _list_arms(context: StudyContext) -> list[Arm]:
     return list_compared_arms(context, "kfold")

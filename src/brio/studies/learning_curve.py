@@ -27,8 +27,6 @@ from .study import Finding, register_study
 if TYPE_CHECKING:
     from ..training import Method, Run
 
-__all__ = ["draw_learning_curves", "keep_participants", "keep_sites"]
-
 SITE_COUNTS = (3, 5, 8, 12)
 """Numbers of source sites, besides all of them."""
 
@@ -42,22 +40,7 @@ _AXES = {"sites": "source sites", "participants": "source participants"}
 
 
 def keep_sites(fold: Fold, cohort: Cohort, count: int, seed: int, draw: int) -> Fold:
-    """Keep some of the source sites of a fold. Subsets of one draw are nested.
-
-    Parameters
-    ----------
-    fold : Fold
-        Test and validation scans stay.
-    cohort : Cohort
-    count : int
-        Number of source sites to keep.
-    seed, draw : int
-        Address of the random order of sites, with the name of the fold.
-
-    Returns
-    -------
-    Fold
-    """
+    """Keep some of the source sites of a fold. Subsets of one draw are nested."""
     site = cohort.sites[fold.source]
     names = np.unique(site)
     order = draws.draw_uniform(seed, "learning curve, sites", draws.address(fold.name), draw, draws.addresses(names))
@@ -66,22 +49,7 @@ def keep_sites(fold: Fold, cohort: Cohort, count: int, seed: int, draw: int) -> 
 
 
 def keep_participants(fold: Fold, cohort: Cohort, share: float, seed: int, draw: int) -> Fold:
-    """Keep a share of the source participants of each site and class, at least one. Subsets of one draw are nested.
-
-    Parameters
-    ----------
-    fold : Fold
-        Test and validation scans stay.
-    cohort : Cohort
-    share : float
-        Above 0, at most 1.
-    seed, draw : int
-        Address of the random order of participants, with the name of the fold.
-
-    Returns
-    -------
-    Fold
-    """
+    """Keep a share of the source participants of each site and class, at least one. Subsets of one draw are nested."""
     site, label = cohort.sites[fold.source], cohort.labels[fold.source]
     participants = cohort.participant_ids[fold.source]
     first, member = index_participants(participants)

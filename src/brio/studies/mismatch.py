@@ -17,8 +17,6 @@ from .context import StudyContext
 from .study import Finding, register_study
 from .summaries import FACTS, describe_differences, pair_with_reference
 
-__all__ = ["count_mismatches"]
-
 KINDS = {"mismatch": "total", "auc_preserved_mismatch": "AUC-preserved"}
 """Columns of the table, and their names in the figure."""
 

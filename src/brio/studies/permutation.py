@@ -15,6 +15,7 @@ from .. import draws
 from ..cohort import Cohort
 from ..cohort.sessions import index_participants
 from ..drawing import make_panels, series_style
+from ..formatting import state_p
 from ..jobs import Job
 from ..jobs.execute import execute_plan
 from ..jobs.plan import build_plan
@@ -22,7 +23,6 @@ from ..progress import Progress, silent
 from ..protocol import average_margins
 from ..protocol.column_auc import score_columns, weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
-from ..results.format import state_p
 from .arms import Arm, display_name
 from .context import StudyContext
 from .estimands import count_site_pairs, list_own_arms
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ..connectome import Connectomes
     from ..methods.linear.many_labels import FitsManyLabels
     from ..training import Run
-
-__all__ = ["compare_with_permutations", "compute_p", "permute_labels", "relabel_cohort", "score_label_columns"]
 
 PERMUTATIONS_IN_CLOSED_FORM = 1_000
 """Permutations for a method that fits many columns of labels at once."""
@@ -47,16 +45,7 @@ _ESTIMANDS = {"auc": MEAN_OVER_SITES, "pair_weighted_auc": PAIR_WEIGHTED}
 def permute_labels(cohort: Cohort, count: int) -> np.ndarray:
     """Permute the labels of participants within each site, so that sites keep their numbers of patients.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans.
-    count : int
-        Number of permutations, B. The first ones do not depend on it.
-
-    Returns
-    -------
-    ndarray of int64, shape [N, B]
+    Shapes: returns [N, B].
     """
     permutation = np.arange(count)[None, :]
     order = draws.draw_uniform("label permutation", permutation, draws.addresses(cohort.participant_ids)[:, None])
@@ -71,15 +60,7 @@ def permute_labels(cohort: Cohort, count: int) -> np.ndarray:
 def relabel_cohort(cohort: Cohort, labels: np.ndarray) -> Cohort:
     """Return the same scans with other labels, under a fingerprint of their own.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans.
-    labels : ndarray of int64, shape [N]
-
-    Returns
-    -------
-    Cohort
+    Shapes: labels [N].
     """
     digest = hashlib.sha256(cohort.fingerprint.encode() + b"labels" + np.asarray(labels, dtype=np.int8).tobytes())
     participants = cohort.participants.assign(label=labels)
@@ -89,19 +70,7 @@ def relabel_cohort(cohort: Cohort, labels: np.ndarray) -> Cohort:
 def compute_p(observed: float, permuted: np.ndarray) -> float:
     """Compute the p value of a permutation test, (1 + number of permutations as high) / (1 + number of permutations).
 
-    Parameters
-    ----------
-    observed : float
-    permuted : ndarray, shape [B]
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> compute_p(0.6, np.array([0.4, 0.5, 0.7]))
-    0.5
+    Shapes: permuted [B].
     """
     # a mean of the same values in another order may differ in its last bits
     return float((1 + (permuted >= observed - 1e-12).sum()) / (1 + len(permuted)))
@@ -170,19 +139,7 @@ def score_label_columns(
 ) -> pd.DataFrame:
     """Fit many columns of labels on one factorisation per fold, and score each against its own labels.
 
-    Parameters
-    ----------
-    method : FitsManyLabels
-    connectomes : Connectomes
-        N scans.
-    runs : sequence of Run
-    labels : ndarray of int, shape [N, B]
-    progress : Progress
-
-    Returns
-    -------
-    DataFrame, [fold x B]
-        AUC on the test scans, seeds averaged.
+    Shapes: labels [N, B].
     """
     by_fold: dict[str, list[np.ndarray]] = {}
     for run, margins in zip(runs, method.fit_labels(connectomes, runs, labels, progress), strict=True):

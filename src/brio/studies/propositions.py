@@ -13,8 +13,6 @@ from .context import StudyContext
 from .figures import label_log_ticks
 from .study import Finding, register_study
 
-__all__ = ["check_propositions"]
-
 
 def _list_arms(context: StudyContext) -> list[Arm]:
     return [make_arm("brio")]

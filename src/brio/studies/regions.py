@@ -12,8 +12,6 @@ from .arms import Arm, make_arm
 from .context import StudyContext
 from .study import Finding, register_study
 
-__all__ = ["measure_shared_regions", "rank_regions", "read_coordinates"]
-
 TOP, TABULATED, DRAWN = 5, 10, 15
 """Numbers of regions in the text, the small table and the figure."""
 
@@ -62,15 +60,7 @@ def measure_shared_regions(S_hat: np.ndarray, seed: np.ndarray) -> np.ndarray:
     All runs of a seed start from the same weights and share most of their scans, so their agreement shows nothing. A
     run is therefore compared with other seeds, where a share of ``TOP / P`` is expected by chance.
 
-    Parameters
-    ----------
-    S_hat : ndarray, shape [runs, P]
-    seed : ndarray, shape [runs]
-
-    Returns
-    -------
-    ndarray, shape [runs]
-        Shares from 0 to 1; not a number where all runs have the same seed.
+    Shapes: S_hat [runs, P], seed [runs]; returns [runs].
     """
     shares = np.full(len(S_hat), np.nan)
     for s in np.unique(seed) if len(np.unique(seed)) > 1 else ():

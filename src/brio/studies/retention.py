@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import horizontal_offset, make_panels, series_style
+from ..formatting import state_p
 from ..protocol import auc, average_margins, compare_over_sites, t_interval
-from ..results.format import format_signed, state_p
+from ..results.format import format_signed
 from .arms import Arm, make_arm
 from .context import StudyContext
 from .figures import compute_error_bars
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from ..diagnostics import FactorEvidence
     from ..training import FittedRun
-
-__all__ = ["retain_factors"]
 
 RANDOM_ORDERS = 20
 """Random rankings whose AUCs are averaged for each run."""

@@ -18,8 +18,6 @@ from .context import StudyContext
 from .estimands import list_own_arms
 from .study import Finding, register_study
 
-__all__ = ["compare_sessions"]
-
 LEAST_PARTICIPANTS = 2
 """Participants with several scans: the jackknife leaves out one."""
 

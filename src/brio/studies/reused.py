@@ -17,20 +17,13 @@ from ..protocol import FOLD_RULE, ProtocolSettings
 from ..results import INTERVALS, MetricSummary, Plan, StoredJob, lock_folder, summarise_metrics, write_tables
 from .arms import TUNED, Arm, ArmResults
 
-__all__ = ["REUSED", "ReusedResults", "read_reused_results", "write_reused_results"]
-
 REUSED, REUSED_OF_0_1 = "reused", "handed-in"
 """Folder of reused results inside the folder of studies, and its name in version 0.1.0."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReusedResults:
-    """A finished job whose results are reused for the methods it holds.
-
-    Attributes
-    ----------
-    job : StoredJob
-    """
+    """A finished job whose results are reused for the methods it holds."""
 
     job: StoredJob
 
@@ -42,24 +35,7 @@ class ReusedResults:
         Only plain arms can be found, not those with settings of their own. Tuned results are found only for arms that
         allow them.
 
-        Parameters
-        ----------
-        arm : Arm
-        runs : pairs of fold and seed
-            Runs that the study compares.
-        given : dict
-            Settings of its method that the study was given; those of tuned results were chosen, and may differ.
-
-        Returns
-        -------
-        ArmResults or None
-            None if the job does not have the arm.
-
-        Raises
-        ------
-        BrioError
-            If the job lacks one of the runs: means over different sites would be compared. If its runs have other
-            values of the settings that the study was given.
+        Returns None if the job does not have the arm.
         """
         summary = self.job.summary
         if arm.settings or arm.method not in summary.methods or summary.protocol != arm.protocol or summary.harmonise:
@@ -86,22 +62,7 @@ class ReusedResults:
 
 
 def read_reused_results(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> ReusedResults:
-    """Read the folder of a finished job, to reuse its results in a study.
-
-    Parameters
-    ----------
-    folder : Path
-        Of ``brio run`` or ``brio tune``.
-    fingerprint : str
-        Of the scans that the study uses.
-    protocol_settings : ProtocolSettings
-        Of the study.
-
-    Raises
-    ------
-    BrioError
-        If the folder cannot be read, or holds results of another cohort or of other folds.
-    """
+    """Read the folder of a finished job, to reuse its results in a study."""
     job = StoredJob.read(folder)
     summary, stored = job.summary, job.summary.protocol_settings
     if stored is None or any(method.changed is None for method in summary.methods.values()):
@@ -122,18 +83,7 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
 
 
 def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path) -> None:
-    """Write reused results of an arm as a job folder of its own, so that a report can show them.
-
-    Parameters
-    ----------
-    results : ArmResults
-    plan : Plan
-        Plan of the arm as if it were trained here; changed and tuned settings are filled in.
-    job : Job
-        Job of the arm as if it were trained here.
-    place : Path
-        Folder in which the job folder is made.
-    """
+    """Write reused results of an arm as a job folder of its own, so that a report can show them."""
     name, rows, source = results.arm.method, results.rows, results.job
     folder = place / (results.arm.name + (TUNED if results.summary.is_tuned else ""))
     planned = plan.methods[name]

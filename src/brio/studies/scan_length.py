@@ -9,8 +9,9 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..drawing import horizontal_offset, make_panels, series_style
+from ..formatting import state_p
 from ..protocol import auc, average_margins, compare_over_sites, t_interval
-from ..results.format import format_signed, state_p
+from ..results.format import format_signed
 from .arms import Arm, display_name, make_arm
 from .comparison import choose_reference
 from .context import StudyContext
@@ -19,8 +20,6 @@ from .study import Finding, register_study
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
-
-__all__ = ["shorten_scans"]
 
 SHARES = (0.75, 0.5)
 """Shares of the frames of a test scan that are kept."""

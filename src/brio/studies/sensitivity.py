@@ -15,8 +15,6 @@ from .figures import draw_lines
 from .study import Finding, register_study
 from .summaries import describe_differences, summarise_arms, tidy_rows
 
-__all__ = ["vary_settings"]
-
 K_VALUES, J_VALUES, SCALES = (2, 4, 8, 16), (1, 2, 4, 8, 16), (0.5, 1.0, 2.0)
 _LABELS = {"K": "re-estimates K", "J": "factors J", "block": "block length, times its estimate"}
 

@@ -19,68 +19,28 @@ from ..version import __version__
 from .arms import Arm, display_name
 from .context import StudyContext
 
-__all__ = [
-    "BEYOND",
-    "PAPER",
-    "Finding",
-    "Study",
-    "choose_label",
-    "find_study",
-    "list_studies",
-    "register_study",
-    "run_study",
-    "run_study_shard",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """The result of a study.
+    """The result of a study."""
 
-    Attributes
-    ----------
-    table : DataFrame
-        Tidy: one row per observation, with ``folds``, ``seeds``, ``epochs`` and ``K`` of the runs behind it.
-    summary : DataFrame
-        The small table that readers see.
-    text : list of str
-        What was found, in a few sentences.
-    draw : function
-        Draws the figure and returns it.
-    digits : int, optional
-        Significant digits of the table in its file; by default all.
-    """
-
-    table: pd.DataFrame
-    summary: pd.DataFrame
-    text: list[str]
-    draw: Callable[[], Any]
-    digits: int | None = None
+    table: pd.DataFrame  # tidy: one row per observation, with folds, seeds, epochs and K of the runs behind it
+    summary: pd.DataFrame  # the small table that readers see
+    text: list[str]  # what was found, in a few sentences
+    draw: Callable[[], Any]  # draws the figure and returns it
+    digits: int | None = None  # significant digits of the table in its file; by default all
 
 
 @dataclass(frozen=True)
 class Study:
-    """An experiment of the paper, or one of ours.
-
-    Attributes
-    ----------
-    name, title : str
-    paper : str
-        What the paper reports, in words.
-    list_arms : function of a StudyContext
-        Lists the arms to train first.
-    make_finding : function of a StudyContext
-        Derives the :class:`Finding` from the trained arms.
-    kfold : bool
-        Whether it may be made under k-fold; all others are about sites that are left out.
-    """
+    """An experiment of the paper, or one of ours."""
 
     name: str
     title: str
-    paper: str
-    list_arms: Callable[[StudyContext], list[Arm]]
-    make_finding: Callable[[StudyContext], Finding]
-    kfold: bool = False
+    paper: str  # what the paper reports, in words
+    list_arms: Callable[[StudyContext], list[Arm]]  # lists the arms to train first
+    make_finding: Callable[[StudyContext], Finding]  # derives the Finding from the trained arms
+    kfold: bool = False  # whether it may be made under k-fold; all others are about sites that are left out
 
     @property
     def summary(self) -> str:
@@ -103,23 +63,7 @@ BEYOND = (
 def register_study(
     name: str, title: str, paper: str, list_arms: Callable[[StudyContext], list[Arm]], *, kfold: bool = False
 ) -> Callable[[Callable[[StudyContext], Finding]], Callable[[StudyContext], Finding]]:
-    """Register a function that makes a finding as a study. Use it as a decorator.
-
-    Parameters
-    ----------
-    name, title : str
-    paper : str
-        What the paper reports, in words.
-    list_arms : function of a StudyContext
-        Lists the arms to train first.
-    kfold : bool
-        Whether it may be made under k-fold.
-
-    Returns
-    -------
-    function
-        The decorator.
-    """
+    """Register a function that makes a finding as a study. Use it as a decorator."""
 
     def register(make_finding: Callable[[StudyContext], Finding]) -> Callable[[StudyContext], Finding]:
         _STUDIES[name] = Study(name, title, paper, list_arms, make_finding, kfold)
@@ -134,13 +78,7 @@ def list_studies() -> list[Study]:
 
 
 def find_study(name: str) -> Study:
-    """Return a study by its name.
-
-    Raises
-    ------
-    BrioError
-        If there is no such study; the message names the nearest one.
-    """
+    """Return a study by its name."""
     if name not in _STUDIES:
         raise BrioError(f"study '{name}' is unknown; {nearest(name, [*_STUDIES, 'paper'])}")
     return _STUDIES[name]
@@ -159,17 +97,6 @@ def run_study(name: str, context: StudyContext) -> Path:
     """Train the arms of a study, derive its finding and write it to ``studies/<name>`` in the context's folder.
 
     The files are ``table.csv``, ``figure.svg``, ``figure.png``, ``finding.md`` and ``study.json``.
-
-    Parameters
-    ----------
-    name : str
-        Name of a study, or ``paper`` for all studies of the paper.
-    context : StudyContext
-
-    Returns
-    -------
-    Path
-        Folder of the study, or of all studies.
     """
     for study in _select_studies(name, context):
         context.say(f"{study.name}: {study.title}")
@@ -182,20 +109,7 @@ def run_study(name: str, context: StudyContext) -> Path:
 
 
 def run_study_shard(name: str, context: StudyContext) -> bool:
-    """Train the stacks of a study's arms that belong to the shard of the context's job; no finding is derived.
-
-    Parameters
-    ----------
-    name : str
-        Name of a study, or ``paper`` for all studies of the paper.
-    context : StudyContext
-        The engine of its job has a shard.
-
-    Returns
-    -------
-    bool
-        Whether all runs of these arms are finished.
-    """
+    """Train the stacks of a study's arms that belong to the shard of the context's job; no finding is derived."""
     selected = _select_studies(name, context)
     return context.train_shard([arm for study in selected for arm in study.list_arms(context)])
 

@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-__all__ = ["SitePairs", "SubgroupScores", "collect_site_pairs", "divide_into_thirds", "score_subgroups"]
-
 RESAMPLES = 2_000
 """Bootstrap draws, and as many draws of random subgroups."""
 
@@ -25,33 +23,20 @@ BETWEEN_SITES = 0.9
 class SitePairs(NamedTuple):
     """The pairs of one site.
 
-    Attributes
-    ----------
-    patients, controls : ndarray of int64, shapes [n1], [n0]
-        Rows of the participants.
-    in_order : ndarray, shape [n1, n0]
-        Share of the seeds under which the patient has the larger margin; a tie is half.
+    Shapes: patients, controls [n1], [n0], in_order [n1, n0].
     """
 
-    patients: np.ndarray
+    patients: np.ndarray  # rows of the participants
     controls: np.ndarray
-    in_order: np.ndarray
+    in_order: np.ndarray  # share of the seeds under which the patient has the larger margin; a tie is half
 
 
 def collect_site_pairs(predictions: pd.DataFrame) -> tuple[pd.DataFrame, list[SitePairs]]:
     """Collect the pairs of every test site.
 
-    Parameters
-    ----------
-    predictions : DataFrame
-        Of one method, leave one site out: participant_id, site, seed, label, logit.
+    Shapes: returns participants [n, 3].
 
-    Returns
-    -------
-    participants : DataFrame, shape [n, 3]
-        participant_id, site and label, one row per participant.
-    pairs : list of SitePairs
-        Sites in sorted order; sites with one class have no pairs and are left out.
+    Returns participants: participant_id, site and label, one row per participant.
     """
     margins = predictions.pivot_table(index=["site", "participant_id", "label"], columns="seed", values="logit")
     participants = margins.index.to_frame(index=False)
@@ -71,20 +56,7 @@ def divide_into_thirds(values: np.ndarray, site: np.ndarray) -> tuple[np.ndarray
     A variable that hardly differs within sites, such as the length of a scan, is a property of the site. Every
     participant then has the median of the site, and sites are the units.
 
-    Parameters
-    ----------
-    values : ndarray, shape [n]
-        NaN where a value is missing.
-    site : ndarray of str, shape [n]
-
-    Returns
-    -------
-    code : ndarray of int64, shape [n]
-        0, 1 or 2; -1 where the value is missing. Ties stay together, so thirds may be of unequal size.
-    used : ndarray, shape [n]
-        The values that decided, those of participants or the medians of their sites.
-    by_site : bool
-        Whether sites are the units.
+    Shapes: values [n], site [n]; returns code [n], used [n].
     """
     column = pd.Series(values)
     centre = column.groupby(site).transform("mean")
@@ -101,43 +73,17 @@ def divide_into_thirds(values: np.ndarray, site: np.ndarray) -> tuple[np.ndarray
 class SubgroupScores:
     """AUC in each of G subgroups, and what chance gives. Shares, not percent.
 
-    Attributes
-    ----------
-    auc : ndarray, shape [G]
-        NaN where a subgroup has no pair.
-    n_pairs, n_sites : ndarray, shape [G]
-        Pairs of the subgroup, and sites that have some.
-    drawn : ndarray, shape [B, G]
-        AUC in bootstrap draws of participants within sites, or of sites.
-    random : ndarray, shape [B, G]
-        AUC in random subgroups of the same sizes.
+    Shapes: auc [G], n_pairs, n_sites [G], drawn [B, G], random [B, G].
     """
 
-    auc: np.ndarray
-    n_pairs: np.ndarray
+    auc: np.ndarray  # NaN where a subgroup has no pair
+    n_pairs: np.ndarray  # pairs of the subgroup, and sites that have some
     n_sites: np.ndarray
-    drawn: np.ndarray
-    random: np.ndarray
+    drawn: np.ndarray  # AUC in bootstrap draws of participants within sites, or of sites
+    random: np.ndarray  # AUC in random subgroups of the same sizes
 
     def difference(self, first: int, second: int) -> tuple[float, tuple[float, float], tuple[float, float], float]:
-        """Return the AUC of one subgroup minus that of another.
-
-        Parameters
-        ----------
-        first, second : int
-            Numbers of the subgroups.
-
-        Returns
-        -------
-        difference : float
-        interval : tuple of float
-            95 % bootstrap interval.
-        random : tuple of float
-            Range that holds 95 % of the differences between random subgroups of the same sizes.
-        p : float
-            Two-sided: how often random subgroups differ from their own mean difference by as much. That mean is not
-            zero where subgroups have their participants at different sites, which differ in AUC.
-        """
+        """Return the AUC of one subgroup minus that of another."""
         observed = float(self.auc[first] - self.auc[second])
         random = self.random[:, first] - self.random[:, second]
         random = random[~np.isnan(random)]
@@ -161,22 +107,7 @@ def score_subgroups(
 ) -> SubgroupScores:
     """Score the subgroups of one variable.
 
-    Parameters
-    ----------
-    pairs : sequence of SitePairs
-    code : ndarray of int64, shape [n]
-        Subgroup of each participant, from 0; -1 for none.
-    n_groups : int
-        G.
-    by_site : bool
-        Whether all participants of a site are in the same subgroup. Sites are then drawn and exchanged; otherwise
-        participants are, within their site and class.
-    seed : int
-        Of all draws.
-
-    Returns
-    -------
-    SubgroupScores
+    Shapes: code [n].
     """
     rng = np.random.default_rng(seed)
     observed = np.array([_sum_pairs(site, *_indicate(site, code, n_groups)) for site in pairs])[..., 0, :]  # [S, 2, G]

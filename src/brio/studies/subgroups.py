@@ -13,16 +13,15 @@ from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
 from ..cohort.sessions import index_participants
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
+from ..formatting import state_p
 from ..protocol.paired_tests import adjust_holm
-from ..results.format import format_interval, format_p, format_range, format_signed, state_p
+from ..results.format import format_interval, format_p, format_range, format_signed
 from .arms import display_name
 from .context import StudyContext
 from .estimands import list_own_arms, read_arm_predictions
 from .figures import compute_error_bars
 from .study import Finding, register_study
 from .subgroup_pairs import SitePairs, collect_site_pairs, divide_into_thirds, score_subgroups
-
-__all__ = ["compare_subgroups"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..formatting import state_p
 from ..protocol import compare_over_folds, compare_over_sites
 from ..results import average_seeds, mean_correction, summarise_scores, unit_columns
-from ..results.format import format_signed, state_p
+from ..results.format import format_signed
 from .arms import display_name
-
-__all__ = [
-    "FACTS",
-    "describe_differences",
-    "format_difference",
-    "pair_with_reference",
-    "summarise_arms",
-    "tidy_rows",
-]
 
 FACTS = ["folds", "seeds", "epochs", "K"]
 """Columns that describe the runs behind a row of a study."""
@@ -30,20 +22,7 @@ _COLUMNS = ["arm", "method", "protocol", "fold", "seed", "auc", "acc", "balanced
 
 
 def tidy_rows(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Reduce the rows of runs to the columns of a study's table.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        One row per run, with the name of its arm, epochs and K.
-    *columns : str
-        Further columns of the table.
-
-    Returns
-    -------
-    DataFrame
-        One row per run: its arm, scores, further columns and :data:`FACTS`.
-    """
+    """Reduce the rows of runs to the columns of a study's table."""
     by_arm = rows.groupby("arm")
     counted = rows.assign(folds=by_arm["fold"].transform("nunique"), seeds=by_arm["seed"].transform("nunique"))
     return counted[[*_COLUMNS, *columns, *FACTS]]
@@ -61,24 +40,11 @@ def _protocol_of(rows: pd.DataFrame) -> str:
 def summarise_arms(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Summarise AUC and ACC of each arm, and how its AUC differs from that of a reference.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        One row per run, with the name of its arm, epochs and K.
-    reference : str
-        Name of the arm to compare with.
-
-    Returns
-    -------
-    DataFrame
-        One row per arm, in percent.
-
-        - ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD``: mean, SD and 95 % interval (corrected t) over test
-          sites (seeds averaged first), or over test folds.
-        - ``minus <reference>``, ``difference low``, ``difference high``, ``better at``: paired difference of AUC.
-        - ``p``: corrected t test over sites or folds, after Holm's correction over the arms.
-        - ``warning``: why no difference could reach significance, else empty.
-        - :data:`FACTS`.
+    Returns one row per arm, in percent. - ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD``: mean, SD and 95 %
+    interval (corrected t) over test sites (seeds averaged first), or over test folds. - ``minus <reference>``,
+    ``difference low``, ``difference high``, ``better at``: paired difference of AUC. - ``p``: corrected t test over
+    sites or folds, after Holm's correction over the arms. - ``warning``: why no difference could reach significance,
+    else empty. - :data:`FACTS`.
     """
     auc, acc = _average_scores(rows, "auc"), _average_scores(rows, "acc")
     differences = pd.DataFrame()
@@ -121,21 +87,9 @@ def _describe_pair(differences: pd.DataFrame, name: str, reference: str) -> dict
 def pair_with_reference(rows: pd.DataFrame, column: str, reference: str) -> pd.DataFrame:
     """Compare a quantity of arms with that of a reference; lower is better.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        One row per run: arm, fold, seed and the quantity.
-    column : str
-        The quantity.
-    reference : str
-        Name of the arm to compare with.
-
-    Returns
-    -------
-    DataFrame
-        One row per other arm: ``minus <reference>``, ``difference low`` and ``difference high``; ``lower at`` and
-        ``higher at``, numbers of folds; ``p`` of the corrected t test over folds after Holm's correction;
-        ``warning``, why no difference could reach significance, else empty.
+    Returns one row per other arm: ``minus <reference>``, ``difference low`` and ``difference high``; ``lower at`` and
+    ``higher at``, numbers of folds; ``p`` of the corrected t test over folds after Holm's correction; ``warning``, why
+    no difference could reach significance, else empty.
     """
     differences = compare_over_sites(average_seeds(rows, column, column="arm"), reference, lower_is_better=True)
     return pd.DataFrame(
@@ -155,13 +109,7 @@ def pair_with_reference(rows: pd.DataFrame, column: str, reference: str) -> pd.D
 
 
 def format_difference(points: float) -> str:
-    """Write a difference in percentage points.
-
-    Examples
-    --------
-    >>> format_difference(-5.62)
-    '-5.6 points'
-    """
+    """Write a difference in percentage points."""
     return f"{format_signed(points)} points"
 
 
@@ -173,27 +121,7 @@ def describe_differences(
     level: float = 0.05,
     write: Callable[[float], str] = format_difference,
 ) -> list[str]:
-    """Describe the differences to a reference, and whether they are significant, a sentence each.
-
-    Parameters
-    ----------
-    summary : DataFrame
-        Of :func:`summarise_arms` or :func:`pair_with_reference`.
-    reference : str
-        Name of the arm to compare with.
-    quantity : str
-        What is compared.
-    level : float
-        Level of the tests.
-    write : function
-        Writes a difference.
-
-    Examples
-    --------
-    >>> summary = pd.DataFrame({"arm": ["brio", "gcn"], "minus brio": [None, -3.0], "p": [None, 0.02], "warning": ""})
-    >>> describe_differences(summary, "brio")
-    ["Significantly lower AUC than BRIO after Holm's correction: gcn (-3.0 points, p = 0.020)."]
-    """
+    """Describe the differences to a reference, and whether they are significant, a sentence each."""
     column, name = f"minus {reference}", display_name(reference)
     compared = summary.dropna(subset=[column])
     if compared.empty:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["StackedAdamW"]
-
 
 class StackedAdamW:
     """Decoupled weight decay (Loshchilov & Hutter 2019) for parameters with a leading runs axis.
@@ -14,14 +12,7 @@ class StackedAdamW:
     ``torch.optim.AdamW`` has one step count for all parameters; here each run has its own, since the runs of a stack
     have epochs of different lengths. A parameter without a gradient is not changed, not even by the decay.
 
-    Parameters
-    ----------
-    params : dict of Tensor, shapes [R, ...]
-        Updated in place.
-    learning_rate, weight_decay : float
-    betas : tuple of float
-        Decay of the running averages of gradients and of their squares.
-    epsilon : float
+    Shapes: params [R, ...].
     """
 
     def __init__(
@@ -91,15 +82,7 @@ class StackedAdamW:
         return [value.view(-1, *(1,) * (p.ndim - 1)) for p in params]
 
     def select(self, params: dict[str, Tensor], keep: Tensor) -> None:
-        """Continue with some of the runs.
-
-        Parameters
-        ----------
-        params : dict of Tensor
-            Their parameters.
-        keep : Tensor of int64
-            Their positions.
-        """
+        """Continue with some of the runs."""
         self.params = params
         self.mean = {name: m[keep] for name, m in self.mean.items()}
         self.square = {name: s[keep] for name, s in self.square.items()}

@@ -8,34 +8,11 @@ from torch import Tensor
 
 from ..errors import BrioError
 
-__all__ = ["cell_average_weights", "group_by_cell"]
-
 
 def group_by_cell(site: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, list[list[np.ndarray]]]:
     """List the scans of each site and class.
 
-    Parameters
-    ----------
-    site : ndarray of str, shape [n]
-    label : ndarray of int, shape [n]
-
-    Returns
-    -------
-    names : ndarray of str, shape [E]
-        The sites, sorted.
-    members : list of E lists of two ndarrays
-        Positions of the controls and of the patients of each site.
-
-    Raises
-    ------
-    BrioError
-        If a site holds one class only.
-
-    Examples
-    --------
-    >>> names, members = group_by_cell(np.array(["b", "a", "a", "b"]), np.array([0, 1, 0, 1]))
-    >>> names.tolist(), [[scans.tolist() for scans in cells] for cells in members]
-    (['a', 'b'], [[[2], [1]], [[0], [3]]])
+    Shapes: site [n], label [n]; returns names [E].
     """
     names = np.unique(site)
     members = [[np.flatnonzero((site == name) & (label == c)) for c in (0, 1)] for name in names]
@@ -50,20 +27,7 @@ def cell_average_weights(site: np.ndarray, label: np.ndarray) -> Tensor:
 
     For one run, as :meth:`brio.training.source_cells.SourceCells.cell_average` for a stack.
 
-    Parameters
-    ----------
-    site : ndarray of str, shape [n]
-    label : ndarray of int, shape [n]
-
-    Returns
-    -------
-    Tensor of float64, shape [E, 2, n]
-        Sites in sorted order.
-
-    Examples
-    --------
-    >>> cell_average_weights(np.array(["a", "a", "a"]), np.array([0, 1, 1])).tolist()
-    [[[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]]
+    Shapes: site [n], label [n]; returns [E, 2, n].
     """
     names, members = group_by_cell(site, label)
     weight = torch.zeros(len(names), 2, len(site), dtype=torch.float64)

@@ -18,34 +18,18 @@ from .fitted_run import FittedRun, Run, RunState, Tensors, group_tensors
 from .selection import CheckpointChoice
 from .stack import Stack
 
-__all__ = ["CheckpointStore", "ResumableTraining", "StackCheckpoint", "StackTraining"]
-
 Tree = dict[str, Any]
 """Tensors and arrays by name, in groups inside groups."""
 
 
 class StackCheckpoint(NamedTuple):
-    """What is stored of a stack in training.
+    """What is stored of a stack in training."""
 
-    Attributes
-    ----------
-    facts : dict
-        Ready for JSON.
-    tensors : dict of Tensor
-        On the CPU, with the strides of a fresh tensor; no two share memory.
-    """
-
-    facts: dict[str, Any]
-    tensors: Tensors
+    facts: dict[str, Any]  # ready for JSON
+    tensors: Tensors  # on the CPU, with the strides of a fresh tensor; no two share memory
 
     def describe(self) -> str:
-        """Say after which epoch it was stored.
-
-        Examples
-        --------
-        >>> StackCheckpoint({"epoch": 12, "finished": []}, {}).describe()
-        'epoch 12'
-        """
+        """Say after which epoch it was stored."""
         number = len(self.facts["finished"]) + 1
         return f"epoch {self.facts['epoch']}" + (f" of training {number}" if number > 1 else "")
 
@@ -67,42 +51,20 @@ class CheckpointStore(Protocol):
 class StackTraining:
     """Where the training of a stack stands between two epochs.
 
-    Attributes
-    ----------
-    stack : Stack
-        Runs that have stopped may have left it.
-    optimiser : StackedAdamW
-    choice : CheckpointChoice
-    order : ndarray of int64, shape [R]
-        Which of the runs each row of the stack is.
-    running : ndarray of bool, shape [R]
-    done : dict of FittedRun
-        Runs that have stopped, by number.
-    epoch : int
-        Epochs that are finished, of all stages.
+    Shapes: order [R], running [R].
     """
 
-    stack: Stack
+    stack: Stack  # runs that have stopped may have left it
     optimiser: StackedAdamW
     choice: CheckpointChoice
-    order: np.ndarray
+    order: np.ndarray  # which of the runs each row of the stack is
     running: np.ndarray
-    done: dict[int, FittedRun]
-    epoch: int = 0
+    done: dict[int, FittedRun]  # runs that have stopped, by number
+    epoch: int = 0  # epochs that are finished, of all stages
 
     @classmethod
     def begin(cls, stack: Stack, optimiser: StackedAdamW, choice: CheckpointChoice) -> StackTraining:
-        """Begin the training of a fresh stack.
-
-        Parameters
-        ----------
-        stack : Stack
-            Of all runs.
-        optimiser : StackedAdamW
-            Over its parameters.
-        choice : CheckpointChoice
-            That has seen no epoch.
-        """
+        """Begin the training of a fresh stack."""
         n = len(stack)
         return cls(stack, optimiser, choice, np.arange(n), np.ones(n, dtype=bool), {})
 
@@ -130,15 +92,7 @@ class StackTraining:
         }
 
     def restore(self, facts: Mapping[str, Any], tree: Tree) -> None:
-        """Take over from an interrupted training of the same runs, which has just begun anew here.
-
-        Parameters
-        ----------
-        facts : dict
-            Of the checkpoint.
-        tree : dict
-            What :meth:`to_tree` returned there.
-        """
+        """Take over from an interrupted training of the same runs, which has just begun anew here."""
         order, runs = tree["rows"]["order"].numpy(), self.stack.runs
         self.done = {int(n): _restore_fitted(one, tree["done"][n], runs[int(n)]) for n, one in facts["done"].items()}
         if len(order) < len(self.stack):
@@ -164,11 +118,6 @@ class ResumableTraining:
     """The trainings of one stack, one after the other (a fit, a refit), and the checkpoint that they go on from.
 
     A training is known by its number: the same stack has the same trainings in the same order.
-
-    Parameters
-    ----------
-    store : CheckpointStore or None
-        None where nothing is stored.
     """
 
     def __init__(self, store: CheckpointStore | None = None) -> None:

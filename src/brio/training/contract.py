@@ -23,16 +23,6 @@ from .fitted_run import ANY_TENSOR, FittedRun, Prediction, Run, RunState, Tensor
 from .inputs import Inputs, InputShape, Scans
 from .step_context import StepContext
 
-__all__ = [
-    "Batch",
-    "Method",
-    "NetworkCall",
-    "Output",
-    "SourceScans",
-    "StackableMethod",
-    "Stage",
-]
-
 
 class Method(ABC):
     """A way to learn from source sites and to score scans of other sites.

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["ExplainedScans", "Explanation"]
-
 
 @dataclass(frozen=True, eq=False)
 class Explanation:

@@ -12,38 +12,16 @@ from torch import Tensor
 from ..errors import BrioError
 from ..protocol import Fold
 
-__all__ = [
-    "ANY_TENSOR",
-    "FittedRun",
-    "Prediction",
-    "Run",
-    "RunState",
-    "TensorSpec",
-    "Tensors",
-    "group_tensors",
-    "name_tensors",
-]
-
 Tensors = dict[str, Tensor]
 
 
 class TensorSpec(NamedTuple):
-    """What a stored tensor must be; its values are always finite.
-
-    Attributes
-    ----------
-    shape : tuple of int and str, or None
-        Size of each axis; a name stands for a size that tensors of one file share. None: any, or no tensor at all.
-    low, high : float
-        Range of its values.
-    whole : bool
-        Whether it holds whole numbers (int64), else float32 or float64.
-    """
+    """What a stored tensor must be; its values are always finite."""
 
     shape: tuple[int | str, ...] | None
-    low: float = -math.inf
+    low: float = -math.inf  # range of its values
     high: float = math.inf
-    whole: bool = False
+    whole: bool = False  # whether it holds whole numbers (int64), else float32 or float64
 
 
 ANY_TENSOR = TensorSpec(None)
@@ -87,26 +65,13 @@ class RunState(NamedTuple):
 
 
 def name_tensors(parameters: Tensors, state: RunState) -> Tensors:
-    """Put all tensors of a run into one dictionary, each under the name of its group.
-
-    Examples
-    --------
-    >>> import torch
-    >>> list(name_tensors({"w": torch.zeros(1)}, RunState.from_learned(mean=torch.zeros(1))))
-    ['parameters.w', 'learned.mean']
-    """
+    """Put all tensors of a run into one dictionary, each under the name of its group."""
     groups = {"parameters": parameters, **state._asdict()}
     return {f"{group}.{name}": t for group, tensors in groups.items() for name, t in tensors.items()}
 
 
 def group_tensors(named: Tensors) -> tuple[Tensors, RunState]:
-    """Split what :func:`name_tensors` made into parameters and state.
-
-    Raises
-    ------
-    BrioError
-        If a name belongs to no group, as in files of version 0.1.0.
-    """
+    """Split what :func:`name_tensors` made into parameters and state."""
     groups: dict[str, Tensors] = {"parameters": {}, "learned": {}, "training": {}, "inference": {}}
     for full_name, tensor in named.items():
         group, _, name = full_name.partition(".")

@@ -15,8 +15,6 @@ from ..cohort.sessions import read_session_frames
 from ..connectome import BoldRule, Connectomes, ReestimateRequest, edge_cut
 from ..errors import BrioError
 
-__all__ = ["NEEDS", "InputShape", "Inputs", "Scans", "check_needs"]
-
 NEEDS = {
     "bold": "BOLD series resampled to one length and one repetition time",
     "sites": "site of every source scan",
@@ -102,21 +100,6 @@ def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester:
     """Raise a user-facing error if the cohort lacks what a method needs.
 
     Sites are not checked: every cohort that is trained on has them.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    needs : set of str
-        Keys of :data:`NEEDS`.
-    settings : dataclass
-        Of the method.
-    requester : str
-        Named in error messages, such as ``"method 'core'"``.
-
-    Raises
-    ------
-    BrioError
-        Names the missing column.
     """
     read_covariates(cohort, _covariates(needs), requester)
     if "bold" in needs and read_session_frames(cohort.participants) is not None:
@@ -142,16 +125,6 @@ class Inputs:
     """The scans of a cohort on a device, with what one method needs of them.
 
     Nothing here is learned: each row depends on its own scan alone.
-
-    Parameters
-    ----------
-    connectomes : Connectomes
-    needs : set of str
-        Keys of :data:`NEEDS`.
-    settings : dataclass
-        Of the method.
-    requester : str
-        Named in error messages, such as ``"method 'core'"``.
     """
 
     def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
@@ -181,17 +154,7 @@ class Inputs:
     def take(self, index: Tensor, A: Tensor | None = None) -> Scans:
         """Gather scans by position in the cohort.
 
-        Parameters
-        ----------
-        index : Tensor of int64, shape [...]
-            Positions in the cohort.
-        A : Tensor, shape [..., P, P], optional
-            Other connectomes of these scans; by default those of the full scans.
-
-        Returns
-        -------
-        Scans
-            Leading axes [...] in all fields.
+        Shapes: index [...], A [..., P, P].
         """
         connectomes = self.connectomes
         return Scans(
@@ -210,18 +173,7 @@ class Inputs:
 
         BOLD is made of the same resampled frames as the connectome.
 
-        Parameters
-        ----------
-        request : ReestimateRequest
-            Which scans, how many re-estimates of each, with which block lengths and draws.
-        max_bytes : int, optional
-            Limit for the re-estimates of one chunk.
-
-        Yields
-        ------
-        chunk : ndarray of int64, shape [n]
-            Positions into ``request.scans``.
-        scans : Scans, leading axis n * K
+        Shapes: returns chunk [n].
         """
         connectomes = self.connectomes
         for chunk, A in connectomes.iterate_reestimates(request, max_bytes):

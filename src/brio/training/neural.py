@@ -26,8 +26,6 @@ from .inputs import InputShape, Scans
 from .stack import Stack, is_training_only
 from .trainer import train
 
-__all__ = ["NeuralMethod", "NeuralSettings"]
-
 
 @dataclass(frozen=True)
 class NeuralSettings:

@@ -11,19 +11,11 @@ from torch import Tensor
 
 from ..kernels import kernels_run_on
 
-__all__ = ["drop_out", "uniform_from_keys"]
-
 
 def uniform_from_keys(keys: Tensor, shape: Sequence[int], like: Tensor) -> Tensor:
     """Compute uniform numbers in (0, 1) from two keys.
 
-    Parameters
-    ----------
-    keys : Tensor of int32, shape [2]
-    shape : sequence of int
-        Of the result.
-    like : Tensor
-        Gives precision and device.
+    Shapes: keys [2].
     """
     twin = _gpu_twin(like)
     if twin is not None:
@@ -40,12 +32,7 @@ def uniform_from_keys(keys: Tensor, shape: Sequence[int], like: Tensor) -> Tenso
 def drop_out(x: Tensor, keys: Tensor, p: float) -> Tensor:
     """Return x / (1 - p) where the uniform number at its position is p or more, else 0.
 
-    Parameters
-    ----------
-    x : Tensor
-    keys : Tensor of int32, shape [2]
-    p : float
-        Share that is dropped.
+    Shapes: keys [2].
     """
     twin = _gpu_twin(x)
     if twin is not None:

@@ -16,8 +16,6 @@ from ..errors import BrioError
 from ..protocol import auc
 from .fitted_run import Run, Tensors
 
-__all__ = ["BestMeanEpoch", "BestValidationEpoch", "CheckpointChoice", "GivenEpoch", "SelectionSettings", "rank_auc"]
-
 ScoreScans = Callable[[np.ndarray], np.ndarray]
 """Logit margins of scans of each run, positions [R, n] in and margins [R, n] out."""
 
@@ -34,17 +32,9 @@ class SelectionSettings(Protocol):
 def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Compute the AUC of each row over the masked entries, ties counted half.
 
-    Parameters
-    ----------
-    logit : ndarray, shape [R, n]
-    label : ndarray of int, shape [R, n]
-    mask : ndarray of bool, shape [R, n]
-        Entries that count.
+    Shapes: logit [R, n], label [R, n], mask [R, n]; returns [R].
 
-    Returns
-    -------
-    ndarray, shape [R]
-        NaN where the labels are of one class only, or the run has diverged.
+    Returns NaN where the labels are of one class only, or the run has diverged.
     """
     finite = [bool(np.isfinite(row[here]).all()) for row, here in zip(logit, mask, strict=True)]
     rows = zip(label, logit, mask, finite, strict=True)
@@ -54,20 +44,11 @@ def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarr
 class CheckpointChoice(ABC):
     """The best checkpoint so far of each run in a stack.
 
-    Attributes
-    ----------
-    best : ndarray, shape [R]
-        Score of the checkpoint; not finite while there is none.
-    epoch : ndarray of int64, shape [R]
-        Epoch of the checkpoint, counted from 1; 0 before the first.
-    checkpoint : dict of Tensor, shapes [R, ...]
-        All its tensors, as :meth:`Stack.checkpoint` names them.
-    curve : list of (int, ndarray of shape [R])
-        Every epoch that was scored, with the score of each run.
+    Shapes: best [R], epoch [R], checkpoint [R, ...], curve [R].
     """
 
-    best: np.ndarray
-    epoch: np.ndarray
+    best: np.ndarray  # score of the checkpoint; not finite while there is none
+    epoch: np.ndarray  # epoch of the checkpoint, counted from 1; 0 before the first
 
     def __init__(self) -> None:
         self.checkpoint: Tensors = {}
@@ -77,13 +58,7 @@ class CheckpointChoice(ABC):
     def consider(self, score_scans: ScoreScans, tensors: Tensors, epoch: int) -> None:
         """Consider the tensors after an epoch as the checkpoint.
 
-        Parameters
-        ----------
-        score_scans : function
-            Scores scans of each run with these tensors.
-        tensors : dict of Tensor, shapes [R, ...]
-        epoch : int
-            Counted from 1.
+        Shapes: tensors [R, ...].
         """
 
     @abstractmethod
@@ -114,10 +89,7 @@ class CheckpointChoice(ABC):
 class BestValidationEpoch(CheckpointChoice):
     """The best AUC on the validation scans of each run, until patience ends.
 
-    Attributes
-    ----------
-    scans : ndarray of int64, shape [R, n]
-        Padded positions of the validation scans.
+    Shapes: scans [R, n].
     """
 
     def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: SelectionSettings) -> None:
@@ -165,14 +137,7 @@ class BestValidationEpoch(CheckpointChoice):
 class BestMeanEpoch(BestValidationEpoch):
     """The best mean AUC over inner folds, each of which is a row of the stack; those of one run stop together.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    runs : sequence of Run
-        One for each inner fold.
-    settings : SelectionSettings
-    owner : ndarray of int64, shape [R]
-        Number of the run that each inner fold belongs to.
+    Shapes: owner [R].
     """
 
     def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: SelectionSettings, owner: np.ndarray) -> None:

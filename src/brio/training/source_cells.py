@@ -12,26 +12,11 @@ from ..errors import BrioError
 from .cells import cell_average_weights
 from .fitted_run import Run
 
-__all__ = ["SourceCells"]
-
 
 class SourceCells:
     """The scans of each cell (run, source site, class) of a stack.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    runs : sequence of Run
-    sites : sequence of ndarray of str, shape [N], optional
-        Site of each scan, for each run; by default those of the cohort.
-
-    Attributes
-    ----------
-    members : ndarray of int64, shape [R, E, 2, most]
-        Positions in the cohort, padded.
-    size : ndarray of int64, shape [R, E, 2]
-        Scans in the cell; 0 where a run has fewer source sites than the stack has room for.
-    n_sites : ndarray of int64, shape [R]
+    Shapes: sites [N], members [R, E, 2, most], size [R, E, 2], n_sites [R].
     """
 
     def __init__(self, cohort: Cohort, runs: Sequence[Run], sites: Sequence[np.ndarray] | None = None) -> None:
@@ -78,12 +63,7 @@ class SourceCells:
 
         Sums over a run's source scans do not depend on how many other scans the cohort holds, not even in the last bit.
 
-        Returns
-        -------
-        scans : ndarray of int64, shape [R, n]
-            Positions in the cohort, padded.
-        weight : ndarray of float64, shape [R, E, 2, n]
-            1 / N_ec for the members of cell (e, c), else 0.
+        Shapes: returns scans [R, n], weight [R, E, 2, n].
         """
         total = self.size.sum((1, 2))
         scans = np.repeat(self.members[:, 0, 0, :1], total.max(), axis=1)
@@ -113,19 +93,7 @@ class SourceCells:
         The scans of a cell come in an order drawn from seed, epoch and participant. A cell with fewer scans than the
         epoch needs starts over, so the counts of two scans of a cell differ by at most one.
 
-        Parameters
-        ----------
-        epoch : int
-            Counted from 1.
-        cell_batch : int
-            Scans of each cell in a batch.
-
-        Returns
-        -------
-        batches : ndarray of int64, shape [steps, R, E, 2, cell_batch]
-            Positions in the cohort.
-        active : ndarray of bool, shape [steps, R]
-            Which runs take the step; a run with fewer source scans has fewer steps.
+        Shapes: returns batches [steps, R, E, 2, cell_batch], active [steps, R].
         """
         steps = self.steps(cell_batch)
         key = draws.draw_uniform(self.seeds[:, None, None, None], "batches", epoch, self._ids[self.members])

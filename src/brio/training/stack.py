@@ -22,8 +22,6 @@ from .inputs import Inputs, InputShape, Scans
 from .source_cells import SourceCells
 from .step_context import StepContext
 
-__all__ = ["Stack", "is_training_only"]
-
 
 class Stack:
     """R runs of one neural method.
@@ -326,15 +324,7 @@ class Stack:
 
 
 def is_training_only(name: str, method: StackableMethod) -> bool:
-    """Return whether a parameter or buffer of a network is, or lies inside, what inference does not read.
-
-    Examples
-    --------
-    >>> class Method:
-    ...     training_only = ("g",)
-    >>> is_training_only("g", Method), is_training_only("g.weight", Method), is_training_only("gate.weight", Method)
-    (True, True, False)
-    """
+    """Return whether a parameter or buffer of a network is, or lies inside, what inference does not read."""
     return any(name == part or name.startswith(f"{part}.") for part in method.training_only)
 
 

@@ -10,8 +10,6 @@ from .adamw import StackedAdamW
 from .contract import Stage
 from .stack import Stack
 
-__all__ = ["Step"]
-
 
 class Step:
     """Loss, gradient and update of every active run under one stage.
@@ -19,13 +17,6 @@ class Step:
     The models are so small that a GPU spends most of a step waiting for the next kernel to be launched. So the second
     call is recorded as a CUDA graph, and every later one replays it on new inputs. Everything else that a step reads
     (parameters, state) must be changed in place and never moved; a new stage or a stack of other runs needs a new step.
-
-    Parameters
-    ----------
-    stack : Stack
-    optimiser : StackedAdamW
-        Over the parameters of the stack.
-    stage : Stage
     """
 
     def __init__(self, stack: Stack, optimiser: StackedAdamW, stage: Stage) -> None:
@@ -39,15 +30,7 @@ class Step:
     def __call__(self, scans: np.ndarray, active: np.ndarray, key: np.ndarray, epoch: int) -> None:
         """Take one step.
 
-        Parameters
-        ----------
-        scans : ndarray of int64, shape [R, E, 2, n]
-            Positions in the cohort.
-        active : ndarray of bool, shape [R]
-            Runs that take the step.
-        key : ndarray of int64, shape [R]
-            Address of its random numbers.
-        epoch : int
+        Shapes: scans [R, E, 2, n], active [R], key [R].
         """
         inputs = tuple(self.stack.to_tensor(a) for a in (scans, active, key, np.array(float(epoch))))
         if inputs[0].device.type == "cpu" or not self._called:

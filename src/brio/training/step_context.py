@@ -16,8 +16,6 @@ from torch import Tensor
 from ..draws import draw_uniform_tensor
 from .random_numbers import uniform_from_keys
 
-__all__ = ["StepContext"]
-
 
 class StepContext:
     """One training step of one run. At inference networks are handed None instead.

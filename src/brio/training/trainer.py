@@ -23,8 +23,6 @@ from .selection import BestMeanEpoch, BestValidationEpoch, CheckpointChoice, Giv
 from .stack import Stack
 from .step import Step
 
-__all__ = ["train"]
-
 COMPACT_BELOW = 0.75
 """Runs that have stopped leave the stack once at most this share of it is running; a smaller stack is a new one."""
 
@@ -69,21 +67,6 @@ def train(
 
     Validation scans choose the checkpoint of each run. Where folds have none, inner folds of the source scans choose
     the number of epochs, and each run is trained on all its source scans to that epoch.
-
-    Parameters
-    ----------
-    method : NeuralMethod
-    connectomes : Connectomes
-        Of the whole cohort; a run learns from its source scans only.
-    runs : sequence of Run
-    progress : Progress
-    checkpoints : CheckpointStore, optional
-        Where the state of the stack is stored between epochs. A training that was interrupted goes on from there.
-
-    Returns
-    -------
-    list of FittedRun
-        In the order of ``runs``.
     """
     resumable = ResumableTraining(checkpoints)
     if not any(len(run.fold.validation) for run in runs):

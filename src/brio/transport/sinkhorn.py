@@ -16,8 +16,6 @@ from torch import Tensor
 
 from ..kernels import kernels_run_on
 
-__all__ = ["coupling", "entropic_cost", "potential_sums"]
-
 _SAFE = 50.0
 """Largest C / eps whose exponential, and what the iterations divide by it, is a normal number in single precision."""
 _LOG_ZERO = -1e4
@@ -55,24 +53,7 @@ def potential_sums(
     out on the logarithm of the coupling: normalising its rows to eta updates phi, normalising its columns to zeta
     updates psi. The last update is that of psi, so column sums are exact.
 
-    Parameters
-    ----------
-    C : Tensor, shape [..., n, n']
-        Costs.
-    epsilon : float
-        Regularisation.
-    iterations : int
-        Updates of each potential.
-    log_eta, log_zeta : Tensor, shapes [..., n] and [..., n'], optional
-        Log marginals, uniform by default; ``-inf`` marks padding.
-    largest_cost : float, optional
-        Bound of the costs, which are not negative, where one is known: where it is small against epsilon, no logarithms
-        are needed.
-
-    Returns
-    -------
-    Tensor, shape [..., n, n']
-        Without gradient.
+    Shapes: C [..., n, n'], log_eta, log_zeta [..., n] and [..., n']; returns [..., n, n'].
     """
     with torch.no_grad():
         eta, zeta = _log_weights(C, log_eta, log_zeta)
@@ -107,18 +88,7 @@ def coupling(
 ) -> Tensor:
     """Compute the coupling Gamma_ih = eta_i zeta_h exp((phi_i + psi_h - C_ih) / eps).
 
-    Parameters
-    ----------
-    C : Tensor, shape [..., n, n']
-        Costs.
-    sums : Tensor, shape [..., n, n']
-        Sums of the dual potentials, see :func:`potential_sums`.
-    epsilon, log_eta, log_zeta
-        As for :func:`potential_sums`.
-
-    Returns
-    -------
-    Tensor, shape [..., n, n']
+    Shapes: C [..., n, n'], sums [..., n, n']; returns [..., n, n'].
     """
     eta, zeta = _log_weights(C, log_eta, log_zeta)
     return ((sums - C) / epsilon + eta + zeta).exp()
@@ -136,16 +106,7 @@ def entropic_cost(
 
     The value is the dual objective at the computed potentials, a lower bound that is tight at convergence.
 
-    Parameters
-    ----------
-    C : Tensor, shape [..., n, n']
-        Costs.
-    epsilon, iterations, log_eta, log_zeta, largest_cost
-        As for :func:`potential_sums`.
-
-    Returns
-    -------
-    Tensor, shape [...]
+    Shapes: C [..., n, n']; returns [...].
     """
     eta, zeta = _log_weights(C, log_eta, log_zeta)
     twin = find_gpu_twin(C)

@@ -16,18 +16,11 @@ from triton.language import constexpr
 
 from ..kernels import OverRuns, launch
 
-__all__ = ["entropic_cost"]
-
 
 def entropic_cost(C: Tensor, log_eta: Tensor, log_zeta: Tensor, epsilon: float, iterations: int) -> Tensor:
     """As :func:`brio.transport.entropic_cost`.
 
-    Parameters
-    ----------
-    C : Tensor, shape [..., n, n']
-    log_eta, log_zeta : Tensor, shapes [..., n] and [..., n']
-    epsilon : float
-    iterations : int
+    Shapes: C [..., n, n'], log_eta, log_zeta [..., n] and [..., n'].
     """
     cost, _ = _EntropicCost.apply(*(t.unsqueeze(0) for t in (C, log_eta, log_zeta)), epsilon, iterations)
     return cost.squeeze(0)

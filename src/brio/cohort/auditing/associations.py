@@ -21,135 +21,55 @@ from ..given_fc import FC_ONLY
 from ..sessions import index_participants
 from .findings import DEAD_FRACTION_PREFIX
 
-__all__ = [
-    "CovariateByLabel",
-    "LabelBySite",
-    "LengthByLabel",
-    "LengthBySite",
-    "RepetitionTime",
-    "SiteCounts",
-    "count_by_site",
-    "count_classes",
-    "measure_covariates_by_label",
-    "measure_label_by_site",
-    "measure_length_by_label",
-    "measure_length_by_site",
-    "select_first_scans",
-    "summarise_repetition_times",
-]
-
 
 @dataclass(frozen=True)
 class SiteCounts:
-    """Participants of one site, as supplied and without the proposed exclusions.
-
-    Attributes
-    ----------
-    site : str
-    before, after : tuple of two int
-        Participants with label 0 and label 1, each counted once however many scans there are.
-    """
+    """Participants of one site, as supplied and without the proposed exclusions."""
 
     site: str
-    before: tuple[int, int]
+    before: tuple[int, int]  # participants with label 0 and label 1, each counted once however many scans there are
     after: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class LabelBySite:
-    """Whether the site predicts the label.
-
-    Attributes
-    ----------
-    cramers_v : float or None
-        0: the same share of patients at every site; 1: the site determines the label. None with one site or class.
-    by_chance : float or None
-        Cramer's V expected if site and label were independent; not 0 in a finite cohort.
-    p : float or None
-        p value of the chi-square test of independence.
-    """
+    """Whether the site predicts the label."""
 
     cramers_v: float | None = None
-    by_chance: float | None = None
-    p: float | None = None
+    by_chance: float | None = None  # cramer's V expected if site and label were independent; not 0 in a finite cohort
+    p: float | None = None  # p value of the chi-square test of independence
 
 
 @dataclass(frozen=True)
 class LengthBySite:
-    """Whether the scan length predicts the site.
+    """Whether the scan length predicts the site."""
 
-    Attributes
-    ----------
-    shortest, longest : int
-        Frames of the shortest and the longest scan.
-    eta_squared : float or None
-        Share of the variance of scan length that lies between sites. None if all scans have one length.
-    differs_inside : dict of site to (shortest, longest)
-        Sites whose scans differ in length.
-    all_shortest : dict of site to number of scans
-        Sites at which every scan is as short as the shortest scan of the cohort. Empty if all scans have one length.
-    """
-
-    shortest: int
+    shortest: int  # frames of the shortest and the longest scan
     longest: int
     eta_squared: float | None
-    differs_inside: dict[str, tuple[int, int]]
+    differs_inside: dict[str, tuple[int, int]]  # sites whose scans differ in length
     all_shortest: dict[str, int]
 
 
 @dataclass(frozen=True)
 class LengthByLabel:
-    """Whether the scan length predicts the label.
+    """Whether the scan length predicts the label."""
 
-    Attributes
-    ----------
-    auc : float or None
-        AUC with the number of frames as the score for label 1, all sites pooled. None with one class.
-    p : float or None
-        p value of the two-sided Mann-Whitney test, all sites pooled.
-    auc_inside : float or None
-        Mean of the AUCs within sites, over the sites that have both classes and several lengths.
-    auc_by_site : dict of site to float
-        The AUCs that enter this mean.
-    """
-
-    auc: float | None
-    p: float | None
-    auc_inside: float | None
-    auc_by_site: dict[str, float]
+    auc: float | None  # AUC with the number of frames as the score for label 1, all sites pooled. None with one class
+    p: float | None  # p value of the two-sided Mann-Whitney test, all sites pooled
+    auc_inside: float | None  # mean of the AUCs within sites, over the sites that have both classes and several lengths
+    auc_by_site: dict[str, float]  # the AUCs that enter this mean
 
 
 @dataclass(frozen=True)
 class CovariateByLabel:
-    """Whether a covariate predicts the label, over all sites and within them.
-
-    Attributes
-    ----------
-    column : str
-    kind : {"number", "category"}
-    n : tuple of two int
-        Participants of each class that have a value.
-    typical : tuple of two float
-        Mean of a number in each class; of a category, the share of the ``value`` that differs most.
-    value : str
-        That value; empty for a number.
-    auc, p : float
-        AUC of the covariate alone, all sites pooled, with its test. Of a number, the probability that a participant
-        with label 1 has the larger value (0.5: no difference). Of a category, 0.5 plus half of the share of a class
-        that would have to change its value for the classes to be alike.
-    auc_inside, p_inside : float or None
-        The same within sites: the mean over ``n_sites`` sites with both classes, weighted by their size, with a
-        stratified test (van Elteren; Cochran-Mantel-Haenszel). None where no site has both classes.
-    warn : bool
-        Whether it separates the classes at least as well as the rules allow and the test is significant at 0.05 after
-        Bonferroni's correction for all covariates: within sites, or over all where no site has both classes.
-    """
+    """Whether a covariate predicts the label, over all sites and within them."""
 
     column: str
     kind: str
-    n: tuple[int, int]
+    n: tuple[int, int]  # participants of each class that have a value
     typical: tuple[float, float]
-    value: str
+    value: str  # that value; empty for a number
     auc: float
     p: float
     auc_inside: float | None
@@ -160,21 +80,11 @@ class CovariateByLabel:
 
 @dataclass(frozen=True)
 class RepetitionTime:
-    """Repetition times of each site, from the column ``tr`` of the participants table.
+    """Repetition times of each site, from the column ``tr`` of the participants table."""
 
-    Attributes
-    ----------
-    unknown : int
-        Scans without a repetition time.
-    by_site : dict of site to dict of seconds to number of scans
-        Seconds are text, rounded to milliseconds.
-    differs_inside : tuple of str
-        Sites with several repetition times.
-    """
-
-    unknown: int
-    by_site: dict[str, dict[str, int]]
-    differs_inside: tuple[str, ...]
+    unknown: int  # scans without a repetition time
+    by_site: dict[str, dict[str, int]]  # seconds are text, rounded to milliseconds
+    differs_inside: tuple[str, ...]  # sites with several repetition times
 
     @property
     def sites_by_value(self) -> dict[str, list[str]]:
@@ -186,18 +96,7 @@ class RepetitionTime:
 def count_classes(labels: np.ndarray) -> tuple[int, int]:
     """Count the labels that are 0 and those that are 1.
 
-    Parameters
-    ----------
-    labels : ndarray of int64, shape [N]
-
-    Returns
-    -------
-    tuple of two int
-
-    Examples
-    --------
-    >>> count_classes(np.array([0, 1, 1]))
-    (1, 2)
+    Shapes: labels [N].
     """
     return int((labels == 0).sum()), int((labels == 1).sum())
 
@@ -205,17 +104,7 @@ def count_classes(labels: np.ndarray) -> tuple[int, int]:
 def count_by_site(cohort: Cohort, keep: np.ndarray) -> tuple[SiteCounts, ...]:
     """Count the participants of each site and class.
 
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans.
-    keep : ndarray of bool, shape [N]
-        Scans that remain after the exclusions.
-
-    Returns
-    -------
-    tuple of SiteCounts
-        Sorted by site.
+    Shapes: keep [N].
     """
     before, after = select_first_scans(cohort), select_first_scans(cohort.select(keep))
     return tuple(
@@ -225,30 +114,12 @@ def count_by_site(cohort: Cohort, keep: np.ndarray) -> tuple[SiteCounts, ...]:
 
 
 def select_first_scans(cohort: Cohort) -> Cohort:
-    """Select the first scan of each participant, so that counts and tests are about participants.
-
-    Returns
-    -------
-    Cohort
-        The same cohort if nobody has several scans.
-    """
+    """Select the first scan of each participant, so that counts and tests are about participants."""
     return cohort.select(index_participants(cohort.participant_ids)[0])
 
 
 def measure_label_by_site(cohort: Cohort) -> LabelBySite:
-    """Measure the association of site and label by Cramer's V, with a chi-square test.
-
-    Returns
-    -------
-    LabelBySite
-
-    Examples
-    --------
-    >>> scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(8)]
-    >>> cohort = Cohort.from_scans(scans, site=list("AAAABBBB"), label=[0, 0, 0, 0, 1, 1, 1, 1])
-    >>> measure_label_by_site(cohort).cramers_v
-    1.0
-    """
+    """Measure the association of site and label by Cramer's V, with a chi-square test."""
     from scipy.stats import chi2_contingency
 
     table = pd.crosstab(cohort.sites, cohort.labels).to_numpy()
@@ -265,12 +136,7 @@ def measure_label_by_site(cohort: Cohort) -> LabelBySite:
 
 
 def measure_length_by_site(cohort: Cohort) -> LengthBySite:
-    """Measure how scan length differs between and within sites. All acquired frames count, valid or not.
-
-    Returns
-    -------
-    LengthBySite
-    """
+    """Measure how scan length differs between and within sites. All acquired frames count, valid or not."""
     lengths = pd.Series(cohort.n_frames.astype(np.float64))
     groups = lengths.groupby(cohort.sites)
     total = float(((lengths - lengths.mean()) ** 2).sum())
@@ -287,12 +153,7 @@ def measure_length_by_site(cohort: Cohort) -> LengthBySite:
 
 
 def measure_length_by_label(cohort: Cohort) -> LengthByLabel:
-    """Measure how well scan length predicts the label, over all sites and within each.
-
-    Returns
-    -------
-    LengthByLabel
-    """
+    """Measure how well scan length predicts the label, over all sites and within each."""
     sites, lengths, labels = cohort.sites, cohort.n_frames, cohort.labels
     within: dict[str, float] = {}
     for site in np.unique(sites):
@@ -313,21 +174,7 @@ _IDENTIFIER = re.compile(r"(.*[_ ])?(id|uid|guid|index|file|filename|name|unname
 
 
 def measure_covariates_by_label(cohort: Cohort, threshold: float) -> tuple[CovariateByLabel, ...]:
-    """Measure how well each covariate, and the scan length, predicts the label by itself.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        One scan per participant.
-    threshold : float
-        ``AuditRules.covariate_auc``.
-
-    Returns
-    -------
-    tuple of CovariateByLabel
-        In the order of the participants table. Left out are identifiers, text of many values, constants, the column of
-        the labels, and what fewer than three participants of a class have, such as scores of patients alone.
-    """
+    """Measure how well each covariate, and the scan length, predicts the label by itself."""
     measured = [_measure_covariate(cohort, *covariate) for covariate in _list_covariates(cohort)]
     return tuple(replace(one, warn=_is_warning(one, threshold, len(measured))) for one in measured)
 
@@ -435,10 +282,7 @@ def _compare_classes(
 def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
     """Count the repetition times of each site.
 
-    Returns
-    -------
-    RepetitionTime or None
-        None if the cohort states no repetition time.
+    Returns None if the cohort states no repetition time.
     """
     if "tr" not in cohort.participants.columns:
         return None

@@ -54,8 +54,6 @@ from .findings import (
     read_stated_dead_rois,
 )
 
-__all__ = ["Audit", "AuditRules", "audit"]
-
 FC_CHECKS = (
     "scans that are alike but not identical",
     "frames with missing values",
@@ -69,65 +67,25 @@ FC_CHECKS = (
 class Audit:
     """Result of :func:`audit`. :func:`brio.cohort.format_audit` turns it into text.
 
-    Attributes
-    ----------
-    cohort, fingerprint : str
-        Name and fingerprint of the audited cohort.
-    atlases : dict of str to int
-        Atlases that were audited, that of the cohort first, and how many of its participants each holds.
-    classes : tuple of two str
-        Names of the labels 0 and 1.
-    rules : AuditRules
-    n_before, n_after : int
-        Scans as supplied, and without the proposed exclusions.
-    classes_before, classes_after : tuple of two int
-        Participants of each class, before and after.
-    exclusions : dict of scan to tuple of ExclusionReason
-        Proposed exclusions with all their reasons: codes with parameters. :meth:`explain_exclusions` has the sentences.
-    duplicates : tuple of DuplicatePair
-    next_closest : dict of atlas to DuplicatePair
-        The most similar pair that is not a duplicate.
-    not_compared : int
-        Similar pairs that were not compared in full because there were too many.
-    dead_rois : tuple of DeadRois
-    dead_by_site : dict of atlas to dict of site to int
-        Scans with at least one ROI without signal, most first.
-    dead_patterns : dict of atlas to PatternTest
-        Whether the pattern of ROIs without signal predicts the site.
-    non_finite : tuple of NonFiniteFrames
-    too_short : tuple of TooShort
-    sites : tuple of SiteCounts
-    one_class, small_class : tuple of str
-        Sites left with one class only, and sites left with both classes but fewer than ``min_class`` in one.
-    label_by_site, length_by_site, length_by_label, repetition_time
-        See :mod:`brio.cohort.auditing.associations`. None if no scan remains or no repetition time is stated.
-    covariates : tuple of CovariateByLabel
-        How well each covariate by itself predicts the label, over all sites and within them.
-    site_of, participant_of : dict of scan to str
-        Site and participant of each scan. A scan is named by its participant, or by its ``brio_scan_id`` where
-        participants have several.
-    keep : ndarray of bool, shape [N]
-        Scans that remain: ``cohort.select(result.keep)``.
-    not_checked : tuple of str
-        What cannot be checked, because the cohort holds connectomes without frames.
+    Shapes: keep [N].
     """
 
-    cohort: str
+    cohort: str  # name and fingerprint of the audited cohort
     fingerprint: str
     atlases: dict[str, int]
-    classes: tuple[str, str]
+    classes: tuple[str, str]  # names of the labels 0 and 1
     rules: AuditRules
-    n_before: int
+    n_before: int  # scans as supplied, and without the proposed exclusions
     n_after: int
-    classes_before: tuple[int, int]
+    classes_before: tuple[int, int]  # participants of each class, before and after
     classes_after: tuple[int, int]
     exclusions: dict[str, tuple[ExclusionReason, ...]]
     duplicates: tuple[DuplicatePair, ...]
-    next_closest: dict[str, DuplicatePair]
-    not_compared: int
+    next_closest: dict[str, DuplicatePair]  # the most similar pair that is not a duplicate
+    not_compared: int  # similar pairs that were not compared in full because there were too many
     dead_rois: tuple[DeadRois, ...]
-    dead_by_site: dict[str, dict[str, int]]
-    dead_patterns: dict[str, PatternTest]
+    dead_by_site: dict[str, dict[str, int]]  # scans with at least one ROI without signal, most first
+    dead_patterns: dict[str, PatternTest]  # whether the pattern of ROIs without signal predicts the site
     non_finite: tuple[NonFiniteFrames, ...]
     too_short: tuple[TooShort, ...]
     sites: tuple[SiteCounts, ...]
@@ -139,8 +97,8 @@ class Audit:
     repetition_time: RepetitionTime | None
     site_of: dict[str, str]
     participant_of: dict[str, str]
-    keep: np.ndarray
-    not_checked: tuple[str, ...] = ()
+    keep: np.ndarray  # scans that remain: cohort.select(result.keep)
+    not_checked: tuple[str, ...] = ()  # what cannot be checked, because the cohort holds connectomes without frames
     covariates: tuple[CovariateByLabel, ...] = ()
 
     def __repr__(self) -> str:

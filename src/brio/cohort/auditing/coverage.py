@@ -10,8 +10,6 @@ import numpy as np
 from ..cohort import Cohort
 from ..signal import find_live_rois, find_valid_frames
 
-__all__ = ["Coverage", "PatternTest", "predict_site_from_patterns", "read_coverage"]
-
 PERMUTATIONS = 999
 MOST_SCANS = 3000
 """Most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used."""
@@ -23,19 +21,12 @@ LEAST_DEAD = 3
 class Coverage:
     """Where the scans of a cohort have signal.
 
-    Attributes
-    ----------
-    alive : ndarray of bool, shape [N, P]
-        ROIs with signal, in the sense of :func:`brio.cohort.signal.clean_scan`.
-    valid : tuple of N ndarrays of bool, shape [T_i]
-        Frames in which every ROI with signal is finite.
-    finite : ndarray of bool, shape [N]
-        Whether the scan holds any finite value at all.
+    Shapes: alive [N, P], valid [T_i], finite [N].
     """
 
-    alive: np.ndarray
-    valid: tuple[np.ndarray, ...]
-    finite: np.ndarray
+    alive: np.ndarray  # ROIs with signal, in the sense of brio.cohort.signal.clean_scan
+    valid: tuple[np.ndarray, ...]  # frames in which every ROI with signal is finite
+    finite: np.ndarray  # whether the scan holds any finite value at all
 
     @cached_property
     def n_valid(self) -> np.ndarray:
@@ -54,24 +45,7 @@ class Coverage:
 
 
 def read_coverage(cohort: Cohort) -> Coverage:
-    """Read every scan once, one in memory at a time, and find where it has signal.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        N scans with P ROIs.
-
-    Returns
-    -------
-    Coverage
-
-    Examples
-    --------
-    >>> scans = [np.random.default_rng(i).normal(size=(50, 4)) for i in range(2)]
-    >>> scans[1][:, 2] = 0.0
-    >>> read_coverage(Cohort.from_scans(scans, site=["A", "B"], label=[0, 1])).n_dead
-    array([0, 1])
-    """
+    """Read every scan once, one in memory at a time, and find where it has signal."""
     alive, valid, finite = [], [], []
     for i in range(len(cohort)):
         scan = cohort.scan(i)
@@ -90,24 +64,12 @@ def read_coverage(cohort: Cohort) -> Coverage:
 
 @dataclass(frozen=True)
 class PatternTest:
-    """Whether the set of ROIs without signal, which may be empty, predicts the site (nearest neighbour, leave-one-out).
+    """Whether the set of ROIs without signal, which may be empty, predicts the site (nearest neighbour)."""
 
-    Attributes
-    ----------
-    n_scans : int
-        Scans that entered the test.
-    accuracy : float
-        Share of scans whose nearest pattern (largest Jaccard overlap of the missing ROIs) comes from the same site.
-    by_chance : float
-        Mean accuracy with the sites permuted.
-    p : float
-        p value: share of 999 permutations of the sites (seed 0) that reach this accuracy.
-    """
-
-    n_scans: int
+    n_scans: int  # scans that entered the test
     accuracy: float
-    by_chance: float
-    p: float
+    by_chance: float  # mean accuracy with the sites permuted
+    p: float  # p value: share of 999 permutations of the sites (seed 0) that reach this accuracy
 
 
 def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.ndarray) -> PatternTest | None:
@@ -119,25 +81,9 @@ def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.nda
     these differ in few. Where several nearest neighbours tie, a scan counts with the share of them at its own site, so
     that the order of the participants does not matter.
 
-    Parameters
-    ----------
-    alive : ndarray of bool, shape [N, P]
-        ROIs with signal.
-    sites, ids : ndarray of str, shape [N]
-        Site and participant of each scan.
+    Shapes: alive [N, P], sites, ids [N].
 
-    Returns
-    -------
-    PatternTest or None
-        None if fewer than three scans have ROIs without signal, or all scans are of one site.
-
-    Examples
-    --------
-    >>> alive = np.ones((40, 6), dtype=bool)
-    >>> alive[:20, 0] = False
-    >>> result = predict_site_from_patterns(alive, np.repeat(["A", "B"], 20), np.arange(40).astype(str))
-    >>> result.accuracy, result.p
-    (1.0, 0.001)
+    Returns None if fewer than three scans have ROIs without signal, or all scans are of one site.
     """
     from scipy.sparse import csr_array
 

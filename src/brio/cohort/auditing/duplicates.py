@@ -24,8 +24,6 @@ import numpy as np
 from ..cohort import Cohort
 from .coverage import Coverage
 
-__all__ = ["DuplicateSearch", "Match", "compare_scans", "correlate_scans", "find_duplicates"]
-
 DIRECTIONS = 16
 """Signed sums of the ROIs that represent a scan in the screening."""
 WINDOWS = (1, 2, 4)
@@ -47,61 +45,27 @@ Aligned = Literal["start", "end", "both"]
 
 @dataclass(frozen=True)
 class Match:
-    """Two scans compared on all ROIs and all common frames.
+    """Two scans compared on all ROIs and all common frames."""
 
-    Attributes
-    ----------
-    i, j : int
-        Positions in the cohort.
-    correlation : float
-        Rank correlation over time, median over the ROIs with signal in both.
-    aligned : {"start", "end", "both"}
-        End of the longer scan at which the shorter one was aligned; "both" for scans of one length.
-    common_frames : int
-        Frames that are valid in both scans.
-    identical : bool
-        Same valid frames, and equal to within 1e-4 after standardising each ROI.
-    """
-
-    i: int
+    i: int  # positions in the cohort
     j: int
-    correlation: float
-    aligned: Aligned
-    common_frames: int
-    identical: bool
+    correlation: float  # rank correlation over time, median over the ROIs with signal in both
+    aligned: Aligned  # end of the longer scan at which the shorter one was aligned; "both" for scans of one length
+    common_frames: int  # frames that are valid in both scans
+    identical: bool  # same valid frames, and equal to within 1e-4 after standardising each ROI
 
 
 @dataclass(frozen=True)
 class DuplicateSearch:
-    """Result of the search for duplicates.
+    """Result of the search for duplicates."""
 
-    Attributes
-    ----------
-    matches : tuple of Match
-        Pairs above the threshold, most similar first.
-    next_closest : Match or None
-        The most similar pair below the threshold: the margin by which different scans stay apart.
-    not_compared : int
-        Pairs that passed the screening but exceeded the limit on full comparisons; usually 0.
-    """
-
-    matches: tuple[Match, ...]
+    matches: tuple[Match, ...]  # pairs above the threshold, most similar first
     next_closest: Match | None
-    not_compared: int
+    not_compared: int  # pairs that passed the screening but exceeded the limit on full comparisons; usually 0
 
 
 def find_identical_connectomes(cohort: Cohort) -> DuplicateSearch:
-    """Find pairs of participants with the same connectome, in a cohort of connectomes without frames.
-
-    Parameters
-    ----------
-    cohort : Cohort
-
-    Returns
-    -------
-    DuplicateSearch
-        Pairs of identical matrices; nothing is said of similar ones.
-    """
+    """Find pairs of participants with the same connectome, in a cohort of connectomes without frames."""
     members: dict[bytes, list[int]] = {}
     for i in range(len(cohort)):
         members.setdefault(hashlib.sha256(np.ascontiguousarray(cohort.scan(i)).data).digest(), []).append(i)
@@ -112,31 +76,7 @@ def find_identical_connectomes(cohort: Cohort) -> DuplicateSearch:
 def find_duplicates(
     cohort: Cohort, coverage: Coverage, threshold: float = 0.5, min_frames: int = 40
 ) -> DuplicateSearch:
-    """Find pairs of duplicate scans.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    coverage : Coverage
-        Of the same cohort, see :func:`brio.cohort.auditing.coverage.read_coverage`.
-    threshold : float
-        Two scans are duplicates if the median over ROIs of their rank correlation over time exceeds this.
-    min_frames : int
-        Scans with fewer valid frames take no part, because short series correlate by chance.
-
-    Returns
-    -------
-    DuplicateSearch
-
-    Examples
-    --------
-    >>> from .coverage import read_coverage
-    >>> scans = [np.random.default_rng(i).normal(size=(60, 20)) for i in range(5)]
-    >>> scans[3] = scans[0][4:] + 0.1 * scans[1][4:]
-    >>> cohort = Cohort.from_scans(scans, site=["A"] * 5, label=[0, 1, 0, 1, 0])
-    >>> [(m.i, m.j, m.aligned) for m in find_duplicates(cohort, read_coverage(cohort)).matches]
-    [(0, 3, 'end')]
-    """
+    """Find pairs of duplicate scans."""
     eligible = np.flatnonzero((coverage.n_valid >= min_frames) & coverage.alive.any(axis=1))
     scores: list[np.ndarray] = []
     pairs: list[np.ndarray] = []
@@ -174,22 +114,7 @@ def compare_scans(
 ) -> Match | None:
     """Compare two scans on all ROIs with signal in both and all common frames.
 
-    Parameters
-    ----------
-    cohort : Cohort
-    coverage : Coverage
-        Of the same cohort.
-    i, j : int
-        Positions of the scans.
-    aligned : {"start", "end"}
-        End of the longer scan at which the shorter one is aligned.
-    min_frames : int
-        Fewest common valid frames.
-
-    Returns
-    -------
-    Match or None
-        None if the scans have too few valid frames, or no ROI with signal, in common.
+    Returns None if the scans have too few valid frames, or no ROI with signal, in common.
     """
     common = int(min(cohort.n_frames[i], cohort.n_frames[j]))
     part = slice(0, common) if aligned == "start" else slice(-common, None)
@@ -212,15 +137,9 @@ def compare_scans(
 def correlate_scans(a: np.ndarray, b: np.ndarray) -> float | None:
     """Compute the rank correlation over time of two scans, without their linear trend; median over ROIs.
 
-    Parameters
-    ----------
-    a, b : ndarray, shape [T, P]
-        Finite values.
+    Shapes: a, b [T, P].
 
-    Returns
-    -------
-    float or None
-        None if every ROI is flat in one of them.
+    Returns None if every ROI is flat in one of them.
     """
     from scipy.stats import rankdata
 
@@ -286,10 +205,7 @@ def _screen_pairs(
 def _compute_unit_ranks(x: np.ndarray) -> np.ndarray:
     """Rank over time (last axis) and remove the trend; the squares of a scan sum to one. NaN and flat series give 0.
 
-    Parameters
-    ----------
-    x : ndarray of float32, shape [n, Q, T]
-        NaN in the same frames of all Q series of a scan.
+    Shapes: x [n, Q, T].
     """
     valid = np.isfinite(x[:, :1])
     ranks = x.argsort(axis=2).argsort(axis=2).astype(np.float32)  # NaN is sorted last
@@ -306,10 +222,7 @@ def _remove_trend(x: np.ndarray, valid: np.ndarray | None = None) -> np.ndarray:
     This is applied to ranks: in raw values a spike at one end would tilt the trend and leave the same ramp in every
     scan that has the spike.
 
-    Parameters
-    ----------
-    x : ndarray, shape [..., Q, T]
-    valid : ndarray of bool, shape [..., 1, T], optional
+    Shapes: x [..., Q, T], valid [..., 1, T].
     """
     w = np.ones((1, x.shape[-1]), dtype=x.dtype) if valid is None else valid.astype(x.dtype)
     count = np.maximum(w.sum(axis=-1, keepdims=True), 1)

@@ -25,8 +25,6 @@ from ...schemas import OMIT_NONE
 from ...settings import check_domains
 from .findings import DEAD_FRACTION_PREFIX, DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
-__all__ = ["DEFAULT_RULES", "AuditRules", "ExclusionReason", "propose_exclusions"]
-
 
 @dataclass(frozen=True)
 class AuditRules:
@@ -63,34 +61,15 @@ DEFAULT_RULES = AuditRules()
 
 @dataclass(frozen=True)
 class ExclusionReason:
-    """Why a scan is excluded: a code with its parameters, as files have it; ``str`` writes the sentence.
-
-    Attributes
-    ----------
-    code : {"empty", "dead_rois", "short", "duplicate", "conflict", "recorded"}
-    atlas : str, optional
-        Of ``empty``, ``dead_rois`` and ``short``.
-    n, of : int, optional
-        ROIs without signal and ROIs of the atlas; of ``short`` the valid frames.
-    share : float, optional
-        Of ROIs without signal, where a column of the participants table states it.
-    copies : tuple of str, optional
-        Of ``duplicate`` the copy that comes first, of ``conflict`` all other copies.
-    stays : bool, optional
-        Whether the copy that comes first is used.
-    differ : tuple of str, optional
-        What the copies of a ``conflict`` differ in: ``labels``, ``sites``.
-    text : str, optional
-        Of ``recorded``: the sentence that an earlier version stored in place of a code.
-    """
+    """Why a scan is excluded: a code with its parameters, as files have it; ``str`` writes the sentence."""
 
     code: Literal["empty", "dead_rois", "short", "duplicate", "conflict", "recorded"]
-    atlas: str | None = field(default=None, metadata=OMIT_NONE)
+    atlas: str | None = field(default=None, metadata=OMIT_NONE)  # of empty, dead_rois and short
     n: int | None = field(default=None, metadata=OMIT_NONE)
     of: int | None = field(default=None, metadata=OMIT_NONE)
     share: float | None = field(default=None, metadata=OMIT_NONE)
     copies: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
-    stays: bool | None = field(default=None, metadata=OMIT_NONE)
+    stays: bool | None = field(default=None, metadata=OMIT_NONE)  # whether the copy that comes first is used
     differ: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
     text: str | None = field(default=None, metadata=OMIT_NONE)
 
@@ -120,24 +99,7 @@ def propose_exclusions(
     duplicates: Sequence[DuplicatePair],
     label_of: Mapping[str, Hashable],
 ) -> dict[str, tuple[ExclusionReason, ...]]:
-    """Propose the participants to exclude, by the rule of this module.
-
-    Parameters
-    ----------
-    rules : AuditRules
-    non_finite : iterable of NonFiniteFrames
-    dead : iterable of DeadRois
-    short : iterable of TooShort
-    duplicates : sequence of DuplicatePair
-        Findings in the cohort and its companions.
-    label_of : mapping of participant to label, and to what it was before another question
-        Read only for participants in ``duplicates``.
-
-    Returns
-    -------
-    dict of participant to tuple of ExclusionReason
-        All reasons of each excluded participant, sorted by participant.
-    """
+    """Propose the participants to exclude, by the rule of this module."""
     reasons: dict[str, list[ExclusionReason]] = {}
     empty = set()
     for scan in non_finite:

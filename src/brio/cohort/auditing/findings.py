@@ -17,19 +17,6 @@ from ..cohort import Cohort
 from .coverage import Coverage
 from .duplicates import Aligned, Match
 
-__all__ = [
-    "DEAD_FRACTION_PREFIX",
-    "DeadRois",
-    "DuplicatePair",
-    "NonFiniteFrames",
-    "TooShort",
-    "describe_pair",
-    "find_dead_rois",
-    "find_non_finite_frames",
-    "find_short_scans",
-    "read_stated_dead_rois",
-]
-
 DEAD_FRACTION_PREFIX = "dead_fraction_"
 """A participants column ``dead_fraction_<atlas>`` states the share of ROIs without signal in that atlas."""
 
@@ -38,114 +25,56 @@ Kind = Literal["identical", "near", "different"]
 
 @dataclass(frozen=True)
 class NonFiniteFrames:
-    """A scan with frames that are NaN or infinite in an ROI that has signal.
-
-    Attributes
-    ----------
-    participant_id, site, atlas : str
-    n_frames : int
-        Such frames.
-    of : int
-        Frames of the scan.
-    empty : bool
-        Whether the scan holds no finite value at all.
-    """
+    """A scan with frames that are NaN or infinite in an ROI that has signal."""
 
     participant_id: str
     site: str
     atlas: str
-    n_frames: int
-    of: int
-    empty: bool
+    n_frames: int  # such frames
+    of: int  # frames of the scan
+    empty: bool  # whether the scan holds no finite value at all
 
 
 @dataclass(frozen=True)
 class DeadRois:
-    """A scan with ROIs without signal: constant, or missing in every frame.
-
-    Attributes
-    ----------
-    participant_id, site, atlas : str
-    n_rois, of : int or None
-        ROIs without signal, and ROIs of the atlas. None where only the share is known, from the participants table.
-    share : float
-        Share of ROIs without signal, 0 to 1.
-    """
+    """A scan with ROIs without signal: constant, or missing in every frame."""
 
     participant_id: str
     site: str
     atlas: str
     n_rois: int | None
     of: int | None
-    share: float
+    share: float  # share of ROIs without signal, 0 to 1
 
 
 @dataclass(frozen=True)
 class TooShort:
-    """A scan with fewer valid frames than the rules require.
-
-    Attributes
-    ----------
-    participant_id, site, atlas : str
-    n_valid : int
-        Its valid frames.
-    """
+    """A scan with fewer valid frames than the rules require."""
 
     participant_id: str
     site: str
     atlas: str
-    n_valid: int
+    n_valid: int  # its valid frames
 
 
 @dataclass(frozen=True)
 class DuplicatePair:
-    """Two participants with the same scan or, if ``kind`` is "different", with the most similar different scans.
+    """Two participants with the same scan or, if ``kind`` is "different", with the most similar different scans."""
 
-    Attributes
-    ----------
-    first, second : str
-        Participants, in sorted order.
-    sites : tuple of two str
-    kind : {"identical", "near", "different"}
-        Equal after standardising; one scan processed or trimmed in two ways; two different scans.
-    correlation : float
-        Rank correlation over time, median over ROIs.
-    aligned : {"start", "end", "both"}
-        End of the longer scan at which the shorter one was aligned; "both" for scans of one length.
-    common_frames : int
-        Frames that are valid in both scans.
-    same_label, same_site : bool
-    atlases : tuple of str
-        Atlases in which the pair was found; the numbers are those of the first.
-    """
-
-    first: str
+    first: str  # participants, in sorted order
     second: str
     sites: tuple[str, str]
-    kind: Kind
-    correlation: float
-    aligned: Aligned
-    common_frames: int
+    kind: Kind  # equal after standardising; one scan processed or trimmed in two ways; two different scans
+    correlation: float  # rank correlation over time, median over ROIs
+    aligned: Aligned  # end of the longer scan at which the shorter one was aligned; "both" for scans of one length
+    common_frames: int  # frames that are valid in both scans
     same_label: bool
     same_site: bool
-    atlases: tuple[str, ...]
+    atlases: tuple[str, ...]  # atlases in which the pair was found; the numbers are those of the first
 
 
 def find_non_finite_frames(cohort: Cohort, coverage: Coverage, atlas: str) -> list[NonFiniteFrames]:
-    """Find the scans with frames that must be dropped.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    coverage : Coverage
-        Of the same cohort.
-    atlas : str
-        Name under which the findings are reported.
-
-    Returns
-    -------
-    list of NonFiniteFrames
-    """
+    """Find the scans with frames that must be dropped."""
     return [
         NonFiniteFrames(*_identify(cohort, i), atlas, int(coverage.n_invalid[i]), int(cohort.n_frames[i]), empty)
         for i, empty in zip(*_select(coverage.n_invalid > 0, ~coverage.finite), strict=True)
@@ -153,20 +82,7 @@ def find_non_finite_frames(cohort: Cohort, coverage: Coverage, atlas: str) -> li
 
 
 def find_dead_rois(cohort: Cohort, coverage: Coverage, atlas: str) -> list[DeadRois]:
-    """Find the scans with at least one ROI without signal.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    coverage : Coverage
-        Of the same cohort.
-    atlas : str
-        Name under which the findings are reported.
-
-    Returns
-    -------
-    list of DeadRois
-    """
+    """Find the scans with at least one ROI without signal."""
     return [
         DeadRois(*_identify(cohort, i), atlas, n, cohort.n_rois, n / cohort.n_rois)
         for i, n in zip(*_select(coverage.n_dead > 0, coverage.n_dead), strict=True)
@@ -174,21 +90,7 @@ def find_dead_rois(cohort: Cohort, coverage: Coverage, atlas: str) -> list[DeadR
 
 
 def find_short_scans(cohort: Cohort, coverage: Coverage, atlas: str, min_frames: int) -> list[TooShort]:
-    """Find the scans with fewer than ``min_frames`` valid frames.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    coverage : Coverage
-        Of the same cohort.
-    atlas : str
-        Name under which the findings are reported.
-    min_frames : int
-
-    Returns
-    -------
-    list of TooShort
-    """
+    """Find the scans with fewer than ``min_frames`` valid frames."""
     return [
         TooShort(*_identify(cohort, i), atlas, n)
         for i, n in zip(*_select(coverage.n_valid < min_frames, coverage.n_valid), strict=True)
@@ -196,24 +98,7 @@ def find_short_scans(cohort: Cohort, coverage: Coverage, atlas: str, min_frames:
 
 
 def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> list[DeadRois]:
-    """Read shares of ROIs without signal from the columns ``dead_fraction_<atlas>`` of the participants table.
-
-    Parameters
-    ----------
-    cohort : Cohort
-    audited_atlases : collection of str
-        Atlases whose scans the audit reads itself; their columns are ignored.
-
-    Returns
-    -------
-    list of DeadRois
-        For shares above 0.
-
-    Raises
-    ------
-    BrioError
-        If a value is not a share from 0 to 1.
-    """
+    """Read shares of ROIs without signal from the columns ``dead_fraction_<atlas>`` of the participants table."""
     findings: list[DeadRois] = []
     for column in map(str, cohort.participants.columns):
         atlas = column.removeprefix(DEAD_FRACTION_PREFIX)
@@ -235,21 +120,7 @@ def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> l
 
 
 def describe_pair(cohort: Cohort, match: Match, atlas: str, kind: Kind) -> DuplicatePair:
-    """Describe a match of the search for duplicates by its participants.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        The cohort that was searched.
-    match : Match
-    atlas : str
-        Name under which the pair is reported.
-    kind : {"identical", "near", "different"}
-
-    Returns
-    -------
-    DuplicatePair
-    """
+    """Describe a match of the search for duplicates by its participants."""
     i, j = sorted((match.i, match.j), key=lambda k: str(cohort.ids[k]))
     (first, first_site), (second, second_site) = _identify(cohort, i), _identify(cohort, j)
     return DuplicatePair(

@@ -10,33 +10,12 @@ from .associations import SIGNIFICANCE
 from .audit import Audit
 from .findings import DuplicatePair
 
-__all__ = ["format_audit"]
-
 LONGEST_LIST = 12
 """Longer lists are counted by site; ``Audit.to_dict`` has them in full."""
 
 
 def format_audit(audit: Audit) -> str:
-    """Format an audit as text to print, most important findings first.
-
-    Parameters
-    ----------
-    audit : Audit
-
-    Returns
-    -------
-    str
-        Several lines, without a line break at the end.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from brio.cohort import Cohort, audit
-    >>> scans = [np.random.default_rng(i).normal(size=(60, 20)) for i in range(4)]
-    >>> result = audit(Cohort.from_scans(scans, site=list("AABB"), label=[0, 1, 0, 1], name="small"))
-    >>> format_audit(result).splitlines()[1]
-    '4 scans at 2 sites: 2 with label 0, 2 with label 1'
-    """
+    """Format an audit as text to print, most important findings first."""
     sections = {
         "Proposed exclusions": _format_exclusions(audit),
         "Duplicate scans": _format_duplicates(audit),

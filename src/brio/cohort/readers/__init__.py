@@ -72,21 +72,11 @@ __all__ = [
 
 
 class Reader(NamedTuple):
-    """A reader, and which options it takes.
+    """A reader, and which options it takes."""
 
-    Attributes
-    ----------
-    read : function of (src, out, ImportOptions)
-        Returns the cohort.
-    options : tuple of str
-        Names of attributes of :class:`ImportOptions`, besides those that all readers take.
-    required : tuple of str
-        Those that must be given.
-    """
-
-    read: Callable[[str | Path, str | Path, ImportOptions], Cohort]
-    options: tuple[str, ...]
-    required: tuple[str, ...] = ()
+    read: Callable[[str | Path, str | Path, ImportOptions], Cohort]  # returns the cohort
+    options: tuple[str, ...]  # names of attributes of ImportOptions, besides those that all readers take
+    required: tuple[str, ...] = ()  # those that must be given
 
 
 _ROI_OPTIONS = ("atlas_table", "drop_roi")
@@ -103,39 +93,7 @@ READERS: dict[str, Reader] = {
 
 
 def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -> Cohort:
-    """Import a folder of scans as a cohort.
-
-    Parameters
-    ----------
-    kind : {"pcp", "dpabi", "bids", "table", "packed", "fc"}
-        Layout of the folder, see the table of this module.
-    src : str or Path
-        Folder with the scans.
-    out : str or Path
-        Cohort folder to write; must not exist yet. After an error nothing is left there.
-    **options
-        Options of the reader: attributes of :class:`ImportOptions`, ``atlas_table`` and ``drop_roi``. None means not
-        given.
-
-    Returns
-    -------
-    Cohort
-        ``cohort.provenance["skipped"]`` lists what was skipped and why; :func:`summarise_import` puts it in one line.
-        :func:`summarise_columns` says which covariates were found.
-        ``cohort.provenance["warnings"]`` has sentences about ROIs and sites, where there is something to say.
-
-    Raises
-    ------
-    BrioError
-        If the kind or an option is unknown, ``out`` exists, or a file cannot be read.
-
-    Examples
-    --------
-    >>> import_cohort("tabel", "scans", "cohort")
-    Traceback (most recent call last):
-    ...
-    brio.errors.BrioError: there is no kind of cohort 'tabel', did you mean 'table'?
-    """
+    """Import a folder of scans as a cohort."""
     if kind not in READERS:
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
@@ -157,46 +115,6 @@ def read_scans_to_predict(
     Where there is a table, it lists the scans to read; its sites and labels are read as :func:`import_cohort` reads
     them, and rows without them are kept. Where every scan has both, the cohort is that of :func:`import_cohort`, with
     the same fingerprint.
-
-    Parameters
-    ----------
-    src : str or Path
-        A cohort folder, a folder of scans, or one file.
-    out : str or Path
-        Cohort folder to write; must not exist yet. After an error nothing is left there. If ``src`` is a cohort folder
-        nothing is written.
-    kind : {"cohort", "pcp", "dpabi", "bids", "table", "packed"}, optional
-        Layout of the scans; found from the names of the files by default. A folder of files without a table is of the
-        layout ``table``; each participant is called by the name of the file.
-    tr : float, optional
-        Repetition time in seconds of the scans whose file and participants table state none.
-    known_header : sequence of str
-        Column names of the files that the model was fitted to (``model.training.header``). With a table of the ROIs,
-        names that appear more than once in a header are refused unless it is this one, or in the order of the table.
-    **options
-        Options of the reader. None means not given. A cohort folder takes ``atlas`` alone, which must be its own.
-
-    Returns
-    -------
-    Cohort
-        Columns ``site`` and ``label`` of its participants are absent, or have gaps. ``cohort.labelled`` says which
-        scans have a label; ``provenance["unlabelled"]`` lists labels of neither class.
-
-    Raises
-    ------
-    BrioError
-        If there is no scan, the layout is unknown or ambiguous, the scans differ in their ROIs, or a file cannot be
-        read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.save(folder / "007.npy", np.random.default_rng(0).normal(size=(20, 3)))
-    >>> cohort = read_scans_to_predict(folder / "007.npy", folder / "scans", tr=2.0)
-    >>> cohort.ids.tolist(), cohort.labelled.tolist(), cohort.participants["tr"].tolist()
-    (['007'], [False], [2.0])
     """
     src = Path(src)
     to_predict = ScansToPredict(tr, tuple(known_header))
@@ -245,26 +163,7 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
 
 
 def summarise_import(cohort: Cohort) -> str:
-    """Summarise in one line how many scans were imported and skipped.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        As returned by :func:`import_cohort`.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> scans = [np.random.default_rng(i).normal(size=(20, 3)) for i in range(2)]
-    >>> skipped = [{"participant_id": "p3", "reason": "no file"}]
-    >>> cohort = Cohort.from_scans(scans, site=["A", "A"], label=[0, 1], provenance={"skipped": skipped})
-    >>> summarise_import(cohort)
-    "2 scans imported, 1 row or file skipped: no file (1); cohort.json lists each under 'skipped'"
-    """
+    """Summarise in one line how many scans were imported and skipped."""
     skipped = cohort.provenance.get("skipped", [])
     imported = f"{format_count(len(cohort), 'scan')} imported"
     if not skipped:
@@ -274,26 +173,7 @@ def summarise_import(cohort: Cohort) -> str:
 
 
 def summarise_scans_to_predict(cohort: Cohort) -> str:
-    """Summarise in one line in which layout scans were found, how many have a label, and what was skipped.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        As returned by :func:`read_scans_to_predict`.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.save(folder / "007.npy", np.random.default_rng(0).normal(size=(20, 3)))
-    >>> summarise_scans_to_predict(read_scans_to_predict(folder / "007.npy", folder / "scans"))
-    "1 scan read in the layout 'table' (one file per scan); with a label: 0; skipped: 0"
-    """
+    """Summarise in one line in which layout scans were found, how many have a label, and what was skipped."""
     kind, n_scans = cohort.provenance["kind"], len(cohort)
     unlabelled, skipped = cohort.provenance.get("unlabelled", []), cohort.provenance.get("skipped", [])
     parts = [

@@ -20,39 +20,17 @@ from ...errors import BrioError
 from ..repetition_time import is_repetition_time
 from .input_files import require_bounded, require_regular
 
-__all__ = [
-    "DeclaredArray",
-    "choose_array",
-    "list_npz_arrays",
-    "name_damaged_file",
-    "read_cifti",
-    "read_npy",
-    "read_npz",
-    "read_npz_arrays",
-    "read_packed_ids",
-    "require_arrays",
-]
-
 PREFERRED = ("timeseries", "ROISignals")
 """Names of the array to read from a file that holds several."""
 
 
 @dataclass(frozen=True)
 class DeclaredArray:
-    """What the header of an array declares.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    kind : str
-        ``dtype.kind`` of numpy; "O" for anything that is no array of numbers or text.
-    n_bytes : int
-        Size in memory.
-    """
+    """What the header of an array declares."""
 
     shape: tuple[int, ...]
-    kind: str
-    n_bytes: int
+    kind: str  # dtype.kind of numpy; "O" for anything that is no array of numbers or text
+    n_bytes: int  # size in memory
 
     @property
     def is_matrix(self) -> bool:
@@ -63,15 +41,7 @@ class DeclaredArray:
 
 @contextmanager
 def name_damaged_file(path: Path, file_format: str) -> Iterator[None]:
-    """Turn any exception of a parser into a :class:`BrioError` that names the file.
-
-    Parameters
-    ----------
-    path : Path
-        The file that is parsed inside the block.
-    file_format : str
-        What it is parsed as, for the message.
-    """
+    """Turn any exception of a parser into a :class:`BrioError` that names the file."""
     try:
         yield
     except BrioError:
@@ -107,12 +77,7 @@ def _unpack(stream: IO[bytes], path: Path, declared: DeclaredArray) -> np.ndarra
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """Read the array of an npy file.
-
-    Returns
-    -------
-    ndarray of any shape
-    """
+    """Read the array of an npy file."""
     size = require_regular(path, "npy")
     with name_damaged_file(path, "npy"), path.open("rb") as file:
         if file.read(2) == b"PK":
@@ -124,13 +89,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def list_npz_arrays(path: Path) -> dict[str, DeclaredArray]:
-    """List the arrays of an npz file without unpacking them. Other members of the archive are ignored.
-
-    Returns
-    -------
-    dict of name to DeclaredArray
-        Arrays of Python objects have the kind "O".
-    """
+    """List the arrays of an npz file without unpacking them. Other members of the archive are ignored."""
     require_regular(path, "npz")
     arrays = {}
     with name_damaged_file(path, "npz"), ZipFile(path) as archive:
@@ -143,18 +102,7 @@ def list_npz_arrays(path: Path) -> dict[str, DeclaredArray]:
 
 
 def read_npz_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Read arrays of an npz file.
-
-    Parameters
-    ----------
-    path : Path
-    keys : tuple of str
-        Names of the arrays.
-
-    Returns
-    -------
-    dict of name to ndarray
-    """
+    """Read arrays of an npz file."""
     require_regular(path, "npz")
     with name_damaged_file(path, "npz"), ZipFile(path) as archive:
         members = {m.filename.removesuffix(".npy"): m for m in archive.infolist() if m.filename.endswith(".npy")}
@@ -171,15 +119,7 @@ def read_npz_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
 
 
 def require_arrays(path: Path, keys: Iterable[str], known: Iterable[str]) -> None:
-    """Raise :class:`BrioError` unless an archive has all these arrays.
-
-    Parameters
-    ----------
-    path : Path
-        The archive, for the error message.
-    keys, known : iterable of str
-        Names that are needed, and those that it has.
-    """
+    """Raise :class:`BrioError` unless an archive has all these arrays."""
     known = list(known)
     for key in keys:
         if key not in known:
@@ -189,9 +129,7 @@ def require_arrays(path: Path, keys: Iterable[str], known: Iterable[str]) -> Non
 def read_npz(path: Path) -> np.ndarray:
     """Read the array ``timeseries`` of an npz file, or the only one with two axes.
 
-    Returns
-    -------
-    ndarray, shape [T, P]
+    Shapes: returns [T, P].
     """
     chosen = choose_array(path, list_npz_arrays(path), None)
     return read_npz_arrays(path, (chosen,))[chosen]
@@ -200,20 +138,7 @@ def read_npz(path: Path) -> np.ndarray:
 def read_packed_ids(ids: np.ndarray, path: Path) -> list[str]:
     """Read the array ``participant_id`` of an archive of many scans.
 
-    Parameters
-    ----------
-    ids : ndarray of str or int, shape [N]
-    path : Path
-        The archive, for the error message.
-
-    Returns
-    -------
-    list of N str
-
-    Raises
-    ------
-    BrioError
-        If it is not a list of names.
+    Shapes: ids [N].
     """
     if ids.ndim != 1 or ids.dtype.kind not in "USiu":
         raise BrioError(f"{path}: 'participant_id' has shape {ids.shape} and holds {ids.dtype}; a list of names is due")
@@ -222,25 +147,7 @@ def read_packed_ids(ids: np.ndarray, path: Path) -> list[str]:
 
 
 def choose_array(path: Path, arrays: Mapping[str, DeclaredArray], variable: str | None) -> str:
-    """Choose the array of a file that is the series.
-
-    Parameters
-    ----------
-    path : Path
-        The file, for error messages.
-    arrays : mapping of name to DeclaredArray
-    variable : str or None
-        Name of the array; by default ``timeseries``, ``ROISignals`` or the only matrix of numbers.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    BrioError
-        If it is not there, or there are several.
-    """
+    """Choose the array of a file that is the series."""
     if variable is not None:
         if variable not in arrays:
             raise BrioError(f"{path}: has no variable '{variable}'; it has {', '.join(arrays) or 'none'}")
@@ -256,13 +163,7 @@ def choose_array(path: Path, arrays: Mapping[str, DeclaredArray], variable: str 
 def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
     """Read a parcellated CIFTI series (``ptseries.nii``).
 
-    Returns
-    -------
-    frames : ndarray, shape [T, P]
-    columns : tuple of P str
-        Names of the parcels.
-    tr : float or None
-        Repetition time in seconds, where the file states it.
+    Shapes: returns frames [T, P].
     """
     import nibabel
 

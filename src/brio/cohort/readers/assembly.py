@@ -33,16 +33,6 @@ from .rois import Strictness, has_repeated_names, name_columns, resolve_atlas
 from .series import Series
 from .to_predict import choose_tr
 
-__all__ = [
-    "Skipped",
-    "canonicalise_atlas_name",
-    "check_source",
-    "choose_atlas_label",
-    "describe_import",
-    "summarise_skipped",
-    "write_scans",
-]
-
 Skipped = dict[str, str]
 """Entry of ``provenance["skipped"]``: ``participant_id``, ``reason`` and perhaps ``file``."""
 
@@ -59,37 +49,7 @@ def write_scans(
     strictness: Strictness = "free",
     connectomes: bool = False,
 ) -> Cohort:
-    """Write scans one by one to a cohort folder and open it.
-
-    Parameters
-    ----------
-    out : str or Path
-        Cohort folder to write.
-    scans : iterable of (dict, Path, Series)
-        Row of the participants table, file and series of each scan.
-    options : ImportOptions
-    atlas : str
-        Name of the atlas.
-    name : str
-        Name of the cohort where the options give none.
-    classes : tuple of two str
-        Names of the labels 0 and 1.
-    provenance : dict
-        From :func:`describe_import`.
-    strictness : {"free", "count", "names"}
-        See :func:`resolve_atlas`.
-    connectomes : bool
-        Whether series are symmetric matrices, whose rows have the order of the columns.
-
-    Returns
-    -------
-    Cohort
-
-    Raises
-    ------
-    BrioError
-        If there is no scan, the scans differ in their ROIs, a column counts the rows, or rows seem to be the ROIs.
-    """
+    """Write scans one by one to a cohort folder and open it."""
     rois, to_predict, name = options.rois, options.to_predict, options.name or name
     stream = iter(scans)
     first = next(stream, None)
@@ -183,29 +143,7 @@ def describe_import(
     unlabelled: Sequence[Skipped] = (),
     renamed: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Describe an import for the provenance of the cohort. Folders are named without their path.
-
-    Parameters
-    ----------
-    kind : str
-        The reader.
-    src : Path
-        Folder with the scans.
-    options : mapping
-        Options of the reader; None means not given.
-    n_files : int
-        Files that were read.
-    skipped : list of dict
-        Entries of :func:`brio.cohort.readers.participants.describe_skipped`.
-    unlabelled : sequence of dict
-        The same of scans that are read although their label is of neither class.
-    renamed : mapping of str to str, optional
-        Column of the table for each column that it spells otherwise.
-
-    Returns
-    -------
-    dict
-    """
+    """Describe an import for the provenance of the cohort. Folders are named without their path."""
     stated = {option: value for option, value in options.items() if value is not None}
     described = {
         "kind": kind,
@@ -220,50 +158,19 @@ def describe_import(
 
 
 def summarise_skipped(skipped: list[Skipped]) -> str:
-    """Count the reasons for skipping, most frequent first.
-
-    Returns
-    -------
-    str
-        For example ``no file (12), no label (3)``.
-    """
+    """Count the reasons for skipping, most frequent first."""
     counts = pd.Series([entry["reason"] for entry in skipped], dtype=object).value_counts(sort=True)
     return ", ".join(f"{reason} ({n})" for reason, n in counts.items()) or "nothing was found"
 
 
 def canonicalise_atlas_name(name: str) -> str:
-    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is.
-
-    Returns
-    -------
-    str
-    """
+    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is."""
     bundled = load_bundled_atlas(name)
     return name if bundled is None else bundled.name
 
 
 def choose_atlas_label(available: Iterable[str], requested: str | None, src: Path) -> str:
-    """Choose the atlas to read: the requested one, or the only one there is.
-
-    Parameters
-    ----------
-    available : iterable of str
-        Atlas labels in the names of the files.
-    requested : str or None
-        Value of ``--atlas``.
-    src : Path
-        Folder with the files, for error messages.
-
-    Returns
-    -------
-    str
-        A label as the files spell it.
-
-    Raises
-    ------
-    BrioError
-        If there are several and none is requested, or the requested one is not there.
-    """
+    """Choose the atlas to read: the requested one, or the only one there is."""
     labels = sorted(set(available))
     if requested is None:
         if len(labels) != 1:
@@ -279,17 +186,7 @@ def choose_atlas_label(available: Iterable[str], requested: str | None, src: Pat
 
 
 def check_source(src: str | Path, options: ImportOptions) -> Path:
-    """Check that the folder with the scans exists; scans to predict may be one file.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    BrioError
-        If ``src`` is not there, or a file where a folder is needed.
-    """
+    """Check that the folder with the scans exists; scans to predict may be one file."""
     src = Path(src)
     if src.is_dir() or (options.to_predict is not None and src.is_file()):
         return src

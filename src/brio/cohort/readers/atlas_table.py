@@ -17,16 +17,6 @@ from ..cohort import Cohort
 from ..known_atlases import describe_known_atlases, load_known_atlas
 from .participants import TextTable, read_participants
 
-__all__ = [
-    "add_atlas",
-    "describe_renamed",
-    "list_names",
-    "load_atlas",
-    "read_atlas_table",
-    "refuse_file_as_name",
-    "suggest_rois",
-]
-
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")
 """Suffixes of a table of ROIs."""
 OTHER_SUFFIXES = (".nii", ".nii.gz", ".xlsx", ".json", ".mat", ".npy")
@@ -42,35 +32,7 @@ LISTED_NAMES = 8
 
 
 def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
-    """Read a table of ROIs from a file.
-
-    Parameters
-    ----------
-    path : str or Path
-        Tab-separated or comma-separated, with a header and one row per ROI. Column ``name`` is required; ``x``, ``y``
-        and ``z`` are MNI coordinates in mm, ``network`` the group of an ROI, ``hemi`` L or R (also LH, left). The
-        columns may stand in any order. Others are kept.
-
-    Returns
-    -------
-    atlas : Atlas
-        Called by the name of the file. Repeated names are numbered.
-    warnings : list of str
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read, has no column ``name``, a name is missing, or a coordinate is not a number.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "mine.tsv"
-    >>> _ = path.write_text("x\\ty\\tz\\tname\\n-40\\t20\\t5\\tInsula\\n40\\t20\\t5\\tInsula\\n")
-    >>> atlas, warnings = read_atlas_table(path)
-    >>> atlas.rois["name"].tolist(), atlas.has_coordinates, len(warnings)
-    (['Insula', 'Insula_2'], True, 1)
-    """
+    """Read a table of ROIs from a file."""
     path = Path(path)
     if not path.is_file():
         raise BrioError(f"{path}: no such table of ROIs")
@@ -124,20 +86,7 @@ def _parse_coordinates(table: TextTable, axis: str, values: list[str | None]) ->
 
 
 def describe_renamed(renamed: dict[str, list[str]], where: str) -> list[str]:
-    """Describe which repeated names were numbered, for a warning.
-
-    Parameters
-    ----------
-    renamed : dict
-        From :func:`brio.cohort.atlas.number_repeated_names`.
-    where : str
-        File and what is named in it.
-
-    Returns
-    -------
-    list of str
-        One sentence, or none where nothing was renamed.
-    """
+    """Describe which repeated names were numbered, for a warning."""
     if not renamed:
         return []
     words = list_names([f"{name} -> {', '.join(new)}" for name, new in renamed.items()], "; ")
@@ -145,35 +94,13 @@ def describe_renamed(renamed: dict[str, list[str]], where: str) -> list[str]:
 
 
 def list_names(names: list[str], separator: str = ", ") -> str:
-    """List names for a message, the first few of many.
-
-    Examples
-    --------
-    >>> list_names(list("abcdefghij"))
-    'a, b, c, d, e, f, g, h and 2 more'
-    """
+    """List names for a message, the first few of many."""
     rest = len(names) - LISTED_NAMES
     return separator.join(names[:LISTED_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
-    """Load a table of ROIs: a file, or a known atlas by its name.
-
-    Parameters
-    ----------
-    table : str or Path
-        A file that :func:`read_atlas_table` reads, or a name of ``brio.cohort.known_atlases.KNOWN_ATLASES``.
-
-    Returns
-    -------
-    atlas : Atlas
-    warnings : list of str
-
-    Raises
-    ------
-    BrioError
-        If it is neither, or cannot be read.
-    """
+    """Load a table of ROIs: a file, or a known atlas by its name."""
     path = Path(table)
     if path.is_file() or path.suffix.lower() in TABLE_SUFFIXES:
         return read_atlas_table(path)
@@ -200,23 +127,7 @@ def refuse_file_as_name(atlas: str | None) -> None:
 
 
 def suggest_rois(name: str, names: Iterable[str]) -> str:
-    """Suggest up to three names that are near one, or list the first of them.
-
-    Parameters
-    ----------
-    name : str
-    names : iterable of str
-        The ROIs there are.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> suggest_rois("global signal", ["Insula_L", "GlobalSignal"])
-    'near it: GlobalSignal'
-    """
+    """Suggest up to three names that are near one, or list the first of them."""
     names = list(names)
     spelling = {known.lower(): known for known in reversed(names)}
     close = difflib.get_close_matches(name.lower(), spelling, n=3, cutoff=0.6)
@@ -228,28 +139,6 @@ def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool
 
     Rows of the table are found by the names of the ROIs (columns ``name``, ``code``, ``index`` of the table), or by
     their order if the ROIs have no names. Frames, participants and the order of the ROIs stay.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        P ROIs.
-    table : str or Path
-        See :func:`load_atlas`.
-    out : str or Path
-        Cohort folder to write; must not exist yet.
-    by_order : bool
-        Take the rows in the order of the ROIs, whatever these are called. Names of the cohort are kept.
-
-    Returns
-    -------
-    cohort : Cohort
-        With a fingerprint of its own.
-    warnings : list of str
-
-    Raises
-    ------
-    BrioError
-        If an ROI has no row, or the number of rows differs where they are taken by order.
     """
     atlas, warnings = load_atlas(table)
     own = cohort.atlas

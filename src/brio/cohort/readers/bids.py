@@ -24,8 +24,6 @@ from .participants import Roster, describe_skipped, find_roster
 from .series import Series, get_series_stem, read_series
 from .sessions import check_sessions_option, choose_sessions, join_scans, read_chosen
 
-__all__ = ["read_bids"]
-
 RUNS = ("first", "concatenate")
 
 
@@ -35,30 +33,6 @@ def read_bids(src: str | Path, out: str | Path, options: ImportOptions) -> Cohor
     The reader takes ``*_timeseries.tsv``, ``.txt``, ``.1D`` and ``*.ptseries.nii`` files whose name has an ``atlas-``,
     ``seg-`` or ``feature-`` entity. Parcels that are missing in a scan (NaN, n/a) are kept as ROIs without signal.
     Columns are brought into one order by the names in the header.
-
-    Parameters
-    ----------
-    src : str or Path
-        The dataset or its derivatives; files may be in any subfolder.
-    out : str or Path
-        Cohort folder to write.
-    options : ImportOptions
-        The table is participants.tsv in ``src`` by default, the name of the cohort that of the folder. Without a table,
-        scans to predict are of the subjects in the names of the files.
-
-        - ``atlas``: label of the ``atlas-``/``seg-`` or ``feature-`` entity, or ``feature/atlas``; required if there
-          are several.
-        - ``task``: label of the ``task-`` entity; required if there are several.
-        - ``match``: only files whose path below ``src`` holds this text (``*`` and ``?`` are wildcards), for example
-          ``desc-36P``; required if a scan was processed in several ways.
-        - ``runs``: if a subject has several runs or sessions, ``first`` (the default) reads the first by name and lists
-          the others as skipped, ``concatenate`` joins them all, see
-          :func:`~brio.cohort.readers.sessions.join_scans`. With ``sessions``, this holds for the runs of each session.
-        - ``sessions``: for subjects with several sessions (``ses-``; where no name has one, each run is a session).
-
-    Returns
-    -------
-    Cohort
     """
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:

@@ -12,16 +12,6 @@ from ...errors import BrioError, nearest
 from .assembly import canonicalise_atlas_name
 from .series import SUFFIXES, find_series, get_series_stem, get_series_suffix
 
-__all__ = [
-    "SeriesFile",
-    "find_series_files",
-    "group_by_session",
-    "group_by_subject",
-    "parse_name",
-    "select_atlas",
-    "select_task",
-]
-
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
 """Entities that distinguish scans of a subject; all others say how a scan was processed."""
 SUFFIX_WORDS = frozenset({"bold", "timeseries"})
@@ -30,25 +20,14 @@ SUFFIX_WORDS = frozenset({"bold", "timeseries"})
 
 @dataclass(frozen=True)
 class SeriesFile:
-    """A time-series file as its name describes it.
-
-    Attributes
-    ----------
-    path : Path
-    subject : str
-        With ``sub-``.
-    atlas, feature, task : str
-        Labels of these entities; empty where the name has none.
-    scan : tuple of str
-        Entities that identify the scan of the subject: session, task, run and others.
-    """
+    """A time-series file as its name describes it."""
 
     path: Path
-    subject: str
-    atlas: str
+    subject: str  # with sub-
+    atlas: str  # labels of these entities; empty where the name has none
     feature: str
     task: str
-    scan: tuple[str, ...]
+    scan: tuple[str, ...]  # entities that identify the scan of the subject: session, task, run and others
 
     @property
     def label(self) -> str:
@@ -71,17 +50,6 @@ def parse_name(path: Path) -> SeriesFile | None:
 
     Confounds (``desc-confounds_timeseries.tsv``) have no atlas and are not parcellated series. C-PAC may join an entity
     to the next (``atlas-Yeo-17space-MNI152``) or split an atlas at an underscore; both are repaired.
-
-    Returns
-    -------
-    SeriesFile or None
-        None for a file that is not a parcellated time series of a subject.
-
-    Examples
-    --------
-    >>> file = parse_name(Path("sub-01_ses-2_task-rest_atlas-Yeo-17space-MNI152_desc-Mean-1_timeseries.1D"))
-    >>> file.subject, file.atlas, file.scan
-    ('sub-01', 'Yeo-17', ('ses-2', 'task-rest'))
     """
     suffix, stem = get_series_suffix(path), get_series_stem(path)
     if not stem.startswith("sub-") or not (stem.endswith("_timeseries") or suffix == ".ptseries.nii"):
@@ -112,23 +80,7 @@ def parse_name(path: Path) -> SeriesFile | None:
 
 
 def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
-    """Find the parcellated time series below a folder.
-
-    Parameters
-    ----------
-    src : Path
-    match : str or None
-        Only files whose path below ``src`` holds this text; ``*`` and ``?`` are wildcards.
-
-    Returns
-    -------
-    list of SeriesFile
-
-    Raises
-    ------
-    BrioError
-        If there are none.
-    """
+    """Find the parcellated time series below a folder."""
     files = [file for path in find_series(src) if (file := parse_name(path))]
     if not files:
         raise BrioError(
@@ -144,25 +96,7 @@ def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
 
 
 def select_atlas(files: list[SeriesFile], requested: str | None, src: Path) -> list[SeriesFile]:
-    """Select the files of one atlas: the requested one, or the only one there is.
-
-    Parameters
-    ----------
-    files : list of SeriesFile
-    requested : str or None
-        Value of ``--atlas``.
-    src : Path
-        Folder with the files, for error messages.
-
-    Returns
-    -------
-    list of SeriesFile
-
-    Raises
-    ------
-    BrioError
-        If the requested atlas is not there, or several fit.
-    """
+    """Select the files of one atlas: the requested one, or the only one there is."""
     selected = [file for file in files if requested is None or requested in (file.label, file.atlas, file.feature)]
     if not selected and requested is not None:
         # each name is looked up once: a folder holds thousands of files but few atlases
@@ -179,25 +113,7 @@ def select_atlas(files: list[SeriesFile], requested: str | None, src: Path) -> l
 
 
 def select_task(files: list[SeriesFile], requested: str | None, src: Path) -> list[SeriesFile]:
-    """Select the files of one task: the requested one, or the only one there is.
-
-    Parameters
-    ----------
-    files : list of SeriesFile
-    requested : str or None
-        Value of ``--task``.
-    src : Path
-        Folder with the files, for error messages.
-
-    Returns
-    -------
-    list of SeriesFile
-
-    Raises
-    ------
-    BrioError
-        If the requested task is not there, or there are several and none is requested.
-    """
+    """Select the files of one task: the requested one, or the only one there is."""
     tasks = sorted({file.task for file in files if file.task})
     if requested is None:
         if len(tasks) > 1:
@@ -213,18 +129,6 @@ def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[Series
 
     A scan that was processed in two ways (``space-``, ``desc-``, ``reg-``, ...) is not two scans: the user must say
     which of them to read.
-
-    Returns
-    -------
-    subjects : dict of subject to list of SeriesFile
-        Scans in the order of their names.
-    copies : int
-        Files left out because they hold the same series in a second format.
-
-    Raises
-    ------
-    BrioError
-        If a scan was processed in two ways.
     """
     scans: dict[tuple[str, tuple[str, ...]], SeriesFile] = {}
     copies = 0
@@ -245,20 +149,7 @@ def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[Series
 
 
 def group_by_session(files: Iterable[SeriesFile]) -> dict[str, list[SeriesFile]]:
-    """Group the files of one subject by session; without sessions in the names, each run is one.
-
-    Returns
-    -------
-    dict of session to list of SeriesFile
-        In the order of the files. A session is the label of ``ses-``; else the entities of the scan without the task
-        (``run-2``), ``1`` where there are none.
-
-    Examples
-    --------
-    >>> names = [f"sub-1_ses-{s}_run-{r}_atlas-A_timeseries.tsv" for s in "12" for r in "12"]
-    >>> {session: len(files) for session, files in group_by_session(map(parse_name, map(Path, names))).items()}
-    {'1': 2, '2': 2}
-    """
+    """Group the files of one subject by session; without sessions in the names, each run is one."""
     files = list(files)
     has_sessions = any(entity.startswith("ses-") for file in files for entity in file.scan)
     groups: dict[str, list[SeriesFile]] = {}

@@ -10,8 +10,6 @@ from ..cohort import Cohort
 from ..covariates import COVARIATE_COLUMNS
 from ..folder import find_filled
 
-__all__ = ["find_column", "find_covariates", "summarise_columns"]
-
 COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")
 """Columns that some methods need."""
 _OTHER_SPELLINGS = {"fdmean": "mean_fd"}
@@ -20,31 +18,7 @@ _SIMPLE = {name.replace("_", ""): name for name in COVARIATES} | _OTHER_SPELLING
 
 
 def find_column(columns: Sequence[str], name: str, path: Path) -> str:
-    """Find a column by its name, else by its name in other capitals.
-
-    Parameters
-    ----------
-    columns : sequence of str
-    name : str
-        In lower case.
-    path : Path
-        File of the table, for the error.
-
-    Returns
-    -------
-    str
-        The column as the table spells it; ``name`` where there is none.
-
-    Raises
-    ------
-    BrioError
-        If two columns differ from the name in their capitals.
-
-    Examples
-    --------
-    >>> find_column(["ID", "Site"], "site", Path("people.csv")), find_column(["ID"], "site", Path("people.csv"))
-    ('Site', 'site')
-    """
+    """Find a column by its name, else by its name in other capitals."""
     spellings = [column for column in columns if column.lower() == name]
     if name in spellings or not spellings:
         return name
@@ -54,32 +28,7 @@ def find_column(columns: Sequence[str], name: str, path: Path) -> str:
 
 
 def find_covariates(columns: Sequence[str], path: Path, taken: Collection[str] = ()) -> dict[str, str]:
-    """Find the columns that some methods need under another spelling: capitals, and signs between words.
-
-    Parameters
-    ----------
-    columns : sequence of str
-    path : Path
-        File of the table, for the error.
-    taken : collection of str
-        Columns that hold something else: identifiers, sites, labels or sessions.
-
-    Returns
-    -------
-    dict of str to str
-        The name that brio uses for each column that has another one. Where a column has that name already, no other
-        takes it.
-
-    Raises
-    ------
-    BrioError
-        If two columns would become one.
-
-    Examples
-    --------
-    >>> find_covariates(["ID", "Age", "sex", "SEX", "meanFD"], Path("people.csv"))
-    {'Age': 'age', 'meanFD': 'mean_fd'}
-    """
+    """Find the columns that some methods need under another spelling: capitals, and signs between words."""
     spellings: dict[str, list[str]] = {}
     for column in columns:
         name = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
@@ -99,27 +48,7 @@ def _describe_clash(path: Path, spellings: list[str], name: str) -> BrioError:
 
 
 def summarise_columns(cohort: Cohort) -> str:
-    """Summarise in one line which of the columns that some methods need were found, and under which name.
-
-    Parameters
-    ----------
-    cohort : Cohort
-        As returned by :func:`~brio.cohort.readers.import_cohort`.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> import numpy as np, pandas as pd
-    >>> scans = [np.random.default_rng(i).normal(size=(20, 3)) for i in range(2)]
-    >>> people = pd.DataFrame({"age": [20, 30], "sex": ["F", "M"]})
-    >>> renamed = {"renamed_columns": {"age": "Age"}}
-    >>> cohort = Cohort.from_scans(scans, site=["A", "A"], label=[0, 1], covariates=people, provenance=renamed)
-    >>> summarise_columns(cohort)
-    "columns that some methods need: age (column 'Age'), sex; not found: mean_fd, tr"
-    """
+    """Summarise in one line which of the columns that some methods need were found, and under which name."""
     renamed = cohort.provenance.get("renamed_columns", {})
     found = [name for name in COVARIATES if find_filled(cohort.participants, name).any()]
     missing = [name for name in COVARIATES if name not in found]

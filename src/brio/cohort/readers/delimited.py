@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ...errors import BrioError
 
-__all__ = ["has_decimal_commas", "split_line", "split_text"]
-
 _WITH_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 _SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)
 """First line by which a file tells Excel its separator."""
@@ -18,13 +16,7 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})*")
 
 
 def split_text(text: str) -> list[str]:
-    """Split text into lines. A first line that tells Excel the separator (``sep=;``) is emptied.
-
-    Examples
-    --------
-    >>> split_text("sep=;\\na;b\\n1;2")
-    ['', 'a;b', '1;2']
-    """
+    """Split text into lines. A first line that tells Excel the separator (``sep=;``) is emptied."""
     lines = text.split("\n")
     return ["", *lines[1:]] if _SEPARATOR.fullmatch(lines[0]) else lines
 
@@ -33,30 +25,6 @@ def split_line(path: Path, number: int, line: str, delimiter: str | None) -> lis
     """Split a line into cells without the blanks around them.
 
     A quote that is not closed in its line is an error: read on, it would swallow the rows that follow.
-
-    Parameters
-    ----------
-    path : Path
-        The file, for error messages.
-    number : int
-        Number of the line in it, from 1.
-    line : str
-    delimiter : str or None
-        None means any run of blanks.
-
-    Returns
-    -------
-    list of str
-
-    Raises
-    ------
-    BrioError
-        If a quoted cell does not end in this line, or a cell is very long.
-
-    Examples
-    --------
-    >>> split_line(Path("people.csv"), 2, '007,"Smith, A", F', ",")
-    ['007', 'Smith, A', 'F']
     """
     if delimiter is None:
         return line.split()
@@ -78,20 +46,6 @@ def has_decimal_commas(cells: Iterable[str], delimiter: str | None) -> bool:
 
     Cells that may as well have thousands separators (``1,250``) count only between semicolons, which are there because
     the comma is in use.
-
-    Parameters
-    ----------
-    cells : iterable of str
-        Without missing values.
-    delimiter : str or None
-        What stands between cells; None means any run of blanks.
-
-    Examples
-    --------
-    >>> [has_decimal_commas(cells, "\\t") for cells in (["23,5", "24"], ["1,250", "980"], ["23.5"], ["a,b"])]
-    [True, False, False, False]
-    >>> has_decimal_commas(["1,250", "980"], ";")
-    True
     """
     cells = list(cells)
     if not any("," in cell for cell in cells) or not all(map(_WITH_COMMA.fullmatch, cells)):

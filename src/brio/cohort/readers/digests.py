@@ -9,25 +9,9 @@ from ...errors import BrioError
 from ...storage import hash_file, write_atomically
 from .input_files import read_text_file
 
-__all__ = ["compare_digests"]
-
 
 def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
-    """Compare files with a record of their digests; a record that does not exist is written.
-
-    Parameters
-    ----------
-    folder : Path
-        Names in the record are relative to it.
-    files : sequence of Path
-    record : Path
-        One line ``<64 hexadecimal digits>  <name>`` for each file, as ``sha256sum`` writes and checks them.
-
-    Raises
-    ------
-    BrioError
-        If a file differs from the record or is not in it, or the record cannot be read.
-    """
+    """Compare files with a record of their digests; a record that does not exist is written."""
     found = {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
     if not record.exists():
         lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())

@@ -15,8 +15,6 @@ from .options import ImportOptions
 from .participants import TextTable, describe_skipped, extract_covariates, find_table, read_participants
 from .series import Series, find_series, read_series
 
-__all__ = ["ATLAS_COLUMNS", "is_dpabi_file", "read_dpabi"]
-
 ATLAS_COLUMNS = {
     "aal116": (1, 116),
     "ho-cortical": (117, 212),
@@ -41,28 +39,7 @@ ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 
 
 def read_dpabi(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
-    """Import the ROI signals of REST-meta-MDD.
-
-    Parameters
-    ----------
-    src : str or Path
-        Folder with files ``ROISignals_S<site>-<group>-<number>.mat`` (or ``.txt``), in any subfolder. The name holds
-        the site and the label: group 1 is MDD (label 1), group 2 is HC (label 0).
-    out : str or Path
-        Cohort folder to write.
-    options : ImportOptions
-        - ``atlas`` (required): the columns to read: aal116, ho-cortical, ho-subcortical, cc200, zalesky980,
-          dosenbach160 or power264.
-        - ``participants``: a csv or tsv table of covariates with a column ``ID`` (or participant_id, SubID, subject),
-          or the one that ``id_column`` names.
-        - ``name``: ``rest-meta-mdd-<atlas>`` by default.
-
-        Of scans to predict, a name ``ROISignals_<ID>`` of any other form, or of another group, is read without label.
-
-    Returns
-    -------
-    Cohort
-    """
+    """Import the ROI signals of REST-meta-MDD."""
     src = check_source(src, options)
     atlas_name = canonicalise_atlas_name(options.atlas or "").lower()
     if atlas_name not in ATLAS_COLUMNS:
@@ -90,13 +67,7 @@ def read_dpabi(src: str | Path, out: str | Path, options: ImportOptions) -> Coho
 
 
 def is_dpabi_file(path: Path) -> bool:
-    """Return whether a file is named as in this layout.
-
-    Examples
-    --------
-    >>> is_dpabi_file(Path("ROISignals_Sub001.mat")), is_dpabi_file(Path("ROICorrelation_Sub001.mat"))
-    (True, False)
-    """
+    """Return whether a file is named as in this layout."""
     return path.name.startswith(PREFIX) and path.suffix.lower() in (".mat", ".txt")
 
 

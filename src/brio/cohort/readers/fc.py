@@ -20,8 +20,6 @@ from .participants import Roster, describe_skipped, find_roster
 from .series import Series, read_series
 from .table import import_files
 
-__all__ = ["read_fc"]
-
 Convert = Callable[[np.ndarray, str], np.ndarray]
 """Converts a matrix to Fisher z; the text says where it comes from."""
 
@@ -30,28 +28,6 @@ def read_fc(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
     """Import a participants table and one connectome per participant.
 
     Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model is fitted to it.
-
-    Parameters
-    ----------
-    src : str or Path
-        Folder with one matrix per participant (npy, npz, csv, tsv, txt, mat), found as time series are
-        (:func:`~brio.cohort.readers.table.read_files`); or one npz file with an array of shape [N, P, P] and an array
-        ``participant_id``, beside its participants table.
-    out : str or Path
-        Cohort folder to write.
-    options : ImportOptions
-        As for ``read_files``. ``sessions`` is first or all. ``measure``, correlation or fisher-z, is what the matrices
-        hold; it is found from the diagonal and the largest entry where these tell.
-
-    Returns
-    -------
-    Cohort
-        It holds Fisher z in place of frames, see :mod:`brio.cohort.given_fc`.
-
-    Raises
-    ------
-    BrioError
-        If a matrix is not a connectome or may hold either measure, or the scans are to be predicted.
     """
     measure, sessions = options.measure, options.sessions
     if options.to_predict is not None:

@@ -14,8 +14,6 @@ from .digests import compare_digests
 from .options import ImportOptions
 from .pcp import read_pcp
 
-__all__ = ["fetch_abide"]
-
 PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
 DERIVATIVES = {"aal116": "rois_aal", "cc200": "rois_cc200"}
 """Name of each atlas in the release."""
@@ -38,33 +36,6 @@ def fetch_abide(
 
     The release publishes no digests, so a first download can only be trusted. With ``digests`` its files are recorded,
     and every later download is compared with the record before it is imported.
-
-    Parameters
-    ----------
-    atlas : str
-        ``aal116`` or ``cc200``.
-    out : str or Path
-        Cohort folder to write.
-    data_dir : str or Path, optional
-        Folder for the downloads, that of nilearn by default. Files already there are not downloaded again.
-    n_subjects : int, optional
-        Import only the first so many participants.
-    name : str, optional
-        Name of the cohort; ``abide-<atlas>`` by default.
-    digests : str or Path, optional
-        File of SHA-256 digests, as ``sha256sum`` writes them. If it exists, files that differ from it are refused;
-        otherwise it is written.
-    fetcher : callable, optional
-        Replaces ``nilearn.datasets.fetch_abide_pcp``, for tests.
-
-    Returns
-    -------
-    Cohort
-
-    Raises
-    ------
-    BrioError
-        If the atlas is not offered, ``out`` exists, the download fails, or a file differs from its digest.
     """
     atlas_name = canonicalise_atlas_name(atlas).lower()
     if atlas_name not in DERIVATIVES:

@@ -16,18 +16,6 @@ from typing import Any
 
 from ...errors import BrioError
 
-__all__ = [
-    "LIMIT_VARIABLE",
-    "describe_name",
-    "find_limit",
-    "is_regular",
-    "is_utf8",
-    "read_json_object",
-    "read_text_file",
-    "require_bounded",
-    "require_regular",
-]
-
 LIMIT_VARIABLE = "BRIO_LARGEST_FILE_MB"
 """Environment variable with the largest size of an input file, unpacked, in MB."""
 USUAL_LIMIT_MB = 1024.0
@@ -41,18 +29,7 @@ WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 
 
 def find_limit() -> int:
-    """Return the largest size of an input file in bytes, unpacked.
-
-    Returns
-    -------
-    int
-        From the environment variable ``BRIO_LARGEST_FILE_MB``; 1024 MB by default.
-
-    Raises
-    ------
-    BrioError
-        If the variable is not a positive number.
-    """
+    """Return the largest size of an input file in bytes, unpacked."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     try:
         limit = float(text or USUAL_LIMIT_MB)
@@ -64,22 +41,7 @@ def find_limit() -> int:
 
 
 def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
-    """Refuse a size that no scan or table has.
-
-    Parameters
-    ----------
-    size : int
-        Bytes in memory.
-    path : Path
-        The file, for the message.
-    share : float
-        Share of the limit that is allowed.
-
-    Raises
-    ------
-    BrioError
-        If ``size`` is above the limit.
-    """
+    """Refuse a size that no scan or table has."""
     limit = find_limit() * share
     if size > limit:
         raise BrioError(
@@ -89,13 +51,7 @@ def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
 
 
 def is_regular(path: Path) -> bool:
-    """Return whether a path is a regular file, or a link to one; a name that cannot be one is not.
-
-    Examples
-    --------
-    >>> is_regular(Path(os.devnull)), is_regular(Path("a" * 5000))
-    (False, False)
-    """
+    """Return whether a path is a regular file, or a link to one; a name that cannot be one is not."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):  # ValueError: a null character in the name
@@ -103,27 +59,7 @@ def is_regular(path: Path) -> bool:
 
 
 def require_regular(path: Path, file_format: str, share: float = 1.0) -> int:
-    """Require that a path is a regular file of a bounded size.
-
-    Parameters
-    ----------
-    path : Path
-        Links are followed.
-    file_format : str
-        What it is to be read as, for the message.
-    share : float
-        Share of the limit that is allowed.
-
-    Returns
-    -------
-    int
-        Its size in bytes.
-
-    Raises
-    ------
-    BrioError
-        If it is missing, or a folder, pipe, socket or device, or too large.
-    """
+    """Require that a path is a regular file of a bounded size."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
@@ -137,24 +73,7 @@ def require_regular(path: Path, file_format: str, share: float = 1.0) -> int:
 
 
 def read_text_file(path: Path, file_format: str = "text") -> str:
-    r"""Read a text file; all line ends become ``\n``.
-
-    Parameters
-    ----------
-    path : Path
-        UTF-8, with or without a byte order mark.
-    file_format : str
-        What it is read as, for messages.
-
-    Returns
-    -------
-    str
-
-    Raises
-    ------
-    BrioError
-        If it cannot be read, or is not UTF-8 text.
-    """
+    r"""Read a text file; all line ends become ``\n``."""
     require_regular(path, file_format, TEXT_SHARE)
     try:
         content = path.read_bytes()
@@ -178,17 +97,7 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that must hold an object.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    BrioError
-        If the file is not valid JSON, is nested too deeply, or holds no object.
-    """
+    """Read a JSON file that must hold an object."""
     text = read_text_file(path, "JSON")
     try:
         content = json.loads(text)
@@ -202,13 +111,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether a name, as the system gives it, is valid UTF-8 and can be written to a table.
-
-    Examples
-    --------
-    >>> is_utf8("café"), is_utf8(os.fsdecode(bytes([99, 97, 102, 233])))
-    (True, False)
-    """
+    """Return whether a name, as the system gives it, is valid UTF-8 and can be written to a table."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -217,11 +120,5 @@ def is_utf8(name: str) -> bool:
 
 
 def describe_name(name: str) -> str:
-    r"""Return a name, as the system gives it, as text; bytes that are not UTF-8 are written as ``\xe9``.
-
-    Examples
-    --------
-    >>> describe_name("p1.npy"), describe_name(os.fsdecode(bytes([99, 233])))
-    ('p1.npy', 'c\\xe9')
-    """
+    r"""Return a name, as the system gives it, as text; bytes that are not UTF-8 are written as ``\xe9``."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from ...errors import BrioError
 
-__all__ = ["ClassValues", "explain_other_group", "list_class_values", "map_labels"]
-
 ClassValues = str | Sequence[str] | None
 """What ``--patient`` or ``--control`` names: one value, several that make one class, or none."""
 LONGEST_LIST = 12
@@ -17,13 +15,7 @@ LONGEST_LIST = 12
 
 
 def list_class_values(values: ClassValues) -> list[str]:
-    """List the values that make one class.
-
-    Examples
-    --------
-    >>> list_class_values("MDD"), list_class_values(["MDD", "SZ"]), list_class_values(None)
-    (['MDD'], ['MDD', 'SZ'], [])
-    """
+    """List the values that make one class."""
     return [values] if isinstance(values, str) else list(dict.fromkeys(values or ()))
 
 
@@ -34,37 +26,7 @@ def map_labels(
     control: ClassValues,
     labels_required: bool = True,
 ) -> tuple[list[int | None], tuple[str, str]]:
-    """Map text to the labels 1 (patient) and 0 (control).
-
-    Parameters
-    ----------
-    values : list of str or None
-        None where a value is missing.
-    where : str
-        File and column of the values, for error messages.
-    patient, control : str, sequence of str, or None
-        Values that mean 1 and 0. If both are None, the values must be 0 and 1. If one is given, all other values must
-        be one. If both are given, any other value is another group.
-    labels_required : bool
-        Whether both classes must occur. If not, one may be absent, as long as no value is left over that it may mean.
-
-    Returns
-    -------
-    labels : list of 0, 1 or None
-        None for a missing value or another group.
-    classes : tuple of two str
-        Names of the labels 0 and 1; several values of a class are joined: ``MDD/SZ``.
-
-    Raises
-    ------
-    BrioError
-        If the values do not give two classes, or not one where labels are not required.
-
-    Examples
-    --------
-    >>> map_labels(["MDD", "SZ", "HC", "BP"], "column 'dx'", ["MDD", "SZ"], "HC")
-    ([1, 1, 0, None], ('HC', 'MDD/SZ'))
-    """
+    """Map text to the labels 1 (patient) and 0 (control)."""
     patients, controls = list_class_values(patient), list_class_values(control)
     counts = Counter(v for v in values if v is not None)
     listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())[:LONGEST_LIST]) or "nothing"
@@ -98,24 +60,7 @@ def map_labels(
 
 
 def explain_other_group(value: str, patient: ClassValues, control: ClassValues) -> str:
-    """Say that a value is of neither class, and which one it may be a misspelling of.
-
-    Parameters
-    ----------
-    value : str
-        Of the label column.
-    patient, control : str, sequence of str, or None
-        See :func:`map_labels`.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> explain_other_group("hc", "MDD", "HC"), explain_other_group("BP", "MDD", "HC")
-    ("label 'hc' is neither patient nor control (mistyped 'HC'?)", "label 'BP' is neither patient nor control")
-    """
+    """Say that a value is of neither class, and which one it may be a misspelling of."""
     named = {name.strip().lower(): name for name in [*list_class_values(patient), *list_class_values(control)]}
     near = difflib.get_close_matches(value.strip().lower(), named, n=1, cutoff=0.75)
     return f"label '{value}' is neither patient nor control" + (f" (mistyped '{named[near[0]]}'?)" if near else "")

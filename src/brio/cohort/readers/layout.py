@@ -13,8 +13,6 @@ from .participants import find_table, has_table, read_participants
 from .pcp import is_pcp_file
 from .series import SUFFIXES, find_series
 
-__all__ = ["LAYOUTS", "find_layout"]
-
 LAYOUTS = {
     "cohort": "a cohort folder of brio",
     "pcp": "files <FILE_ID>_rois_<atlas>.1D",
@@ -27,34 +25,7 @@ LAYOUTS = {
 
 
 def find_layout(src: Path, participants: str | Path | None = None) -> str:
-    """Find the layout of scans to predict.
-
-    Parameters
-    ----------
-    src : Path
-        A folder, or one file.
-    participants : str or Path, optional
-        The participants table, if it is not in its usual place.
-
-    Returns
-    -------
-    str
-        Key of ``LAYOUTS``. Files that are named as in no other layout are of the layout ``table``, whether there is a
-        participants table or not.
-
-    Raises
-    ------
-    BrioError
-        If there is no scan, the files fit several layouts, or a cohort has lost its header.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "007_rois_aal.1D").write_text("1 2 3")
-    >>> find_layout(folder)
-    'pcp'
-    """
+    """Find the layout of scans to predict."""
     if not src.exists():
         raise BrioError(f"{src}: no such file or folder")
     if (src / HEADER).is_file():

@@ -16,8 +16,6 @@ from .input_files import is_regular
 from .participants import describe_skipped
 from .series import get_series_stem
 
-__all__ = ["match_by_column", "match_by_name", "name_by_file"]
-
 Scans = list[tuple[dict[str, Any], Path]]
 """Row of the participants table and file of each scan."""
 
@@ -26,17 +24,7 @@ SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")
 
 
 def name_by_file(files: list[Path]) -> Scans:
-    """Make a participant of each file, called by its name without suffix.
-
-    Returns
-    -------
-    list of (dict, Path)
-
-    Raises
-    ------
-    BrioError
-        If two files have the same name.
-    """
+    """Make a participant of each file, called by its name without suffix."""
     owner: dict[str, Path] = {}
     for file in files:
         other = owner.setdefault(get_series_stem(file), file)
@@ -49,26 +37,7 @@ def name_by_file(files: list[Path]) -> Scans:
 
 
 def match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[Skipped]]:
-    """Match rows with the files that their column ``file`` names.
-
-    Parameters
-    ----------
-    rows : list of dict
-        With ``participant_id`` and ``file``.
-    src : Path
-        Folder that the names are relative to.
-
-    Returns
-    -------
-    scans : list of (dict, Path)
-        Rows without the column.
-    skipped : list of dict
-
-    Raises
-    ------
-    BrioError
-        If a file is named twice.
-    """
+    """Match rows with the files that their column ``file`` names."""
     scans: Scans = []
     skipped: list[Skipped] = []
     owner: dict[Path, str] = {}
@@ -96,27 +65,6 @@ def match_by_name(
     A name starts with the participant_id, and with the session where a participant has several rows. One row with
     several files stands for as many sessions, if each name has a ``ses-`` of its own. Letters with accents may be
     written as one character or as two.
-
-    Parameters
-    ----------
-    rows : list of dict
-        With ``participant_id`` and perhaps ``session``.
-    files : list of Path
-    skipped_ids : set of str
-        Participants whose files are not reported as unmatched.
-    table : str
-        Name of the table, for messages.
-
-    Returns
-    -------
-    scans : list of (dict, Path)
-    skipped : list of dict
-        Rows without a file, and files without a row.
-
-    Raises
-    ------
-    BrioError
-        If a row matches several files, or a file several rows.
     """
     by_stem, by_prefix = defaultdict(list), defaultdict(list)
     for file in files:

@@ -19,8 +19,6 @@ from ...errors import BrioError
 from .arrays import DeclaredArray, choose_array, name_damaged_file
 from .input_files import LIMIT_VARIABLE, find_limit, require_bounded, require_regular
 
-__all__ = ["read_mat"]
-
 _MATRIX, _COMPRESSED = 14, 15  # types of data elements
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
@@ -44,20 +42,7 @@ class _Variable:
 def read_mat(path: Path, variable: str | None = None) -> np.ndarray:
     """Read a numeric matrix of a MATLAB file, oriented as MATLAB shows it.
 
-    Parameters
-    ----------
-    path : Path
-    variable : str, optional
-        Name of the matrix; by default ``timeseries``, ``ROISignals`` or the only matrix in the file.
-
-    Returns
-    -------
-    ndarray, shape [T, P]
-
-    Raises
-    ------
-    BrioError
-        If the file is damaged, declares more than is read, or the variable holds no real numbers.
+    Shapes: returns [T, P].
     """
     import h5py
 

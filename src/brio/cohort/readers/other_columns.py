@@ -11,15 +11,6 @@ import numpy as np
 
 from ...errors import BrioError
 
-__all__ = [
-    "describe_left_out",
-    "find_nuisance",
-    "find_row_counters",
-    "is_nameless",
-    "refuse_nuisance",
-    "refuse_row_counters",
-]
-
 _SIGNAL = "(mean|avg)?(global|glob|gs|gsr|csf|wm|whitematter|wmcsf|csfwm)(mean|sig|signal|ts|meansignal|regressor)?"
 _MOTION = (
     "(mean|power|jenkinson)?fd(power|jenkinson)?|framewise(displacement)?|(std)?dvars|rmsd|(rel|abs)(mean)?rms|"
@@ -38,26 +29,12 @@ _NAMELESS = re.compile(r"(Unnamed: \d+)?")
 
 
 def find_nuisance(names: Sequence[str]) -> list[str]:
-    """Find the names of columns that are hardly a region.
-
-    Examples
-    --------
-    >>> find_nuisance(["Insula", "Global Signal", "GlobSig", "volume", "rot_x_derivative1", "a_comp_cor_00"])
-    ['Global Signal', 'GlobSig', 'volume', 'rot_x_derivative1', 'a_comp_cor_00']
-    """
+    """Find the names of columns that are hardly a region."""
     return [name for name in names if _NUISANCE.fullmatch("".join(c for c in name.lower() if c.isalnum()))]
 
 
 def refuse_nuisance(names: Sequence[str], path: Path) -> None:
-    """Refuse columns whose names are those of nuisance signals. Whoever means regions lists them in a table of ROIs.
-
-    Examples
-    --------
-    >>> refuse_nuisance(["Insula", "Cuneus", "GlobSig"], Path("p1.csv"))
-    Traceback (most recent call last):
-    ...
-    brio.errors.BrioError: p1.csv: column 'GlobSig' is named like a nuisance signal, not a region; leave it out with ...
-    """
+    """Refuse columns whose names are those of nuisance signals. Whoever means regions lists them in a table of ROIs."""
     nuisance = find_nuisance(names)
     if 2 * len(nuisance) > len(names):
         raise BrioError(
@@ -75,32 +52,14 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
 
 
 def is_nameless(name: str) -> bool:
-    """Return whether a header leaves a column without name; pandas calls it ``Unnamed: 0`` when it reads such a file.
-
-    Examples
-    --------
-    >>> [is_nameless(name) for name in ("", "Unnamed: 0", "Insula", "0")]
-    [True, True, False, False]
-    """
+    """Return whether a header leaves a column without name, which pandas calls ``Unnamed: 0``."""
     return _NAMELESS.fullmatch(name) is not None
 
 
 def find_row_counters(frames: np.ndarray) -> np.ndarray:
     """Find the columns that are a straight line over the rows, rising or falling.
 
-    Parameters
-    ----------
-    frames : ndarray, shape [T, P]
-
-    Returns
-    -------
-    ndarray of int64
-        Positions of the columns. A flat column, or one with missing values, counts nothing; nor do two rows.
-
-    Examples
-    --------
-    >>> find_row_counters(np.array([[0, 0.5, 7], [1, 0.1, 7], [2, 0.9, 7]])).tolist()
-    [0]
+    Shapes: frames [T, P].
     """
     n_frames = len(frames)
     if n_frames < 3:
@@ -123,20 +82,7 @@ def _is_line(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def refuse_row_counters(frames: np.ndarray, names: tuple[str, ...], path: Path, drop: frozenset[str]) -> None:
     """Refuse a scan with a column that counts its rows. No region does, in any scan.
 
-    Parameters
-    ----------
-    frames : ndarray of float32, shape [T, P]
-    names : tuple of P str
-        Names of the columns, as ``--drop-roi`` takes them.
-    path : Path
-        The file of the scan.
-    drop : frozenset of str
-        Columns that are left out.
-
-    Raises
-    ------
-    BrioError
-        Naming the file and the column.
+    Shapes: frames [T, P].
     """
     if len(frames) < SHORTEST_SCAN:
         return
@@ -151,25 +97,7 @@ def refuse_row_counters(frames: np.ndarray, names: tuple[str, ...], path: Path, 
 
 
 def describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_scans: int) -> list[str]:
-    """Describe the columns that were left out since they count the rows and have no name of a region.
-
-    Parameters
-    ----------
-    left_out : mapping of (int, str) to sequence of Path
-        Files in which each column, by number and name, was left out.
-    n_scans : int
-        Scans that were read.
-
-    Returns
-    -------
-    list of str
-        One sentence for each column.
-
-    Examples
-    --------
-    >>> describe_left_out({(1, ""): [Path("a.csv"), Path("b.csv")]}, 3)
-    ['a.csv: column 1 counts the rows and has no name of a region, so it was left out (in 2 of 3 scans)']
-    """
+    """Describe the columns that were left out since they count the rows and have no name of a region."""
     sentences = []
     for (number, name), paths in left_out.items():
         column = f"column {number}" + (f" ('{name}')" if name else "")

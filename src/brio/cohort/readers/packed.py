@@ -21,8 +21,6 @@ from .participants import Roster, describe_skipped, read_participants
 from .series import Series
 from .sessions import check_sessions_option, choose_sessions, read_chosen
 
-__all__ = ["is_packed_file", "read_packed"]
-
 LABELS = {"1": 1, "0": 0}
 CLASSES = ("TD", "ASD")
 ARRAYS = ("frames", "scale", "n_frames", "participant_id")
@@ -38,27 +36,7 @@ COVARIATES = {
 
 
 def read_packed(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
-    """Import packed scans: z-scored series stored as 8-bit integers, ``x = frames * scale``.
-
-    Parameters
-    ----------
-    src : str or Path
-        Folder with ``participants.tsv`` and ``<atlas>.npz`` (``frames``, ``scale``, ``n_frames``, ``participant_id``).
-    out : str or Path
-        Cohort folder to write.
-    options : ImportOptions
-        - ``atlas``: the archive to read, for example ``aal116``; required if there are several.
-        - ``sessions``: for participants with several rows, told apart by a column ``session``.
-        - ``name``: ``abide-<atlas>`` by default.
-
-        Scans to predict may be one archive.
-
-    Returns
-    -------
-    Cohort
-        The participants table has a column ``dead_fraction_<atlas>`` for every atlas in ``src``, so that an audit
-        excludes the same participants whichever atlas is used.
-    """
+    """Import packed scans: z-scored series stored as 8-bit integers, ``x = frames * scale``."""
     src, sessions = check_source(src, options), options.sessions
     check_sessions_option(sessions)
     archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}

@@ -17,18 +17,6 @@ from .input_files import is_regular, read_text_file
 from .labels import ClassValues, explain_other_group, list_class_values, map_labels
 from .text import ROW_NAMES
 
-__all__ = [
-    "Roster",
-    "TextTable",
-    "describe_skipped",
-    "extract_covariates",
-    "find_roster",
-    "find_table",
-    "has_table",
-    "read_participants",
-    "read_roster",
-]
-
 _SAME_MEANING = {
     "participant_id": ("participant", "subject", "subject_id", "sub", "sub_id", "subid", "id"),
     "site": ("centre", "center", "hospital", "scanner", "site_id"),
@@ -52,32 +40,14 @@ NO_CLASSES = ("0", "1")
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table in which every value is text.
+    """A table in which every value is text."""
 
-    Attributes
-    ----------
-    path : Path
-        Its file, for error messages.
-    columns : list of str
-    rows : list of dict
-        Value of each column; None where it is missing.
-    """
-
-    path: Path
+    path: Path  # its file, for error messages
     columns: list[str]
-    rows: list[dict[str, str | None]]
+    rows: list[dict[str, str | None]]  # value of each column; None where it is missing
 
     def require_column(self, column: str, option: str | None = None, taken: Iterable[str] = ()) -> None:
-        """Raise :class:`BrioError` unless the table has a column.
-
-        Parameters
-        ----------
-        column : str
-        option : str, optional
-            Command-line option that names another column, for the message.
-        taken : iterable of str
-            Columns that mean something else, and are not suggested.
-        """
+        """Raise :class:`BrioError` unless the table has a column."""
         if column in self.columns:
             return
         columns = [c for c in self.columns if c]
@@ -90,26 +60,7 @@ class TextTable:
         raise BrioError(f"{self.path}: there is no column '{column}', {listing}{remedy}")
 
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
-        """Read a column whose values must be present and unique.
-
-        Parameters
-        ----------
-        column : str
-        session_column : str, optional
-            Column that tells apart the rows of a participant with several scans; may be absent.
-        option : str, optional
-            Command-line option that names another column, for the message.
-
-        Returns
-        -------
-        list of str
-            One identifier per row.
-
-        Raises
-        ------
-        BrioError
-            If the column or a value is missing, or a value appears twice without different sessions.
-        """
+        """Read a column whose values must be present and unique."""
         self.require_column(column, option)
         first_row: dict[tuple[str, str | None], int] = {}
         ids: list[str] = []
@@ -133,67 +84,22 @@ class TextTable:
 
 @dataclass
 class Roster:
-    """Participants with site and label, to be matched with their scans.
-
-    Attributes
-    ----------
-    rows : list of dict
-        ``participant_id``, ``site``, ``label`` (0 or 1) and every other column of the source. Site and label are None
-        where they are missing, which only scans to predict may be.
-    classes : tuple of two str
-        Names of the labels 0 and 1.
-    skipped : list of dict
-        ``participant_id`` and ``reason`` of each row that cannot be used.
-    unlabelled : list of dict
-        The same of each row that is used although its label is of neither class.
-    renamed : dict
-        Column of the source for each column that has another name there by its spelling alone, such as ``Age``.
-    """
+    """Participants with site and label, to be matched with their scans."""
 
     rows: list[dict[str, Any]]
-    classes: tuple[str, str] = NO_CLASSES
+    classes: tuple[str, str] = NO_CLASSES  # names of the labels 0 and 1
     skipped: list[dict[str, str]] = field(default_factory=list)
     unlabelled: list[dict[str, str]] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
 
 
 def describe_skipped(participant_id: str, reason: str, file: str | None = None) -> dict[str, str]:
-    """Make an entry of ``provenance["skipped"]``.
-
-    Parameters
-    ----------
-    participant_id : str
-        The participant, or the name of the file where the participant is unknown.
-    reason : str
-    file : str, optional
-        Name of the file that was skipped.
-
-    Returns
-    -------
-    dict
-    """
+    """Make an entry of ``provenance["skipped"]``."""
     return {"participant_id": participant_id, "reason": reason} | ({} if file is None else {"file": file})
 
 
 def find_table(src: Path, requested: str | Path | None) -> Path:
-    """Find the participants table.
-
-    Parameters
-    ----------
-    src : Path
-        Folder with the scans.
-    requested : str or Path, optional
-        Path of the table, or its name in ``src``; by default participants.tsv or participants.csv in ``src``.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    BrioError
-        If there is no table, or there are two and none is requested.
-    """
+    """Find the participants table."""
     if requested is not None:
         paths = [path for path in (Path(requested), src / requested) if is_regular(path)]
         if not paths:
@@ -209,12 +115,7 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
 
 
 def has_table(src: Path) -> bool:
-    """Return whether a folder holds a participants table under its usual name.
-
-    Returns
-    -------
-    bool
-    """
+    """Return whether a folder holds a participants table under its usual name."""
     return any(is_regular(src / name) for name in TABLE_NAMES)
 
 
@@ -223,22 +124,7 @@ def find_roster(
 ) -> tuple[Path, Roster] | None:
     """Find the participants table and read it.
 
-    Parameters
-    ----------
-    src : Path
-        Folder with the scans, or one file.
-    requested : str or Path, optional
-        See :func:`find_table`.
-    labels_required : bool
-        Whether there must be a table with sites and labels.
-    **columns
-        ``id_column``, ``site_column``, ``label_column``, ``patient``, ``control`` and ``session_column`` of
-        :func:`read_roster`.
-
-    Returns
-    -------
-    tuple of Path and Roster, or None
-        None if there is no table, none is required and no option speaks of one.
+    Returns None if there is no table, none is required and no option speaks of one.
     """
     given = {option: value for option, value in columns.items() if value is not None}
     no_option = requested is None and given in ({}, {"session_column": "session"})  # "session" is a default
@@ -253,15 +139,6 @@ def read_participants(path: Path) -> TextTable:
 
     Columns of numbers with decimal commas get decimal points, see
     :func:`~brio.cohort.readers.delimited.has_decimal_commas`.
-
-    Returns
-    -------
-    TextTable
-
-    Raises
-    ------
-    BrioError
-        If the file cannot be read, has no rows, repeats a column, or has rows of unequal length.
     """
     text = split_text(read_text_file(path, "a table"))
     delimiter = _find_delimiter(path, next((line for line in text if line.strip()), ""))
@@ -315,29 +192,7 @@ def read_roster(
     session_column: str | None = None,
     labels_required: bool = True,
 ) -> Roster:
-    """Read a participants table with its sites and labels.
-
-    Parameters
-    ----------
-    path : Path
-        A tsv or csv table.
-    id_column, site_column, label_column : str, optional
-        Columns of the participant, the site and the label; ``participant_id``, ``site`` and ``label`` by default, in
-        any capitals.
-    patient, control : str or sequence of str, optional
-        Values of the label column for patients (1) and controls (0), see :func:`map_labels`. Where a class has several
-        values, the column is kept beside the labels.
-    session_column : str, optional
-        Column that tells apart the rows of participants with several scans; it becomes the column ``session``. By
-        default a participant must have one row.
-    labels_required : bool
-        Whether the table needs sites and labels. If not, the columns may be absent unless an option names them.
-
-    Returns
-    -------
-    Roster
-        Rows without a site or a label, or of another group, are listed as skipped if labels are required.
-    """
+    """Read a participants table with its sites and labels."""
     table = read_participants(path)
     if session_column not in (None, "session"):
         table.require_column(session_column or "", "--session-column")
@@ -382,20 +237,6 @@ def _rename_session(covariates: dict[str, str | None], column: str) -> dict[str,
 
 
 def extract_covariates(row: dict[str, str | None], used: set[str], names: Mapping[str, str]) -> dict[str, str | None]:
-    """Extract the columns of a row that are kept as covariates.
-
-    Parameters
-    ----------
-    row : dict
-    used : set of str
-        Columns to leave out: identifier, site and label.
-    names : mapping of str to str
-        New names of columns, from :func:`~brio.cohort.readers.column_names.find_covariates`.
-
-    Returns
-    -------
-    dict
-        A column whose name brio uses itself is renamed to ``<name>_in_source``.
-    """
+    """Extract the columns of a row that are kept as covariates."""
     kept = {names.get(column, column): value for column, value in row.items() if column and column not in used}
     return {f"{c}_in_source" if c in RESERVED_COLUMNS else c: v for c, v in kept.items()}

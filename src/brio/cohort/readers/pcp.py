@@ -20,8 +20,6 @@ from .options import ImportOptions
 from .participants import Roster, TextTable, describe_skipped, read_participants
 from .series import Series, find_series, read_series
 
-__all__ = ["is_pcp_file", "read_pcp"]
-
 NAME = re.compile(r"(?P<file_id>.+)_rois_(?P<atlas>[A-Za-z0-9]+)\.1D", re.IGNORECASE)
 NO_SCAN = "no_filename"
 """FILE_ID of participants without a scan in the release."""
@@ -42,27 +40,7 @@ CODES = {"sex": {"1": "M", "2": "F"}, "eye_status": {"1": "open", "2": "closed"}
 
 
 def read_pcp(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
-    """Import ABIDE of the Preprocessed Connectomes Project.
-
-    Parameters
-    ----------
-    src : str or Path
-        Folder with files ``{FILE_ID}_rois_{atlas}.1D``, in any subfolder.
-    out : str or Path
-        Cohort folder to write.
-    options : ImportOptions
-        - ``atlas``: ``aal`` (also ``aal116``), ``cc200``, or any other in the file names; required if there are
-          several. For AAL and CC200 the header of each file is checked against the bundled table, and the columns are
-          brought into its order.
-        - ``participants``: the phenotypic csv; by default the only ``*henotypic*.csv`` below ``src``. Without one,
-          scans to predict are called by the FILE_ID in the names of the files.
-        - ``name``: ``abide-<atlas>`` by default.
-
-    Returns
-    -------
-    Cohort
-        ``DX_GROUP`` 1 is label 1 (ASD), 2 is label 0 (TD).
-    """
+    """Import ABIDE of the Preprocessed Connectomes Project."""
     src = check_source(src, options)
     files = [(m, path) for path in find_series(src) if (m := NAME.fullmatch(path.name))]
     if not files:
@@ -96,13 +74,7 @@ def read_pcp(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort
 
 
 def is_pcp_file(path: Path) -> bool:
-    """Return whether a file is named as in this layout.
-
-    Examples
-    --------
-    >>> is_pcp_file(Path("NYU_0050952_rois_cc200.1D")), is_pcp_file(Path("NYU_0050952.1D"))
-    (True, False)
-    """
+    """Return whether a file is named as in this layout."""
     return NAME.fullmatch(path.name) is not None
 
 

@@ -17,46 +17,21 @@ from .atlas_table import describe_renamed, list_names, load_atlas, suggest_rois
 from .other_columns import refuse_nuisance
 from .series import Series
 
-__all__ = ["RoiChoice", "RoiOrder", "Strictness", "has_repeated_names", "name_columns", "resolve_atlas"]
-
 Strictness = Literal["free", "count", "names"]
 
 
 @dataclass(frozen=True, eq=False)
 class RoiChoice:
-    """What a user says about the ROIs of the scans; nothing by default.
+    """What a user says about the ROIs of the scans; nothing by default."""
 
-    Attributes
-    ----------
-    table : Atlas or None
-        Table of the ROIs.
-    drop : tuple of str
-        ROIs to drop, for example a column with the global signal.
-    source : str
-        Name of the table's file, or of a known atlas.
-    warnings : tuple of str
-        What was odd about the table.
-    """
-
-    table: Atlas | None = None
-    drop: tuple[str, ...] = ()
-    source: str = ""
-    warnings: tuple[str, ...] = ()
+    table: Atlas | None = None  # table of the ROIs
+    drop: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
+    source: str = ""  # name of the table's file, or of a known atlas
+    warnings: tuple[str, ...] = ()  # what was odd about the table
 
     @classmethod
     def from_options(cls, atlas_table: str | Path | None, drop_roi: str | Sequence[str] | None) -> RoiChoice:
-        """Make a choice from the options of a reader.
-
-        Parameters
-        ----------
-        atlas_table : str or Path, optional
-            A file, or the name of a known atlas.
-        drop_roi : str or sequence of str, optional
-
-        Returns
-        -------
-        RoiChoice
-        """
+        """Make a choice from the options of a reader."""
         drop = (drop_roi,) if isinstance(drop_roi, str) else tuple(drop_roi or ())
         if atlas_table is None:
             return cls(drop=drop)
@@ -71,47 +46,21 @@ class RoiChoice:
 
 @dataclass(frozen=True, eq=False)
 class RoiOrder:
-    """Order of the ROI columns that all scans are brought into.
+    """Order of the ROI columns that all scans are brought into."""
 
-    Attributes
-    ----------
-    n_rois : int
-        Columns of a scan, without those in ``drop``.
-    names : tuple of str, or None
-        Column names, where the files have a header; repeated names are numbered.
-    path : Path
-        File that set the order, for error messages.
-    header : tuple of str, or None
-        Column names as this file has them.
-    n_frames : int
-        Frames of this file.
-    drop : frozenset of str
-        Columns that are left out of each scan before it is compared.
-    keep : ndarray of int64, or None
-        Positions in ``names`` that are kept at the end; None for all.
-    """
-
-    n_rois: int
-    names: tuple[str, ...] | None
-    path: Path
-    header: tuple[str, ...] | None = None
-    n_frames: int = 0
-    drop: frozenset[str] = frozenset()
-    keep: np.ndarray | None = None
+    n_rois: int  # columns of a scan, without those in drop
+    names: tuple[str, ...] | None  # column names, where the files have a header; repeated names are numbered
+    path: Path  # file that set the order, for error messages
+    header: tuple[str, ...] | None = None  # column names as this file has them
+    n_frames: int = 0  # frames of this file
+    drop: frozenset[str] = frozenset()  # columns that are left out of each scan before it is compared
+    keep: np.ndarray | None = None  # positions in names that are kept at the end; None for all
 
     @classmethod
     def from_series(cls, series: Series, path: Path) -> RoiOrder:
         """Take the order of the columns of a series.
 
-        Parameters
-        ----------
-        series : Series, frames of shape [T, P]
-        path : Path
-            Its file.
-
-        Returns
-        -------
-        RoiOrder
+        Shapes: series [T, P].
         """
         names = None if series.columns is None else number_repeated_names(series.columns)[0]
         return cls(series.frames.shape[1], names, path, series.columns, len(series.frames))
@@ -119,21 +68,7 @@ class RoiOrder:
     def reorder(self, series: Series, path: Path) -> np.ndarray:
         """Bring the columns of a scan into this order. Columns are matched by name, never guessed.
 
-        Parameters
-        ----------
-        series : Series, frames of shape [T, P]
-        path : Path
-            Its file, for error messages.
-
-        Returns
-        -------
-        ndarray of float32, shape [T, P]
-            Without the ROIs that are dropped.
-
-        Raises
-        ------
-        BrioError
-            If the number of columns or their names differ, or repeated names stand in another order.
+        Shapes: series [T, P]; returns [T, P].
         """
         self._check_repeated(series.columns, path)
         columns, frames = _drop_columns(series, self.drop)
@@ -151,17 +86,6 @@ class RoiOrder:
 
         Which of these columns is which would be a guess. Import takes them in the order of the first file, since all
         scans of a cohort share it. Scans to predict need the order of the scans that their model was fitted to.
-
-        Parameters
-        ----------
-        source : str
-            Name of the table.
-        known_header : tuple of str
-            Header of the scans that the model was fitted to; empty where it is not known.
-
-        Raises
-        ------
-        BrioError
         """
         if self.names is None or not has_repeated_names(self.header) or self.header == known_header:
             return
@@ -219,12 +143,7 @@ def has_repeated_names(header: tuple[str, ...] | None) -> bool:
 
 
 def name_columns(series: Series) -> tuple[str, ...]:
-    """Name the columns of a scan: by its header with repeated names numbered, else roi001, roi002, ...
-
-    Returns
-    -------
-    tuple of P str
-    """
+    """Name the columns of a scan: by its header with repeated names numbered, else roi001, roi002, ..."""
     if series.columns is None:
         return tuple(Atlas.unnamed(series.frames.shape[1]).rois["name"])
     return number_repeated_names(series.columns)[0]
@@ -248,33 +167,7 @@ def resolve_atlas(
     the header, if there is one, holds its names, codes or indices in any order. Otherwise the ROIs are named by the
     header, or stay unnamed.
 
-    Parameters
-    ----------
-    name : str
-        Name of the atlas.
-    series : Series, frames of shape [T, P]
-        The first scan.
-    path : Path
-        Its file, for error messages.
-    strictness : {"free", "count", "names"}
-        What must agree with a bundled atlas of that name: nothing, the number of ROIs, or the header as well.
-    choice : RoiChoice, optional
-        Table of the ROIs, and ROIs to drop.
-
-    Returns
-    -------
-    atlas : Atlas
-    order : RoiOrder
-        In terms of the column names of the files.
-    origin : str
-        Where names and order came from, for the provenance.
-    warnings : list of str
-
-    Raises
-    ------
-    BrioError
-        If the file does not agree with the table, or with the bundled atlas as ``strictness`` requires, an ROI to
-        drop is not there, or a column has the name of a nuisance signal and no table calls it a region.
+    Shapes: series [T, P].
     """
     choice = choice or RoiChoice()
     warnings = list(choice.warnings)

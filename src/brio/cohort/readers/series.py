@@ -16,8 +16,6 @@ from .input_files import describe_name, is_utf8
 from .matlab import read_mat
 from .text import read_text
 
-__all__ = ["SUFFIXES", "Series", "find_series", "get_series_stem", "get_series_suffix", "read_series"]
-
 TEXT = (".tsv", ".csv", ".txt", ".1d")
 """Suffixes of delimited text."""
 SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
@@ -27,62 +25,29 @@ SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
 class Series:
     """Time series of one scan, with what its file states about it.
 
-    Attributes
-    ----------
-    frames : ndarray of float32, shape [T, P]
-    columns : tuple of str, or None
-        Names of the P ROIs, where the file has them.
-    tr : float, or None
-        Repetition time in seconds, where the file has it.
-    parts : tuple of Series
-        The scans that it was joined of, as they were read; empty where it is one scan.
-    left_out : tuple of (int, str)
-        Columns of the file, by number and name, that are no ROIs and were left out: they have no name of a region and
-        count the rows.
+    Shapes: frames [T, P].
     """
 
     frames: np.ndarray
-    columns: tuple[str, ...] | None = None
-    tr: float | None = None
-    parts: tuple[Series, ...] = ()
+    columns: tuple[str, ...] | None = None  # names of the P ROIs, where the file has them
+    tr: float | None = None  # repetition time in seconds, where the file has it
+    parts: tuple[Series, ...] = ()  # the scans that it was joined of, as they were read; empty where it is one scan
     left_out: tuple[tuple[int, str], ...] = ()
 
 
 def get_series_suffix(path: Path) -> str | None:
-    """Return the suffix of a time-series file.
-
-    Returns
-    -------
-    str or None
-        One of ``SUFFIXES``, in lower case; None for any other file.
-    """
+    """Return the suffix of a time-series file."""
     name = path.name.lower()
     return next((s for s in SUFFIXES if name.endswith(s)), None)
 
 
 def get_series_stem(path: Path) -> str:
-    """Return the name of a time-series file without its suffix (``.ptseries.nii`` is one suffix).
-
-    Returns
-    -------
-    str
-    """
+    """Return the name of a time-series file without its suffix (``.ptseries.nii`` is one suffix)."""
     return path.name[: len(path.name) - len(get_series_suffix(path) or "")]
 
 
 def find_series(src: Path) -> list[Path]:
-    """List the files below a folder that may hold a time series. Hidden files and folders are ignored.
-
-    Parameters
-    ----------
-    src : Path
-        A folder, or one file.
-
-    Returns
-    -------
-    list of Path
-        Sorted.
-    """
+    """List the files below a folder that may hold a time series. Hidden files and folders are ignored."""
     if src.is_file():
         files = [src] if get_series_suffix(src) else []
     else:
@@ -118,33 +83,7 @@ def _list_files(src: Path) -> Iterator[Path]:
 
 
 def read_series(path: str | Path, variable: str | None = None) -> Series:
-    """Read a time-series file. The array is never transposed.
-
-    Parameters
-    ----------
-    path : str or Path
-        tsv, csv, txt, 1D (with or without header), npy, npz, mat or ptseries.nii.
-    variable : str, optional
-        Variable to read from a MATLAB file.
-
-    Returns
-    -------
-    Series
-
-    Raises
-    ------
-    BrioError
-        If the format is unknown, the file is damaged, or the array is not a matrix of numbers.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "scan.tsv"
-    >>> _ = path.write_text("left\\tright\\n0.5\\t1\\n0.25\\tn/a\\n")
-    >>> series = read_series(path)
-    >>> series.columns, series.frames.shape
-    (('left', 'right'), (2, 2))
-    """
+    """Read a time-series file. The array is never transposed."""
     path = Path(path)
     suffix = get_series_suffix(path)
     columns: tuple[str, ...] | None = None

@@ -24,8 +24,6 @@ from .participants import describe_skipped
 from .rois import RoiOrder
 from .series import Series
 
-__all__ = ["SESSIONS", "check_sessions_option", "choose_sessions", "join_scans", "read_chosen"]
-
 SESSIONS = ("first", "join", "average", "all")
 """Values of ``--sessions``."""
 
@@ -42,31 +40,7 @@ def check_sessions_option(sessions: str | None) -> None:
 def choose_sessions(
     scans: Sequence[tuple[Row, Source]], sessions: str | None, *, have_frames: bool = True
 ) -> tuple[list[tuple[Row, list[Source]]], list[Skipped]]:
-    """Choose the scans to read of participants who have several.
-
-    Parameters
-    ----------
-    scans : sequence of (dict, source)
-        Row of the participants table and source of each scan.
-    sessions : {"first", "join", "average", "all"} or None
-        Keep the first scan, make one of all (see :func:`read_chosen`), or keep each as a row. None where nothing was
-        said.
-    have_frames : bool
-        Whether scans can be joined; the message offers no choice that is refused.
-
-    Returns
-    -------
-    chosen : list of (dict, list of source)
-        Rows to write, with the sources of each. Scans made of several have the covariates of the first. If nobody has
-        several scans, rows are as they were.
-    skipped : list of dict
-        Entries of scans that are not read.
-
-    Raises
-    ------
-    BrioError
-        If a participant has several scans and nothing was said, or scans to join differ in site or label.
-    """
+    """Choose the scans to read of participants who have several."""
     groups: dict[str, list[tuple[Row, Source]]] = {}
     for row, source in scans:
         groups.setdefault(row["participant_id"], []).append((row, source))
@@ -116,24 +90,7 @@ def read_chosen(
     read: Callable[[Source], tuple[Path, Series]],
     sessions: str | None = None,
 ) -> Iterator[tuple[Row, Path, Series]]:
-    """Read scans one by one; several sources of a row become one scan.
-
-    Parameters
-    ----------
-    chosen : iterable of (dict, list of source)
-        From :func:`choose_sessions`.
-    read : function
-        Reads a source: its file, for error messages, and its series.
-    sessions : str, optional
-        "average" records where sessions end in a column ``averaged_frames``, so that connectomes are estimated for
-        each session and averaged.
-
-    Yields
-    ------
-    row : dict
-    path : Path
-    series : Series
-    """
+    """Read scans one by one; several sources of a row become one scan."""
     for row, sources in chosen:
         paths, parts = zip(*map(read, sources), strict=True)
         scans = list(parts)
@@ -150,21 +107,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     Otherwise differences in level and scale between scans would appear as correlation. An ROI without signal in one of
     the scans has none in the joined scan (NaN).
 
-    Parameters
-    ----------
-    scans : list of Series, frames of shape [T_r, P]
-    paths : list of Path
-        Their files, for error messages.
-
-    Returns
-    -------
-    Series, frames of shape [sum of T_r, P]
-
-    Raises
-    ------
-    BrioError
-        If the scans differ in their ROIs or repetition time, or two of them are the same scan: joined, no audit could
-        find it.
+    Shapes: scans [T_r, P]; returns [sum of T_r, P].
     """
     if len(scans) == 1:
         return scans[0]

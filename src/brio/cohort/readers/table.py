@@ -17,29 +17,9 @@ from .participants import Roster, find_roster
 from .series import Series, find_series, read_series
 from .sessions import check_sessions_option, choose_sessions, read_chosen
 
-__all__ = ["import_files", "read_files"]
-
 
 def read_files(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
-    """Import a participants table and one time-series file per participant.
-
-    Parameters
-    ----------
-    src : str or Path
-        Folder with the files: npy, npz, csv, tsv, txt, mat, 1D or ptseries.nii, with frames in rows. The column
-        ``file`` of the table names the file of each participant, relative to ``src``. Without such a column the file
-        is found by its name, in any subfolder: the participant_id, alone or followed by a character that is neither a
-        letter nor a digit. Where a participant has several rows, the session follows, as in ``p1_2`` or ``p1_ses-2``.
-    out : str or Path
-        Cohort folder to write.
-    options : ImportOptions
-        The table is participants.tsv or .csv in ``src`` by default, the name of the cohort that of the folder. Of scans
-        to predict without a table, every file is a scan, and its participant_id is the name of the file without suffix.
-
-    Returns
-    -------
-    Cohort
-    """
+    """Import a participants table and one time-series file per participant."""
     return import_files("table", src, out, options, _read_file)
 
 
@@ -50,21 +30,7 @@ def import_files(
     options: ImportOptions,
     read: Callable[[Path], tuple[Path, Series]],
 ) -> Cohort:
-    """Import a participants table and one file per participant, whatever the files hold.
-
-    Parameters
-    ----------
-    kind : str
-        The reader.
-    src, out, options
-        As for :func:`read_files`.
-    read : function
-        Reads a file: its path and its series.
-
-    Returns
-    -------
-    Cohort
-    """
+    """Import a participants table and one file per participant, whatever the files hold."""
     src = check_source(src, options)
     sessions, session_column = options.sessions, options.session_column
     check_sessions_option(sessions)

@@ -13,8 +13,6 @@ from .delimited import has_decimal_commas, split_line, split_text
 from .input_files import read_text_file
 from .other_columns import find_row_counters, is_nameless
 
-__all__ = ["ROW_NAMES", "read_text"]
-
 MISSING = frozenset({"", "na", "n/a"})
 """Spellings of a missing value, besides those that ``float`` accepts (nan, NaN)."""
 
@@ -38,19 +36,7 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tup
     :func:`~brio.cohort.readers.delimited.has_decimal_commas`. A column that the header does not name is left out if it
     counts the rows, as the index of pandas does.
 
-    Returns
-    -------
-    frames : ndarray of float64, shape [T, P]
-    columns : tuple of P str, or None
-        None where the file has no column names.
-    left_out : tuple of (int, str)
-        Number, from 1, and name of the columns that were left out.
-
-    Raises
-    ------
-    BrioError
-        If the file holds no frames, a cell is not a number or one that is too large, rows differ in their number of
-        cells, or a column without name does not count the rows.
+    Shapes: returns frames [T, P].
     """
     comments, body = _read_lines(path)
     if not body:

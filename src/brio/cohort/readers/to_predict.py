@@ -9,28 +9,13 @@ from pathlib import Path
 from ...errors import BrioError
 from ..repetition_time import is_repetition_time
 
-__all__ = ["ScansToPredict", "choose_tr"]
-
 TR_TOLERANCE = 0.005
 """Seconds by which two statements of a repetition time may differ."""
 
 
 @dataclass(frozen=True)
 class ScansToPredict:
-    """Tell a reader that the scans are to be predicted, so that one scan without site and label is enough.
-
-    Parameters
-    ----------
-    tr : float, optional
-        Repetition time in seconds of the scans whose file and participants table state none.
-    known_header : tuple of str
-        Column names of the files that the model was fitted to, where some appear more than once; else empty.
-
-    Raises
-    ------
-    BrioError
-        If ``tr`` is not a number of seconds, see :mod:`brio.cohort.repetition_time`.
-    """
+    """Tell a reader that the scans are to be predicted, so that one scan without site and label is enough."""
 
     tr: float | None = None
     known_header: tuple[str, ...] = ()
@@ -43,25 +28,7 @@ class ScansToPredict:
 def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: float | None = None) -> float | None:
     """Choose the repetition time of a scan: that of its file or of the table, which must agree, else the default.
 
-    Parameters
-    ----------
-    in_file : float or None
-        Seconds that the file states.
-    in_table : str or None
-        Value of the column ``tr`` of the participants table.
-    path : Path
-        File of the scan, for error messages.
-    default : float or None
-
-    Returns
-    -------
-    float or None
-        Seconds; None where nobody states it.
-
-    Raises
-    ------
-    BrioError
-        If the table states no number of seconds, or another one than the file.
+    Returns seconds; None where nobody states it.
     """
     if in_table is None:
         return default if in_file is None else in_file

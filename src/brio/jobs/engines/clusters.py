@@ -19,8 +19,6 @@ from ...domains import Count, Workers, require_number
 from ...errors import BrioError, nearest, take_first_line
 from ...settings import require
 
-__all__ = ["ClusterOptions", "SlurmOptions", "connect", "require_dask"]
-
 WORKER_SETTINGS = {
     # stacks hold what they need: nothing of it can be moved to a disk, and a worker that paused would never go on
     "memory.target": False,
@@ -51,30 +49,14 @@ NEEDED = ("workers", "cores", "memory", "walltime")
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """What a file of ``--slurm`` says.
+    """What a file of ``--slurm`` says."""
 
-    Attributes
-    ----------
-    workers : int
-        Jobs to submit, with one worker each.
-    cores : int
-        Of each job.
-    memory, walltime : str
-        Of each job, such as ``16GB`` and ``04:00:00``.
-    gpus : int
-        Of each job, 0 or 1.
-    queue, account, interface, python, logs : str or None
-        Partition, account, network interface, Python of the workers, folder for their output.
-    directives, prologue : list of str
-        Further lines of ``#SBATCH``, and of the script before the worker starts.
-    """
-
-    workers: int
-    cores: int
-    memory: str
+    workers: int  # jobs to submit, with one worker each
+    cores: int  # of each job
+    memory: str  # of each job, such as 16GB and 04:00:00
     walltime: str
-    gpus: int = 0
-    queue: str | None = None
+    gpus: int = 0  # of each job, 0 or 1
+    queue: str | None = None  # partition, account, network interface, Python of the workers, folder for their output
     account: str | None = None
     interface: str | None = None
     python: str | None = None
@@ -84,13 +66,7 @@ class SlurmOptions:
 
     @classmethod
     def read(cls, path: Path) -> SlurmOptions:
-        """Read a TOML file.
-
-        Raises
-        ------
-        BrioError
-            If it cannot be read, or a key is unknown, missing or of another kind.
-        """
+        """Read a TOML file."""
         document = read_configuration(path, f"--slurm takes a TOML file with {', '.join(NEEDED)}")
         kinds = {"workers": int, "cores": int, "gpus": int, "directives": list, "prologue": list}
         known = cls.__dataclass_fields__
@@ -146,19 +122,10 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which cluster to use: one of these is given.
+    """Which cluster to use: one of these is given."""
 
-    Attributes
-    ----------
-    workers : int or None
-        Worker processes to start on this machine.
-    scheduler : str or None
-        Address of a scheduler that runs, such as ``tcp://10.0.0.1:8786``.
-    slurm : SlurmOptions or None
-    """
-
-    workers: int | None = None
-    scheduler: str | None = None
+    workers: int | None = None  # worker processes to start on this machine
+    scheduler: str | None = None  # address of a scheduler that runs, such as tcp://10.0.0.1:8786
     slurm: SlurmOptions | None = None
 
     @property
@@ -174,13 +141,7 @@ class ClusterOptions:
 
 
 def require_dask(slurm: bool = False) -> None:
-    """Raise an error if the packages of the extra are not installed; they are not imported.
-
-    Parameters
-    ----------
-    slurm : bool
-        Whether dask-jobqueue is needed too.
-    """
+    """Raise an error if the packages of the extra are not installed; they are not imported."""
     for name in ("distributed", *(["dask_jobqueue"] if slurm else [])):
         if importlib.util.find_spec(name) is None:
             raise BrioError(f"--engine dask needs the package {name}, which is not installed; install brio[dask]")
@@ -188,26 +149,7 @@ def require_dask(slurm: bool = False) -> None:
 
 @contextmanager
 def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator[Any]:
-    """Start or join a cluster.
-
-    Parameters
-    ----------
-    options : ClusterOptions
-    threads : int or None
-        Of each worker on this machine. None in a job on a GPU: workers then get as many as torch has in this process,
-        because linear models are fitted on the CPU.
-    gpu : bool
-        Whether workers on this machine have a GPU.
-
-    Yields
-    ------
-    distributed.Client
-
-    Raises
-    ------
-    BrioError
-        If there is no scheduler at the address, the cluster cannot be started, or several workers would share a GPU.
-    """
+    """Start or join a cluster."""
     import dask
     from distributed import Client
 

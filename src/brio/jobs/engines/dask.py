@@ -19,8 +19,6 @@ from .clusters import ClusterOptions, connect, require_dask
 from .remote import UnfitWorkerError, make_task, train_task
 from .workers import Workers
 
-__all__ = ["DaskEngine"]
-
 POLL_SECONDS = 1.0
 VISIBLE_SECONDS = 120.0
 DEADLY = 3
@@ -33,12 +31,6 @@ class DaskEngine(Engine):
 
     Workers read the cohort and write runs through a file system that they share with this process. The cluster holds
     nothing else: when it is lost, the same command goes on from the finished stacks. Use it as a context manager.
-
-    Parameters
-    ----------
-    options : ClusterOptions
-    method_files : tuple of str
-        Files with a user's own methods, which workers load.
     """
 
     shares_folder = True
@@ -60,11 +52,6 @@ class DaskEngine(Engine):
         """Train stacks side by side, see :class:`brio.jobs.spec.Engine`.
 
         A stack that fails does not stop the others.
-
-        Raises
-        ------
-        BrioError
-            If a stack failed, once all others are finished; if the scheduler is lost, or no worker can train.
         """
         from ..train import close_if_finished, estimate_costs
 

@@ -12,38 +12,17 @@ from ..job import Job
 from ..plan import JobPlan
 from ..spec import Engine
 
-__all__ = ["LocalEngine", "Shard"]
-
 
 @dataclass(frozen=True)
 class Shard:
-    """Stacks ``number``, ``number + count``, ... of every plan.
+    """Stacks ``number``, ``number + count``, ... of every plan."""
 
-    Attributes
-    ----------
-    number : int
-        From 1.
-    count : int
-        Of shards.
-    """
-
-    number: int
-    count: int
+    number: int  # from 1
+    count: int  # of shards
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read ``i/n``.
-
-        Raises
-        ------
-        BrioError
-            If the text is something else, or ``i`` is not between 1 and ``n``.
-
-        Examples
-        --------
-        >>> Shard.parse("2/8")
-        Shard(number=2, count=8)
-        """
+        """Read ``i/n``."""
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise BrioError(f"--shard {text}: write i/n with i from 1 to n, for example 2/8")
@@ -56,15 +35,9 @@ class Shard:
 
 @dataclass(frozen=True)
 class LocalEngine(Engine):
-    """Train stacks in this process.
+    """Train stacks in this process."""
 
-    Attributes
-    ----------
-    shard : Shard or None
-        Train only these stacks. Other processes then share the folder of the job.
-    """
-
-    shard: Shard | None = None
+    shard: Shard | None = None  # train only these stacks. Other processes then share the folder of the job
 
     @property
     def shares_folder(self) -> bool:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ...connectome import Connectomes
     from ...training import Run
 
-__all__ = ["StackTask", "UnfitWorkerError", "describe_versions", "make_task", "train_task"]
-
 _one_at_a_time = threading.Lock()
 """A worker may have several threads, but a stack takes all of its cores or its GPU."""
 
@@ -40,21 +38,11 @@ class UnfitWorkerError(BrioError):
 
 @dataclass(frozen=True)
 class StackTask:
-    """One stack, as it travels to a worker.
+    """One stack, as it travels to a worker."""
 
-    Attributes
-    ----------
-    version : str
-        Of brio, that made it.
-    method_files : tuple of str
-        Files with a user's own methods, which the worker has to load before it can read the content.
-    content : bytes
-        The rest.
-    """
-
-    version: str
+    version: str  # of brio, that made it
     method_files: tuple[str, ...]
-    content: bytes
+    content: bytes  # the rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +60,7 @@ class _Content:
 
 
 def describe_versions(here: str, there: str, place: str) -> str:
-    """Say that a worker has another version of brio.
-
-    Parameters
-    ----------
-    here, there : str
-        Versions of the job and of the worker.
-    place : str
-        Name or address of the worker.
-    """
+    """Say that a worker has another version of brio."""
     return f"the worker at {place} has brio {there}, this job brio {here}; install the same version on both"
 
 
@@ -93,28 +73,7 @@ def make_task(
     method_files: tuple[str, ...] = (),
     allow_divergence: bool = False,
 ) -> StackTask:
-    """Make the task of one stack.
-
-    Parameters
-    ----------
-    job : Job
-        Its cohort is a folder that workers can read.
-    plan : JobPlan
-        With its stacks.
-    number : int
-        Of the stack, from 1.
-    store : RunStore
-        In a folder that workers can write.
-    method_files : tuple of str
-        Files with a user's own methods.
-    allow_divergence : bool
-        Whether a run that diverges is stored without scores.
-
-    Raises
-    ------
-    BrioError
-        If the cohort is only in the memory of this process.
-    """
+    """Make the task of one stack."""
     if isinstance(job.spec.cohort, Cohort):
         raise BrioError("workers read the cohort from its folder: save it and give the folder")
     spec = replace(
@@ -143,19 +102,7 @@ def make_task(
 
 
 def train_task(task: StackTask) -> None:
-    """Train the stack of a task and store its runs; nothing is done where they are finished.
-
-    Parameters
-    ----------
-    task : StackTask
-
-    Raises
-    ------
-    UnfitWorkerError
-        If the fault is with this worker: another worker may train the stack.
-    BrioError
-        If the stack cannot be trained.
-    """
+    """Train the stack of a task and store its runs; nothing is done where they are finished."""
     from ..train import close_if_finished, train_stack
 
     if task.version != __version__:

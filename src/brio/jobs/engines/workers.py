@@ -10,8 +10,6 @@ from ...version import __version__
 from ..job import Job
 from .remote import describe_versions
 
-__all__ = ["Workers"]
-
 REPLACE_SECONDS = 30.0
 
 
@@ -20,15 +18,6 @@ class Workers:
 
     Every worker is asked for its version of brio before it gets a stack. One with another version gets none, nor does
     one that cannot do its work (:meth:`exclude`): it would fail one stack after the other while others are busy.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    gpu : bool
-        Whether stacks need a worker with the resource ``GPU``.
-    n_wanted : int, optional
-        Workers that a cluster of the client's own shall have. Those that are gone for good, such as jobs of SLURM that
-        reached their time limit, are replaced.
     """
 
     def __init__(self, client: Any, gpu: bool, n_wanted: int | None = None) -> None:
@@ -44,13 +33,7 @@ class Workers:
         return None if workers is None else set(workers)
 
     def list_free(self, job: Job) -> list[str]:
-        """List workers that may train and have nothing to do, and tell the user of a job where there are none.
-
-        Raises
-        ------
-        BrioError
-            If workers are there, but none of them may train.
-        """
+        """List workers that may train and have nothing to do, and tell the user of a job where there are none."""
         workers = self._ask_scheduler()
         if workers is None:
             return []
@@ -71,14 +54,7 @@ class Workers:
         return [address for address in usable if not busy.get(address)]
 
     def exclude(self, address: str, reason: str, job: Job) -> None:
-        """Give a worker no more stacks, and tell the user why.
-
-        Parameters
-        ----------
-        address, reason : str
-        job : Job
-            Whose user is told.
-        """
+        """Give a worker no more stacks, and tell the user why."""
         self._excluded[address] = reason
         job.say(f"the worker at {address} gets no more stacks: {reason}")
 

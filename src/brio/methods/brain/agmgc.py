@@ -17,40 +17,18 @@ from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, Stage,
 from ..graphs import GraphSettings, build_profiles, select_strong_edges
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import classification_loss
-from ..registry import method, reconstruct
-
-__all__ = [
-    "AGMGC",
-    "AGMGCNetwork",
-    "AGMGCOutput",
-    "AGMGCSettings",
-    "AttentionGraph",
-    "MultiGraphLayer",
-    "SplineLayer",
-    "compute_spline_position",
-    "normalise_without_loops",
-    "nt_xent",
-]
+from ..provenance import reconstruct
+from ..registry import method
 
 
 @dataclass(frozen=True)
 class AGMGCSettings(GraphSettings):
-    """Settings of AGMGC.
-
-    Attributes
-    ----------
-    spline_kernel : int
-        Knots of the spline over the edge weight.
-    contrast_weight : float
-        Weight of the contrastive loss between the representations of a scan by the two graphs.
-    temperature : float
-        Of the contrastive loss.
-    """
+    """Settings of AGMGC."""
 
     weight_decay: Weight = 5e-4
-    spline_kernel: Annotated[int, Domain(2, 100)] = 5
+    spline_kernel: Annotated[int, Domain(2, 100)] = 5  # knots of the spline over the edge weight
     contrast_weight: Weight = setting(0.1, choice(0.03, 0.1, 0.3))
-    temperature: Temperature = 0.5
+    temperature: Temperature = 0.5  # of the contrastive loss
 
 
 class AGMGCOutput(NamedTuple):
@@ -75,15 +53,7 @@ class AttentionGraph(nn.Module):
 
         Each ROI keeps its strongest share of partners, and those that tie with the weakest of these.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, d]
-        alive : Tensor of bool, shape [B, P]
-            ROIs without signal get no edges.
-
-        Returns
-        -------
-        Tensor, shape [B, P, P]
+        Shapes: H [B, P, d], alive [B, P]; returns [B, P, P].
         """
         n_rois, width = H.shape[-2:]
         score = (self.query(H) @ self.key(H).transpose(-1, -2) / math.sqrt(width)).relu()
@@ -101,12 +71,6 @@ class SplineLayer(nn.Module):
 
     h_u <- mean over neighbours v of sum_k b_k(w_uv) h_v Theta_k, plus h_u Theta_root and a bias. The degree-1 basis
     is a row of hat functions b_k, so that each of them is one masked matrix.
-
-    Parameters
-    ----------
-    n_in, n_out : int
-    kernel : int
-        Number of knots.
     """
 
     def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
@@ -118,17 +82,7 @@ class SplineLayer(nn.Module):
     def forward(self, H: Tensor, position: Tensor, edges: Tensor) -> Tensor:
         """Convolve the states of ROIs.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, n_in]
-        position : Tensor, shape [B, P, P]
-            Edge weights scaled to [0, 1].
-        edges : Tensor, shape [B, P, P]
-            1 for edges, else 0.
-
-        Returns
-        -------
-        Tensor, shape [B, P, n_out]
+        Shapes: H [B, P, n_in], position [B, P, P], edges [B, P, P]; returns [B, P, n_out].
         """
         kernel = len(self.weight)
         knots = torch.arange(kernel, device=H.device, dtype=H.dtype)
@@ -153,18 +107,7 @@ class MultiGraphLayer(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Update the states of ROIs.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, n_in]
-        graphs : list of Tensor, shape [B, P, P], or None
-            None for the identity.
-        step : StepContext or None
-
-        Returns
-        -------
-        state : Tensor, shape [B, P, n_out]
-        messages : list of Tensor, shape [B, P, n_out]
-            Of each graph.
+        Shapes: H [B, P, n_in], graphs [B, P, P]; returns state [B, P, n_out], messages [B, P, n_out].
         """
         messages = [H @ W if A is None else A @ (H @ W) for A, W in zip(graphs, self.weight.unbind(0), strict=True)]
         return self.norm(sum(messages[1:], messages[0]), step).relu(), messages
@@ -183,15 +126,7 @@ def normalise_without_loops(adjacency: Tensor) -> Tensor:
 def compute_spline_position(A: Tensor, edges: Tensor) -> Tensor:
     """Scale the signed weights of each scan's edges, the lowest to 0 and the highest to 1.
 
-    Parameters
-    ----------
-    A : Tensor, shape [B, P, P]
-    edges : Tensor, shape [B, P, P]
-        1 for edges, else 0.
-
-    Returns
-    -------
-    Tensor, shape [B, P, P]
+    Shapes: A [B, P, P], edges [B, P, P]; returns [B, P, P].
     """
     low = torch.where(edges > 0, A, torch.full_like(A, torch.inf)).amin((-1, -2), keepdim=True)
     high = torch.where(edges > 0, A, torch.full_like(A, -torch.inf)).amax((-1, -2), keepdim=True)
@@ -216,17 +151,7 @@ class AGMGCNetwork(nn.Module):
         self.classify = build_mlp(2 * s.width, s.width, 1, dropout=s.dropout)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> AGMGCOutput:
-        """Compute logits and representations of scans, and those of each graph alone.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-        """
+        """Compute logits and representations of scans, and those of each graph alone."""
         edges = select_strong_edges(scans)
         H = self.embed(build_profiles(scans, state))
         learned = normalise_without_loops(self.learner(H, scans.alive))
@@ -245,16 +170,7 @@ def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> 
 
     Scans that pad the stack are no candidates and have no weight.
 
-    Parameters
-    ----------
-    first, second : Tensor, shape [B, d]
-        Two views of each scan.
-    batch : Batch
-    temperature : float
-
-    Returns
-    -------
-    Tensor, scalar
+    Shapes: first, second [B, d].
     """
     n = len(first)
     views = F.normalize(torch.cat([first, second]), dim=-1)

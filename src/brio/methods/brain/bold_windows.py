@@ -12,20 +12,11 @@ from torch import Tensor
 from ...training import NeuralMethod
 from ..settings import BoldSettings
 
-__all__ = ["BoldMethod", "average_windows", "repeat_for_windows", "split_windows"]
-
 
 def split_windows(bold: Tensor, n_windows: int) -> Tensor:
     """Split the BOLD of scans into its windows; those of a scan lie side by side.
 
-    Parameters
-    ----------
-    bold : Tensor, shape [B, n_windows * T, P]
-    n_windows : int
-
-    Returns
-    -------
-    Tensor, shape [B * n_windows, T, P]
+    Shapes: bold [B, n_windows * T, P]; returns [B * n_windows, T, P].
     """
     return bold.unflatten(1, (n_windows, -1)).flatten(0, 1)
 

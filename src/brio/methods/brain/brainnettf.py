@@ -28,18 +28,8 @@ from ...training import (
 from ..graphs import build_profiles
 from ..layers import Dropout, Linear
 from ..losses import average_losses, bce
-from ..registry import follow_paper, method
-
-__all__ = [
-    "BrainNetTF",
-    "BrainNetTFNetwork",
-    "BrainNetTFSettings",
-    "EncoderLayer",
-    "OCRead",
-    "PlainAttention",
-    "mix_up",
-    "undo_fisher_z",
-]
+from ..provenance import follow_paper
+from ..registry import method
 
 
 @dataclass(frozen=True)
@@ -47,29 +37,16 @@ class BrainNetTFSettings(NeuralSettings):
     """Settings of the Brain Network Transformer.
 
     The published learning rate, 1e-4 for batches of 16, is scaled by the square root of the batch size.
-
-    Attributes
-    ----------
-    layers, heads : int
-        Transformer layers and attention heads; fewer heads where ``heads`` does not divide the number of ROIs.
-    feed_forward : int
-        Hidden width of a transformer layer; at most 16 times the number of ROIs.
-    dropout : float
-        Inside the transformer layers.
-    centres : int
-        Clusters of the readout; at most as many as there are ROIs.
-    mixup : bool
-        Train on mixtures of pairs of scans and of their labels.
     """
 
     learning_rate: LearningRate = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     schedule: Literal["constant", "cosine"] = "cosine"
     layers: Layers = 2
     heads: Annotated[int, Domain(1, 256)] = 4
-    feed_forward: Width = 1024
+    feed_forward: Width = 1024  # hidden width of a transformer layer; at most 16 times the number of ROIs
     dropout: ShareBelowOne = setting(0.1, choice(0.1, 0.3))
     centres: Width = setting(100, choice(10, 100))
-    mixup: bool = True
+    mixup: bool = True  # train on mixtures of pairs of scans and of their labels
 
 
 class PlainAttention(nn.MultiheadAttention):
@@ -88,16 +65,6 @@ class EncoderLayer(nn.TransformerEncoderLayer):
     """torch's post-norm transformer layer, with dropout that takes the step.
 
     There is no dropout of attention weights: torch would draw it from its global generator.
-
-    Parameters
-    ----------
-    n_rois : int
-        P, the number and the width of the tokens.
-    heads : int
-        At most; the largest number that divides ``n_rois``.
-    feed_forward : int
-        Hidden width.
-    dropout : float
     """
 
     def __init__(self, n_rois: int, heads: int, feed_forward: int, dropout: float) -> None:
@@ -119,15 +86,6 @@ class OCRead(nn.Module):
     """Orthonormal clustering readout: soft assignment of ROIs to frozen orthonormal centres.
 
     E = encode(H), a_uk = softmax_k((E_u . c_k)^2), and cluster k holds sum_u a_uk E_u.
-
-    Parameters
-    ----------
-    n_rois : int
-        P.
-    n_centres : int
-        K; at most P are used.
-    width : int
-        Of the bottleneck of ``encode``.
     """
 
     centres: Tensor
@@ -165,17 +123,7 @@ class BrainNetTFNetwork(nn.Module):
         self.classify = nn.Linear(32, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
-        """Compute logits and representations of scans.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-        """
+        """Compute logits and representations of scans."""
         H = undo_fisher_z(scans, state)
         for layer in self.layers:
             H = layer(H, step)
@@ -186,16 +134,7 @@ class BrainNetTFNetwork(nn.Module):
 def undo_fisher_z(scans: Scans, state: RunState) -> Tensor:
     """Compute the Pearson correlations that the published network reads, with ones on the diagonal.
 
-    Parameters
-    ----------
-    scans : Scans
-        Of B scans; edges are Fisher z.
-    state : RunState
-        ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-
-    Returns
-    -------
-    Tensor, shape [B, P, P]
+    Shapes: returns [B, P, P].
     """
     eye = torch.eye(scans.A.shape[-1], device=scans.A.device, dtype=scans.A.dtype)
     return build_profiles(scans, state).tanh() + eye
@@ -206,17 +145,7 @@ def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
 
     One share is drawn for the whole batch. Correlations are mixed, not their Fisher z.
 
-    Parameters
-    ----------
-    batch : Batch
-    state : RunState
-        ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-
-    Returns
-    -------
-    scans : Scans
-    label : Tensor, shape [B]
-        Between 0 and 1.
+    Shapes: returns label [B].
     """
     share, other = batch.step.draw_uniform((1,), batch.scans.A), batch.step.draw_permutation()
     r, y = undo_fisher_z(batch.scans, state), batch.label

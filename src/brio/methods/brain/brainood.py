@@ -30,39 +30,23 @@ from ..edges import (
 )
 from ..layers import BatchNorm, Chain, Dropout, GINLayer, linear
 from ..losses import average_losses, classification_loss
-from ..registry import follow_code, method, variant
-
-__all__ = ["BrainOOD", "BrainOODNetwork", "BrainOODSettings", "HighPassLayer", "VirtualGIN", "logit_spread"]
+from ..provenance import follow_code
+from ..registry import method, variant
 
 
 @dataclass(frozen=True)
 class BrainOODSettings(EdgeSettings):
-    """Settings of BrainOOD; defaults are those of its published configuration for ABIDE unless stated otherwise.
-
-    Attributes
-    ----------
-    rounds : int
-        Masks of edges drawn for each scan and step; the logits under them are averaged.
-    feature_dropout : float
-        Dropout of the feature mask.
-    reconstruction, alignment, entropy : float
-        Weights of the reconstruction error, of the spread of edge logits over the batch, and of the feature mask's
-        entropy.
-    information : float
-        Weight of the information bottleneck: 0 in the published configuration, although the paper describes it.
-    final_r : float
-        Last value of the share of edges that the prior of the bottleneck keeps.
-    """
+    """Settings of BrainOOD; defaults are those of its published configuration for ABIDE unless stated otherwise."""
 
     learning_rate: LearningRate = setting(2e-3, choice(3e-4, 1e-3, 2e-3))
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     rounds: Annotated[int, Domain(1, 100)] = 5
-    feature_dropout: ShareBelowOne = 0.2
+    feature_dropout: ShareBelowOne = 0.2  # dropout of the feature mask
     reconstruction: Weight = setting(0.5, choice(0.5, 10.0))
     alignment: Weight = setting(0.1, choice(0.01, 0.1, 1.0))
     entropy: Weight = 0.01
     information: Weight = 0.0
-    final_r: InnerShare = 0.5
+    final_r: InnerShare = 0.5  # last value of the share of edges that the prior of the bottleneck keeps
 
 
 class BrainOODOutput(NamedTuple):
@@ -83,16 +67,7 @@ class EarlyGINLayer(GINLayer):
     def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
         """Update the states of ROIs.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, ..., P, n_in]
-        A : Tensor, shape [B, ..., P, P]
-            A[u, v] weighs the message from v to u.
-        step : StepContext or None
-
-        Returns
-        -------
-        Tensor, shape [B, ..., P, n_out]
+        Shapes: H [B, ..., P, n_in], A [B, ..., P, P]; returns [B, ..., P, n_out].
         """
         first = self.update[0]
         assert isinstance(first, nn.Linear)
@@ -112,18 +87,7 @@ class HighPassLayer(EarlyGINLayer):
 
 
 class VirtualGIN(nn.Module):
-    """GIN with a virtual node that receives from all ROIs; it is added to each of them before all layers but the first.
-
-    Parameters
-    ----------
-    n_in : int
-        Features of each ROI.
-    width, layers : int
-        Hidden width and number of layers.
-    dropout : float
-    layer : type
-        Of the layers.
-    """
+    """GIN with a virtual node that receives from all ROIs and is added to each before all layers but the first."""
 
     def __init__(
         self, n_in: int, width: int, layers: int, dropout: float, layer: type[EarlyGINLayer] = EarlyGINLayer
@@ -142,16 +106,7 @@ class VirtualGIN(nn.Module):
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
         """Encode the ROIs of graphs; there is no ReLU after the last layer.
 
-        Parameters
-        ----------
-        X : Tensor, shape [B, P, n_in] or [B, 1, P, n_in]
-        A : Tensor, shape [B, ..., P, P]
-            A[u, v] weighs the message from v to u.
-        step : StepContext or None
-
-        Returns
-        -------
-        Tensor, shape [B, ..., P, width]
+        Shapes: X [B, P, n_in] or [B, 1, P, n_in], A [B, ..., P, P]; returns [B, ..., P, width].
         """
         H, virtual, last = X, self.virtual, len(self.layers) - 1
         for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
@@ -210,15 +165,7 @@ class BrainOODNetwork(EdgeNetwork):
 def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
     """Standard deviation of each edge's logit over the scans of the batch, mean over all pairs of ROIs.
 
-    Parameters
-    ----------
-    edge_logit : Tensor, shape [B, P, P]
-        Zero where a scan has no edge.
-    batch : Batch
-
-    Returns
-    -------
-    Tensor, scalar
+    Shapes: edge_logit [B, P, P].
     """
     count = batch.real.sum()
     share = (batch.real / count)[:, None, None]

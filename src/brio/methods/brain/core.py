@@ -17,23 +17,11 @@ from ..confounds import Confounds, declare_confounds, fit_confounds, remove_conf
 from ..graphs import normalise_adjacency
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import average_losses, classification_loss
-from ..registry import method, reconstruct
+from ..provenance import reconstruct
+from ..registry import method
 from ..scaffold import ScaffoldSettings, build_scaffold
 from ..settings import BoldSettings
 from .bold_windows import BoldMethod, split_windows
-
-__all__ = [
-    "CORE",
-    "DESCRIPTORS",
-    "CORENetwork",
-    "COREOutput",
-    "CORESettings",
-    "build_line_graph",
-    "build_window_matrix",
-    "compute_trajectories",
-    "describe_edges",
-    "describe_trajectories",
-]
 
 DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation", "mean step", "share above zero")
 """Features of an edge, in their order; all but the first describe its trajectory over sliding windows."""
@@ -41,25 +29,12 @@ DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation
 
 @dataclass(frozen=True)
 class CORESettings(ScaffoldSettings, BoldSettings):
-    """Settings of CORE.
-
-    Attributes
-    ----------
-    window, step : int
-        Length of a sliding window and distance between windows, in frames; both shrink where the BOLD is too short for
-        three windows.
-    width, layers : int
-        Hidden width and layers of message passing.
-    dropout : float
-        Share of hidden values that training drops.
-    sparsity : float
-        Weight of the mean gate in the loss.
-    """
+    """Settings of CORE."""
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     window: Annotated[int, Domain(4, 10_000)] = 30
     step: Count = 5
-    width: Width = 64
+    width: Width = 64  # hidden width and layers of message passing
     layers: Layers = 2
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     sparsity: Weight = setting(0.01, log_uniform(0.001, 0.1))
@@ -76,17 +51,7 @@ class COREOutput(NamedTuple):
 def build_window_matrix(n_frames: int, window: int, step: int, like: Tensor) -> Tensor:
     """Build the matrix that averages the frames of each sliding window.
 
-    Parameters
-    ----------
-    n_frames : int
-    window, step : int
-        Length and distance of windows; both shrink until there are three windows.
-    like : Tensor
-        Gives precision and device.
-
-    Returns
-    -------
-    Tensor, shape [windows, n_frames]
+    Shapes: returns [windows, n_frames].
     """
     window = min(window, n_frames // 2)
     step = min(step, (n_frames - window) // 2)
@@ -99,17 +64,7 @@ def build_window_matrix(n_frames: int, window: int, step: int, like: Tensor) -> 
 def compute_trajectories(bold: Tensor, u: Tensor, v: Tensor, window: int, step: int) -> Tensor:
     """Compute the Fisher z of the correlation of two ROIs in each sliding window.
 
-    Parameters
-    ----------
-    bold : Tensor, shape [B, T, P]
-    u, v : Tensor of int64, shape [M]
-        Ends of the edges.
-    window, step : int
-        Length and distance of windows, in frames.
-
-    Returns
-    -------
-    Tensor, shape [B, windows, M]
+    Shapes: bold [B, T, P], u, v [M]; returns [B, windows, M].
     """
     matrix = build_window_matrix(bold.shape[1], window, step, bold)
 
@@ -126,16 +81,7 @@ def compute_trajectories(bold: Tensor, u: Tensor, v: Tensor, window: int, step: 
 def describe_trajectories(full: Tensor, z: Tensor) -> Tensor:
     """Compute the :data:`DESCRIPTORS` of edges.
 
-    Parameters
-    ----------
-    full : Tensor, shape [B, M]
-        FC of the whole scan.
-    z : Tensor, shape [B, windows, M] or [B, pieces, windows, M]
-        Trajectories; no step is taken from the last window of a piece to the first of the next.
-
-    Returns
-    -------
-    Tensor, shape [B, M, 7]
+    Shapes: full [B, M], z [B, windows, M] or [B, pieces, windows, M]; returns [B, M, 7].
     """
     time = tuple(range(1, z.dim() - 1))
     mean = z.mean(time, keepdim=True)
@@ -180,17 +126,7 @@ class CORENetwork(nn.Module):
         self.classify = build_mlp(d, d, 1, dropout=s.dropout)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> COREOutput:
-        """Compute logits, representations and gates of scans.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            What :meth:`CORE.learn` returns, as ``learned``.
-        step : StepContext or None
-            None at inference.
-        """
+        """Compute logits, representations and gates of scans."""
         learned = state.learned
         confounds = Confounds(*(learned[name] for name in Confounds._fields))
         u, v, prior = learned["u"], learned["v"], learned["prior"].expand(len(scans.A), -1, -1)
@@ -211,19 +147,7 @@ class CORENetwork(nn.Module):
 def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_windows: int = 1) -> Tensor:
     """Describe the scaffold edges of each scan.
 
-    Parameters
-    ----------
-    scans : Scans
-    learned : dict of Tensor
-        The ``mean`` connectome [P, P], and the ends ``u`` and ``v`` [M] of the scaffold edges.
-    window, step : int
-        Length and distance of sliding windows, in frames.
-    bold_windows : int
-        Pieces of a scan in which windows slide.
-
-    Returns
-    -------
-    Tensor, shape [B, M, 7]
+    Shapes: returns [B, M, 7].
     """
     u, v = learned["u"], learned["v"]
     full = fill_dead(scans.A, scans.alive, learned["mean"])[:, u, v]
@@ -252,14 +176,7 @@ class CORE(BoldMethod):
         return CORENetwork(self.settings)
 
     def learn(self, source: SourceScans) -> Tensors:
-        """Learn from source scans: the scaffold, its line graph, and the confounds of the descriptors.
-
-        Returns
-        -------
-        dict of Tensor
-            ``mean`` [P, P]; ``u``, ``v`` [M] and ``prior`` [M, 4] of the scaffold edges; ``line`` [M, M]; the fields of
-            :class:`~brio.methods.confounds.Confounds`.
-        """
+        """Learn from source scans: the scaffold, its line graph, and the confounds of the descriptors."""
         graphs = source.connectomes
         scans = self.gather_inputs(graphs).take(torch.from_numpy(source.scans).to(graphs.device))
         edges = build_scaffold(source, scans, self.settings)

@@ -9,8 +9,6 @@ from ...training import StepContext
 from ..layers import Linear, linear
 from .bold_windows import repeat_for_windows
 
-__all__ = ["CourseEncoder", "LinearConvolutions"]
-
 
 class LinearConvolutions(nn.Module):
     """Convolutions over time, each followed by batch norm without a nonlinearity: together one convolution.
@@ -19,15 +17,6 @@ class LinearConvolutions(nn.Module):
     from mean and covariance of windows of the input, for any weights. Only the last output is stored, which takes a
     tenth of the memory of computing layer after layer and gives the same numbers. The first layer has stride 2. There
     are no biases, since the norm that follows would remove them.
-
-    Parameters
-    ----------
-    widths : tuple of int
-        Channels after each layer.
-    kernels : tuple of int
-        Taps of each layer.
-    momentum : float
-        Of the running statistics.
     """
 
     def __init__(self, widths: tuple[int, ...], kernels: tuple[int, ...], momentum: float = 0.1) -> None:
@@ -46,16 +35,7 @@ class LinearConvolutions(nn.Module):
     def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
         """Compute kernel and offset of the whole; in training with the statistics of this batch.
 
-        Parameters
-        ----------
-        x : Tensor, shape [B, T, P]
-        step : StepContext or None
-
-        Returns
-        -------
-        kernel : Tensor, shape [channels, taps]
-            Of a convolution with stride 2.
-        offset : Tensor, shape [channels]
+        Shapes: x [B, T, P]; returns kernel [channels, taps], offset [channels].
         """
         if step is not None:
             real = repeat_for_windows(step.real, len(x) // len(step.real))
@@ -106,15 +86,6 @@ class CourseEncoder(nn.Module):
 
     Every frame is normalised over ROIs; convolutions, max pooling and two linear layers follow. Kernels and pools
     shrink where the window is too short for them.
-
-    Parameters
-    ----------
-    n_frames : int
-        T.
-    embedding : int
-        d.
-    kernel : int
-        Taps of the first convolution.
     """
 
     def __init__(self, n_frames: int, embedding: int, kernel: int) -> None:
@@ -132,16 +103,7 @@ class CourseEncoder(nn.Module):
     def forward(self, bold: Tensor, alive: Tensor, step: StepContext | None = None) -> Tensor:
         """Embed time courses.
 
-        Parameters
-        ----------
-        bold : Tensor, shape [B, T, P]
-        alive : Tensor, shape [B, P]
-            0 for ROIs without signal, whose course is flat.
-        step : StepContext or None
-
-        Returns
-        -------
-        Tensor, shape [B, P, d]
+        Shapes: bold [B, T, P], alive [B, P]; returns [B, P, d].
         """
         live = alive.to(bold.dtype).unsqueeze(1)
         share = live / live.sum(-1, keepdim=True)

@@ -14,29 +14,18 @@ from ...spaces import choice
 from ...training import Batch, InputShape, Output, RunState, Scans, Stage, StepContext
 from ..layers import Chain, Dropout, LayerNorm, Linear
 from ..losses import classification_loss
-from ..registry import follow_paper, method
+from ..provenance import follow_paper
+from ..registry import method
 from ..settings import BoldSettings
 from .bold_windows import BoldMethod, average_windows, repeat_for_windows, split_windows
-
-__all__ = ["CausalConvolution", "Cycle", "DeCI", "DeCIBlock", "DeCINetwork", "DeCISettings"]
 
 
 @dataclass(frozen=True)
 class DeCISettings(BoldSettings):
-    """Settings of DeCI, as published for the shortest scans of ABIDE (120 frames).
-
-    Attributes
-    ----------
-    width : int
-        Width of the embedding of each ROI's time course, and length of the drift kernels.
-    layers : int
-        Blocks; each subtracts its drift and its cycle from the remainder of the block before.
-    dropout : float
-        Share of hidden values that training drops.
-    """
+    """Settings of DeCI, as published for the shortest scans of ABIDE (120 frames)."""
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    width: Width = 64
+    width: Width = 64  # width of the embedding of each ROI's time course, and length of the drift kernels
     layers: Layers = setting(1, choice(1, 2))
     dropout: ShareBelowOne = setting(0.2, choice(0.0, 0.2, 0.5))
 
@@ -88,9 +77,7 @@ class DeCIBlock(nn.Module):
     def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Split embeddings x, shape [B, P, d].
 
-        Returns
-        -------
-        drift, cycle, remainder : Tensor, shape [B, P, d]
+        Shapes: returns [B, P, d].
         """
         drift = self.dropout(self.drift(x), step)
         cycle = self.cycle(x - drift, step)
@@ -112,17 +99,7 @@ class DeCINetwork(nn.Module):
         self.classify = Linear(2 * s.layers * s.width, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
-        """Compute logits and representations of scans.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans, with BOLD.
-        state : RunState
-            Not read.
-        step : StepContext or None
-            None at inference.
-        """
+        """Compute logits and representations of scans."""
         bold = split_windows(scans.bold, self.bold_windows)
         centred = bold - bold.mean(1, keepdim=True)
         course = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()

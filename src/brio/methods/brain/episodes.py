@@ -8,34 +8,13 @@ from torch import Tensor
 from ...connectome import fill_dead
 from ...training import Scans
 
-__all__ = [
-    "compute_difference_maps",
-    "dice_gap",
-    "first_adam_step",
-    "map_entropy",
-    "mix_scans",
-    "pair_within_sites",
-    "self_dice_gap",
-    "split_episode",
-]
-
 
 def split_episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """Split the source sites at random into meta-training (half of them, rounded down) and meta-test sites.
 
     A single source site is both.
 
-    Parameters
-    ----------
-    draw : Tensor, shape [E]
-        Uniform numbers.
-    real : Tensor, shape [E]
-        1 for source sites, 0 for those that pad the stack.
-
-    Returns
-    -------
-    train, test : Tensor, shape [E]
-        1 for members, else 0.
+    Shapes: draw [E], real [E]; returns [E].
     """
     rank = torch.argsort(torch.argsort(draw + 2.0 * (1.0 - real), stable=True), stable=True)
     count = real.sum()
@@ -46,17 +25,7 @@ def split_episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 def pair_within_sites(draw: Tensor, site: Tensor) -> Tensor:
     """Pair each scan with a scan of its own site, by a random order of the scans of each site.
 
-    Parameters
-    ----------
-    draw : Tensor, shape [B]
-        Uniform numbers.
-    site : Tensor of int64, shape [B]
-        Ascending.
-
-    Returns
-    -------
-    Tensor of int64, shape [B]
-        Index of the partner of each scan.
+    Shapes: draw [B], site [B]; returns [B].
     """
     return torch.argsort(draw + 2.0 * site, stable=True)
 
@@ -66,22 +35,7 @@ def mix_scans(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean:
 
     Edges of ROIs without signal are filled before connectomes are mixed, so the network fills nothing in a mixture.
 
-    Parameters
-    ----------
-    scans : Scans
-        Of B scans, with BOLD.
-    label : Tensor, shape [B]
-    partner : Tensor of int64, shape [B]
-    share : Tensor, shape [B]
-        Of the scan itself in the mixture.
-    mean : Tensor, shape [P, P]
-        Fills edges of ROIs without signal.
-
-    Returns
-    -------
-    scans : Scans
-    label : Tensor, shape [B]
-        Between 0 and 1.
+    Shapes: label [B], partner [B], share [B], mean [P, P]; returns label [B].
     """
 
     def mix(x: Tensor) -> Tensor:
@@ -98,18 +52,7 @@ def compute_difference_maps(learned: Tensor, label: Tensor, cells: tuple[int, in
     |mean of class 0 - mean of class 1|, each column standardised, through a sigmoid. A mixed scan belongs to both
     classes, by its label.
 
-    Parameters
-    ----------
-    learned : Tensor, shape [B, P, P]
-    label : Tensor, shape [B]
-        Between 0 and 1.
-    cells : tuple of int
-        Sites E, classes and scans of each (:attr:`brio.training.Batch.cells`).
-
-    Returns
-    -------
-    Tensor, shape [E, P, P]
-        Between 0 and 1.
+    Shapes: learned [B, P, P], label [B]; returns [E, P, P].
     """
     n_sites = cells[0]
     y = label.reshape(n_sites, -1)

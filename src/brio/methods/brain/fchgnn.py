@@ -33,52 +33,25 @@ from ...training import (
     TensorSpec,
 )
 from ..losses import classification_loss
-from ..registry import method, redesign
+from ..provenance import redesign
+from ..registry import method
 from .hemispheres import ScanEncoder
 from .population import Demographics, Population, exclude_self, find_neighbours, select_bank
-
-__all__ = ["FCHGNN", "FCHGNNNetwork", "FCHGNNOutput", "FCHGNNSettings"]
 
 
 @dataclass(frozen=True)
 class FCHGNNSettings(NeuralSettings):
-    """Settings of FC-HGNN.
-
-    Attributes
-    ----------
-    alpha : float
-        Edges of a scan are those with a larger absolute FC.
-    width, state : int
-        Width of the first hemisphere layer, and of every state after it.
-    layers : int
-        Layers of the population graph.
-    dropout : float
-        Share of hidden values that training drops.
-    kept_share : float
-        Share of the ROIs that the local pooling channel keeps.
-    cluster_share : float
-        Clusters of the global channel, as a share of the number of ROIs.
-    beta : float
-        A scan receives from scans whose similarity is more than so many standard deviations above the mean. The
-        published value, 1.5, is for similarity by site; by age it would leave a third of ABIDE without a neighbour of
-        their sex.
-    age_window : float
-        Ages are alike within so many standard deviations of the source scans' age (published: two years).
-    site_likeness : bool
-        Among source scans, a common site adds to the similarity.
-    bank : int
-        Source scans of each site and class in the bank, from which a scan receives at inference.
-    """
+    """Settings of FC-HGNN."""
 
     learning_rate: LearningRate = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
     weight_decay: Weight = 5e-5
-    alpha: Weight = 0.65
-    width: Width = 64
+    alpha: Weight = 0.65  # edges of a scan are those with a larger absolute FC
+    width: Width = 64  # width of the first hemisphere layer, and of every state after it
     state: Width = 20
-    layers: Layers = 4
+    layers: Layers = 4  # layers of the population graph
     dropout: ShareBelowOne = setting(0.3, choice(0.3, 0.5))
-    kept_share: PositiveShare = 0.9
-    cluster_share: PositiveShare = 0.5
+    kept_share: PositiveShare = 0.9  # share of the ROIs that the local pooling channel keeps
+    cluster_share: PositiveShare = 0.5  # clusters of the global channel, as a share of the number of ROIs
     beta: Weight = 1.0
     age_window: Weight = 0.25
     site_likeness: bool = setting(True, choice(True, False))
@@ -112,18 +85,7 @@ class FCHGNNNetwork(nn.Module):
         self.classify = nn.Linear(s.layers * s.state, 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FCHGNNOutput:
-        """Compute logits, representations and encoded scans.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans; covariates are sex and age.
-        state : RunState
-            ``learned``: ``mean`` [P, P], ``side`` [P], ``age`` [2] (mean and standard deviation). At inference also
-            the bank of :meth:`FCHGNN.begin_stage`.
-        step : StepContext or None
-            None at inference.
-        """
+        """Compute logits, representations and encoded scans."""
         embedding = self.encode(scans, state, step)
         age_mean, age_deviation = state.learned["age"]
         sex, age = scans.covariates[:, 0], (scans.covariates[:, 1] - age_mean) / age_deviation
@@ -170,13 +132,7 @@ class FCHGNN(NeuralMethod):
         return FCHGNNNetwork(shape, self.settings)
 
     def learn(self, source: SourceScans) -> Tensors:
-        """Learn the mean connectome, the hemisphere of each ROI, and mean and standard deviation of age.
-
-        Returns
-        -------
-        dict of Tensor
-            ``mean`` [P, P], ``side`` [P] and ``age`` [2].
-        """
+        """Learn the mean connectome, the hemisphere of each ROI, and mean and standard deviation of age."""
         graphs, needed_by = source.connectomes, f"method '{self.name}'"
         age = read_covariates(graphs.cohort, ["age"], needed_by)[source.scans, 0]
         arrays = {"side": read_hemispheres(graphs.cohort, needed_by), "age": np.array([age.mean(), age.std() or 1.0])}

@@ -12,8 +12,6 @@ from ...training import RunState, Scans, StepContext
 from ..graphs import build_profiles, normalise_adjacency
 from ..layers import Dropout, GCNLayer
 
-__all__ = ["ChebLayer", "HemisphereLayer", "ScanEncoder"]
-
 
 class HemisphereLayer(nn.Module):
     """Graph convolution within each hemisphere, with weights of its own; midline ROIs become zero."""
@@ -25,17 +23,7 @@ class HemisphereLayer(nn.Module):
     def forward(self, H: Tensor, within: Tensor, side: Tensor) -> Tensor:
         """Convolve the states of ROIs.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, n_in]
-        within : Tensor, shape [B, P, P]
-            Normalised adjacency without edges between hemispheres.
-        side : Tensor, shape [P]
-            -1 left, 1 right, 0 midline.
-
-        Returns
-        -------
-        Tensor, shape [B, P, n_out]
+        Shapes: H [B, P, n_in], within [B, P, P], side [P]; returns [B, P, n_out].
         """
         left, right = ((side == s).to(H.dtype).unsqueeze(-1) for s in (-1, 1))
         return left * F.leaky_relu(self.left(H, within)) + right * F.leaky_relu(self.right(H, within))
@@ -52,15 +40,7 @@ class ChebLayer(nn.Module):
     def forward(self, H: Tensor, A: Tensor) -> Tensor:
         """Convolve the states of ROIs.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, n_in]
-        A : Tensor, shape [B, P, P]
-            Symmetric, not negative, zero diagonal.
-
-        Returns
-        -------
-        Tensor, shape [B, P, n_out]
+        Shapes: H [B, P, n_in], A [B, P, P]; returns [B, P, n_out].
         """
         degree = A.sum(-1, keepdim=True)
         root = torch.where(degree > 0, degree.clamp_min(1e-12).rsqrt(), torch.zeros_like(degree))
@@ -77,17 +57,6 @@ class ScanEncoder(nn.Module):
     The local channel selects the ROIs of highest score and weighs them by it (SAGPool, Lee et al. 2019). The global
     channel assigns ROIs softly to clusters. A selected ROI adds the features of its clusters, weighted by its
     assignment. Dropped ROIs leave zeros, so that every other ROI keeps its position when the graph is flattened.
-
-    Parameters
-    ----------
-    n_rois : int
-    width, state : int
-        Width of the first hemisphere layer, and of every state after it.
-    alpha : float
-        Edges are those with a larger absolute FC.
-    kept_share, cluster_share : float
-        ROIs that the local channel keeps, and clusters of the global one, as shares of the number of ROIs.
-    dropout : float
     """
 
     def __init__(
@@ -113,18 +82,7 @@ class ScanEncoder(nn.Module):
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Tensor:
         """Encode scans.
 
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned``: ``mean`` [P, P], and ``side`` [P] of each ROI (-1, 0 or 1).
-        step : StepContext or None
-            None at inference.
-
-        Returns
-        -------
-        Tensor, shape [B, P * width of a state]
+        Shapes: returns [B, P * width of a state].
         """
         strength, side = scans.A.abs(), state.learned["side"]
         edges = (strength > self.alpha).to(strength.dtype)
@@ -141,18 +99,7 @@ class ScanEncoder(nn.Module):
     def pool_locally(self, H: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
         """Weigh ROIs by their score, and select those of highest score.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, d]
-        edges : Tensor, shape [B, P, P]
-            1 for edges, else 0.
-
-        Returns
-        -------
-        local : Tensor, shape [B, P, d]
-            States times their score.
-        selected : Tensor, shape [B, P, 1]
-            1 for the ROIs of highest score, else 0.
+        Shapes: H [B, P, d], edges [B, P, P]; returns local [B, P, d], selected [B, P, 1].
         """
         score = (self.score_own(H) + edges @ self.score_near(H)).tanh()
         rank = score.detach().squeeze(-1).argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)

@@ -14,16 +14,6 @@ from ... import draws
 from ...training import Stack, StepContext
 from ..layers import BatchNorm, Dropout
 
-__all__ = [
-    "Demographics",
-    "Population",
-    "PopulationLayer",
-    "ScanAttention",
-    "exclude_self",
-    "find_neighbours",
-    "select_bank",
-]
-
 
 class ScanAttention(nn.Module):
     """Dot-product attention of scans over other scans (Shi et al. 2021): skip(x_i) + sum_j a_ij value(x_j)."""
@@ -40,17 +30,7 @@ class ScanAttention(nn.Module):
     def forward(self, x: Tensor, messages: Tensor, linked: Tensor) -> Tensor:
         """Update scans by the messages they receive.
 
-        Parameters
-        ----------
-        x : Tensor, shape [B, n_in]
-        messages : Tensor, shape [m, 2 n_out]
-            Of the sending scans.
-        linked : Tensor of bool, shape [B, m]
-            Which scan receives from which; a scan that receives nothing keeps its skip term.
-
-        Returns
-        -------
-        Tensor, shape [B, n_out]
+        Shapes: x [B, n_in], messages [m, 2 n_out], linked [B, m]; returns [B, n_out].
         """
         key, value = messages.chunk(2, -1)
         score = self.query(x) @ key.T / math.sqrt(key.shape[-1])
@@ -78,20 +58,7 @@ class PopulationLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Update scans by messages from each other, or from a bank.
 
-        Parameters
-        ----------
-        x : Tensor, shape [B, n_in]
-        same, other : Tensor of bool, shape [B, m]
-            Which scan receives from which, of its own and of the other sex; m = B without a bank.
-        bank : Tensor, shape [m, 4 n_out], optional
-            Messages of the scans of the bank.
-        step : StepContext or None
-
-        Returns
-        -------
-        states : Tensor, shape [B, n_out]
-        messages : Tensor, shape [B, 4 n_out]
-            Of the scans x.
+        Shapes: x [B, n_in], same, other [B, m], bank [m, 4 n_out]; returns states [B, n_out], messages [B, 4 n_out].
         """
         messages = torch.cat([self.same.compute_messages(x), self.other.compute_messages(x)], -1)
         of_same, of_other = (messages if bank is None else bank).chunk(2, -1)
@@ -118,20 +85,8 @@ class Population(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Pass messages between the scans of a batch, or from a bank to them.
 
-        Parameters
-        ----------
-        x : Tensor, shape [B, n_in]
-        same, other : Tensor of bool, shape [B, m]
-            Which scan receives from which, of its own and of the other sex; m = B without a bank.
-        bank : Tensor, shape [layers, m, 4 width], optional
-            Messages of the scans of the bank at each layer.
-        step : StepContext or None
-
-        Returns
-        -------
-        states : Tensor, shape [B, layers * width]
-        messages : Tensor, shape [layers, B, 4 width]
-            Of the scans x.
+        Shapes: x [B, n_in], same, other [B, m], bank [layers, m, 4 width]; returns states [B, layers * width], messages
+        [layers, B, 4 width].
         """
         states, messages = [], []
         for number, layer in enumerate(self.layers):
@@ -158,19 +113,7 @@ def find_neighbours(
     by ``beta`` standard deviations. It is standardised within a sex: over both, no scan of an unknown site would ever
     receive from the other sex.
 
-    Parameters
-    ----------
-    receivers, senders : Demographics
-        Of B and of m scans.
-    candidate : Tensor of bool, shape [m] or [B, m]
-        Which scans may send.
-    age_window : float
-        Ages are alike within so many standard deviations.
-    beta : float
-
-    Returns
-    -------
-    same, other : Tensor of bool, shape [B, m]
+    Shapes: candidate [m] or [B, m]; returns [B, m].
     """
     similarity = ((receivers.age[:, None] - senders.age).abs() < age_window).to(receivers.age.dtype)
     if receivers.site is not None and senders.site is not None:
@@ -195,18 +138,7 @@ def exclude_self(n: int, device: torch.device) -> Tensor:
 def select_bank(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
     """Select the scans of each run's bank: so many of each source site and class, drawn by the seed of the run.
 
-    Parameters
-    ----------
-    stack : Stack
-    per_cell : int
-        Scans of each source site and class.
-
-    Returns
-    -------
-    index : ndarray of int64, shape [R, E * 2 * per_cell]
-        Positions in the cohort, padded.
-    real : ndarray of bool, same shape
-        False for padding: sites that pad the stack, and cells with fewer scans.
+    Shapes: returns index [R, E * 2 * per_cell].
     """
     sources, slot = stack.sources, np.arange(per_cell)
     members, size = sources.members, sources.size[..., None]

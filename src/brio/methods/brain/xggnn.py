@@ -15,7 +15,8 @@ from ...training import Batch, InputShape, NetworkCall, RunState, Scans, Stage, 
 from ..graphs import build_profiles
 from ..layers import BatchNorm, Chain, Dropout, Linear
 from ..losses import average_by_site, bce
-from ..registry import follow_code, follow_paper, method, variant
+from ..provenance import follow_code, follow_paper
+from ..registry import method, variant
 from ..settings import BoldSettings
 from .bold_windows import BoldMethod, average_windows, repeat_for_windows, split_windows
 from .courses import CourseEncoder
@@ -30,41 +31,21 @@ from .episodes import (
     split_episode,
 )
 
-__all__ = ["XGGNN", "ConnectomeLearner", "XGNetwork", "XGOutput", "XGSettings"]
-
 
 @dataclass(frozen=True)
 class XGSettings(BoldSettings):
-    """Settings of XG-GNN.
-
-    Attributes
-    ----------
-    embedding, kernel : int
-        Width of the embedding of each ROI's time course, and frames of the first convolution.
-    heads : int
-        Heads of the self-attention between ROIs; they share the embedding.
-    dropout : float
-        Share of hidden values that training drops.
-    inner_rate : float
-        Learning rate of the step ahead on the meta-training sites.
-    sparsity, consistency : float
-        Weights of the entropy of a site's class-difference map and of the gap between maps of two sites.
-    mixup : bool
-        Mix scans of a site with each other, by shares drawn for each site and step.
-    published : bool
-        Compute what the published code computes where it differs from its paper; see :class:`XGNetwork`.
-    """
+    """Settings of XG-GNN."""
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    embedding: Width = 8
+    embedding: Width = 8  # width of the embedding of each ROI's time course, and frames of the first convolution
     kernel: Count = 4
-    heads: Annotated[int, Domain(1, 256)] = 4
+    heads: Annotated[int, Domain(1, 256)] = 4  # heads of the self-attention between ROIs; they share the embedding
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     inner_rate: Annotated[float, Domain(0, 10)] = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     sparsity: Weight = 1e-4
     consistency: Weight = setting(0.01, log_uniform(0.001, 1.0))
-    mixup: bool = True
-    published: bool = False
+    mixup: bool = True  # mix scans of a site with each other, by shares drawn for each site and step
+    published: bool = False  # compute what the published code computes where it differs from its paper; see XGNetwork
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,14 +67,6 @@ class ConnectomeLearner(nn.Module):
     Attention alone is the mean of nearly equal embeddings under nearly equal weights: at the start it gives every ROI
     the same v to the last bit of float32, and m is constant. The usual residual connection, v = x + attention(x), keeps
     the differences of the embeddings x.
-
-    Parameters
-    ----------
-    width : int
-        Of the embeddings.
-    heads : int
-    published : bool
-        As the published code has it: no residual connection, and values that are the keys.
     """
 
     def __init__(self, width: int, heads: int, published: bool = False) -> None:
@@ -137,17 +110,7 @@ class XGNetwork(nn.Module):
         self.classify = Linear(32, 2 if s.published else 1)
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> XGOutput:
-        """Compute logits and representations of scans; in training also the learned connectomes.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans, with BOLD.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-        """
+        """Compute logits and representations of scans; in training also the learned connectomes."""
         n = self.bold_windows
         embedding = self.courses(split_windows(scans.bold, n), repeat_for_windows(scans.alive, n), step)
         m = self.learner(average_windows(embedding, n).softmax(-1))

@@ -8,19 +8,11 @@ from torch import Tensor
 from ...training import Tensors
 from ...transport import entropic_cost
 
-__all__ = ["alignment_loss", "cosines", "extend_clouds", "weighted_cost"]
-
 
 def cosines(x: Tensor, y: Tensor) -> Tensor:
     """Inner products of unit factors between scans of a class, factor by factor.
 
-    Parameters
-    ----------
-    x, y : Tensor, shapes [..., n, J, d_t] and [..., m, J, d_t]
-
-    Returns
-    -------
-    Tensor, shape [..., n, m, J]
+    Shapes: x, y [..., n, J, d_t] and [..., m, J, d_t]; returns [..., n, m, J].
     """
     return torch.einsum("...njd,...mjd->...nmj", x, y)
 
@@ -31,10 +23,7 @@ def weighted_cost(cosine: Tensor, alpha_bar: Tensor) -> Tensor:
     The representations of Eq. (22) need not be formed: unit factors make their distance a weighted
     sum of cosine dissimilarities, in [0, 2].
 
-    Parameters
-    ----------
-    cosine : Tensor, shape [..., n, m, J]
-    alpha_bar : Tensor, shape [..., J]
+    Shapes: cosine [..., n, m, J], alpha_bar [..., J].
     """
     return ((1.0 - cosine) * alpha_bar[..., None, None, :]).sum(-1)
 
@@ -53,24 +42,7 @@ def alignment_loss(
     A pair of sites appears in both orders, each with half of its share: the divergences S(x, y) of Eq. (24) then add up
     to OT(x, y) - OT(x, x) over ordered pairs, and no cloud has to be gathered by pairs.
 
-    Parameters
-    ----------
-    clouds : Tensor, shape [E, 2, n, J, d_t]
-        Full-scan factors of each source site and class.
-    alpha_bar : Tensor, shape [pairs, 2, J]
-    g : Tensor, shape [pairs, 2]
-    pair_weight : Tensor, shape [pairs]
-        2 / (E (E - 1)) for each pair of source sites.
-    epsilon : float
-        Entropic regularisation.
-    iterations : int
-        Sinkhorn iterations.
-    log_weight : Tensor, shape [E, 2, n], optional
-        Logarithm of the weight of each point in its cloud, by default equal; ``-inf`` marks padding.
-
-    Returns
-    -------
-    Tensor, scalar
+    Shapes: clouds [E, 2, n, J, d_t], alpha_bar [pairs, 2, J], g [pairs, 2], pair_weight [pairs], log_weight [E, 2, n].
     """
     E = len(clouds)
     if E < 2:
@@ -98,20 +70,7 @@ def _number_pairs(E: int, device: torch.device) -> Tensor:
 def extend_clouds(factors: Tensor, past: Tensors) -> tuple[Tensor, Tensor]:
     """Add the latest factors of each site and class to those of a batch, and remember the batch.
 
-    Parameters
-    ----------
-    factors : Tensor, shape [E, 2, n, J, d_t]
-        Of the batch.
-    past : dict of Tensor
-        ``past_factors`` [E, 2, m, J, d_t], the latest first, of which ``past_scans`` (scalar) have been seen, and
-        ``cell_size`` [E, 2]. The first two are updated in place.
-
-    Returns
-    -------
-    clouds : Tensor, shape [E, 2, n + m, J, d_t]
-        Past factors get no gradient.
-    log_weight : Tensor, shape [E, 2, n + m]
-        Equal weights of the scans of a cloud, which are as many as there are, the whole cell at most.
+    Shapes: factors [E, 2, n, J, d_t]; returns clouds [E, 2, n + m, J, d_t], log_weight [E, 2, n + m].
     """
     clouds = torch.cat([factors, past["past_factors"]], 2)
     n, size = factors.shape[2], clouds.shape[2]

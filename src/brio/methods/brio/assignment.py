@@ -7,26 +7,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Assignment", "balanced"]
-
 
 def balanced(similarity: Tensor, iterations: int) -> Tensor:
     """Assignment Pi with row sums 1/J and column sums 1/P by log-domain scaling, Eq. (7).
 
     The last update is that of the columns, whose sums are exact.
 
-    Parameters
-    ----------
-    similarity : Tensor, shape [J, P]
-        Divided by the temperature already.
-    iterations : int
-        Log-domain iterations.
-
-    Examples
-    --------
-    >>> balanced(torch.zeros(2, 4), 5)
-    tensor([[0.1250, 0.1250, 0.1250, 0.1250],
-            [0.1250, 0.1250, 0.1250, 0.1250]])
+    Shapes: similarity [J, P].
     """
     J, P = similarity.shape[-2:]
     log_pi = similarity

@@ -13,23 +13,11 @@ from ...connectome import fill_dead
 from ...kernels import kernels_run_on
 from ..layers import LayerNorm, Linear
 
-__all__ = [
-    "SignedEncoder",
-    "SignedLayer",
-    "descriptor",
-    "inverse_root",
-    "measure_descriptors",
-    "signed_graphs",
-]
-
 
 def signed_graphs(A: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Supported graph G, its positive weights G+ and its negative-weight magnitudes G-, Eq. (4).
 
-    Parameters
-    ----------
-    A : Tensor, shape [..., P, P]
-    S : Tensor, shape [P, P]
+    Shapes: A [..., P, P], S [P, P].
     """
     G = S * A
     G_plus = G.clamp_min(0)
@@ -39,16 +27,7 @@ def signed_graphs(A: Tensor, S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def descriptor(G: Tensor, degree_plus: Tensor, degree_minus: Tensor, S: Tensor) -> Tensor:
     """Local connectivity of each ROI: mean positive, mean negative and root mean square weight, Eq. (5).
 
-    Parameters
-    ----------
-    G : Tensor, shape [..., P, P]
-    degree_plus, degree_minus : Tensor, shape [..., P]
-        Row sums of G+ and G-.
-    S : Tensor, shape [P, P]
-
-    Returns
-    -------
-    Tensor, shape [..., P, 3]
+    Shapes: G [..., P, P], degree_plus, degree_minus [..., P], S [P, P]; returns [..., P, 3].
     """
     d = S.sum(-1)  # every ROI selects at least one partner, so no degree is zero
     return torch.stack([degree_plus / d, degree_minus / d, torch.linalg.vector_norm(G, dim=-1) / d.sqrt()], dim=-1)
@@ -57,19 +36,7 @@ def descriptor(G: Tensor, degree_plus: Tensor, degree_minus: Tensor, S: Tensor) 
 def measure_descriptors(graphs: Iterable[tuple[Tensor, Tensor]], S: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """Measure mean and SD over scans of the descriptor of each ROI, with which the encoder standardises it.
 
-    Parameters
-    ----------
-    graphs : iterable of (Tensor of shape [n, P, P], Tensor of shape [n, P])
-        Connectomes of some source scans, and whether each ROI has signal, part by part.
-    S : Tensor, shape [P, P]
-        Support.
-    mean : Tensor, shape [P, P]
-        Connectome that gives the edges of ROIs without signal.
-
-    Returns
-    -------
-    Tensor, shape [P, 3] and Tensor, shape [P, 3]
-        The SD is 1 where a descriptor is the same in all scans.
+    Shapes: graphs [n, P, P], S [P, P], mean [P, P]; returns [P, 3].
     """
     parts = []
     for A, alive in graphs:
@@ -141,21 +108,7 @@ class SignedEncoder(nn.Module):
     ) -> Tensor:
         """Encode graphs.
 
-        Parameters
-        ----------
-        A : Tensor, shape [B, P, P]
-        S : Tensor, shape [P, P]
-            Support.
-        alive : Tensor, shape [B, P], optional
-            Whether an ROI has signal; by default all have.
-        mean : Tensor, shape [P, P], optional
-            Connectome that gives the edges of ROIs without signal; by default zero.
-        c_mean, c_sd : Tensor, shape [P, 3], optional
-            Mean and SD of each descriptor of each ROI; by default zero and one, so that descriptors stay as they are.
-
-        Returns
-        -------
-        Tensor, shape [B, P, d_h]
+        Shapes: A [B, P, P], S [P, P], alive [B, P], mean [P, P], c_mean, c_sd [P, 3]; returns [B, P, d_h].
         """
         alive = A.new_ones(A.shape[:-1]) if alive is None else alive
         mean = A.new_zeros(A.shape[-2:]) if mean is None else mean

@@ -29,14 +29,13 @@ from ...training import (
     TensorSpec,
 )
 from ..losses import classification_loss
-from ..registry import PAPERS_OWN, method, variant
+from ..provenance import PAPERS_OWN
+from ..registry import method, variant
 from .alignment import alignment_loss, extend_clouds
 from .encoder import find_gpu_twin, measure_descriptors
 from .network import BrioNetwork, FactorOutput
 from .qualification import Qualification, qualify
 from .settings import BrioSettings
-
-__all__ = ["Brio"]
 
 
 @method(

@@ -14,8 +14,6 @@ from .assignment import Assignment
 from .encoder import SignedEncoder
 from .settings import BrioSettings
 
-__all__ = ["BrioNetwork", "FactorMap", "FactorOutput"]
-
 
 class FactorOutput(NamedTuple):
     """What the network returns for each graph."""

@@ -14,56 +14,23 @@ from torch import Tensor
 
 from .settings import BrioSettings, Variant
 
-__all__ = [
-    "Qualification",
-    "average_over_sites",
-    "contribution_statistics",
-    "normalise_relevance",
-    "pair_support",
-    "qualification_profile",
-    "qualify",
-    "reestimation_support",
-    "reestimation_variation",
-    "reference_scale",
-    "relevance",
-    "variant_profile",
-]
-
 
 class Qualification(NamedTuple):
     """What a refresh computes.
 
-    Attributes
-    ----------
-    pi_task : Tensor, shape [J]
-        Relevance of each factor; sums to one.
-    q_re : Tensor, shape [E, 2, J]
-        Re-estimation support of each factor at each site and class.
-    alpha_bar : Tensor, shape [pairs, 2, J]
-        Weights of the factors for each pair of source sites and class; sum to one.
-    g : Tensor, shape [pairs, 2]
-        Strength of the alignment of each pair and class.
+    Shapes: pi_task [J], q_re [E, 2, J], alpha_bar [pairs, 2, J], g [pairs, 2].
     """
 
-    pi_task: Tensor
-    q_re: Tensor
-    alpha_bar: Tensor
-    g: Tensor
+    pi_task: Tensor  # relevance of each factor; sums to one
+    q_re: Tensor  # re-estimation support of each factor at each site and class
+    alpha_bar: Tensor  # weights of the factors for each pair of source sites and class; sum to one
+    g: Tensor  # strength of the alignment of each pair and class
 
 
 def contribution_statistics(a: Tensor, cell_average: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute mean mu and variance V_sub of the contributions of each cell, and the class contrast, Eq. (11).
 
-    Parameters
-    ----------
-    a : Tensor, shape [N, J]
-        Full-scan contributions.
-    cell_average : Tensor, shape [E, 2, N]
-
-    Returns
-    -------
-    mu, V_sub : Tensor, shape [E, 2, J]
-    Delta_e : Tensor, shape [E, J]
+    Shapes: a [N, J], cell_average [E, 2, N]; returns mu, V_sub [E, 2, J], Delta_e [E, J].
     """
     mu = cell_average @ a
     deviation = (a - mu.unsqueeze(-2)).square()  # [E, 2, N, J]
@@ -74,16 +41,7 @@ def contribution_statistics(a: Tensor, cell_average: Tensor) -> tuple[Tensor, Te
 def average_over_sites(V_sub: Tensor, Delta_e: Tensor, site_weight: Tensor) -> tuple[Tensor, Tensor]:
     """Average over source sites with equal weights, Eq. (12). Contrasts of opposite sign cancel.
 
-    Parameters
-    ----------
-    V_sub : Tensor, shape [E, 2, J]
-    Delta_e : Tensor, shape [E, J]
-    site_weight : Tensor, shape [E]
-
-    Returns
-    -------
-    V_pool : Tensor, shape [2, J]
-    Delta : Tensor, shape [J]
+    Shapes: V_sub [E, 2, J], Delta_e [E, J], site_weight [E]; returns V_pool [2, J], Delta [J].
     """
     return torch.einsum("e,ecj->cj", site_weight, V_sub), site_weight @ Delta_e
 
@@ -91,18 +49,7 @@ def average_over_sites(V_sub: Tensor, Delta_e: Tensor, site_weight: Tensor) -> t
 def relevance(w: Tensor, Delta: Tensor, V_pool: Tensor, eps_w: float, eps_s: float) -> Tensor:
     """Compute the unnormalised predictive relevance R_task, Eq. (13).
 
-    Parameters
-    ----------
-    w : Tensor, shape [J, d_t]
-        Head weights of each factor.
-    Delta : Tensor, shape [J]
-    V_pool : Tensor, shape [2, J]
-    eps_w, eps_s : float
-        Stabilisers.
-
-    Returns
-    -------
-    Tensor, shape [J]
+    Shapes: w [J, d_t], Delta [J], V_pool [2, J]; returns [J].
     """
     norm = w.square().sum(-1)
     beta = norm / (norm.sum() + eps_w)
@@ -114,13 +61,7 @@ def normalise_relevance(R_task: Tensor) -> Tensor:
 
     The paper defines it where some factor is relevant. Where none is, we set 1 / J; :func:`qualify` then sets g to 0.
 
-    Parameters
-    ----------
-    R_task : Tensor, shape [J]
-
-    Returns
-    -------
-    Tensor, shape [J]
+    Shapes: R_task [J]; returns [J].
     """
     total = R_task.sum()
     relevant = total > 0
@@ -130,15 +71,7 @@ def normalise_relevance(R_task: Tensor) -> Tensor:
 def reestimation_variation(squared_change: Tensor, cell_average: Tensor) -> Tensor:
     """Compute the mean squared change D_re of the contributions under re-estimation, Eq. (14).
 
-    Parameters
-    ----------
-    squared_change : Tensor, shape [N, J]
-        Mean over the K re-estimates of (a^(k) - a^(0))^2.
-    cell_average : Tensor, shape [E, 2, N]
-
-    Returns
-    -------
-    Tensor, shape [E, 2, J]
+    Shapes: squared_change [N, J], cell_average [E, 2, N]; returns [E, 2, J].
     """
     return cell_average @ squared_change
 
@@ -146,14 +79,7 @@ def reestimation_variation(squared_change: Tensor, cell_average: Tensor) -> Tens
 def reference_scale(V_sub: Tensor, Delta_e: Tensor) -> Tensor:
     """Compute the local reference scale T = V_sub + M_task with M_task = Delta_e^2 / 4, Eq. (15).
 
-    Parameters
-    ----------
-    V_sub : Tensor, shape [E, 2, J]
-    Delta_e : Tensor, shape [E, J]
-
-    Returns
-    -------
-    Tensor, shape [E, 2, J]
+    Shapes: V_sub [E, 2, J], Delta_e [E, J]; returns [E, 2, J].
     """
     return V_sub + Delta_e.square().unsqueeze(1) / 4
 
@@ -164,16 +90,7 @@ def reestimation_support(T: Tensor, D_re: Tensor, eps_q: float) -> Tensor:
     Near 1 where contributions barely move under re-estimation compared with the spread and
     separation they have at that site; never 0.
 
-    Parameters
-    ----------
-    T, D_re : Tensor, shape [E, 2, J]
-        Local reference scale, Eq. (15), and mean squared change, Eq. (14).
-    eps_q : float
-        Stabiliser.
-
-    Returns
-    -------
-    Tensor, shape [E, 2, J]
+    Shapes: T, D_re [E, 2, J]; returns [E, 2, J].
     """
     return (T + eps_q) / (T + D_re + eps_q)
 
@@ -181,13 +98,7 @@ def reestimation_support(T: Tensor, D_re: Tensor, eps_q: float) -> Tensor:
 def pair_support(q_re: Tensor) -> Tensor:
     """Compute the geometric mean of the supports of both sites of each pair, Eq. (18).
 
-    Parameters
-    ----------
-    q_re : Tensor, shape [E, 2, J]
-
-    Returns
-    -------
-    Tensor, shape [E (E - 1) / 2, 2, J]
+    Shapes: q_re [E, 2, J]; returns [E (E - 1) / 2, 2, J].
     """
     first, second = torch.triu_indices(len(q_re), len(q_re), 1, device=q_re.device)
     return (q_re[first] * q_re[second]).sqrt()
@@ -196,15 +107,7 @@ def pair_support(q_re: Tensor) -> Tensor:
 def qualification_profile(pi: Tensor, q_pair: Tensor) -> tuple[Tensor, Tensor]:
     """Compute strength g and weights alpha_bar from alpha = pi q_pair, Eqs. (18) and (19).
 
-    Parameters
-    ----------
-    pi : Tensor, shape [J]
-    q_pair : Tensor, shape [pairs, 2, J]
-
-    Returns
-    -------
-    g : Tensor, shape [pairs, 2]
-    alpha_bar : Tensor, shape [pairs, 2, J]
+    Shapes: pi [J], q_pair [pairs, 2, J]; returns g [pairs, 2], alpha_bar [pairs, 2, J].
     """
     alpha = pi * q_pair
     g = alpha.sum(-1)
@@ -229,16 +132,7 @@ def variant_profile(variant: Variant, pi: Tensor, q_pair: Tensor) -> tuple[Tenso
     :func:`qualify` sets g to 0 where no factor is relevant, except under w/o TR and w/o QG. The paper abbreviates SF
     without expanding it; it removes the priority of supported factors.
 
-    Parameters
-    ----------
-    variant : str
-    pi : Tensor, shape [J]
-    q_pair : Tensor, shape [pairs, 2, J]
-
-    Returns
-    -------
-    g : Tensor, shape [pairs, 2]
-    alpha_bar : Tensor, shape [pairs, 2, J]
+    Shapes: pi [J], q_pair [pairs, 2, J]; returns g [pairs, 2], alpha_bar [pairs, 2, J].
     """
     uniform = torch.full_like(pi, 1.0 / pi.shape[-1])
     g, alpha_bar = qualification_profile(uniform if variant in ("w/o TR", "w/o QG") else pi, q_pair)
@@ -259,22 +153,7 @@ def qualify(
     If no factor is relevant, pi_task is 1 / J and g is 0, so that the alignment loss is 0, except in variants that do
     not use relevance. (The paper's algorithm leaves the cache C_Q empty and sets the loss to 0.)
 
-    Parameters
-    ----------
-    a : Tensor, shape [N, J]
-        Full-scan contributions.
-    squared_change : Tensor, shape [N, J]
-        Mean over the re-estimates of their squared change.
-    w : Tensor, shape [J, d_t]
-        Head weights.
-    cell_average : Tensor, shape [E, 2, N]
-    site_weight : Tensor, shape [E]
-    settings : BrioSettings
-        Its stabilisers and its variant are read.
-
-    Returns
-    -------
-    Qualification
+    Shapes: a [N, J], squared_change [N, J], w [J, d_t], cell_average [E, 2, N], site_weight [E].
     """
     _, V_sub, Delta_e = contribution_statistics(a, cell_average)
     V_pool, Delta = average_over_sites(V_sub, Delta_e, site_weight)

@@ -11,8 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Edges", "average_directions", "average_edges", "list_edges", "scatter_edges"]
-
 
 class Edges(NamedTuple):
     """The edges of each graph, in both directions.
@@ -20,30 +18,17 @@ class Edges(NamedTuple):
     The first half of a list holds every pair u < v as the edge from v to u, the second half the same pairs in the same
     order as the edge from u to v. A graph with fewer than M edges leaves entries empty.
 
-    Attributes
-    ----------
-    receiver, sender : Tensor of int64, shape [B, 2 M]
-        ROIs at the ends of each edge.
-    real : Tensor, shape [B, 2 M]
-        1 for edges, 0 for empty entries.
+    Shapes: receiver, sender [B, 2 M], real [B, 2 M].
     """
 
-    receiver: Tensor
+    receiver: Tensor  # ROIs at the ends of each edge
     sender: Tensor
-    real: Tensor
+    real: Tensor  # 1 for edges, 0 for empty entries
 
     def gather(self, H: Tensor, end: Tensor) -> Tensor:
         """Gather the states at one end of each edge.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, h]
-        end : Tensor of int64, shape [B, 2 M]
-            ``receiver`` or ``sender``.
-
-        Returns
-        -------
-        Tensor, shape [B, 2 M, h]
+        Shapes: H [B, P, h], end [B, 2 M]; returns [B, 2 M, h].
         """
         return H.gather(1, end.unsqueeze(-1).expand(-1, -1, H.shape[-1]))
 
@@ -51,16 +36,7 @@ class Edges(NamedTuple):
 def list_edges(adjacency: Tensor, share: float) -> Edges:
     """List the edges of graphs whose edges are the strongest ``share`` of all pairs.
 
-    Parameters
-    ----------
-    adjacency : Tensor, shape [B, P, P]
-        1 for edges, symmetric, zero diagonal (:func:`brio.methods.graphs.select_strong_edges`).
-    share : float
-        Gives every list the same length; ROIs without signal leave entries empty.
-
-    Returns
-    -------
-    Edges
+    Shapes: adjacency [B, P, P].
     """
     n_graphs, p = adjacency.shape[:2]
     n_pairs = p * (p - 1) // 2
@@ -79,17 +55,7 @@ def list_edges(adjacency: Tensor, share: float) -> Edges:
 def scatter_edges(values: Tensor, edges: Edges, n_rois: int) -> Tensor:
     """Scatter values of edges into matrices of message weights, zero elsewhere.
 
-    Parameters
-    ----------
-    values : Tensor, shape [B, ..., 2 M]
-    edges : Edges
-    n_rois : int
-        P.
-
-    Returns
-    -------
-    Tensor, shape [B, ..., P, P]
-        Rows are receivers, columns senders.
+    Shapes: values [B, ..., 2 M]; returns [B, ..., P, P].
     """
     middle = values.shape[1:-1]
     index = (edges.receiver * n_rois + edges.sender).reshape(len(values), *[1] * len(middle), -1).expand_as(values)

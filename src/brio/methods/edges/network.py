@@ -10,40 +10,17 @@ from torch import Tensor, nn
 from ...training import RunState, Scans, StepContext
 from ..graphs import build_profiles, select_strong_edges
 
-__all__ = ["EdgeNetwork"]
-
 
 class EdgeNetwork(nn.Module):
     """A network that reads connection profiles and the strong edges of scans."""
 
     def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
-        """Compute logits and representations of scans; in training also what the loss reads.
-
-        Parameters
-        ----------
-        scans : Scans
-            Of B scans.
-        state : RunState
-            ``learned["mean"]``, shape [P, P], fills the edges of ROIs without signal.
-        step : StepContext or None
-            None at inference.
-
-        Returns
-        -------
-        Output
-            In training the method's own, which holds more.
-        """
+        """Compute logits and representations of scans; in training also what the loss reads."""
         return self.read_graphs(build_profiles(scans, state), select_strong_edges(scans), step)
 
     @abstractmethod
     def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> Any:
         """Compute what :meth:`forward` returns.
 
-        Parameters
-        ----------
-        X : Tensor, shape [B, P, P]
-            Connection profiles.
-        A : Tensor, shape [B, P, P]
-            1 for an edge, else 0.
-        step : StepContext or None
+        Shapes: X [B, P, P], A [B, P, P].
         """

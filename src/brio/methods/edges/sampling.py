@@ -8,15 +8,6 @@ from torch import Tensor
 from ...training import Stage, StepContext
 from .edge_list import Edges, average_edges
 
-__all__ = [
-    "bernoulli_kl",
-    "find_keep_rate",
-    "plan_decay_stages",
-    "sample_concrete",
-    "schedule_keep_rate",
-    "straight_through",
-]
-
 INITIAL_RATE, DECREMENT, N_INTERVALS = 0.9, 0.1, 10
 """The share of edges that the prior keeps starts here and falls by so much after each interval of the epochs."""
 
@@ -24,18 +15,7 @@ INITIAL_RATE, DECREMENT, N_INTERVALS = 0.9, 0.1, 10
 def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float = 1.0) -> Tensor:
     """Draw relaxed Bernoulli samples (Maddison et al. 2017) in training; return their probability at inference.
 
-    Parameters
-    ----------
-    logit : Tensor, shape [B, ...]
-        The graph first.
-    step : StepContext or None
-        None at inference.
-    temperature : float
-
-    Returns
-    -------
-    Tensor, shape [B, ...]
-        Between 0 and 1.
+    Shapes: logit [B, ...]; returns [B, ...].
     """
     if step is None:
         return logit.sigmoid()
@@ -46,16 +26,7 @@ def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float 
 def straight_through(probability: Tensor, threshold: Tensor | float) -> Tensor:
     """Make values binary, with the gradient of the values themselves (Bengio et al. 2013).
 
-    Parameters
-    ----------
-    probability : Tensor, shape [...]
-    threshold : Tensor, shape [...], or float
-        Uniform numbers make the result a Bernoulli sample.
-
-    Returns
-    -------
-    Tensor, shape [...]
-        1 above the threshold, else 0.
+    Shapes: probability [...], threshold [...]; returns [...].
     """
     return (probability > threshold).to(probability.dtype) + (probability - probability.detach())
 
@@ -68,18 +39,6 @@ def schedule_keep_rate(epoch: Tensor, epochs: int, final: float) -> Tensor:
     """Schedule r, the share of edges that the prior keeps (GSAT, Miao et al. 2022).
 
     It is 0.9 at first and falls by 0.1 after every tenth of the epochs, down to ``final``.
-
-    Parameters
-    ----------
-    epoch : Tensor, scalar
-        Counted from 1.
-    epochs : int
-        Of the whole training.
-    final : float
-
-    Returns
-    -------
-    Tensor, scalar
     """
     n_falls = torch.div(epoch - 1, _interval_length(epochs), rounding_mode="floor")
     return (INITIAL_RATE - DECREMENT * n_falls).clamp_min(final)
@@ -89,13 +48,6 @@ def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
     """Plan a stage in which r falls, and a selectable one in which it is ``final``.
 
     No checkpoint is chosen while r falls. At least one epoch is left for choosing.
-
-    Parameters
-    ----------
-    epochs : int
-        Of the whole training.
-    final : float
-        Last value of r, see :func:`schedule_keep_rate`.
     """
     falling = max(1, round((INITIAL_RATE - final) / DECREMENT)) * _interval_length(epochs)
     falling = min(falling, epochs - 1)
@@ -104,39 +56,14 @@ def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
 
 
 def find_keep_rate(epoch: Tensor, stage: Stage, epochs: int, final: float) -> Tensor | float:
-    """Find r in one of the stages of :func:`plan_decay_stages`.
-
-    Parameters
-    ----------
-    epoch : Tensor, scalar
-        Counted from 1.
-    stage : Stage
-    epochs : int
-        Of the whole training.
-    final : float
-        Last value of r.
-
-    Returns
-    -------
-    Tensor or float, scalar
-    """
+    """Find r in one of the stages of :func:`plan_decay_stages`."""
     return schedule_keep_rate(epoch, epochs, final) if stage.name == "decay" else final
 
 
 def bernoulli_kl(probability: Tensor, edges: Edges, r: Tensor | float) -> Tensor:
     """KL(Bernoulli(a) || Bernoulli(r)), mean over the edges of each graph.
 
-    Parameters
-    ----------
-    probability : Tensor, shape [B, 2 M]
-        a, between 0 and 1.
-    edges : Edges
-    r : Tensor, scalar, or float
-        Share of edges that the prior keeps.
-
-    Returns
-    -------
-    Tensor, shape [B]
+    Shapes: probability [B, 2 M]; returns [B].
     """
     a = probability.clamp(1e-6, 1 - 1e-6)
     return average_edges(a * (a / r).log() + (1 - a) * ((1 - a) / (1 - r)).log(), edges)

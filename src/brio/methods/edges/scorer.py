@@ -20,16 +20,6 @@ from ...training import StepContext
 from ..layers import BatchNorm, Dropout, Linear
 from .edge_list import Edges, scatter_edges
 
-__all__ = [
-    "EdgeBatchNorm",
-    "EdgeInstanceNorm",
-    "EdgeMLP",
-    "add_ends",
-    "compute_edge_moments",
-    "compute_end_moments",
-    "find_gpu_twin",
-]
-
 Moments = tuple[Tensor, Tensor]
 KERNEL_WIDTH = 64
 """Widest layer that kernels compute in one piece."""
@@ -38,14 +28,7 @@ KERNEL_WIDTH = 64
 def compute_edge_moments(x: Tensor, real: Tensor) -> Moments:
     """Compute mean and variance over the real edges of each graph.
 
-    Parameters
-    ----------
-    x : Tensor, shape [B, 2 M, h]
-    real : Tensor, shape [B, 2 M]
-
-    Returns
-    -------
-    mean, variance : Tensor, shape [B, h]
+    Shapes: x [B, 2 M, h], real [B, 2 M]; returns [B, h].
     """
     share = (real / real.sum(1, keepdim=True).clamp_min(1)).unsqueeze(1)  # weighted sums as products: fewer passes
     mean = share @ x
@@ -58,15 +41,7 @@ def compute_end_moments(r: Tensor, s: Tensor, edges: Edges) -> Moments:
     With N the adjacency matrix of n real edges, d its row sums (and column sums: edges go both ways) and both terms
     centred, the variance is (sum_u d_u (r_u^2 + s_u^2) + 2 sum_u r_u (N s)_u) / n.
 
-    Parameters
-    ----------
-    r, s : Tensor, shape [B, P, h]
-        Terms of the receiving and of the sending ROI.
-    edges : Edges
-
-    Returns
-    -------
-    mean, variance : Tensor, shape [B, h]
+    Shapes: r, s [B, P, h]; returns [B, h].
     """
     N = scatter_edges(torch.ones_like(edges.real), edges, r.shape[1])
     degree = N.sum(-1)
@@ -90,17 +65,7 @@ class EdgeInstanceNorm(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Compute k and c such that the norm is k x + c.
 
-        Parameters
-        ----------
-        moments : function
-            Returns mean and variance over the edges of each graph, [B, h] each; called only where they are needed.
-        real : Tensor, shape [B, 2 M]
-            1 for edges, 0 for empty entries.
-        step : StepContext or None
-
-        Returns
-        -------
-        k, c : Tensor, shape [B, 1, h]
+        Shapes: real [B, 2 M]; returns [B, 1, h].
         """
         mean, variance = moments()
         k = (variance + self.eps).rsqrt()
@@ -120,17 +85,7 @@ class EdgeBatchNorm(BatchNorm):
     ) -> tuple[Tensor, Tensor]:
         """Compute k and c such that the norm is k x + c.
 
-        Parameters
-        ----------
-        moments : function
-            Returns mean and variance over the edges of each graph, [B, h] each; called only where they are needed.
-        real : Tensor, shape [B, 2 M]
-            1 for edges, 0 for empty entries.
-        step : StepContext or None
-
-        Returns
-        -------
-        k, c : Tensor, shape [B, 1, h]
+        Shapes: real [B, 2 M]; returns [B, 1, h].
         """
         mean, variance = self.running_mean, self.running_var
         if step is not None:
@@ -141,15 +96,7 @@ class EdgeBatchNorm(BatchNorm):
     def compute_batch_moments(self, moments: Callable[[], Moments], real: Tensor, step: StepContext) -> Moments:
         """Pool the moments of the graphs, and update the running averages.
 
-        Parameters
-        ----------
-        moments, real, step
-            As :meth:`compute_affine` takes them.
-
-        Returns
-        -------
-        mean, variance : Tensor, shape [h]
-            Over the edges of all graphs that are no padding.
+        Shapes: returns [h].
         """
         graph_mean, graph_variance = moments()
         n_edges = real.sum(1) * step.real
@@ -171,17 +118,6 @@ def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
 
     They need float32, a GPU that runs Triton kernels (:func:`brio.kernels.kernels_run_on`) and widths of at
     most :data:`KERNEL_WIDTH`. Everywhere else tensor operations compute the same, in more time and memory.
-
-    Parameters
-    ----------
-    H : Tensor
-        States of ROIs, for their device and precision.
-    widths : sequence of int
-        Of the layers that kernels have to hold in one piece; none where they may be of any width.
-
-    Returns
-    -------
-    module or None
     """
     too_wide = max(widths, default=0) > KERNEL_WIDTH
     if not H.is_cuda or H.dtype != torch.float32 or too_wide or not kernels_run_on(H.device):
@@ -196,15 +132,7 @@ def add_ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
 
     The gradient of r and of s is a sum over edges; the GPU twin fixes its order, torch on a GPU does not.
 
-    Parameters
-    ----------
-    r, s : Tensor, shape [B, P, h]
-        Terms of the receiving and of the sending ROI.
-    edges : Edges
-
-    Returns
-    -------
-    Tensor, shape [B, 2 M, h]
+    Shapes: r, s [B, P, h]; returns [B, 2 M, h].
     """
     twin = find_gpu_twin(r, ())
     if twin is not None:
@@ -220,16 +148,6 @@ class EdgeMLP(nn.Module):
 
     The first layer has one matrix for each end, so it is applied to ROIs and not to edges. Scores of empty entries of a
     list are meaningless.
-
-    Parameters
-    ----------
-    n_in : int
-        Width of the states of ROIs.
-    widths : sequence of int
-        Of the hidden layers.
-    dropout : float
-    norm : type
-        Norm after each linear map but the last.
     """
 
     def __init__(
@@ -250,16 +168,7 @@ class EdgeMLP(nn.Module):
     def forward(self, H: Tensor, edges: Edges, step: StepContext | None = None) -> Tensor:
         """Score edges.
 
-        Parameters
-        ----------
-        H : Tensor, shape [B, P, n_in]
-            States of ROIs.
-        edges : Edges
-        step : StepContext or None
-
-        Returns
-        -------
-        Tensor, shape [B, 2 M]
+        Shapes: H [B, P, n_in]; returns [B, 2 M].
         """
         r, s = self.receiver(H), self.sender(H)
         first: Any = self.norms[0]

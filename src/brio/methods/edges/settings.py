@@ -11,31 +11,17 @@ from ...training import NeuralMethod
 from ..graphs import GraphSettings
 from .scorer import KERNEL_WIDTH
 
-__all__ = ["EdgeMethod", "EdgeSettings"]
-
 COPIES = 7
 """About how many copies of the hidden states of edges a step keeps alive where kernels do not fuse the layers."""
 
 
 @dataclass(frozen=True)
 class EdgeSettings(GraphSettings):
-    """Settings of methods that score edges from the states of their ends.
-
-    Attributes
-    ----------
-    edge_width : int
-        The MLP that scores edges has hidden layers of 4 and of 1 times this width. Published code takes ``width`` here:
-        layers of 256 and 64 units cost 16,448 multiplications for each edge and step, those of 32 and 8 units 264.
-        Kernels fuse the layers up to ``edge_width=16``. Above, the hidden states of all edges are stored: at 64 about
-        3 GB more for each run of a stack on AAL116 (2,668 edges in both directions, 136 scans in a batch), 10 GB on
-        CC200.
-    edge_dropout : float
-        Dropout inside that MLP.
-    """
+    """Settings of methods that score edges from the states of their ends."""
 
     dropout: ShareBelowOne = setting(0.3, choice(0.3, 0.5))
     edge_width: Width = 8
-    edge_dropout: ShareBelowOne = 0.5
+    edge_dropout: ShareBelowOne = 0.5  # dropout inside that MLP
 
 
 class EdgeMethod(NeuralMethod):

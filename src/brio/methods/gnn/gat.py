@@ -15,23 +15,13 @@ from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans
 from ..graphs import GraphSettings, build_profiles, select_strong_edges
 from ..layers import Dropout, GATLayer
 from ..losses import classification_loss
-from ..registry import PUBLISHED, method
-
-__all__ = ["GAT", "GATNetwork", "GATSettings"]
+from ..provenance import PUBLISHED
+from ..registry import method
 
 
 @dataclass(frozen=True)
 class GATSettings(GraphSettings):
-    """Settings of the GAT.
-
-    Attributes
-    ----------
-    heads : int
-        Attention heads of every layer. All layers but the last concatenate heads of width ``width / heads``; the last
-        averages heads of full width.
-    attention_dropout : float
-        Share of the attention weights dropped in training.
-    """
+    """Settings of the GAT."""
 
     heads: Annotated[int, Domain(1, 256)] = 4
     attention_dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))

@@ -14,34 +14,19 @@ from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans
 from ..graphs import GraphSettings, build_profiles, normalise_adjacency, select_strong_edges
 from ..layers import BatchNorm, Dropout, GCNLayer
 from ..losses import classification_loss
-from ..registry import PUBLISHED, method
-
-__all__ = ["GCN", "GCNNetwork", "GCNSettings"]
+from ..provenance import PUBLISHED
+from ..registry import method
 
 
 @dataclass(frozen=True)
 class GCNSettings(GraphSettings):
-    """Settings of the GCN.
-
-    Attributes
-    ----------
-    readout : {"mean", "concat"}
-        Mean of the last states of all ROIs, or these states concatenated.
-    """
+    """Settings of the GCN."""
 
     readout: Literal["mean", "concat"] = setting("mean", choice("mean", "concat"))
 
 
 class GCNNetwork(nn.Module):
-    """Layers H <- dropout(ReLU(BN(A_hat H W))), a readout, and a linear classifier.
-
-    Parameters
-    ----------
-    shape : InputShape
-    s : GraphSettings
-    readout : {"mean", "concat"}
-        Mean of the last states of all ROIs, or these states concatenated.
-    """
+    """Layers H <- dropout(ReLU(BN(A_hat H W))), a readout, and a linear classifier."""
 
     def __init__(self, shape: InputShape, s: GraphSettings, readout: str = "mean") -> None:
         super().__init__()

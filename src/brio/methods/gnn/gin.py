@@ -15,21 +15,13 @@ from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans
 from ..graphs import GraphSettings, build_profiles, select_strong_edges
 from ..layers import BatchNorm, Dropout, GINLayer
 from ..losses import classification_loss
-from ..registry import PUBLISHED, method
-
-__all__ = ["GIN", "GINNetwork", "GINSettings"]
+from ..provenance import PUBLISHED
+from ..registry import method
 
 
 @dataclass(frozen=True)
 class GINSettings(GraphSettings):
-    """Settings of the GIN.
-
-    Attributes
-    ----------
-    readout : {"every", "last"}
-        Whether the classifier reads the profiles of the ROIs and their states after every layer, as in the original,
-        or their states after the last layer only, as in later benchmarks.
-    """
+    """Settings of the GIN."""
 
     readout: Literal["every", "last"] = setting("every", choice("every", "last"))
 

@@ -31,34 +31,19 @@ from ..edges import (
 )
 from ..losses import average_by_site, average_losses, bce, classification_loss, reverse_gradient, site_cross_entropy
 from ..ood.dann import ramp_up
-from ..registry import method, reconstruct
-
-__all__ = ["CEPG", "CEPGNetwork", "CEPGSettings"]
+from ..provenance import reconstruct
+from ..registry import method
 
 
 @dataclass(frozen=True)
 class CEPGSettings(EdgeSettings):
-    """Settings of CEPG.
+    """Settings of CEPG."""
 
-    Attributes
-    ----------
-    environment : float
-        Weight of classifying the source site from the complement.
-    adversary : float
-        Weight of the reversed gradient of the site classifier on the kept part; it grows from 0 over the epochs.
-    information : float
-        Weight of the information term of the kept part, as in GSAT.
-    risk_variance : float
-        Weight of the variance of the risks of the source sites.
-    final_r : float
-        Last value of the share of edges that the prior keeps.
-    """
-
-    environment: Weight = 0.5
+    environment: Weight = 0.5  # weight of classifying the source site from the complement
     adversary: Weight = setting(0.1, choice(0.03, 0.1, 0.3))
     information: Weight = setting(0.1, choice(0.1, 1.0))
     risk_variance: Weight = setting(1.0, choice(0.1, 1.0, 10.0))
-    final_r: InnerShare = 0.5
+    final_r: InnerShare = 0.5  # last value of the share of edges that the prior keeps
 
 
 class CEPGOutput(NamedTuple):

@@ -15,35 +15,18 @@ from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
 from ..edges import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings, GINEncoder, list_edges, scatter_edges
 from ..layers import BatchNorm, Dropout, Linear, build_mlp
 from ..losses import average_losses, bce
-from ..registry import follow_paper, method
-
-__all__ = ["DisC", "DisCNetwork", "DisCSettings", "generalised_cross_entropy"]
+from ..provenance import follow_paper
+from ..registry import method
 
 
 @dataclass(frozen=True)
 class DisCSettings(EdgeSettings):
-    """Settings of DisC.
-
-    Attributes
-    ----------
-    layers : int
-        Of the causal and of the biased GIN; the network that computes the masks has two.
-    edge_width : int
-        The MLP that masks edges has hidden layers of 4, 2 and 1 times this width (published: 110, 55 and 27 units).
-    edge_dropout : float
-        Published: none.
-    q : float
-        Exponent of the generalised cross-entropy: how much the biased branch prefers easy scans.
-    swap : float
-        Weight of the terms with swapped biased parts.
-    swap_share : float
-        Share of the epochs, at the end, in which biased parts are swapped; checkpoints are chosen among these.
-    """
+    """Settings of DisC."""
 
     layers: Layers = setting(4, choice(2, 4))
     dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))
-    edge_dropout: ShareBelowOne = 0.0
-    q: PositiveShare = 0.7
+    edge_dropout: ShareBelowOne = 0.0  # published: none
+    q: PositiveShare = 0.7  # exponent of the generalised cross-entropy: how much the biased branch prefers easy scans
     swap: Weight = setting(15.0, choice(1.0, 5.0, 15.0))
     swap_share: PositiveShare = 0.5
 
@@ -76,17 +59,7 @@ class Masker(nn.Module):
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
         """Mask edges and ROIs.
 
-        Parameters
-        ----------
-        X, A : Tensor, shape [B, P, P]
-            Connection profiles and adjacency matrices.
-        step : StepContext or None
-
-        Returns
-        -------
-        edge : Tensor, shape [B, P, P]
-            Zero where there is no edge.
-        node : Tensor, shape [B, P, 1]
+        Shapes: X, A [B, P, P]; returns edge [B, P, P], node [B, P, 1].
         """
         mean = A / A.sum(-1, keepdim=True).clamp_min(1)
         H = self.embed(X)
@@ -133,15 +106,7 @@ class DisCNetwork(EdgeNetwork):
 def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
     """Weigh cross-entropies by q p_y^q, without its gradient (Zhang & Sabuncu 2018): easy scans count most.
 
-    Parameters
-    ----------
-    losses : Tensor, shape [B]
-        Cross-entropy of each scan, -log p_y.
-    q : float
-
-    Returns
-    -------
-    Tensor, shape [B]
+    Shapes: losses [B]; returns [B].
     """
     return losses * q * (-q * losses.detach()).exp()
 

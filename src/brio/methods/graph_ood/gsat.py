@@ -27,22 +27,13 @@ from ..edges import (
     scatter_edges,
 )
 from ..losses import average_losses, classification_loss
-from ..registry import follow_code, method
-
-__all__ = ["GSAT", "GSATNetwork", "GSATSettings"]
+from ..provenance import follow_code
+from ..registry import method
 
 
 @dataclass(frozen=True)
 class GSATSettings(EdgeSettings):
-    """Settings of GSAT.
-
-    Attributes
-    ----------
-    final_r : float
-        Last value of r, which starts at 0.9 and falls by 0.1 after every tenth of the epochs.
-    information : float
-        Weight of the information term.
-    """
+    """Settings of GSAT."""
 
     final_r: InnerShare = setting(0.7, choice(0.5, 0.7))
     information: Weight = setting(1.0, choice(0.1, 1.0))

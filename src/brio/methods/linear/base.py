@@ -36,8 +36,6 @@ from .penalty_choice import choose_penalty
 from .prepared import OpenedScans, PreparedRun
 from .sites import average_site_auc, centre_gram, centre_within
 
-__all__ = ["DualSolution", "LinearMethod"]
-
 
 class DualSolution(NamedTuple):
     """A linear model in terms of its source scans: margin = k(x, source) @ weights + intercept."""
@@ -85,17 +83,7 @@ class LinearMethod(FeatureMethod):
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         """Fit the model for one penalty.
 
-        Parameters
-        ----------
-        gram : ndarray, shape [n, n]
-            Products of the centred features of the source scans.
-        y : ndarray, shape [n]
-            Labels, -1 or 1; less their mean at the site where each site has an intercept.
-        penalty : float
-
-        Returns
-        -------
-        DualSolution
+        Shapes: gram [n, n], y [n].
         """
 
     def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
@@ -110,17 +98,7 @@ class LinearMethod(FeatureMethod):
 
         A model in closed form need not fit every inner fold, and overrides this.
 
-        Parameters
-        ----------
-        prepared : PreparedRun
-        y : ndarray, shape [n]
-            Labels of the source scans, -1 or 1.
-        penalties : ndarray, shape [penalties]
-
-        Returns
-        -------
-        ndarray, shape [penalties, n]
-            Margins without intercepts, of features that are centred on the scans of the inner fold.
+        Shapes: y [n], penalties [penalties]; returns [penalties, n].
         """
         margins = np.empty((len(penalties), len(y)))
         for inside, withheld in prepared.split_inner_folds():
@@ -134,19 +112,7 @@ class LinearMethod(FeatureMethod):
     ) -> tuple[list[DualSolution], np.ndarray | None]:
         """Fit all source scans for each penalty, and predict inner folds where they are needed.
 
-        Parameters
-        ----------
-        prepared : PreparedRun
-        y : ndarray, shape [n]
-            Labels of the source scans, -1 or 1.
-        with_inner_folds : bool
-
-        Returns
-        -------
-        solutions : list of DualSolution
-            What :meth:`solve_grid` returns.
-        margins : ndarray, shape [penalties, n], or None
-            What :meth:`predict_inner_folds` returns.
+        Shapes: y [n]; returns margins [penalties, n].
         """
         solutions = self.solve_grid(prepared, y)
         return solutions, self.predict_inner_folds(prepared, y, prepared.penalties) if with_inner_folds else None
@@ -156,18 +122,7 @@ class LinearMethod(FeatureMethod):
     ) -> tuple[float, float]:
         """Return slope and intercept that turn the products of a solution into margins; here 1 and its own intercept.
 
-        Parameters
-        ----------
-        solution : DualSolution
-            That of the chosen penalty.
-        inner_margin : ndarray, shape [n], or None
-            Margins of the source scans from the inner folds of that penalty, where these were computed.
-        label, inner_fold : ndarray, shape [n]
-            Of the source scans.
-
-        Returns
-        -------
-        slope, intercept : float
+        Shapes: inner_margin [n], label, inner_fold [n].
         """
         return 1.0, solution.intercept
 

@@ -7,8 +7,6 @@ from scipy.special import expit
 
 from .sites import centre_within
 
-__all__ = ["LEAST_SLOPE", "fit_calibration"]
-
 LEAST_SLOPE = 0.1
 """Lower bound of the slope: where inner folds show no order, logits are small, but never of the opposite sign."""
 
@@ -21,25 +19,7 @@ def fit_calibration(f: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.nd
     then softened as Platt (1999) does. The intercept makes the mean probability the share of patients among the source
     scans.
 
-    Parameters
-    ----------
-    f : ndarray, shape [n]
-        Scores of the source scans, each from the inner fold that withholds its site.
-    label : ndarray, shape [n]
-        0 or 1.
-    site : ndarray, shape [n]
-
-    Returns
-    -------
-    ndarray, shape [2]
-        Slope and intercept.
-
-    Examples
-    --------
-    >>> f = np.array([-1.0, 0.0, 1.0, 9.0, 10.0, 11.0])
-    >>> slope, _ = fit_calibration(f, np.array([0, 1, 1, 0, 0, 1]), np.array(list("aaabbb")))
-    >>> bool(slope > 1)
-    True
+    Shapes: f [n], label [n], site [n]; returns [2].
     """
     from scipy.optimize import brentq
 

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
-from ..registry import TEXTBOOK, method
+from ..provenance import TEXTBOOK
+from ..registry import method
 from .logistic import LogisticMethod
-
-__all__ = ["CovariatesOnly", "DeadRoisOnly", "LengthOnly"]
-
 
 _TINY = float(np.finfo(float).tiny)
 

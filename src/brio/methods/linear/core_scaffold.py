@@ -12,12 +12,11 @@ from ...domains import GridSize, Positive
 from ...settings import require
 from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
 from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
-from ..registry import method, reconstruct
+from ..provenance import reconstruct
+from ..registry import method
 from ..scaffold import ScaffoldSettings, build_scaffold
 from .logistic import LogisticMethod
 from .settings import LinearSettings
-
-__all__ = ["CoreScaffold", "CoreScaffoldSettings"]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from ...progress import Progress, silent
 from ...threads import map_on_cores
 from ...training import Run
 
-__all__ = ["fit_distinct_runs"]
-
 T = TypeVar("T")
 
 
@@ -26,24 +24,6 @@ def fit_distinct_runs(
     """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
 
     Several are fitted at once, each on one core, where memory allows.
-
-    Parameters
-    ----------
-    fit_run : callable
-        Fits one run.
-    runs : sequence of Run
-    uses_seed : bool
-        Whether anything may depend on the seed.
-    bytes_each : float
-        Memory that a run needs.
-    message : str
-        What the progress says before the name of the fold.
-    progress : Progress
-
-    Returns
-    -------
-    list
-        What ``fit_run`` returned for each run.
     """
     keys = [_find_key(run, i if uses_seed else None) for i, run in enumerate(runs)]
     distinct = dict(reversed(list(zip(keys, runs, strict=True))))

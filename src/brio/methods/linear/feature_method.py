@@ -17,8 +17,6 @@ from .settings import LinearSettings
 from .sites import centre_gram
 from .stored_edges import READ_BYTES, StoredEdges, StoredRows
 
-__all__ = ["FeatureMethod"]
-
 
 class FeatureMethod(Method):
     """A method that reads features of a scan, here the entries of its FC matrix. A subclass says how it is solved."""
@@ -43,36 +41,13 @@ class FeatureMethod(Method):
         return self.features_are_edges
 
     def learn(self, source: SourceScans, scans: Scans) -> Tensors:
-        """Learn what the features need from the source scans.
-
-        Parameters
-        ----------
-        source : SourceScans
-            n source scans of a run. Its connectomes are on the device of the job.
-        scans : Scans
-            The same scans as inputs of the method, on the CPU.
-
-        Returns
-        -------
-        dict of Tensor
-            Here the mean connectome that fills the edges of ROIs without signal, ``mean`` [P, P]. On the CPU.
-        """
+        """Learn what the features need from the source scans."""
         return {"mean": self._average_source(source)}
 
     def learn_fill(self, source: SourceScans, stored: StoredEdges) -> tuple[Tensors, np.ndarray]:
         """Learn what :meth:`learn` does from stored edges, and what fills those of ROIs without signal.
 
-        Parameters
-        ----------
-        source : SourceScans
-            n source scans of a run.
-        stored : StoredEdges
-            Of all scans of the cohort.
-
-        Returns
-        -------
-        learned : dict of Tensor
-        fill : ndarray of float64, shape [d]
+        Shapes: returns fill [d].
         """
         mean = self._average_source(source)
         return {"mean": mean}, read_edges(mean).double().numpy()
@@ -87,16 +62,7 @@ class FeatureMethod(Method):
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         """Extract the features of scans, here the entries of the FC matrix.
 
-        Parameters
-        ----------
-        scans : Scans
-            n scans.
-        learned : dict of Tensor
-            What :meth:`learn` returned.
-
-        Returns
-        -------
-        ndarray of float64, shape [n, d]
+        Shapes: returns [n, d].
         """
         return vectorise_fc(scans, learned["mean"])
 
@@ -132,20 +98,7 @@ class FeatureMethod(Method):
         return ScanReader(self.gather_inputs(connectomes), share_products=self.features_are_edges)
 
     def prepare_run(self, connectomes: Connectomes, opened: OpenedScans, run: Run) -> PreparedRun:
-        """Learn the features of a run, centre those of its source scans, and scale the grid of penalties.
-
-        Parameters
-        ----------
-        connectomes : Connectomes
-            Of the whole cohort.
-        opened : ScanReader or StoredEdges
-            What :meth:`open_scans` returned.
-        run : Run
-
-        Returns
-        -------
-        PreparedRun
-        """
+        """Learn the features of a run, centre those of its source scans, and scale the grid of penalties."""
         source = SourceScans.of_run(connectomes, run)
         rows: HeldRows | StoredRows
         if isinstance(opened, StoredEdges):
@@ -175,19 +128,7 @@ class FeatureMethod(Method):
         return self.estimate_run_bytes(n_scans, n_rois) + shared
 
     def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool = False) -> float:
-        """Estimate the memory of one run: copies of its features, and of its Gram matrix.
-
-        Parameters
-        ----------
-        n_scans, n_rois : int
-            Of the cohort.
-        decomposed : bool
-            Whether the Gram matrix is decomposed, however many scans it has. That needs several times its memory.
-
-        Returns
-        -------
-        float
-        """
+        """Estimate the memory of one run: copies of its features, and of its Gram matrix."""
         stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
         features = READ_BYTES if stored else 8.0 * self.feature_copies * n_scans * n_rois**2 / 2
         n_decomposed = n_scans if decomposed or not stored else min(n_scans, self.most_decomposed)

@@ -9,22 +9,11 @@ from torch import Tensor
 from ...connectome import find_live_edges, read_edges
 from ...training import Scans
 
-__all__ = ["project_rows", "vectorise_fc"]
-
 
 def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
     """Read the upper triangle of the FC matrices, with edges of ROIs without signal filled in.
 
-    Parameters
-    ----------
-    scans : Scans
-        n scans.
-    mean : Tensor, shape [P, P]
-        Fills the edges of ROIs without signal.
-
-    Returns
-    -------
-    ndarray of float64, shape [n, P (P - 1) / 2]
+    Shapes: mean [P, P]; returns [n, P (P - 1) / 2].
     """
     edges, filled = read_edges(scans.A).double(), (scans.alive <= 0).any(-1)
     live = find_live_edges(scans.alive[filled])

@@ -23,23 +23,12 @@ from .ridge import KernelRidgeMethod
 from .settings import LinearSettings
 from .stored_edges import StoredEdges
 
-__all__ = ["LogRidge", "LogRidgeSettings", "log_matrices"]
-
 _SCANS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
 class LogRidgeSettings(LinearSettings):
-    """Settings of ridge regression on log-connectomes.
-
-    Attributes
-    ----------
-    shrinkage : float
-        Share s of the identity in each correlation matrix before its logarithm is taken. Half is a convention:
-        on inner folds of ABIDE the mean AUC hardly changes between a third and 0.8.
-    choose_by : {"source-sites", "validation"}
-        How the penalty is chosen: by the mean AUC over inner folds, or on the validation scans.
-    """
+    """Settings of ridge regression on log-connectomes."""
 
     largest_penalty: Positive = 30.0
     penalties: GridSize = 6
@@ -50,16 +39,7 @@ class LogRidgeSettings(LinearSettings):
 def log_matrices(A: Tensor, shrinkage: float) -> Tensor:
     """Compute log-connectomes of many scans, part by part.
 
-    Parameters
-    ----------
-    A : Tensor, shape [n, P, P]
-        Connectomes (Fisher z).
-    shrinkage : float
-        Share of the identity in each correlation matrix.
-
-    Returns
-    -------
-    Tensor, shape [n, P, P]
+    Shapes: A [n, P, P]; returns [n, P, P].
     """
     logarithms = torch.empty_like(A)
     for part, into in zip(A.split(_SCANS_AT_ONCE), logarithms.split(_SCANS_AT_ONCE), strict=True):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..registry import TEXTBOOK, method
+from ..provenance import TEXTBOOK
+from ..registry import method
 from .base import DualSolution, LinearMethod
 from .logistic_path import LogisticFits, fit_logistic_path
 from .prepared import PreparedRun
 from .sites import KernelEigen
-
-__all__ = ["Logistic", "LogisticMethod"]
 
 
 class LogisticMethod(LinearMethod):

@@ -12,8 +12,6 @@ import numpy as np
 
 from ...errors import BrioError
 
-__all__ = ["LogisticFits", "fit_logistic_path"]
-
 _NEWTON_STEPS = 100
 _CG_STEPS = 200
 
@@ -21,10 +19,7 @@ _CG_STEPS = 200
 class LogisticFits(NamedTuple):
     """c logistic regressions: log-odds = z @ coefficients + intercept.
 
-    Attributes
-    ----------
-    coefficients : ndarray, shape [r, c]
-    intercept : ndarray, shape [c]
+    Shapes: coefficients [r, c], intercept [c].
     """
 
     coefficients: np.ndarray
@@ -40,27 +35,7 @@ def fit_logistic_path(
     with ``f_i = z_i w_k + b_k``. Newton's method; its equations are solved by conjugate gradients. Their preconditioner
     is diagonal, so features with orthogonal columns (the principal coordinates of all scans) converge fastest.
 
-    Parameters
-    ----------
-    z : ndarray, shape [n, r]
-        Features of the scans.
-    positive : ndarray of bool, shape [n]
-        Whether a scan is of the second class.
-    penalties : ndarray, shape [c]
-        The penalty of each regression.
-    included : ndarray of bool, shape [n, c]
-        Which scans a regression sees.
-    tolerance : float
-        Norm of the gradient at which a regression has converged, relative to the number of scans.
-
-    Returns
-    -------
-    LogisticFits
-
-    Raises
-    ------
-    BrioError
-        If a regression does not converge, such as one that sees one class only.
+    Shapes: z [n, r], positive [n], penalties [c], included [n, c].
     """
     columns = _Columns(z, positive.astype(np.float64)[:, None], penalties, included.astype(np.float64))
     share = (columns.included * columns.target).sum(0) / columns.included.sum(0)

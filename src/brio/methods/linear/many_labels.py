@@ -18,8 +18,6 @@ from ...training import Run
 from .penalty_choice import ChosenOn, choose_penalty
 from .sites import KernelEigen
 
-__all__ = ["FitsManyLabels", "predict_columns"]
-
 
 @runtime_checkable
 class FitsManyLabels(Protocol):
@@ -34,19 +32,7 @@ class FitsManyLabels(Protocol):
     ) -> list[np.ndarray]:
         """Compute the margins of the test scans of runs for many columns of labels.
 
-        Parameters
-        ----------
-        connectomes : Connectomes
-            Of the whole cohort, N scans; its own labels are not read.
-        runs : sequence of Run
-        labels : ndarray of int, shape [N, B]
-            0 or 1. Every source site has both classes in every column.
-        progress : Progress
-
-        Returns
-        -------
-        list of ndarray of float64, shape [n_test, B]
-            One for each run, up to an intercept and a positive factor for each column, neither of which changes an AUC.
+        Shapes: labels [N, B]; returns [n_test, B].
         """
 
 
@@ -63,30 +49,7 @@ def predict_columns(
     The penalty is chosen on validation scans, or by the mean AUC over inner folds, none of which has to be fitted: the
     margins of a withheld site are its labels less their residuals, up to its intercept.
 
-    Parameters
-    ----------
-    eigen : KernelEigen
-        Of the n source scans.
-    Y : ndarray, shape [n, B]
-        Labels of the source scans, -1 or 1.
-    penalties : ndarray, shape [L]
-    across_test : ndarray, shape [n_test, n]
-        Kernel between test and source scans.
-    choose : ndarray, shape [n], or tuple of two ndarrays, shapes [n_validation, n] and [n_validation, B]
-        The inner fold that withholds each source scan, to choose by these; or the kernel between validation and source
-        scans, and the labels of the validation scans, 0 or 1.
-    fold_name : str
-        For an error.
-
-    Returns
-    -------
-    ndarray, shape [n_test, B]
-        Margins without intercepts.
-
-    Raises
-    ------
-    BrioError
-        If no penalty can be chosen for a column, because a site or the validation scans have one class only.
+    Shapes: Y [n, B], penalties [L], across_test [n_test, n], choose [n]; returns [n_test, B].
     """
     rotated = eigen.rotate(Y)
     margins = np.empty((len(penalties), len(across_test), Y.shape[1]))

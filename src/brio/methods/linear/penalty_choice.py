@@ -8,8 +8,6 @@ import numpy as np
 
 from ...errors import BrioError
 
-__all__ = ["ChosenOn", "choose_penalty"]
-
 ChosenOn = Literal["validation", "source-sites"]
 """What scored the penalties: the validation scans, or inner folds over source sites."""
 
@@ -23,30 +21,7 @@ _WITHOUT_AUC: dict[ChosenOn, str] = {
 def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: ChosenOn, fold_name: str) -> np.ndarray:
     """Choose the penalty with the highest score; of several the strongest, since it gives the simplest model.
 
-    Parameters
-    ----------
-    scores : ndarray, shape [penalties] or [penalties, B]
-        AUC of each penalty, for one or B columns of labels; NaN where there is none.
-    penalties : ndarray, shape [penalties]
-        In any order.
-    chosen_on : {"validation", "source-sites"}
-        What gave the scores.
-    fold_name : str
-
-    Returns
-    -------
-    ndarray of int64, shape [] or [B]
-        Positions of the chosen penalties.
-
-    Raises
-    ------
-    BrioError
-        If no penalty has a score.
-
-    Examples
-    --------
-    >>> int(choose_penalty(np.array([0.7, 0.8, 0.8, 0.6]), np.array([0.1, 1.0, 10.0, 100.0]), "validation", "NYU"))
-    2
+    Shapes: scores [penalties] or [penalties, B], penalties [penalties]; returns [] or [B].
     """
     if np.isnan(scores).all(axis=0).any():
         raise BrioError(f"fold {fold_name}: {_WITHOUT_AUC[chosen_on]}")

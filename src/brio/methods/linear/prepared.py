@@ -17,8 +17,6 @@ from .features import project_rows
 from .sites import KernelEigen
 from .stored_edges import StoredEdges, StoredRows
 
-__all__ = ["HeldRows", "OpenedScans", "PreparedRun", "ScanReader"]
-
 
 class ScanReader:
     """Scans of a cohort by position, and products of their edges, which all runs share.
@@ -26,14 +24,7 @@ class ScanReader:
     Nothing here is learned: an entry depends on its own scans alone. Scans are held in the memory of the machine, also
     in a job on a GPU, because runs are fitted on the cores of the machine.
 
-    Parameters
-    ----------
-    inputs : Inputs
-        Of the N scans of the cohort.
-    matrices : Tensor, shape [N, P, P], optional
-        Read in place of the connectomes.
-    share_products : bool
-        Whether the products of all scans are computed here, once.
+    Shapes: matrices [N, P, P].
     """
 
     def __init__(self, inputs: Inputs, matrices: Tensor | None = None, share_products: bool = False) -> None:
@@ -51,17 +42,7 @@ class ScanReader:
     def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Compute the products of the features of scans with each other.
 
-        Parameters
-        ----------
-        scans : ndarray of int64, shape [n]
-            Positions in the cohort.
-        x : ndarray, shape [n, d]
-            Their features. Where products are shared, these are their edges, but for ROIs without signal, whose
-            edges a run fills.
-
-        Returns
-        -------
-        ndarray, shape [n, n]
+        Shapes: scans [n], x [n, d]; returns [n, n].
         """
         if self._products is None:
             return x @ x.T
@@ -84,18 +65,11 @@ OpenedScans: TypeAlias = ScanReader | StoredEdges
 class HeldRows:
     """The centred features of the source scans of a run, held in memory.
 
-    Attributes
-    ----------
-    x : ndarray, shape [n, d]
-        Centred features.
-    centre : ndarray, shape [d]
-        Mean of the features.
-    read : callable
-        Reads the features of scans by position in the cohort, not centred. Shape [m] -> [m, d].
+    Shapes: x [n, d], centre [d].
     """
 
-    x: np.ndarray
-    centre: np.ndarray
+    x: np.ndarray  # centred features
+    centre: np.ndarray  # mean of the features
     read: Callable[[np.ndarray], np.ndarray]
 
     def multiply(self, scans: np.ndarray) -> np.ndarray:
@@ -115,27 +89,14 @@ class HeldRows:
 class PreparedRun:
     """What a fit needs of the source scans of a run, whatever their labels.
 
-    Attributes
-    ----------
-    source : SourceScans
-        n scans.
-    learned : dict of Tensor
-        What their features needed.
-    rows : HeldRows or StoredRows
-        Centred features.
-    gram : ndarray, shape [n, n]
-        Their products.
-    penalties : ndarray, shape [penalties]
-        The grid in units of the mean squared norm of the features.
-    inner_fold : ndarray of int64, shape [n]
-        The inner fold that withholds each scan: its site, or one of five where there is one source site.
+    Shapes: gram [n, n], penalties [penalties], inner_fold [n].
     """
 
-    source: SourceScans
-    learned: Tensors
-    rows: HeldRows | StoredRows
-    gram: np.ndarray
-    penalties: np.ndarray
+    source: SourceScans  # n scans
+    learned: Tensors  # what their features needed
+    rows: HeldRows | StoredRows  # centred features
+    gram: np.ndarray  # their products
+    penalties: np.ndarray  # the grid in units of the mean squared norm of the features
     inner_fold: np.ndarray
 
     @cached_property
@@ -151,17 +112,8 @@ class PreparedRun:
     def centre_inner_fold(self, inside: np.ndarray, withheld: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Centre the features on the scans that an inner fold learns from.
 
-        Parameters
-        ----------
-        inside, withheld : ndarray of int64, shapes [n_inside] and [n_withheld]
-            Positions among the source scans.
-
-        Returns
-        -------
-        inner : ndarray, shape [n_inside, n_inside]
-            Products of the scans inside with each other.
-        across : ndarray, shape [n_withheld, n_inside]
-            Products of the withheld scans with those inside.
+        Shapes: inside, withheld [n_inside] and [n_withheld]; returns inner [n_inside, n_inside], across [n_withheld,
+        n_inside].
         """
         inner = self.gram[np.ix_(inside, inside)]
         row, total = inner.mean(0), inner.mean()

@@ -10,7 +10,8 @@ from ...connectome import Connectomes
 from ...memory import require_memory
 from ...progress import Progress, silent
 from ...training import Run
-from ..registry import TEXTBOOK, method
+from ..provenance import TEXTBOOK
+from ..registry import method
 from .base import DualSolution, LinearMethod
 from .distinct_runs import fit_distinct_runs
 from .many_labels import FitsManyLabels, predict_columns
@@ -18,8 +19,6 @@ from .prepared import OpenedScans, PreparedRun
 from .ridge_path import fit_ridge_path
 from .settings import LinearSettings
 from .sites import KernelEigen, predict_withheld_sites
-
-__all__ = ["KernelRidgeMethod", "Ridge", "RidgeSettings", "solve_ridge"]
 
 RidgeSettings = LinearSettings
 
@@ -33,17 +32,7 @@ _TOLERANCE = 1e-8
 def solve_ridge(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
     """Fit ridge regression of labels on centred features by scikit-learn's KernelRidge.
 
-    Parameters
-    ----------
-    gram : ndarray, shape [n, n]
-        Products of centred features.
-    y : ndarray, shape [n]
-        Labels, -1 or 1.
-    penalty : float
-
-    Returns
-    -------
-    DualSolution
+    Shapes: gram [n, n], y [n].
     """
     from sklearn.kernel_ridge import KernelRidge
 

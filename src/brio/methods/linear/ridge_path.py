@@ -11,8 +11,6 @@ import numpy as np
 
 from ...errors import BrioError
 
-__all__ = ["fit_ridge_path"]
-
 _STEPS = 2000
 
 
@@ -30,30 +28,7 @@ def fit_ridge_path(
     the weights solve ``(K + penalty I) w = y``. The residuals of all penalties stay multiples of those of the smallest
     one, so that one sequence of products serves them all (B. Jegerlehner, arXiv:hep-lat/9612014).
 
-    Parameters
-    ----------
-    gram : ndarray, shape [n, n]
-        Products of the features.
-    y : ndarray, shape [n]
-        Labels, -1 or 1.
-    group : ndarray, shape [n]
-        Which unpenalised intercept a scan has: that of its site, or the same for all scans.
-    penalties : ndarray, shape [k]
-        Above 0.
-    included : ndarray of bool, shape [n, c]
-        Which scans a column sees.
-    tolerance : float
-        Norm of the residuals at which a regression has converged, relative to that of the labels.
-
-    Returns
-    -------
-    ndarray, shape [k, n, c]
-        Weights, 0 for scans that a column does not see. They sum to zero within each group.
-
-    Raises
-    ------
-    BrioError
-        If a regression does not converge.
+    Shapes: gram [n, n], y [n], group [n], penalties [k], included [n, c]; returns [k, n, c].
     """
     centre = _Centring(group, included)
     order = np.argsort(penalties)

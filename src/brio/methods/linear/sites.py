@@ -8,26 +8,11 @@ import numpy as np
 
 from ...protocol import auc
 
-__all__ = ["KernelEigen", "average_site_auc", "centre_gram", "centre_within", "predict_withheld_sites"]
-
 
 def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Subtract from each row the mean row of its group.
 
-    Parameters
-    ----------
-    values : ndarray, shape [n, ...]
-    group : ndarray, shape [n]
-        Such as the site of each scan.
-
-    Returns
-    -------
-    ndarray of float64, shape [n, ...]
-
-    Examples
-    --------
-    >>> centre_within(np.array([1.0, 3.0, 10.0]), np.array(list("aab")))
-    array([-1.,  1.,  0.])
+    Shapes: values [n, ...], group [n]; returns [n, ...].
     """
     centred = values.astype(np.float64)
     for name in np.unique(group):
@@ -38,15 +23,7 @@ def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
 def centre_gram(gram: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Compute the products of features that are centred within groups of scans.
 
-    Parameters
-    ----------
-    gram : ndarray, shape [n, n]
-        Products of the features.
-    group : ndarray, shape [n]
-
-    Returns
-    -------
-    ndarray, shape [n, n]
+    Shapes: gram [n, n], group [n]; returns [n, n].
     """
     return centre_within(centre_within(gram, group).T, group)
 
@@ -54,18 +31,9 @@ def centre_gram(gram: np.ndarray, group: np.ndarray) -> np.ndarray:
 def average_site_auc(margins: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.ndarray:
     """Compute the mean over sites of the AUC within the site.
 
-    Parameters
-    ----------
-    margins : ndarray, shape [k, n]
-        One row for each of k models.
-    label : ndarray, shape [n]
-        0 or 1.
-    site : ndarray, shape [n]
+    Shapes: margins [k, n], label [n], site [n]; returns [k].
 
-    Returns
-    -------
-    ndarray, shape [k]
-        NaN where a site has one class only.
+    Returns NaN where a site has one class only.
     """
     members = [site == e for e in np.unique(site)]
     # margins of inner folds are labels (-1 or 1) less their residuals, so they are right to the last bits of a label
@@ -78,19 +46,12 @@ class KernelEigen(NamedTuple):
     Kernel and labels are centred within groups of scans that share an intercept. With the centred kernel K and
     H = (K + penalty I)^-1, the weights of the scans are w = H y.
 
-    Attributes
-    ----------
-    size : ndarray, shape [n]
-        Eigenvalues of K.
-    axes : ndarray, shape [n, n]
-        Eigenvectors, one per column.
-    group : ndarray, shape [n]
-        Which intercept a scan has: that of its site, or the same for all scans.
+    Shapes: size [n], axes [n, n], group [n].
     """
 
-    size: np.ndarray
-    axes: np.ndarray
-    group: np.ndarray
+    size: np.ndarray  # eigenvalues of K
+    axes: np.ndarray  # eigenvectors, one per column
+    group: np.ndarray  # which intercept a scan has: that of its site, or the same for all scans
 
     @staticmethod
     def of_kernel(kernel: np.ndarray, group: np.ndarray) -> KernelEigen:
@@ -120,18 +81,7 @@ class KernelEigen(NamedTuple):
         No fit is repeated. Without the scans e the weights are w - G_e v, where G maps labels to weights, G_e are its
         columns, and the residuals v solve G_ee v = w_e (An, Liu & Venkatesh, Pattern Recognition 2007).
 
-        Parameters
-        ----------
-        weights : ndarray, shape [n] or [n, c]
-            Of a fit to all scans.
-        withheld : ndarray of int64, shape [m]
-            Positions of the withheld scans.
-        penalty : float
-
-        Returns
-        -------
-        ndarray, shape [m] or [m, c]
-            They sum to zero in a group that is withheld as a whole: other scans do not tell its intercept.
+        Shapes: weights [n] or [n, c], withheld [m]; returns [m] or [m, c].
         """
         axes, group = self.axes[withheld], self.group[withheld]
         block = (axes * (1.0 / (self.size + penalty))) @ axes.T
@@ -150,21 +100,7 @@ def predict_withheld_sites(
 
     One eigendecomposition serves all penalties and inner folds, see :class:`KernelEigen`.
 
-    Parameters
-    ----------
-    gram : ndarray, shape [n, n]
-        Products of the features.
-    y : ndarray, shape [n] or [n, c]
-        Labels, -1 or 1; c columns are c regressions.
-    site : ndarray, shape [n]
-    penalties : ndarray, shape [k]
-    inner_fold : ndarray, shape [n]
-        Groups of scans that are withheld in turn, such as the sites.
-
-    Returns
-    -------
-    ndarray, shape [k, n] or [k, n, c]
-        Without an intercept, because a site that gave no labels has none.
+    Shapes: gram [n, n], y [n] or [n, c], site [n], penalties [k], inner_fold [n]; returns [k, n] or [k, n, c].
     """
     eigen = KernelEigen.of_kernel(gram, site)
     rotated = eigen.rotate(y)

@@ -16,8 +16,6 @@ from ...connectome import find_live_edges, read_edges
 from ...threads import map_on_cores
 from .features import project_rows
 
-__all__ = ["HELD_BYTES", "PORTION_BYTES", "READ_BYTES", "StoredEdges", "StoredRows"]
-
 HELD_BYTES = 1 << 30
 """Bytes of the features of a cohort in float64 up to which a run holds a copy of them, which is faster."""
 PORTION_BYTES = 1 << 24
@@ -35,12 +33,7 @@ class StoredEdges:
 
     Nothing here is learned: an entry depends on its own scans alone.
 
-    Parameters
-    ----------
-    matrices : iterable of Tensor, shape [m, P, P]
-        Symmetric matrices of the N scans, part by part, with zero rows for ROIs without signal.
-    alive : Tensor of bool, shape [N, P]
-        Whether an ROI has signal.
+    Shapes: matrices [m, P, P], alive [N, P].
     """
 
     def __init__(self, matrices: Iterable[Tensor], alive: Tensor) -> None:
@@ -74,15 +67,7 @@ class StoredEdges:
     def read(self, scans: np.ndarray, fill: np.ndarray) -> np.ndarray:
         """Read the edges of scans, with those of ROIs without signal filled in.
 
-        Parameters
-        ----------
-        scans : ndarray of int64, shape [m]
-            Positions in the cohort.
-        fill : ndarray, shape [d]
-
-        Returns
-        -------
-        ndarray of float64, shape [m, d]
+        Shapes: scans [m], fill [d]; returns [m, d].
         """
         x = self._edges[scans].astype(np.float64)
         for row in np.flatnonzero(~self._complete[scans]):
@@ -92,19 +77,7 @@ class StoredEdges:
     def iterate(self, scans: np.ndarray, fill: np.ndarray, portions: int = 1) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield which of the scans, and their edges as :meth:`read` reads them, part by part.
 
-        Parameters
-        ----------
-        scans : ndarray of int64, shape [m]
-            Positions in the cohort.
-        fill : ndarray, shape [d]
-        portions : int
-            How many of :data:`PORTION_BYTES` a part may have.
-
-        Yields
-        ------
-        part : slice
-            Into ``scans``.
-        x : ndarray of float64, shape [k, d]
+        Shapes: scans [m], fill [d]; returns x [k, d].
         """
         size = max(1, portions * PORTION_BYTES // (8 * self.n_edges))
         for first in range(0, len(scans), size):
@@ -114,15 +87,7 @@ class StoredEdges:
     def multiply(self, rows: np.ndarray, columns: np.ndarray, fill: np.ndarray) -> np.ndarray:
         """Compute the products of edges of scans, with those of ROIs without signal filled in.
 
-        Parameters
-        ----------
-        rows, columns : ndarray of int64, shapes [m] and [n]
-            Positions in the cohort.
-        fill : ndarray, shape [d]
-
-        Returns
-        -------
-        ndarray of float64, shape [m, n]
+        Shapes: rows, columns [m] and [n], fill [d]; returns [m, n].
         """
         products = self._products[np.ix_(rows, columns)]
         self._multiply_filled(products, rows, columns, fill)
@@ -136,13 +101,7 @@ class StoredEdges:
     def average_live(self, scans: np.ndarray) -> np.ndarray:
         """Compute the mean of each edge over the scans in which both ends have signal; 0 where there are none.
 
-        Parameters
-        ----------
-        scans : ndarray of int64, shape [m]
-
-        Returns
-        -------
-        ndarray of float64, shape [d]
+        Shapes: scans [m]; returns [d].
         """
         total = np.zeros(self.n_edges)
         count = np.full_like(total, self._complete[scans].sum())
@@ -168,41 +127,20 @@ class StoredEdges:
 class StoredRows:
     """The features of the source scans of a run, as rows of stored edges, less their mean.
 
-    Attributes
-    ----------
-    stored : StoredEdges
-    scans : ndarray of int64, shape [n]
-        Positions of the source scans.
-    fill : ndarray, shape [d]
-        What the run fills the edges of ROIs without signal with.
-    centre : ndarray, shape [d]
-        Mean of the features.
-    along_centre : ndarray, shape [n]
-        Products of the features with their mean.
+    Shapes: scans [n], fill [d], centre [d], along_centre [n].
     """
 
     stored: StoredEdges
-    scans: np.ndarray
-    fill: np.ndarray
-    centre: np.ndarray
-    along_centre: np.ndarray
+    scans: np.ndarray  # positions of the source scans
+    fill: np.ndarray  # what the run fills the edges of ROIs without signal with
+    centre: np.ndarray  # mean of the features
+    along_centre: np.ndarray  # products of the features with their mean
 
     @classmethod
     def prepare(cls, stored: StoredEdges, scans: np.ndarray, fill: np.ndarray) -> tuple[StoredRows, np.ndarray]:
         """Centre the features of source scans, and compute the products of the centred features.
 
-        Parameters
-        ----------
-        stored : StoredEdges
-        scans : ndarray of int64, shape [n]
-            Positions of the source scans.
-        fill : ndarray, shape [d]
-            What the run fills the edges of ROIs without signal with.
-
-        Returns
-        -------
-        rows : StoredRows
-        gram : ndarray, shape [n, n]
+        Shapes: scans [n], fill [d]; returns gram [n, n].
         """
         gram = stored.multiply(scans, scans, fill)
         along_centre = gram.mean(0)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..registry import TEXTBOOK, method
+from ..provenance import TEXTBOOK
+from ..registry import method
 from .base import DualSolution, LinearMethod
-
-__all__ = ["LinearSVM"]
 
 
 @method("svm", family="linear", provenance=TEXTBOOK, reference="Cortes & Vapnik 1995; scikit-learn's SVC")

@@ -12,35 +12,18 @@ from torch import Tensor
 from ...connectome import fill_dead, invert_fisher_z
 from ...domains import InnerShare
 from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
-from ..registry import TEXTBOOK, method
+from ..provenance import TEXTBOOK
+from ..registry import method
 from .features import vectorise_fc
 from .ridge import KernelRidgeMethod
 from .settings import LinearSettings
-
-__all__ = [
-    "FCTangentRidge",
-    "TangentRidge",
-    "TangentSettings",
-    "geometric_mean",
-    "map_to_tangent_space",
-    "shrink_correlations",
-]
 
 _SMALLEST_EIGENVALUE = 1e-6
 
 
 @dataclass(frozen=True)
 class TangentSettings(LinearSettings):
-    """Settings of models in tangent space.
-
-    Attributes
-    ----------
-    shrinkage : float or None
-        Share of the identity in each scan's correlation matrix; ``none`` estimates it for each scan from its matrix
-        and number of frames (oracle approximating shrinkage, Chen et al. 2010).
-    reference : {"euclidean", "geometric"}
-        Mean of the source scans at which the tangent space is taken: the arithmetic or the Frechet mean.
-    """
+    """Settings of models in tangent space."""
 
     shrinkage: InnerShare | None = None
     reference: Literal["euclidean", "geometric"] = "euclidean"
@@ -49,19 +32,7 @@ class TangentSettings(LinearSettings):
 def shrink_correlations(A: Tensor, n_frames: Tensor, shrinkage: float | None) -> Tensor:
     """Turn Fisher z back into correlations and shrink them towards the identity.
 
-    Parameters
-    ----------
-    A : Tensor, shape [n, P, P]
-        Fisher z of each scan.
-    n_frames : Tensor, shape [n]
-        Frames of each scan.
-    shrinkage : float or None
-        Share of the identity; None estimates it by scikit-learn's formula for OAS, which needs nothing but the matrix
-        and its number of frames.
-
-    Returns
-    -------
-    Tensor of float64, shape [n, P, P]
+    Shapes: A [n, P, P], n_frames [n]; returns [n, P, P].
     """
     p = A.shape[-1]
     R = invert_fisher_z(A)
@@ -86,17 +57,7 @@ def _apply_to_eigenvalues(S: Tensor, function: str) -> Tensor:
 def geometric_mean(S: Tensor, iterations: int = 10, tolerance: float = 1e-7) -> Tensor:
     """Compute the Frechet mean of positive definite matrices under the affine-invariant metric.
 
-    Parameters
-    ----------
-    S : Tensor, shape [n, P, P]
-    iterations : int
-        Largest number of steps.
-    tolerance : float
-        Stop once no entry of a step is larger.
-
-    Returns
-    -------
-    Tensor, shape [P, P]
+    Shapes: S [n, P, P]; returns [P, P].
     """
     mean = S.mean(0)
     for _ in range(iterations):
@@ -112,17 +73,7 @@ def geometric_mean(S: Tensor, iterations: int = 10, tolerance: float = 1e-7) -> 
 def map_to_tangent_space(S: Tensor, whitening: Tensor) -> Tensor:
     """Compute log(W S W), with W the inverse root of the reference, as vectors of the same norm.
 
-    Parameters
-    ----------
-    S : Tensor, shape [n, P, P]
-        Positive definite matrices.
-    whitening : Tensor, shape [P, P]
-        W.
-
-    Returns
-    -------
-    Tensor, shape [n, P (P + 1) / 2]
-        Entries above the diagonal times the root of two, and the diagonal.
+    Shapes: S [n, P, P], whitening [P, P]; returns [n, P (P + 1) / 2].
     """
     T = _apply_to_eigenvalues(whitening @ S @ whitening, "log")
     P = T.shape[-1]

@@ -13,8 +13,6 @@ from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss
 
-__all__ = ["AnnealedMethod", "AnnealedSettings", "GCNMethod"]
-
 
 class GCNMethod(NeuralMethod):
     """The GCN with mean readout, trained under a loss that knows the source sites.
@@ -32,17 +30,9 @@ class GCNMethod(NeuralMethod):
 
 @dataclass(frozen=True)
 class AnnealedSettings(GraphSettings):
-    """Settings of a penalty whose weight is 1 at first.
+    """Settings of a penalty whose weight is 1 at first."""
 
-    Attributes
-    ----------
-    penalty : float
-        Weight of the penalty after annealing.
-    annealing : float
-        Share of the epochs, the first ones, in which the penalty has weight 1. Their checkpoints cannot be chosen.
-    """
-
-    penalty: Weight = 1.0
+    penalty: Weight = 1.0  # weight of the penalty after annealing
     annealing: ShareBelowOne = 0.1
 
 
@@ -59,14 +49,7 @@ class AnnealedMethod(GCNMethod):
     def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
         """Compute the penalty, before its weight.
 
-        Parameters
-        ----------
-        logit : Tensor, shape [B]
-        batch : Batch
-
-        Returns
-        -------
-        Tensor, scalar
+        Shapes: logit [B].
         """
 
     def stages(self) -> list[Stage]:

@@ -13,26 +13,17 @@ from ...spaces import log_uniform
 from ...training import Batch, Output, RunState, Stage
 from ..graphs import GraphSettings
 from ..losses import classification_loss
-from ..registry import PUBLISHED, method
+from ..provenance import PUBLISHED
+from ..registry import method
 from .backbone import GCNMethod
-
-__all__ = ["CORAL", "CORALSettings", "coral_penalty"]
 
 
 @dataclass(frozen=True)
 class CORALSettings(GraphSettings):
-    """Settings of CORAL.
-
-    Attributes
-    ----------
-    penalty : float
-        Weight of the distance between source sites.
-    means : bool
-        Whether means are compared too, as in DomainBed; the paper compares covariances alone.
-    """
+    """Settings of CORAL."""
 
     penalty: Weight = setting(1.0, log_uniform(0.1, 10.0))
-    means: bool = True
+    means: bool = True  # whether means are compared too, as in DomainBed; the paper compares covariances alone
 
 
 def coral_penalty(x: Tensor, batch: Batch, means: bool) -> Tensor:
@@ -41,17 +32,7 @@ def coral_penalty(x: Tensor, batch: Batch, means: bool) -> Tensor:
     C is the centred covariance of the site's scans in the batch, both classes together. With 8 scans its rank is at
     most 7, and the distance of two such estimates is mostly their noise; this holds for the published code too.
 
-    Parameters
-    ----------
-    x : Tensor, shape [B, d]
-        What the classifier reads.
-    batch : Batch
-    means : bool
-        Whether the means m are compared too.
-
-    Returns
-    -------
-    Tensor, scalar
+    Shapes: x [B, d].
     """
     of_site = x.unflatten(0, (batch.cells[0], -1))  # [E, 2 n, d]
     mean = of_site.mean(1, keepdim=True)

@@ -15,21 +15,14 @@ from ...training import Batch, InputShape, RunState, Scans, Stage, StepContext, 
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import classification_loss, reverse_gradient, site_cross_entropy
-from ..registry import PUBLISHED, method
+from ..provenance import PUBLISHED
+from ..registry import method
 from .backbone import GCNMethod
-
-__all__ = ["DANN", "DANNNetwork", "DANNSettings", "SiteOutput", "ramp_up"]
 
 
 @dataclass(frozen=True)
 class DANNSettings(GraphSettings):
-    """Settings of DANN.
-
-    Attributes
-    ----------
-    strength : float
-        Size of the reversed gradient at the end of its ramp.
-    """
+    """Settings of DANN."""
 
     strength: Weight = setting(1.0, log_uniform(0.01, 10.0))
 
@@ -62,19 +55,7 @@ class DANNNetwork(GCNNetwork):
 
 
 def ramp_up(epoch: Tensor, epochs: int) -> Tensor:
-    """Scale the reversed gradient from 0 in the first epoch to almost 1 in the last, steeply at first (Ganin et al.).
-
-    Parameters
-    ----------
-    epoch : Tensor, scalar
-        Counted from 1.
-    epochs : int
-        Of the whole training.
-
-    Returns
-    -------
-    Tensor, scalar
-    """
+    """Scale the reversed gradient from 0 in the first epoch to almost 1 in the last (Ganin et al.)."""
     progress = (epoch - 1) / max(1, epochs - 1)
     return 2 * torch.sigmoid(10 * progress) - 1
 

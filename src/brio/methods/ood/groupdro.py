@@ -15,21 +15,14 @@ from ...training import Batch, InputShape, RunState, Scans, Stage, StepContext, 
 from ..gnn.gcn import GCNNetwork
 from ..graphs import GraphSettings
 from ..losses import average_by_site, bce
-from ..registry import PUBLISHED, method
+from ..provenance import PUBLISHED
+from ..registry import method
 from .backbone import GCNMethod
-
-__all__ = ["GroupDRO", "GroupDRONetwork", "GroupDROSettings", "GroupOutput"]
 
 
 @dataclass(frozen=True)
 class GroupDROSettings(GraphSettings):
-    """Settings of GroupDRO.
-
-    Attributes
-    ----------
-    step_size : float
-        How fast the weights of the source sites follow their losses.
-    """
+    """Settings of GroupDRO."""
 
     step_size: Annotated[float, Domain(0, 100)] = setting(0.01, log_uniform(0.001, 0.1))
 

@@ -10,22 +10,14 @@ from ...domains import Weight
 from ...settings import setting
 from ...spaces import choice
 from ...training import Batch
-from ..registry import PUBLISHED, method
+from ..provenance import PUBLISHED
+from ..registry import method
 from .backbone import AnnealedMethod, AnnealedSettings
-
-__all__ = ["IRM", "IRMSettings", "irm_penalty"]
 
 
 @dataclass(frozen=True)
 class IRMSettings(AnnealedSettings):
-    """Settings of IRM.
-
-    Attributes
-    ----------
-    penalty : float
-        Weight of the penalty after annealing. Published values differ by four orders of magnitude: 100 in DomainBed,
-        0.01 for connectomes. A very large weight makes all logits equal.
-    """
+    """Settings of IRM."""
 
     penalty: Weight = setting(1.0, choice(0.01, 1.0, 100.0))
 
@@ -39,14 +31,7 @@ def irm_penalty(logit: Tensor, batch: Batch) -> Tensor:
     has one scan of each class, there are no halves and the square is used. Halves are not independent where a site
     has fewer scans of a class than a batch takes.
 
-    Parameters
-    ----------
-    logit : Tensor, shape [B]
-    batch : Batch
-
-    Returns
-    -------
-    Tensor, scalar
+    Shapes: logit [B].
     """
     derivative = ((logit.sigmoid() - batch.label) * logit).unflatten(0, batch.cells)  # [E, 2, n]
     halves = (derivative[..., ::2], derivative[..., 1::2]) if batch.cells[2] > 1 else (derivative, derivative)

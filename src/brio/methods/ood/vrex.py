@@ -11,21 +11,14 @@ from ...settings import setting
 from ...spaces import log_uniform
 from ...training import Batch
 from ..losses import average_by_site, bce
-from ..registry import PUBLISHED, method
+from ..provenance import PUBLISHED
+from ..registry import method
 from .backbone import AnnealedMethod, AnnealedSettings
-
-__all__ = ["VREx", "VRExSettings", "vrex_penalty"]
 
 
 @dataclass(frozen=True)
 class VRExSettings(AnnealedSettings):
-    """Settings of V-REx.
-
-    Attributes
-    ----------
-    penalty : float
-        Weight of the variance after annealing.
-    """
+    """Settings of V-REx."""
 
     penalty: Weight = setting(10.0, log_uniform(0.1, 1000.0))
 
@@ -35,14 +28,7 @@ def vrex_penalty(logit: Tensor, batch: Batch) -> Tensor:
 
     The risk of a site is estimated from a few scans (8 by default), so part of the variance is sampling noise.
 
-    Parameters
-    ----------
-    logit : Tensor, shape [B]
-    batch : Batch
-
-    Returns
-    -------
-    Tensor, scalar
+    Shapes: logit [B].
     """
     risk = average_by_site(bce(logit, batch.label), batch)
     mean = (batch.site_weight * risk).sum()

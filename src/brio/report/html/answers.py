@@ -9,26 +9,11 @@ from ..clinical import OperatingPoint, compute_predictive_values
 from ..contents import ReportContents
 from ..usability import describe_detectable, describe_site_calibration
 
-__all__ = ["build_answers", "count_thousand"]
-
 PEOPLE = 1_000
 
 
 def count_thousand(point: OperatingPoint, prevalence: float) -> dict[str, Any]:
-    """Count the answers that a thousand people would get.
-
-    Parameters
-    ----------
-    point : OperatingPoint
-    prevalence : float
-        Share of the positive class among them.
-
-    Returns
-    -------
-    dict
-        ``true_positive``, ``false_negative``, ``false_positive``, ``true_negative`` and the predictive values
-        ``positive`` and ``negative``.
-    """
+    """Count the answers that a thousand people would get."""
     sensitivity, specificity = point.sensitivity.mean or 0.0, point.specificity.mean or 0.0
     ill = round(PEOPLE * prevalence)
     true_positive, true_negative = round(ill * sensitivity), round((PEOPLE - ill) * specificity)
@@ -46,14 +31,7 @@ def count_thousand(point: OperatingPoint, prevalence: float) -> dict[str, Any]:
 def build_answers(contents: ReportContents) -> dict[str, Any] | None:
     """Build the section on answers.
 
-    Parameters
-    ----------
-    contents : ReportContents
-
-    Returns
-    -------
-    dict or None
-        None where nothing is ranked. ``points`` is read by the script, ``start`` is what it shows first.
+    Returns None where nothing is ranked. ``points`` is read by the script, ``start`` is what it shows first.
     """
     answers, comparison = contents.answers, contents.comparison
     if answers is None:

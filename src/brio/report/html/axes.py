@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Frame", "Scale", "make_auc_scale"]
-
 
 @dataclass(frozen=True)
 class Scale:
@@ -30,38 +28,20 @@ class Scale:
 
 
 def make_auc_scale(scores: Iterable[float | None]) -> Scale:
-    """Make a scale from just below the lowest AUC, at most 40 %, to 100 %.
-
-    Parameters
-    ----------
-    scores : iterable of float or None
-        AUCs as shares of one.
-
-    Returns
-    -------
-    Scale
-    """
+    """Make a scale from just below the lowest AUC, at most 40 %, to 100 %."""
     percents = [100 * score for score in scores if score is not None and not np.isnan(score)]
     return Scale(float(np.floor(min([44.0, *percents]) / 5) * 5), 100.0)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The plot area of a small chart, and the ranges of its axes.
+    """The plot area of a small chart, and the ranges of its axes."""
 
-    Attributes
-    ----------
-    x_low, x_high, y_low, y_high : float
-        Ranges of the axes.
-    left, top, width, height : float
-        The plot area in the units of the drawing.
-    """
-
-    x_low: float
+    x_low: float  # ranges of the axes
     x_high: float
     y_low: float
     y_high: float
-    left: float = 38.0
+    left: float = 38.0  # the plot area in the units of the drawing
     top: float = 8.0
     width: float = 174.0
     height: float = 148.0
@@ -81,10 +61,7 @@ class Frame:
     def outline(self, xs: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
         """Return the points around the area between two lines.
 
-        Parameters
-        ----------
-        xs, low, high : ndarray, shape [n]
-            Points without both lines (NaN) are left out.
+        Shapes: xs, low, high [n].
         """
         defined = ~(np.isnan(low) | np.isnan(high))
         xs, low, high = (np.asarray(values, dtype=float)[defined] for values in (xs, low, high))

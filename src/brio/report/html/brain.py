@@ -13,8 +13,6 @@ import numpy as np
 
 from .factors import RunFactors, summarise_assignment
 
-__all__ = ["describe_brain", "render_brain_viewer"]
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#4B9CD3", "#555555")
 """The palette of Okabe and Ito, its light colours darkened for a white page; factor j has colour j."""
 
@@ -57,22 +55,7 @@ HALF_EXTENT = 92.0
 
 
 def describe_brain(arm: str, runs: Sequence[RunFactors], facts: dict[str, Any] | None) -> dict[str, Any]:
-    """Describe where the factors of an arm lie, for the template.
-
-    Parameters
-    ----------
-    arm : str
-        Name of the arm.
-    runs : sequence of RunFactors
-    facts : dict or None
-        Counts and ranges of the cohort, with the names and coordinates of its regions.
-
-    Returns
-    -------
-    dict
-        The assignment of :func:`brio.report.html.factors.summarise_assignment`; ``groups`` of region names, flat
-        ``views``, and ``page`` with the packed viewer, each empty where it cannot be drawn: ``missing`` says why.
-    """
+    """Describe where the factors of an arm lie, for the template."""
     brain = summarise_assignment(runs) | {"arm": arm, "page": None, "views": [], "missing": "", "groups": []}
     factor = brain["factor"]
     rois = (facts or {}).get("rois")
@@ -101,18 +84,7 @@ def describe_brain(arm: str, runs: Sequence[RunFactors], facts: dict[str, Any] |
 def render_brain_viewer(xyz: Sequence[Sequence[float]], labels: Sequence[str], factor: Sequence[int]) -> str | None:
     """Render an interactive brain as an HTML page; None where nilearn is not installed.
 
-    Parameters
-    ----------
-    xyz : shape [P, 3]
-        Coordinates of the regions, in mm.
-    labels : P strings
-        Escaped here: the viewer writes them into a script.
-    factor : P integers
-        Factor of each region, from 0.
-
-    Returns
-    -------
-    str or None
+    Shapes: xyz [P, 3].
     """
     try:
         from nilearn.plotting import view_markers

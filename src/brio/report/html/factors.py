@@ -11,8 +11,6 @@ import numpy as np
 
 from ..evidence import EvidenceArm
 
-__all__ = ["RunFactors", "compute_rand_index", "read_factors", "summarise_assignment", "summarise_qualification"]
-
 _NAMES = ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar")
 
 
@@ -20,49 +18,22 @@ _NAMES = ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar")
 class RunFactors:
     """Factors of one run, the most relevant first; factors of different runs do not correspond to each other.
 
-    Attributes
-    ----------
-    fold : str
-    seed : int
-    validation_auc : float or None
-        On validation scans or inner folds; None where there is no such score.
-    sites : list of str
-        Source sites, sorted.
-    pi_task : ndarray, shape [J]
-        Relevance.
-    alpha_bar : ndarray, shape [pairs, 2, J]
-        Weight of each factor in the alignment of each pair of source sites, by class.
-    g : ndarray, shape [pairs, 2]
-        Strength of alignment.
-    q_re : ndarray, shape [sites, 2, J], or None
-        Re-estimation support; None where nothing was re-estimated.
-    Pi_bar : ndarray, shape [J, P]
-        Assignment of ROIs to factors.
+    Shapes: pi_task [J], alpha_bar [pairs, 2, J], g [pairs, 2], q_re [sites, 2, J], Pi_bar [J, P].
     """
 
     fold: str
     seed: int
-    validation_auc: float | None
-    sites: list[str]
-    pi_task: np.ndarray
-    alpha_bar: np.ndarray
-    g: np.ndarray
-    q_re: np.ndarray | None
-    Pi_bar: np.ndarray
+    validation_auc: float | None  # on validation scans or inner folds; None where there is no such score
+    sites: list[str]  # source sites, sorted
+    pi_task: np.ndarray  # relevance
+    alpha_bar: np.ndarray  # weight of each factor in the alignment of each pair of source sites, by class
+    g: np.ndarray  # strength of alignment
+    q_re: np.ndarray | None  # re-estimation support; None where nothing was re-estimated
+    Pi_bar: np.ndarray  # assignment of ROIs to factors
 
 
 def read_factors(arm: EvidenceArm) -> list[RunFactors]:
-    """Read the factors of every run of an arm.
-
-    Parameters
-    ----------
-    arm : EvidenceArm
-
-    Returns
-    -------
-    list of RunFactors
-        Empty for methods without factors, and where weights were not stored.
-    """
+    """Read the factors of every run of an arm."""
     return list(_iterate_factors(arm))
 
 
@@ -92,17 +63,9 @@ def summarise_qualification(runs: Sequence[RunFactors], protocol: str) -> dict[s
     Seeds have different validation sites, so a pair is averaged over the seeds in which both its sites are source
     sites. Under k-fold another seed makes other folds, so nothing is averaged.
 
-    Parameters
-    ----------
-    runs : sequence of RunFactors
-    protocol : {"loso", "kfold"}
-
-    Returns
-    -------
-    dict of str to dict
-        By test site, or by fold and seed. ``pairs`` holds, for each pair of ``sites`` (in the order of
-        ``itertools.combinations``) and class, the strength g and then the J weights alpha_bar; ``support`` holds q_re
-        for each site and class. Both are None where no seed has the pair or site.
+    Returns by test site, or by fold and seed. ``pairs`` holds, for each pair of ``sites`` (in the order of
+    ``itertools.combinations``) and class, the strength g and then the J weights alpha_bar; ``support`` holds q_re for
+    each site and class. Both are None where no seed has the pair or site.
     """
     grouped: dict[str, list[RunFactors]] = {}
     for run in sorted(runs, key=lambda run: run.fold):
@@ -140,17 +103,6 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
     """Describe the ROIs of each factor in one run, and how well runs agree.
 
     It is the run with the highest AUC on validation scans or inner folds; where there is none, the first.
-
-    Parameters
-    ----------
-    runs : sequence of RunFactors
-
-    Returns
-    -------
-    dict
-        ``factor`` of each ROI, from 0, and its ``share`` of the ROI; ``chosen_by_score`` is False where the run is
-        the first; ``agreement`` is the mean adjusted Rand index over
-        pairs of runs: 1 if all make the same groups of ROIs, about 0 by chance; None for a single run.
     """
     scored = [run for run in runs if run.validation_auc is not None]
     best = max(scored, key=lambda run: (run.validation_auc, run.fold, -run.seed)) if scored else runs[0]
@@ -173,20 +125,7 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
 def compute_rand_index(a: np.ndarray, b: np.ndarray) -> float:
     """Compute the adjusted Rand index of two groupings; there are hundreds in a report, each of few regions.
 
-    Parameters
-    ----------
-    a, b : ndarray of int64, shape [P]
-        Group of each region, from 0.
-
-    Returns
-    -------
-    float
-        1 if both make the same groups, about 0 by chance.
-
-    Examples
-    --------
-    >>> compute_rand_index(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0]))
-    1.0
+    Shapes: a, b [P].
     """
     counts = np.zeros((a.max() + 1, b.max() + 1), dtype=np.int64)
     np.add.at(counts, (a, b), 1)

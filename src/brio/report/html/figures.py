@@ -10,23 +10,14 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BrioError
+from ...formatting import format_count, state_p
 from ...methods.provenance import READING, REDESIGN
 from ...protocol.calibration import reliability_curve, roc_band
 from ...results import METRICS, MetricSummary, mean_correction, name_units, unit_columns
-from ...results.format import format_count, format_interval, format_percent, format_training, state_p
+from ...results.format import format_interval, format_percent, format_training
 from ..evidence import EvidenceArm
 from ..ranking import Comparison
 from .axes import Frame, Scale, make_auc_scale
-
-__all__ = [
-    "ArmStyle",
-    "assign_styles",
-    "build_calibration",
-    "build_forest",
-    "build_result_table",
-    "build_roc",
-    "build_training",
-]
 
 N_COLOURS = 7
 N_MARKERS = 8
@@ -36,20 +27,11 @@ N_SHOWN = 5
 
 @dataclass(frozen=True)
 class ArmStyle:
-    """How the charts show an arm: colour and marker (the marker alone identifies it in print).
+    """How the charts show an arm: colour and marker (the marker alone identifies it in print)."""
 
-    Attributes
-    ----------
-    key : int
-        Position in the order of the charts.
-    name : str
-    shown : bool
-        Whether the charts show the arm at first.
-    """
-
-    key: int
+    key: int  # position in the order of the charts
     name: str
-    shown: bool
+    shown: bool  # whether the charts show the arm at first
 
     @property
     def colour(self) -> str:
@@ -63,18 +45,7 @@ class ArmStyle:
 
 
 def assign_styles(arms: Sequence[EvidenceArm], comparison: Comparison) -> dict[str, ArmStyle]:
-    """Assign a style to every arm: best method, reference and BRIO first, then by rank, then all others.
-
-    Parameters
-    ----------
-    arms : sequence of EvidenceArm
-    comparison : Comparison
-
-    Returns
-    -------
-    dict of str to ArmStyle
-        By the name of the arm.
-    """
+    """Assign a style to every arm: best method, reference and BRIO first, then by rank, then all others."""
     names = [arm.name for arm in arms]
     ranked = [arm.name for arm in comparison.ranked]
     reference = [comparison.reference.name] if comparison.reference else []
@@ -87,21 +58,7 @@ def assign_styles(arms: Sequence[EvidenceArm], comparison: Comparison) -> dict[s
 def build_result_table(
     arms: Sequence[EvidenceArm], comparison: Comparison, given_label: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Build the table of results: one row per arm, best first, with every metric and the difference from the reference.
-
-    Parameters
-    ----------
-    arms : sequence of EvidenceArm
-    comparison : Comparison
-    given_label : collection of str
-        Names of arms that read the label as a covariate.
-
-    Returns
-    -------
-    dict
-        ``rows``, the ``scale`` of the intervals, the position of ``chance`` on it, and whether some row ``has_pairs``,
-        the pair-weighted AUC.
-    """
+    """Build the table of results: one row per arm, best first, with metrics and the difference from the reference."""
     lows = [arm.summary.auc.interval[0] for arm in arms if arm.summary.auc.interval]
     scale = make_auc_scale([*lows, *(arm.summary.auc.mean for arm in arms)])
     all_smoke = all(arm.job.summary.smoke_run for arm in arms)
@@ -166,18 +123,6 @@ def build_forest(
     """Build the chart of sites: AUC at each test site (mean and range over seeds), and the mean over sites.
 
     Under k-fold, folds of different seeds are different folds: each has its own row.
-
-    Parameters
-    ----------
-    arms : sequence of EvidenceArm
-    styles : dict of str to ArmStyle
-    facts : dict or None
-        Counts and ranges of the cohort.
-
-    Returns
-    -------
-    dict
-        ``sites`` and ``means`` hold one lane per arm; ``off_scale`` is True where a control lies left of the scale.
     """
     rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
     competing = {arm.name for arm in arms if not arm.control} or {arm.name for arm in arms}
@@ -226,16 +171,7 @@ def _build_lane(scale: Scale, style: ArmStyle, seed_scores: np.ndarray) -> dict[
 
 
 def build_roc(arm: EvidenceArm) -> dict[str, Any] | None:
-    """Build the mean ROC curve over sites with its band; None where no site has both classes.
-
-    Parameters
-    ----------
-    arm : EvidenceArm
-
-    Returns
-    -------
-    dict or None
-    """
+    """Build the mean ROC curve over sites with its band; None where no site has both classes."""
     correction = mean_correction(arm.rows, arm.protocol)
     try:
         roc = roc_band(arm.predictions, by=unit_columns(arm.protocol), points=51, correction=correction)
@@ -255,14 +191,7 @@ def build_roc(arm: EvidenceArm) -> dict[str, Any] | None:
 def build_calibration(arm: EvidenceArm) -> dict[str, Any] | None:
     """Build the calibration chart: observed against predicted share of patients, in ten bins of equal size.
 
-    Parameters
-    ----------
-    arm : EvidenceArm
-
-    Returns
-    -------
-    dict or None
-        Intervals are over sites; None where predictions were not stored.
+    Returns intervals are over sites; None where predictions were not stored.
     """
     predictions = arm.predictions
     if predictions.empty:
@@ -287,14 +216,7 @@ def build_calibration(arm: EvidenceArm) -> dict[str, Any] | None:
 def build_training(arm: EvidenceArm) -> dict[str, Any] | None:
     """Build the training chart: validation AUC by epoch, and the selected epochs.
 
-    Parameters
-    ----------
-    arm : EvidenceArm
-
-    Returns
-    -------
-    dict or None
-        Mean over runs with a band from the 10 % to the 90 % quantile; None where curves were not stored.
+    Returns mean over runs with a band from the 10 % to the 90 % quantile; None where curves were not stored.
     """
     curves = [
         pd.Series({int(epoch): float(auc) for epoch, auc in curve if auc is not None})

@@ -27,23 +27,12 @@ from .sections import list_sections
 from .studies import describe_study
 from .template import fill_template
 
-__all__ = ["render_page"]
-
 MAX_BYTES = 5_000_000
 """Above this size the page is written without the interactive brain."""
 
 
 def render_page(contents: ReportContents) -> str:
-    """Render the report as one HTML page that needs no network and no other file.
-
-    Parameters
-    ----------
-    contents : ReportContents
-
-    Returns
-    -------
-    str
-    """
+    """Render the report as one HTML page that needs no network and no other file."""
     context = _build_context(contents)
     page = _render(context)
     brain = context["brain"]

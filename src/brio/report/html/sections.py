@@ -4,44 +4,22 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...results.format import format_count, format_number, format_percent
+from ...formatting import format_count
+from ...results.format import format_number, format_percent
 from ..cohort import find_audit_warnings
 from ..contents import ReportContents
 
-__all__ = ["PageSection", "list_sections"]
-
 
 class PageSection(NamedTuple):
-    """A section of the page.
+    """A section of the page."""
 
-    Attributes
-    ----------
-    title : str
-        Its heading.
-    link : str
-        What the contents call it.
-    gist : str
-        What stands beside the heading.
-    """
-
-    title: str
-    link: str
-    gist: str = ""
+    title: str  # its heading
+    link: str  # what the contents call it
+    gist: str = ""  # what stands beside the heading
 
 
 def list_sections(contents: ReportContents, context: dict[str, Any]) -> dict[str, PageSection]:
-    """List the sections of a page in their order, by the id that links point at.
-
-    Parameters
-    ----------
-    contents : ReportContents
-    context : dict
-        The other variables of the template.
-
-    Returns
-    -------
-    dict of str to PageSection
-    """
+    """List the sections of a page in their order, by the id that links point at."""
     unit, summary, studies = context["unit"], context["summary"], context["studies"]
     sections = {
         "answers": PageSection("What an answer means", "An answer") if contents.answers else None,

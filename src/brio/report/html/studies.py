@@ -13,8 +13,6 @@ from ...results import StoredStudy
 from ...results.files import is_kept, read_file
 from ...results.format import format_column, typeset
 
-__all__ = ["describe_study", "render_markdown"]
-
 MAX_OPEN_ROWS = 8
 """Longer tables inside the text of a study are folded."""
 MAX_TABLE_ROWS = 30
@@ -22,17 +20,7 @@ MAX_SVG_BYTES = 200_000
 
 
 def describe_study(study: StoredStudy) -> dict[str, Any]:
-    """Describe a study for the template.
-
-    Parameters
-    ----------
-    study : StoredStudy
-
-    Returns
-    -------
-    dict
-        ``text`` is HTML; ``table`` holds the first rows of the table where the text has none of its own.
-    """
+    """Describe a study for the template."""
     record, table = study.record, None
     text = render_markdown(study.finding_alone)
     if study.table is not None and "<table" not in text:
@@ -79,14 +67,6 @@ def render_markdown(text: str) -> str:
     """Render Markdown as HTML and fold long tables.
 
     HTML in the text is escaped, and images, which may need a network, are left out.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
     """
     from markdown_it import MarkdownIt
 

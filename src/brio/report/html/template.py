@@ -8,8 +8,8 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from ...errors import escape_controls
+from ...formatting import format_count
 from ...results.format import (
-    format_count,
     format_interval,
     format_number,
     format_p,
@@ -21,8 +21,6 @@ from ...results.format import (
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-__all__ = ["FILTERS", "fill_template"]
 
 
 def _format_difference_interval(ends: Sequence[float] | None) -> str:
@@ -43,21 +41,7 @@ FILTERS: dict[str, Callable[..., str]] = {
 
 
 def fill_template(name: str, context: dict[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """Fill a template with its variables, style sheets and scripts.
-
-    Parameters
-    ----------
-    name : str
-        File of the template in this folder.
-    context : dict
-        Its variables.
-    styles, scripts : sequence of str
-        Files in this folder, which become the variables ``css`` and ``script``.
-
-    Returns
-    -------
-    str
-    """
+    """Fill a template with its variables, style sheets and scripts."""
     folder = resources.files("brio.report.html")
     css, script = (
         "\n".join(folder.joinpath(file).read_text(encoding="utf-8") for file in files) for files in (styles, scripts)

@@ -18,8 +18,6 @@ from torch import Tensor
 from ...kernels import OverRuns, launch
 from . import random_numbers_kernels as kernels
 
-__all__ = ["drop_out", "uniform_from_keys"]
-
 BLOCK = 1024  # numbers of a program
 
 
@@ -31,10 +29,7 @@ def uniform_from_keys(keys: Tensor, shape: Sequence[int]) -> Tensor:
 def drop_out(x: Tensor, keys: Tensor, p: float) -> Tensor:
     """x / (1 - p) where the uniform number at its place is p or more, else 0.
 
-    Parameters
-    ----------
-    x : Tensor of float32
-    keys : Tensor of int32, shape [2]
+    Shapes: keys [2].
     """
     return _Dropout.apply(x.unsqueeze(0), keys.unsqueeze(0), p).squeeze(0)
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["dot", "draw", "dropout", "keys_of", "pick", "uniform"]
-
 # fmt: off
 
 

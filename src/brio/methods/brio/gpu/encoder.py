@@ -23,8 +23,6 @@ from torch import Tensor
 from ....kernels import OverRuns, exact, launch
 from . import encoder_kernels as kernels
 
-__all__ = ["embed", "signed_layer"]
-
 # Rows and columns of a block of G, and the warps that share it. Fixed, since nothing can be tried out while a step is
 # being recorded as a CUDA graph.
 BLOCK = {"ROWS": 64, "COLUMNS": 32, "num_warps": 4, "num_stages": 1}
@@ -34,21 +32,7 @@ NORM_ROWS = 32  # rows of a block where the layer norm goes backward
 def embed(E: Tensor, V: Tensor, standard: tuple[Tensor, Tensor], graphs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """H = E + c V^T with the standardised descriptor c of each ROI, Eq. (5), and D^(-1/2) of both graphs.
 
-    Parameters
-    ----------
-    E : Tensor, shape [P, d]
-        What phi_in makes of the ROI embeddings.
-    V : Tensor, shape [d, 3]
-        What it does to c.
-    standard : Tensor of shape [P, 3], Tensor of shape [P, 3]
-        Mean and SD of each descriptor of each ROI. They get no gradient.
-    graphs : tuple of Tensor
-        A [B, P, P] (symmetric); of uint8, whether an ROI is live [B, P]; the mean connectome [P, P] that holds the
-        edges of those that are not; of uint8, the support S [P, P] (symmetric, 0 or 1). They get no gradient.
-
-    Returns
-    -------
-    Tensor, shape [B, P, d] and Tensor, shape [B, 2, P]
+    Shapes: E [P, d], V [d, 3], standard [P, 3]; returns [B, P, d].
     """
     H, root, _ = _Embed.apply(*(t.unsqueeze(0) for t in (E, V, *standard, *graphs)))
     return H.squeeze(0), root.squeeze(0)
@@ -57,15 +41,7 @@ def embed(E: Tensor, V: Tensor, standard: tuple[Tensor, Tensor], graphs: tuple[T
 def signed_layer(H: Tensor, W: Tensor, norm: tuple[Tensor, Tensor, float], graphs: tuple[Tensor, ...]) -> Tensor:
     """LayerNorm(H + gelu(Y)) with Y = H W_o^T + D+^(-1/2) G+ D+^(-1/2) H W_+^T + the same of G- and W_-, Eq. (6).
 
-    Parameters
-    ----------
-    H : Tensor, shape [B, P, d]
-    W : Tensor, shape [3, d, d]
-        W_o, W_+ and W_-.
-    norm : Tensor of shape [d], Tensor of shape [d], float
-        Weight, bias and epsilon of the layer norm.
-    graphs : tuple of Tensor
-        Those that :func:`embed` takes, and the D^(-1/2) it returns. They get no gradient.
+    Shapes: H [B, P, d], W [3, d, d], norm [d].
     """
     weight, bias, epsilon = norm
     one_run = (t.unsqueeze(0) for t in (H, W, weight, bias, *graphs))

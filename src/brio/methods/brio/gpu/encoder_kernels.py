@@ -17,8 +17,6 @@ from triton.language import constexpr
 
 from ....training.gpu.random_numbers_kernels import dot
 
-__all__ = ["embed", "layer", "layer_backward", "norm_backward"]
-
 # fmt: off
 
 

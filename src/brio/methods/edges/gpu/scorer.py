@@ -20,8 +20,6 @@ from ....kernels import OverRuns, exact, launch
 from ..edge_list import Edges
 from . import scorer_kernels as kernels
 
-__all__ = ["add_ends", "apply_first_layer", "apply_later_layer", "compute_edge_moments"]
-
 # Edges of a block, most blocks of a program, and the warps that share it. Fixed, since nothing can be tried out while
 # a step is being recorded as a CUDA graph. In the backward pass, sums over edges on tensor cores would let a few warps
 # take all registers of a processor; half as many registers suffice.
@@ -33,15 +31,7 @@ NUMBERS = 4096  # of a program that adds up; also of its sums for ROIs
 def add_ends(r: Tensor, s: Tensor, edges: Edges) -> Tensor:
     """Add the terms of both ends, r_u + s_v, for every edge from v to u.
 
-    Parameters
-    ----------
-    r, s : Tensor, shape [B, P, h]
-        Terms of the receiving and of the sending ROI.
-    edges : Edges
-
-    Returns
-    -------
-    Tensor, shape [B, 2 M, h]
+    Shapes: r, s [B, P, h]; returns [B, 2 M, h].
     """
     return _AddEnds.apply(*(t.unsqueeze(0) for t in (r, s, edges.receiver, edges.sender))).squeeze(0)
 
@@ -51,21 +41,7 @@ def apply_first_layer(
 ) -> Tensor:
     """Compute W dropout(relu(r_u + s_v)) + bias for every edge from v to u.
 
-    Parameters
-    ----------
-    r, s : Tensor, shape [B, P, h]
-        Terms of the receiving and of the sending ROI, normalised.
-    edges : Edges
-    W : Tensor, shape [d, h]
-    bias : Tensor, shape [d]
-    keys : Tensor of int32, shape [2], optional
-        Keys of the random numbers of dropout; nothing is dropped without them.
-    p : float
-        Share that is dropped.
-
-    Returns
-    -------
-    Tensor, shape [B, 2 M, d]
+    Shapes: r, s [B, P, h], W [d, h], bias [d], keys [2]; returns [B, 2 M, d].
     """
     tensors = (r, s, edges.receiver, edges.sender, W, bias)
     return _FirstLayer.apply(*(t.unsqueeze(0) for t in tensors), _one_run(keys), p).squeeze(0)
@@ -76,17 +52,7 @@ def apply_later_layer(
 ) -> Tensor:
     """Compute W dropout(relu(k x + c)) + bias for every edge.
 
-    Parameters
-    ----------
-    x : Tensor, shape [B, 2 M, h]
-    k, c : Tensor, shape [B, h]
-        Scale and shift of the norm of each graph.
-    W, bias, keys, p
-        As :func:`apply_first_layer` takes them.
-
-    Returns
-    -------
-    Tensor, shape [B, 2 M, d]
+    Shapes: x [B, 2 M, h], k, c [B, h]; returns [B, 2 M, d].
     """
     return _LaterLayer.apply(*(t.unsqueeze(0) for t in (x, k, c, W, bias)), _one_run(keys), p).squeeze(0)
 
@@ -94,14 +60,7 @@ def apply_later_layer(
 def compute_edge_moments(x: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """Compute mean and variance over the real edges of each graph.
 
-    Parameters
-    ----------
-    x : Tensor, shape [B, 2 M, h]
-    real : Tensor, shape [B, 2 M]
-
-    Returns
-    -------
-    mean, variance : Tensor, shape [B, h]
+    Shapes: x [B, 2 M, h], real [B, 2 M]; returns [B, h].
     """
     mean, variance = _EdgeMoments.apply(x.unsqueeze(0), real.unsqueeze(0))
     return mean.squeeze(0), variance.squeeze(0)

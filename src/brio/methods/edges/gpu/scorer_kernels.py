@@ -23,16 +23,6 @@ from triton.language import constexpr
 
 from ....training.gpu.random_numbers_kernels import dot, draw, keys_of, pick
 
-__all__ = [
-    "add_ends_backward",
-    "edge_moments",
-    "edge_moments_backward",
-    "first_layer",
-    "first_layer_backward",
-    "later_layer",
-    "later_layer_backward",
-]
-
 # fmt: off
 
 

@@ -9,8 +9,6 @@ from ....training import StepContext
 from ...edges import Edges, add_ends, straight_through
 from ...layers import BatchNorm, Dropout, Linear, linear
 
-__all__ = ["ExpertGINLayer", "ExpertLinear", "ExpertMasks", "GraphExperts", "keep_regions", "sample_masks"]
-
 TEMPERATURE = 0.1
 """Of the relaxed samples of masks, whose gradient the binary masks have."""
 
@@ -19,15 +17,6 @@ class ExpertMasks(nn.Module):
     """Logit of each edge for each of K experts: MLP(h_u || h_v) with one hidden layer, an own one for each expert.
 
     Both directions of an edge have logits of their own.
-
-    Parameters
-    ----------
-    n_in : int
-        Width of the states of ROIs.
-    experts : int
-        K.
-    width : int
-        Of the hidden layer of each expert.
     """
 
     def __init__(self, n_in: int, experts: int, width: int) -> None:
@@ -52,16 +41,7 @@ def sample_masks(logit: Tensor, step: StepContext | None = None) -> Tensor:
     An edge is kept where logit + g > 0, with g = -log(-log u). Its probability is 1 - exp(-exp(logit)). The gradient is
     that of sigmoid((logit + g) / 0.1).
 
-    Parameters
-    ----------
-    logit : Tensor, shape [B, ...]
-        The graph first.
-    step : StepContext or None
-        None at inference.
-
-    Returns
-    -------
-    Tensor, shape [B, ...]
+    Shapes: logit [B, ...]; returns [B, ...].
     """
     if step is None:
         return -torch.expm1(-logit.exp())
@@ -74,28 +54,14 @@ def keep_regions(A: Tensor) -> Tensor:
 
     For probabilities of edges this is the probability of it, as masks of single edges are drawn independently.
 
-    Parameters
-    ----------
-    A : Tensor, shape [..., P, P]
-        Masks of edges, or their probabilities.
-
-    Returns
-    -------
-    Tensor, shape [..., P]
+    Shapes: A [..., P, P]; returns [..., P].
     """
     removed = 1 - A.detach()
     return 1 - removed.prod(-1) * removed.prod(-2)
 
 
 class ExpertLinear(nn.Module):
-    """A linear map without bias for each of K experts.
-
-    Parameters
-    ----------
-    n_in, n_out : int
-    experts : int
-        K.
-    """
+    """A linear map without bias for each of K experts."""
 
     def __init__(self, n_in: int, n_out: int, experts: int) -> None:
         super().__init__()
@@ -114,13 +80,6 @@ class ExpertGINLayer(nn.Module):
 
     The first linear map of the MLP is applied before the sum over neighbours, which is the same and, for the wide
     profiles of the input, cheaper.
-
-    Parameters
-    ----------
-    n_in, width : int
-        Width of the states before and after.
-    experts : int
-        K.
     """
 
     def __init__(self, n_in: int, width: int, experts: int) -> None:
@@ -136,19 +95,7 @@ class ExpertGINLayer(nn.Module):
     def forward(self, x: Tensor, A: Tensor, step: StepContext | None = None, regions: Tensor | None = None) -> Tensor:
         """Update the states of the ROIs.
 
-        Parameters
-        ----------
-        x : Tensor, shape [B, K, P, n_in] or, where all experts share it, [B, P, n_in]
-        A : Tensor, shape [B, K, P, P]
-            A[b, k, u, v] weighs the message from v to u.
-        step : StepContext or None
-            None at inference.
-        regions : Tensor, shape [B, K, P], optional
-            Factor of x for each expert and ROI.
-
-        Returns
-        -------
-        Tensor, shape [B, K, P, width]
+        Shapes: x [B, K, P, n_in], A [B, K, P, P], regions [B, K, P]; returns [B, K, P, width].
         """
         x = self.first(x)
         if regions is not None:
@@ -159,19 +106,7 @@ class ExpertGINLayer(nn.Module):
 
 
 class GraphExperts(nn.Module):
-    """K experts side by side, each with GIN layers, a mean over ROIs and an MLP with two scores, one for each class.
-
-    Parameters
-    ----------
-    n_in : int
-        Features of each ROI.
-    experts : int
-        K.
-    width, layers : int
-        Hidden width and number of GIN layers of each expert.
-    dropout : float
-        Share of hidden units dropped in training.
-    """
+    """K experts side by side, each with GIN layers, a mean over ROIs and an MLP with two scores, one for each class."""
 
     def __init__(self, n_in: int, experts: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -186,21 +121,7 @@ class GraphExperts(nn.Module):
     def forward(self, X: Tensor, A: Tensor, regions: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
         """Encode and classify the masked graphs of all experts.
 
-        Parameters
-        ----------
-        X : Tensor, shape [B, P, n_in]
-            Features of the input, which all experts share.
-        A : Tensor, shape [B, K, P, P]
-            Masked graph of each expert.
-        regions : Tensor, shape [B, K, P]
-            Weight of the features of each ROI, 0 for one without a kept edge.
-        step : StepContext or None
-            None at inference.
-
-        Returns
-        -------
-        pooled : Tensor, shape [B, K, width]
-        scores : Tensor, shape [B, K, 2]
+        Shapes: X [B, P, n_in], A [B, K, P, P], regions [B, K, P]; returns pooled [B, K, width], scores [B, K, 2].
         """
         x = X
         for number, layer in enumerate(self.layers):

@@ -10,8 +10,6 @@ from ....training import Batch, StepContext
 from ...layers import BatchNorm, build_mlp
 from ...losses import average_losses
 
-__all__ = ["ExpertGate", "describe_experts", "entmax", "gate_loss", "uniform_divergence"]
-
 N_STATISTICS = 4
 NEWTON_STEPS = 12
 """Ten solve 1,000 scores to 1e-12 at any alpha; the step with the gradient comes on top."""
@@ -29,16 +27,7 @@ def entmax(scores: Tensor, alpha: float) -> Tensor:
     falls in tau, so Newton steps from below never pass the solution. The gradient goes through the last step, which
     moves nothing any more but has the derivative of tau.
 
-    Parameters
-    ----------
-    scores : Tensor, shape [..., K]
-        z.
-    alpha : float
-        Above 1 (softmax) and below 2 (sparsemax).
-
-    Returns
-    -------
-    Tensor, shape [..., K]
+    Shapes: scores [..., K]; returns [..., K].
     """
     power = 1 / (alpha - 1)
     x = (alpha - 1) * (scores - scores.detach().amax(-1, keepdim=True))
@@ -60,14 +49,7 @@ def describe_experts(scores: Tensor) -> Tensor:
     Confidence is the larger probability, energy -log(e^s_0 + e^s_1), agreement minus the mean symmetric KL divergence
     from the other experts. There is no gradient: the gate reads predictions and does not change them.
 
-    Parameters
-    ----------
-    scores : Tensor, shape [B, K, 2]
-        Of both classes.
-
-    Returns
-    -------
-    Tensor, shape [B, K, 4]
+    Shapes: scores [B, K, 2]; returns [B, K, 4].
     """
     scores = scores.detach()
     z = scores[..., 1] - scores[..., 0]
@@ -84,13 +66,6 @@ class ExpertGate(nn.Module):
     """One MLP for every expert, on its statistics, and entmax over the experts.
 
     Statistics are standardised over all scans and experts of a batch, at inference by running averages.
-
-    Parameters
-    ----------
-    width : int
-        Of the hidden layer.
-    alpha : float
-        Of :func:`entmax`.
     """
 
     def __init__(self, width: int, alpha: float) -> None:
@@ -116,22 +91,7 @@ def gate_loss(
 
     The teacher q is the softmax of the negative losses of the experts over a temperature, without gradient.
 
-    Parameters
-    ----------
-    shares : Tensor, shape [B, K]
-        Weights of the experts.
-    losses : Tensor, shape [B, K]
-        Cross-entropy of each expert.
-    batch : Batch
-    temperature : float
-        Of the teacher.
-    sparsity, balance, first : float
-        Weights of the entropy of the shares of a scan, of :func:`uniform_divergence` of the mean shares, and of the
-        same for shares raised to the fifth power, which are close to the first choice. KL(shares || q) has weight 1.
-
-    Returns
-    -------
-    Tensor, scalar
+    Shapes: shares [B, K], losses [B, K].
     """
     log_shares = shares.clamp_min(SMALLEST).log()
     teacher = F.log_softmax(-losses.detach() / temperature, -1)

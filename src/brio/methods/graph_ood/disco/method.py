@@ -14,62 +14,32 @@ from ....spaces import choice
 from ....training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext
 from ...edges import EdgeNetwork, EdgeSettings, GINEncoder, list_edges, scatter_edges
 from ...losses import average_losses, bce
-from ...registry import method, reconstruct
+from ...provenance import reconstruct
+from ...registry import method
 from .experts import ExpertMasks, GraphExperts, keep_regions, sample_masks
 from .gate import ExpertGate, gate_loss
-
-__all__ = ["DiSCO", "DiSCONetwork", "DiSCOOutput", "DiSCOSettings", "excess_correlation", "keep_rate_loss"]
 
 
 @dataclass(frozen=True)
 class DiSCOSettings(EdgeSettings):
-    """Settings of DiSCO. Values are those of public code of its first author but for widths, which are smaller.
+    """Settings of DiSCO. Values are those of public code of its first author but for widths, which are smaller."""
 
-    Attributes
-    ----------
-    layers : int
-        GIN layers of the shared encoder, and of each expert.
-    experts : int
-        K; each has a mask of edges, GIN layers and a classifier of its own.
-    edge_width : int
-        Hidden width of each expert's edge MLP; small, since there are K of them on every edge.
-    expert_width : int
-        Width of each expert's GIN layers and of the hidden layer of its classifier.
-    gate_width : int
-        Hidden width of the gate.
-    keep : float
-        rho, the share of the edges that a mask should keep; 0.2 to 0.8 in that code by dataset, here the median.
-    correlation : float
-        tau, the mean correlation over pairs of masks above which they are penalised.
-    keep_weight, diversity, gate : float
-        Weights of the terms for the keep rate, for correlated masks and for the gate.
-    sparsity, balance, first_choice : float
-        Weights inside the loss of the gate: entropy of the shares of a scan, uneven use of the experts, and uneven
-        first choices.
-    alpha : float
-        Of entmax; near 1 it is a softmax, near 2 most shares are zero.
-    teacher_temperature : float
-        Temperature of the softmax of negative losses that teaches the gate.
-    warm_up : int
-        Epochs, at the start, in which all experts have the same weight; no checkpoint of these is chosen.
-    """
-
-    layers: Layers = 3
+    layers: Layers = 3  # GIN layers of the shared encoder, and of each expert
     dropout: ShareBelowOne = setting(0.5, choice(0.3, 0.5))
-    experts: Annotated[int, Domain(2, 256)] = 8
-    edge_width: Width = 4
-    expert_width: Width = 32
-    gate_width: Width = 64
+    experts: Annotated[int, Domain(2, 256)] = 8  # K; each has a mask of edges, GIN layers and a classifier of its own
+    edge_width: Width = 4  # hidden width of each expert's edge MLP; small, since there are K of them on every edge
+    expert_width: Width = 32  # width of each expert's GIN layers and of the hidden layer of its classifier
+    gate_width: Width = 64  # hidden width of the gate
     keep: InnerShare = setting(0.575, choice(0.2, 0.575, 0.8))
-    correlation: ShareBelowOne = 0.1
-    keep_weight: Weight = 5.0
+    correlation: ShareBelowOne = 0.1  # tau, the mean correlation over pairs of masks above which they are penalised
+    keep_weight: Weight = 5.0  # weights of the terms for the keep rate, for correlated masks and for the gate
     diversity: Weight = setting(1.0, choice(0.1, 0.5, 1.0))
     gate: Weight = 0.1
     sparsity: Weight = 0.1
     balance: Weight = 0.5
     first_choice: Weight = 0.1
     alpha: Annotated[float, Domain(1, 2, above=True, below=True)] = 1.38
-    teacher_temperature: Temperature = 0.75
+    teacher_temperature: Temperature = 0.75  # temperature of the softmax of negative losses that teaches the gate
     warm_up: Annotated[int, Domain(0, 100_000)] = 9
 
 
@@ -117,17 +87,7 @@ class DiSCONetwork(EdgeNetwork):
 def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     """max(0, mean_{i != j} |corr(m_i, m_j)| - tau) over the items of each graph; a constant mask has correlation 0.
 
-    Parameters
-    ----------
-    mask : Tensor, shape [B, K, N]
-        Masks m of K experts over edges or ROIs.
-    real : Tensor, shape [B, N]
-        1 for items that count, 0 for empty entries.
-    tau : float
-
-    Returns
-    -------
-    Tensor, shape [B]
+    Shapes: mask [B, K, N], real [B, N]; returns [B].
     """
     share = (real / real.sum(-1, keepdim=True).clamp_min(1)).unsqueeze(1)
     centred = (mask - (share * mask).sum(-1, keepdim=True)) * share.sqrt()
@@ -140,18 +100,7 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
 def keep_rate_loss(mask: Tensor, real: Tensor, use: Tensor, keep: float) -> Tensor:
     """sum_k u_k (r_k - keep)^2, with r_k the share of the edges of a graph that expert k keeps.
 
-    Parameters
-    ----------
-    mask : Tensor, shape [B, K, 2 M]
-    real : Tensor, shape [B, 2 M]
-        1 for edges, 0 for empty entries.
-    use : Tensor, shape [K]
-        u, how much each expert counts in the batch.
-    keep : float
-
-    Returns
-    -------
-    Tensor, shape [B]
+    Shapes: mask [B, K, 2 M], real [B, 2 M], use [K]; returns [B].
     """
     rate = (mask * real.unsqueeze(1)).sum(-1) / real.sum(-1, keepdim=True).clamp_min(1)
     return (use * (rate - keep).square()).sum(-1)
