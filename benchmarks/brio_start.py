@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes, fill_dead
 from brio.connectome.support import source_strength, sym_top
-from brio.methods.brio.alignment import cosines, weighted_cost
 from brio.methods.brio.encoder import SignedEncoder, descriptor, measure_descriptors, signed_graphs
+from brio.methods.brio.qualification import cosines, weighted_cost
 from brio.methods.brio.settings import BrioSettings
 from brio.transport import entropic_cost
 

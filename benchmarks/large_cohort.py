@@ -27,7 +27,7 @@ import numpy as np
 
 from brio.cohort import Atlas, Cohort, CohortWriter, audit
 from brio.connectome import Connectomes
-from brio.memory import require_memory
+from brio.machine import require_memory
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out
 from brio.training import Run

@@ -20,11 +20,11 @@ from typing import Any
 
 from bench.brio_flops import count_training_flops
 
+from brio.console import Progress
 from brio.jobs import JobSpec
 from brio.methods import find_method
-from brio.progress import Progress
 from brio.studies import StudyContext, run_study
-from brio.studies.arms import Arm, ArmResults
+from brio.studies.context import Arm, ArmResults
 from brio.studies.study import PAPER
 
 COLUMNS = ["study", "arms", "runs", "training s", "whole s", "products, TFLOP"]

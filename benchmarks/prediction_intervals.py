@@ -19,8 +19,7 @@ from brio.connectome import BlockRule, Connectomes
 from brio.connectome.resampling import find_design_size
 from brio.device import resolve_device
 from brio.models.evidence import choose_rule, learn_call_rules, trace_risk
-from brio.models.fit import settle_final_settings
-from brio.models.halves import halve_scans, learn_interval_factor
+from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
 from brio.models.model import Member, Model
 from brio.models.predict import compute_half_width
 from brio.protocol import leave_one_site_out

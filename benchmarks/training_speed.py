@@ -21,7 +21,7 @@ from brio.device import resolve_device
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out
 from brio.training import Run
-from brio.training.source_cells import SourceCells
+from brio.training.cells import SourceCells
 
 
 def main() -> None:

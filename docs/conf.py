@@ -111,7 +111,7 @@ copybutton_prompt_is_regexp = True
 
 def write_settings(app: Any) -> None:
     """Write the list of all settings that the page on configuration includes."""
-    from brio.jobs.setting_list import list_settings
+    from brio.jobs.spec import list_settings
     from brio.results.format import format_table
 
     lines: list[str] = []

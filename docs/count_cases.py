@@ -27,7 +27,7 @@ def list_counts() -> list[tuple[str, int, str]]:
 
     import test_domains
     import test_privacy
-    from brio.domains import find_numbers
+    from brio.settings import find_numbers
 
     numbers, absurd = test_numeric_options.NUMBERS, test_numeric_options.ABSURD
     no_numbers = test_numeric_options.NO_NUMBERS

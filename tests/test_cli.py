@@ -17,7 +17,7 @@ from brio import Cohort
 from brio.cli import app
 from brio.cohort.readers import read_scans_to_predict
 from brio.cohort.simulate import Simulation, simulate
-from brio.jobs.cohort_facts import describe_cohort
+from brio.jobs.resume import describe_cohort
 from brio.methods import list_methods
 from commands import command
 from stored import rehash

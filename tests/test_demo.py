@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from brio import BrioError, Cohort
-from brio.demo import steps
-from brio.demo.new_hospital import list_networks
+from brio import BrioError, Cohort, demo
+from brio.demo import list_networks
 from brio.models import read_model
 
 README = Path(__file__).parents[1] / "README.md"
@@ -23,11 +22,11 @@ pytestmark = pytest.mark.xdist_group("demo")  # its tests share one small demons
 
 def run_small(out, **options):
     """Run the demonstration on a small cohort with few epochs."""
-    small = replace(steps.SIMULATION, n_sites=6, per_class=7, n_rois=8, frames=130, last_site_per_class=8)
+    small = replace(demo.SIMULATION, n_sites=6, per_class=7, n_rois=8, frames=130, last_site_per_class=8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "BRIO_SETTINGS", {**steps.BRIO_SETTINGS, "epochs": 2, "T_w": 1})
-        patch.setattr(steps, "SIMULATION", small)
-        return steps.run_demo(out, **options)
+        patch.setattr(demo, "BRIO_SETTINGS", {**demo.BRIO_SETTINGS, "epochs": 2, "T_w": 1})
+        patch.setattr(demo, "SIMULATION", small)
+        return demo.run_demo(out, **options)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +130,7 @@ def compute_gap(model, cohort):
 
 
 def test_a_demonstration_is_completed_and_not_repeated(shown, tmp_path, monkeypatch):
-    monkeypatch.setattr(steps.Result, "report", lambda self, path: path.touch())  # seconds, and tested elsewhere
+    monkeypatch.setattr(demo.Result, "report", lambda self, path: path.touch())  # seconds, and tested elsewhere
     out = tmp_path / "demo"
     shutil.copytree(shown[0], out)
     for folder in ("models", "predictions"):
@@ -188,7 +187,7 @@ def test_the_readme_has_the_words_of_the_demonstration(shown):
 def test_the_readme_has_the_numbers_of_the_demonstration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = []
-    steps.run_demo(Path("demo"), say=said.append)
+    demo.run_demo(Path("demo"), say=said.append)
     block = read_block()
     assert drop_numbers(said) == drop_numbers(block)
     ours, theirs = ([float(x) for x in re.findall(NUMBER, "\n".join(lines))] for lines in (said, block))
@@ -203,8 +202,8 @@ def test_a_folder_of_others_and_the_one_we_are_in_are_refused(tmp_path, monkeypa
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("mine")
     with pytest.raises(BrioError, match=r"thesis: holds 'chapter.txt' and no demonstration; choose another"):
-        steps.run_demo(tmp_path / "thesis")
+        demo.run_demo(tmp_path / "thesis")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BrioError, match="needs a folder of its own; name one"):
-        steps.run_demo(Path())
+        demo.run_demo(Path())
     assert [path.name for path in tmp_path.rglob("*")] == ["thesis", "chapter.txt"]

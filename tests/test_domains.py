@@ -8,14 +8,12 @@ import pytest
 import brio
 from brio.cohort import AuditRules
 from brio.cohort.simulate import Simulation, simulate
-from brio.domains import Domain, find_numbers
 from brio.errors import BrioError
 from brio.estimator import BrioClassifier
-from brio.jobs.setting_list import list_settings
-from brio.jobs.spec import JobSpec
+from brio.jobs.spec import JobSpec, list_settings
 from brio.methods import list_methods
 from brio.protocol import ProtocolSettings
-from brio.settings import replace_values
+from brio.settings import Domain, find_numbers, replace_values
 from brio.training import NeuralSettings
 
 METHODS = {entry.method_class.Settings for entry in list_methods()}

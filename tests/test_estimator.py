@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from brio import Atlas, BrioError, Cohort
 from brio import run as evaluate
 from brio.cli import app
-from brio.cohort.given_fc import FC_ONLY
+from brio.cohort.scans import FC_ONLY
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.estimator import MAIN_SETTINGS, BrioClassifier

@@ -111,7 +111,7 @@ def test_packages_and_the_faces_are_imported_without_torch():
 
 
 def test_methods_of_brio_that_an_own_file_is_the_first_to_import_stay_methods_of_brio(tmp_path):
-    head = "from brio.methods import method\nfrom brio.methods.gnn.gin import GIN\n"
+    head = "from brio.methods import method\nfrom brio.methods.gnn import GIN\n"
     decorator = "@method('mine', family='own', reference='none', provenance='own')\n"
     (tmp_path / "own.py").write_text(f"{head}{decorator}class Mine(GIN):\n    'Mine.'\n")
     (tmp_path / "broken.py").write_text(f"{head}1 / 0\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from brio import memory
+from brio import machine
 
 
 @pytest.fixture
@@ -20,15 +20,15 @@ def no_files(monkeypatch):
 
 def test_a_system_that_says_nothing_limits_nothing(no_files, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
-    assert memory.find_free_memory() is None
+    assert machine.find_free_memory() is None
 
 
 def test_a_limit_of_the_process_counts_without_files_too(no_files, monkeypatch):
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (5_000_000_000, 5_000_000_000))
-    assert memory.find_free_memory() == 5_000_000_000
+    assert machine.find_free_memory() == 5_000_000_000
 
 
 def test_bytes_are_printed_in_their_unit():
-    printed = [memory.format_bytes(n) for n in (12, 3_400, 120_000_000, 2.5e9)]
+    printed = [machine.format_bytes(n) for n in (12, 3_400, 120_000_000, 2.5e9)]
     assert printed == ["12 B", "3.4 kB", "120 MB", "2.5 GB"]

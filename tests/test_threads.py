@@ -7,9 +7,9 @@ from threadpoolctl import threadpool_info
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
+from brio.machine import map_on_cores
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out
-from brio.threads import map_on_cores
 from brio.training import Run
 
 

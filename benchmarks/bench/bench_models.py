@@ -9,9 +9,8 @@ from plain_brio import PlainRun
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out
 from brio.training import Run, Stack
-from brio.training.adamw import StackedAdamW
-from brio.training.step import Step
-from brio.training.trainer import _train_epoch
+from brio.training.stack import StackedAdamW
+from brio.training.trainer import Step, _train_epoch
 
 LINEAR = ["ridge", "svm", "tangent-ridge", "logistic"]
 TOGETHER = f"{', '.join(LINEAR)} together"

@@ -12,8 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from brio.connectome import clip_block_length
-from brio.methods.brio.alignment import cosines, extend_clouds, weighted_cost
-from brio.methods.brio.qualification import qualify
+from brio.methods.brio.qualification import cosines, extend_clouds, qualify, weighted_cost
 from brio.training import RunState, Scans
 
 

@@ -7,7 +7,7 @@ from functools import cache
 import pandas as pd
 from scipy.special import expit
 
-from brio.protocol.recalibration import SiteMean, average_over_sites
+from brio.protocol.calibration import SiteMean, average_over_sites
 from brio.results.format import format_number
 
 from .evidence import read_study_summary

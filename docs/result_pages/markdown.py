@@ -13,7 +13,7 @@ from functools import partial
 
 import pandas as pd
 
-from brio.methods.provenance import rank_block
+from brio.methods.registry import rank_block
 from brio.results import MethodSummary
 from brio.results.format import (
     format_interval,

@@ -43,10 +43,10 @@ __all__ = [
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
+        "api": ("Result", "run", "study", "tune"),
         "cohort": ("Atlas", "AuditRules", "Cohort", "audit"),
         "cohort.simulate": ("Simulation", "simulate"),
         "estimator": ("BrioClassifier",),
         "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
-        "api": ("Result", "run", "study", "tune"),
     },
 )

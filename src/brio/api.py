@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 
 from .cohort import Audit, Cohort
+from .console import Progress, silent
 from .errors import BrioError
 from .jobs import FinishedJob, JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
-from .progress import Progress, silent
 from .report import write_report
 from .results import StoredStudy, Summary, TuningRecord
 from .results.format import MISSING, format_interval, format_number, typeset

@@ -14,12 +14,23 @@ job together. ``docs/examples/my_method.py`` is a complete example.
 >>> from brio.authoring import NeuralMethod, method
 """
 
-from .methods.graphs import build_profiles, normalise_adjacency, select_strong_edges
-from .methods.layers import BatchNorm, Chain, Dropout, LayerNorm, Linear, build_mlp
-from .methods.losses import average_by_site, average_losses, bce, classification_loss
+from .methods.layers import (
+    BatchNorm,
+    Chain,
+    Dropout,
+    LayerNorm,
+    Linear,
+    average_by_site,
+    average_losses,
+    bce,
+    build_mlp,
+    build_profiles,
+    classification_loss,
+    normalise_adjacency,
+    select_strong_edges,
+)
 from .methods.registry import Provenance, method, variant
-from .settings import require, setting
-from .spaces import choice, log_uniform, uniform
+from .settings import choice, log_uniform, require, setting, uniform
 from .training import (
     Batch,
     ExplainedScans,

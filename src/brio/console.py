@@ -1,4 +1,4 @@
-"""Output of the command line: lines of text and a progress bar."""
+"""What a command prints: progress, tables, errors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 
 from .errors import escape_controls
-from .progress import Progress
+
+
+class Progress(Protocol):
+    """A function that is called with what is being done and the share of the job that is done (0 to 1)."""
+
+    def __call__(self, message: str, share: float) -> None: ...
+
+
+def silent(message: str, share: float) -> None:
+    """Show no progress."""
+
 
 console = Console(highlight=False)
 

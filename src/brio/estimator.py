@@ -1,28 +1,358 @@
-"""scikit-learn estimator: :class:`BrioClassifier`."""
+"""Convert the arguments of a scikit-learn estimator (scans, labels, sites) to a cohort."""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Self
 
 import numpy as np
+import pandas as pd
 import torch
+from scipy import sparse
 from scipy.special import expit
-from sklearn.base import ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, check_is_fitted, column_or_1d
 
-from .cohort import Cohort
+from .cohort import Atlas, Cohort
+from .cohort.cohort import locate_scans
+from .cohort.folder import check_participants, format_table
+from .cohort.scans import convert_frames, refuse_fc
 from .connectome import Connectomes
+from .console import silent
 from .device import resolve_device
 from .errors import BrioError
-from .estimator_input import build_labelled_cohort
-from .estimator_model import FittedModelMixin, print_progress
-from .jobs.needs import check_memory
-from .models import Ensemble, Member
-from .models.fit import define_final_model
-from .progress import silent
+from .jobs.checks import check_memory
+from .methods import find_method
+from .models import (
+    Ensemble,
+    Member,
+    Model,
+    ModelExplanation,
+    check_atlas,
+    complete_model,
+    explain_model,
+    predict_scans,
+    read_model,
+    write_model,
+)
+from .models.explain import DEFAULT_REESTIMATES as DEFAULT_EXPLAIN_REESTIMATES
+from .models.fit import define_final_model, require_consent_to_scans
+from .models.patterns import GET_AGAIN, MODEL
+from .models.predict import DEFAULT_REESTIMATES
+from .schemas import Setting, SettingsOf, from_json
+from .schemas.stored_values import Pattern
+from .training import Method
+
+
+def convert_scans(X: Any) -> list[np.ndarray]:
+    """Convert scans to a list of float32 arrays.
+
+    Shapes: X [T_i, P]; returns [T_i, P].
+    """
+    if sparse.issparse(X):
+        raise BrioError("X is sparse; scans are dense arrays of shape (frames, ROIs)")
+    if hasattr(X, "__array__") and not hasattr(X, "shape"):
+        X = np.asarray(X)
+    shape = getattr(X, "shape", None)
+    if shape is not None and len(shape) == 2:
+        raise BrioError(
+            f"X has shape {tuple(shape)}, as one scan (frames, ROIs) or a table of features has; give one scan as a "
+            "list, [X], and never features: connectomes are re-estimated from the frames of time series"
+        )
+    if shape is not None and len(shape) not in (1, 3):
+        raise BrioError(
+            f"X has shape {tuple(shape)}; time series are needed, because connectomes are re-estimated from their "
+            "frames: give a list of arrays (frames, ROIs) or one array (scans, frames, ROIs)"
+        )
+    try:
+        items = list(X)
+    except TypeError:
+        raise BrioError(f"X is a {type(X).__name__}; give a list of arrays (frames, ROIs)") from None
+    if not items:
+        raise BrioError("X holds no scans")
+    scans = [_convert_scan(item, f"X[{i}]") for i, item in enumerate(items)]
+    n_rois = scans[0].shape[1]
+    for i, scan in enumerate(scans):
+        if scan.shape[1] != n_rois:
+            hint = " (all have as many rows; if rows are the ROIs, transpose them)"
+            raise BrioError(
+                f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; all scans need the same parcellation"
+                + (hint if len({len(one) for one in scans}) == 1 else "")
+            )
+    return scans
+
+
+def _convert_scan(item: Any, where: str) -> np.ndarray:
+    """Convert one scan to float32. Shape [T, P]."""
+    masked = isinstance(item, np.ma.MaskedArray)
+    try:
+        array = item if masked else np.asarray(item)
+        if array.dtype.kind in "OSU":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise BrioError(f"{where} is not an array of numbers") from None
+    if np.iscomplexobj(array):
+        raise BrioError(f"{where}: Complex data not supported")
+    if array.ndim != 2:
+        raise BrioError(f"{where} has {array.ndim} axes; a scan has two, (frames, ROIs)")
+    frames = convert_frames(array, where)
+    refuse_fc(frames, where)
+    return frames
+
+
+def _refuse_masked(values: Any, name: str) -> None:
+    """Refuse masked labels and sites: without their mask, they would be taken as they are."""
+    if np.ma.is_masked(values):
+        raise BrioError(f"{name}[{int(np.flatnonzero(np.ma.getmaskarray(values))[0])}] is masked; leave out the scan")
+
+
+def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Encode any two labels as 0 and 1.
+
+    Shapes: returns classes [2], label [n].
+    """
+    _refuse_masked(y, "y")
+    y = column_or_1d(y, warn=True)
+    if np.iscomplexobj(y):
+        raise BrioError("y: Complex data not supported")
+    assert_all_finite(y, input_name="y")
+    if len(y) == 0:
+        raise BrioError("y holds no labels")
+    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    if kind != "binary":
+        raise BrioError(f"Only binary classification is supported. The type of the target is {kind}.")
+    classes, label = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise BrioError(f"y holds one class only ({classes[0]}); two are needed")
+    return classes, label
+
+
+def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarray]:
+    """Build the cohort that an estimator is fitted to.
+
+    Shapes: X [T_i, P]; returns classes [2].
+    """
+    is_cohort, own_labels = isinstance(X, Cohort), y is None and sites is None
+    if is_cohort:
+        X.verify()
+        y = X.labels if y is None else y
+        sites = X.sites if sites is None else sites
+    if y is None:
+        raise BrioError("BrioClassifier requires y to be passed, but the target y is None")
+    classes, label = encode_labels(y)
+    scans = None if is_cohort else convert_scans(X)
+    if sites is None:
+        raise BrioError(
+            "sites=None: BrioClassifier compares source sites and chooses its checkpoint on validation sites, so it "
+            "needs the site of every scan: fit(X, y, sites=sites), and in cross_validate params={'sites': sites}"
+        )
+    _refuse_masked(sites, "sites")
+    sites = column_or_1d(sites)
+    check_consistent_length(range(len(X if scans is None else scans)), label, sites)
+    names = (str(classes[0]), str(classes[1]))
+    if scans is None:
+        if own_labels:
+            return X, classes
+        table = check_participants(X.participants.assign(site=sites, label=label), "X")
+        fingerprint = hashlib.sha256(f"{X.fingerprint}{format_table(table)}".encode()).hexdigest()
+        if classes.tolist() == [0, 1]:  # labels as the cohort has them
+            names = X.classes
+        return replace(X, participants=table, fingerprint=fingerprint, path=None, classes=names), classes
+    ids = [f"X[{i}]" for i in range(len(scans))]
+    return Cohort.from_scans(scans, site=sites, label=label.tolist(), participant_id=ids, classes=names), classes
+
+
+def build_unlabelled_cohort(scans: list[np.ndarray]) -> Cohort:
+    """Build a cohort of scans to predict, without sites and labels.
+
+    Shapes: scans [T_i, P].
+    """
+    lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
+    return Cohort(
+        name="scans to predict",
+        frames=np.concatenate(scans),
+        starts=locate_scans(lengths),
+        n_frames=lengths,
+        participants=pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(len(scans))]}),
+        atlas=Atlas.unnamed(scans[0].shape[1]),
+    )
+
+
+@dataclass(frozen=True)
+class EstimatorParams:
+    """Parameters of a saved estimator, as ``model.json`` has them."""
+
+    method: str = "brio"
+    J: float | None = None
+    K: float | None = None
+    M: float | None = None
+    T_w: float | None = None
+    epochs: float | None = None
+    epsilon: float | None = None
+    lambda_env: float | None = None
+    learning_rate: float | None = None
+    patience: float | None = None
+    rho_g: float | None = None
+    weight_decay: float | None = None
+    settings: dict[str, Setting] | None = None
+    validation_sites: int | str = "auto"
+    random_state: int | None = None
+    device: str = "auto"
+    verbose: bool | int = False
+
+
+@dataclass(frozen=True)
+class EstimatorRecord:
+    """What ``model.json`` says of the estimator that wrote it: parameters, and the labels in sorted order."""
+
+    params: Annotated[dict[str, Any], SettingsOf(EstimatorParams)]
+    classes: tuple[bool | int | float | str, bool | int | float | str] = (0, 1)
+    dtype: Annotated[str, Pattern("the type of an array", "object|bool|u?int[0-9]+|float[0-9]+|<U[0-9]{1,4}")] = "int64"
+
+    def __post_init__(self) -> None:
+        try:
+            classes = np.array(self.classes, dtype=self.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BrioError(f"classes do not have the type {self.dtype} ({error})") from None
+        if classes[0] == classes[1]:
+            raise BrioError("both classes have one label")
+
+
+class FittedModelMixin(BaseEstimator):
+    """A fitted estimator as a model that other hospitals can use."""
+
+    _members: tuple[Member, ...]
+    _training_scans: Cohort | None
+    _model: Model | None
+    _atlas: Atlas
+    method_: Method
+    classes_: np.ndarray
+    device: str
+    verbose: bool
+
+    def predict_interval(self, X: Any, *, reestimates: int = DEFAULT_REESTIMATES, level: float = 0.95) -> np.ndarray:
+        """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of each scan.
+
+        They say nothing about another day, on which connectomes vary more.
+
+        Shapes: returns [n, 2].
+        """
+        return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
+
+    def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
+        """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
+
+        Returns see :class:`brio.models.ScanPredictions`.
+        """
+        model = self.to_model()
+        return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
+
+    def explain(
+        self, X: Any = None, *, reestimates: int = DEFAULT_EXPLAIN_REESTIMATES, sites: bool = False
+    ) -> ModelExplanation:
+        """Explain what the model reads, as ``brio explain``: coefficients, patterns, regions, factors, stability."""
+        model = self.to_model()
+        own = self._training_scans if sites else None
+        cohort = own if X is None else self._make_cohort(X)
+        progress = print_progress if self.verbose else silent
+        return explain_model(model, cohort, reestimates=reestimates, sites=sites, device=self.device, progress=progress)
+
+    def to_model(self) -> Model:
+        """Return the fitted model with what a new hospital needs: ranges of its scans, and the factor of intervals.
+
+        Computed at the first call, from the scans that it was fitted to, and kept.
+        """
+        check_is_fitted(self)
+        if self._model is None:
+            if self._training_scans is None:
+                raise BrioError(
+                    "this copy of the estimator has lost the scans it was fitted to: call save() or predict_interval() "
+                    "before it is pickled, or fit it again"
+                )
+            cohort = self._training_scans
+            connectomes = Connectomes(cohort, resolve_device(self.device).torch_device)
+            with resolve_device(self.device).network_precision():
+                self._model = complete_model(self.method_, self._members, connectomes, cohort)
+        return self._model
+
+    def save(self, path: str | Path, *, holds_scans: bool = False) -> None:
+        """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it."""
+        check_is_fitted(self)
+        require_consent_to_scans(self.method_, holds_scans)
+        model, params = self.to_model(), self.get_params(deep=False)
+        if not isinstance(params["random_state"], int | np.integer):
+            params["random_state"] = None
+        own = {"params": params, "classes": self.classes_.tolist(), "dtype": str(self.classes_.dtype)}
+        write_model(replace(model, estimator=own), path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a model that :meth:`save` or ``brio fit`` wrote."""
+        if Path(path).is_file():
+            raise BrioError(f"{path}: is a file of brio 0.1.0; models are folders now, so fit and save it again")
+        model = read_model(path)
+        fixed = find_method(model.method.name).fixed
+        settings = {k: v for k, v in asdict(model.method.settings).items() if k not in fixed}
+        own = EstimatorRecord({"method": model.method.name, "settings": settings})
+        if model.estimator:
+            own = from_json(EstimatorRecord, model.estimator, Path(path) / MODEL, GET_AGAIN)
+        loaded = cls(**own.params)
+        loaded.classes_ = np.array(own.classes, dtype=own.dtype)
+        loaded._set_fitted(model.method, model.members, model.atlas, tuple(model.training.sites))
+        loaded._model = model
+        return loaded
+
+    def _set_fitted(
+        self, method: Method, members: Sequence[Member], atlas: Atlas, source_sites: tuple[str, ...]
+    ) -> None:
+        fitted = members[0].fitted
+        self._members = tuple(members)
+        self._training_scans = None
+        self._model = None
+        self._atlas = atlas
+        self.method_ = method
+        self.fitted_run_ = fitted
+        self.n_features_in_ = len(atlas)
+        if not atlas.is_unnamed:
+            self.feature_names_in_ = atlas.rois["name"].to_numpy(dtype=object)
+        self.source_sites_ = source_sites
+        self.validation_sites_ = fitted.run.fold.validation_sites
+        self.one_class_sites_ = fitted.run.fold.one_class_sites
+        self.seed_ = fitted.run.seed
+        self.validation_auc_ = fitted.validation_auc
+        self.selected_epoch_ = fitted.selected_epoch
+        self.block_length_ = fitted.block_length
+        intercept = method.intercept(fitted)
+        if intercept is not None:
+            self.intercept_ = intercept
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the scans that the estimator was fitted to: copies for other processes need not carry them."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | ({"_training_scans": None} if "_training_scans" in state else {})
+
+    def _make_cohort(self, X: Any) -> Cohort:
+        """Scans to be scored, with the ROIs of the model."""
+        check_is_fitted(self)
+        cohort = X if isinstance(X, Cohort) else build_unlabelled_cohort(convert_scans(X))
+        check_atlas(self._atlas, cohort)
+        return cohort
+
+    def _connectomes(self, X: Any) -> Connectomes:
+        """Full-scan FC of scans to be scored."""
+        return Connectomes(self._make_cohort(X), resolve_device(self.device).torch_device)
+
+
+def print_progress(message: str, share: float) -> None:
+    """Print one line of progress."""
+    print(f"[BrioClassifier] {share:4.0%} {message}")
+
 
 MAIN_SETTINGS = (
     *("J", "K", "M", "T_w", "epochs", "epsilon", "lambda_env"),

@@ -14,7 +14,7 @@ from brio.configuration import flatten_settings, format_settings, format_value, 
 from brio.jobs import JobSpec
 from brio.jobs.job import prepare_job
 from brio.jobs.plan import build_plan
-from brio.jobs.recover import recover_options
+from brio.jobs.resume import recover_options
 
 FLAGS = ["--method", "ridge", "--method", "log-ridge", "--seeds", "2", "--fold", "site02", "--fold", "site01"]
 FLAGS += ["--set", "penalties=3", "--set", "least_penalty=1e-2", "--set", "audit.min_frames=30"]

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from brio.jobs.setting_list import list_settings
-from brio.jobs.spec import JobSpec
+from brio.jobs.spec import JobSpec, list_settings
 from brio.methods import list_methods, make_method
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from brio.cohort import Atlas, Cohort
 from brio.cohort.auditing import Audit, AuditRules, audit, format_audit
-from brio.cohort.auditing.coverage import predict_site_from_patterns, read_coverage
-from brio.cohort.auditing.duplicates import compare_scans, find_duplicates
-from brio.cohort.auditing.exclusions import ExclusionReason
+from brio.cohort.auditing.audit import ExclusionReason
+from brio.cohort.auditing.findings import compare_scans, find_duplicates, predict_site_from_patterns, read_coverage
 from brio.cohort.auditing.text import LONGEST_LIST
-from brio.cohort.signal import clean_scan
+from brio.cohort.scans import clean_scan
 from brio.errors import BrioError
 
 N, P = 48, 24
@@ -460,7 +459,7 @@ def test_scans_of_one_length_are_compared_once(monkeypatch: pytest.MonkeyPatch) 
         compared.append((i, j))
         return compare_scans(of, coverage, i, j, *rest)
 
-    monkeypatch.setattr("brio.cohort.auditing.duplicates.compare_scans", compare)
+    monkeypatch.setattr("brio.cohort.auditing.findings.compare_scans", compare)
     find_duplicates(made, read_coverage(made))
     alike = [(i, j) for i, j in compared if made.n_frames[i] == made.n_frames[j]]
     assert alike
@@ -471,7 +470,7 @@ def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     series = [x[:90] for x in scans()]
     for i in range(1, 8):
         series[i] = series[0] + 0.5 * (series[i] - 500.0)
-    monkeypatch.setattr("brio.cohort.auditing.duplicates.MOST_COMPARED", 10)
+    monkeypatch.setattr("brio.cohort.auditing.findings.MOST_COMPARED", 10)
     result = audit(cohort(series))
     assert result.not_compared > 0
     assert any("were not compared" in line for line in format_audit(result).splitlines())

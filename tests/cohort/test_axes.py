@@ -7,7 +7,7 @@ import pytest
 
 from brio import BrioError, Cohort
 from brio.cohort.readers import import_cohort
-from brio.cohort.signal import are_transposed
+from brio.cohort.scans import are_transposed
 from brio.cohort.simulate import Simulation, simulate
 
 N_FRAMES = 90

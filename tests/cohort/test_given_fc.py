@@ -7,8 +7,8 @@ import pytest
 import brio
 from brio import BrioError, Cohort
 from brio.cohort import audit, format_audit
-from brio.cohort.given_fc import convert_fc, find_measure
 from brio.cohort.readers import import_cohort, read_scans_to_predict
+from brio.cohort.scans import convert_fc, find_measure
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.jobs import JobSpec

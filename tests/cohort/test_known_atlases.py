@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from brio import BrioError
-from brio.cohort.known_atlases import load_known_atlas
+from brio.cohort.atlas import load_known_atlas
 
 AFFINE = np.array([[-2.0, 0, 0, 40], [0, 2, 0, -60], [0, 0, 2, -30], [0, 0, 0, 1]])
 

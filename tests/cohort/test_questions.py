@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import brio
 from brio.cohort import Cohort, audit, relabel
-from brio.cohort.covariates import read_covariates
-from brio.cohort.questions import describe_question
+from brio.cohort.covariates import describe_question, read_covariates
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 

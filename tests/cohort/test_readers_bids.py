@@ -10,9 +10,9 @@ import pytest
 from brio import BrioError
 from brio.cohort import load_bundled_atlas
 from brio.cohort.readers import import_cohort, summarise_import
-from brio.cohort.readers.bids_names import parse_name
+from brio.cohort.readers.assembly import join_scans
+from brio.cohort.readers.bids import parse_name
 from brio.cohort.readers.series import Series
-from brio.cohort.readers.sessions import join_scans
 
 NAMES = ("LH-Vis", "RH-Vis", "LH-Mot", "RH-Mot", "Thalamus")
 SUBJECTS = ("sub-001", "sub-002", "sub-003", "sub-004")

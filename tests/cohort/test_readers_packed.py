@@ -8,7 +8,7 @@ import pytest
 
 from brio import BrioError
 from brio.cohort.readers import import_cohort
-from brio.cohort.signal import find_live_rois
+from brio.cohort.scans import find_live_rois
 
 IDS = np.array(["a_001", "a_002", "b_001", "b_002"])
 LENGTHS = np.array([30, 25, 40, 30], dtype=np.int32)

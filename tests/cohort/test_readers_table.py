@@ -10,9 +10,8 @@ from scipy.io import savemat
 import brio
 from brio import BrioError
 from brio.cohort.readers import READERS, import_cohort, summarise_import
-from brio.cohort.readers.labels import map_labels
-from brio.cohort.readers.matching import match_by_name
-from brio.cohort.readers.participants import read_participants
+from brio.cohort.readers.participants import map_labels, read_participants
+from brio.cohort.readers.table import match_by_name
 
 HEAD = "participant_id\tsite\tlabel\n"
 IDS = ("007", "p1", "p10", "p2")

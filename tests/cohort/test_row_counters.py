@@ -9,7 +9,7 @@ from scipy.io import savemat
 
 from brio import BrioError, Cohort
 from brio.cohort.readers import import_cohort, read_scans_to_predict, read_series
-from brio.cohort.readers.other_columns import find_row_counters
+from brio.cohort.readers.series import find_row_counters
 
 PEOPLE = ["p1", "p2", "p3", "p4"]
 NAMES = ["a", "b", "c", "d", "e"]

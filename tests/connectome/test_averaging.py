@@ -11,12 +11,12 @@ import torch
 from brio import BrioError
 from brio.cohort import Cohort
 from brio.cohort.readers import import_cohort
-from brio.cohort.sessions import SESSION_FRAMES, read_session_frames
+from brio.cohort.scans import SESSION_FRAMES, read_session_frames
 from brio.connectome import Connectomes, ReestimateRequest
 from brio.diagnostics import estimate_window_connectomes
 from brio.methods import make_method
-from brio.models.halves import halve_scans
-from brio.training.inputs import check_needs
+from brio.models.fit import halve_scans
+from brio.training.contract import check_needs
 
 N_FRAMES = (60, 80, 70)
 

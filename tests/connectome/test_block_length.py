@@ -10,12 +10,7 @@ from brio import draws
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, clip_block_length
-from brio.connectome.block_length import (
-    autocorrelation_horizon,
-    choose_balanced_subset,
-    estimate_horizon,
-    pool_horizons,
-)
+from brio.connectome.resampling import autocorrelation_horizon, choose_balanced_subset, estimate_horizon, pool_horizons
 
 
 def horizon(series: np.ndarray, tau: float, largest: int) -> int:

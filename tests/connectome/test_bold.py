@@ -7,7 +7,7 @@ import torch
 from brio import draws
 from brio.cohort import Cohort
 from brio.connectome import BoldRule, Connectomes, ReestimateRequest
-from brio.connectome.bold import bold_positions, interpolate_frames
+from brio.connectome.connectomes import bold_positions, interpolate_frames
 from brio.connectome.fc import psi
 from brio.errors import BrioError
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, ReestimateRequest, psi
-from brio.connectome.cpu_fc import convert_products, reestimate_fc, standardise_frames
-from brio.connectome.fc import standardise
+from brio.connectome.fc import convert_products, reestimate_fc, standardise, standardise_frames
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
 

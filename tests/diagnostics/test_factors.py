@@ -19,7 +19,7 @@ from brio.diagnostics import (
 )
 from brio.errors import BrioError
 from brio.methods.brio import Brio
-from brio.methods.brio.assignment import balanced
+from brio.methods.brio.qualification import balanced
 from brio.training import Run
 
 

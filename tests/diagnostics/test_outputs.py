@@ -10,8 +10,8 @@ from diagnostic_cohorts import collect_outputs, fold, small, uneven
 from brio import draws
 from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
 from brio.connectome import connectomes as connectomes_module
+from brio.diagnostics import discrepancy as outputs_module
 from brio.diagnostics import estimate_source_block_length
-from brio.diagnostics import outputs as outputs_module
 from brio.errors import BrioError
 from brio.training import FittedRun, Method, Prediction, Run, Scans
 from brio.training import stack as stack_module

@@ -17,9 +17,9 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.models import read_model
 from brio.results import Plan, RunStore, StoredJob, StoredStudy, StudyOptions, StudyRecord, Summary, TuningRecord
-from brio.results.cohort_files import read_audit, read_cohort_facts, read_groups
-from brio.results.sites import read_covariances, read_sites
-from brio.results.tables import read_predictions, read_results
+from brio.results.job import read_predictions, read_results
+from brio.results.records import read_audit, read_cohort_facts, read_groups
+from brio.results.summarise import read_covariances, read_sites
 from commands import command
 
 pytestmark = pytest.mark.xdist_group("damaged files")

@@ -11,7 +11,7 @@ import brio
 from brio.cohort import audit, format_audit
 from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes
-from brio.connectome.combat import fit_combat
+from brio.connectome.harmonisation import fit_combat
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods
 

@@ -19,12 +19,11 @@ import brio as package
 from brio.cohort.simulate import Simulation, simulate
 from brio.device import ComputeDevice
 from brio.errors import BrioError
-from brio.jobs import JobSpec, checkpoints, prepare_job
-from brio.jobs.checkpoints import CheckpointFile, checkpoint_identity
+from brio.jobs import JobSpec, prepare_job, train
 from brio.jobs.plan import build_plan
-from brio.jobs.train import _fit
+from brio.jobs.train import CheckpointFile, _fit, checkpoint_identity
 from brio.methods.mlp import MLP
-from brio.results.checkpoint import read_checkpoint, write_checkpoint
+from brio.results.store import read_checkpoint, write_checkpoint
 from brio.storage import disk
 from brio.training import StackCheckpoint, trainer
 from stored import name_leftover
@@ -140,7 +139,7 @@ def test_a_checkpoint_that_cannot_be_trusted_is_named_and_not_used(
         (path,) = (out / "checkpoints").iterdir()
         path.write_bytes(flip_bit(path.read_bytes(), path.stat().st_size - 1))
     else:
-        monkeypatch.setattr(checkpoints, "FORMAT", checkpoints.FORMAT + 1)
+        monkeypatch.setattr(train, "FORMAT", train.FORMAT + 1)
     run(folder, out, lines.append)
     (line,) = [line for line in lines if "checkpoints" in line]
     assert problem in line
@@ -184,7 +183,7 @@ def test_a_checkpoint_belongs_to_one_plan_stack_version_and_device(folder, monke
     others = [checkpoint_identity(job, plan, ("a",))]
     for change in ({"brio": "0.0"}, {"threads": 99}, {"seeds": (0, 1)}, {"fingerprint": "another"}):
         others.append(checkpoint_identity(job, dataclasses.replace(plan, **change), ("a", "b")))
-    for name in ("torch.__version__", "numpy.__version__", "brio.jobs.checkpoints.FORMAT"):
+    for name in ("torch.__version__", "numpy.__version__", "brio.jobs.train.FORMAT"):
         with monkeypatch.context() as patch:
             patch.setattr(name, "another")
             others.append(checkpoint_identity(job, plan, ("a", "b")))
@@ -316,7 +315,7 @@ def test_a_local_fit_resumes_if_checkpoints_are_asked_for(brio, folder, epochs, 
 DRIVER = """
 import os, sys
 from brio.cli import main
-from brio.jobs.checkpoints import CheckpointFile
+from brio.jobs.train import CheckpointFile
 from brio.training import trainer
 
 log = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brio.jobs.clashes import describe_clash
+from brio.jobs.resume import describe_clash
 
 PLAN = {
     "brio": "0.2.0",

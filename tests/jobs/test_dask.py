@@ -20,8 +20,7 @@ from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs.engines import dask as engine
 from brio.jobs.engines.clusters import ClusterOptions, SlurmOptions, connect, require_dask
-from brio.jobs.engines.remote import StackTask, UnfitWorkerError, make_task, train_task
-from brio.jobs.engines.workers import Workers
+from brio.jobs.engines.dask import StackTask, UnfitWorkerError, Workers, make_task, train_task
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
@@ -231,7 +230,7 @@ def test_workers_that_are_gone_for_good_are_replaced(dispatch, monkeypatch):
     client, asked = FakeClient(dict.fromkeys("ab", __version__)), []
     client.cluster = type("FakeCluster", (), {"scale": lambda self, n: asked.append(n)})()
     given = dispatch(client)
-    monkeypatch.setattr("brio.jobs.engines.workers.REPLACE_SECONDS", 0.0)
+    monkeypatch.setattr("brio.jobs.engines.dask.REPLACE_SECONDS", 0.0)
     given.workers = Workers(client, gpu=False, n_wanted=2)
     given._choose_next()
     assert asked == []

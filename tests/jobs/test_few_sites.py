@@ -16,7 +16,7 @@ from brio.jobs.job import prepare_job
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.models import read_model
 from brio.studies import StudyContext
-from brio.studies.arms import make_arm
+from brio.studies.context import make_arm
 
 SMALL_METHODS = ["ridge", "log-ridge", "brio-plus", "gcn", "brio"]
 TINY_VALUES = ["epochs=2", "cell_batch=4", "T_w=1", "M=2", "K=1", "J=2", "sinkhorn_iterations=5"]

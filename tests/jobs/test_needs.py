@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import brio
-from brio import memory
+from brio import machine
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.device import ComputeDevice
 from brio.errors import BrioError
 from brio.jobs import JobSpec
-from brio.jobs.needs import MOST_RUNS, check_memory, check_number_of_runs, describe_rest, estimate_memory
+from brio.jobs.checks import MOST_RUNS, check_memory, check_number_of_runs, describe_rest, estimate_memory
 from brio.methods import list_methods, make_method
 from brio.models import explain_model, fit_model
 from brio.protocol import leave_one_site_out
@@ -32,7 +32,7 @@ def cohort():
 @pytest.fixture
 def scarce(monkeypatch):
     """A machine with ten megabytes of memory."""
-    monkeypatch.setattr(memory, "find_free_memory", lambda: 10_000_000)
+    monkeypatch.setattr(machine, "find_free_memory", lambda: 10_000_000)
 
 
 def test_every_method_has_an_estimate_that_grows_with_its_widths(cohort):
@@ -60,7 +60,7 @@ def test_a_linear_model_is_checked_against_the_memory_of_the_machine(cohort, mon
     with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* of memory"):
         check_memory([make_method("ridge")], cohort, GPU)
     room["free"] += 1
-    monkeypatch.setattr(memory, "find_free_memory", lambda: 1000)
+    monkeypatch.setattr(machine, "find_free_memory", lambda: 1000)
     with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* of memory"):
         check_memory([make_method("ridge")], cohort, GPU)
 
@@ -88,7 +88,7 @@ def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort,
 
 
 def test_connectomes_and_simulations_that_do_not_fit_are_refused(cohort, monkeypatch):
-    monkeypatch.setattr(memory, "find_free_memory", lambda: 1000)
+    monkeypatch.setattr(machine, "find_free_memory", lambda: 1000)
     with pytest.raises(BrioError, match=r"30 connectomes of 8 ROIs need about 7\.7 kB of memory, but 1 kB are free"):
         Connectomes(cohort)
     with pytest.raises(BrioError, match="scans of this size need about"):
@@ -102,7 +102,7 @@ def test_re_estimates_that_do_not_fit_are_refused(cohort, scarce):
 
 
 def test_a_full_disk_is_noticed_in_advance(cohort, monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "find_free_disk", lambda path: 1000)
+    monkeypatch.setattr(machine, "find_free_disk", lambda path: 1000)
     with pytest.raises(BrioError, match=r"5 runs need about .* on disk, but 1 kB are free there"):
         brio.run(cohort, ["ridge"], out=tmp_path / "new", device="cpu")
     assert list(tmp_path.iterdir()) == []
@@ -130,35 +130,35 @@ def test_a_job_says_what_it_needs_and_what_is_left(cohort, tmp_path):
 
 
 def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    assert memory._read_container() is None
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    assert machine._read_container() is None
     (tmp_path / "memory.current").write_text("900\n")
     (tmp_path / "memory.stat").write_text("anon 400\nfile 500\ninactive_file 300\nactive_file 200\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._read_container() is None
+    assert machine._read_container() is None
     (tmp_path / "memory.max").write_text("1000\n")
-    assert memory._read_container() == 1000 - (900 - 300)
+    assert machine._read_container() == 1000 - (900 - 300)
     (tmp_path / "memory.max").write_text("500\n")
-    assert memory._read_container() == 0
+    assert machine._read_container() == 0
 
 
 def test_a_limit_of_the_process_is_less_by_what_it_has_reserved(tmp_path, monkeypatch):
     resource = pytest.importorskip("resource")
     page = resource.getpagesize()
     (tmp_path / "statm").write_text("7 5 3 1 0 2 0\n")
-    monkeypatch.setattr(memory, "_PROCESS", tmp_path)
+    monkeypatch.setattr(machine, "_PROCESS", tmp_path)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (10 * page, 20 * page))
-    assert memory._read_process_limit() == 3 * page
+    assert machine._read_process_limit() == 3 * page
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, 20 * page))
-    assert memory._read_process_limit() is None
+    assert machine._read_process_limit() is None
 
 
 def test_free_memory_is_the_least_of_what_the_machine_and_limits_leave(monkeypatch):
     bounds = {"_read_meminfo": 300, "_read_container": 200, "_read_process_limit": None}
     for name, value in bounds.items():
-        monkeypatch.setattr(memory, name, lambda value=value: value)
-    assert memory.find_free_memory() == 200
+        monkeypatch.setattr(machine, name, lambda value=value: value)
+    assert machine.find_free_memory() == 200
     for name in bounds:
-        monkeypatch.setattr(memory, name, lambda: None)
-    assert memory.find_free_memory() is None
-    memory.require_memory(1e30, "anything needs", "nothing")  # unknown memory refuses nothing
+        monkeypatch.setattr(machine, name, lambda: None)
+    assert machine.find_free_memory() is None
+    machine.require_memory(1e30, "anything needs", "nothing")  # unknown memory refuses nothing

@@ -11,9 +11,9 @@ from job_contents import content_without_seconds
 
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
-from brio.jobs.engines.local import LocalEngine, Shard
+from brio.jobs.execute import LocalEngine, Shard
 from brio.jobs.plan import build_plan
-from brio.jobs.shards import train_shard
+from brio.jobs.run import train_shard
 from brio.methods import Ridge
 from brio.results import RunStore
 

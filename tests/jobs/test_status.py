@@ -16,8 +16,8 @@ import torch
 from brio.cli import main
 from brio.errors import BrioError
 from brio.methods import Ridge
-from brio.results import heartbeats
-from brio.results.heartbeats import list_failures, list_heartbeats, report_stack
+from brio.results import store
+from brio.results.store import list_failures, list_heartbeats, report_stack
 
 RIDGE = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet"]
 
@@ -71,7 +71,7 @@ def test_running_where(brio, copy):
 
 
 def test_dead_workers_hold_nothing(brio, copy):
-    add_worker(copy, 1, "node7", 41, age=heartbeats.EXPIRES + 60)
+    add_worker(copy, 1, "node7", 41, age=store.EXPIRES + 60)
     add_worker(copy, 3, platform.node(), dead_process())
     said = brio("status", copy)
     assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
@@ -231,7 +231,7 @@ def test_a_search_and_a_study_have_several_jobs(brio, begun, tmp_path):
 
 
 def test_a_heartbeat_is_renewed_and_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(heartbeats, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(store, "BEAT_SECONDS", 0.01)
     with report_stack(tmp_path, 4, "ridge") as report:
         assert [(beat.stack, beat.process) for beat in list_heartbeats(tmp_path)] == [(4, os.getpid())]
         report(0.5)

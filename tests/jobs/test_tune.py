@@ -10,7 +10,7 @@ from brio import run, tune
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.methods import make_method
-from brio.spaces import choice, draw_configurations, log_uniform, uniform
+from brio.settings import choice, draw_configurations, log_uniform, uniform
 
 SMALL = {"epochs": 3, "patience": "none", "cell_batch": 2}
 
@@ -199,7 +199,7 @@ def test_a_search_does_not_move_into_the_folder_of_another_job(cohort, tmp_path)
 
 
 def test_a_configuration_that_diverges_is_not_chosen_and_ends_nothing(cohort, tmp_path, monkeypatch):
-    from brio.methods.gnn.gcn import GCN
+    from brio.methods.gnn import GCN
 
     plain = GCN.loss
 

@@ -20,7 +20,7 @@ from brio.methods.brain.agmgc import (
     normalise_without_loops,
     nt_xent,
 )
-from brio.methods.losses import classification_loss
+from brio.methods.layers import classification_loss
 from brio.training import InputShape, RunState, Scans, Stage
 
 P, B, D = 11, 8, 6

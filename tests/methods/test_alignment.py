@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brio.methods.brio.alignment import alignment_loss, cosines, weighted_cost
+from brio.methods.brio.qualification import alignment_loss, cosines, weighted_cost
 
 EPSILON, ITERATIONS = 0.3, 300
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brio.methods.brio.assignment import Assignment, balanced
+from brio.methods.brio.qualification import Assignment, balanced
 
 
 @given(st.integers(1, 6), st.integers(2, 20), st.floats(0.0, 2.0), st.integers(0, 2**32 - 1))

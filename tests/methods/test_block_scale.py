@@ -10,7 +10,7 @@ from brio.methods import make_method
 from brio.methods.brio import BrioSettings
 from brio.protocol import leave_one_site_out
 from brio.training import Run
-from brio.training.inputs import Inputs
+from brio.training.contract import Inputs
 
 SMALL = {"epochs": 2, "T_w": 1, "K": 2, "d_h": 8, "d_mlp": 8, "d_e": 4, "sinkhorn_iterations": 3}
 

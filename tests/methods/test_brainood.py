@@ -15,7 +15,7 @@ from brio.methods.brain.brainood import (
     VirtualGIN,
     logit_spread,
 )
-from brio.methods.graphs import build_profiles, select_strong_edges
+from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape
 
 STAGE = BrainOOD(BrainOODSettings()).stages()[0]

@@ -32,13 +32,13 @@ from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes, ReestimateRequest
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
-from brio.methods.gnn.gcn import GCN, GCNNetwork
+from brio.methods.gnn import GCN, GCNNetwork
 from brio.protocol import auc, leave_one_site_out
-from brio.results.checkpoint import read_checkpoint, write_checkpoint
-from brio.spaces import draw_configurations
+from brio.results.store import read_checkpoint, write_checkpoint
+from brio.settings import draw_configurations
 from brio.training import FittedRun, Output, Run, name_tensors
-from brio.training.inputs import NEEDS, check_needs
-from brio.training.selection import BestValidationEpoch
+from brio.training.checkpoint import BestValidationEpoch
+from brio.training.contract import NEEDS, check_needs
 from brio.training.stack import Stack, is_training_only
 
 LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}

@@ -9,10 +9,12 @@ from contract_cohorts import small, split, tiny, uneven
 from steps import make_step
 
 from brio.connectome import Connectomes
-from brio.methods.brain.fchgnn import FCHGNNNetwork, FCHGNNSettings
-from brio.methods.brain.hemispheres import ChebLayer, HemisphereLayer
-from brio.methods.brain.population import (
+from brio.methods.brain.fchgnn import (
+    ChebLayer,
     Demographics,
+    FCHGNNNetwork,
+    FCHGNNSettings,
+    HemisphereLayer,
     Population,
     PopulationLayer,
     ScanAttention,
@@ -20,7 +22,7 @@ from brio.methods.brain.population import (
     find_neighbours,
     select_bank,
 )
-from brio.methods.graphs import normalise_adjacency
+from brio.methods.layers import normalise_adjacency
 from brio.training import InputShape, Run, RunState, Scans
 from brio.training.stack import Stack
 

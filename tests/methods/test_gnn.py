@@ -11,9 +11,7 @@ from torch.nn import functional as F
 from brio.connectome import edge_cut
 from brio.errors import BrioError
 from brio.methods import make_method
-from brio.methods.gnn.gat import GATNetwork, GATSettings
-from brio.methods.gnn.gcn import GCNNetwork, GCNSettings
-from brio.methods.gnn.gin import GINNetwork, GINSettings
+from brio.methods.gnn import GATNetwork, GATSettings, GCNNetwork, GCNSettings, GINNetwork, GINSettings
 from brio.training import InputShape, RunState, Scans, StepContext
 
 P, B = 11, 6

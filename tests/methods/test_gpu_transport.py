@@ -4,8 +4,8 @@ import pytest
 import torch
 from interpreted import DEVICE, TOLERANCE, choose_path, kernels_here
 
-from brio.methods.brio import alignment
-from brio.methods.brio.alignment import alignment_loss, extend_clouds
+from brio.methods.brio import qualification
+from brio.methods.brio.qualification import alignment_loss, extend_clouds
 from brio.transport import entropic_cost, sinkhorn
 
 
@@ -90,4 +90,4 @@ def test_alignment_of_many_runs_with_small_cells(path):
     torch.testing.assert_close(
         state["past_factors"][:, :, :, n:].double(), earlier[:, :, :, : past - n], atol=1e-6, rtol=0
     )
-    assert alignment.entropic_cost is entropic_cost
+    assert qualification.entropic_cost is entropic_cost

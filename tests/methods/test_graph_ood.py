@@ -18,24 +18,32 @@ from brio.connectome import Connectomes, edge_cut
 from brio.errors import BrioError
 from brio.methods import edges as ed
 from brio.methods import make_method
-from brio.methods.graph_ood.cepg import CEPG, CEPGNetwork, CEPGSettings
-from brio.methods.graph_ood.disc import DisC, DisCNetwork, DisCSettings, generalised_cross_entropy
-from brio.methods.graph_ood.disco import (
+from brio.methods.graph_ood import (
+    CEPG,
+    GSAT,
+    CEPGNetwork,
+    CEPGSettings,
+    DisC,
+    DisCNetwork,
     DiSCO,
     DiSCONetwork,
     DiSCOOutput,
     DiSCOSettings,
+    DisCSettings,
     ExpertGate,
     ExpertMasks,
     GraphExperts,
+    GSATNetwork,
+    GSATOutput,
+    GSATSettings,
     describe_experts,
     entmax,
     excess_correlation,
+    generalised_cross_entropy,
     keep_regions,
     sample_masks,
 )
-from brio.methods.graph_ood.gsat import GSAT, GSATNetwork, GSATOutput, GSATSettings
-from brio.methods.graphs import build_profiles, select_strong_edges
+from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape, RunState, Scans, StepContext
 
 P, SHARE = 10, 0.4

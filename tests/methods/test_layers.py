@@ -8,8 +8,17 @@ import torch
 from scipy import stats
 from torch import nn
 
-from brio.methods.graphs import normalise_adjacency
-from brio.methods.layers import BatchNorm, Dropout, GATLayer, GCNLayer, GINLayer, LayerNorm, Linear, build_mlp
+from brio.methods.layers import (
+    BatchNorm,
+    Dropout,
+    GATLayer,
+    GCNLayer,
+    GINLayer,
+    LayerNorm,
+    Linear,
+    build_mlp,
+    normalise_adjacency,
+)
 from brio.training import StepContext
 
 KEY = torch.tensor(12345)

@@ -16,7 +16,7 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import find_method, list_methods, make_method
-from brio.methods.linear.prepared import HeldRows
+from brio.methods.linear.base import HeldRows
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
 from brio.protocol import leave_one_site_out
 from brio.training import Run

@@ -13,7 +13,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
 from brio.methods.linear.base import LinearMethod
-from brio.methods.linear.logistic_path import fit_logistic_path
+from brio.methods.linear.logistic import fit_logistic_path
 from brio.training import Run
 
 

@@ -14,11 +14,9 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
-from brio.methods.linear.many_labels import FitsManyLabels, predict_columns
-from brio.methods.linear.penalty_choice import choose_penalty
-from brio.methods.linear.sites import KernelEigen
+from brio.methods.linear.base import FitsManyLabels, KernelEigen, choose_penalty, predict_columns
 from brio.protocol import auc, leave_one_site_out
-from brio.protocol.column_auc import score_columns, weigh_by_pairs
+from brio.protocol.metrics import score_columns, weigh_by_pairs
 from brio.studies.permutation import permute_labels, relabel_cohort
 from brio.training import Run
 

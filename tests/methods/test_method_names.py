@@ -9,8 +9,7 @@ from brio.errors import BrioError
 from brio.methods import Ridge, find_method, list_methods, make_method, variant
 from brio.methods.brio import BrioSettings
 from brio.methods.catalogue import describe_classes
-from brio.methods.provenance import BLOCKS, find_block, rank_block
-from brio.methods.registry import CATALOGUE
+from brio.methods.registry import BLOCKS, CATALOGUE, find_block, rank_block
 
 
 def test_names_fix_the_ablations():

@@ -7,7 +7,7 @@ from torch import nn
 
 from brio.errors import BrioError
 from brio.methods import find_method, make_method
-from brio.methods.linear.features import vectorise_fc
+from brio.methods.linear.base import vectorise_fc
 from brio.methods.mlp import MLPNetwork, MLPSettings
 from brio.training import InputShape, RunState, Scans, StepContext
 

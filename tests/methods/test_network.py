@@ -9,11 +9,11 @@ import torch
 
 from brio.cohort import Cohort
 from brio.methods.brio import BrioSettings
-from brio.methods.brio.network import BrioNetwork, FactorMap
-from brio.methods.losses import classification_loss
+from brio.methods.brio.method import BrioNetwork, FactorMap
+from brio.methods.layers import classification_loss
 from brio.protocol import Fold
 from brio.training import Batch, Run, RunState, Scans, StepContext
-from brio.training.source_cells import SourceCells
+from brio.training.cells import SourceCells
 
 P = 9
 SMALL = BrioSettings(J=3, d_e=4, d_h=6, d_t=5, d_mlp=7, d_qk=6, assignment_iterations=40)

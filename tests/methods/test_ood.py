@@ -12,16 +12,21 @@ from torch.nn import functional as F
 from brio.connectome import Connectomes, edge_cut
 from brio.errors import BrioError
 from brio.methods import find_method, make_method
-from brio.methods.gnn.gcn import GCNNetwork
-from brio.methods.losses import reverse_gradient, site_cross_entropy
-from brio.methods.ood.coral import coral_penalty
-from brio.methods.ood.dann import DANNNetwork, DANNSettings, ramp_up
-from brio.methods.ood.groupdro import GroupDRONetwork, GroupDROSettings
-from brio.methods.ood.irm import irm_penalty
-from brio.methods.ood.vrex import vrex_penalty
+from brio.methods.gnn import GCNNetwork
+from brio.methods.layers import reverse_gradient, site_cross_entropy
+from brio.methods.ood import (
+    DANNNetwork,
+    DANNSettings,
+    GroupDRONetwork,
+    GroupDROSettings,
+    coral_penalty,
+    irm_penalty,
+    ramp_up,
+    vrex_penalty,
+)
 from brio.training import Batch, InputShape, Run, RunState, Scans, Stage, StepContext
-from brio.training.selection import BestValidationEpoch
-from brio.training.source_cells import SourceCells
+from brio.training.cells import SourceCells
+from brio.training.checkpoint import BestValidationEpoch
 
 NOTHING_LEARNED = RunState.from_learned()
 OOD = ["coral", "irm", "vrex", "groupdro", "dann"]

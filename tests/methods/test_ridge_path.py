@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import block_diag, solve
 
 from brio.errors import BrioError
-from brio.methods.linear.ridge_path import fit_ridge_path
+from brio.methods.linear.ridge import fit_ridge_path
 
 
 @pytest.fixture
@@ -64,6 +64,6 @@ def test_labels_without_contrast_within_groups_have_no_weights(scans):
 
 def test_a_penalty_too_small_to_converge_is_refused(scans, monkeypatch):
     gram, y, site = scans
-    monkeypatch.setattr("brio.methods.linear.ridge_path._STEPS", 3)
+    monkeypatch.setattr("brio.methods.linear.ridge._STEPS", 3)
     with pytest.raises(BrioError, match="did not converge in 3 steps; use a larger `least_penalty`"):
         fit_ridge_path(gram, y, site, np.array([1e-9]), np.ones((90, 1), dtype=bool))

@@ -8,11 +8,10 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.device import resolve_device
 from brio.errors import BrioError
-from brio.jobs.needs import check_memory
+from brio.jobs.checks import check_memory
 from brio.methods import make_method
-from brio.methods.linear import ridge, stored_edges
-from brio.methods.linear.prepared import ScanReader
-from brio.methods.linear.stored_edges import StoredEdges, StoredRows
+from brio.methods.linear import base, ridge
+from brio.methods.linear.base import ScanReader, StoredEdges, StoredRows
 from brio.protocol import leave_one_site_out
 from brio.training import Run
 
@@ -34,10 +33,10 @@ def count_as_large(monkeypatch):
     """Return a function after which this small cohort is fitted as a large one, some scans and edges at a time."""
 
     def switch():
-        monkeypatch.setattr(stored_edges, "HELD_BYTES", 0)
-        monkeypatch.setattr(stored_edges, "PORTION_BYTES", 8 * 190 * 7)
-        monkeypatch.setattr(stored_edges, "_BLOCK_SCANS", 32)
-        monkeypatch.setattr(stored_edges, "_BLOCK_EDGES", 48)
+        monkeypatch.setattr(base, "HELD_BYTES", 0)
+        monkeypatch.setattr(base, "PORTION_BYTES", 8 * 190 * 7)
+        monkeypatch.setattr(base, "_BLOCK_SCANS", 32)
+        monkeypatch.setattr(base, "_BLOCK_EDGES", 48)
         monkeypatch.setattr(ridge, "DECOMPOSED_SCANS", 10)
 
     return switch

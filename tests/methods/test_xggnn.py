@@ -16,9 +16,11 @@ from torch.nn import functional as F
 from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method
 from brio.methods.brain import xggnn
-from brio.methods.brain.bold_windows import repeat_for_windows, split_windows
-from brio.methods.brain.courses import CourseEncoder, LinearConvolutions
-from brio.methods.brain.episodes import (
+from brio.methods.brain.deci import CourseEncoder, LinearConvolutions, repeat_for_windows, split_windows
+from brio.methods.brain.xggnn import (
+    ConnectomeLearner,
+    XGNetwork,
+    XGSettings,
     compute_difference_maps,
     dice_gap,
     map_entropy,
@@ -26,7 +28,6 @@ from brio.methods.brain.episodes import (
     pair_within_sites,
     split_episode,
 )
-from brio.methods.brain.xggnn import ConnectomeLearner, XGNetwork, XGSettings
 from brio.training import InputShape, Run, RunState, Scans, Stage
 from brio.training.stack import Stack
 

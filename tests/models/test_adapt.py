@@ -14,12 +14,12 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.jobs import JobSpec
 from brio.models import PriorWidths, adapt_model, fit_adaptation, fit_model, predict_scans, read_model, write_model
-from brio.models.adapt import find_implied_share
 from brio.models.adaptation import choose_widths, expect_gain
 from brio.models.card import write_card
 from brio.models.evidence import CallRule, Estimate, Evidence
-from brio.models.output import summarise_predictions
-from brio.protocol.recalibration import fit_recalibration
+from brio.models.external import summarise_predictions
+from brio.models.fit import find_implied_share
+from brio.protocol.calibration import fit_recalibration
 from brio.report.predictions import render_prediction_page
 from brio.results.format import format_signed
 

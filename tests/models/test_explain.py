@@ -14,7 +14,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import Member, complete_model, explain_model, explain_output, read_model, write_model
 from brio.models.explain_output import describe_explanation, write_explanation
-from brio.models.roi_groups import group_rois
+from brio.models.patterns import group_rois
 from stored import list_hashed
 
 PLANTED = [f"region {u}" for u in range(4)]  # the stable network of the simulation

@@ -7,7 +7,7 @@ import pytest
 
 from brio import Cohort
 from brio.connectome import Connectomes
-from brio.models.halves import halve_scans, learn_interval_factor
+from brio.models.fit import halve_scans, learn_interval_factor
 
 
 def test_halves_are_equally_long_and_share_no_frame(cohort):

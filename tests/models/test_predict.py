@@ -16,14 +16,21 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import choose_rule, predict_scans, trace_risk
 from brio.models.card import write_card
-from brio.models.evidence import CallRule, Estimate, Evidence, _flag_by_other_sites, learn_call_rules
-from brio.models.external import score_labelled_scans, tabulate_scores
-from brio.models.known_scans import list_known_scans
+from brio.models.evidence import (
+    TESTED,
+    CallRule,
+    Estimate,
+    Evidence,
+    ReasonEvidence,
+    _flag_by_other_sites,
+    compare_reasons,
+    find_flagged_scans,
+    learn_call_rules,
+)
+from brio.models.external import score_labelled_scans, summarise_predictions, tabulate_scores
 from brio.models.model import check_atlas
-from brio.models.output import summarise_predictions
 from brio.models.predict import DEFAULT_REESTIMATES, ScanPredictions, compute_half_width
-from brio.models.ranges import check_left_out_sites, learn_ranges
-from brio.models.reasons import TESTED, ReasonEvidence, compare_reasons, find_flagged_scans
+from brio.models.ranges import check_left_out_sites, learn_ranges, list_known_scans
 from brio.report import render_prediction_page
 
 

@@ -8,8 +8,7 @@ import pytest
 from sklearn import metrics as sk
 
 from brio.protocol import auc, bootstrap_interval, placement_values, roc_band, score_predictions
-from brio.protocol.column_auc import score_columns
-from brio.protocol.metrics import merge_ties
+from brio.protocol.metrics import merge_ties, score_columns
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -11,7 +11,7 @@ import brio
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.jobs.cohort_facts import describe_cohort
+from brio.jobs.resume import describe_cohort
 from brio.methods import make_method
 from brio.protocol import (
     ProtocolSettings,

@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss
 
-from brio.protocol.recalibration import average_over_sites, compute_net_benefit, fit_recalibration, split_brier
+from brio.protocol.calibration import average_over_sites, compute_net_benefit, fit_recalibration, split_brier
 
 
 def draw(rng, n, slope=1.0, shift=0.0):

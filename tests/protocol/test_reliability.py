@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import f_oneway
 
-from brio.protocol.reliability import count_agreeing_pairs, estimate_session_variance, jackknife_participants
+from brio.protocol.calibration import count_agreeing_pairs, estimate_session_variance, jackknife_participants
 
 
 def test_icc_of_shrout_and_fleiss():

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from brio.cohort.class_names import ClassNames
+from brio.cohort.covariates import ClassNames
 from brio.report.cohort import find_audit_warnings, list_audit_lines
 
 CLEAN = {

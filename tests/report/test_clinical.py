@@ -11,19 +11,17 @@ from scipy.special import expit
 from scipy.stats import nct, t
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from brio.cohort.class_names import ClassNames
+from brio.cohort.covariates import ClassNames
 from brio.report import write_report
-from brio.report.clinical import (
+from brio.report.cohort import SMALLEST_CLASS, score_subgroups
+from brio.report.evidence import EvidenceArm, read_evidence
+from brio.report.html import figures
+from brio.report.html.page import count_thousand
+from brio.report.verdict import (
     OperatingPoint,
     balanced_accuracy_allowed,
     compute_predictive_values,
     describe_answers,
-)
-from brio.report.evidence import EvidenceArm, read_evidence
-from brio.report.html import brain
-from brio.report.html.answers import count_thousand
-from brio.report.subgroups import SMALLEST_CLASS, score_subgroups
-from brio.report.usability import (
     describe_detectable,
     describe_site_calibration,
     explain_balanced_accuracy,
@@ -321,7 +319,7 @@ def test_sex_as_the_label_is_recognised(finished, described, is_sex):
 @pytest.fixture
 def copy(copy, monkeypatch):
     """The copy of a finished job, whose pages are written without the interactive brain, which takes long."""
-    monkeypatch.setattr(brain, "render_brain_viewer", lambda *_: None)
+    monkeypatch.setattr(figures, "render_brain_viewer", lambda *_: None)
     return copy
 
 

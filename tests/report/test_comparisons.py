@@ -15,7 +15,7 @@ from brio.report import gather_jobs
 from brio.report.comparisons import compare_methods, comparison_table, join_jobs, paired_scores
 from brio.results import StoredJob
 from brio.results.format import format_p
-from brio.studies.reused import read_reused_results
+from brio.studies.context import read_reused_results
 from stored import forget_hashes
 
 RUN = {"cohort": "small", "n_source": 70, "n_validation": 20, "n_test": 10}

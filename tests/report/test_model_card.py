@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from brio.report import write_report
-from brio.report.card import _escape, write_model_card
 from brio.report.contents import gather_contents
+from brio.report.write import _escape, write_model_card
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from browser import Browser, chromium
 from brio.jobs import JobSpec
 from brio.models import adapt_model, fit_model, predict_scans
 from brio.models.evidence import CallRule, Estimate, Evidence
-from brio.models.output import write_predictions
+from brio.models.external import write_predictions
 from brio.report import render_prediction_page
 
 CUT = """[...document.querySelectorAll('#scans th, #scans td, #scans thead button')].filter(e => e.checkVisibility())

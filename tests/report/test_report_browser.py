@@ -6,9 +6,9 @@ import pytest
 from browser import Browser, chromium
 
 from brio.report import write_report
-from brio.report.clinical import compute_predictive_values
 from brio.report.contents import gather_contents
 from brio.report.html import page
+from brio.report.verdict import compute_predictive_values
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 import brio
 from brio.report import write_report
 from brio.report.evidence import read_evidence
-from brio.report.html.factors import (
+from brio.report.html.figures import (
     RunFactors,
     compute_rand_index,
     read_factors,

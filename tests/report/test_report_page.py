@@ -17,8 +17,8 @@ from scipy.stats import t
 from brio import BrioError
 from brio.report import draw_sites, write_report
 from brio.report.html import page as page_module
-from brio.report.html.brain import _project_regions, render_brain_viewer
-from brio.report.html.studies import render_markdown
+from brio.report.html.figures import _project_regions, render_brain_viewer
+from brio.report.html.page import render_markdown
 from brio.results import StoredJob
 from brio.results.files import COHORT_FACTS
 

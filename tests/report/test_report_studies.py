@@ -20,7 +20,7 @@ from brio.report.evidence import read_evidence
 from brio.report.html.page import _build_context
 from brio.report.repeat import list_commands, wrap_command
 from brio.results import StoredStudy, StudyRecord
-from brio.results.study import disarm_html
+from brio.results.records import disarm_html
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command

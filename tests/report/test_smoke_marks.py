@@ -34,7 +34,7 @@ def test_tables_say_why_below_them(quick, whole):
 
 def test_the_figure_of_sites_says_it(quick, whole, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr("brio.report.sites.save_figure", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr("brio.report.cohort.save_figure", lambda figure, path: drawn.append(figure))
     for result in (quick, whole):
         draw_sites(result.rows, result.summary, tmp_path / "sites.png")
     assert [figure.get_suptitle() for figure in drawn] == [describe_smoke_run(), ""]

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from brio.protocol import t_interval
+from brio.report.comparisons import compare_arms
 from brio.report.evidence import Evidence, EvidenceArm
-from brio.report.ranking import compare_arms
 from brio.report.verdict import write_verdict
 from brio.results import (
     MethodSummary,

@@ -13,7 +13,7 @@ from brio.cli import app
 from brio.errors import BrioError
 from brio.protocol import score_predictions
 from brio.report import compare_jobs, gather_jobs, label_folders, write_joined_tables
-from brio.report.people import JoinedJobs
+from brio.report.comparisons import JoinedJobs
 from brio.results import (
     INTERVALS,
     MethodSummary,

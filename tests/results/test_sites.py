@@ -19,8 +19,14 @@ from brio.results import (
     describe_calibration,
     site_rows,
 )
-from brio.results.people import compute_chance_p, summarise_people
-from brio.results.sites import CALIBRATION_SUMS, read_covariances, read_sites, write_site_tables
+from brio.results.summarise import (
+    CALIBRATION_SUMS,
+    compute_chance_p,
+    read_covariances,
+    read_sites,
+    summarise_people,
+    write_site_tables,
+)
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from brio.cohort.folder import CohortHeader
 from brio.errors import BrioError
-from brio.estimator import BrioClassifier
-from brio.estimator_model import EstimatorParams, EstimatorRecord
+from brio.estimator import BrioClassifier, EstimatorParams, EstimatorRecord
 from brio.models.folder import ModelRecord
 from brio.results import Plan, RunRecord, Summary, TuningRecord
-from brio.results.cohort_files import AuditRecord, CohortFacts
-from brio.results.study import StudyRecord
+from brio.results.records import AuditRecord, CohortFacts, StudyRecord
 from brio.schemas import (
     NOT_EMPTY,
     FieldsOf,

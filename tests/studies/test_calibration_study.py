@@ -12,10 +12,10 @@ from brio.connectome import Connectomes
 from brio.jobs import JobSpec
 from brio.methods import make_method
 from brio.methods.linear import logistic
-from brio.methods.linear.calibration import fit_calibration
-from brio.methods.linear.logistic_path import fit_logistic_path
+from brio.methods.linear.base import fit_calibration
+from brio.methods.linear.logistic import fit_logistic_path
 from brio.protocol import leave_one_site_out
-from brio.protocol.recalibration import fit_recalibration
+from brio.protocol.calibration import fit_recalibration
 from brio.studies import StudyContext, run_study
 from brio.studies.decision_curve import average_net_benefit
 from brio.training import Run

@@ -20,7 +20,7 @@ from brio.report.repeat import list_commands
 from brio.results import RunStore
 from brio.studies import Arm, StudyContext, comparison, list_studies, make_arm, run_study
 from brio.studies.comparison import choose_reference, list_compared_arms
-from brio.studies.reused import ReusedResults
+from brio.studies.context import ReusedResults
 from brio.studies.study import find_study
 from stored import name_leftover, rehash
 

@@ -10,9 +10,9 @@ from study_contexts import tree
 from brio.drawing import STYLES, horizontal_offset, make_panels, save_figure, series_style
 from brio.formatting import state_p
 from brio.studies import propositions
-from brio.studies.arms import display_name
-from brio.studies.figures import compute_error_bars, draw_arms, draw_lines, label_log_ticks
+from brio.studies.context import display_name
 from brio.studies.study import find_study
+from brio.studies.summaries import compute_error_bars, draw_arms, draw_lines, label_log_ticks
 
 
 def drawn():

@@ -23,7 +23,7 @@ from brio.diagnostics import (
 from brio.protocol import auc
 from brio.studies import make_arm, regions
 from brio.studies.alignment import LAMBDAS, make_strength_arms, select_matched_runs
-from brio.studies.arms import display_name
+from brio.studies.context import display_name
 from brio.studies.retention import RANDOM_ORDERS
 from brio.studies.study import find_study
 

@@ -18,7 +18,7 @@ from brio.methods.brio.method import Brio
 from brio.results.format import format_frame, format_signed
 from brio.storage import LOCK
 from brio.studies import Finding, comparison, efficiency, list_studies, make_arm, run_study, study
-from brio.studies.arms import display_name
+from brio.studies.context import display_name
 from brio.studies.study import PAPER, Study, find_study
 from brio.studies.summaries import describe_differences
 from brio.training import NeuralMethod

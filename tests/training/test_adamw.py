@@ -2,7 +2,7 @@
 
 import torch
 
-from brio.training.adamw import StackedAdamW
+from brio.training.stack import StackedAdamW
 
 SHAPES = {"matrix": (4, 3), "vector": (5,), "scalar": ()}
 

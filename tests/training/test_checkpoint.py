@@ -10,12 +10,10 @@ from small_cohorts import small, split
 from brio.connectome import Connectomes
 from brio.methods import make_method
 from brio.methods.mlp import MLP
-from brio.results.checkpoint import read_checkpoint, write_checkpoint
+from brio.results.store import read_checkpoint, write_checkpoint
 from brio.training import Run
-from brio.training.adamw import StackedAdamW
-from brio.training.checkpoint import ResumableTraining, StackCheckpoint, StackTraining
-from brio.training.selection import BestValidationEpoch
-from brio.training.stack import Stack
+from brio.training.checkpoint import BestValidationEpoch, ResumableTraining, StackCheckpoint, StackTraining
+from brio.training.stack import Stack, StackedAdamW
 
 
 class InMemory:

@@ -8,12 +8,11 @@ from test_checkpoint import InMemory, assert_same
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
+from brio.console import silent
 from brio.methods import make_method
-from brio.progress import silent
 from brio.protocol import make_inner_folds, make_training_fold
 from brio.training import Run
-from brio.training.checkpoint import ResumableTraining
-from brio.training.selection import BestMeanEpoch, GivenEpoch
+from brio.training.checkpoint import BestMeanEpoch, GivenEpoch, ResumableTraining
 from brio.training.trainer import _train_until_chosen
 
 EPOCHS = 4

@@ -8,7 +8,7 @@ from small_cohorts import cohort_of, losses, small, split
 from brio.connectome import Connectomes
 from brio.training import InputShape, Run, Scans
 from brio.training import stack as stack_module
-from brio.training.selection import BestValidationEpoch
+from brio.training.checkpoint import BestValidationEpoch
 from brio.training.stack import Stack
 
 METHODS = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]

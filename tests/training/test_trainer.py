@@ -13,7 +13,7 @@ from small_cohorts import losses, small, split
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods.brio import Brio
-from brio.methods.brio.alignment import alignment_loss
+from brio.methods.brio.qualification import alignment_loss
 from brio.training import InputShape, Run, Scans, group_tensors, trainer
 from brio.training.stack import Stack
 

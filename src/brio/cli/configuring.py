@@ -64,11 +64,11 @@ def _without_required(command: Any) -> Any:
 
 def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
     """Read the command of a job, its options, and what its folder does not say."""
-    from ..jobs.recover import recover_options
+    from ..jobs.resume import recover_options
     from ..methods import find_method
     from ..results import Plan, TuningRecord
-    from ..results.cohort_files import read_audit
     from ..results.files import PLAN, PLAN_AGAIN, TUNING, is_kept
+    from ..results.records import read_audit
 
     if not is_kept(folder / PLAN, PLAN_AGAIN):
         hint = f"name a command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .. import domains
+from .. import settings
 from ..console import say
 from ..storage import refuse_existing
 from .app import app, fetch_app
@@ -163,7 +163,7 @@ def fetch_abide_(
         Path | None, typer.Option(help="Folder for the downloaded files; that of nilearn by default.")
     ] = None,
     n_subjects: Annotated[
-        int | None, number(domains.Participants, "Import only the first so many participants.")
+        int | None, number(settings.Participants, "Import only the first so many participants.")
     ] = None,
     digests: Annotated[
         Path | None,
@@ -188,15 +188,15 @@ def fetch_abide_(
 @app.command()
 def simulate(
     out: Out,
-    sites: Annotated[int, number(domains.Count, "Number of sites.")] = 6,
-    per_class: Annotated[int, number(domains.Participants, "Participants per class at an average site.")] = 14,
-    rois: Annotated[int, number(domains.SimulatedRois, "Number of ROIs, a multiple of four.")] = 24,
-    frames: Annotated[int, number(domains.SimulatedFrames, "Frames per scan at an average site.")] = 140,
-    sessions: Annotated[int, number(domains.Sessions, "Scans per participant.")] = 1,
+    sites: Annotated[int, number(settings.Count, "Number of sites.")] = 6,
+    per_class: Annotated[int, number(settings.Participants, "Participants per class at an average site.")] = 14,
+    rois: Annotated[int, number(settings.SimulatedRois, "Number of ROIs, a multiple of four.")] = 24,
+    frames: Annotated[int, number(settings.SimulatedFrames, "Frames per scan at an average site.")] = 140,
+    sessions: Annotated[int, number(settings.Sessions, "Scans per participant.")] = 1,
     session_sd: Annotated[
-        float, number(domains.Spread, "SD of the coupling between sessions; between participants it is 0.15.")
+        float, number(settings.Spread, "SD of the coupling between sessions; between participants it is 0.15.")
     ] = 0.0,
-    seed: Annotated[int, number(domains.Seed, "Seed of the random numbers.")] = 0,
+    seed: Annotated[int, number(settings.Seed, "Seed of the random numbers.")] = 0,
 ) -> None:
     """Simulate a multi-site cohort in which the truth is known.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import domains
+from .. import settings
 from ..errors import BrioError, nearest
 from .options import number
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ENGINES = ("local", "dask")
 EngineOption = Annotated[str, typer.Option("--engine", help="local (this process) or dask (a cluster of workers).")]
 Workers = Annotated[
-    int | None, number(domains.Workers, "With --engine dask: worker processes to start on this machine")
+    int | None, number(settings.Workers, "With --engine dask: worker processes to start on this machine")
 ]
 Scheduler = Annotated[
     str | None,

@@ -98,7 +98,7 @@ def settings(
     load: Load = None,
 ) -> None:
     """List the settings of a method, or of all, and those of protocol, audit and harmonisation: what --set takes."""
-    from ..jobs.setting_list import list_settings
+    from ..jobs.spec import list_settings
 
     load_own_methods(load)
     groups = list_settings(name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import domains
+from .. import settings
 from ..console import say, show_progress
 from ..errors import BrioError
 from ..storage import open_scratch_folder, refuse_existing, require_creatable
@@ -54,12 +54,12 @@ Kind = Annotated[str | None, typer.Option(help="Layout of the files, where it ca
 AtlasName = Annotated[str | None, typer.Option(help="Atlas to read, where the files hold several.")]
 Participants = Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")]
 RepetitionTime = Annotated[
-    float | None, number(domains.RepetitionTime, "Repetition time in seconds, where the files do not say.")
+    float | None, number(settings.RepetitionTime, "Repetition time in seconds, where the files do not say.")
 ]
 FitCheckpointEvery = Annotated[
     float | None,
     number(
-        domains.Seconds,
+        settings.Seconds,
         "Time between checkpoints of networks in training, to resume from; 0 for none. By default 120 with --engine "
         "dask, else none",
         "--checkpoint-every",
@@ -77,7 +77,7 @@ _READER_OPTIONS = (
 def _read_scans(scans: Path, model: Path, given: dict[str, Any]) -> Iterator[Cohort]:
     """Read the scans that a command is given, into a folder that is removed at the end."""
     from ..cohort.readers import read_scans_to_predict
-    from ..models.sums import read_known_header
+    from ..models.patterns import read_known_header
 
     options = {name: None if given[name] == [] else given[name] for name in _READER_OPTIONS}
     header, kind, tr = read_known_header(model), given["kind"], given["tr"]
@@ -125,8 +125,8 @@ def fit(
     """
     from ..jobs.job import open_cohort
     from ..jobs.spec import check_settings
-    from ..models.evidence_job import read_evidence_job
-    from ..models.sums import CARD
+    from ..models.evidence import read_evidence_job
+    from ..models.patterns import CARD
 
     require_creatable(out)
     if evidence is not None and evaluate:
@@ -199,9 +199,9 @@ def predict(
     session_column: SessionColumn = None,
     sessions: Sessions = None,
     tr: RepetitionTime = None,
-    reestimates: Annotated[int, number(domains.Reestimates, "Re-estimates of each scan, for its interval.")] = 47,
+    reestimates: Annotated[int, number(settings.Reestimates, "Re-estimates of each scan, for its interval.")] = 47,
     accuracy: Annotated[
-        float, number(domains.Accuracy, "Accuracy that called classes shall have; other scans get no call.")
+        float, number(settings.Accuracy, "Accuracy that called classes shall have; other scans get no call.")
     ] = 0.8,
     load: Load = None,
     device: Device = "auto",
@@ -209,15 +209,15 @@ def predict(
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
     given = locals()  # the options by their names
     from ..cohort.readers import summarise_scans_to_predict
-    from ..models.sums import check_sums
+    from ..models.patterns import check_sums
 
     refuse_existing(out)
     check_sums(model, scans_follow=True)
     load_own_methods(load)
     with _read_scans(scans, model, given) as cohort:
         from ..models import predict_scans, read_model  # torch, after all that can be refused
-        from ..models.output import write_predictions
-        from ..models.remarks import suggest_label_column
+        from ..models.external import write_predictions
+        from ..models.predict import suggest_label_column
         from ..report.predictions import render_prediction_page
 
         fitted = read_model(model)
@@ -239,18 +239,18 @@ def adapt(
     out: Out,
     prevalence: Annotated[
         float | None,
-        number(domains.InnerShare, "Share of patients at the hospital; by default that of the labelled scans."),
+        number(settings.InnerShare, "Share of patients at the hospital; by default that of the labelled scans."),
     ] = None,
     slope_width: Annotated[
         float | None,
         number(
-            domains.PositiveSpread,
+            settings.PositiveSpread,
             "Standard deviation of the logarithm of the slope between hospitals; from the evidence.",
         ),
     ] = None,
     intercept_width: Annotated[
         float | None,
-        number(domains.PositiveSpread, "Standard deviation of the intercept between hospitals; from the evidence."),
+        number(settings.PositiveSpread, "Standard deviation of the intercept between hospitals; from the evidence."),
     ] = None,
     kind: Kind = None,
     atlas: AtlasName = None,
@@ -282,14 +282,14 @@ def adapt(
     """
     given = locals()  # the options by their names
     from ..cohort.readers import summarise_scans_to_predict
-    from ..models.sums import check_sums
+    from ..models.patterns import check_sums
 
     refuse_existing(out)
     check_sums(model, scans_follow=True)
     load_own_methods(load)
     with _read_scans(cohort, model, given) as local:
         from ..models import adapt_model, read_model, write_model  # torch, after all that can be refused
-        from ..models.remarks import remark_on_local_scans
+        from ..models.predict import remark_on_local_scans
 
         fitted = read_model(model)
         if fitted.adaptation is not None:
@@ -321,7 +321,7 @@ def explain(
         Path | None, typer.Option(help="Cohort folder: that of the model, or another one; needed for stability only.")
     ] = None,
     reestimates: Annotated[
-        int, number(domains.ReestimatesOrNone, "Re-estimates of each scan of the cohort; 0 for none.")
+        int, number(settings.ReestimatesOrNone, "Re-estimates of each scan of the cohort; 0 for none.")
     ] = 8,
     sites: Annotated[
         bool, typer.Option("--sites", help="Fit again without each site; closed-form methods, the cohort of the model.")
@@ -339,7 +339,7 @@ def explain(
     Example: brio explain model --cohort cohort --sites --out explanation
     """
     from ..jobs.job import prepare_job
-    from ..models.sums import check_sums
+    from ..models.patterns import check_sums
 
     refuse_existing(out)
     check_sums(model)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import domains
+from .. import settings
 from ..console import say
-from ..domains import read_number
 from ..errors import escape_controls
+from ..settings import read_number
 from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
@@ -102,19 +102,19 @@ Device = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Protocol = Annotated[str, typer.Option(help="loso (leave one site out) or kfold.")]
-Seeds = Annotated[int, number(domains.Seeds, "Number of seeds.")]
+Seeds = Annotated[int, number(settings.Seeds, "Number of seeds.")]
 Folds = Annotated[list[str] | None, typer.Option("--fold", help="Only this fold (test site); repeatable.")]
 Companions = Annotated[
     list[Path] | None, typer.Option("--with", help="Cohort of the same participants in another atlas; repeatable.")
 ]
 KeepAll = Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")]
 RunsPerStack = Annotated[
-    int | None, number(domains.RunsPerStack, "Runs that train together; by default what memory allows.")
+    int | None, number(settings.RunsPerStack, "Runs that train together; by default what memory allows.")
 ]
 CheckpointEvery = Annotated[
     float,
     number(
-        domains.Seconds,
+        settings.Seconds,
         "Time between checkpoints of networks in training, to resume from; 0 for none.",
         metavar="SECONDS",
     ),

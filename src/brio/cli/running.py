@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from .. import domains
+from .. import settings
 from ..console import console, say, show_progress
 from ..errors import BrioError, escape_controls
 from ..version import __version__
@@ -112,8 +112,8 @@ def run(
     """
     from ..api import Result
     from ..jobs import run_job
-    from ..jobs.engines.local import Shard
-    from ..jobs.shards import run_shard
+    from ..jobs.execute import Shard
+    from ..jobs.run import run_shard
 
     own = load_own_methods(load)
     spec = job_options(
@@ -155,7 +155,7 @@ def tune(
         list[str] | None,
         typer.Option(help="Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."),
     ] = None,
-    budget: Annotated[int, number(domains.Budget, "Configurations tried for each method and fold.")] = 4,
+    budget: Annotated[int, number(settings.Budget, "Configurations tried for each method and fold.")] = 4,
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Also record what choosing by the test scans would reach.")
     ] = False,
@@ -186,8 +186,8 @@ def tune(
     """
     from ..api import Result
     from ..jobs import tune_job
-    from ..jobs.engines.local import Shard
-    from ..jobs.shards import tune_shard
+    from ..jobs.execute import Shard
+    from ..jobs.run import tune_shard
 
     own = load_own_methods(load)
     if context.args:
@@ -235,7 +235,7 @@ def _read_former_order(first: Path, further: list[str], method: list[str] | None
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("demo"),
-    seed: Annotated[int, number(domains.Seed, "Seed of the simulation.")] = 0,
+    seed: Annotated[int, number(settings.Seed, "Seed of the simulation.")] = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
 ) -> None:

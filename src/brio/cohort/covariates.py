@@ -1,19 +1,20 @@
-"""Read what a method may need besides the scans: covariates, repetition times and hemispheres.
-
-Each function raises an error that names the method or setting in need, the participant or column at fault and what to
-do about it.
-"""
+"""Age, sex and motion of participants, names of the classes, and questions that are asked in place of the diagnosis."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from ..errors import BrioError
-from .cohort import Cohort
-from .repetition_time import require_repetition_time
+from ..errors import BrioError, nearest
+from ..formatting import format_count
+from .cohort import FORMER_LABEL, Cohort
+from .folder import REQUIRED_COLUMNS, TEXT_COLUMNS, find_filled
+from .scans import index_participants, require_repetition_time
 
 COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
 """Column of the participants table for each covariate."""
@@ -122,3 +123,221 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
             f"{requester} needs ROIs of both hemispheres; the atlas '{cohort.atlas.name}' has fewer than two of one"
         )
     return side
+
+
+_PEOPLE = ("patient", "control", "case")
+"""Names that are words for people; others are labels."""
+
+
+@dataclass(frozen=True)
+class ClassNames:
+    """The names of both classes."""
+
+    negative: str = "control"  # of label 0 and label 1
+    positive: str = "patient"
+
+    @property
+    def positives(self) -> str:
+        """What participants of the positive class are called."""
+        return _name_several(self.positive)
+
+    @property
+    def are_positive(self) -> str:
+        """What completes "where half are ..."."""
+        return self.positives.removeprefix("participants ")
+
+    @property
+    def are_negative(self) -> str:
+        """What completes "where half are ...", of the negative class."""
+        return self.negatives.removeprefix("participants ")
+
+    @property
+    def negatives(self) -> str:
+        """What participants of the negative class are called."""
+        return _name_several(self.negative)
+
+    @property
+    def pair(self) -> str:
+        """What a pair of both classes is called."""
+        if self.positive in _PEOPLE and self.negative in _PEOPLE:
+            return f"a {self.positive} and a {self.negative}"
+        return f"a participant labelled {self.positive} and one labelled {self.negative}"
+
+    @property
+    def are_sexes(self) -> bool:
+        """Whether the names are those of the sexes."""
+        codes = {SEX_CODES.get(name.strip().lower()) for name in (self.negative, self.positive)}
+        return len(codes) == 2 and None not in codes
+
+
+def _name_several(name: str) -> str:
+    return f"{name}s" if name in _PEOPLE else f"participants labelled {name}"
+
+
+SITE_MEDIAN = "site-median"
+_QUESTION = re.compile(r"\s*([^<>=]+?)\s*(?:([>=])\s*([^<>=]+?)\s*)?")
+_FORMS = f"write COLUMN, COLUMN=VALUE, COLUMN>NUMBER or COLUMN>{SITE_MEDIAN}"
+_MOST_SHOWN = 5
+
+
+def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
+    """Return the same scans under labels that answer another question."""
+    match = _QUESTION.fullmatch(question)
+    if match is None:
+        raise BrioError(f"the question '{question}' cannot be read; {_FORMS}")
+    column, sign, asked = match.groups()
+    _require_column(cohort, column)
+    first, member = index_participants(cohort.participant_ids)
+    values = _read_values(cohort, column, len(first), member)
+    sites = cohort.sites[first]
+    if sign == ">":
+        label, classes = _compare_numbers(cohort, column, values, asked, sites, first)
+    else:
+        label, classes = _compare_values(column, values, asked)
+    known = label >= 0
+    for k, name in enumerate(classes):
+        if not (label == k).any():
+            raise BrioError(
+                f"the question '{question}' leaves one class: none of the {known.sum()} participants of cohort "
+                f"'{cohort.name}' with a value of '{column}' is '{name}'; ask another one"
+            )
+    small = [
+        s for s in np.unique(sites[known]) if min(np.bincount(label[known & (sites == s)], minlength=2)) < min_class
+    ]
+    used = known & ~np.isin(sites, small)
+    if not used.any():
+        raise BrioError(
+            f"the question '{question}' leaves no site of cohort '{cohort.name}' with {min_class} participants of each "
+            "class; ask another one, or allow fewer with --set audit.min_class=N"
+        )
+    scans = np.flatnonzero(used[member])
+    table = cohort.participants.iloc[scans].reset_index(drop=True)
+    if cohort.labelled.all() and "label" in table:
+        table[FORMER_LABEL] = [cohort.classes[k] for k in table["label"]]
+    table["label"] = label[member][scans].astype(np.int64)
+    text = f"{column}{sign or ''}{asked or ''}"
+    asks = {
+        "question": text,
+        "column": column,
+        "without_value": int((~known).sum()),
+        "small_sites": [str(site) for site in small],
+        "at_small_sites": int((known & ~used).sum()),
+        "min_class": min_class,
+    }
+    digest = hashlib.sha256("\n".join([cohort.fingerprint, text, *classes, *cohort.ids[scans]]).encode())
+    digest.update(table["label"].to_numpy().astype("<i8").tobytes())
+    return replace(
+        cohort,
+        name=f"{cohort.name} ({text})",
+        participants=table,
+        starts=cohort.starts[scans],
+        n_frames=cohort.n_frames[scans],
+        classes=classes,
+        provenance=cohort.provenance | {"label": asks},
+        fingerprint=digest.hexdigest(),
+        path=None,
+    )
+
+
+def describe_question(cohort: Cohort) -> str:
+    """Say in a sentence what a cohort of :func:`relabel` asks, and who is left out; empty for any other cohort."""
+    asks = cohort.provenance.get("label")
+    if not isinstance(asks, dict):
+        return ""
+    first, _ = index_participants(cohort.participant_ids)
+    counts = np.bincount(cohort.labels[first], minlength=2)
+    parts = [f"{name} ({n} participants)" for name, n in zip(cohort.classes, counts, strict=True)]
+    sentence = f"labels: {parts[1]} or {parts[0]}"
+    left_out = []
+    if asks["without_value"]:
+        left_out.append(f"{format_count(asks['without_value'], 'participant')} without {asks['column']}")
+    if asks["small_sites"]:
+        left_out.append(
+            f"{format_count(asks['at_small_sites'], 'participant')} of sites with fewer than {asks['min_class']} of a "
+            f"class ({', '.join(asks['small_sites'])})"
+        )
+    sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
+    if asks["question"].endswith(SITE_MEDIAN):
+        sentence += "; the median of a site is that of all its participants: it defines the label and is not learned"
+    return sentence
+
+
+def _require_column(cohort: Cohort, column: str) -> None:
+    reserved = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, "n_frames"}
+    offered = [str(name) for name in cohort.participants.columns if name not in reserved]
+    if column in reserved:
+        why = "it names scans or sites, or is the cohort's own label"
+        raise BrioError(f"the column '{column}' cannot be a question: {why}")
+    if column not in offered:
+        hint = nearest(column, offered) if offered else "it has no covariates: add one to the table and import again"
+        raise BrioError(f"the participants table of cohort '{cohort.name}' has no column '{column}' to ask for; {hint}")
+
+
+def _read_values(cohort: Cohort, column: str, n_participants: int, member: np.ndarray) -> pd.Series:
+    """Read the first value of each participant, NA where there is none."""
+    filled = find_filled(cohort.participants, column)
+    filled &= (cohort.participants[column].astype(str).str.strip() != "").to_numpy()
+    values = cohort.participants[column][filled].groupby(member[filled]).first()
+    return values.reindex(range(n_participants))
+
+
+def _compare_numbers(
+    cohort: Cohort, column: str, values: pd.Series, asked: str, sites: np.ndarray, first: np.ndarray
+) -> tuple[np.ndarray, tuple[str, str]]:
+    """Label 1 above a number or the median of the own site, 0 up to it, -1 without a value."""
+    numbers = pd.to_numeric(values, errors="coerce").astype(float)
+    unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
+    if unusable.any():
+        raise BrioError(
+            f"'{column}' of participant {cohort.participant_ids[first][unusable][0]} is '{values[unusable].iloc[0]}', "
+            f"which is not a number to compare; ask '{column}={values[unusable].iloc[0]}', or correct the table and "
+            "import again"
+        )
+    if asked == SITE_MEDIAN:
+        limit, name = numbers.groupby(sites).transform("median"), "site median"
+    else:
+        try:
+            limit, name = float(asked), asked
+        except ValueError:
+            raise BrioError(f"'{asked}' is not a number; write '{column}>NUMBER' or '{column}>{SITE_MEDIAN}'") from None
+    label = np.where(numbers.notna(), numbers > limit, -1).astype(np.int64)
+    return label, (f"{column} up to {name}", f"{column} above {name}")
+
+
+def _compare_values(column: str, values: pd.Series, asked: str | None) -> tuple[np.ndarray, tuple[str, str]]:
+    """Label 1 for a value and 0 for others, or 0 and 1 for the two values of a column; -1 without a value."""
+    text = values.map(_write_value, na_action="ignore").astype(object)
+    if column == "sex" and asked is None:
+        codes = text.str.lower().map(SEX_CODES)
+        unknown = text.notna() & codes.isna()
+        if unknown.any():
+            raise BrioError(f"a sex is written '{text[unknown].iloc[0]}'; write F and M, then import again")
+        return codes.fillna(-1).to_numpy(dtype=np.int64), ("F", "M")
+    distinct = sorted(set(text.dropna()))
+    if asked is None:
+        if len(distinct) != 2:
+            raise BrioError(
+                f"the column '{column}' has {format_count(len(distinct), 'value')} ({_list_some(distinct)}), and a "
+                f"question needs two; ask '{column}=VALUE', '{column}>NUMBER' or '{column}>{SITE_MEDIAN}'"
+            )
+        one, classes = distinct[1], (f"{column} {distinct[0]}", f"{column} {distinct[1]}")
+    else:
+        found = [value for value in distinct if value.casefold() == _write_value(asked).casefold()]
+        if not found:
+            raise BrioError(f"no participant has the value '{asked}' of '{column}'; it holds {_list_some(distinct)}")
+        one, classes = found[0], (f"{column} other than {found[0]}", f"{column} {found[0]}")
+    return np.where(text.notna(), text == one, -1).astype(np.int64), classes
+
+
+def _write_value(value: object) -> str:
+    """Write a value as people do: a whole number without decimals, text without blanks around it."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return str(value).strip()
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def _list_some(values: Iterable[str]) -> str:
+    shown = list(values)
+    return ", ".join(shown[:_MOST_SHOWN]) + (", …" if len(shown) > _MOST_SHOWN else "")

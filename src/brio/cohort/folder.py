@@ -1,15 +1,15 @@
-"""Define the files of a cohort folder: their names, and the text of the tables.
-
-A cohort folder holds ``frames.npy`` (all scans end to end), ``participants.tsv``, ``atlas.tsv``, ``cohort.json``
-(name, class names, provenance and fingerprint) and ``SHA256SUMS``.
-"""
+"""The folder of a cohort: its files, their hash, written scan by scan."""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+from contextlib import ExitStack
 from dataclasses import MISSING as MISSING_DEFAULT
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,9 +31,10 @@ from ..schemas import (
 from ..schemas.records import show_value
 from ..schemas.stored_values import Range
 from ..schemas.table_files import list_text_columns
-from .names import refuse_unsafe_cells, refuse_unsafe_names
-from .sessions import SCAN_ID, name_repeated_scans
-from .table_values import MISSING, check_numbers, convert_column
+from ..storage import SUMS, NewFile, check_stored, create_whole_folder, write_new, write_sums
+from .atlas import Atlas
+from .scans import SCAN_ID, convert_frames, name_repeated_scans
+from .values import MISSING, check_numbers, convert_column, refuse_unsafe_cells, refuse_unsafe_names
 
 FORMAT = 1
 """Version of the folder layout."""
@@ -199,3 +200,138 @@ def read_header(folder: Path) -> dict[str, Any]:
     named = [header["name"], header["atlas"], *header["classes"]]
     refuse_unsafe_names(named, f"{path}, name of the cohort, its atlas or a class")
     return header
+
+
+HASH_CHUNK_BYTES = 64 << 20
+
+
+def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tuple[str, str]) -> str:
+    """Compute the fingerprint of a cohort: SHA-256 of its frames, both tables and the class names.
+
+    Shapes: frames [sum of T_i, P].
+    """
+    head = f"{frames.shape} {frames.dtype.str}\n{participants}\n{atlas}\n{json.dumps(list(classes))}"
+    digest = hashlib.sha256(head.encode())
+    rows = max(1, HASH_CHUNK_BYTES // max(1, frames.shape[1] * frames.itemsize))
+    for start in range(0, len(frames), rows):
+        digest.update(np.ascontiguousarray(frames[start : start + rows]).data)
+    return digest.hexdigest()
+
+
+def hash_tables(folder: Path) -> str:
+    """Compute the hash of both tables of a folder, which is cheap enough to check on every load."""
+    return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
+
+
+def check_tables(folder: Path, header: dict[str, Any]) -> None:
+    """Check that all files of a cohort folder are there, and the hashes of all but the frames; takes no time."""
+    for part in (FRAMES, PARTICIPANTS, ATLAS):
+        if not (folder / part).is_file():
+            raise BrioError(f"{folder}: {part} is missing; {IMPORT_AGAIN}")
+    if "hashes" in header or (folder / SUMS).is_file():
+        for part in (HEADER, PARTICIPANTS, ATLAS):
+            check_stored(folder / part, IMPORT_AGAIN, lambda: True)
+    if hash_tables(folder) != header["tables"]:
+        raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again")
+
+
+def check_frames_hash(folder: Path) -> None:
+    """Check the hash of the frames of a cohort folder, where it has one; reads all of them."""
+    if (folder / SUMS).is_file():
+        check_stored(folder / FRAMES, IMPORT_AGAIN, lambda: True)
+
+
+class CohortWriter:
+    """Context manager that writes scans one by one to a new cohort folder.
+
+    Scans go to a folder beside ``out`` under a name of its own. Leaving the block without an error checks the
+    participants, computes the fingerprint and the hashes, and renames the folder to ``out``. An error removes it. One
+    scan is in memory at a time.
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        name: str,
+        atlas: Atlas,
+        classes: tuple[str, str] = ("0", "1"),
+        provenance: dict[str, Any] | None = None,
+        labels_required: bool = True,
+    ) -> None:
+        refuse_unsafe_names([name, atlas.name, *classes], "name of the cohort, its atlas or a class")
+        self.out = Path(out)
+        self.name = name
+        self.atlas = atlas
+        self.classes = classes
+        self.provenance = provenance or {}
+        self.labels_required = labels_required
+        self._rows: list[dict[str, Any]] = []
+        self._length = 0
+
+    def __enter__(self) -> CohortWriter:
+        with ExitStack() as stack:
+            self._partial = stack.enter_context(create_whole_folder(self.out))
+            self._file = NewFile(self._partial / FRAMES, self.out / FRAMES)
+            stack.callback(self._file.close)
+            self._write_npy_header()
+            self._stack = stack.pop_all()
+        return self
+
+    def add(self, scan: np.ndarray, participant: dict[str, Any]) -> None:
+        """Append one scan.
+
+        Shapes: scan [T, P].
+        """
+        participant_id = participant.get("participant_id", f"row {len(self._rows) + 1}")
+        frames = convert_frames(scan, f"participant {participant_id}")
+        if frames.shape[1] != len(self.atlas):
+            raise BrioError(
+                f"participant {participant_id}: scan of shape {frames.shape}, "
+                f"but atlas '{self.atlas.name}' has {len(self.atlas)} ROIs"
+            )
+        if not np.isfinite(frames).any():
+            raise BrioError(f"participant {participant_id}: the scan holds no finite value")
+        self._file.write(np.ascontiguousarray(frames, dtype="<f4").data)
+        self._rows.append({**participant, "n_frames": len(frames)})
+        self._length += len(frames)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._stack.__exit__(kind, error, trace)
+            return
+        with self._stack:
+            self._finish()
+
+    def _write_npy_header(self) -> None:
+        # numpy leaves room in the header for the first axis to grow, so it can be rewritten in place
+        np.lib.format.write_array_header_1_0(
+            self._file, {"descr": "<f4", "fortran_order": False, "shape": (self._length, len(self.atlas))}
+        )
+
+    def _finish(self) -> None:
+        if not self._rows:
+            raise BrioError(f"{self.out}: there is no scan to write")
+        self._file.rewind()
+        self._write_npy_header()
+        self._file.sync()
+        source = str(self.provenance.get("source") or self.out)  # an error is about the input
+        table = check_participants(pd.DataFrame(self._rows), source, self.labels_required)
+        for name, part in ((PARTICIPANTS, table), (ATLAS, self.atlas.rois)):
+            write_new(self._partial / name, format_table(part))
+        frames = np.load(self._partial / FRAMES, mmap_mode="r", allow_pickle=False)
+        header = {
+            "format": FORMAT,
+            "name": self.name,
+            "atlas": self.atlas.name,
+            "classes": list(self.classes),
+            "n_scans": len(table),
+            "n_rois": len(self.atlas),
+            "provenance": self.provenance,
+            "tables": hash_tables(self._partial),
+            "fingerprint": hash_content(frames, format_table(table), format_table(self.atlas.rois), self.classes),
+            "hashes": SUMS,
+        }
+        write_new(self._partial / HEADER, json.dumps(header, indent=2) + "\n")
+        write_sums(self._partial, (HEADER, PARTICIPANTS, ATLAS, FRAMES))

@@ -29,7 +29,8 @@ from typing import Annotated
 import numpy as np
 import pandas as pd
 
-from ..domains import (
+from ..machine import require_memory
+from ..settings import (
     Count,
     Domain,
     Participants,
@@ -39,9 +40,9 @@ from ..domains import (
     SimulatedFrames,
     SimulatedRois,
     Spread,
+    check_domains,
+    require,
 )
-from ..memory import require_memory
-from ..settings import check_domains, require
 from .atlas import Atlas
 from .cohort import Cohort
 

@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING
 from ..lazy import export_lazily
 
 if TYPE_CHECKING:
-    from .block_length import BlockRule, clip_block_length
-    from .bold import BoldRule
-    from .combat import Combat, fit_combat
-    from .connectomes import Connectomes
-    from .edges import find_live_edges, read_edges
-    from .fc import fill_dead, invert_fisher_z, psi
-    from .harmonisation import HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
-    from .harmonisation_rule import HarmonisationRule, require_covariates
+    from .connectomes import BoldRule, Connectomes
+    from .fc import fill_dead, find_live_edges, invert_fisher_z, psi, read_edges
+    from .harmonisation import (
+        Combat,
+        HarmonisationRule,
+        HarmonisedConnectomes,
+        Harmoniser,
+        Residualiser,
+        fit_combat,
+        fit_harmoniser,
+        fit_residualiser,
+        harmonise_connectomes,
+        require_covariates,
+    )
     from .log_euclidean import log_connectome
-    from .resampling import ReestimateRequest, reestimate
-    from .residuals import Residualiser, fit_residualiser
+    from .resampling import BlockRule, ReestimateRequest, clip_block_length, reestimate
     from .support import edge_cut, source_mean, source_strength, sym_top
 
 __all__ = [
@@ -52,17 +57,22 @@ __all__ = [
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "block_length": ("BlockRule", "clip_block_length"),
-        "bold": ("BoldRule",),
-        "combat": ("Combat", "fit_combat"),
-        "connectomes": ("Connectomes",),
-        "edges": ("find_live_edges", "read_edges"),
-        "fc": ("fill_dead", "invert_fisher_z", "psi"),
-        "harmonisation": ("HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"),
-        "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
+        "connectomes": ("BoldRule", "Connectomes"),
+        "fc": ("fill_dead", "find_live_edges", "invert_fisher_z", "psi", "read_edges"),
+        "harmonisation": (
+            "Combat",
+            "HarmonisationRule",
+            "HarmonisedConnectomes",
+            "Harmoniser",
+            "Residualiser",
+            "fit_combat",
+            "fit_harmoniser",
+            "fit_residualiser",
+            "harmonise_connectomes",
+            "require_covariates",
+        ),
         "log_euclidean": ("log_connectome",),
-        "resampling": ("ReestimateRequest", "reestimate"),
-        "residuals": ("Residualiser", "fit_residualiser"),
+        "resampling": ("BlockRule", "ReestimateRequest", "clip_block_length", "reestimate"),
         "support": ("edge_cut", "source_mean", "source_strength", "sym_top"),
     },
 )

@@ -1,24 +1,249 @@
-"""Harmonised connectomes: effects of sites or covariates, fitted to the source scans of one run, are removed."""
+"""Harmonisation of connectomes over sites, learned from source sites: ComBat, and regression on covariates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..cohort import Cohort
-from ..cohort.covariates import read_covariates
+from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
 from ..errors import BrioError
-from .combat import Combat, fit_combat
+from ..settings import require
 from .connectomes import Connectomes
 from .fc import fill_dead
-from .harmonisation_rule import HarmonisationRule, require_covariates
 from .resampling import ReestimateRequest
-from .residuals import CONSTANT, Residualiser, fit_residualiser
 from .support import source_mean
+
+
+@dataclass(frozen=True, eq=False)
+class Combat:
+    """Fitted site effects of d features, E sites and C covariates.
+
+    Shapes: alpha, sigma [d], beta [C, d], gamma, delta [E, d], prior [4].
+    """
+
+    sites: tuple[str, ...]
+    alpha: np.ndarray  # grand mean and pooled standard deviation
+    sigma: np.ndarray
+    beta: np.ndarray  # effects of covariates
+    gamma: np.ndarray  # posterior shift and variance of each site, in units of sigma
+    delta: np.ndarray
+    prior: np.ndarray  # mean and variance of the shifts, shape and scale of the variances, averaged over sites
+
+    def extend_to_unseen_sites(
+        self, X: np.ndarray, site: np.ndarray, policy: str, covariates: np.ndarray | None = None
+    ) -> Combat:
+        """Return a copy that also has effects for the sites it was not fitted to.
+
+        Shapes: X [n, d], site [n], covariates [n, C].
+        """
+        new = [str(name) for name in np.unique(site) if name not in self.sites]
+        if new and policy == "raise":
+            raise BrioError(
+                f"ComBat was not fitted to site {new[0]} (harmonise.unseen=raise); choose identity, pooled or "
+                "unlabelled (transductive), or a protocol without test sites (kfold)"
+            )
+        gamma, delta = list(self.gamma), list(self.delta)
+        for name in new:
+            here = site == name
+            if policy == "unlabelled":
+                z = (X[here] - self.expected_value(None if covariates is None else covariates[here])) / self.sigma
+                shift, variance = _posterior(z, *self.prior)
+            elif policy == "pooled":
+                shift, variance = self.gamma.mean(0), self.delta.mean(0)
+            else:
+                shift, variance = np.zeros_like(self.alpha), np.ones_like(self.alpha)
+            gamma.append(shift)
+            delta.append(variance)
+        return replace(self, sites=(*self.sites, *new), gamma=np.stack(gamma), delta=np.stack(delta))
+
+    def apply(self, X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = None) -> np.ndarray:
+        """Remove the site effects from features.
+
+        Shapes: X [n, d], site [n], covariates [n, C]; returns [n, d].
+        """
+        index = np.array([self.sites.index(str(name)) for name in site], dtype=np.int64)
+        expected = self.expected_value(covariates)
+        z = (X - expected) / self.sigma
+        return (z - self.gamma[index]) / np.sqrt(self.delta[index]) * self.sigma + expected
+
+    def expected_value(self, covariates: np.ndarray | None) -> np.ndarray:
+        """Return the expected features without any site effect. Shape [d], or [n, d] with covariates."""
+        return self.alpha if covariates is None else self.alpha + covariates @ self.beta
+
+
+def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = None) -> Combat:
+    """Fit ComBat to features of several sites.
+
+    Shapes: X [n, d], site [n], covariates [n, C].
+    """
+    names, index = np.unique(site, return_inverse=True)
+    count = np.bincount(index)
+    if (count < 2).any():
+        raise BrioError(f"ComBat needs at least two scans of each site; {names[count < 2][0]} has one")
+    one_hot = np.eye(len(names))[index]
+    design = one_hot if covariates is None else np.hstack([one_hot, covariates])
+    effects = np.linalg.lstsq(design, X, rcond=None)[0]
+    alpha = (count / len(X)) @ effects[: len(names)]
+    beta = effects[len(names) :]
+    variance = np.square(X - design @ effects).mean(0)
+    sigma = np.sqrt(np.where(variance > 0, variance, 1.0))
+    expected = alpha if covariates is None else alpha + covariates @ beta
+    z = (X - expected) / sigma
+    gammas, deltas, priors = [], [], []
+    for e in range(len(names)):
+        prior = _prior(z[index == e])
+        gamma, delta = _posterior(z[index == e], *prior)
+        gammas.append(gamma)
+        deltas.append(delta)
+        priors.append(prior)
+    return Combat(
+        tuple(str(n) for n in names), alpha, sigma, beta, np.stack(gammas), np.stack(deltas), np.mean(priors, 0)
+    )
+
+
+def _prior(z: np.ndarray) -> tuple[float, float, float, float]:
+    """Prior of a site from moments over features: of the shifts (normal) and of the variances (inverse gamma)."""
+    gamma, delta = z.mean(0), z.var(0, ddof=1)
+    several = z.shape[1] > 1  # one feature has no spread over features: its moments are its own
+    m, s2 = delta.mean(), max(delta.var(ddof=1) if several else 0.0, 1e-12)
+    spread = float(gamma.var(ddof=1)) if several else 0.0
+    return float(gamma.mean()), spread, float((2 * s2 + m**2) / s2), float((m * s2 + m**3) / s2)
+
+
+def _posterior(
+    z: np.ndarray, mean: float, spread: float, shape: float, scale: float, tolerance: float = 1e-4
+) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior shift and variance of a site by iterated conditional modes."""
+    n, gamma_hat = len(z), z.mean(0)
+    gamma, delta = gamma_hat, z.var(0, ddof=1) if n > 1 else np.ones(z.shape[1])
+    for _ in range(1000):
+        precision = spread * n + delta
+        informative = precision > 0  # features that are constant have neither spread nor variance
+        new_gamma = np.where(
+            informative, (spread * n * gamma_hat + delta * mean) / np.where(informative, precision, 1.0), gamma_hat
+        )
+        new_delta = (0.5 * np.square(z - new_gamma).sum(0) + scale) / (n / 2.0 + shape - 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            change = max(
+                float(np.nanmax(np.abs(new_gamma - gamma) / np.abs(gamma), initial=0.0)),
+                float(np.nanmax(np.abs(new_delta - delta) / delta, initial=0.0)),
+            )
+        gamma, delta = new_gamma, new_delta
+        if change <= tolerance:
+            break
+    return gamma, np.where(delta > 0, delta, 1.0)
+
+
+KINDS = ("none", "combat", "residualise")
+TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+"""Spellings of a setting that is true or false."""
+
+
+@dataclass(frozen=True)
+class HarmonisationRule:
+    """Whether and how connectomes are harmonised before a method reads them."""
+
+    kind: Literal["none", "combat", "residualise"] = "none"
+    unseen: Literal["identity", "pooled", "raise", "unlabelled"] = "identity"
+    covariates: str | bool = False
+
+    def __post_init__(self) -> None:
+        require(self.kind in KINDS, "harmonise.kind", self.kind, "none, combat or residualise")
+        text = str(self.covariates).replace(" ", "").lower()
+        if self.kind != "residualise":
+            rule = "true or false, unless harmonise.kind is residualise"
+            require(text in TRUTH, "harmonise.covariates", self.covariates, rule)
+            object.__setattr__(self, "covariates", TRUTH[text])
+            return
+        names, known = set(text.split(",")), ", ".join(COVARIATE_COLUMNS)
+        rule = f"some of {known}, separated by commas, where harmonise.kind is residualise"
+        require(names <= set(COVARIATE_COLUMNS), "harmonise.covariates", self.covariates, rule)
+        require(
+            self.unseen == "identity", "harmonise.unseen", self.unseen, "left out where harmonise.kind is residualise"
+        )
+        # one spelling, so that a run has one name
+        object.__setattr__(self, "covariates", ",".join(name for name in COVARIATE_COLUMNS if name in names))
+
+    @property
+    def covariate_names(self) -> tuple[str, ...]:
+        """Covariates that are preserved or removed."""
+        if isinstance(self.covariates, str):
+            return tuple(self.covariates.split(","))
+        return ("sex", "age") if self.covariates else ()
+
+    @property
+    def transductive(self) -> bool:
+        """Whether scans of the test site are read before they are predicted."""
+        return self.kind != "none" and self.unseen == "unlabelled"
+
+    def __str__(self) -> str:
+        if self.kind == "residualise":
+            return f"without effects of {', '.join(self.covariate_names)}"
+        return "" if self.kind == "none" else f"ComBat, unseen sites: {self.unseen}"
+
+
+def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) -> None:
+    """Require that each covariate of a rule is known of some source scan.
+
+    Shapes: values [n, C].
+    """
+    for name, column in zip(rule.covariate_names, values.T, strict=True):
+        if np.isnan(column).all():
+            raise BrioError(
+                f"{where}: no source scan has a value of {name}, so that its effect cannot be learned; leave {name} "
+                "out of harmonise.covariates"
+            )
+
+
+CONSTANT = 1e-5
+"""A covariate that varies less than this within all groups, in standard deviations, gets no slope."""
+
+
+@dataclass(frozen=True, eq=False)
+class Residualiser:
+    """Fitted slopes of d features on C covariates.
+
+    Shapes: slope [C, d].
+    """
+
+    slope: np.ndarray  # for covariates in units of the source scans: mean 0 and standard deviation 1
+
+    def apply(self, X: np.ndarray, covariates: np.ndarray) -> np.ndarray:
+        """Subtract what the covariates of a scan let expect; features at the mean covariates stay.
+
+        Shapes: X [n, d], covariates [n, C]; returns [n, d].
+        """
+        return X - fill_gaps(covariates) @ self.slope
+
+
+def fit_residualiser(X: np.ndarray, group: np.ndarray, covariates: np.ndarray) -> Residualiser:
+    """Fit slopes of features on covariates by least squares with an intercept for each group.
+
+    Groups are sites and their classes. A difference between sites, or between patients and controls, is therefore not
+    taken for an effect of age, however much their ages differ.
+
+    Shapes: X [n, d], group [n], covariates [n, C].
+    """
+    within, known = X.astype(np.float64), fill_gaps(covariates)
+    for name in np.unique(group):
+        here = group == name
+        within[here] -= within[here].mean(0)
+        known[here] -= known[here].mean(0)
+    varies = np.abs(known).max(0) > CONSTANT  # else the slope would be one on rounding errors
+    slope = np.zeros((known.shape[1], X.shape[1]))
+    slope[varies] = np.linalg.lstsq(known[:, varies], within, rcond=None)[0]
+    return Residualiser(slope)
+
+
+def fill_gaps(covariates: np.ndarray) -> np.ndarray:
+    """Return a copy of covariates in units of the source scans in which gaps are 0, their mean. Shape [n, C]."""
+    return np.where(np.isnan(covariates), 0.0, covariates)
 
 
 @dataclass(frozen=True, eq=False)

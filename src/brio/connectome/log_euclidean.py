@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..threads import map_on_cores
+from ..machine import map_on_cores
 from .fc import invert_fisher_z
 
 _REMAINDER = 1e-10

@@ -1,24 +1,21 @@
-"""Joint circular moving-block resampling of a scan, Eq. (2), and re-estimates by a design instead of by draws.
-
-Drawn re-estimates have an error of their own: the standard deviation of 32 of them is off by an eighth. A balanced
-design has none. With q a prime of remainder 3 when divided by 4, the squares modulo q and their shifts form q sets of
-(q - 1) / 2 numbers in which every pair of numbers occurs equally often (Paley 1933). Re-estimate k takes the blocks of
-set k out of q evenly spaced ones. The variance over the q re-estimates of anything that is linear in the frames is then
-that of the evenly spaced blocks, without cross terms: what infinitely many draws would give, up to a known factor
-(:func:`find_design_scale`). It needs no random numbers, and depends on the scan alone.
-"""
+"""Circular moving-block resamples, the block length, and FC averaged over sessions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .. import draws
+from ..cohort import Cohort
+from ..cohort.scans import read_session_frames
 from ..draws import draw_uniform_tensor
-from .cpu_fc import reestimate_fc
-from .fc import psi
+from ..errors import BrioError
+from .fc import psi, reestimate_fc
 
 
 class ReestimateRequest(NamedTuple):
@@ -146,3 +143,185 @@ def reestimate(
     if size.min() < width:
         x *= (torch.arange(width, device=x.device) < n[:, None])[:, None, :, None]
     return psi(x, n[:, None].expand(-1, n_reestimates))
+
+
+@dataclass(frozen=True)
+class BlockRule:
+    """Constants of the block-length rule."""
+
+    subjects: int = 128  # most participants that the estimate of a fold reads
+    signals: int = 24  # ROI signals, and products of two ROI signals, that are drawn from each scan
+    products: int = 48
+    tau_ac: float = 0.10  # an autocorrelation below this magnitude counts as none
+    largest_lag: int = 30  # longest lag in frames
+    quantile: float = 0.75  # over the series of a scan
+    l_min: int = 2  # shortest and longest block in frames
+    l_max: int = 30
+
+
+def autocorrelation_horizon(series: Tensor, n: Tensor, tau: float, largest_lag: int) -> Tensor:
+    """Find the smallest lag at which |autocorrelation| is below ``tau`` at this lag and the next.
+
+    Lags are searched up to min(largest_lag, n // 2). If there is no such lag, the horizon is the last lag searched: the
+    series is correlated for at least that long, and a longer block is the cautious choice. The paper does not treat
+    this case.
+
+    Shapes: series [m, T], n [m]; returns [m].
+    """
+    energy = series.square().sum(-1)
+    last = torch.minimum(torch.full_like(n, largest_lag), n // 2)
+    below = []
+    for lag in range(1, largest_lag + 1):
+        product = (series[:, lag:] * series[:, :-lag]).sum(-1) if lag < series.shape[1] else torch.zeros_like(energy)
+        below.append(product.abs() < tau * energy)
+    quiet = torch.stack(below, -1)  # [m, lags]
+    lags = torch.arange(1, largest_lag, device=series.device)
+    both_quiet = quiet[:, :-1] & quiet[:, 1:] & (lags + 1 <= last[:, None])
+    first = torch.where(both_quiet, lags, torch.full_like(lags, largest_lag + 1)).amin(-1)
+    return torch.where(both_quiet.any(-1), first, last)
+
+
+def choose_balanced_subset(ids: np.ndarray, site: np.ndarray, label: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """Choose participants at random, equally many from each site and class as far as there are enough.
+
+    Shapes: ids [n], site [n], label [n].
+    """
+    cells: dict[tuple[str, int], list[int]] = {}
+    for i, cell in enumerate(zip(site.tolist(), label.tolist(), strict=True)):
+        cells.setdefault(cell, []).append(i)
+    quota = max(1, most // len(cells))
+    order = draws.draw_uniform(seed, "block length subjects", ids)
+    chosen = [i for members in cells.values() for i in sorted(members, key=lambda i: order[i])[:quota]]
+    return np.sort(np.array(sorted(chosen, key=lambda i: order[i])[:most], dtype=np.int64))
+
+
+def _sample_series(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed: int) -> Tensor:
+    """ROI signals and products of ROI pairs of one scan, centred. Shape [<= signals + products, T]."""
+    live = np.flatnonzero(alive)
+    rank = np.argsort(draws.draw_uniform(seed, "block length signals", id_, live), kind="stable")
+    signals = x[:, live[rank[: rule.signals]]].T
+    if len(live) < 2:
+        return signals - signals.mean(-1, keepdim=True)
+    slot = np.arange(rule.products)
+    u = (draws.draw_uniform(seed, "product, first ROI", id_, slot) * len(live)).astype(np.int64)
+    step = (draws.draw_uniform(seed, "product, second ROI", id_, slot) * (len(live) - 1)).astype(np.int64) + 1
+    v = (u + step) % len(live)
+    pairs = np.unique(np.sort(np.stack([live[u], live[v]], 1), axis=1), axis=0)
+    products = (x[:, pairs[:, 0]] * x[:, pairs[:, 1]]).T
+    series = torch.cat([signals, products])
+    return series - series.mean(-1, keepdim=True)
+
+
+def estimate_horizon(x: Tensor, alive: np.ndarray, id_: int, rule: BlockRule, seed: int) -> float:
+    """Estimate how long the frames of one scan stay correlated: a quantile of the horizons of its sampled series.
+
+    The result depends on this scan alone.
+
+    Shapes: x [T, P], alive [P].
+    """
+    series = _sample_series(x, alive, id_, rule, seed)
+    length = torch.full((len(series),), series.shape[1], device=series.device)
+    horizon = autocorrelation_horizon(series, length, rule.tau_ac, rule.largest_lag)
+    return float(np.quantile(horizon.cpu().numpy(), rule.quantile))
+
+
+def pool_horizons(horizon: np.ndarray, site: np.ndarray) -> float:
+    """Pool horizons into the block length l_b of a fold, unrounded: the median over sites of the medians within sites.
+
+    Shapes: horizon [n], site [n].
+    """
+    return float(np.median([np.median(horizon[site == e]) for e in np.unique(site)]))
+
+
+def clip_block_length(l_b: float, n_frames: np.ndarray | int, rule: BlockRule) -> np.ndarray:
+    """Compute the block length of each scan: clip(round(l_b), l_min, min(l_max, T // 2)).
+
+    Shapes: n_frames [n]; returns [n].
+    """
+    longest = np.minimum(rule.l_max, np.asarray(n_frames) // 2)
+    return np.clip(int(np.floor(l_b + 0.5)), rule.l_min, np.maximum(longest, rule.l_min))
+
+
+class SessionIndex(NamedTuple):
+    """The sessions of some scans, one after the other.
+
+    Shapes: owner [m], offset, n_frames [m], number [m], n_sessions [n].
+    """
+
+    owner: np.ndarray  # position of the scan of each session
+    offset: np.ndarray  # first frame of the session in its scan, and its number of frames
+    n_frames: np.ndarray
+    number: np.ndarray  # of the session in its scan, from 0
+    n_sessions: np.ndarray  # sessions of each scan
+
+
+def list_sessions(cohort: Cohort) -> list[np.ndarray] | None:
+    """List the frames of the sessions of each scan, where connectomes are means over sessions.
+
+    Returns None where no scan is made of several sessions.
+    """
+    sessions = read_session_frames(cohort.participants)
+    if sessions is None:
+        return None
+    for i, lengths in enumerate(sessions):
+        if len(lengths) > 1 and lengths.sum() != cohort.n_frames[i]:
+            raise BrioError(
+                f"participant {cohort.ids[i]}: its {len(lengths)} sessions have {lengths.sum()} frames, but the scan "
+                f"has {cohort.n_frames[i]}; scans whose connectomes are averaged over sessions cannot be cut: import "
+                "them with --sessions join or all"
+            )
+    return [lengths if len(lengths) > 1 else cohort.n_frames[i : i + 1] for i, lengths in enumerate(sessions)]
+
+
+def index_sessions(sessions: Sequence[np.ndarray], n_frames: np.ndarray) -> SessionIndex:
+    """Index the sessions of some scans.
+
+    Shapes: n_frames [n].
+    """
+    count = np.array([len(lengths) for lengths in sessions])
+    own = [lengths if len(lengths) > 1 else np.array([n]) for lengths, n in zip(sessions, n_frames, strict=True)]
+    return SessionIndex(
+        owner=np.repeat(np.arange(len(count)), count),
+        offset=np.concatenate([np.cumsum(lengths) - lengths for lengths in own]),
+        n_frames=np.concatenate(own),
+        number=np.concatenate([np.arange(len(lengths)) for lengths in own]),
+        n_sessions=count,
+    )
+
+
+def clip_session_blocks(block_length: np.ndarray, sessions: SessionIndex) -> np.ndarray:
+    """Clip the block lengths of scans to half of each session. Shape [n] -> [m]."""
+    return np.minimum(block_length[sessions.owner], np.maximum(sessions.n_frames // 2, 1))
+
+
+def average_psi(parts: Sequence[Tensor]) -> Tensor:
+    """Average the FC of the sessions of a scan.
+
+    Shapes: parts [T_s, P]; returns [P, P].
+    """
+    connectomes = [psi(x, torch.tensor(len(x), device=x.device)) for x in parts]
+    return torch.stack(connectomes).mean(0) if len(parts) > 1 else connectomes[0]
+
+
+def reestimate_sessions(
+    frames: Tensor,
+    first: np.ndarray,
+    sessions: SessionIndex,
+    block_length: np.ndarray,
+    keys: np.ndarray,
+    n_reestimates: int,
+    balanced: bool = False,
+) -> Tensor:
+    """Re-estimate each session of some scans, and average over the sessions of a scan.
+
+    Shapes: frames [F, P], first, block_length, keys [n]; returns [n, K, P, P].
+    """
+    owner, blocks = sessions.owner, clip_session_blocks(block_length, sessions)
+    own_keys = draws.key(keys[owner], "session of a mean connectome", sessions.number).view(np.int64)
+    own_keys = np.where(sessions.n_sessions[owner] > 1, own_keys, keys[owner])  # a scan of one session keeps its draws
+    if balanced:
+        own_keys = 1 + sessions.number % (n_reestimates - 1)
+    A = reestimate(frames, first[owner] + sessions.offset, sessions.n_frames, blocks, own_keys, n_reestimates, balanced)
+    weight = torch.from_numpy(1.0 / sessions.n_sessions[owner]).to(A)
+    mean = A.new_zeros(len(first), *A.shape[1:])
+    return mean.index_add_(0, torch.from_numpy(owner).to(A.device), A * weight[:, None, None, None])

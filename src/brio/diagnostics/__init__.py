@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING
 from ..lazy import export_lazily
 
 if TYPE_CHECKING:
-    from .discrepancy import measure_discrepancies, pair_divergences, predictive_variation, site_discrepancy
+    from .discrepancy import (
+        DEFAULT_REESTIMATES,
+        PLACEMENTS,
+        RepeatedMargins,
+        SourceOutputs,
+        collect_repeated_margins,
+        estimate_source_block_length,
+        estimate_window_connectomes,
+        iterate_source_outputs,
+        locate_window,
+        measure_discrepancies,
+        pair_divergences,
+        predictive_variation,
+        site_discrepancy,
+    )
     from .factors import (
         RANKINGS,
         FactorEvidence,
@@ -27,10 +41,7 @@ if TYPE_CHECKING:
         spearman,
         spearman_interval,
     )
-    from .outputs import DEFAULT_REESTIMATES, SourceOutputs, estimate_source_block_length, iterate_source_outputs
     from .propositions import check_proposition_1, check_proposition_2, contrast_stability, reweighting_gain
-    from .repeats import RepeatedMargins, collect_repeated_margins
-    from .windows import PLACEMENTS, estimate_window_connectomes, locate_window
 
 __all__ = [
     "DEFAULT_REESTIMATES",
@@ -70,7 +81,21 @@ __all__ = [
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "discrepancy": ("measure_discrepancies", "pair_divergences", "predictive_variation", "site_discrepancy"),
+        "discrepancy": (
+            "DEFAULT_REESTIMATES",
+            "PLACEMENTS",
+            "RepeatedMargins",
+            "SourceOutputs",
+            "collect_repeated_margins",
+            "estimate_source_block_length",
+            "estimate_window_connectomes",
+            "iterate_source_outputs",
+            "locate_window",
+            "measure_discrepancies",
+            "pair_divergences",
+            "predictive_variation",
+            "site_discrepancy",
+        ),
         "factors": (
             "RANKINGS",
             "FactorEvidence",
@@ -90,9 +115,6 @@ __getattr__, __dir__ = export_lazily(
             "spearman",
             "spearman_interval",
         ),
-        "outputs": ("DEFAULT_REESTIMATES", "SourceOutputs", "estimate_source_block_length", "iterate_source_outputs"),
         "propositions": ("check_proposition_1", "check_proposition_2", "contrast_stability", "reweighting_gain"),
-        "repeats": ("RepeatedMargins", "collect_repeated_margins"),
-        "windows": ("PLACEMENTS", "estimate_window_connectomes", "locate_window"),
     },
 )

@@ -19,7 +19,7 @@ from ..methods.brio.qualification import Qualification, pair_support, qualify
 from ..training import FittedRun, Method, Scans
 from ..training.cells import cell_average_weights, group_by_cell
 from ..training.stack import Stack
-from .outputs import DEFAULT_REESTIMATES, iterate_source_outputs
+from .discrepancy import DEFAULT_REESTIMATES, iterate_source_outputs
 
 Ranking = Literal["qualification", "relevance", "support", "random"]
 RANKINGS: tuple[Ranking, ...] = get_args(Ranking)

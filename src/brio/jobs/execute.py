@@ -1,19 +1,75 @@
-"""Executing the plan of a job: train what is missing, write the tables."""
+"""Execute a plan, in this process or by an engine."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ..console import Progress, silent
 from ..device import check_device_name
-from ..progress import Progress, silent
+from ..errors import BrioError
 from ..results import RunStore, StoredJob, prediction_rows, result_rows, summarise, write_tables
-from .cohort_facts import is_label_sex
-from .engines.local import LocalEngine
 from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import JobPlan
-from .resume import open_job
-from .spec import JobSpec, check_settings, make_methods, resolve_methods, wants_all_methods
+from .resume import is_label_sex, open_job
+from .spec import Engine, JobSpec, check_settings, make_methods, resolve_methods, wants_all_methods
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Stacks ``number``, ``number + count``, ... of every plan."""
+
+    number: int  # from 1
+    count: int  # of shards
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read ``i/n``."""
+        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise BrioError(f"--shard {text}: write i/n with i from 1 to n, for example 2/8")
+        return cls(int(match[1]), int(match[2]))
+
+    def numbers(self, n_stacks: int) -> range:
+        """Return the numbers of its stacks, from 1."""
+        return range(self.number, n_stacks + 1, self.count)
+
+
+@dataclass(frozen=True)
+class LocalEngine(Engine):
+    """Train stacks in this process."""
+
+    shard: Shard | None = None  # train only these stacks. Other processes then share the folder of the job
+
+    @property
+    def shares_folder(self) -> bool:
+        """Whether other processes write to the folder at the same time: if this one has a shard."""
+        return self.shard is not None
+
+    def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
+        """Train one stack after the other, in the order of the plan; the first that fails ends the job."""
+        from .train import close_if_finished, estimate_costs, train_stack
+
+        costs = estimate_costs(plan, job.cohort)
+        mine = range(1, len(costs) + 1) if self.shard is None else self.shard.numbers(len(costs))
+        total, done = sum(costs[number - 1] for number in mine), 0.0
+        for number in mine:
+            cost = costs[number - 1]
+            if not close_if_finished(plan, number, store):
+                progress = _take_share(job.progress, done, cost, total)
+                train_stack(job, plan, number, store, progress=progress, allow_divergence=allow_divergence)
+            done += cost
+
+
+def _take_share(progress: Progress, done: float, cost: float, total: float) -> Progress:
+    """Report the progress of one stack as the share of all stacks that is done."""
+
+    def report(message: str, share: float) -> None:
+        progress(message, (done + cost * share) / total)
+
+    return report
 
 
 class FinishedJob(NamedTuple):

@@ -9,14 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..cohort import Audit, Cohort, audit
-from ..cohort.questions import describe_question
+from ..cohort.covariates import describe_question
+from ..console import Progress, silent
 from ..device import ComputeDevice, resolve_device
 from ..errors import BrioError
 from ..methods import make_method
-from ..progress import Progress, silent
 from ..protocol import FOLD_RULE, ProtocolSettings, find_two_class_sites, list_fold_names, settle_protocol
-from .checks import check_folds, check_frames, explain_missing_validation
-from .needs import check_memory
+from .checks import check_folds, check_frames, check_memory, explain_missing_validation
 from .spec import JobSpec, settle_without_validation
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class Job:
 
     def missing_inputs(self, name: str) -> str:
         """Return what the cohort lacks for a method, in words; empty where it lacks nothing."""
-        from ..training.inputs import check_needs
+        from ..training.contract import check_needs
 
         method = make_method(name, self.settings_of(name))
         try:

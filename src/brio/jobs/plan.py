@@ -17,9 +17,8 @@ from ..protocol import FOLD_RULE, Fold, count_inner_folds, list_fold_names, make
 from ..results import Plan, PlannedMethod
 from ..results.files import SUMS
 from ..version import __version__
-from .checks import check_folds, check_harmonise, check_method, check_sites
+from .checks import check_folds, check_harmonise, check_method, check_number_of_runs, check_sites
 from .job import Job
-from .needs import check_number_of_runs
 from .spec import make_methods
 
 if TYPE_CHECKING:

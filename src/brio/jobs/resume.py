@@ -1,16 +1,25 @@
-"""Opening a job folder: is it new, does it hold the same job, or another one?"""
+"""Go on with a job where it was: what is stored of its cohort, what clashes, what is finished and what is left."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from ..cohort import AuditRules, Cohort
+from ..cohort.covariates import COVARIATE_COLUMNS, SEX_CODES
+from ..cohort.scans import holds_fc, index_participants
+from ..connectome import HarmonisationRule
 from ..errors import BrioError
 from ..formatting import format_count
-from ..results import Plan, RunStore, lock_folder, write_plan
-from ..results.checkpoint import remove_partial_checkpoints
+from ..methods import find_method
+from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
+from ..results import Plan, RunStore, TuningRecord, lock_folder, write_plan
 from ..results.files import (
     AUDIT,
     CHECKPOINTS,
@@ -29,7 +38,8 @@ from ..results.files import (
     format_json,
     is_kept,
 )
-from ..results.heartbeats import WORKERS, list_heartbeats, remove_dead_heartbeats
+from ..results.store import WORKERS, list_heartbeats, remove_dead_heartbeats, remove_partial_checkpoints
+from ..settings import format_setting
 from ..storage import (
     LOCK,
     create_whole_folder,
@@ -41,11 +51,319 @@ from ..storage import (
     write_sums,
 )
 from ..storage.partial import remove_quietly
-from .clashes import describe_clash
-from .cohort_facts import describe_cohort, group_participants
+from .checks import describe_rest, state_needs
 from .job import Job
-from .needs import describe_rest, state_needs
 from .plan import JobPlan, assign_stacks
+
+SMALLEST_GROUP = 5
+"""A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
+
+
+def describe_cohort(cohort: Cohort) -> dict[str, Any]:
+    """Describe a cohort without describing any one participant, ready for ``json.dumps``."""
+    sites = cohort.sites
+    return {
+        "name": cohort.name,
+        "fingerprint": cohort.fingerprint,
+        "classes": list(cohort.classes),
+        **({} if cohort.label_covariate is None else {"label_covariate": cohort.label_covariate}),
+        "atlas": cohort.atlas.name,
+        "rois": _describe_rois(cohort),
+        "all": _describe_group(cohort, np.ones(len(cohort), dtype=bool)),
+        "halves": _name_halves(cohort),
+        "sites": [{"site": str(s), **_describe_group(cohort, sites == s)} for s in np.unique(sites)],
+    }
+
+
+def is_label_sex(cohort: Cohort) -> bool:
+    """Return whether the classes of a cohort are the sexes: by their names, or because sex tells every label."""
+    codes = {SEX_CODES.get(name.strip().lower()) for name in cohort.classes}
+    if codes == {0.0, 1.0}:
+        return True
+    if "sex" not in cohort.participants:
+        return False
+    known = cohort.participants["sex"].notna().to_numpy()
+    pairs = set(zip(cohort.participants["sex"][known].astype(str), cohort.labels[known].tolist(), strict=True))
+    return len(pairs) == 2 and len({sex for sex, _ in pairs}) == 2 and len({label for _, label in pairs}) == 2
+
+
+def _describe_rois(cohort: Cohort) -> dict[str, Any]:
+    rois = cohort.atlas.rois
+    described: dict[str, Any] = {"name": rois["name"].astype(str).tolist(), "xyz": None, "hemi": None}
+    if cohort.atlas.has_coordinates:
+        xyz = rois[["x", "y", "z"]].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+        if np.isfinite(xyz).all():
+            described["xyz"] = xyz.round(1).tolist()
+    if "hemi" in rois:
+        described["hemi"] = rois["hemi"].astype(str).tolist()
+    return described
+
+
+def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
+    """Counts and ranges of some scans; ``members`` is a mask, shape [scans]. Participants are described once."""
+    frames = cohort.n_frames[members]
+    length = None if holds_fc(cohort.participants) else [int(frames.min()), int(frames.max())]
+    scans = np.flatnonzero(members)
+    people = scans[index_participants(cohort.participant_ids[scans])[0]]  # each counts once
+    table = cohort.participants.iloc[people]
+    n = np.bincount(cohort.labels[people], minlength=2)
+    group: dict[str, Any] = {"n": n.tolist(), "frames": length, "tr": None}
+    if "tr" in table:
+        tr = pd.to_numeric(table["tr"], errors="coerce").dropna()
+        group["tr"] = [float(tr.min()), float(tr.max())] if len(tr) else None
+    group |= {
+        "age": _mean_sd(table, COVARIATE_COLUMNS["age"]),
+        "motion": _mean_sd(table, COVARIATE_COLUMNS["motion"]),
+        "sex": _count_sexes(table),
+    }
+    return group
+
+
+def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
+    """Mean and SD of a column and how many scans have it; None where few have."""
+    if column not in table:
+        return None
+    known = pd.to_numeric(table[column], errors="coerce").dropna().astype(float)
+    known = known[np.isfinite(known)]
+    if len(known) < SMALLEST_GROUP:
+        return None
+    return {"mean": round(float(known.mean()), 4), "sd": round(float(known.std(ddof=1)), 4), "n": len(known)}
+
+
+def _count_sexes(table: pd.DataFrame) -> dict[str, int] | None:
+    """Count scans of each sex as the table writes it; None where few have one."""
+    column = COVARIATE_COLUMNS["sex"]
+    if column not in table:
+        return None
+    known = table[column].dropna().astype(str).str.strip()
+    if len(known) < SMALLEST_GROUP:
+        return None
+    return {str(k): int(v) for k, v in known.value_counts().sort_index().items()}
+
+
+def group_participants(cohort: Cohort) -> pd.DataFrame | None:
+    """Put participants into coarse groups, within which a report scores a method.
+
+    Age and motion are split at the median of the cohort, so that the file holds neither.
+
+    Returns ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that the participants' table has, as text;
+    empty where a participant has no value. What the labels are made of is no group. None where there is no group.
+    """
+    table = cohort.participants.drop_duplicates("participant_id")
+    groups = {"participant_id": table["participant_id"].astype(str)}
+    if COVARIATE_COLUMNS["sex"] in table and COVARIATE_COLUMNS["sex"] != cohort.label_covariate:
+        sex = table[COVARIATE_COLUMNS["sex"]]
+        groups["sex"] = sex.astype(str).str.strip().where(sex.notna(), "")
+    groups |= {name: half for name, (half, _) in _split_covariates(cohort).items()}
+    known = {name: column for name, column in groups.items() if name == "participant_id" or (column != "").any()}
+    return pd.DataFrame(known) if len(known) > 1 else None
+
+
+def _split_at_median(table: pd.DataFrame, name: str) -> tuple[pd.Series, list[str]]:
+    """Say of each age or motion whether it lies below the median, and how both halves are called.
+
+    The median is rounded to some decimals. What is not finite is unknown: empty.
+    """
+    values = pd.to_numeric(table[COVARIATE_COLUMNS[name]], errors="coerce").astype(float)
+    values = values.where(np.isfinite(values))
+    median = f"{values.median():.{1 if name == 'age' else 2}f}"
+    halves = [f"below {median}", f"{median} or above"]
+    return pd.Series(np.where(values < float(median), *halves), index=values.index).where(values.notna(), ""), halves
+
+
+def _name_halves(cohort: Cohort) -> dict[str, list[str]]:
+    """How :func:`group_participants` calls the halves of age and motion, the lower one first."""
+    return {name: halves for name, (half, halves) in _split_covariates(cohort).items() if (half != "").any()}
+
+
+def _split_covariates(cohort: Cohort) -> dict[str, tuple[pd.Series, list[str]]]:
+    """Split age and motion at their medians, unless the labels are made of them."""
+    table = cohort.participants.drop_duplicates("participant_id")
+    columns = {name: COVARIATE_COLUMNS[name] for name in ("age", "motion")}
+    return {
+        name: _split_at_median(table, name)
+        for name, column in columns.items()
+        if column in table and column != cohort.label_covariate
+    }
+
+
+_SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded", "label")
+"""What a plan says about scans: one difference, however many entries it shows in."""
+
+_DESCRIBED = {*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"} | {
+    "device",
+    "fold_rule",
+    "threads",
+}
+"""Entries of a plan that have words of their own here."""
+
+
+def describe_clash(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Describe in which options two plans differ."""
+    return list(_iterate_differences(there, here))
+
+
+def _iterate_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    def differs(name: str) -> bool:
+        return there.get(name) != here.get(name)
+
+    if differs("brio"):
+        yield f"it was computed by brio {there.get('brio')}, now {here.get('brio')}"
+    if differs("fingerprint_before_exclusions"):
+        yield f"it is on cohort {_name_cohort(there)}, now {_name_cohort(here)}"
+    if differs("methods"):
+        yield from _compare_methods(there["methods"], here["methods"])
+    if differs("protocol"):
+        yield f"its protocol is {there.get('protocol')}, now {here.get('protocol')}"
+    if differs("seeds"):
+        yield f"it has {_count_seeds(there['seeds'])}, now {_count_seeds(here['seeds'], there['seeds'])}"
+    if differs("folds"):
+        yield f"it has {_list_folds(there['folds'])}, now {_list_folds(here['folds'])}"
+    yield from _compare_settings("protocol.", there.get("protocol_settings"), here.get("protocol_settings"))
+    if differs("fold_rule") and not differs("protocol"):
+        yield "its folds were made by an earlier rule, under which classes were not balanced"
+    if differs("harmonise"):
+        none = {"kind": "none"}
+        yield from _compare_settings("harmonise.", there["harmonise"] or none, here["harmonise"] or none)
+    if differs("audit"):
+        if there["audit"] is None or here["audit"] is None:
+            kept = here["audit"] is None
+            yield (
+                "it leaves out what the audit excludes, now --keep-all keeps it"
+                if kept
+                else "it keeps all scans (--keep-all), now those that the audit excludes are left out"
+            )
+        else:
+            yield from _compare_settings("audit.", there["audit"], here["audit"])
+    elif any(map(differs, _SCANS)) and not differs("fingerprint_before_exclusions"):
+        yield (
+            f"it uses {there.get('n_scans')} scans, now {here.get('n_scans')}: the audit excludes others, perhaps "
+            "because of --with"
+        )
+    if differs("device"):
+        yield f"it was computed with --device {there.get('device')}, now {here.get('device')}"
+    if differs("threads"):
+        yield (
+            f"it was computed with {there.get('threads')} threads, now {here.get('threads')} (see OMP_NUM_THREADS; "
+            "numbers repeat exactly only with as many)"
+        )
+    for name in {**there, **here}:
+        if name not in _DESCRIBED and differs(name):
+            yield f"its {name.replace('_', ' ')} is {_compare(there.get(name), here.get(name))}"
+
+
+def _name_cohort(plan: Mapping[str, Any]) -> str:
+    """A cohort with the start of its fingerprint, since two may have one name."""
+    fingerprint = str(plan["fingerprint_before_exclusions"])[:12]
+    return f"'{plan.get('cohort')}' ({plan.get('n_scans')} scans, fingerprint {fingerprint})"
+
+
+def _compare_methods(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    if list(there) != list(here):
+        yield f"it has {_join('method', there)}, now {', '.join(here)}"
+    for name in [name for name in there if name in here and there[name] != here[name]]:
+        was, now = there[name], here[name]
+        if was.get("version") != now.get("version"):
+            yield f"its method {name} is in version {was.get('version')}, now {now.get('version')}"
+        if was.get("code") != now.get("code"):
+            yield f"the file of method {name} has changed since"
+        yield from _compare_settings("", was.get("settings"), now.get("settings"), f" of {name}")
+        if was.get("configurations") != now.get("configurations"):
+            yield f"its search tries other configurations of {name}"
+        if was.get("tuned") != now.get("tuned"):
+            yield f"its tuned settings of {name} are others"
+
+
+def _compare_settings(
+    prefix: str, there: Mapping[str, Any] | None, here: Mapping[str, Any] | None, owner: str = ""
+) -> Iterator[str]:
+    was, now = there or {}, here or {}
+    for name in {**was, **now}:
+        if was.get(name) != now.get(name):
+            yield f"its setting {prefix}{name}{owner} is {_compare(was.get(name), now.get(name))}"
+
+
+def _compare(was: Any, now: Any) -> str:
+    return f"{format_setting(was)}, now {format_setting(now)}"
+
+
+def _count_seeds(seeds: list[int], other: list[int] | None = None) -> str:
+    if seeds != list(range(len(seeds))):
+        return f"seeds {', '.join(map(str, seeds))}"
+    return str(len(seeds)) if other is not None else f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+
+
+def _list_folds(folds: list[str] | None) -> str:
+    return "all folds" if folds is None else ", ".join(folds)
+
+
+def _join(noun: str, names: Mapping[str, Any]) -> str:
+    return f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def recover_options(plan: Plan, tuning: TuningRecord | None = None) -> dict[str, Any]:
+    """Recover the options of ``brio run`` or ``brio tune`` that decide the plan of a job.
+
+    A plan does not hold where cohorts, files with methods and searches were, nor options that change no number.
+    """
+    settings = _changed_settings(plan) if tuning is None else dict(tuning.given_settings)
+    for part, defaults, values in (
+        # a plan has the number that "auto" came to; the usual one is what it comes to again
+        ("protocol", ProtocolSettings(validation_sites=USUAL_VALIDATION_SITES), plan.protocol_settings),
+        ("audit", AuditRules(), plan.audit),
+        ("harmonise", HarmonisationRule(), plan.harmonise),
+    ):
+        known = dataclasses.asdict(defaults)
+        settings |= {f"{part}.{name}": v for name, v in (values or {}).items() if known.get(name, v) != v}
+    options: dict[str, Any] = {"method": list(plan.methods), "label": plan.label, "protocol": plan.protocol}
+    options["seeds"] = len(plan.seeds)
+    if tuning is not None:
+        options |= {"budget": tuning.budget, "oracle": tuning.oracle is not None}
+    options |= {"set": settings, "fold": None if plan.folds is None else list(plan.folds)}
+    return options | {
+        "keep-all": plan.audit is None,
+        "device": plan.device,
+        "runs-per-stack": _recover_stack_size(plan),
+    }
+
+
+def _changed_settings(plan: Plan) -> dict[str, Any]:
+    """Collect settings that differ from the defaults of their methods; a value holds for all methods that have it."""
+    changed: dict[str, Any] = {}
+    for name, planned in plan.methods.items():
+        defaults = _read_defaults(name)
+        changed |= {k: v for k, v in planned.settings.items() if k in defaults and defaults[k] != v}
+    for name, planned in plan.methods.items():
+        for key in changed.keys() & _read_defaults(name).keys():
+            if planned.settings.get(key) != changed[key]:
+                raise BrioError(
+                    f"{PLAN}: setting '{key}' is {planned.settings.get(key)} for method '{name}' and {changed[key]} "
+                    "for another one; no options of one command give that: repeat the methods one by one"
+                )
+    return changed
+
+
+def _read_defaults(method: str) -> Mapping[str, Any]:
+    """Return the default settings of a method that its name does not fix; none of a user's method not loaded."""
+    try:
+        entry = find_method(method)
+    except BrioError:
+        return {}
+    return {key: value for key, value in entry.settings.items() if key not in entry.fixed}
+
+
+def _recover_stack_size(plan: Plan) -> int | None:
+    """Return the number of runs per stack, where it and not each method's need of memory decided the stacks."""
+    sizes = [len(stack) for stack in plan.stacks]
+    n_runs, rest = divmod(sum(sizes), max(1, len(plan.methods)))
+    if not sizes or rest or len(sizes) == len(plan.methods) or plan.harmonise is not None:
+        return None
+    largest = max(sizes)
+    n_stacks = -(-n_runs // largest)
+    size = -(-n_runs // n_stacks)
+    expected = [min(size, n_runs - first) for first in range(0, n_runs, size)]
+    return largest if sizes == expected * len(plan.methods) else None
+
 
 _BEFORE_THE_PLAN = {
     *(COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS),

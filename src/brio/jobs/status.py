@@ -11,7 +11,7 @@ from ..errors import BrioError, take_first_line
 from ..formatting import format_time
 from ..results import Plan, RunStore
 from ..results.files import CHECKPOINTS, MEMBERS, PLAN, RUNS, SEARCH, SHARED_PLAN, SUMMARY, is_kept, require_folder
-from ..results.heartbeats import WORKERS, Failure, Heartbeat, list_failures, list_heartbeats
+from ..results.store import WORKERS, Failure, Heartbeat, list_failures, list_heartbeats
 
 
 @dataclass(frozen=True)

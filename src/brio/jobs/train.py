@@ -1,33 +1,96 @@
-"""Training one stack of a plan, and what is stored of each of its runs."""
+"""Checkpoints of stacks in training: when they are stored, what they belong to, and what is said of them."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
+import json
 import math
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ..cohort import Cohort
 from ..connectome import Connectomes, harmonise_connectomes
+from ..console import Progress, silent
 from ..errors import BrioError
 from ..methods import find_method
-from ..progress import Progress, silent
 from ..protocol import average_margins, calibrate_margins, count_participants, score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
-from ..results.checkpoint import remove_checkpoint
-from ..results.heartbeats import report_stack
-from ..results.summary import METRICS
-from ..training import CheckpointStore, FittedRun, Method, Run
-from .checkpoints import CheckpointFile, checkpoint_identity
+from ..results.files import RUNS
+from ..results.records import METRICS
+from ..results.store import read_checkpoint, remove_checkpoint, report_stack, write_checkpoint
+from ..training import CheckpointStore, FittedRun, Method, Run, StackCheckpoint
 from .job import Job
-from .plan import JobPlan, PlannedRun
+from .plan import JobPlan, PlannedRun, build_plan
+
+if TYPE_CHECKING:
+    from ..training import FittedRun, Method
+
+
+FORMAT = 2
+"""Increase it whenever a checkpoint holds something else, or means it otherwise."""
+
+
+class CheckpointFile:
+    """The checkpoint of one stack, in the folder of its job (:class:`brio.training.CheckpointStore`).
+
+    A checkpoint that cannot be trusted is named and not used.
+    """
+
+    def __init__(self, path: Path, identity: str, every: float) -> None:
+        self._path, self._identity, self._every = path, identity, every
+        self._found: StackCheckpoint | None = None
+        self._earlier_seconds, self.message = 0.0, ""
+        if path.exists():
+            try:
+                self._found, self._earlier_seconds = read_checkpoint(path, identity)
+                self.message = f"resuming after {self._found.describe()}"
+            except BrioError as problem:
+                self.message = str(problem)
+        self.start_clock()
+
+    def start_clock(self) -> None:
+        """Count seconds from now on."""
+        self._start = self._last = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the stack has trained, those up to the checkpoint included."""
+        return self._earlier_seconds + time.monotonic() - self._start
+
+    def load(self) -> StackCheckpoint | None:
+        """Return the checkpoint that was found, once."""
+        found, self._found = self._found, None
+        return found
+
+    def is_due(self) -> bool:
+        """Return whether enough seconds have passed since the last checkpoint, or since the start."""
+        return self._every > 0 and time.monotonic() - self._last >= self._every
+
+    def save(self, checkpoint: StackCheckpoint) -> None:
+        """Write a checkpoint in place of the one before."""
+        write_checkpoint(self._path, self._identity, self.seconds, checkpoint)
+        self._last = time.monotonic()
+
+
+def checkpoint_identity(job: Job, plan: Plan, stack: tuple[str, ...]) -> str:
+    """Compute what a checkpoint belongs to: the plan, the stack, the device and the versions that computed it."""
+    identity = {
+        "format": FORMAT,
+        "plan": plan.identify(),
+        "stack": stack,
+        "device": job.device.describe(),
+        "versions": {"torch": torch.__version__, "numpy": np.__version__},
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def train_stack(
@@ -193,4 +256,34 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
             logit=tuple(logit.tolist()) if finite else None,
         ),
         versions={"brio": plan.brio, "torch": torch.__version__, "numpy": np.__version__},
+    )
+
+
+def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
+    """Load a method and its fitted runs, in the order of seeds and folds.
+
+    Their ``test_logit`` has one margin per test participant, as it was stored: the mean over the scans of each.
+    """
+    planned_runs = list(build_plan(job, [name]).runs.values())
+    store = RunStore(folder / RUNS)
+    return planned_runs[0].method, [load_fitted_run(planned, store) for planned in planned_runs]
+
+
+def load_fitted_run(planned: PlannedRun, store: RunStore) -> FittedRun:
+    """Load one fitted run."""
+    from ..training import FittedRun, group_tensors
+
+    record = store.read_record(planned.key)
+    row, logit, details = record.row, record.predictions.logit, dict(record.details)
+    trained_epochs = details.pop("trained_epochs", None)  # which a record adds
+    return FittedRun(
+        planned.run,
+        np.array([] if logit is None else logit),
+        float("nan") if row.validation_auc is None else row.validation_auc,
+        row.selected_epoch,
+        trained_epochs,
+        row.block_length,
+        *group_tensors(store.read_weights(planned.key)),
+        details,
+        row.steps,
     )

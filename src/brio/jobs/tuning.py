@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..domains import Budget, require_number
+from ..console import Progress, silent
 from ..errors import BrioError
 from ..methods import find_method, make_method
-from ..progress import Progress, silent
 from ..protocol import Fold
 from ..results import RunStore, TuningRecord
 from ..results.files import PLAN, RUNS, SEARCH, TUNING
-from ..spaces import draw_configurations
+from ..settings import Budget, draw_configurations, require_number
 from .execute import FinishedJob, execute_plan, start_job, train_stacks
 from .job import Job, Say, ignore
 from .plan import JobPlan, MethodSchedule, build_plan, describe_method, method_identity, plan_runs

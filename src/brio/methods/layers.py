@@ -1,19 +1,161 @@
-"""Layers that several networks share.
-
-A layer that draws random numbers or keeps batch statistics is called as ``layer(x, step)``, with the
-:class:`~brio.training.StepContext` of the training step; at inference ``step`` is None.
-"""
+"""Layers, losses and graphs that methods share; a run has the same numbers alone and in a stack."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..training import StepContext
+from ..connectome import fill_dead
+from ..settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Width, choice, setting
+from ..training import Batch, NeuralSettings, RunState, Scans, StepContext
 from ..training.random_numbers import drop_out
+
+
+@dataclass(frozen=True)
+class GraphSettings(NeuralSettings):
+    """Settings that graph networks share."""
+
+    learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    width: Width = 64  # hidden width
+    layers: Layers = 2  # message-passing layers
+    dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
+    edge_share: PositiveShare = 0.2
+
+
+def build_profiles(scans: Scans, state: RunState) -> Tensor:
+    """Build the node features of a graph: rows of the FC matrix, with edges of ROIs without signal filled in.
+
+    Parameters
+    ----------
+    scans : Scans
+        B scans.
+    state : RunState
+        With the mean connectome of the source sites, ``state.learned["mean"]``, shape [P, P].
+
+    Returns
+    -------
+    Tensor, shape [B, P, P]
+    """
+    return fill_dead(scans.A, scans.alive, state.learned["mean"])
+
+
+def select_strong_edges(scans: Scans) -> Tensor:
+    """Select the strongest edges of each scan, as many as the setting ``edge_share`` says.
+
+    Parameters
+    ----------
+    scans : Scans
+        B scans.
+
+    Returns
+    -------
+    Tensor, shape [B, P, P]
+        1 for a selected edge, else 0; symmetric, with a diagonal of zeros.
+    """
+    strength = scans.A.abs()
+    return ((strength >= scans.cut[:, None, None]) & (strength > 0)).to(scans.A.dtype)
+
+
+def normalise_adjacency(A: Tensor) -> Tensor:
+    """Compute D^-1/2 (A + I) D^-1/2, with D the degrees of A + I (Kipf & Welling 2017).
+
+    Parameters
+    ----------
+    A : Tensor, shape [..., P, P]
+        Non-negative weights of edges.
+
+    Returns
+    -------
+    Tensor, shape [..., P, P]
+    """
+    looped = A + torch.eye(A.shape[-1], device=A.device, dtype=A.dtype)
+    root = looped.sum(-1).rsqrt()
+    return root.unsqueeze(-1) * looped * root.unsqueeze(-2)
+
+
+def bce(logit: Tensor, label: Tensor) -> Tensor:
+    """Compute the binary cross-entropy of each scan.
+
+    Parameters
+    ----------
+    logit : Tensor, shape [B]
+    label : Tensor, shape [B]
+        Between 0 and 1.
+
+    Returns
+    -------
+    Tensor, shape [B]
+    """
+    return F.binary_cross_entropy_with_logits(logit, label, reduction="none")
+
+
+def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
+    """Compute the binary cross-entropy with equal weights of source sites and classes, Eq. (26).
+
+    Parameters
+    ----------
+    logit : Tensor, shape [B]
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, scalar
+    """
+    cells = bce(logit, batch.label).unflatten(0, batch.cells).mean(-1)
+    return (batch.cell_weight * cells).sum()
+
+
+def average_losses(losses: Tensor, batch: Batch) -> Tensor:
+    """Average losses of single scans with equal weights of source sites and classes.
+
+    Parameters
+    ----------
+    losses : Tensor, shape [B]
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, scalar
+    """
+    return (batch.weight * losses).sum()
+
+
+def average_by_site(losses: Tensor, batch: Batch) -> Tensor:
+    """Average losses of single scans at each source site, with equal weights of both classes.
+
+    Parameters
+    ----------
+    losses : Tensor, shape [B]
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, shape [E]
+        Sites that pad the stack included.
+    """
+    return losses.unflatten(0, batch.cells).mean((1, 2))
+
+
+def site_cross_entropy(site_logit: Tensor, batch: Batch) -> Tensor:
+    """Compute the cross-entropy of a classifier of the source site.
+
+    Sites that pad the stack are not among the classes.
+
+    Shapes: site_logit [B, E].
+    """
+    is_real = batch.site_weight > 0
+    masked = torch.where(is_real, site_logit, torch.full_like(site_logit, -1e9))
+    is_own = torch.arange(len(is_real), device=site_logit.device) == batch.site[:, None]
+    return -(batch.weight * torch.where(is_own, F.log_softmax(masked, -1), torch.zeros_like(masked)).sum(-1)).sum()
+
+
+def reverse_gradient(x: Tensor, strength: Tensor | float) -> Tensor:
+    """Return x, and multiply its gradient by ``-strength`` on the way back (Ganin et al. 2016)."""
+    return x * -strength + (x * (1.0 + strength)).detach()
 
 
 class StepLayer(nn.Module):

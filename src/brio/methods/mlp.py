@@ -8,15 +8,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ..connectome import read_edges
-from ..domains import LearningRate, ShareBelowOne, Weight, Width
-from ..settings import setting
-from ..spaces import choice
+from ..settings import LearningRate, ShareBelowOne, Weight, Width, choice, setting
 from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, RunState, Scans, Stage, StepContext
-from .graphs import build_profiles
-from .layers import BatchNorm, Dropout, Identity
-from .losses import classification_loss
-from .provenance import TEXTBOOK
-from .registry import method
+from .layers import BatchNorm, Dropout, Identity, build_profiles, classification_loss
+from .registry import TEXTBOOK, method
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from ..connectome import (
     log_connectome,
     read_edges,
 )
-from ..domains import BlockLength, Count, Weight
-from ..progress import Progress, silent
-from ..threads import map_on_cores
+from ..console import Progress, silent
+from ..machine import map_on_cores
+from ..settings import BlockLength, Count, Weight
 from ..training import FittedRun, Inputs, MethodFacts, Run
+from .linear.base import HeldRows, OpenedScans, PreparedRun, ScanReader
 from .linear.log_ridge import LogRidge, LogRidgeSettings, log_matrices
-from .linear.prepared import HeldRows, OpenedScans, PreparedRun, ScanReader
 from .registry import Provenance, method
 
 Result = TypeVar("Result")

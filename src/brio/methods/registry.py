@@ -1,9 +1,4 @@
-"""The registry of methods: register a class under a name, find it, make it with settings, load a user's own file.
-
-What is known of the methods of brio stands in ``catalogue.json``, so that they are listed, and settings are checked,
-without torch. The class of a method is imported when it is first needed. The catalogue is written from the classes,
-see :mod:`brio.methods.catalogue`.
-"""
+"""Where an implementation comes from, and the block of a table in which its rows stand."""
 
 from __future__ import annotations
 
@@ -15,18 +10,97 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from ..domains import find_numbers
 from ..errors import BrioError, find_nearest, nearest
-from ..settings import replace_values
-from .provenance import (
-    Provenance,
-    find_block,
-)
+from ..settings import Domain, find_numbers, replace_values
+from ..training import NeuralSettings
 
 if TYPE_CHECKING:
     from ..training import Method
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where an implementation comes from; every table shows it with the method's scores.
+
+    Attributes
+    ----------
+    kind : str
+        One phrase, such as "textbook".
+    note : str
+        What a reader has to know besides; may be empty.
+    """
+
+    kind: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.note})" if self.note else self.kind
+
+
+PAPERS_OWN = Provenance("the paper's own method", "no public code")
+PUBLISHED = Provenance("as the published code reads")
+TEXTBOOK = Provenance("textbook")
+CODE_WITH_DIFFERENCES, INTENT, READING, REDESIGN = (
+    "published code, with differences",
+    "paper's intent",
+    "our reading",
+    "redesign",
+)
+
+BLOCKS = ("BRIO", "published code or equations", READING, REDESIGN, "linear", "controls", "other methods")
+"""Blocks of a table of methods, in their order. The last one is for methods of users."""
+
+
+def follow_code(difference: str) -> Provenance:
+    """Declare that published code was followed, but for ``difference``, which says in what and why."""
+    return Provenance(CODE_WITH_DIFFERENCES, difference)
+
+
+def follow_paper(difference: str) -> Provenance:
+    """Declare that a paper was followed where its published code differs; ``difference`` says in what."""
+    return Provenance(INTENT, f"published code differs: {difference}")
+
+
+def reconstruct(reason: str) -> Provenance:
+    """Declare that a method was written without its complete text or code; ``reason`` says from what."""
+    return Provenance(READING, reason)
+
+
+def redesign(change: str) -> Provenance:
+    """Declare that a part of the published method was replaced, since it does not fit; ``change`` says which and why.
+
+    A score of a redesign says nothing about the published method.
+    """
+    return Provenance(REDESIGN, change)
+
+
+def find_block(kind: str, family: str, control: bool) -> str:
+    """Find the block of a table in which a method stands, one of :data:`BLOCKS`."""
+    if control:
+        return "controls"
+    if kind in (READING, REDESIGN):
+        return kind
+    if family in ("linear", "BRIO"):
+        return family
+    published = (PUBLISHED.kind, TEXTBOOK.kind, CODE_WITH_DIFFERENCES, INTENT)
+    return "published code or equations" if kind in published else "other methods"
+
+
+def rank_block(block: str) -> int:
+    """Return the position of a block in a table; blocks that are not known here come last."""
+    return BLOCKS.index(block) if block in BLOCKS else len(BLOCKS)
+
+
+@dataclass(frozen=True)
+class BoldSettings(NeuralSettings):
+    """Settings of methods that read BOLD; the rule itself is :class:`brio.connectome.BoldRule`."""
+
+    bold_frames: Annotated[int, Domain(8, 10_000)] = 100  # frames of a window; shorter scans are mirrored at their ends
+    bold_windows: Annotated[int, Domain(1, 1_000)] = 3
+    bold_tr: Annotated[float, Domain(0.01, 100)] | None = 2.0
+
 
 M = TypeVar("M", bound="type[Method]")
 
@@ -45,7 +119,7 @@ class MethodEntry:
     reference: str  # what to cite
     summary: str  # one line: the first of the class's docstring, or the variant's own
     provenance: Provenance
-    needs: tuple[str, ...] = ()  # what it needs besides connectomes and labels, see :data:brio.training.inputs.NEEDS
+    needs: tuple[str, ...] = ()  # what it needs besides connectomes and labels, see :data:brio.training.contract.NEEDS
     transductive: bool = False  # whether unlabelled scans of the test site take part in its fit
     control: bool = False  # whether it sees no connectome at all
     fixed: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +138,7 @@ class MethodEntry:
 
     @property
     def block(self) -> str:
-        """Block of a table in which it stands, one of :data:`brio.methods.provenance.BLOCKS`."""
+        """Block of a table in which it stands, one of :data:`brio.methods.registry.BLOCKS`."""
         return find_block(self.provenance.kind, self.family, self.control)
 
 
@@ -105,7 +179,7 @@ def method(
     provenance : Provenance or str
         Where the implementation comes from; text of your own is fine.
     needs : iterable of str
-        What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`.
+        What it needs besides connectomes and labels, see :data:`brio.training.contract.NEEDS`.
     transductive : bool
         Whether unlabelled scans of the test site take part in its fit.
     control : bool
@@ -122,7 +196,7 @@ def method(
         If a need is unknown, the class lacks a method it has to define, or the name is taken.
     """
     from ..training import NeuralMethod
-    from ..training.inputs import NEEDS
+    from ..training.contract import NEEDS
 
     requested = {needs} if isinstance(needs, str) else set(needs)
     for need in sorted(requested):

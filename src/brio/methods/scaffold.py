@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import draws
-from ..domains import Count, Domain, PositiveShare, Share
-from ..settings import check_domains, setting
-from ..spaces import choice
+from ..settings import Count, Domain, PositiveShare, Share, check_domains, choice, setting
 from ..training import Scans, SourceScans
 from .confounds import build_design, fit_huber, iterate_sites
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 from ..lazy import export_lazily
 
 if TYPE_CHECKING:
-    from .adapt import adapt_model
     from .adaptation import Adaptation, PriorWidths, fit_adaptation
     from .evidence import CallRule, Evidence, choose_rule, gather_evidence, trace_risk
     from .explain import ModelExplanation, explain_model
-    from .fit import add_evidence, complete_model, evaluate_model, fit_model, remove_fit_job
+    from .fit import adapt_model, add_evidence, complete_model, evaluate_model, fit_model, remove_fit_job
     from .folder import read_model, write_model
-    from .known_scans import KnownScans
     from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
     from .predict import ScanPredictions, predict_scans
-    from .ranges import ScanRanges
+    from .ranges import KnownScans, ScanRanges
 
 __all__ = [
     "Adaptation",
@@ -51,15 +49,13 @@ __all__ = [
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "adapt": ("adapt_model",),
         "adaptation": ("Adaptation", "PriorWidths", "fit_adaptation"),
         "evidence": ("CallRule", "Evidence", "choose_rule", "gather_evidence", "trace_risk"),
         "explain": ("ModelExplanation", "explain_model"),
-        "fit": ("add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job"),
+        "fit": ("adapt_model", "add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job"),
         "folder": ("read_model", "write_model"),
-        "known_scans": ("KnownScans",),
         "model": ("Ensemble", "Member", "Model", "TrainingFacts", "check_atlas"),
         "predict": ("ScanPredictions", "predict_scans"),
-        "ranges": ("ScanRanges",),
+        "ranges": ("KnownScans", "ScanRanges"),
     },
 )

@@ -8,13 +8,13 @@ from typing import Annotated
 import numpy as np
 from scipy.special import expit, logit
 
-from ..cohort.class_names import ClassNames
+from ..cohort.covariates import ClassNames
 from ..errors import BrioError
 from ..results.format import format_signed
 from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare
 from ..schemas.stored_values import one_of
 from .evidence import Evidence
-from .known_scans import KnownScans
+from .ranges import KnownScans
 
 LEAST_WIDTH = 0.1
 """Smallest width that evidence may give: few sites that happen to agree do not show that all sites do."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from ..formatting import format_count, format_p
 from ..results.format import escape_markdown, format_code, format_percent, format_table
 from .attacks import read_measured_attacks
-from .evidence import Estimate, Evidence, choose_rule
+from .evidence import LEAST_SITES, LEAST_WITH_REASON, LEVEL, REASONS, Estimate, Evidence, choose_rule
 from .model import Model
 from .predict import DEFAULT_ACCURACY
 from .ranges import LEAST_PARTICIPANTS, PARTICIPANTS_BEHIND, ScanRanges
-from .reasons import LEAST_SITES, LEAST_WITH_REASON, LEVEL, REASONS
 
 
 def write_card(model: Model) -> str:

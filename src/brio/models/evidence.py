@@ -1,27 +1,235 @@
-"""What is known about a method at sites it was not trained on: the evidence that a model carries."""
+"""Reasons why a scan differs from those of a model, and which of them are flags; needs no torch.
+
+A difference is a **flag** where the model cannot mean the scan (it is no connectome of these regions, or the model has
+seen it), or where scans with that difference did worse at left-out sites. Else it is a **note**.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit
+from scipy.special import logit, ndtr
 
 from ..cohort import Cohort
 from ..connectome import HarmonisationRule
 from ..errors import BrioError
-from ..protocol.recalibration import average_over_sites, fit_recalibration
-from ..results import MetricSummary, describe_smoke_run
+from ..formatting import format_count
+from ..protocol.calibration import average_over_sites, fit_recalibration
+from ..results import MetricSummary, StoredJob, describe_smoke_run
 from ..results.format import format_percent
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
 from ..schemas.records import formerly
-from .evidence_differences import describe_differing_settings
-from .evidence_job import compare_participants, read_evidence_job
-from .reasons import ReasonEvidence, compare_reasons, find_flagged_scans
+from ..schemas.stored_values import one_of
+
+LEAST_WITH_REASON, LEAST_SITES, LEVEL = 30, 2, 0.05
+"""A reason is tested where so many participants of so many left-out sites have it, and flags where p is below this."""
+
+REASONS = {
+    "foreign": "another atlas, order of regions, or noise",
+    "known": "known to the model",
+    "short": "fewer frames",
+    "dead_rois": "ROIs without signal",
+    "tr": "repetition time",
+    "motion": "head motion",
+    "edge_sd": "spread of the edges",
+    "far": "far from the mean connectome",
+    "tr_unknown": "repetition time unknown",
+}
+"""Codes of what may be said of a scan, and their names in a count."""
+
+CANNOT_BE_MEANT = ("foreign", "known")
+"""Always flags."""
+
+TESTED = ("short", "dead_rois", "tr", "motion", "edge_sd", "far")
+"""Flags only where scans with them did worse at left-out sites."""
+
+
+@dataclass(frozen=True)
+class ReasonEvidence:
+    """How participants with a scan that has one reason did at left-out sites."""
+
+    code: Annotated[str, one_of(*TESTED)]
+    n: StoredCount  # participants of left-out sites who have it, and their sites
+    n_sites: StoredCount
+    accuracy: StoredShare | None  # share of these participants, and of all others, that were predicted right
+    accuracy_without: StoredShare | None
+    p: StoredShare | None  # one-sided, for these participants doing no worse; None where too few have the reason
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether scans with this reason are flagged."""
+        return self.p is not None and self.p < LEVEL
+
+
+def describe_codes(codes: Iterable[str]) -> str:
+    """Count the reasons in the column ``flag`` or ``notes`` of some scans, commonest first."""
+    counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
+    return ", ".join(f"{n} {REASONS[str(code)]}" for code, n in counts.items())
+
+
+def compare_reasons(scans: pd.DataFrame, left_out: pd.DataFrame) -> tuple[ReasonEvidence, ...]:
+    """Test of each reason whether scans with it did worse at left-out sites.
+
+    The accuracies of scans with and without the reason are compared by a one-sided z test. The variance of each is that
+    of its scans or that between its sites, whichever is larger: scans of one site are right or wrong together.
+    """
+    right = ((scans["logit"] > 0) == scans["label"]).to_numpy(dtype=float)
+    site, checked = scans["fold"].to_numpy(), left_out.loc[scans["participant_id"]]
+    return tuple(_test_reason(code, right, site, checked[code].to_numpy()) for code in TESTED)
+
+
+def _test_reason(code: str, right: np.ndarray, site: np.ndarray, has: np.ndarray) -> ReasonEvidence:
+    n, n_sites = int(has.sum()), len(np.unique(site[has]))
+    accuracy, without = (float(right[part].mean()) if part.any() else None for part in (has, ~has))
+    p = None
+    if accuracy is not None and without is not None and n >= LEAST_WITH_REASON and n_sites >= LEAST_SITES:
+        variance = sum(_find_variance(right[part], site[part]) for part in (has, ~has))
+        p = float(ndtr((accuracy - without) / max(variance, 1e-12) ** 0.5))
+    return ReasonEvidence(code, n, n_sites, accuracy, without, p)
+
+
+def _find_variance(right: np.ndarray, site: np.ndarray) -> float:
+    """Variance of a share of right scans: over scans, or over sites where that is larger."""
+    share, n = right.mean(), len(right)
+    sums = pd.Series(right - share).groupby(site).sum()
+    over_sites = float((sums**2).sum()) / n**2 * len(sums) / max(1, len(sums) - 1)
+    return max(float(share * (1 - share)) / n, over_sites)
+
+
+def find_flagged_scans(scans: pd.DataFrame, left_out: pd.DataFrame, reasons: Iterable[ReasonEvidence]) -> np.ndarray:
+    """Find which scans of the evidence the model would have flagged, had their site been new.
+
+    Shapes: returns [n].
+    """
+    flags = ["foreign", *(reason.code for reason in reasons if reason.is_flag)]
+    return left_out.loc[scans["participant_id"], flags].any(axis=1).to_numpy()
+
+
+_FINAL_SETTINGS = {
+    "choose_by": (
+        "source-sites",
+        "the evaluated runs chose the penalty on validation sites (choose_by=validation), the model by inner "
+        "folds over its source sites (choose_by=source-sites)",
+        "--set choose_by=source-sites --set protocol.validation_sites=0",
+    ),
+    "refit": (
+        True,
+        "the evaluated runs were not trained again with their validation sites (refit=false), the model was "
+        "(refit=true)",
+        "--set refit=true",
+    ),
+}
+"""Settings whose defaults differ between run and fit: value of the model, what differs, options of 'brio run'."""
+
+
+def describe_differing_settings(
+    job: StoredJob, name: str, settings: Mapping[str, Any], harmonisation: HarmonisationRule
+) -> tuple[str, ...]:
+    """Say which settings of the evaluated runs are not those of the model, with both values and what to do."""
+    evaluated = [run.record.settings for run in job.runs if run.record.row.method == name]
+    if not evaluated or job.plan is None:
+        return ("the settings of the evaluated runs are not stored",)
+    own = json.loads(json.dumps(dict(settings)))  # as records hold them
+    differing = sorted({key for one in evaluated for key in one if one[key] != own.get(key)})
+    explained = [key for key in differing if key in _FINAL_SETTINGS and own.get(key) == _FINAL_SETTINGS[key][0]]
+    parts = [
+        f"{key} ({_join_values([one[key] for one in evaluated if key in one])} in the evidence, {own.get(key)} in the "
+        "model)"
+        for key in differing
+        if key not in explained
+    ]
+    theirs = asdict(HarmonisationRule(**job.plan.harmonise or {}))
+    parts += [
+        f"harmonise.{key} ({theirs[key]} in the evidence, {value} in the model)"
+        for key, value in asdict(harmonisation).items()
+        if value != theirs[key]
+    ]
+    sentences = [_explain_default(key, name, job.plan.label) for key in explained]
+    return (*sentences, *([f"other values of {', '.join(parts)}"] if parts else []))
+
+
+def _explain_default(key: str, name: str, label: str | None) -> str:
+    """Explain a difference between the defaults of the two commands, and how to evaluate what was fitted."""
+    _, words, options = _FINAL_SETTINGS[key]
+    asked = f" --label {shlex.quote(label)}" if label else ""
+    command = f"brio run COHORT --method {name}{asked} --seeds 3 {options} --out RESULTS"
+    return f"{words}; to evaluate what is fitted, give --evaluate, or a folder of '{command}'"
+
+
+def _join_values(values: list[Any]) -> str:
+    return " or ".join(dict.fromkeys(map(str, values)))
+
+
+UNNAMED = ["0", "1"]
+"""Classes of a cohort whose classes have no names: labels alone are compared."""
+OTHER_EVIDENCE = "give a job of the same cohort, or leave out --evidence and give --evaluate"
+
+
+def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = None) -> StoredJob:
+    """Read a finished job that evaluated a method at test sites."""
+    job = StoredJob.read(Path(folder))
+    if method not in job.summary.methods:
+        has = ", ".join(job.summary.methods)
+        raise BrioError(f"{folder}: evaluated {has}, not '{method}'; give a folder of 'brio run --method {method}'")
+    if job.summary.protocol != "loso":
+        raise BrioError(f"{folder}: was evaluated by k-fold, which says nothing about new sites; use --protocol loso")
+    if job.predictions is None:
+        raise BrioError(f"{folder}: its predictions were not kept, so there is no calibration and no rule to decide by")
+    if cohort is not None:
+        compare_participants(job, method, cohort)
+    return job
+
+
+def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[str, ...]:
+    """Refuse evidence of another question, and say which participants of a cohort it lacks or has besides.
+
+    Another question are another atlas, other classes, another label of a participant, or no participant in common.
+    """
+    assert job.predictions is not None
+    folder, keys = job.folder, ["participant_id", "site"]
+    if job.summary.atlas != cohort.atlas.name:
+        raise BrioError(
+            f"{folder}: was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in "
+            f"'{cohort.atlas.name}'; {OTHER_EVIDENCE}"
+        )
+    theirs = (job.cohort_facts or {}).get("classes", UNNAMED)
+    names = [[name.casefold() for name in classes] for classes in (theirs, cohort.classes)]
+    if names[0] != names[1] and UNNAMED not in names:
+        raise BrioError(
+            f"{folder}: is evidence of another question: its classes are {' and '.join(theirs)}, those of the model "
+            f"{' and '.join(cohort.classes)}; {OTHER_EVIDENCE}"
+        )
+    labelled = cohort.select(cohort.labelled)
+    own = pd.DataFrame({"participant_id": labelled.participant_ids, "site": labelled.sites, "own": labelled.labels})
+    evaluated = job.predictions.loc[job.predictions["method"] == method, [*keys, "label"]].astype({"site": str})
+    pairs = own.drop_duplicates().merge(evaluated.drop_duplicates(), on=keys, how="outer", indicator="found")
+    common = pairs[pairs["found"] == "both"]
+    n_own, n_common = (pairs["found"] != "right_only").sum(), len(common)
+    n_differing = int((common["own"] != common["label"]).sum())
+    if n_common == 0:
+        raise BrioError(f"{folder}: has no participant (by name and site) in common with the model; {OTHER_EVIDENCE}")
+    if n_differing:
+        raise BrioError(
+            f"{folder}: is evidence of another question: {n_differing} of {format_count(n_common, 'participant')} in "
+            f"common {'has' if n_differing == 1 else 'have'} another label there than in the cohort of the model; "
+            f"{OTHER_EVIDENCE}"
+        )
+    differences = []
+    if n_common < n_own:
+        differences.append(f"the evidence is of {n_common} of the {n_own} participants of the model")
+    if n_more := len(pairs) - n_own:
+        differences.append(f"the evidence has {format_count(n_more, 'participant')} that the model was not fitted to")
+    if not differences and job.summary.fingerprint != cohort.fingerprint:
+        differences.append("the evidence is of the same participants, but of other scans or tables of them")
+    return tuple(differences)
+
 
 COVERAGES = tuple(k / 20 for k in range(1, 21))
 LEAST_COVERAGE = 0.1

@@ -1,35 +1,376 @@
-"""Explain what a model reads: coefficients and patterns of edges, regions, factors, and how stable they are."""
+"""Whether a model reads the same without each of its sites: closed-form methods are fitted again, site by site."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ..cohort import Cohort
-from ..connectome import Connectomes
+from ..cohort import Atlas, Cohort
+from ..connectome import Connectomes, HarmonisedConnectomes, fit_harmoniser
+from ..console import Progress, silent
 from ..device import resolve_device
-from ..domains import ReestimatesOrNone, require_number
 from ..errors import BrioError
-from ..memory import require_memory
+from ..machine import require_memory
 from ..methods import list_methods, make_method
-from ..progress import Progress, silent
-from ..settings import require
-from ..training import Explanation
-from .explain_tables import (
-    Stability,
-    average_emphasis,
-    average_weights,
-    tabulate_edges,
-    tabulate_factors,
-    tabulate_profiles,
-    tabulate_rois,
-)
+from ..protocol import Fold, make_training_fold
+from ..settings import ReestimatesOrNone, require, require_number
+from ..training import Explanation, FittedRun, Inputs, Run
 from .model import Model, check_atlas
-from .patterns import CohortReading, Patterns, find_varying, read_scans, summarise_reading
-from .roi_groups import RoiGroups, group_rois
-from .site_stability import SitePatterns, find_reason_against_refits, refit_without_each_site
+from .patterns import (
+    CohortReading,
+    Patterns,
+    RoiGroups,
+    compute_shares,
+    find_varying,
+    group_rois,
+    read_scans,
+    summarise_reading,
+)
+
+LEAST_SITES = 3
+STRONGEST = 15
+"""Edges of a pattern that are compared with the classes at a left-out site."""
+SELECTIONS = (1, 5, STRONGEST, 50, 150, 500)
+"""Numbers of strongest edges for which this is done over all left-out sites."""
+
+
+class SitePatterns(NamedTuple):
+    """Coefficients and patterns of models that were each fitted without one of E sites.
+
+    Shapes: coefficients [E, edges], pattern [E, edges], difference [E, edges], n_scans [E].
+    """
+
+    sites: list[str]  # the site that was left out
+    coefficients: np.ndarray
+    pattern: np.ndarray  # over the scans that the model was fitted to
+    difference: np.ndarray  # mean value of an edge in class 1 less that in class 0, at the site that was left out
+    n_scans: np.ndarray  # scans of that site
+    edge_values: list[str]
+
+    def compare(self, coefficients: np.ndarray, pattern: np.ndarray) -> pd.DataFrame:
+        """Correlate coefficients and patterns over edges with those of the whole model.
+
+        Shapes: coefficients, pattern [edges].
+
+        Returns ``site``, ``n_scans``, ``coefficient_correlation``, ``pattern_correlation``, ``edge_values``. At the
+        site itself: ``difference_correlation``, that of the pattern without the site and the difference between the
+        classes, 0 by chance; ``strongest_same_sign``, the share of the 15 strongest edges of that pattern in which the
+        classes differ in its direction, half by chance.
+        """
+        pairs = list(zip(self.pattern, self.difference, strict=True))
+        return pd.DataFrame(
+            {
+                "site": self.sites,
+                "n_scans": self.n_scans,
+                "coefficient_correlation": [_correlate(own, coefficients) for own in self.coefficients],
+                "pattern_correlation": [_correlate(own, pattern) for own in self.pattern],
+                "difference_correlation": [_correlate(own, there) for own, there in pairs],
+                "strongest_same_sign": [_compare_strongest(own, there) for own, there in pairs],
+                "edge_values": self.edge_values,
+            }
+        )
+
+    def score_new_sites(self) -> pd.DataFrame:
+        """Compare the strongest edges of each fit with the classes at the site that took no part in choosing them.
+
+        There is no such number for an edge of the whole model: that was chosen with all sites, so the classes differ
+        in its direction at most of them even where labels are drawn by chance.
+
+        Returns ``strongest_edges``, how many edges of the pattern without a site are selected by their absolute value;
+        ``same_sign_new_sites``, the share of them in which the classes differ in the direction of that pattern at the
+        left-out site, mean over sites, half by chance; ``sd_over_sites``; ``n_sites``.
+        """
+        n_edges = self.pattern.shape[1]
+        rows = []
+        for n in (*(n for n in SELECTIONS if n < n_edges), n_edges):
+            shares = [_compare_strongest(*pair, n) for pair in zip(self.pattern, self.difference, strict=True)]
+            known = np.array(shares)[np.isfinite(shares)]
+            mean, sd = (known.mean() if len(known) else np.nan), (known.std(ddof=1) if len(known) > 1 else np.nan)
+            rows.append((n, mean, sd, len(known)))
+        return pd.DataFrame(rows, columns=["strongest_edges", "same_sign_new_sites", "sd_over_sites", "n_sites"])
+
+
+def _correlate(x: np.ndarray, y: np.ndarray) -> float:
+    """Correlate two vectors; not a number where one of them is constant."""
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _compare_strongest(pattern: np.ndarray, difference: np.ndarray, n: int = STRONGEST) -> float:
+    """Share of the n strongest edges with the same sign in both, among those with a sign; else not a number."""
+    strongest = np.argsort(-np.abs(pattern), kind="stable")[:n]
+    agreement = np.sign(pattern[strongest]) * np.sign(difference[strongest])
+    return float((agreement[agreement != 0] > 0).mean()) if agreement.any() else float("nan")
+
+
+def find_reason_against_refits(model: Model) -> str:
+    """Say why a model cannot be fitted again without each site; empty where it can."""
+    method, explanation = model.method, model.method.explain(model.members[0].fitted)
+    if explanation is None or explanation.coefficients is None:
+        return f"'{method.name}' has no coefficients of edges, and factors of two fits cannot be matched"
+    if method.facts.epochs is not None:
+        return f"'{method.name}' is a network; only closed-form methods are fitted again"
+    if method.needs_validation:
+        return f"'{method.name}' chooses on validation scans, which a fit without a site does not have"
+    return ""
+
+
+def refit_without_each_site(model: Model, plain: Connectomes, progress: Progress = silent) -> SitePatterns:
+    """Fit the method of a model again without each site in turn, with the settings and the first seed of the model."""
+    cohort, seed = plain.cohort, model.members[0].fitted.run.seed
+    whole = make_training_fold(cohort, seed, 0)
+    sites = sorted(set(cohort.sites[whole.source].tolist()))
+    if len(sites) < LEAST_SITES:
+        raise BrioError(f"{len(sites)} sites hold both classes; at least {LEAST_SITES} are needed to leave one out")
+    runs = [Run(_leave_out(whole, cohort.sites, site), seed) for site in sites]
+    coefficients: list[np.ndarray] = []
+    patterns: list[np.ndarray] = []
+    differences: list[np.ndarray] = []
+    edge_values: list[str] = []
+    for k, (run, fitted, inputs) in enumerate(_refit(model, plain, runs, progress)):
+        progress(f"reading without {run.fold.name}", k / len(runs))
+        explanation = model.method.explain(fitted)
+        assert explanation is not None
+        assert explanation.coefficients is not None
+        coefficients.append(explanation.coefficients)
+        edge_values.append(explanation.edge_values)
+        pattern = read_scans(model.method, fitted, inputs, run.fold.source).pattern
+        assert pattern is not None
+        patterns.append(pattern[0])
+        left_out = run.fold.test
+        difference = read_scans(model.method, fitted, inputs, left_out, label=cohort.labels[left_out]).difference
+        assert difference is not None
+        differences.append(difference[0])
+    sizes = np.array([len(run.fold.test) for run in runs])
+    return SitePatterns(sites, np.stack(coefficients), np.stack(patterns), np.stack(differences), sizes, edge_values)
+
+
+def _leave_out(whole: Fold, sites: np.ndarray, site: str) -> Fold:
+    own = sites[whole.source] == site
+    return Fold(site, whole.source[~own], whole.validation, whole.source[own], (site,), ())
+
+
+def _refit(
+    model: Model, plain: Connectomes, runs: list[Run], progress: Progress
+) -> Iterator[tuple[Run, FittedRun, Inputs]]:
+    """Yield every run with its fit and its inputs; each is harmonised on its own sites where the model is."""
+    method, harmoniser = model.method, model.members[0].harmoniser
+    if harmoniser is None:
+        inputs = method.gather_inputs(plain)
+        yield from ((run, fitted, inputs) for run, fitted in zip(runs, method.fit(plain, runs, progress), strict=True))
+        return
+    for k, run in enumerate(runs):
+        progress(f"fitting without {run.fold.name}", k / len(runs))
+        connectomes = HarmonisedConnectomes(plain, fit_harmoniser(plain, run.fold.source, harmoniser.rule))
+        (fitted,) = method.fit(connectomes, [run])
+        yield run, fitted, method.gather_inputs(connectomes)
+
+
+_TOP_ROIS = 5
+
+
+class EdgeWeights(NamedTuple):
+    """Coefficients and patterns of edges, averaged over the members of a model."""
+
+    coefficients: np.ndarray  # [edges]
+    pattern: np.ndarray  # [edges]
+
+
+class Stability(NamedTuple):
+    """Patterns to compare with those of the model; None where they were not computed."""
+
+    cohort: np.ndarray | None  # [edges] over the scans that were given
+    reestimates: np.ndarray | None  # [K, edges] over their re-estimates
+    sites: SitePatterns | None
+
+    @classmethod
+    def gather(cls, reading: CohortReading | None, sites: SitePatterns | None) -> Stability:
+        """Average the patterns of a reading over members."""
+        if reading is None:
+            return cls(None, None, sites)
+        cohort = _average([p.pattern for p in reading.patterns])
+        return cls(cohort, _average([r.pattern for r in reading.reestimated]), sites)
+
+
+def _average(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    present = [a for a in arrays if a is not None]
+    return np.mean(present, axis=0) if present else None
+
+
+def average_weights(members: Sequence[Explanation], patterns: Sequence[Patterns]) -> EdgeWeights | None:
+    """Average coefficients and patterns over members; None where edges have no coefficients."""
+    coefficients, pattern = _average([m.coefficients for m in members]), _average([p.pattern for p in patterns])
+    return None if coefficients is None or pattern is None else EdgeWeights(coefficients, pattern)
+
+
+def average_emphasis(members: Sequence[Explanation], patterns: Sequence[Patterns]) -> np.ndarray | None:
+    """Compute the share of each ROI in the margin, by its factors, averaged over members.
+
+    Shapes: returns [P].
+
+    Returns times P, so that 1 is an ROI without emphasis. None where there are no factors.
+    """
+    return _average(
+        [
+            None if m.assignment is None or p.factor_share is None else _spread_shares(m.assignment, p.factor_share)
+            for m, p in zip(members, patterns, strict=True)
+        ]
+    )
+
+
+def _spread_shares(assignment: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Spread the shares of factors [J] over their ROIs, times P. Shape [P]."""
+    total = assignment.sum(1, keepdims=True)
+    within = assignment / np.where(total > 0, total, 1.0)  # parts of the ROIs in a factor, which sum to one
+    return assignment.shape[1] * share @ within
+
+
+def sum_over_edges(values: np.ndarray, n_rois: int) -> np.ndarray:
+    """Sum values of edges over the edges of each ROI.
+
+    Shapes: values [..., edges]; returns [..., P].
+    """
+    u, v = np.triu_indices(n_rois, 1)
+    matrix = np.zeros((*values.shape[:-1], n_rois, n_rois))
+    matrix[..., u, v] = values
+    return matrix.sum(-1) + matrix.sum(-2)
+
+
+def tabulate_edges(atlas: Atlas, weights: EdgeWeights, stability: Stability) -> pd.DataFrame:
+    """Tabulate the edges of a model.
+
+    Returns ``roi_a``, ``roi_b``, ``coefficient`` and ``pattern``. With scans: ``pattern_cohort``; with re-estimates of
+    them ``pattern_sd_reestimates`` and ``same_sign_reestimates``, the share of re-estimated patterns with the sign of
+    ``pattern``; with left-out sites ``same_sign_sites``, the share of fits without a site whose pattern has that sign.
+    These fits share most of their scans: what holds at a site that took no part is in
+    :meth:`~brio.models.explain.SitePatterns.score_new_sites`.
+    """
+    name = atlas.rois["name"].astype(str).to_numpy()
+    u, v = np.triu_indices(len(name), 1)
+    table = {"roi_a": name[u], "roi_b": name[v], "coefficient": weights.coefficients, "pattern": weights.pattern}
+    sign = np.sign(weights.pattern)
+    if stability.cohort is not None:
+        table["pattern_cohort"] = stability.cohort
+    if stability.reestimates is not None:
+        table["pattern_sd_reestimates"] = stability.reestimates.std(0, ddof=1)
+        table["same_sign_reestimates"] = (np.sign(stability.reestimates) == sign).mean(0)
+    if stability.sites is not None:
+        table["same_sign_sites"] = (np.sign(stability.sites.pattern) == sign).mean(0)
+    return pd.DataFrame(table)
+
+
+def tabulate_rois(
+    atlas: Atlas, groups: RoiGroups, weights: EdgeWeights | None, emphasis: np.ndarray | None, stability: Stability
+) -> pd.DataFrame:
+    """Tabulate the ROIs of a model.
+
+    Shapes: emphasis [P].
+
+    Returns ``roi``, ``x``, ``y``, ``z`` where known, ``group``; sums over its edges: ``absolute_pattern``,
+    ``signed_pattern``, ``absolute_coefficient``, ``signed_coefficient``; ``emphasis`` where there are factors. ``rank``
+    is 1 for the largest absolute pattern, or for the largest emphasis where edges have none.
+    ``lowest_rank_reestimates`` and ``lowest_rank_sites`` are the worst ranks that it has in re-estimated patterns and
+    in patterns without one site.
+    """
+    n_rois = len(atlas)
+    table = pd.DataFrame({"roi": atlas.rois["name"].astype(str).to_numpy()})
+    if atlas.has_coordinates:
+        table[["x", "y", "z"]] = atlas.rois[["x", "y", "z"]].to_numpy()
+    table["group"] = groups.name
+    if weights is not None:
+        for name, values in (("pattern", weights.pattern), ("coefficient", weights.coefficients)):
+            table[f"absolute_{name}"] = sum_over_edges(np.abs(values), n_rois)
+            table[f"signed_{name}"] = sum_over_edges(values, n_rois)
+    if emphasis is not None:
+        table["emphasis"] = emphasis
+    table["rank"] = _rank(table["emphasis" if weights is None else "absolute_pattern"].to_numpy())
+    for name, patterns in (
+        ("reestimates", stability.reestimates),
+        ("sites", None if stability.sites is None else stability.sites.pattern),
+    ):
+        if patterns is not None:
+            table[f"lowest_rank_{name}"] = _rank(sum_over_edges(np.abs(patterns), n_rois)).max(0)
+    return table
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    """Ranks along the last axis, 1 for the largest value; of equal values the first has the lower number."""
+    order = np.argsort(-values, axis=-1, kind="stable")
+    return np.argsort(order, axis=-1, kind="stable") + 1
+
+
+def tabulate_factors(
+    model: Model, members: Sequence[Explanation], reading: CohortReading | None
+) -> pd.DataFrame | None:
+    """Tabulate the factors of every member.
+
+    Returns ``seed``, ``factor``; ``share``, its share in the variance of the margin; ``mean_`` of either class and
+    ``sd``, of its contribution over the scans that the model was fitted to; ``rois``, those with the largest
+    assignment. With scans the first four again under ``_cohort``; with re-estimates of them ``share_sd_reestimates``,
+    and ``reliability``: the part of the variance of a contribution that lies between scans, the rest within them; not a
+    number where it does not vary.
+    """
+    rows = []
+    for k, (member, patterns) in enumerate(zip(members, model.patterns, strict=True)):
+        if member.assignment is None or patterns.factor_share is None:
+            return None
+        table = pd.DataFrame(
+            {"seed": model.members[k].fitted.run.seed, "factor": np.arange(len(member.assignment)) + 1}
+        )
+        table = _add_contributions(table, patterns, model.classes, "")
+        names = model.atlas.rois["name"].astype(str).to_numpy()
+        table["rois"] = [", ".join(names[np.argsort(-row, kind="stable")[:_TOP_ROIS]]) for row in member.assignment]
+        if reading is not None:
+            table = _add_contributions(table, reading.patterns[k], model.classes, "_cohort")
+        if reading is not None and reading.reestimated:
+            margin, a = reading.reestimated[k][:2]
+            assert a is not None
+            shares = np.stack([compute_shares(a[:, i], margin[:, i]) for i in range(a.shape[1])])
+            table["share_sd_reestimates"] = shares.std(0, ddof=1)
+            within = a.var(1, ddof=1).mean(0)
+            between = np.maximum(a.mean(1).var(0, ddof=1) - within / a.shape[1], 0.0)
+            total = between + within
+            table["reliability"] = np.where(total > 0, between / np.where(total > 0, total, 1.0), np.nan)
+        rows.append(table)
+    return pd.concat(rows, ignore_index=True)
+
+
+def _add_contributions(table: pd.DataFrame, patterns: Patterns, classes: Sequence[str], end: str) -> pd.DataFrame:
+    assert patterns.factor_mean is not None
+    columns = {f"share{end}": patterns.factor_share}
+    columns |= {f"mean_{name}{end}": mean for name, mean in zip(classes, patterns.factor_mean, strict=True)}
+    return table.assign(**columns, **{f"sd{end}": patterns.factor_sd})
+
+
+def tabulate_profiles(model: Model, members: Sequence[Explanation]) -> pd.DataFrame | None:
+    """Tabulate which ROIs make up each factor.
+
+    Returns ``seed``, ``factor``, ``roi`` and ``assignment``: the share of the ROI that belongs to the factor. The
+    shares of an ROI sum to one.
+    """
+    names = model.atlas.rois["name"].astype(str).to_numpy()
+    rows = []
+    for fitted, member in zip(model.members, members, strict=True):
+        if member.assignment is None:
+            return None
+        J, P = member.assignment.shape
+        rows.append(
+            pd.DataFrame(
+                {
+                    "seed": fitted.fitted.run.seed,
+                    "factor": np.repeat(np.arange(J) + 1, P),
+                    "roi": np.tile(names, J),
+                    "assignment": (P * member.assignment).reshape(-1),
+                }
+            )
+        )
+    return pd.concat(rows, ignore_index=True)
+
 
 DEFAULT_REESTIMATES = 8
 LEAST_SCANS = 10
@@ -44,7 +385,7 @@ class ModelExplanation:
     members: tuple[Explanation, ...]  # one for each member of the model
     groups: RoiGroups  # groups of ROIs, by which figures are ordered
     edges: pd.DataFrame | None
-    rois: pd.DataFrame  # one row per ROI, see brio.models.explain_tables.tabulate_rois
+    rois: pd.DataFrame  # one row per ROI, see brio.models.explain.tabulate_rois
     factors: pd.DataFrame | None  # one row per factor, and one per factor and ROI; None where a method has no factors
     profiles: pd.DataFrame | None
     sites: pd.DataFrame | None

@@ -1,7 +1,13 @@
-"""Fit a method to all sites of a cohort: ``brio fit``."""
+"""How much more two halves of a scan differ than its re-estimates say.
+
+Blocks of a few frames keep the fast dynamics of a scan, but not what changes from minute to minute: wakefulness,
+motion, drift. So the spread of re-estimates is too small for an interval about other minutes. The halves of source
+scans say by how much.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -14,29 +20,103 @@ import pandas as pd
 import torch
 
 from ..cohort import Cohort
-from ..cohort.given_fc import require_frames
+from ..cohort.cohort import locate_scans
+from ..cohort.scans import SESSION_FRAMES, find_live_rois, find_valid_frames, read_session_frames, require_frames
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, fit_harmoniser
+from ..connectome.connectomes import LEAST_FRAMES
+from ..connectome.resampling import choose_balanced_subset
+from ..console import Progress, silent
+from ..device import resolve_device
 from ..errors import BrioError
 from ..jobs import JobSpec, run_job
 from ..jobs.checks import check_choice, check_harmonise, check_method
-from ..jobs.final import train_final_runs
 from ..jobs.job import Job, Say, ignore, prepare_job
+from ..jobs.run import train_final_runs
 from ..jobs.spec import settle_without_validation
 from ..methods import find_method, make_method
-from ..progress import Progress, silent
-from ..protocol import LEAST_SITES, Fold, find_two_class_sites, make_training_fold
+from ..protocol import LEAST_SITES, Fold, average_margins, find_two_class_sites, make_training_fold
 from ..results.files import EVALUATION, MEMBERS, PLAN
 from ..storage import open_scratch_folder, remove_empty_folder
 from ..storage.partial import remove_quietly
 from ..training import Method, Run
 from ..version import __version__
+from .adaptation import choose_widths, expect_gain, fit_adaptation
 from .attacks import MeasuredAttacks, fit_halves, measure_attacks
 from .evidence import Evidence, gather_evidence
-from .halves import learn_interval_factor
-from .known_scans import list_known_scans
-from .model import Member, Model, TrainingFacts
+from .model import Member, Model, TrainingFacts, check_atlas, check_classes
 from .patterns import Patterns, read_scans, summarise_reading
-from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges
+from .predict import DEFAULT_REESTIMATES
+from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges, list_known_scans
+
+SCANS = 256
+
+
+def halve_scans(cohort: Cohort) -> tuple[Cohort, Cohort]:
+    """Return the cohort of the first halves of all scans, and that of their second halves.
+
+    Halves of a scan hold equally many valid frames; the last of an odd number is left out. Of a scan that is averaged
+    over sessions, they are the halves of all its sessions.
+    """
+    sessions = read_session_frames(cohort.participants) or [np.empty(0, dtype=np.int64)] * len(cohort)
+    parts = [_split_valid_frames(cohort.scan(i), own) for i, own in enumerate(sessions)]
+    lengths = np.array([sum(len(part) // 2 for part in own) for own in parts], dtype=np.int64)
+    table = cohort.participants.assign(n_frames=lengths)
+    if SESSION_FRAMES in table:
+        halved = ["+".join(str(len(part) // 2) for part in own) if len(own) > 1 else None for own in parts]
+        table[SESSION_FRAMES] = halved
+    halves = []
+    for second in (False, True):
+        frames = np.concatenate([_take_half(part, second) for own in parts for part in own])
+        halves.append(
+            replace(
+                cohort, frames=frames, starts=locate_scans(lengths), n_frames=lengths, participants=table, path=None
+            )
+        )
+    return halves[0], halves[1]
+
+
+def _split_valid_frames(scan: np.ndarray, sessions: np.ndarray) -> list[np.ndarray]:
+    """Valid frames of each session of a scan."""
+    valid, ends = find_valid_frames(scan, find_live_rois(scan)), np.cumsum(sessions)[:-1]
+    return [part[own] for part, own in zip(np.split(scan, ends), np.split(valid, ends), strict=True)]
+
+
+def _take_half(frames: np.ndarray, second: bool) -> np.ndarray:
+    n = len(frames) // 2
+    return frames[n : 2 * n] if second else frames[:n]
+
+
+def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndarray) -> float:
+    """Learn the factor on the spread of re-estimates that makes intervals fit the halves of source scans.
+
+    It is the root mean squared difference of the logits of two halves, each in units of what the re-estimates of the
+    first half suggest; at least 1. So it also allows for what a short scan does not tell about its own spread. Scans
+    with a half that is too short for a connectome or has no signal are left out; if none remains, the factor is 1, with
+    a warning.
+    """
+    cohort = connectomes.cohort
+    chosen = scans[choose_balanced_subset(connectomes.ids[scans], cohort.sites[scans], cohort.labels[scans], SCANS, 0)]
+    halves = halve_scans(cohort.select(np.sort(chosen)))
+    usable = np.all([[_is_usable(half.scan(i)) for i in range(len(half))] for half in halves], axis=0)
+    if not usable.any():
+        warnings.warn(
+            f"no source scan has two halves of at least {LEAST_FRAMES} usable frames: intervals do not allow for what "
+            "changes from minute to minute, and may be too narrow",
+            stacklevel=2,
+        )
+        return 1.0
+    first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)
+    logit, resampled = model.compute_logits(first, DEFAULT_REESTIMATES // 2)  # blocks as far apart as of whole scans
+    other, _ = model.compute_logits(second)
+    expected = 2 * resampled.var(axis=1, ddof=1)
+    varied = expected > 0
+    if not varied.any():
+        return 1.0
+    return max(1.0, float(np.sqrt((np.square(other - logit)[varied] / expected[varied]).mean())))
+
+
+def _is_usable(half: np.ndarray) -> bool:
+    return len(half) >= LEAST_FRAMES and bool(find_live_rois(half).any())
 
 
 def fit_model(
@@ -295,3 +375,76 @@ def _describe_training(cohort: Cohort, whole: Cohort, learned: np.ndarray, fold:
         versions={"brio": __version__, "torch": torch.__version__, "numpy": np.__version__},
         header=tuple(cohort.provenance.get("header", ())),
     )
+
+
+def adapt_model(
+    model: Model,
+    cohort: Cohort,
+    *,
+    prevalence: float | None = None,
+    slope_width: float | None = None,
+    intercept_width: float | None = None,
+    device: str = "auto",
+) -> Model:
+    """Adapt a model to a hospital: slope and intercept of its logits change, its weights never do.
+
+    Both are fitted to the labelled scans of the hospital and shrunk towards no change, so that few scans do little.
+    Scans that are no connectomes of its regions (the flag ``foreign``) are left out. An adapted model is adapted anew
+    from the original.
+    """
+    widths = choose_widths(model.evidence, slope_width, intercept_width)
+    check_atlas(model.atlas, cohort)
+    check_classes(model.classes, cohort)
+    labelled = _select_labelled(model, cohort)
+    compute = resolve_device(device)
+    local = _drop_foreign_scans(model, Connectomes(labelled, compute.torch_device))
+    original = replace(model, adaptation=None)
+    with compute.network_precision():
+        logits, _ = original.compute_logits(Connectomes(local, compute.torch_device))
+    source_share = find_implied_share(model)
+    people, logits = average_margins(local, np.arange(len(local)), logits)
+    labels = local.labels[people]
+    adaptation = fit_adaptation(labels, logits, widths, prevalence, source_share)
+    adaptation = expect_gain(adaptation, labels, logits, source_share)
+    adaptation = replace(
+        adaptation,
+        n_foreign=len(labelled) - len(local),
+        known_scans=list_known_scans(local),
+    )
+    return replace(original, adaptation=adaptation)
+
+
+def find_implied_share(model: Model) -> float:
+    """Return the share of patients that the logits of a model stand for: one half where its loss balances classes."""
+    if model.method.facts.balances_classes:
+        return 0.5
+    n_controls, n_patients = np.array(list(model.training.sites.values())).sum(0)
+    return float(n_patients / (n_patients + n_controls))
+
+
+def _select_labelled(model: Model, cohort: Cohort) -> Cohort:
+    """Select the scans with a label; an error where there are none, or the model learned from one of them."""
+    if not cohort.labelled.any():
+        raise BrioError(
+            f"{cohort.name}: no scan has a label; a model is adapted to labelled scans: name their column and values "
+            "with --label-column, --patient and --control"
+        )
+    labelled = cohort.select(cohort.labelled)
+    learned = int(model.find_learned_scans(labelled).sum())
+    if learned:
+        which = "these very scans" if learned == len(labelled) else f"{learned} of the {len(labelled)} labelled scans"
+        raise BrioError(f"{cohort.name}: the model was fitted to {which}; give scans that it has not seen")
+    return labelled
+
+
+def _drop_foreign_scans(model: Model, connectomes: Connectomes) -> Cohort:
+    """Select the scans that are connectomes of the regions of the model; an error where none is."""
+    cohort, checked = connectomes.cohort, model.check_scans(connectomes)
+    meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)
+    if not meant.any():
+        raise BrioError(
+            f"{cohort.name}: none of the {len(cohort)} labelled scans is like those of the model, the first because: "
+            f"{checked['reasons'].iloc[0]}; check that the columns are the regions of its rois.tsv in that order, and "
+            "name them (--atlas-table), which lets brio put them in order"
+        )
+    return cohort.select(meant)

@@ -29,15 +29,14 @@ from torch import Tensor
 
 from ..cohort import Atlas
 from ..cohort.folder import RoiRow, format_table, read_table
-from ..cohort.names import refuse_unsafe_names
+from ..cohort.values import refuse_unsafe_names
 from ..connectome import HarmonisationRule, Harmoniser
-from ..connectome.combat import Combat
-from ..connectome.residuals import Residualiser
+from ..connectome.harmonisation import Combat, Residualiser
 from ..errors import BrioError, file_error
 from ..methods import find_method, make_method
 from ..protocol import Fold
 from ..results.files import read_json, write_atomically
-from ..results.run_record import Details
+from ..results.records import Details
 from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, to_json
 from ..schemas.records import show_value
 from ..schemas.stored_values import Range
@@ -48,11 +47,9 @@ from .adaptation import Adaptation
 from .attacks import MeasuredAttacks
 from .card import write_card
 from .evidence import Evidence
-from .known_scans import KnownScans
 from .model import Member, Model, TrainingFacts
-from .patterns import Patterns
-from .ranges import ScanRanges
-from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums, require_listed
+from .patterns import CARD, GET_AGAIN, MEAN, MODEL, ROIS, Patterns, check_sums, require_listed
+from .ranges import KnownScans, ScanRanges
 
 FORMAT = 2
 """Version of the format of a model folder."""

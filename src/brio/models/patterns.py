@@ -1,16 +1,25 @@
-"""What a fitted run reads over many scans: patterns of edges (Haufe et al. 2014), and the part of each factor."""
+"""Patterns of a model: over edges, groups of ROIs, and scans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
+from scipy.spatial.distance import squareform
 from torch import Tensor
 
+from ..cohort import Atlas
+from ..cohort.atlas import load_bundled_atlas
+from ..cohort.folder import HEADER, name_other_folder
 from ..connectome import ReestimateRequest
+from ..errors import BrioError, file_error
+from ..results.files import read_json
+from ..storage import SUMS, check_all, read_sums
 from ..training import ExplainedScans, FittedRun, Inputs, Method
 
 _SCANS_AT_A_TIME = 256
@@ -167,3 +176,91 @@ def summarise_reading(reading: Reading, label: np.ndarray) -> Patterns:
     a = reading.contributions[:, 0]
     means = [a[label == c].mean(0) if (label == c).any() else np.full(a.shape[1], np.nan) for c in (0, 1)]
     return Patterns(n, pattern, compute_shares(a, reading.margin[:, 0]), np.stack(means), a.std(0, ddof=1))
+
+
+COLUMNS = ("network", "group", "code_group", "lobe")
+"""Columns of a table of ROIs that name groups, the first that is there is used."""
+CLUSTERS = 7
+
+
+class RoiGroups(NamedTuple):
+    """Groups of ROIs.
+
+    Shapes: name [P], order [P].
+    """
+
+    name: np.ndarray  # group of each ROI
+    order: np.ndarray
+    origin: str  # where the groups come from, in words
+
+    @property
+    def in_order(self) -> list[str]:
+        """Names of the groups in the order of a figure."""
+        return list(dict.fromkeys(self.name[self.order].tolist()))
+
+
+def group_rois(atlas: Atlas, mean: Tensor) -> RoiGroups:
+    """Group the ROIs of an atlas.
+
+    Shapes: mean [P, P].
+    """
+    rois = atlas.rois
+    hemisphere = rois["hemi"].astype(str).to_numpy() if "hemi" in rois else np.full(len(rois), "")
+    for column in COLUMNS:
+        if column in rois and rois[column].notna().all():
+            name = rois[column].astype(str).to_numpy(dtype=str)
+            return RoiGroups(name, _order(name, hemisphere), f"column {column} of the atlas")
+    if "aal_majority" in rois:
+        aal = load_bundled_atlas("aal116")
+        assert aal is not None
+        lobes = dict(zip(aal.rois["name"], aal.rois["code_group"], strict=True))
+        name = np.array([lobes.get(region, "no AAL region") for region in rois["aal_majority"]])
+        side = np.where(rois["x"].to_numpy(dtype=float) < 0, "L", "R")
+        return RoiGroups(name, _order(name, side), "lobe of the AAL region that holds most of an ROI")
+    return _cluster(mean)
+
+
+def _order(name: np.ndarray, hemisphere: np.ndarray) -> np.ndarray:
+    """Order by the first appearance of a group, then by hemisphere, then by the atlas."""
+    first = {group: k for k, group in enumerate(dict.fromkeys(name.tolist()))}
+    rank = np.array([first[group] for group in name.tolist()])
+    return np.lexsort((np.arange(len(name)), hemisphere, rank))
+
+
+def _cluster(mean: Tensor) -> RoiGroups:
+    """Average linkage of the mean connectome; distance is one minus the correlation of two ROIs."""
+    distance = 1.0 - mean.double().tanh().numpy()
+    np.fill_diagonal(distance, 0.0)
+    tree = linkage(squareform((distance + distance.T) / 2, checks=False), "average")
+    cluster, leaves = fcluster(tree, CLUSTERS, "maxclust"), leaves_list(tree)
+    number = {c: k + 1 for k, c in enumerate(dict.fromkeys(cluster[leaves].tolist()))}
+    name = np.array([f"cluster {number[c]}" for c in cluster.tolist()])
+    return RoiGroups(name, leaves.astype(np.int64), "clusters of the mean connectome of the source sites")
+
+
+MODEL, ROIS, MEAN, CARD = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md"
+GET_AGAIN = "copy the model again from where it came, or fit it again"
+
+
+def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
+    """Check the hash of every file of a model; needs no torch."""
+    sums = read_sums(folder, GET_AGAIN)
+    if not (folder / MODEL).is_file() and (sums is None or MODEL not in sums.listed):
+        kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
+        other = f", but {kind}" if kind else ""
+        order = ", the scans after it" if scans_follow else ""
+        raise BrioError(f"{folder}: is no model{other}; give a folder that 'brio fit' wrote{order}")
+    return check_all(folder, GET_AGAIN, (MODEL, ROIS, MEAN, CARD))
+
+
+def read_known_header(folder: Path) -> tuple[str, ...]:
+    """Read the column names of the files that a model was fitted to; needs no torch."""
+    training = read_json(folder / MODEL, GET_AGAIN).get("training")
+    header = training.get("header") if isinstance(training, dict) else None  # read_model says what is wrong
+    return tuple(map(str, header)) if isinstance(header, list) else ()
+
+
+def require_listed(folder: Path, names: list[str], name: str) -> None:
+    """Raise an error if a file of a model folder has no hash."""
+    if name not in names:
+        raise file_error(folder / SUMS, f"has no line for {name}, which {MODEL} asks for", GET_AGAIN)

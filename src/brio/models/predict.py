@@ -1,4 +1,4 @@
-"""Predict scans with a model: probability, its interval for other minutes of the scan, and the class, or no call."""
+"""Which regions speak for a prediction: what their edges add to the margin of a linear model."""
 
 from __future__ import annotations
 
@@ -6,15 +6,108 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.special import expit, stdtrit
 
 from ..cohort import Cohort
+from ..cohort.covariates import ClassNames
+from ..cohort.folder import find_filled
+from ..cohort.scans import FC_ONLY, SESSION_FRAMES
 from ..connectome import Connectomes
 from ..device import resolve_device
-from ..domains import Accuracy, InnerShare, Reestimates, require_number
+from ..results.format import join_names
+from ..settings import Accuracy, InnerShare, Reestimates, require_number
 from .evidence import CallRule, choose_rule
-from .model import Model, check_atlas, check_classes
-from .regions import compute_region_contributions
+from .model import Ensemble, Model, check_atlas, check_classes
+
+_SCANS_AT_A_TIME = 256
+
+
+def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndarray | None:
+    """Compute what the edges of each region add to the margin of each scan, averaged over members.
+
+    The contribution of an edge is its coefficient times its difference from the mean of the source scans. Each of its
+    two regions gets half of it, so that a row adds up to the margin, less its value at that mean.
+
+    Shapes: returns [n, P].
+
+    Returns None where the margin is not a sum over edges.
+    """
+    u, v = torch.triu_indices(plain.n_rois, plain.n_rois, 1)
+    total = torch.zeros(len(plain), plain.n_rois, dtype=torch.float64)
+    for member in model.members:
+        explanation = model.method.explain(member.fitted)
+        if explanation is None or explanation.coefficients is None or explanation.beyond_edges:
+            return None
+        coefficients = torch.from_numpy(explanation.coefficients)
+        inputs = model.gather_inputs(plain, member)
+        for part in torch.arange(len(plain), device=plain.device).split(_SCANS_AT_A_TIME):
+            edges = model.method.read_explained(member.fitted, inputs.take(part)).edges
+            added = torch.from_numpy(np.asarray(edges, dtype=float)) * coefficients / 2
+            total[part.cpu()] += (
+                torch.zeros(len(part), plain.n_rois, dtype=torch.float64)
+                .index_add_(1, u, added)
+                .index_add_(1, v, added)
+            )
+    return total.numpy() / len(model.members)
+
+
+_UNNAMED = ("0", "1")
+_KNOWN_COLUMNS = (
+    *("participant_id", "session", "site", "label", "n_frames", "tr", "age", "sex", "mean_fd"),
+    *(FC_ONLY, SESSION_FRAMES),
+)
+
+
+def warn_of_unnamed_rois(model: Model, cohort: Cohort) -> list[str]:
+    """Warn where the order of the ROIs could not be checked."""
+    without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
+    if not without:
+        return []
+    return [f"warning: the ROIs of the {' and the '.join(without)} have no names: columns are taken in their order"]
+
+
+def warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
+    """Say which label is taken as which class of the model, where labels have other names."""
+    (zero, one), (own_zero, own_one) = cohort.classes, model.classes
+    names = {name.casefold() for name in cohort.classes}
+    if not cohort.labelled.any() or cohort.classes == _UNNAMED:
+        return []
+    if names == {name.casefold() for name in model.classes}:
+        return []
+    people = ClassNames()
+    meant = (f" ({people.positives})", f" ({people.negatives})") if model.classes == _UNNAMED else ("", "")
+    return [
+        f"warning: labels are {zero} and {one}, those of the model {own_zero} and {own_one}: {one} is taken as "
+        f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; --patient and --control say it otherwise"
+    ]
+
+
+def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
+    """Say what speaks against adapting a model to these scans."""
+    lines = [*warn_of_unnamed_rois(model, cohort), *warn_of_other_classes(model, cohort)]
+    known = cohort.labelled & find_filled(cohort.participants, "site")
+    sites = sorted(set(cohort.participants["site"][known].astype(str))) if known.any() else []
+    if len(sites) > 1:
+        lines.append(
+            f"warning: the labelled scans are of {len(sites)} sites ({join_names(sites, most=5)}), but a model is "
+            "adapted to one hospital: adapt it to each of them by itself"
+        )
+    return lines
+
+
+def suggest_label_column(cohort: Cohort) -> list[str]:
+    """Say which options read labels, where no scan has one and the table has further columns."""
+    further = cohort.participants.drop(columns=[*_KNOWN_COLUMNS], errors="ignore")
+    if cohort.labelled.any() or further.columns.empty:
+        return []
+    of_two_values = [name for name in further if further[name].nunique() == 2]
+    names = join_names(map(str, of_two_values or further.columns), most=8)
+    return [
+        f"no scan has a label; the table has further columns ({names}): if one of them holds it, name it with "
+        "--label-column, --patient and --control"
+    ]
+
 
 DEFAULT_REESTIMATES = 47
 DEFAULT_ACCURACY = 0.8

@@ -8,16 +8,47 @@ from ..lazy import export_lazily
 from .calibration import RocBand, calibration_error, reliability_curve, roc_band
 from .folds import (
     FOLD_RULE,
+    LEAST_SITES,
+    PROTOCOLS,
     USUAL_VALIDATION_SITES,
     Fold,
+    ProtocolSettings,
+    assign_inner_folds,
+    count_inner_folds,
+    describe_allowed_protocols,
+    find_two_class_sites,
     leave_one_site_out,
+    list_fold_names,
+    make_folds,
+    make_inner_folds,
     make_training_fold,
+    settle_protocol,
     site_stratified_kfold,
 )
-from .inner_folds import assign_inner_folds, count_inner_folds, make_inner_folds
-from .intervals import (
+from .metrics import (
+    PeopleEstimate,
+    SiteAreas,
+    assess_over_people,
+    auc,
+    average_margins,
+    bootstrap_interval,
+    calibrate_margins,
+    count_participants,
+    delong_covariance,
+    equal_weights,
+    pair_weights,
+    placement_values,
+    score_predictions,
+)
+from .statistics import (
     EQUIVALENCE_MARGIN,
+    Difference,
     FoldOverlap,
+    adjust_holm,
+    compare_by_corrected_t,
+    compare_groups,
+    compare_over_folds,
+    compare_over_sites,
     degrees_of_freedom,
     detectable_difference,
     fold_correction,
@@ -26,34 +57,6 @@ from .intervals import (
     standard_error,
     t_interval,
 )
-from .metrics import auc, bootstrap_interval, calibrate_margins, score_predictions
-from .paired_tests import (
-    Difference,
-    adjust_holm,
-    compare_by_corrected_t,
-    compare_groups,
-)
-from .participants import average_margins, count_participants
-from .placements import (
-    PeopleEstimate,
-    SiteAreas,
-    assess_over_people,
-    delong_covariance,
-    equal_weights,
-    pair_weights,
-    placement_values,
-)
-from .protocols import (
-    LEAST_SITES,
-    PROTOCOLS,
-    ProtocolSettings,
-    describe_allowed_protocols,
-    find_two_class_sites,
-    list_fold_names,
-    make_folds,
-    settle_protocol,
-)
-from .statistics import compare_over_folds, compare_over_sites
 
 if TYPE_CHECKING:
     from .splitters import LeaveOneSiteOut, SiteStratifiedKFold

@@ -1,20 +1,18 @@
-"""Folds: which scans a run is trained on, which choose its checkpoint or penalty, and which test it.
-
-All scans of a participant are on one side of every split: a participant has one site, and k-fold deals participants.
-"""
+"""Folds: leave one site out with validation sites, site-stratified k-fold, and inner folds over source sites."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
 
 from .. import draws
 from ..cohort import Cohort
-from ..cohort.sessions import index_participants
-from ..domains import ValidationSites, require_number
+from ..cohort.scans import index_participants
 from ..errors import BrioError
+from ..settings import Domain, ValidationSites, check_domains, require, require_number
 
 LEAST_SOURCE_SITES = 2
 """Source sites of a leave-one-site-out fold: with one, nothing would show what differs between sites."""
@@ -282,3 +280,147 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
             )
         )
     return folds
+
+
+FIFTHS = 5
+"""Inner folds over participants, where there are too few source sites to withhold one."""
+LEAST_SITES_TO_ROTATE = 3
+"""Source sites from which each in turn validates a network: at least two others are left to train on."""
+
+
+def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int = 0) -> np.ndarray:
+    """Assign every source scan to the inner fold that withholds it.
+
+    Inner folds are the source sites. Where there are fewer than ``least_sites``, they are fifths of the participants,
+    stratified by class and site.
+
+    Shapes: returns [n].
+    """
+    sites, labels = cohort.sites[fold.source], cohort.labels[fold.source]
+    names, site_number = np.unique(sites, return_inverse=True)
+    if len(names) >= least_sites:
+        return site_number
+    participants = cohort.participant_ids[fold.source]
+    first, _ = index_participants(participants)
+    _check_fifths(fold, sites[first], labels[first])
+    # dealt class by class, not site by site: then every fifth has both classes as soon as each has five participants
+    return deal_in_turn(draws.addresses(participants), labels.astype(str), site_number, FIFTHS, seed)
+
+
+def _check_fifths(fold: Fold, sites: np.ndarray, labels: np.ndarray) -> None:
+    """Raise an error unless every fifth has both classes, and every site both classes without it."""
+    where = f"fold {fold.name}: " if fold.test_sites else ""
+    least = min(int((labels == c).sum()) for c in (0, 1))
+    if least < FIFTHS:
+        raise BrioError(
+            f"{where}inner folds over participants need at least {FIFTHS} participants of each class among the source "
+            f"scans, but one class has {least}; add participants or sites"
+        )
+    for site in np.unique(sites):
+        least = min(int(((sites == site) & (labels == c)).sum()) for c in (0, 1))
+        if least < 2:
+            raise BrioError(
+                f"{where}inner folds over participants need at least 2 of each class at every source site, but site "
+                f"{site} has {least} of one class; add participants, or leave the site out"
+            )
+
+
+def make_inner_folds(cohort: Cohort, fold: Fold, seed: int) -> list[Fold]:
+    """Make the inner folds that choose the number of epochs of a network without validation scans.
+
+    From three source sites on, each of them validates in turn. With fewer, fifths of the participants do.
+    """
+    number = assign_inner_folds(cohort, fold, LEAST_SITES_TO_ROTATE, seed)
+    folds = []
+    for k in range(int(number.max()) + 1):
+        validation = fold.source[number == k]
+        validation_sites = tuple(np.unique(cohort.sites[validation]).tolist())
+        inner = replace(fold, source=fold.source[number != k], validation=validation, test=fold.test[:0])
+        folds.append(replace(inner, test_sites=(), validation_sites=validation_sites))
+    return folds
+
+
+def count_inner_folds(cohort: Cohort, fold: Fold) -> int:
+    """Count the inner folds of a network that has no validation scans; 0 where the fold has some."""
+    if len(fold.validation):
+        return 0
+    n_sites = len(np.unique(cohort.sites[fold.source]))
+    return n_sites if n_sites >= LEAST_SITES_TO_ROTATE else FIFTHS
+
+
+PROTOCOLS = ("loso", "kfold")
+"""Names of the protocols: leave one site out, and k-fold stratified by site and class."""
+LEAST_SITES = LEAST_SOURCE_SITES + 1
+"""Sites with both classes that leave-one-site-out needs: a test site and two source sites."""
+SITES_WITH_VALIDATION = LEAST_SITES + USUAL_VALIDATION_SITES
+"""Sites with both classes from which on folds have validation sites by default."""
+
+
+@dataclass(frozen=True)
+class ProtocolSettings:
+    """How a cohort is split."""
+
+    validation_sites: ValidationSites | Literal["auto"] = "auto"
+    n_folds: Annotated[int, Domain(3, 1_000)] = 10  # folds of the k-fold protocol
+    validation_folds: Annotated[int, Domain(1, 998)] = 2
+
+    def __post_init__(self) -> None:
+        check_domains(self, "protocol.")
+        least = self.validation_folds + 2  # one test fold and at least one source fold
+        require(self.n_folds >= least, "protocol.n_folds", self.n_folds, f"at least {least}")
+
+
+def find_two_class_sites(cohort: Cohort) -> list[str]:
+    """Return the names of the sites that hold both classes, sorted."""
+    sites, labels = cohort.sites, cohort.labels
+    return [str(s) for s in np.unique(sites) if len(np.unique(labels[sites == s])) == 2]
+
+
+def settle_protocol(settings: ProtocolSettings, cohort: Cohort, protocol: str) -> ProtocolSettings:
+    """Return the settings with the number of validation sites that ``auto`` comes to on a cohort.
+
+    Of labels only this counts: which sites hold both classes.
+    """
+    if settings.validation_sites != "auto":
+        return settings
+    n = USUAL_VALIDATION_SITES
+    if protocol == "loso":
+        n = count_validation_sites(len(find_two_class_sites(cohort)) - 1)
+    return replace(settings, validation_sites=n)
+
+
+def list_fold_names(cohort: Cohort, protocol: str, settings: ProtocolSettings) -> list[str]:
+    """List the names that folds of a protocol have, without making them."""
+    if protocol == "loso":
+        return np.unique(cohort.sites).tolist()
+    return [str(k + 1) for k in range(settings.n_folds)]
+
+
+def make_folds(cohort: Cohort, protocol: str, seed: int, settings: ProtocolSettings) -> list[Fold]:
+    """Make the folds of a protocol."""
+    settled = settle_protocol(settings, cohort, protocol)
+    if protocol == "loso":
+        return leave_one_site_out(cohort, seed, int(settled.validation_sites))
+    if protocol == "kfold":
+        return site_stratified_kfold(cohort, seed, settled.n_folds, settled.validation_folds)
+    raise BrioError(f"protocol '{protocol}' is unknown; use {' or '.join(PROTOCOLS)}")
+
+
+def describe_allowed_protocols(cohort: Cohort) -> list[str]:
+    """Say which protocols the number of sites with both classes allows, and how models are chosen then."""
+    n = len(find_two_class_sites(cohort))
+    sites = f"{n} site{'s hold' if n != 1 else ' holds'} both classes"
+    if n >= SITES_WITH_VALIDATION:
+        how = f"leave one site out, with {USUAL_VALIDATION_SITES} validation sites in every fold"
+        return [f"{sites}: {how} (the default)"]
+    if n >= LEAST_SITES:
+        return [
+            f"{sites}: leave one site out, without validation sites (the default; these need {SITES_WITH_VALIDATION})",
+            "penalties and numbers of epochs are chosen by inner folds of the source scans",
+        ]
+    if n >= 1:
+        return [
+            f"{sites}: too few to leave one out (at least {LEAST_SITES}); k-fold tests new participants of the same "
+            "sites: --protocol kfold",
+        ]
+    return ["no site holds both classes: nothing can be learned within a site; add participants of the other class"]

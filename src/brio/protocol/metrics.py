@@ -1,11 +1,17 @@
-"""Scores of a run on its test scans, and the bootstrap interval of a mean over sites."""
+"""Scores of predictions: AUC with DeLong's placements, accuracy, Brier score; participants with several scans."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
+
+from ..cohort import Cohort
+from ..cohort.scans import average_over_scans, index_participants
+from .statistics import site_correction
 
 ONE_CLASS = "the test scans hold one class only"
 """Why a run has no AUC, as results state it."""
@@ -122,3 +128,163 @@ def bootstrap_interval(
     means = present[draws].mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def average_margins(cohort: Cohort, scans: np.ndarray, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Average margins over the scans of each participant, so that each counts once however often they were scanned.
+
+    Two scans of a participant are not independent, so an interval or test over scans would be too narrow. Margins are
+    averaged rather than probabilities, as members of an ensemble are.
+
+    Shapes: scans [n], margins [n, ...]; returns first [m], margins [m, ...].
+    """
+    first, member = index_participants(cohort.participant_ids[scans])
+    return scans[first], average_over_scans(margins, member)
+
+
+def count_participants(cohort: Cohort, scans: np.ndarray) -> int:
+    """Count the participants of some scans, by position in the cohort (int64, shape [n])."""
+    return len(np.unique(cohort.participant_ids[scans]))
+
+
+def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
+    """Compute the placement value of each scan among those of the other class, ties counted as half.
+
+    Shapes: label [n], logit [n]; returns [n].
+
+    Returns for a patient the share of controls with a lower logit, for a control the share of patients with a higher
+    one. The mean over either class is the AUC. NaN if there is one class only.
+    """
+    label, logit = np.asarray(label), np.asarray(logit, dtype=float)
+    placements = np.full(len(logit), np.nan)
+    patient = label == 1
+    if patient.all() or not patient.any():
+        return placements
+    if np.isnan(logit).any():
+        raise ValueError("some logits are NaN, so scans cannot be ordered")
+    logit = merge_ties(logit)
+    for own, sign in ((patient, 1.0), (~patient, -1.0)):
+        others = np.sort(sign * logit[~own])
+        values = sign * logit[own]
+        below = np.searchsorted(others, values, "left") + np.searchsorted(others, values, "right")
+        placements[own] = below / (2 * len(others))
+    return placements
+
+
+def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the areas of several methods at one site and their covariances over participants.
+
+    Shapes: label [n], placements [n, methods]; returns auc [methods], covariance [methods, methods].
+
+    Returns auc: NaN if there is one class only.
+
+    Returns covariance: NaN where a class has fewer than two scans.
+    """
+    patient = np.asarray(label) == 1
+    n_methods = placements.shape[1]
+    covariance = np.zeros((n_methods, n_methods))
+    if patient.all() or not patient.any():
+        return np.full(n_methods, np.nan), np.full_like(covariance, np.nan)
+    for own in (placements[patient], placements[~patient]):
+        if len(own) < 2:
+            return placements[patient].mean(axis=0), np.full_like(covariance, np.nan)
+        centred = own - own.mean(axis=0)
+        covariance += centred.T @ centred / (len(own) * (len(own) - 1))
+    return placements[patient].mean(axis=0), covariance
+
+
+@dataclass(frozen=True, eq=False)
+class SiteAreas:
+    """Areas of one or more methods at the same sites, and what their statistics over participants need.
+
+    Shapes: n_patients, n_controls [sites], auc [sites, methods], covariance [sites, methods, methods].
+    """
+
+    n_patients: np.ndarray
+    n_controls: np.ndarray
+    auc: np.ndarray  # averaged over seeds
+    covariance: np.ndarray  # over participants, see delong_covariance
+
+
+def equal_weights(areas: SiteAreas) -> np.ndarray:
+    """Return the weights of the mean over sites: every site counts alike. Shape [sites]."""
+    return np.full(len(areas.n_patients), 1 / len(areas.n_patients))
+
+
+def pair_weights(areas: SiteAreas) -> np.ndarray:
+    """Return the weights of the pair-weighted AUC: every pair within a site counts alike. Shape [sites]."""
+    pairs = areas.n_patients * areas.n_controls
+    return pairs / pairs.sum()
+
+
+@dataclass(frozen=True)
+class PeopleEstimate:
+    """A weighted mean over sites, of areas or of their differences, over participants at fixed sites."""
+
+    mean: float
+    error: float  # its standard error over participants; NaN where it is not known, or zero
+    low: float  # its interval of level 1 - alpha
+    high: float
+
+
+def assess_over_people(
+    areas: SiteAreas,
+    contrast: np.ndarray,
+    weights: np.ndarray,
+    *,
+    correction: float | None = None,
+    alpha: float = 0.05,
+) -> PeopleEstimate:
+    """Estimate a weighted mean of areas, or of differences between methods, over participants at fixed sites.
+
+    Shapes: contrast [methods], weights [sites].
+
+    Returns all but the mean are NaN where a site has fewer than two scans of a class, or no area varies.
+    """
+    values = areas.auc @ contrast
+    if correction is None:
+        correction = site_correction(len(values))
+    mean = float((weights @ areas.auc @ contrast).clip(values.min(), values.max()))  # weights may sum to 1 + 2e-16
+    variance = float(np.einsum("s,i,sij,j->", weights**2, contrast, areas.covariance, contrast))
+    error = float(np.sqrt(variance * (1 + len(values) * correction))) if variance > 0 else float("nan")
+    half = float(ndtri(1 - alpha / 2)) * error
+    return PeopleEstimate(mean=mean, error=error, low=mean - half, high=mean + half)
+
+
+def score_columns(label: np.ndarray, margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
+    """Compute the AUC of each column, as :func:`brio.protocol.auc` does of one: ties count as half.
+
+    Shapes: label [n, ...], margin [n, ...]; returns [...].
+
+    Returns NaN for a column with one class only.
+    """
+    if np.isnan(margin).any():
+        raise ValueError("some margins are NaN, so scans cannot be ordered")
+    patient = label == 1
+    n_patients = patient.sum(axis=0)
+    n_pairs = n_patients * (len(label) - n_patients)
+    from scipy.stats import rankdata
+
+    rank_sum = (rankdata(merge_ties(margin, scale), axis=0) * patient).sum(axis=0)  # Mann and Whitney's statistic
+    in_order = rank_sum - n_patients * (n_patients + 1) / 2
+    return np.divide(in_order, n_pairs, out=np.full(np.shape(in_order), np.nan), where=n_pairs > 0)
+
+
+def count_pairs(label: np.ndarray) -> int:
+    """Count the pairs of a patient and a control among the scans of a site. ``label`` has shape [n]."""
+    patients = int((label == 1).sum())
+    return patients * (len(label) - patients)
+
+
+def weigh_by_pairs(auc: np.ndarray, n_pairs: np.ndarray) -> np.ndarray:
+    """Average the AUC of sites, weighted by their pairs of patient and control: the pair-weighted within-site AUC.
+
+    Shapes: auc [sites, ...], n_pairs [sites]; returns [...].
+
+    Returns NaN where no site has an AUC.
+    """
+    weight = np.asarray(n_pairs, dtype=float).reshape(-1, *[1] * (np.ndim(auc) - 1)) * ~np.isnan(auc)
+    total = weight.sum(axis=0)
+    return np.divide(
+        (weight * np.nan_to_num(auc)).sum(axis=0), total, out=np.full(total.shape, np.nan), where=total > 0
+    )

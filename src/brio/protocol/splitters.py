@@ -13,7 +13,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 
-from ..cohort.sessions import index_participants
+from ..cohort.scans import index_participants
 from ..errors import BrioError
 from .folds import assign_stratified_folds
 

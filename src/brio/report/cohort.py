@@ -1,18 +1,34 @@
-"""The cohort of a report: its sites, what the audit found, and who was excluded.
-
-Only :func:`list_exclusions` names participants.
-"""
+"""What a report says of the cohort, its sites and its subgroups."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..cohort.class_names import ClassNames
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr
+
+from ..cohort.covariates import ClassNames
+from ..drawing import STYLES, make_panels, save_figure
 from ..formatting import format_count, state_p
-from ..results import StoredJob
+from ..protocol import PeopleEstimate
+from ..results import (
+    GROUP_COLUMNS,
+    PAIR_WEIGHTED,
+    StoredJob,
+    Summary,
+    assess_auc,
+    average_seeds,
+    covariance_rows,
+    name_units,
+    site_rows,
+    unit_columns,
+)
 from ..results.format import format_number, format_percent, format_range, join_names
-from .evidence import Evidence
-from .ranking import ALPHA
+from .comparisons import ALPHA
+from .evidence import Evidence, EvidenceArm
 
 AuditLine = tuple[str, str]
 """``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
@@ -242,3 +258,137 @@ def list_exclusions(evidence: Evidence) -> list[dict[str, str]]:
         for participant, reasons in arm.plan.excluded.items():
             reasons_of.setdefault(str(participant), "; ".join(map(str, reasons)))
     return [{"participant": name, "reason": reason} for name, reason in sorted(reasons_of.items())]
+
+
+def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:
+    """Draw the AUC at each test site (mean over seeds) and, below it, the mean over sites with its 95 % interval.
+
+    Under k-fold, folds of different seeds are different folds: each has its own line. A smoke run is marked as such
+    above the title.
+    """
+    by = unit_columns(summary.protocol)
+    scores = 100 * average_seeds(rows, units=by)
+    sizes = rows.groupby(by)["n_test"].first()
+    methods = list(summary.methods)
+    order = scores.mean(axis=1).sort_values(na_position="first").index
+    height = np.arange(len(order), dtype=float) + 1.8
+    figure, (axis,) = make_panels(1, 7.2, 1.9 + 0.3 * (len(order) + len(methods)))
+    for y in height:
+        axis.axhline(y, color="0.92", linewidth=0.8, zorder=0)
+    for k, name in enumerate(methods):
+        colour, marker = STYLES[k % len(STYLES)]
+        shift = min(0.22, 0.75 / len(methods)) * ((len(methods) - 1) / 2 - k)
+        axis.scatter(scores.loc[order, name], height + shift, s=30, color=colour, marker=marker, zorder=3)
+        auc = summary.methods[name].auc
+        if auc.mean is None:
+            continue
+        y = 0.6 - 0.42 * k
+        if auc.interval is not None:
+            axis.plot(100 * np.array(auc.interval), [y, y], color=colour, linewidth=2.5, solid_capstyle="butt")
+        axis.scatter([100 * auc.mean], [y], s=56, color=colour, marker=marker, zorder=3)
+        ends = [100 * v for v in auc.interval or [auc.mean]]
+        right = ends[-1] < 82  # else the label stands to the left, inside the figure
+        axis.annotate(
+            f"{name}  {format_percent(auc.mean)}",
+            (ends[-1] if right else ends[0], y),
+            xytext=(9 if right else -9, 0),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+            fontsize=9,
+            color=colour,
+        )
+    axis.axvline(50, color="0.55", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axis.annotate("chance", (50, height[-1] + 0.55), ha="center", va="bottom", fontsize=8, color="0.4", bbox=box)
+    axis.axhline(1.2, color="0.35", linewidth=0.8)
+    lowest = 0.6 - 0.42 * (len(methods) - 1)
+    axis.set_yticks([(0.6 + lowest) / 2, *height])
+    unit = "site" if summary.protocol == "loso" else "fold"
+    names = [f"{name}  (n = {sizes[place]})" for name, place in zip(name_units(order), order, strict=True)]
+    axis.set_yticklabels([f"mean over {unit}s,\n95 % interval", *names], fontsize=9)
+    axis.set_ylim(lowest - 0.5, height[-1] + 0.9)
+    least = float(scores.min().min())
+    axis.set_xlim(min(45.0, 50.0 if np.isnan(least) else least - 4), 102)
+    axis.set_xticks([t for t in range(0, 101, 10) if t >= axis.get_xlim()[0]])
+    axis.set_xlabel(f"AUC {'at' if unit == 'site' else 'in'} the test {unit}, %")
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    counts = (format_count(len(order), f"test {unit}"), format_count(len(summary.seeds), "seed"))
+    note = ", ".join([f"{summary.n_scans} scans", *counts])
+    axis.set_title(f"{title or summary.cohort}: {note}", loc="left", fontsize=10)
+    if summary.smoke_run:
+        figure.suptitle(summary.smoke_note, x=0.01, ha="left", fontsize=9, color="#B00020")
+    return save_figure(figure, path)
+
+
+SMALLEST_CLASS = 10
+"""Groups with fewer participants of a class are counted but not scored."""
+
+
+@dataclass(frozen=True)
+class Subgroup:
+    """One group of participants."""
+
+    kind: str  # for example "sex" and "F"
+    value: str
+    n: tuple[int, int]  # participants of the negative and of the positive class
+    auc: float | None = None
+    interval: tuple[float, float] | None = None  # 95 % interval over participants at these sites
+    sensitivity: float | None = None  # over all participants of the group, margins averaged over seeds
+    specificity: float | None = None
+    p: float | None = None
+
+
+def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Subgroup]:
+    """Score a leave-one-site-out arm within groups of participants."""
+    groups, predictions = arm.job.groups, arm.predictions
+    if groups is None or predictions.empty or arm.unit != "site":
+        return []
+    by_participant = groups.drop_duplicates("participant_id").set_index("participant_id")
+    scored = []
+    for kind in GROUP_COLUMNS:
+        if kind not in by_participant or kind in skip:
+            continue
+        value = predictions["participant_id"].map(by_participant[kind])
+        halves = ((arm.job.cohort_facts or {}).get("halves") or {}).get(kind, [])
+        values = [*halves, *sorted(set(value.dropna()) - set(halves))]  # the lower half first
+        parts = [_score(predictions[value == one], kind, str(one)) for one in values if (value == one).any()]
+        scored += _compare_two(parts) if len(parts) == 2 else [subgroup for subgroup, _ in parts]
+    return scored
+
+
+def _score(predictions: pd.DataFrame, kind: str, value: str) -> tuple[Subgroup, PeopleEstimate | None]:
+    people = predictions.groupby("participant_id").agg(label=("label", "first"), margin=("logit", "mean"))
+    positive = people["label"] == 1
+    n = int((~positive).sum()), int(positive.sum())
+    if min(n) < SMALLEST_CLASS:
+        return Subgroup(kind, value, n), None
+    decision = people["margin"] > 0
+    rates = float(decision[positive].mean()), float((~decision)[~positive].mean())
+    own = _keep_comparable_sites(predictions).assign(method="own")
+    if own.empty:
+        return Subgroup(kind, value, n, None, None, *rates), None
+    tables = site_rows(own, "loso"), covariance_rows(own, "loso"), "own"
+    if not (means := assess_auc(*tables)):
+        return Subgroup(kind, value, n, None, None, *rates), None
+    mean = means[PAIR_WEIGHTED]
+    interval = None if np.isnan(mean.error) else (mean.low, mean.high)
+    # what the models share moves both groups alike, so their difference needs no correction for it
+    return Subgroup(kind, value, n, mean.mean, interval, *rates), assess_auc(*tables, correction=0.0)[PAIR_WEIGHTED]
+
+
+def _keep_comparable_sites(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Leave out sites where the group has fewer than two participants of a class: their AUC has no known error."""
+    people = predictions.drop_duplicates(["fold", "participant_id"])
+    fewest = pd.crosstab(people["fold"], people["label"]).reindex(columns=[0, 1], fill_value=0).min(axis=1)
+    return predictions[predictions["fold"].map(fewest) >= 2]
+
+
+def _compare_two(parts: list[tuple[Subgroup, PeopleEstimate | None]]) -> list[Subgroup]:
+    """Test whether the AUC of two groups differs: they share no participant, so their errors add up."""
+    (first, a), (second, b) = parts
+    if a is None or b is None or not np.hypot(a.error, b.error) > 0:
+        return [first, second]
+    p = float(2 * ndtr(-abs(a.mean - b.mean) / np.hypot(a.error, b.error)))
+    return [Subgroup(**{**vars(subgroup), "p": p}) for subgroup in (first, second)]

@@ -1,17 +1,105 @@
-"""Paired comparisons of methods over sites or folds, as a data frame and in Markdown."""
+"""How the methods of a job compare: ranks, differences over sites and participants, tables."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ..errors import BrioError, nearest
+from ..formatting import format_count
 from ..methods import list_methods
-from ..protocol import EQUIVALENCE_MARGIN, compare_over_folds, compare_over_sites
-from ..results import Summary, average_seeds, describe_smoke_run, name_units, unit_columns
-from ..results.format import format_interval, format_p, format_points, format_table, join_names
+from ..methods.registry import rank_block
+from ..protocol import (
+    EQUIVALENCE_MARGIN,
+    USUAL_VALIDATION_SITES,
+    ProtocolSettings,
+    compare_over_folds,
+    compare_over_sites,
+)
+from ..results import (
+    INTERVALS,
+    MEAN_OVER_SITES,
+    PAIR_WEIGHTED,
+    MethodSummary,
+    MetricSummary,
+    StoredJob,
+    Summary,
+    assess_auc,
+    average_seeds,
+    compare_over_people,
+    covariance_rows,
+    describe_smoke_run,
+    mean_correction,
+    name_units,
+    summarise_scores,
+    unit_columns,
+)
+from ..results.files import PLAN, SUMMARY
+from ..results.format import (
+    MISSING,
+    format_interval,
+    format_p,
+    format_percent,
+    format_points,
+    format_table,
+    format_training,
+    join_names,
+)
+from ..results.summarise import COVARIANCE_COLUMNS, SITE_COLUMNS, compute_chance_p, read_covariances, write_site_tables
+from .evidence import EvidenceArm
+
+ALPHA = 0.05
+LINEAR_METHODS = ("ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold")
+"""The first of these that was run is the reference. The order is fixed in advance: to take the best of them on the test
+scans would be a choice made by the test scans."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Methods ranked by mean AUC, and their tests against a reference."""
+
+    ranked: list[EvidenceArm]  # best first; without controls, and without smoke runs unless there are no others
+    reference: EvidenceArm | None  # A linear method, else BRIO, else the best method; None where nothing is ranked
+    has_linear_reference: bool
+    differences: dict[str, dict[str, Any]]
+
+
+def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
+    """Rank the arms of one protocol by their mean AUC and test them against the reference."""
+    candidates = [arm for arm in arms if not arm.control and arm.summary.auc.mean is not None]
+    scans = Counter(arm.job.summary.fingerprint for arm in candidates).most_common(1)
+    candidates = [arm for arm in candidates if arm.job.summary.fingerprint == scans[0][0]]  # others cannot be paired
+    complete = [arm for arm in candidates if not arm.job.summary.smoke_run]
+    ranked = sorted(complete or candidates, key=lambda arm: -(arm.summary.auc.mean or 0.0))
+    if not ranked:
+        return Comparison([], None, False, {})
+    by_name = {arm.name: arm for arm in ranked}
+    linear = next((by_name[name] for name in LINEAR_METHODS if name in by_name), None) or next(
+        (arm for name in LINEAR_METHODS for arm in ranked if arm.method == name), None
+    )
+    reference = linear or by_name.get("brio") or ranked[0]
+    table = _test_against(reference.name, ranked)
+    differences = {str(row["method"]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
+    return Comparison(ranked, reference, linear is not None, differences)
+
+
+def _test_against(reference: str, arms: Sequence[EvidenceArm]) -> pd.DataFrame:
+    if len(arms) < 2:
+        return pd.DataFrame(columns=["method"])
+    rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
+    scores = average_seeds(rows, units=unit_columns(arms[0].protocol))
+    if arms[0].protocol == "loso":
+        return compare_over_sites(scores, reference, alpha=ALPHA).rename(columns={"n_sites": "n"})
+    n_test, n_source = float(rows["n_test"].mean()), float(rows["n_source"].mean())
+    table = compare_over_folds(scores, n_test, n_source, reference, alpha=ALPHA)
+    return table.rename(columns={"n_folds": "n"})
+
 
 METRIC_NAMES = {
     "auc": "AUC",
@@ -257,3 +345,254 @@ def _list_level(differences: pd.DataFrame, metric: str) -> list[str]:
 def _list_warnings(differences: pd.DataFrame) -> list[str]:
     warned = differences[differences["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
     return [f"{methods}: {warning}." for warning, methods in warned.items()]
+
+
+def paper_figures() -> pd.DataFrame:
+    """Return the scores of the paper's main table (leave one site out).
+
+    Returns columns cohort, method, auc, auc_sd, acc, acc_sd; the SD is over sites.
+    """
+    with resources.files("brio.report").joinpath("paper_loso.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file)
+
+
+def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
+    """Write a table with one row per method and job: mean ± SD over test sites (or folds), in percent.
+
+    Rows are in blocks (BRIO; published code or equations; our reading; redesigns; linear models; controls), methods of
+    a block in the order of ``brio methods``. Rows of smoke runs are marked as such. Lines below the table
+    say which intervals it has, and what must be known to read it (:attr:`~brio.results.Summary.cautions`).
+    """
+    order = {entry.name: k for k, entry in enumerate(list_methods())}
+    published = paper_figures().set_index(["cohort", "method"]).to_dict("index")
+    header = ["cohort", "family", "method", "AUC", "95 % interval"]
+    header += ["pair-weighted AUC", "95 % interval, participants", "AUC, seeds averaged", "ACC"]
+    header += ["paper's AUC", "paper's ACC"] if paper else []
+    header += ["folds", "seeds", "epochs (steps)", "K", "block", "settings", "provenance", ""]
+    rows = []
+    for summary in summaries:
+        for name, method in summary.methods.items():
+            row = [f"{summary.cohort} ({summary.n_scans})", method.family, name]
+            row += [_format_mean_sd(method.auc), format_interval(method.auc.interval)]
+            pairs = method.pair_weighted_auc or MetricSummary()
+            row += [format_percent(pairs.mean), format_interval(pairs.interval)]
+            row += [_format_mean_sd(method.auc_of_averaged_logits), _format_mean_sd(method.acc)]
+            if paper:
+                reported = published.get((summary.cohort, name)) if summary.protocol == "loso" else None
+                row += [_format_reported(reported, metric) for metric in ("auc", "acc")]
+            training = format_training(method.epochs, method.trained_epochs, method.steps)
+            row += [str(method.folds), str(method.seeds), training, str(method.K or MISSING), method.block]
+            row += [_describe_settings(method, summary), method.provenance, _list_remarks(summary, method)]
+            rows.append((summary.cohort, rank_block(method.block), order.get(name, len(order)), row))
+    rows.sort(key=lambda r: r[:3])
+    kinds = dict.fromkeys(summary.intervals for summary in summaries)
+    notes = [f"95 % interval of the mean AUC: {'; '.join(kinds)}."]
+    if any(method.pair_weighted_auc for summary in summaries for method in summary.methods.values()):
+        notes.append(
+            "Pair-weighted: every pair of participants of the two classes at one test site counts alike; its interval "
+            "is over participants at these sites."
+        )
+    if any(summary.protocol == "loso" for summary in summaries):
+        notes.append(
+            "AUC and ACC: over test sites, of the mean over seeds. AUC, seeds averaged: of the mean logits over seeds."
+        )
+    notes += dict.fromkeys(caution for summary in summaries for caution in summary.cautions)
+    return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
+
+
+def _format_mean_sd(metric: MetricSummary) -> str:
+    spread = "" if metric.mean is None or metric.sd is None else f" ± {format_percent(metric.sd)}"
+    return f"{format_percent(metric.mean)}{spread}"
+
+
+def _format_reported(scores: dict[str, float] | None, metric: str) -> str:
+    return f"{scores[metric]:.1f} ± {scores[f'{metric}_sd']:.1f}" if scores else MISSING
+
+
+def _describe_settings(method: MethodSummary, summary: Summary) -> str:
+    changed = ", ".join(f"{k}={v}" for k, v in (method.changed or {}).items())
+    tuning = method.tuning
+    if tuning is None or not method.is_tuned:
+        return MISSING if method.changed is None else changed or "default"
+    here = (tuning.cohort, tuning.atlas) == (summary.cohort, summary.atlas)
+    carried = "" if here else f", carried from {tuning.cohort}"
+    return f"best of {tuning.budget} on validation scans{carried}" + (f"; {changed}" if changed else "")
+
+
+def _list_remarks(summary: Summary, method: MethodSummary) -> str:
+    remarks = ["smoke run"] if summary.smoke_run else []
+    remarks += [*(["k-fold"] if summary.protocol == "kfold" else []), *_describe_unusual_folds(summary)]
+    remarks += [summary.harmonise] if summary.harmonise else []
+    remarks += ["transductive"] if method.transductive else []
+    remarks += ["control"] if method.control else []
+    return ", ".join(remarks)
+
+
+def _describe_unusual_folds(summary: Summary) -> list[str]:
+    """Say how many validation sites or folds a job has, where these are not the usual ones."""
+    what = "validation_sites" if summary.protocol == "loso" else "validation_folds"
+    usual = USUAL_VALIDATION_SITES if summary.protocol == "loso" else ProtocolSettings.validation_folds
+    n = (summary.protocol_settings or {}).get(what, usual)
+    unit = what.replace("_", " ").removesuffix("s")
+    return [] if n == usual else [format_count(n, unit) if n else f"no {unit}s"]
+
+
+OVER_PEOPLE = (
+    "Over participants, with the sites fixed: for new ones at these sites, not for new sites (DeLong's variance, "
+    "corrected for shared training scans). The test of a pair is the one over sites."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedJobs:
+    """The methods of several jobs of one cohort under one protocol."""
+
+    rows: pd.DataFrame  # one row per run, see brio.report.join_jobs
+    sites: pd.DataFrame
+    covariances: pd.DataFrame
+    smoke_note: str = ""  # which jobs are smoke runs, which are not tested; empty where none is
+
+    @property
+    def protocol(self) -> str:
+        """``"loso"`` or ``"kfold"``."""
+        return str(self.rows["protocol"].iloc[0])
+
+
+def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
+    """Join jobs for a comparison; covariances between methods of different jobs are computed from their predictions.
+
+    Where predictions were not kept, ``covariances.csv`` in the folder of a job, or in the folder above it, serves.
+    """
+    labels = label_folders([job.folder for job in jobs])
+    check_same_folds({label: job.summary for label, job in zip(labels, jobs, strict=True)})
+    frames = {label: job.rows for label, job in zip(labels, jobs, strict=True)}
+    rows = join_jobs(frames)
+    if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
+        raise BrioError("these jobs are of several cohorts or protocols; compare those of one at a time")
+    names = name_methods(frames)
+    predictions, sites, covariances = [], [], []
+    for label, job in zip(labels, jobs, strict=True):
+        own = {method: names[label, method] for method in job.summary.methods}
+        if job.predictions is not None:
+            predictions.append(_rename(job.predictions, own))
+        elif job.covariances is not None:
+            covariances.append(_rename(job.covariances, own))
+        if job.sites is not None:
+            sites.append(_rename(job.sites, own))
+    if predictions:
+        together = pd.concat(predictions, ignore_index=True)
+        together = together.drop_duplicates(["method", "fold", "seed", "participant_id"])
+        covariances.insert(0, covariance_rows(together, str(rows["protocol"].iloc[0])))
+    above = [read_covariances(folder) for folder in dict.fromkeys(job.folder.resolve().parent for job in jobs)]
+    covariances += [table for table in above if table is not None]
+    return JoinedJobs(
+        rows=rows,
+        sites=_join_tables(sites, ["method", "seed", "fold"], SITE_COLUMNS),
+        covariances=_join_tables(covariances, ["method", "other", "fold"], COVARIANCE_COLUMNS),
+        smoke_note=mark_smoke_runs({label: job.summary for label, job in zip(labels, jobs, strict=True)}),
+    )
+
+
+def _rename(table: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
+    return table.assign(**{c: table[c].map(names) for c in ("method", "other") if c in table})
+
+
+def _join_tables(tables: list[pd.DataFrame], keys: list[str], columns: list[str]) -> pd.DataFrame:
+    """Join tables; of rows with the same keys, the first is kept."""
+    filled = [table for table in tables if len(table)]
+    if not filled:
+        return pd.DataFrame(columns=columns)
+    return pd.concat(filled, ignore_index=True).drop_duplicates(keys, ignore_index=True)
+
+
+def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
+    """Write ``sites.csv`` and ``covariances.csv`` of joined jobs; they name no participant."""
+    if joined.sites.empty:
+        raise BrioError("none of the jobs has predictions.csv or sites.csv, so there is nothing to write; run again")
+    if any((folder / name).exists() for name in (PLAN, SUMMARY)):
+        raise BrioError(f"{folder}: is the folder of a job, which has these tables of its own; choose another --out")
+    write_site_tables(folder, joined.sites, joined.covariances)
+
+
+def compare_jobs(joined: JoinedJobs, reference: str | None = None, alpha: float = 0.05) -> str:
+    """Write how methods of joined jobs compare with chance and with a reference, over sites and participants."""
+    methods = list(dict.fromkeys(joined.rows["method"]))
+    if reference is None:
+        reference = next((name for name in LINEAR_METHODS if name in methods), methods[0])
+    parts = [f"{joined.smoke_note}\n"] if joined.smoke_note else []
+    parts.append(_write_scores(joined))
+    if len(methods) > 1:
+        parts.append(comparison_table(joined.rows, reference, alpha=alpha, tested=not joined.smoke_note))
+        parts.append(_write_people(joined, reference, alpha))
+    return "\n".join(parts)
+
+
+def _write_scores(joined: JoinedJobs) -> str:
+    """Write both means of the AUC of each method with their intervals, and the tests against chance."""
+    rows, protocol = joined.rows, joined.protocol
+    units = "sites" if protocol == "loso" else "folds"
+    scores = average_seeds(rows, units=unit_columns(protocol))
+    header = ["method", f"AUC, mean over {units}", f"95 % interval, {INTERVALS[protocol]}", f"p, chance, {units}"]
+    if protocol == "loso":
+        header[3:] = ["at a new site", "95 % interval, participants", "AUC, pair-weighted"]
+        header += ["95 % interval, participants", "p, chance"]
+    lines = []
+    for name in scores:
+        own = rows[rows["method"] == name]
+        summary = summarise_scores(scores[name], mean_correction(own, protocol), limits=(0.0, 1.0))
+        line = [str(name), format_percent(summary.mean), format_interval(summary.interval)]
+        p = format_p(compute_chance_p(scores[name], own, protocol))
+        if protocol == "kfold":
+            lines.append([*line, p])
+            continue
+        line.append(format_interval(summary.new_site_interval))
+        tests = assess_auc(joined.sites, joined.covariances, str(name))
+        if not tests:
+            lines.append([*line, *[MISSING] * 3, p])
+            continue
+        mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
+        line += [format_interval([mean.low, mean.high]), format_percent(pairs.mean)]
+        lines.append([*line, format_interval([pairs.low, pairs.high]), p])
+    title = f"AUC in percent: {rows['cohort'].iloc[0]}, {PROTOCOL_NAMES[protocol]}"
+    notes = [f"p against chance: two-sided corrected t test over {units}, not corrected for the number of methods."]
+    if joined.smoke_note:
+        header, lines, notes = header[:-1], [line[:-1] for line in lines], []
+    if protocol == "loso":
+        notes += [
+            "At a new site: 95 % prediction interval of the AUC at one new site of a size like these.",
+            OVER_PEOPLE,
+        ]
+    return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
+
+
+def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
+    """Write the differences over participants, or why there are none."""
+    if joined.protocol == "kfold":
+        return (
+            "Not compared over participants: under k-fold the models of different folds share training scans, and "
+            "intervals over participants are too narrow.\n"
+        )
+    table = compare_over_people(joined.sites, joined.covariances, reference, alpha=alpha)
+    methods = [name for name in dict.fromkeys(joined.rows["method"]) if name != reference]
+    without = [name for name in methods if name not in set(table["method"])]
+    header = ["method", "estimand", "sites", "difference", f"{100 * (1 - alpha):g} % interval"]
+    lines = [
+        [
+            str(row.method),
+            str(row.estimand),
+            str(row.n_sites),
+            format_points(row.mean_difference),
+            format_interval([row.low, row.high], format_points),
+        ]
+        for row in table.itertuples()
+    ]
+    texts = []
+    if lines:
+        title = f"Difference in AUC to {reference}, in points, over participants at these sites"
+        texts += [title, "", format_table(header, lines), "", OVER_PEOPLE]
+    if without:
+        texts.append(
+            f"No covariance with {reference} is stored for {', '.join(without)}: give the folders with their "
+            "predictions.csv, or keep covariances with 'brio compare FOLDERS --out DIR'."
+        )
+    return "\n".join(texts) + "\n"

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .clinical import Answers, describe_answers
-from .cohort import AuditLine, build_cohort_table, list_audit_lines
+from .cohort import AuditLine, Subgroup, build_cohort_table, list_audit_lines, score_subgroups
+from .comparisons import Comparison, compare_arms
 from .evidence import Evidence, read_evidence
-from .ranking import Comparison, compare_arms
 from .repeat import list_commands, list_versions
-from .subgroups import Subgroup, score_subgroups
-from .usability import Usability, judge_usability
-from .verdict import find_smoke_reason, write_verdict
+from .verdict import Answers, Usability, describe_answers, find_smoke_reason, judge_usability, write_verdict
 
 
 @dataclass(frozen=True, eq=False)

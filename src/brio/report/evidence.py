@@ -10,14 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from ..cohort.class_names import ClassNames
-from ..cohort.covariates import COVARIATE_COLUMNS
+from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
 from ..errors import BrioError, file_error
 from ..protocol.calibration import calibration_error
 from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy, average_seeds, name_units, unit_columns
 from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_folder
-from ..studies.arms import TUNED
-from ..studies.reused import REUSED, REUSED_OF_0_1
+from ..studies.context import REUSED, REUSED_OF_0_1, TUNED
 from ..studies.study import list_studies
 
 

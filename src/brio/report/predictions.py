@@ -10,7 +10,7 @@ import numpy as np
 from ..cohort import Cohort
 from ..results.format import typeset
 from ..version import __version__
-from .html.template import fill_template
+from .html.page import fill_template
 
 if TYPE_CHECKING:
     from ..models import Model, ScanPredictions
@@ -25,8 +25,7 @@ _UNKNOWN = "unknown"
 
 def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredictions) -> str:
     """Render predictions as one HTML page that needs no network and no other file."""
-    from ..models.external import score_labelled_scans
-    from ..models.output import summarise_predictions
+    from ..models.external import score_labelled_scans, summarise_predictions
     from ..models.predict import find_called, find_flagged
 
     table, scores = predictions.table, score_labelled_scans(cohort, predictions)

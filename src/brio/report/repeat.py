@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import BrioError
-from ..jobs.recover import recover_options
+from ..jobs.resume import recover_options
 from ..methods import make_method
 from ..results import PlannedMethod, StoredJob, StudyOptions, TunedChoice
 from ..results.files import SUMMARY

@@ -4,27 +4,49 @@ No other room reads or writes these files.
 """
 
 from ..storage import lock_folder
-from .aggregate import (
+from .job import COLUMNS, StoredJob, StoredRun, prediction_rows, read_results, result_rows, write_plan, write_tables
+from .records import (
+    GROUP_COLUMNS,
+    INTERVALS,
+    METRICS,
+    MethodSummary,
+    MetricSummary,
+    Plan,
+    PlannedMethod,
+    Predictions,
+    RunRecord,
+    RunRow,
+    StoredStudy,
+    StudyOptions,
+    StudyRecord,
+    Summary,
+    TunedChoice,
+    TuningBudget,
+    TuningRecord,
+    describe_smoke_run,
+)
+from .store import RunStore
+from .summarise import (
+    ESTIMANDS,
+    FULL_SEEDS,
+    MEAN_OVER_SITES,
+    PAIR_WEIGHTED,
+    assess_auc,
     average_seeds,
+    changed_settings,
+    collect_areas,
+    compare_over_people,
+    covariance_rows,
+    describe_calibration,
     mean_correction,
     name_units,
+    site_rows,
+    summarise,
     summarise_ensemble,
     summarise_metrics,
     summarise_scores,
     unit_columns,
 )
-from .cohort_files import GROUP_COLUMNS
-from .job import StoredJob, StoredRun, write_plan
-from .people import ESTIMANDS, MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, compare_over_people
-from .plan import Plan, PlannedMethod, TunedChoice
-from .run_record import Predictions, RunRecord, RunRow
-from .sites import collect_areas, covariance_rows, describe_calibration, site_rows
-from .store import RunStore
-from .study import StoredStudy, StudyOptions, StudyRecord
-from .summarise import FULL_SEEDS, changed_settings, summarise
-from .summary import INTERVALS, METRICS, MethodSummary, MetricSummary, Summary, TuningBudget, describe_smoke_run
-from .tables import COLUMNS, prediction_rows, read_results, result_rows, write_tables
-from .tuning import TuningRecord
 
 __all__ = [
     "COLUMNS",

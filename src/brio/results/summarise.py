@@ -1,24 +1,411 @@
-"""The summary of a job from its plan and its tables."""
+"""From seeds to sites to means: the one policy for missing scores, intervals and tests of a job."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from ..connectome import HarmonisationRule
+from ..errors import BrioError
 from ..methods import find_method, make_method
-from .aggregate import average_seeds, name_units, summarise_ensemble, summarise_metrics, unit_columns
+from ..protocol import (
+    FoldOverlap,
+    PeopleEstimate,
+    SiteAreas,
+    assess_over_people,
+    auc,
+    compare_by_corrected_t,
+    delong_covariance,
+    equal_weights,
+    fold_correction,
+    pair_weights,
+    placement_values,
+    t_interval,
+)
+from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
+from ..storage import write_recorded
+from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
 from .format import format_interval, format_percent
-from .people import compute_chance_p, summarise_people
-from .plan import Plan
-from .summary import INTERVALS, MethodSummary, MetricSummary, Summary, TuningBudget
+from .records import INTERVALS, METRICS, MethodSummary, MetricSummary, Plan, Summary, TuningBudget
 
 if TYPE_CHECKING:
     from ..training import MethodFacts
+
+
+def unit_columns(protocol: str) -> list[str]:
+    """Return the columns that identify one unit of comparison: a site, or a fold of one seed.
+
+    A site holds the same scans under every seed, so seeds are averaged; a numbered fold does not, so every fold of
+    every seed counts.
+    """
+    return ["fold"] if protocol == "loso" else ["seed", "fold"]
+
+
+def name_units(units: pd.Index) -> list[str]:
+    """Return the names of units for people: test sites, or folds with their seeds."""
+    return [f"fold {unit[1]} of seed {unit[0]}" if isinstance(unit, tuple) else str(unit) for unit in units]
+
+
+def average_seeds(
+    rows: pd.DataFrame, metric: str = "auc", *, units: Sequence[str] = ("fold",), column: str = "method"
+) -> pd.DataFrame:
+    """Average the scores of runs over seeds, under the policy of this module.
+
+    Returns methods in the order of the rows; NaN where a unit has no score, or no run of one of the seeds of the
+    method.
+    """
+    duplicates = rows[rows.duplicated([column, "fold", "seed"])]
+    if len(duplicates):
+        name, fold, seed = duplicates.iloc[0][[column, "fold", "seed"]]
+        raise BrioError(
+            f"{column} '{name}', fold {fold}, seed {seed} occurs more than once; give methods of several jobs "
+            "different names"
+        )
+    means = {name: _average_runs(own, list(units), metric) for name, own in rows.groupby(column, sort=False)}
+    return pd.DataFrame(means).sort_index().rename_axis(columns=column)
+
+
+def _average_runs(rows: pd.DataFrame, units: list[str], metric: str) -> pd.Series:
+    """Mean of each unit of one method that has a score under every seed; NaN for the others."""
+    groups = rows.groupby(units)[metric]
+    n_runs = 1 if "seed" in units else rows["seed"].nunique()
+    return groups.mean().where(groups.count() == n_runs)
+
+
+def mean_correction(rows: pd.DataFrame, protocol: str) -> FoldOverlap | None:
+    """Return what is added to 1/n in the variance of a mean over n units, see :func:`brio.protocol.standard_error`."""
+    if protocol == "loso":
+        return None
+    sizes = rows[["n_test", "n_source", "n_validation"]].mean()
+    others = float(sizes["n_source"] + sizes["n_validation"])
+    return fold_correction(float(sizes["n_test"]), others, rows["fold"].nunique())
+
+
+def summarise_scores(
+    scores: Sequence[float] | np.ndarray | pd.Series,
+    correction: FoldOverlap | None = None,
+    limits: tuple[float, float] = (-np.inf, np.inf),
+) -> MetricSummary:
+    """Summarise the scores of sites; those without one (NaN) do not count.
+
+    Shapes: scores [n_units].
+    """
+    present = pd.Series(scores, dtype=float).dropna()
+    low, high = t_interval(present.to_numpy(), correction, limits=limits)
+    return MetricSummary(
+        mean=float(present.mean()) if len(present) else None,
+        sd=float(present.std(ddof=1)) if len(present) > 1 else None,
+        interval=None if np.isnan(low) else (low, high),
+        n=len(present),
+    )
+
+
+def summarise_metrics(rows: pd.DataFrame, protocol: str) -> dict[str, MetricSummary]:
+    """Summarise every metric of the runs of one method over sites, or over the folds of all seeds under k-fold."""
+    units, correction = unit_columns(protocol), mean_correction(rows, protocol)
+    return {
+        metric: summarise_scores(_average_runs(rows, units, metric), correction, limits=(0.0, 1.0))
+        for metric in METRICS
+    }
+
+
+def summarise_ensemble(predictions: pd.DataFrame, protocol: str) -> MetricSummary:
+    """Summarise the AUC of an ensemble: the logit of each scan is averaged over the seeds first.
+
+    Under leave-one-site-out, there is one AUC per site. Under k-fold, there is one AUC over all scans, because a scan
+    is in a different fold under each seed; ``sd`` and ``interval`` are then None. A logit that is missing under one
+    seed (NaN, as of a run that diverged) leaves its site, or the cohort under k-fold, without a score.
+    """
+    by = ["fold"] if protocol == "loso" else []
+    groups = predictions.groupby([*by, "participant_id"])
+    scans = groups.agg(label=("label", "first"), logit=("logit", "mean"))
+    scans["logit"] = scans["logit"].where(groups["logit"].count() == groups.size())
+    return summarise_scores(scans.groupby(by or (lambda scan: 0)).apply(_auc_if_complete), limits=(0.0, 1.0))
+
+
+def _auc_if_complete(scans: pd.DataFrame) -> float:
+    if scans["logit"].isna().any():
+        return float("nan")
+    return auc(scans["label"].to_numpy(), scans["logit"].to_numpy())
+
+
+SITE_COLUMNS = ["method", "seed", "fold", "n_patients", "n_controls", "auc", "ensemble_auc", "auc_variance"]
+CALIBRATION_SUMS = ["sum_p", "sum_p2", "sum_py"]
+COVARIANCE_COLUMNS = ["method", "other", "fold", "covariance"]
+
+
+@dataclass(frozen=True)
+class SiteRow:
+    """A row of ``sites.csv``, see :func:`site_rows`."""
+
+    method: Name
+    seed: StoredCount | None
+    fold: Name
+    n_patients: StoredCount
+    n_controls: StoredCount
+    auc: StoredShare | None
+    ensemble_auc: StoredShare | None
+    auc_variance: StoredNonNegative | None
+    sum_p: StoredNonNegative | None = None
+    sum_p2: StoredNonNegative | None = None
+    sum_py: StoredNonNegative | None = None
+
+
+@dataclass(frozen=True)
+class CovarianceRow:
+    """A row of ``covariances.csv``, see :func:`covariance_rows`."""
+
+    method: Name
+    other: Name
+    fold: Name
+    covariance: float | None
+
+
+def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """Make the rows of ``sites.csv`` from predictions.
+
+    Returns ``method``; ``seed``, under k-fold alone; ``fold``; ``n_patients``, ``n_controls``; ``auc``, averaged over
+    seeds, and ``ensemble_auc``, that of the averaged logits (under k-fold, both are those of one run); ``auc_variance``
+    over participants; ``sum_p``, ``sum_p2``, ``sum_py``: sums over scans of the predicted probability, its square and
+    its product with the label, averaged over seeds. Scores are NaN where a logit is missing under one seed.
+    """
+    by_seed = protocol == "kfold"
+    rows = []
+    for name, own in predictions.groupby("method", sort=False):
+        seeds = own["seed"].nunique()
+        for unit, part in own.groupby(["fold", "seed"] if by_seed else ["fold"]):
+            label, logit = _stack_seeds(part, 1 if by_seed else seeds)
+            fold, *seed = unit
+            patients = int((label == 1).sum())
+            row = {"method": name, "seed": seed[0] if seed else pd.NA, "fold": fold}
+            row |= {"n_patients": patients, "n_controls": len(label) - patients}
+            probability = part["probability"].astype(float)
+            terms = (probability, probability**2, probability * part["label"])
+            sums = (term.sum(skipna=False) for term in terms)
+            n_seeds = part["seed"].nunique()
+            row |= _score_site(label, logit)
+            row |= dict(zip(CALIBRATION_SUMS, (total / n_seeds for total in sums), strict=True))
+            rows.append(row)
+    return pd.DataFrame(rows, columns=[*SITE_COLUMNS, *CALIBRATION_SUMS]).astype({"seed": "Int64"})
+
+
+def _stack_seeds(part: pd.DataFrame, seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels [n] of a site and the logits [n, seeds] of one method, in the order of its participants."""
+    scans, first, row = np.unique(part["participant_id"].to_numpy(str), return_index=True, return_inverse=True)
+    known, column = np.unique(part["seed"].to_numpy(), return_inverse=True)
+    place = row * len(known) + column
+    if len(np.unique(place)) < len(place):
+        raise BrioError("predictions: a participant occurs more than once under one method, fold and seed")
+    # a run without a row for a participant counts as a run without a score
+    logit = np.full((len(scans), max(seeds, len(known))), np.nan)
+    logit[row, column] = part["logit"].to_numpy(float)
+    return part["label"].to_numpy()[first], logit
+
+
+def _average_placements(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
+    """Return the placement values of one method averaged over seeds, shape [n]; NaN where a logit is missing."""
+    if np.isnan(logit).any():
+        return np.full(len(label), np.nan)
+    return np.mean([placement_values(label, column) for column in logit.T], axis=0)
+
+
+def _score_site(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
+    placements = _average_placements(label, logit)
+    if np.isnan(placements).any():
+        return dict.fromkeys(("auc", "ensemble_auc", "auc_variance"), float("nan"))
+    area, covariance = delong_covariance(label, placements[:, None])
+    ensemble = auc(label, logit.mean(axis=1))
+    return {"auc": float(area[0]), "ensemble_auc": ensemble, "auc_variance": float(covariance[0, 0])}
+
+
+def covariance_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """Make the rows of ``covariances.csv`` from predictions of several methods for the same scans.
+
+    Returns ``method``, ``other``, ``fold``, ``covariance``: one row per unordered pair of methods and test site, a
+    method with itself included; empty under k-fold.
+    """
+    rows: list[dict[str, object]] = []
+    if protocol == "kfold":
+        return pd.DataFrame(rows, columns=COVARIANCE_COLUMNS)
+    seeds = predictions.groupby("method")["seed"].nunique()
+    for fold, part in predictions.groupby("fold"):
+        labels, placements = {}, {}
+        for name, own in part.groupby("method", sort=False):
+            label, logit = _stack_seeds(own, int(seeds[name]))
+            labels[name] = (tuple(sorted(own["participant_id"].unique())), label)
+            placements[name] = _average_placements(label, logit)
+        scans, label = next(iter(labels.values()))
+        for name, (others, _) in labels.items():
+            if others != scans:
+                raise BrioError(
+                    f"{fold}: {name} and {next(iter(labels))} were tested on different scans; run them with the same "
+                    "exclusions"
+                )
+        _, covariance = delong_covariance(label, np.transpose(list(placements.values())))
+        for (i, first), (j, second) in combinations_with_replacement(enumerate(placements), 2):
+            rows.append({"method": first, "other": second, "fold": fold, "covariance": covariance[i, j]})
+    return pd.DataFrame(rows, columns=COVARIANCE_COLUMNS)
+
+
+def collect_areas(sites: pd.DataFrame, covariances: pd.DataFrame, methods: Sequence[str]) -> SiteAreas | None:
+    """Collect what statistics over participants need, at the test sites where all of some methods have an AUC.
+
+    Returns None where there is no such site, or the covariance of two of the methods is not stored.
+    """
+    table = sites[sites["method"].isin(methods)].pivot(index="fold", columns="method", values="auc")
+    if set(table.columns) != set(methods):
+        return None
+    table = table[list(methods)].dropna()
+    counts = sites.drop_duplicates("fold").set_index("fold").loc[table.index, ["n_patients", "n_controls"]]
+    of_these = covariances[covariances["method"].isin(methods) & covariances["other"].isin(methods)]
+    stored = {(row.method, row.other, row.fold): row.covariance for row in of_these.itertuples()}
+    covariance = np.empty((len(table), len(methods), len(methods)))
+    for s, fold in enumerate(table.index):
+        for i, first in enumerate(methods):
+            for j, second in enumerate(methods):
+                value = stored.get((first, second, fold), stored.get((second, first, fold)))
+                if value is None:
+                    return None
+                covariance[s, i, j] = value
+    if table.empty:
+        return None
+    return SiteAreas(counts["n_patients"].to_numpy(), counts["n_controls"].to_numpy(), table.to_numpy(), covariance)
+
+
+def describe_calibration(sites: pd.DataFrame) -> pd.DataFrame:
+    """Describe how well the probabilities of each method are calibrated over all its sites, from their sums.
+
+    Returns ``brier``; ``slope`` and ``intercept`` of the least-squares line of the label on the probability, 1 and 0 if
+    calibrated; ``recalibrated_brier``, the Brier score on that line.
+    """
+    sums = sites.groupby("method", sort=False)[["n_patients", "n_controls", *CALIBRATION_SUMS]].sum(min_count=1)
+    n = sums["n_patients"] + sums["n_controls"]
+    share, mean = sums["n_patients"] / n, sums["sum_p"] / n
+    covariance, variance = sums["sum_py"] / n - share * mean, sums["sum_p2"] / n - mean**2
+    slope = covariance / variance
+    return pd.DataFrame(
+        {
+            "brier": ((sums["sum_p2"] - 2 * sums["sum_py"] + sums["n_patients"]) / n).clip(lower=0),
+            "slope": slope,
+            "intercept": share - slope * mean,
+            "recalibrated_brier": (share * (1 - share) - slope * covariance).clip(lower=0),
+        }
+    )
+
+
+def read_sites(folder: Path) -> pd.DataFrame | None:
+    """Read ``sites.csv`` of a folder; None where it has none."""
+    path = folder / SITES
+    return read_csv(path, SiteRow, SITE_COLUMNS).astype({"seed": "Int64"}) if is_kept(path) else None
+
+
+def read_covariances(folder: Path) -> pd.DataFrame | None:
+    """Read ``covariances.csv`` of a folder; None where it has none."""
+    path = folder / COVARIANCES
+    return read_csv(path, CovarianceRow, COVARIANCE_COLUMNS) if is_kept(path) else None
+
+
+def format_site_tables(sites: pd.DataFrame, covariances: pd.DataFrame) -> dict[str, str]:
+    """Return the texts of ``sites.csv`` and, unless there are no covariances, ``covariances.csv``, by file name."""
+    files = {SITES: format_csv(sites)}
+    return files | ({COVARIANCES: format_csv(covariances)} if len(covariances) else {})
+
+
+def write_site_tables(folder: Path, sites: pd.DataFrame, covariances: pd.DataFrame) -> None:
+    """Write ``sites.csv`` and, unless there are no covariances, ``covariances.csv``, with their hashes."""
+    write_recorded(folder, format_site_tables(sites, covariances))
+
+
+MEAN_OVER_SITES, PAIR_WEIGHTED = "mean over sites", "pair-weighted"
+"""Names of the two estimands."""
+
+ESTIMANDS: dict[str, Callable[[SiteAreas], np.ndarray]] = {
+    MEAN_OVER_SITES: equal_weights,
+    PAIR_WEIGHTED: pair_weights,
+}
+"""Name of an estimand -> the weights of the sites."""
+
+CHANCE = 0.5
+
+
+def assess_auc(
+    sites: pd.DataFrame, covariances: pd.DataFrame, method: str, correction: float | None = None
+) -> dict[str, PeopleEstimate]:
+    """Estimate both means of the AUC of a method over test sites, with intervals over participants."""
+    areas = collect_areas(sites, covariances, [method])
+    if areas is None:
+        return {}
+    one = np.array([1.0])
+    means = {
+        name: assess_over_people(areas, one, weigh(areas), correction=correction) for name, weigh in ESTIMANDS.items()
+    }
+    return {
+        name: replace(mean, low=float(np.maximum(mean.low, 0)), high=float(np.minimum(mean.high, 1)))
+        for name, mean in means.items()
+    }
+
+
+def compare_over_people(
+    sites: pd.DataFrame, covariances: pd.DataFrame, reference: str, *, alpha: float = 0.05
+) -> pd.DataFrame:
+    """Estimate the difference of the AUC of all methods to that of a reference over participants at fixed sites.
+
+    There is no p value: a pair of methods has one, over sites.
+
+    Returns one row per method and estimand, for methods whose covariance with the reference is stored: ``method``,
+    ``other``, ``estimand``, ``n_sites``, ``mean_difference``, ``low``, ``high``.
+    """
+    rows, contrast = [], np.array([1.0, -1.0])
+    for method in dict.fromkeys(sites["method"]):
+        areas = None if method == reference else collect_areas(sites, covariances, [method, reference])
+        if areas is None:
+            continue
+        for estimand, weigh in ESTIMANDS.items():
+            mean = assess_over_people(areas, contrast, weigh(areas), alpha=alpha)
+            row = {"method": method, "other": reference, "estimand": estimand, "n_sites": len(areas.auc)}
+            rows.append(row | {"mean_difference": mean.mean, "low": mean.low, "high": mean.high})
+    columns = ["method", "other", "estimand", "n_sites", "mean_difference", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def compute_chance_p(scores: pd.Series, rows: pd.DataFrame, protocol: str) -> float | None:
+    """Test the AUC of a method against chance over left-out sites or folds, by the corrected t test.
+
+    Shapes: scores [units].
+
+    Returns two-sided p value; None where there are too few scores, or they do not vary.
+    """
+    chance = np.full(len(scores), CHANCE)
+    p = compare_by_corrected_t(scores.to_numpy(), chance, mean_correction(rows, protocol)).p
+    return None if np.isnan(p) else p
+
+
+def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> dict[str, object]:
+    """Summarise what predictions say about the AUC over participants at fixed sites."""
+    if protocol == "kfold":
+        return {}
+    sites = site_rows(predictions, protocol)
+    tests = assess_auc(sites, covariance_rows(predictions, protocol), method)
+    if not tests:
+        return {}
+    mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
+    return {
+        "pair_weighted_auc": MetricSummary(mean=pairs.mean, interval=_interval(pairs), n=int(sites["auc"].count())),
+        "auc_interval_over_people": _interval(mean),
+    }
+
+
+def _interval(test: PeopleEstimate) -> tuple[float, float] | None:
+    return None if np.isnan(test.error) else (test.low, test.high)
+
 
 FULL_SEEDS = 3
 """With fewer seeds a job is a smoke run, unless seeds decide nothing."""

@@ -1,6 +1,6 @@
 """Domains of stored values, which stand in the annotations of the records: ``auc: StoredShare | None``.
 
-They bound what a file may hold; :mod:`brio.domains` bounds what a setting or an option may be. A float is finite and a
+They bound what a file may hold; :mod:`brio.settings` bounds what a setting or an option may be. A float is finite and a
 whole number fits into 64 bits wherever nothing else is said.
 """
 

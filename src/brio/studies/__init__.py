@@ -22,8 +22,7 @@ from . import (  # noqa: F401 - importing registers them
     sensitivity,
     subgroups,
 )
-from .arms import Arm, make_arm
-from .context import StudyContext
+from .context import Arm, StudyContext, make_arm
 from .study import Finding, Study, list_studies, run_study
 
 __all__ = ["Arm", "Finding", "Study", "StudyContext", "list_studies", "make_arm", "run_study"]

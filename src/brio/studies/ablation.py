@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from .arms import Arm, display_name, make_arm
-from .context import StudyContext
-from .figures import draw_arms
+from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import describe_differences, summarise_arms, tidy_rows
+from .summaries import describe_differences, draw_arms, summarise_arms, tidy_rows
 
 PAPERS = ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf")
 OURS = ("brio-wo-qg", "backbone", "brio-shuffled", "backbone-shuffled")

@@ -13,11 +13,9 @@ from ..drawing import horizontal_offset, make_panels, series_style
 from ..errors import BrioError
 from ..models import PriorWidths, fit_adaptation
 from ..results.format import format_interval, format_signed, join_names
-from .arms import display_name
-from .context import StudyContext
-from .estimands import compute_site_interval, list_own_arms, tabulate_arms
-from .figures import compute_error_bars
+from .context import StudyContext, display_name
 from .study import Finding, register_study
+from .summaries import compute_error_bars, compute_site_interval, list_own_arms, tabulate_arms
 
 SIZES = (10, 20, 40)
 """Numbers of local scans, besides none."""

@@ -10,12 +10,10 @@ import pandas as pd
 from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
 from ..drawing import make_panels, series_style
 from ..results.format import format_signed
-from .arms import Arm, display_name, make_arm
 from .comparison import describe_left_out
-from .context import StudyContext
-from .figures import label_log_ticks
+from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import FACTS, describe_differences, pair_with_reference
+from .summaries import FACTS, describe_differences, label_log_ticks, pair_with_reference
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""

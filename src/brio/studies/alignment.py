@@ -9,10 +9,9 @@ import pandas as pd
 from ..drawing import make_panels, series_style
 from ..formatting import state_p
 from .agreement import OVERLAP, average_runs, compare_variation, diagnose_arms
-from .arms import Arm, display_name, make_arm
-from .context import StudyContext
-from .figures import label_log_ticks
+from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
+from .summaries import label_log_ticks
 
 LAMBDAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 MATCHED = "matched w/o QG"

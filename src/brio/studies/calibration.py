@@ -10,14 +10,11 @@ from scipy.special import expit, logit
 
 from ..drawing import make_panels, series_style
 from ..formatting import format_count
-from ..protocol.calibration import reliability_curve
-from ..protocol.recalibration import SiteMean, average_over_sites, fit_recalibration, split_brier
+from ..protocol.calibration import SiteMean, average_over_sites, fit_recalibration, reliability_curve, split_brier
 from ..results.format import format_interval, format_number, join_names
-from .arms import display_name
-from .context import StudyContext
-from .estimands import list_own_arms, read_arm_predictions
-from .figures import compute_error_bars
+from .context import StudyContext, display_name
 from .study import Finding, register_study
+from .summaries import compute_error_bars, list_own_arms, read_arm_predictions
 
 _QUANTITIES = {"slope": "calibration slope", "in_the_large": "calibration in the large"}
 _IDEAL = {"slope": 1.0, "in_the_large": 0.0}

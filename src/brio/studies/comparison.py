@@ -7,11 +7,9 @@ from collections.abc import Collection
 import pandas as pd
 
 from ..methods import list_methods
-from .arms import Arm, display_name, make_arm
-from .context import StudyContext
-from .figures import draw_arms
+from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import describe_differences, summarise_arms, tidy_rows
+from .summaries import describe_differences, draw_arms, summarise_arms, tidy_rows
 
 
 def list_compared_arms(context: StudyContext, protocol: str = "loso") -> list[Arm]:

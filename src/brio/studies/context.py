@@ -1,40 +1,221 @@
-"""What studies share: one audited cohort, and arms that are trained when they are first needed."""
+"""What a study works with: its arms, their results, trained or reused."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from ..cohort import Cohort
-from ..cohort.questions import describe_question
+from ..cohort.covariates import describe_question
+from ..console import Progress, silent
 from ..errors import BrioError, nearest
 from ..jobs import Job, JobSpec, prepare_job
+from ..jobs.checks import check_memory
 from ..jobs.execute import execute_plan
-from ..jobs.fitted import load_fitted_runs
 from ..jobs.job import Say, ignore
-from ..jobs.needs import check_memory
 from ..jobs.plan import JobPlan, build_plan
-from ..jobs.resume import OTHER_OUT, list_names, read_earlier_plan, resume_plan
-from ..jobs.shards import train_shard
+from ..jobs.resume import OTHER_OUT, list_names, read_earlier_plan, resume_plan, write_job_plan
+from ..jobs.run import train_shard
 from ..jobs.spec import split_settings
+from ..jobs.train import load_fitted_runs
 from ..methods import find_method, list_methods, make_method
-from ..progress import Progress, silent
-from ..protocol import list_fold_names
+from ..protocol import FOLD_RULE, ProtocolSettings, list_fold_names
 from ..protocol.metrics import ONE_CLASS
-from ..results import FULL_SEEDS, Plan, StudyOptions
+from ..results import (
+    FULL_SEEDS,
+    INTERVALS,
+    MethodSummary,
+    MetricSummary,
+    Plan,
+    StoredJob,
+    StudyOptions,
+    lock_folder,
+    summarise_metrics,
+    write_tables,
+)
 from ..results.files import PLAN
-from .arms import Arm, ArmResults
-from .reused import REUSED, REUSED_OF_0_1, read_reused_results, write_reused_results
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
     from ..training import FittedRun, Method, Run
+
+
+TUNED = " (tuned)"
+"""Suffix of the folder of an arm whose reused results are tuned."""
+
+_PAPER_NAMES = {
+    "brio": "BRIO",
+    "brio-wo-rs": "w/o RS",
+    "brio-wo-tr": "w/o TR",
+    "brio-wo-sm": "w/o SM",
+    "brio-wo-sf": "w/o SF",
+    "brio-wo-qg": "w/o QG",
+    "brio-shuffled": "shuffled sites",
+    "backbone-shuffled": "backbone, shuffled sites",
+}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method, the settings in which it differs from its defaults, and the protocol it is run under."""
+
+    method: str
+    settings: tuple[tuple[str, Any], ...] = ()
+    protocol: str = "loso"
+    tuned: bool = False
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in tables and folders: ``brio``, ``brio,K=2``."""
+        return ",".join([self.method, *(f"{key}={value}" for key, value in self.settings)])
+
+    @property
+    def untuned(self) -> Arm:
+        """The same arm without reuse of tuned results."""
+        return replace(self, tuned=False)
+
+
+def make_arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings: Any) -> Arm:
+    """Make an arm; settings are given as keywords."""
+    return Arm(method, tuple(settings.items()), protocol, tuned)
+
+
+def display_name(name: str) -> str:
+    """Return the name of an arm as readers see it: the paper's name if it has one, then the settings."""
+    method, *settings = name.split(",")
+    return ", ".join([_PAPER_NAMES.get(method, method), *(setting.strip() for setting in settings)])
+
+
+@dataclass(frozen=True, eq=False)
+class ArmResults:
+    """The results of an arm, trained here or reused."""
+
+    arm: Arm
+    job: StoredJob  # the job that computed them
+    rows: pd.DataFrame  # one row per run of the arm
+    reused: bool = False  # whether another command computed them
+
+    @property
+    def summary(self) -> MethodSummary:
+        """The summary of the method in that job, which may have more runs than the arm."""
+        return self.job.summary.methods[self.arm.method]
+
+    @property
+    def changed_settings(self) -> dict[str, Any]:
+        """Settings of reused runs that are not the method's defaults."""
+        return dict(self.summary.changed or {}) if self.reused else {}
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Folds, seeds, epochs and K, which every row of a study states about the runs behind it."""
+        counts = {"folds": self.rows["fold"].nunique(), "seeds": self.rows["seed"].nunique()}
+        return counts | {"epochs": self.summary.epochs, "K": self.summary.K}
+
+
+REUSED, REUSED_OF_0_1 = "reused", "handed-in"
+"""Folder of reused results inside the folder of studies, and its name in version 0.1.0."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReusedResults:
+    """A finished job whose results are reused for the methods it holds."""
+
+    job: StoredJob
+
+    def find_arm(
+        self, arm: Arm, runs: Iterable[tuple[str, int]], given: Mapping[str, Any] = MappingProxyType({})
+    ) -> ArmResults | None:
+        """Find the results of an arm in the job.
+
+        Only plain arms can be found, not those with settings of their own. Tuned results are found only for arms that
+        allow them.
+
+        Returns None if the job does not have the arm.
+        """
+        summary = self.job.summary
+        if arm.settings or arm.method not in summary.methods or summary.protocol != arm.protocol or summary.harmonise:
+            return None
+        wanted = list(runs)
+        rows = self.job.rows[self.job.rows["method"] == arm.method].set_index(["fold", "seed"], drop=False)
+        for fold, seed in wanted:
+            if (fold, seed) not in rows.index:
+                raise BrioError(
+                    f"{self.job.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
+                    "needs; finish that job, or do not reuse the folder"
+                )
+        own = summary.methods[arm.method]
+        if own.is_tuned and not arm.tuned:
+            return None
+        stored = dataclasses.asdict(make_method(arm.method).settings) | dict(own.changed or {})
+        for name, value in given.items():
+            if stored[name] != value and not own.is_tuned:
+                raise BrioError(
+                    f"{self.job.folder}: its runs of '{arm.method}' have {name}={stored[name]}, but this study is "
+                    f"given {name}={value}; leave out the setting, or do not reuse the folder"
+                )
+        return ArmResults(arm, self.job, rows.loc[wanted].reset_index(drop=True), reused=True)
+
+
+def read_reused_results(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> ReusedResults:
+    """Read the folder of a finished job, to reuse its results in a study."""
+    job = StoredJob.read(folder)
+    summary, stored = job.summary, job.summary.protocol_settings
+    if stored is None or any(method.changed is None for method in summary.methods.values()):
+        raise BrioError(f"{folder}: was written by an earlier version, which did not store all settings; run it again")
+    if summary.fingerprint != fingerprint:
+        raise BrioError(f"{folder}: its runs are of another cohort, or have other exclusions")
+    wanted = dataclasses.asdict(protocol_settings)
+    for name in ["validation_sites"] if summary.protocol == "loso" else ["n_folds", "validation_folds"]:
+        if stored.get(name) != wanted[name]:
+            raise BrioError(
+                f"{folder}: has other folds: protocol.{name} is {stored.get(name)} there, {wanted[name]} here"
+            )
+    if summary.protocol == "kfold" and summary.fold_rule != FOLD_RULE:
+        raise BrioError(
+            f"{folder}: its folds were made by an earlier rule, under which classes were not balanced; run it again"
+        )
+    return ReusedResults(job)
+
+
+def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path) -> None:
+    """Write reused results of an arm as a job folder of its own, so that a report can show them."""
+    name, rows, source = results.arm.method, results.rows, results.job
+    folder = place / (results.arm.name + (TUNED if results.summary.is_tuned else ""))
+    planned = plan.methods[name]
+    tuned = source.tuning.choice(name) if source.tuning is not None and name in source.tuning.choices else None
+    planned = dataclasses.replace(planned, settings=planned.settings | results.changed_settings, tuned=tuned)
+    seeds = tuple(sorted(int(seed) for seed in rows["seed"].unique()))
+    plan = dataclasses.replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
+    metrics: dict[str, Any] = {**summarise_metrics(rows, results.arm.protocol)}
+    method = dataclasses.replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
+    if results.summary.seeds != len(seeds):  # the AUC of averaged logits needs the predictions of all seeds
+        method = dataclasses.replace(method, auc_of_averaged_logits=MetricSummary())
+        method = dataclasses.replace(method, pair_weighted_auc=None, auc_interval_over_people=None, p_chance=None)
+    predictions = source.predictions
+    if predictions is not None:
+        selected = predictions["method"].eq(name) & predictions["seed"].isin(seeds)
+        predictions = predictions[selected & predictions["fold"].isin(rows["fold"])]
+    summary = dataclasses.replace(
+        source.summary,
+        methods={name: method},
+        n_excluded=len(plan.excluded),
+        seeds=seeds,
+        intervals=INTERVALS[results.arm.protocol],
+        warnings=(),
+    )
+    with lock_folder(folder):
+        write_job_plan(job, plan, folder)
+        write_tables(folder, rows, predictions, summary)
+
 
 LABELS = "labels"
 """Folder of the arms of other questions, a folder of studies for each."""

@@ -8,12 +8,10 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..protocol.recalibration import compute_net_benefit
-from .arms import display_name
-from .context import StudyContext
-from .estimands import compute_site_interval, list_own_arms, tabulate_arms
-from .figures import compute_error_bars
+from ..protocol.calibration import compute_net_benefit
+from .context import StudyContext, display_name
 from .study import Finding, register_study
+from .summaries import compute_error_bars, compute_site_interval, list_own_arms, tabulate_arms
 
 THRESHOLDS = np.round(np.arange(0.05, 0.96, 0.05), 2)
 """Probabilities above which somebody is treated."""

@@ -12,9 +12,8 @@ import pandas as pd
 from ..drawing import make_panels, series_style
 from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds, make_inner_folds
-from .arms import display_name
 from .comparison import describe_left_out, list_compared_arms
-from .context import StudyContext
+from .context import StudyContext, display_name
 from .study import Finding, register_study
 
 WARM, COUNTED = 5, 6

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .arms import Arm
 from .comparison import list_compared_arms, rank_arms
-from .context import StudyContext
+from .context import Arm, StudyContext
 from .study import Finding, register_study
 
 

@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..cohort.covariates import COVARIATE_COLUMNS
-from ..cohort.questions import describe_question
+from ..cohort.covariates import COVARIATE_COLUMNS, describe_question
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
 from ..formatting import state_p
 from ..methods import find_method
 from ..protocol import LEAST_SITES, find_two_class_sites
 from ..results.format import format_interval, format_signed
-from .arms import Arm, display_name
-from .context import StudyContext
-from .estimands import list_own_arms
-from .figures import compute_error_bars
+from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
-from .summaries import describe_differences, summarise_arms, tidy_rows
+from .summaries import compute_error_bars, describe_differences, list_own_arms, summarise_arms, tidy_rows
 
 QUESTIONS = ("age>site-median", "age>14.5", "sex")
 """What is asked besides the cohort's own label, where its covariates allow it."""

@@ -11,18 +11,16 @@ import pandas as pd
 
 from .. import draws
 from ..cohort import Cohort
-from ..cohort.sessions import index_participants
+from ..cohort.scans import index_participants
 from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..jobs.plan import build_plan
 from ..protocol import Fold, auc, average_margins, count_participants
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED
 from ..results.format import format_interval, format_signed
-from .arms import Arm, display_name
-from .context import StudyContext
-from .estimands import compute_site_interval, count_site_pairs, list_own_arms, summarise_sites
-from .figures import compute_error_bars
+from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
+from .summaries import compute_error_bars, compute_site_interval, count_site_pairs, list_own_arms, summarise_sites
 
 if TYPE_CHECKING:
     from ..training import Method, Run
@@ -139,7 +137,7 @@ def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:
 
 def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) -> Iterator[tuple[_Subset, np.ndarray]]:
     """Fit all subsets, as many in a stack as memory allows, and yield the margins of their test scans."""
-    from ..methods.linear.many_labels import FitsManyLabels
+    from ..methods.linear.base import FitsManyLabels
 
     connectomes = context.connectomes
     need = max((method.bytes_per_run(connectomes, subset.run) for subset in subsets), default=0)

@@ -12,8 +12,7 @@ from ..drawing import make_panels, series_style
 from ..results.format import format_p
 from .agreement import OVERLAP, diagnose_arms
 from .alignment import make_strength_arms
-from .arms import Arm, make_arm
-from .context import StudyContext
+from .context import Arm, StudyContext, make_arm
 from .study import Finding, register_study
 from .summaries import FACTS, describe_differences, pair_with_reference
 

@@ -13,24 +13,23 @@ import pandas as pd
 
 from .. import draws
 from ..cohort import Cohort
-from ..cohort.sessions import index_participants
+from ..cohort.scans import index_participants
+from ..console import Progress, silent
 from ..drawing import make_panels, series_style
 from ..formatting import state_p
 from ..jobs import Job
 from ..jobs.execute import execute_plan
 from ..jobs.plan import build_plan
-from ..progress import Progress, silent
 from ..protocol import average_margins
-from ..protocol.column_auc import score_columns, weigh_by_pairs
+from ..protocol.metrics import score_columns, weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
-from .arms import Arm, display_name
-from .context import StudyContext
-from .estimands import count_site_pairs, list_own_arms
+from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
+from .summaries import count_site_pairs, list_own_arms
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
-    from ..methods.linear.many_labels import FitsManyLabels
+    from ..methods.linear.base import FitsManyLabels
     from ..training import Run
 
 PERMUTATIONS_IN_CLOSED_FORM = 1_000
@@ -112,7 +111,7 @@ def compare_with_permutations(context: StudyContext) -> Finding:
 
 def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
     """Both estimands with the true labels (permutation 0) and each permutation (from 1): one row per permutation."""
-    from ..methods.linear.many_labels import FitsManyLabels
+    from ..methods.linear.base import FitsManyLabels
 
     observed = average_seeds(context.results_of(arm).rows)[arm.method]
     planned_runs = list(build_plan(context.job_of(arm), [arm.method]).runs.values())

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import make_panels, series_style
-from .arms import Arm, make_arm
-from .context import StudyContext
-from .figures import label_log_ticks
+from .context import Arm, StudyContext, make_arm
 from .study import Finding, register_study
+from .summaries import label_log_ticks
 
 
 def _list_arms(context: StudyContext) -> list[Arm]:

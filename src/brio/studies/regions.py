@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import import_brain_plots, make_panels, show_names_as_text
-from .arms import Arm, make_arm
-from .context import StudyContext
+from .context import Arm, StudyContext, make_arm
 from .study import Finding, register_study
 
 TOP, TABULATED, DRAWN = 5, 10, 15

@@ -12,10 +12,9 @@ from ..drawing import horizontal_offset, make_panels, series_style
 from ..formatting import state_p
 from ..protocol import auc, average_margins, compare_over_sites, t_interval
 from ..results.format import format_signed
-from .arms import Arm, make_arm
-from .context import StudyContext
-from .figures import compute_error_bars
+from .context import Arm, StudyContext, make_arm
 from .study import Finding, register_study
+from .summaries import compute_error_bars
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..cohort.sessions import average_over_scans, index_participants
+from ..cohort.scans import average_over_scans, index_participants
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
-from ..protocol.reliability import count_agreeing_pairs, estimate_session_variance, jackknife_participants
+from ..protocol.calibration import count_agreeing_pairs, estimate_session_variance, jackknife_participants
 from ..results.format import format_interval
-from .arms import Arm, display_name
-from .context import StudyContext
-from .estimands import list_own_arms
+from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
+from .summaries import list_own_arms
 
 LEAST_PARTICIPANTS = 2
 """Participants with several scans: the jackknife leaves out one."""

@@ -12,11 +12,10 @@ from ..drawing import horizontal_offset, make_panels, series_style
 from ..formatting import state_p
 from ..protocol import auc, average_margins, compare_over_sites, t_interval
 from ..results.format import format_signed
-from .arms import Arm, display_name, make_arm
 from .comparison import choose_reference
-from .context import StudyContext
-from .figures import compute_error_bars
+from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
+from .summaries import compute_error_bars
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes

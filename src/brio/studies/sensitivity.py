@@ -9,11 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import make_panels
-from .arms import Arm, make_arm
-from .context import StudyContext
-from .figures import draw_lines
+from .context import Arm, StudyContext, make_arm
 from .study import Finding, register_study
-from .summaries import describe_differences, summarise_arms, tidy_rows
+from .summaries import describe_differences, draw_lines, summarise_arms, tidy_rows
 
 K_VALUES, J_VALUES, SCALES = (2, 4, 8, 16), (1, 2, 4, 8, 16), (0.5, 1.0, 2.0)
 _LABELS = {"K": "re-estimates K", "J": "factors J", "block": "block length, times its estimate"}

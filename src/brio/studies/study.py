@@ -16,8 +16,7 @@ from ..protocol import LEAST_SITES, find_two_class_sites
 from ..results import StoredStudy, StudyRecord
 from ..results.format import format_frame, format_interval, format_signed
 from ..version import __version__
-from .arms import Arm, display_name
-from .context import StudyContext
+from .context import Arm, StudyContext, display_name
 
 
 @dataclass(frozen=True, eq=False)

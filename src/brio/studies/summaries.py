@@ -1,19 +1,23 @@
-"""Summaries of arms: means over sites with intervals, paired differences with their tests, and sentences about them."""
+"""Summaries, sentences and figures that studies share."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ..cohort.scans import index_participants
+from ..drawing import make_panels, series_style
 from ..formatting import state_p
-from ..protocol import compare_over_folds, compare_over_sites
+from ..jobs.spec import settle_without_validation
+from ..protocol import compare_over_folds, compare_over_sites, t_interval
+from ..protocol.metrics import count_pairs, weigh_by_pairs
 from ..results import average_seeds, mean_correction, summarise_scores, unit_columns
 from ..results.format import format_signed
-from .arms import display_name
+from .context import Arm, StudyContext, display_name, make_arm
 
 FACTS = ["folds", "seeds", "epochs", "K"]
 """Columns that describe the runs behind a row of a study."""
@@ -153,3 +157,132 @@ def _describe_warnings(compared: pd.DataFrame) -> list[str]:
         lambda arms: ", ".join(map(display_name, arms))
     )
     return [f"Not tested: {arms}; {reason}." for reason, arms in by_reason.items()]
+
+
+def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) -> list[Arm]:
+    """List the arms of a study of one or few methods."""
+    return [_make_own_arm(context, name) for name in context.methods or default]
+
+
+def _make_own_arm(context: StudyContext, name: str) -> Arm:
+    if context.job.protocol_settings.validation_sites:
+        return make_arm(name)
+    given = context.job.spec.settings_of(name)
+    added = {key: value for key, value in settle_without_validation(name, given).items() if key not in given}
+    return make_arm(name, **added)
+
+
+def read_arm_predictions(context: StudyContext, arm: Arm) -> pd.DataFrame:
+    """Read the predictions of an arm; an arm whose reused results have none is trained here."""
+    predictions = context.results_of(arm).job.predictions
+    if predictions is None:
+        predictions = context.trained_results(arm).job.predictions
+    assert predictions is not None  # a job that was just executed has them
+    return predictions[predictions["method"] == arm.method]
+
+
+def tabulate_arms(
+    context: StudyContext, arms: Sequence[Arm], score_runs: Callable[[pd.DataFrame], pd.DataFrame]
+) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
+    """Score the predictions of arms.
+
+    Returns table: Rows of all arms, with the column ``arm`` first and the facts of each arm last.
+
+    Returns parts: The same by arm.
+    """
+    parts = [
+        score_runs(read_arm_predictions(context, a)).assign(arm=a.name, **context.results_of(a).facts) for a in arms
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    return table[["arm", *(name for name in table.columns if name != "arm")]], parts
+
+
+def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:
+    """Count the pairs of a patient and a control at each test site, in the order of the folds. Shape [folds]."""
+    people, _ = index_participants(context.cohort.participant_ids)
+    labels, sites = context.cohort.labels[people], context.cohort.sites[people]
+    return np.array([count_pairs(labels[sites == fold]) for fold in folds])
+
+
+def compute_site_interval(values: np.ndarray) -> tuple[float, float]:
+    """Compute the 95 % interval (t) of a mean over sites, in one place for our own studies. Shape [sites]."""
+    return t_interval(values)
+
+
+def summarise_sites(auc: pd.Series, n_pairs: np.ndarray) -> dict[str, float]:
+    """Summarise the AUC of sites by both estimands, in percent.
+
+    Shapes: auc [sites], n_pairs [sites].
+    """
+    scores = 100 * auc.to_numpy(dtype=float)
+    low, high = t_interval(scores, limits=(0.0, 100.0))
+    weighted = float(weigh_by_pairs(scores, n_pairs))
+    return {"AUC": float(np.nanmean(scores)), "low": low, "high": high, "pair-weighted AUC": weighted}
+
+
+def compute_error_bars(mean: Any, low: Any, high: Any) -> np.ndarray:
+    """Return the lengths of error bars below and above a mean; rounding never makes them negative.
+
+    Shapes: returns [2, ...].
+    """
+    centre = np.asarray(mean, dtype=float)
+    return np.clip([centre - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - centre], 0.0, None)
+
+
+def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str] = display_name) -> Any:
+    """Draw AUC and ACC of each arm and how its AUC differs from that of the reference."""
+    column = f"minus {reference}"
+    compared = summary[column].notna()
+    count, width = (3, 10.4) if compared.any() else (2, 8.4)
+    figure, axes = make_panels(count, width, 1.0 + 0.34 * len(summary), sharey=True)
+    for axis, mean, sd in zip(axes, ("AUC", "ACC"), ("SD", "ACC SD"), strict=False):
+        for y, (_, row) in enumerate(summary.iterrows()):
+            _draw_mean(axis, y, row[mean], row[sd], 0 if row["arm"] == reference else 1)
+        axis.set_xlabel(f"{mean}, % (mean, SD)", fontsize=9)
+    for y, (_, row) in enumerate(summary.iterrows()):
+        if compared.iloc[y]:
+            bars = compute_error_bars([row[column]], [row["difference low"]], [row["difference high"]])
+            _draw_mean(axes[2], y, row[column], bars, 1)
+            beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
+            axes[2].annotate(state_p(row["p"]), (1.02, y), **beside)
+    if compared.any():
+        axes[2].axvline(0, color=series_style(0)["color"], linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        axes[2].set_xlabel(f"AUC minus {label(reference)}, points\n(95 % interval, corrected p)", fontsize=9)
+    for axis in axes:
+        axis.locator_params(axis="x", nbins=6)
+        axis.grid(axis="y", color="0.93")
+        axis.set_axisbelow(True)
+    axes[0].set_yticks(np.arange(len(summary)), [label(a) for a in summary["arm"]], fontsize=9)
+    axes[0].set_ylim(len(summary) - 0.4, -0.6)
+    return figure
+
+
+def _draw_mean(axis: Any, y: int, x: float, bars: Any, k: int) -> None:
+    """Draw a mean with its error bars in row y, in the style of series k."""
+    style = series_style(k)
+    axis.errorbar(x, y, xerr=bars, fmt=style["marker"], color=style["color"], capsize=2, markersize=6)
+
+
+def draw_lines(axis: Any, x: Sequence[float], summary: pd.DataFrame, k: int, label: str = "") -> None:
+    """Draw the mean AUC with its interval over sites along a setting."""
+    bars = compute_error_bars(summary["AUC"], summary["low"], summary["high"])
+    axis.errorbar(list(x), summary["AUC"], yerr=bars, capsize=3, label=label, **series_style(k))
+
+
+def label_log_ticks(axis: Any) -> None:
+    """Label the ticks of a logarithmic axis with plain numbers.
+
+    An axis of less than half a decade has ticks at equal steps, one of less than two decades also at 2 and 5 times the
+    powers of ten.
+    """
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    low, high = axis.get_view_interval()
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+    if high < 3 * low:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_minor_locator(NullLocator())
+    elif high < 50 * low:
+        axis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axis.set_minor_formatter("{x:g}")

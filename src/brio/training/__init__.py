@@ -1,24 +1,32 @@
 """Training over a runs axis: the contract of a method, the sampler, the trainer, model selection."""
 
 from .checkpoint import CheckpointStore, StackCheckpoint
-from .contract import Batch, Method, NetworkCall, Output, SourceScans, Stage
-from .explanation import ExplainedScans, Explanation
-from .facts import MethodFacts
-from .fitted_run import (
+from .contract import (
     ANY_TENSOR,
+    Batch,
+    ExplainedScans,
+    Explanation,
     FittedRun,
+    Inputs,
+    InputShape,
+    Method,
+    MethodFacts,
+    NetworkCall,
+    Output,
     Prediction,
     Run,
     RunState,
+    Scans,
+    SourceScans,
+    Stage,
+    StepContext,
     Tensors,
     TensorSpec,
     group_tensors,
     name_tensors,
 )
-from .inputs import Inputs, InputShape, Scans
 from .neural import NeuralMethod, NeuralSettings
 from .stack import Stack
-from .step_context import StepContext
 
 __all__ = [
     "ANY_TENSOR",

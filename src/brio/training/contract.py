@@ -1,10 +1,11 @@
-"""The types of training: what a method is, and what its network and its loss receive. Nothing in here trains."""
+"""The contract of a method: what it is given, what it returns, and what it says of itself."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -12,16 +13,461 @@ import torch
 from torch import Tensor, nn
 
 from ..cohort import Cohort
-from ..connectome import Connectomes
+from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates, read_hemispheres, read_repetition_times
+from ..cohort.scans import read_session_frames
+from ..connectome import BoldRule, Connectomes, ReestimateRequest, edge_cut
+from ..console import Progress, silent
 from ..device import ComputeDevice
+from ..draws import draw_uniform_tensor
 from ..errors import BrioError
-from ..progress import Progress, silent
 from ..protocol import Fold, assign_inner_folds
-from .explanation import ExplainedScans, Explanation
-from .facts import MethodFacts
-from .fitted_run import ANY_TENSOR, FittedRun, Prediction, Run, RunState, Tensors, TensorSpec
-from .inputs import Inputs, InputShape, Scans
-from .step_context import StepContext
+from .random_numbers import uniform_from_keys
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """Facts that a method declares about itself, for the plan, the summary and the progress display.
+
+    Attributes
+    ----------
+    epochs : int or None
+        Largest number of epochs; None where nothing is trained by epochs.
+    reestimates : int or None
+        Re-estimates of each scan at a time (K); None where nothing is re-estimated.
+    dead_rois : str or None
+        What the edges of an ROI without signal hold, as the method's setting names it.
+    refits : bool
+        Whether a run is trained again with its validation scans once the epoch is chosen.
+    relative_cost : float
+        Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
+    setting_without_validation : str
+        Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
+    chooses_epochs_by_inner_folds : bool
+        Whether inner folds of the source scans choose the number of epochs of a run whose fold has no validation scans.
+    balances_classes : bool
+        Whether the loss weighs both classes alike, so that a logit of 0 stands for equal shares, whatever the share of
+        patients among the source scans.
+    holds : str
+        What a fitted run holds of its source scans, for the card of a model.
+    keeps_scans : str
+        What it holds of single source scans, in words; empty where every number is made of many scans.
+    explains : str
+        What :meth:`Method.explain` returns, in words; empty where it returns None.
+    uses_seed : bool
+        Whether a seed decides anything besides the validation sites of a fold.
+    frames_for : str
+        What it needs the frames of scans for besides BOLD and re-estimates, in words; empty where connectomes do.
+    """
+
+    epochs: int | None = None
+    reestimates: int | None = None
+    dead_rois: str | None = None
+    refits: bool = False
+    relative_cost: float = 2.0
+    setting_without_validation: str = ""
+    chooses_epochs_by_inner_folds: bool = False
+    balances_classes: bool = False
+    holds: str = "weights of a network, each of them learned from all source scans"
+    keeps_scans: str = ""
+    explains: str = ""
+    uses_seed: bool = True
+    frames_for: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What a fitted run reads of a connectome: coefficients of edges, factors, or both.
+
+    Attributes
+    ----------
+    edge_values : str
+        What the value of an edge is, in words, such as ``"Fisher z"``; empty where edges have no coefficients.
+    coefficients : ndarray of float64, shape [edges], or None
+        Change of the margin when the value of an edge grows by one, all others as they are.
+    beyond_edges : str
+        What else the margin is made of, in words; empty where it is nothing but coefficients times values of edges
+        and an intercept.
+    assignment : ndarray of float64, shape [J, P], or None
+        Share of each ROI in each factor; a column sums to 1 / P. None where the method has no factors.
+    """
+
+    edge_values: str = ""
+    coefficients: np.ndarray | None = None
+    beyond_edges: str = ""
+    assignment: np.ndarray | None = None
+
+
+class ExplainedScans(NamedTuple):
+    """What a fitted run reads of B scans.
+
+    Attributes
+    ----------
+    margin : ndarray of float64, shape [B]
+    edges : ndarray of float64, shape [B, edges], or None
+        Values of the edges that the coefficients of an :class:`Explanation` multiply, less their means over the source
+        scans.
+    contributions : ndarray of float64, shape [B, J], or None
+        What each factor adds to the margin; with the intercept they add up to it.
+    """
+
+    margin: np.ndarray
+    edges: np.ndarray | None = None
+    contributions: np.ndarray | None = None
+
+
+class StepContext:
+    """One training step of one run. At inference networks are handed None instead.
+
+    Parameters
+    ----------
+    key : Tensor, int64 scalar
+        Address of the random numbers of the step.
+    real : Tensor, shape [B]
+        1 for graphs of the batch, 0 for those that pad the stack.
+    site : Tensor of int64, shape [B]
+        Source site of each graph, 0 to E - 1.
+    update_statistics : bool
+        Whether running statistics follow this pass; not in a look ahead inside a step.
+    """
+
+    def __init__(self, key: Tensor, real: Tensor, site: Tensor, update_statistics: bool = True) -> None:
+        self.key, self.real, self.site, self.update_statistics = key, real, site, update_statistics
+        self._n_draws = 0
+
+    def draw_keys(self) -> Tensor:
+        """Draw two keys for the next random numbers of the step, other ones at each call. Shape [2], int32."""
+        self._n_draws += 1
+        words = [draw_uniform_tensor(self.key, 2 * self._n_draws + i) * 2.0**32 - 2.0**31 for i in (0, 1)]
+        return torch.stack(words).to(torch.int32)
+
+    def draw_uniform(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Draw uniform numbers in (0, 1), other ones at each call, in the precision and on the device of ``like``."""
+        return uniform_from_keys(self.draw_keys(), shape, like)
+
+    def draw_permutation(self) -> Tensor:
+        """Draw a random order of the graphs of the batch; padding stays at the end. Shape [B], int64."""
+        return torch.argsort(self.draw_uniform(self.real.shape, self.real) + 2.0 * (1.0 - self.real), stable=True)
+
+
+NEEDS = {
+    "bold": "BOLD series resampled to one length and one repetition time",
+    "sites": "site of every source scan",
+    "sex": "sex of every participant",
+    "age": "age of every participant",
+    "motion": "mean framewise displacement of every scan",
+    "hemisphere": "hemisphere of each ROI",
+}
+"""What a method may need besides connectomes and labels, and what each means."""
+
+
+class Scans(NamedTuple):
+    """A batch of scans as networks see them.
+
+    Attributes
+    ----------
+    A : Tensor, shape [B, P, P]
+        FC, with zero rows for ROIs without signal.
+    alive : Tensor of bool, shape [B, P]
+        Whether an ROI has signal.
+    cut : Tensor, shape [B]
+        Smallest absolute FC among the strongest ``edge_share`` (a setting) of the edges; 0 where the method has no such
+        setting.
+    n_frames : Tensor, shape [B]
+        Valid frames of the scan; those of the full scan also for its re-estimates, which have the same length.
+    bold : Tensor, shape [B, T, P]
+        z-scored BOLD series of one length, the windows of a scan one after the other; T = 0 where it is not needed.
+    covariates : Tensor, shape [B, C]
+        Sex, age and motion: those needed, in this order.
+    """
+
+    A: Tensor
+    alive: Tensor
+    cut: Tensor
+    n_frames: Tensor
+    bold: Tensor
+    covariates: Tensor
+
+    @staticmethod
+    def of(A: Tensor, alive: Tensor | None = None) -> Scans:
+        """Make scans of connectomes alone, for methods that need nothing else; ``n_frames`` and ``cut`` are 0.
+
+        Parameters
+        ----------
+        A : Tensor, shape [B, P, P]
+        alive : Tensor of bool, shape [B, P], optional
+            By default every ROI has signal.
+
+        Returns
+        -------
+        Scans
+
+        Examples
+        --------
+        >>> Scans.of(torch.zeros(2, 5, 5)).alive.all()
+        tensor(True)
+        """
+        if alive is None:
+            alive = torch.ones(A.shape[:-1], dtype=torch.bool, device=A.device)
+        zeros = A.new_zeros(A.shape[:-2])
+        no_bold, no_covariates = A.new_zeros(*A.shape[:-2], 0, A.shape[-1]), A.new_zeros(*A.shape[:-2], 0)
+        return Scans(A, alive, zeros, zeros, no_bold, no_covariates)
+
+
+class InputShape(NamedTuple):
+    """Sizes that a network is built for.
+
+    Attributes
+    ----------
+    n_rois : int
+    n_sites : int
+        Source sites; the largest number in the stack.
+    n_frames : int
+        Of the BOLD series; 0 where it is not needed.
+    """
+
+    n_rois: int
+    n_sites: int
+    n_frames: int
+
+
+def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester: str) -> None:
+    """Raise a user-facing error if the cohort lacks what a method needs.
+
+    Sites are not checked: every cohort that is trained on has them.
+    """
+    read_covariates(cohort, _covariates(needs), requester)
+    if "bold" in needs and read_session_frames(cohort.participants) is not None:
+        raise BrioError(
+            f"{requester} reads time series, but connectomes of this cohort are averaged over sessions; import the "
+            "scans with --sessions join, first or all"
+        )
+    if "bold" in needs and _bold_rule(settings).tr is not None:
+        read_repetition_times(cohort, requester)
+    if "hemisphere" in needs:
+        read_hemispheres(cohort, requester)
+
+
+def _bold_rule(settings: Any) -> BoldRule:
+    return BoldRule(settings.bold_frames, settings.bold_tr, getattr(settings, "bold_windows", 1))
+
+
+def _covariates(needs: frozenset[str]) -> list[str]:
+    return [name for name in COVARIATE_COLUMNS if name in needs]
+
+
+class Inputs:
+    """The scans of a cohort on a device, with what one method needs of them.
+
+    Nothing here is learned: each row depends on its own scan alone.
+    """
+
+    def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
+        self.connectomes = connectomes
+        cohort, device, dtype = connectomes.cohort, connectomes.device, connectomes.dtype
+        self._share: float | None = getattr(settings, "edge_share", None)
+        self._cut = connectomes.full.new_zeros(len(connectomes))
+        if self._share is not None:
+            self._cut = connectomes.edge_cut(self._share)
+        self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
+        if connectomes.without_frames:
+            self._n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
+        covariates = read_covariates(cohort, _covariates(needs), requester)
+        self._covariates = torch.from_numpy(covariates).to(device, dtype)
+        self._rule = _bold_rule(settings) if "bold" in needs else None
+        self._tr: np.ndarray | None = None
+        if self._rule is None:
+            self._bold = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
+        else:
+            self._tr = None if self._rule.tr is None else read_repetition_times(cohort, requester)
+            self._bold = connectomes.bold(self._rule, self._tr)
+
+    def shape(self, n_sites: int) -> InputShape:
+        """Return the sizes that a network is built for, with at most ``n_sites`` source sites."""
+        return InputShape(self.connectomes.n_rois, n_sites, self._bold.shape[1])
+
+    def take(self, index: Tensor, A: Tensor | None = None) -> Scans:
+        """Gather scans by position in the cohort.
+
+        Shapes: index [...], A [..., P, P].
+        """
+        connectomes = self.connectomes
+        return Scans(
+            connectomes.full[index] if A is None else A,
+            connectomes.alive[index],
+            self._cut[index],
+            self._n_frames[index],
+            self._bold[index],
+            self._covariates[index],
+        )
+
+    def iterate_reestimates(
+        self, request: ReestimateRequest, max_bytes: int | None = None
+    ) -> Iterator[tuple[np.ndarray, Scans]]:
+        """Iterate over re-estimates of scans, chunk by chunk.
+
+        BOLD is made of the same resampled frames as the connectome.
+
+        Shapes: returns chunk [n].
+        """
+        connectomes = self.connectomes
+        for chunk, A in connectomes.iterate_reestimates(request, max_bytes):
+            flat = A.flatten(0, 1)
+            index = torch.from_numpy(request.scans[chunk]).to(connectomes.device).repeat_interleave(request.K)
+            scans = self.take(index, flat)
+            if self._share is not None:
+                scans = scans._replace(cut=edge_cut(flat, self._share))
+            if self._rule is not None:
+                scans = scans._replace(bold=connectomes.resampled_bold(request.select(chunk), self._rule, self._tr))
+            yield chunk, scans
+
+
+Tensors = dict[str, Tensor]
+
+
+class TensorSpec(NamedTuple):
+    """What a stored tensor must be; its values are always finite."""
+
+    shape: tuple[int | str, ...] | None
+    low: float = -math.inf  # range of its values
+    high: float = math.inf
+    whole: bool = False  # whether it holds whole numbers (int64), else float32 or float64
+
+
+ANY_TENSOR = TensorSpec(None)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One training: a fold and a seed."""
+
+    fold: Fold
+    seed: int
+
+
+class RunState(NamedTuple):
+    """What a run holds besides the parameters of its network, by name.
+
+    For one run the tensors have the shapes that its method gives them; for a stack of runs a first axis [R] more.
+
+    Attributes
+    ----------
+    learned : dict of Tensor
+        Learned from the source scans before training, outside gradient descent.
+    training : dict of Tensor
+        Read by the loss or a refresh only; a fitted run predicts without it.
+    inference : dict of Tensor
+        Derived from the present weights and read by the network.
+    """
+
+    learned: Tensors
+    training: Tensors
+    inference: Tensors
+
+    @classmethod
+    def from_learned(cls, **learned: Tensor) -> RunState:
+        """Make the state of a run that has learned something and not trained yet."""
+        return cls(learned, {}, {})
+
+    def select(self, rows: Tensor) -> RunState:
+        """Select some runs of a stack by position (int64)."""
+        return RunState(*({name: t[rows] for name, t in group.items()} for group in self))
+
+
+def name_tensors(parameters: Tensors, state: RunState) -> Tensors:
+    """Put all tensors of a run into one dictionary, each under the name of its group."""
+    groups = {"parameters": parameters, **state._asdict()}
+    return {f"{group}.{name}": t for group, tensors in groups.items() for name, t in tensors.items()}
+
+
+def group_tensors(named: Tensors) -> tuple[Tensors, RunState]:
+    """Split what :func:`name_tensors` made into parameters and state."""
+    groups: dict[str, Tensors] = {"parameters": {}, "learned": {}, "training": {}, "inference": {}}
+    for full_name, tensor in named.items():
+        group, _, name = full_name.partition(".")
+        if group not in groups or not name:
+            raise BrioError(
+                f"the weights hold a tensor '{full_name}' of no known group: they were written by an earlier version "
+                "of brio; fit the model again"
+            )
+        groups[group][name] = tensor
+    parameters = groups.pop("parameters")
+    return parameters, RunState(**groups)
+
+
+@dataclass(eq=False)
+class FittedRun:
+    """A run in memory after its fit.
+
+    Attributes
+    ----------
+    run : Run
+    test_logit : ndarray, shape [n_test]
+        Logit margin of each test scan, in the order of ``run.fold.test``.
+    validation_auc : float
+        AUC on the validation scans at the chosen checkpoint or penalty; on the inner folds where there are no
+        validation scans; NaN where training diverged.
+    selected_epoch : int or None
+        Epoch of the checkpoint, counted from 1; None where a method has no epochs.
+    trained_epochs : int or None
+        Epochs until the run stopped.
+    block_length : float or None
+        Fold-level block length l_b, unrounded; None where nothing was re-estimated.
+    parameters : dict of Tensor
+        Parameters and running statistics of the chosen network, or the coefficients of a model without one.
+    state : RunState
+        What the run holds besides them.
+    details : dict
+        Further plain facts about the run (a penalty, say), ready for JSON. ``calibration``, where there is one, holds
+        slope and intercept that turn a margin into the logit of a probability; other margins are such logits already.
+    steps : int or None
+        Optimisation steps in the epochs until the run stopped, of all inner folds where these chose its epoch; those
+        of the training that follows the choice are not counted.
+    """
+
+    run: Run
+    test_logit: np.ndarray
+    validation_auc: float
+    selected_epoch: int | None = None
+    trained_epochs: int | None = None
+    block_length: float | None = None
+    parameters: Tensors = field(default_factory=dict)
+    state: RunState = field(default_factory=RunState.from_learned)
+    details: dict[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+
+    @property
+    def tensors(self) -> Tensors:
+        """All its tensors under the names they are stored with, see :func:`name_tensors`."""
+        return name_tensors(self.parameters, self.state)
+
+    def require_finite(self, name: str) -> None:
+        """Raise a user-facing error if the training of this run diverged.
+
+        Parameters
+        ----------
+        name : str
+            Of the method.
+        """
+        if not (np.isfinite(self.validation_auc) and np.isfinite(self.test_logit).all()):
+            raise BrioError(
+                f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}: training diverged, no checkpoint "
+                "has a finite score; lower learning_rate"
+            )
+
+
+class Prediction(NamedTuple):
+    """What a fitted run predicts for some scans.
+
+    Attributes
+    ----------
+    margin : ndarray of float64, shape [n]
+        Logit margins.
+    representation : ndarray of float64, shape [n, d]
+        What the classifier reads.
+    """
+
+    margin: np.ndarray
+    representation: np.ndarray
 
 
 class Method(ABC):
@@ -38,7 +484,7 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What it needs besides connectomes and labels, see :data:`brio.training.inputs.NEEDS`."""
+    """What it needs besides connectomes and labels, see :data:`brio.training.contract.NEEDS`."""
 
     version: ClassVar[int] = 1
     """Increase it whenever the method's predictions change; part of the key of a run."""

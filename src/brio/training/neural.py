@@ -13,16 +13,27 @@ from torch import Tensor, nn
 
 from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
-from ..domains import Domain, Epochs, LearningRate, Weight
-from ..progress import Progress, silent
+from ..console import Progress, silent
 from ..protocol import Fold
-from ..settings import check_domains, setting
-from ..spaces import choice
+from ..settings import Domain, Epochs, LearningRate, Weight, check_domains, choice, setting
 from .checkpoint import CheckpointStore
-from .contract import Batch, Method, NetworkCall, SourceScans, Stage
-from .facts import MethodFacts
-from .fitted_run import ANY_TENSOR, FittedRun, Prediction, Run, RunState, Tensors, TensorSpec
-from .inputs import InputShape, Scans
+from .contract import (
+    ANY_TENSOR,
+    Batch,
+    FittedRun,
+    InputShape,
+    Method,
+    MethodFacts,
+    NetworkCall,
+    Prediction,
+    Run,
+    RunState,
+    Scans,
+    SourceScans,
+    Stage,
+    Tensors,
+    TensorSpec,
+)
 from .stack import Stack, is_training_only
 from .trainer import train
 

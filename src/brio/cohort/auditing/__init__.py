@@ -1,7 +1,6 @@
 """The audit of a cohort: defects, associations with the site, and proposed exclusions."""
 
-from .audit import Audit, audit
-from .exclusions import AuditRules
+from .audit import Audit, AuditRules, audit
 from .text import format_audit
 
 __all__ = ["Audit", "AuditRules", "audit", "format_audit"]

@@ -17,8 +17,7 @@ import pandas as pd
 from ..cohort import Cohort
 from ..covariates import SEX_CODES
 from ..folder import REQUIRED_COLUMNS, TEXT_COLUMNS
-from ..given_fc import FC_ONLY
-from ..sessions import index_participants
+from ..scans import FC_ONLY, index_participants
 from .findings import DEAD_FRACTION_PREFIX
 
 

@@ -33,23 +33,18 @@ from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import refuse_existing
 from ..cohort import Cohort
-from ..given_fc import require_frames
-from .assembly import canonicalise_atlas_name, summarise_skipped
-from .atlas_table import add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
+from ..scans import require_frames
+from .assembly import ImportOptions, ScansToPredict, canonicalise_atlas_name, summarise_skipped
 from .bids import read_bids
-from .column_names import summarise_columns
 from .dpabi import read_dpabi
-from .fc import read_fc
-from .fetch import fetch_abide
 from .input_files import describe_name
 from .layout import LAYOUTS, find_layout
-from .options import ImportOptions
 from .packed import read_packed
-from .pcp import read_pcp
-from .rois import RoiChoice
+from .participants import summarise_columns
+from .pcp import fetch_abide, read_pcp
+from .rois import RoiChoice, add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
 from .series import Series, get_series_stem, read_series
-from .table import read_files
-from .to_predict import ScansToPredict
+from .table import read_fc, read_files
 
 __all__ = [
     "LAYOUTS",

@@ -9,10 +9,15 @@ from typing import Any
 
 from ...errors import BrioError, nearest
 from ..cohort import Cohort
-from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
-from .column_names import find_covariates
-from .options import ImportOptions
-from .participants import TextTable, describe_skipped, extract_covariates, find_table, read_participants
+from .assembly import ImportOptions, Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
+from .participants import (
+    TextTable,
+    describe_skipped,
+    extract_covariates,
+    find_covariates,
+    find_table,
+    read_participants,
+)
 from .series import Series, find_series, read_series
 
 ATLAS_COLUMNS = {

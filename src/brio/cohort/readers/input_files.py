@@ -1,9 +1,4 @@
-"""Open what a user hands in: regular files of a bounded size, and nothing that waits or never ends.
-
-A pipe waits for a writer, a device file has no end, and a few kilobytes of compressed zeros can declare terabytes. So
-every reader asks here first: :func:`require_regular` looks at the kind and size of a file before it is opened, and
-:func:`require_bounded` at the size that its header declares before it is unpacked.
-"""
+"""Files that a reader is given: what may be read, and their digests."""
 
 from __future__ import annotations
 
@@ -11,10 +6,12 @@ import json
 import math
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError
+from ...storage import hash_file, write_atomically
 
 LIMIT_VARIABLE = "BRIO_LARGEST_FILE_MB"
 """Environment variable with the largest size of an input file, unpacked, in MB."""
@@ -122,3 +119,30 @@ def is_utf8(name: str) -> bool:
 def describe_name(name: str) -> str:
     r"""Return a name, as the system gives it, as text; bytes that are not UTF-8 are written as ``\xe9``."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
+    """Compare files with a record of their digests; a record that does not exist is written."""
+    found = {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
+    if not record.exists():
+        lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+        return write_atomically(record, lines)
+    known = _read_record(record)
+    for name, digest in found.items():
+        if name not in known:
+            raise BrioError(f"{record}: has no digest of {name}; remove the file from {folder}, or record anew")
+        if known[name] != digest:
+            raise BrioError(
+                f"{folder / name}: differs from the digest in {record}; it is damaged or another version. Remove it "
+                "and fetch again"
+            )
+
+
+def _read_record(record: Path) -> dict[str, str]:
+    known = {}
+    for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
+        digest, separator, name = line.partition("  ")
+        if not separator or len(digest) != 64 or not set(digest.lower()) <= set("0123456789abcdef"):
+            raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
+        known[name] = digest.lower()
+    return known

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...errors import BrioError
 from ..folder import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, name_other_folder
-from .bids_names import parse_name
+from .bids import parse_name
 from .dpabi import is_dpabi_file
 from .packed import is_packed_file
 from .participants import find_table, has_table, read_participants

@@ -12,14 +12,20 @@ import numpy as np
 
 from ...errors import BrioError
 from ..cohort import Cohort
-from ..signal import find_live_rois
-from .arrays import list_npz_arrays, name_damaged_file, read_npz_arrays, read_packed_ids, require_arrays
-from .assembly import check_source, choose_atlas_label, describe_import, write_scans
+from ..scans import find_live_rois
+from .assembly import (
+    ImportOptions,
+    check_sessions_option,
+    check_source,
+    choose_atlas_label,
+    choose_sessions,
+    describe_import,
+    read_chosen,
+    write_scans,
+)
 from .input_files import is_regular
-from .options import ImportOptions
 from .participants import Roster, describe_skipped, read_participants
-from .series import Series
-from .sessions import check_sessions_option, choose_sessions, read_chosen
+from .series import Series, list_npz_arrays, name_damaged_file, read_npz_arrays, read_packed_ids, require_arrays
 
 LABELS = {"1": 1, "0": 0}
 CLASSES = ("TD", "ASD")

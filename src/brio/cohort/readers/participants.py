@@ -1,21 +1,142 @@
-"""Read participants tables: identifiers stay text, and labels are mapped to two classes."""
+"""Read the participants table: columns, classes, sites."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, find_control, find_nearest
-from ..names import refuse_unsafe_names
-from .column_names import find_column, find_covariates
-from .delimited import has_decimal_commas, split_line, split_text
+from ..cohort import Cohort
+from ..covariates import COVARIATE_COLUMNS
+from ..folder import find_filled
+from ..values import refuse_unsafe_names
 from .input_files import is_regular, read_text_file
-from .labels import ClassValues, explain_other_group, list_class_values, map_labels
-from .text import ROW_NAMES
+from .series import ROW_NAMES, has_decimal_commas, split_line, split_text
+
+COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")
+"""Columns that some methods need."""
+_OTHER_SPELLINGS = {"fdmean": "mean_fd"}
+_SIMPLE = {name.replace("_", ""): name for name in COVARIATES} | _OTHER_SPELLINGS
+"""Column for each spelling, in lower case and without signs."""
+
+
+def find_column(columns: Sequence[str], name: str, path: Path) -> str:
+    """Find a column by its name, else by its name in other capitals."""
+    spellings = [column for column in columns if column.lower() == name]
+    if name in spellings or not spellings:
+        return name
+    if len(spellings) > 1:
+        raise _describe_clash(path, spellings, name)
+    return spellings[0]
+
+
+def find_covariates(columns: Sequence[str], path: Path, taken: Collection[str] = ()) -> dict[str, str]:
+    """Find the columns that some methods need under another spelling: capitals, and signs between words."""
+    spellings: dict[str, list[str]] = {}
+    for column in columns:
+        name = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
+        if name is not None and name not in columns and column not in taken:
+            spellings.setdefault(name, []).append(column)
+    for name, same in spellings.items():
+        if len(same) > 1:
+            raise _describe_clash(path, same, name)
+    return {same[0]: name for name, same in spellings.items()}
+
+
+def _describe_clash(path: Path, spellings: list[str], name: str) -> BrioError:
+    first, second = spellings[:2]
+    return BrioError(
+        f"{path}: the columns '{first}' and '{second}' would both be read as '{name}'; rename the right one to '{name}'"
+    )
+
+
+def summarise_columns(cohort: Cohort) -> str:
+    """Summarise in one line which of the columns that some methods need were found, and under which name."""
+    renamed = cohort.provenance.get("renamed_columns", {})
+    found = [name for name in COVARIATES if find_filled(cohort.participants, name).any()]
+    missing = [name for name in COVARIATES if name not in found]
+    named = [f"{name} (column '{renamed[name]}')" if name in renamed else name for name in found]
+    parts = [", ".join(named)] if named else []
+    parts += [f"not found: {', '.join(missing)}"] if missing else []
+    return f"columns that some methods need: {'; '.join(parts)}"
+
+
+ClassValues = str | Sequence[str] | None
+"""What ``--patient`` or ``--control`` names: one value, several that make one class, or none."""
+LONGEST_LIST = 12
+"""Values that an error names; a column of ages has hundreds."""
+
+
+def list_class_values(values: ClassValues) -> list[str]:
+    """List the values that make one class."""
+    return [values] if isinstance(values, str) else list(dict.fromkeys(values or ()))
+
+
+def map_labels(
+    values: list[str | None],
+    where: str,
+    patient: ClassValues,
+    control: ClassValues,
+    labels_required: bool = True,
+) -> tuple[list[int | None], tuple[str, str]]:
+    """Map text to the labels 1 (patient) and 0 (control)."""
+    patients, controls = list_class_values(patient), list_class_values(control)
+    counts = Counter(v for v in values if v is not None)
+    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())[:LONGEST_LIST]) or "nothing"
+    if len(counts) > LONGEST_LIST:
+        listing += f" and {len(counts) - LONGEST_LIST:,} more values"
+    rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
+    for named, option in ((patients, "--patient"), (controls, "--control")):
+        absent = [value for value in named if not any(_is_equal(v, value) for v in counts)]
+        if absent and (labels_required or rest):
+            raise BrioError(f"{where} has no value '{absent[0]}' for {option}; it holds {listing}")
+    if not patients and not controls:
+        if not all(_is_equal(v, "0") or _is_equal(v, "1") for v in counts):
+            raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
+        patients, controls = ["1"], ["0"]
+    elif not patients or not controls:
+        if len(rest) > 1 or (labels_required and not rest):
+            raise BrioError(
+                f"{where} holds {listing}; name two values with --patient and --control (both can be repeated)"
+            )
+        other = rest or [f"not {'/'.join(patients or controls)}"]
+        patients, controls = patients or other, controls or other
+    both = next((value for value in patients if _is_among(value, controls)), None)
+    if both is not None:
+        raise BrioError(f"{where}: --patient and --control are both '{both}'")
+    mapped = [
+        None if v is None else 1 if _is_among(v, patients) else 0 if _is_among(v, controls) else None for v in values
+    ]
+    if labels_required and {0, 1} - set(mapped):
+        raise BrioError(f"{where} holds {listing}: one class only; two classes are needed")
+    return mapped, ("/".join(controls), "/".join(patients))
+
+
+def explain_other_group(value: str, patient: ClassValues, control: ClassValues) -> str:
+    """Say that a value is of neither class, and which one it may be a misspelling of."""
+    named = {name.strip().lower(): name for name in [*list_class_values(patient), *list_class_values(control)]}
+    near = difflib.get_close_matches(value.strip().lower(), named, n=1, cutoff=0.75)
+    return f"label '{value}' is neither patient nor control" + (f" (mistyped '{named[near[0]]}'?)" if near else "")
+
+
+def _is_among(value: str, others: list[str]) -> bool:
+    return any(_is_equal(value, other) for other in others)
+
+
+def _is_equal(value: str, other: str) -> bool:
+    """Compare as text, then as numbers (``1.0`` is ``1``)."""
+    if value == other:
+        return True
+    try:
+        return float(value) == float(other)
+    except ValueError:
+        return False
+
 
 _SAME_MEANING = {
     "participant_id": ("participant", "subject", "subject_id", "sub", "sub_id", "subid", "id"),
@@ -138,7 +259,7 @@ def read_participants(path: Path) -> TextTable:
     """Read a tsv or csv table as text, so that ``0050002`` keeps its zeros.
 
     Columns of numbers with decimal commas get decimal points, see
-    :func:`~brio.cohort.readers.delimited.has_decimal_commas`.
+    :func:`~brio.cohort.readers.series.has_decimal_commas`.
     """
     text = split_text(read_text_file(path, "a table"))
     delimiter = _find_delimiter(path, next((line for line in text if line.strip()), ""))

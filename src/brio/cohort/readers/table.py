@@ -1,21 +1,204 @@
-"""Read a participants table and one time-series file per participant: the layout for data without a standard one."""
+"""Read a folder of files with a participants table: time courses, or connectomes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ...errors import BrioError, nearest
 from ..cohort import Cohort
-from .assembly import Skipped, canonicalise_atlas_name, check_source, describe_import, write_scans
-from .column_names import find_column
-from .input_files import describe_name
-from .matching import match_by_column, match_by_name, name_by_file
-from .options import ImportOptions
-from .participants import Roster, find_roster
-from .series import Series, find_series, read_series
-from .sessions import check_sessions_option, choose_sessions, read_chosen
+from ..scans import MEASURES, Measure, convert_fc, find_measure, name_scan
+from .assembly import (
+    ImportOptions,
+    Skipped,
+    canonicalise_atlas_name,
+    check_sessions_option,
+    check_source,
+    choose_sessions,
+    describe_import,
+    read_chosen,
+    write_scans,
+)
+from .input_files import describe_name, is_regular
+from .participants import Roster, describe_skipped, find_column, find_roster
+from .series import Series, find_series, get_series_stem, list_npz_arrays, read_npz_arrays, read_packed_ids, read_series
+
+Scans = list[tuple[dict[str, Any], Path]]
+"""Row of the participants table and file of each scan."""
+
+SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")
+"""Session in the name of a file."""
+
+
+def name_by_file(files: list[Path]) -> Scans:
+    """Make a participant of each file, called by its name without suffix."""
+    owner: dict[str, Path] = {}
+    for file in files:
+        other = owner.setdefault(get_series_stem(file), file)
+        if other is not file:
+            raise BrioError(
+                f"{file}: has the name of {other}, so that both would be participant '{get_series_stem(file)}'; "
+                "rename one of them"
+            )
+    return [({"participant_id": participant}, file) for participant, file in owner.items()]
+
+
+def match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[Skipped]]:
+    """Match rows with the files that their column ``file`` names."""
+    scans: Scans = []
+    skipped: list[Skipped] = []
+    owner: dict[Path, str] = {}
+    n_rows = Counter(row["participant_id"] for row in rows)
+    for row in rows:
+        participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
+        if file is not None and not is_regular(src / file) and is_regular(src / file.replace("\\", "/")):
+            file = file.replace("\\", "/")  # the table was made on Windows
+        if file is None:
+            skipped.append(describe_skipped(participant, "no file in column 'file'"))
+        elif not is_regular(src / file):
+            skipped.append(describe_skipped(participant, "the file that column 'file' names is not there", file=file))
+        elif (other := owner.setdefault((src / file).resolve(), name)) != name:
+            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
+        else:
+            scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
+    return scans, skipped
+
+
+def match_by_name(
+    rows: list[dict[str, Any]], files: list[Path], skipped_ids: set[str], table: str
+) -> tuple[Scans, list[Skipped]]:
+    """Match rows with files by name.
+
+    A name starts with the participant_id, and with the session where a participant has several rows. One row with
+    several files stands for as many sessions, if each name has a ``ses-`` of its own. Letters with accents may be
+    written as one character or as two.
+    """
+    by_stem, by_prefix = defaultdict(list), defaultdict(list)
+    for file in files:
+        stem = _compose(get_series_stem(file))
+        by_stem[stem].append(file)
+        for prefix in _list_prefixes(stem):
+            by_prefix[prefix].append(file)
+    scans: Scans = []
+    without_file: list[tuple[str, str]] = []
+    owner: dict[Path, str] = {}
+    n_rows = Counter(row["participant_id"] for row in rows)
+    for row in rows:
+        participant, name = row["participant_id"], _name_row(row, n_rows)
+        several = n_rows[participant] > 1
+        starts = _list_starts(row) if several else [*(_list_starts(row) if row.get("session") else []), participant]
+        composed = map(_compose, starts)
+        candidates = next((found for start in composed if (found := by_stem.get(start) or by_prefix.get(start))), [])
+        sessions = [] if several or len(candidates) < 2 else _read_sessions(candidates, participant)
+        if len(candidates) > 1 and not sessions:
+            raise BrioError(
+                f"participant {name}: {candidates[0]} and {candidates[1]} both match; "
+                f"name one in a column 'file' of {table}"
+            )
+        if not candidates:
+            wanted = "participant_id and session" if several else "the participant_id"
+            without_file.append((participant, f"no file whose name starts with {wanted}"))
+        named = [(row | {"session": session}, file) for file, session in sessions]
+        for own_row, file in named or [(row, file) for file in candidates]:
+            if file in owner:
+                raise BrioError(
+                    f"{file}: matches both {owner[file]} and {name}; name the files in a column 'file' of {table}"
+                )
+            owner[file] = name
+            scans.append((own_row, file))
+    unmatched = [file for file in files if file not in owner]
+    hint = _compare_names([participant for participant, _ in without_file], list(map(get_series_stem, unmatched)))
+    skipped = [describe_skipped(participant, reason + hint) for participant, reason in without_file]
+    matched, left_out = {_compose(row["participant_id"]) for row, _ in scans}, set(map(_compose, skipped_ids))
+    for file in unmatched:
+        stem = _compose(get_series_stem(file))
+        names = {stem, *_list_prefixes(stem)}
+        if names & left_out:
+            continue
+        if names & matched:
+            reason = "another file is named exactly after the participant"
+            skipped.append(describe_skipped(max(names & matched), reason, file=file.name))
+        else:
+            skipped.append(describe_skipped(stem, f"no row in {table}", file=file.name))
+    return scans, skipped
+
+
+def _name_row(row: dict[str, Any], repeated: Counter[str]) -> str:
+    """Name a row in messages: the participant, with the session where there are several rows."""
+    participant = row["participant_id"]
+    return f"{participant} (session {row.get('session')})" if repeated[participant] > 1 else participant
+
+
+def _list_starts(row: dict[str, Any]) -> list[str]:
+    """List how the name of the file of one session may start."""
+    participant, session = row["participant_id"], str(row.get("session"))
+    return [name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"]
+
+
+def _compose(name: str) -> str:
+    """Write letters with accents in one way; names of files from macOS have them as two characters."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _list_prefixes(stem: str) -> Iterable[str]:
+    """List the starts of a name that end where a word ends, so that ``p1`` does not match ``p10``."""
+    return (stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())
+
+
+def _read_sessions(files: Sequence[Path], participant: str) -> list[tuple[Path, str]]:
+    """Read the sessions of one participant in the names of the files; empty unless each has one of its own."""
+    labels = [SESSION.search(_compose(get_series_stem(file))[len(_compose(participant)) :]) for file in files]
+    found = {match[1]: file for match, file in zip(labels, files, strict=True) if match is not None}
+    if len(found) < len(files):
+        return []
+    order = sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+    return [(found[label], label) for label in order]
+
+
+def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
+    """Say how files seem to write the participants that have none; empty where no rule fits more than half of them."""
+    firsts = {prefix for stem in stems for prefix in (stem, *_list_prefixes(stem))}
+    unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
+    wanted = Counter(participants)
+    prefixes: Counter[str] = Counter()
+    for first in firsts:  # its ends are looked up, since comparing each name with each participant takes minutes
+        for i in range(len(first)):
+            prefixes[first[:i]] += wanted.get(first[i:], 0)
+    lower = {first.lower() for first in firsts}
+    rules: list[tuple[str, Callable[[str], bool]]] = [
+        (
+            "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet",
+            lambda participant: participant.isdecimal() and participant.lstrip("0") in unpadded,
+        ),
+        (
+            "ids in the table became decimal numbers, such as 7.0: write them as text",
+            lambda participant: participant.endswith(".0") and participant[:-2].lstrip("0") in unpadded,
+        ),
+        (
+            "names of files lack 'sub-': leave it out in the table",
+            lambda participant: participant.startswith("sub-") and participant.removeprefix("sub-") in firsts,
+        ),
+        (
+            "names of files have other capitals: write ids in the table as the files do",
+            lambda participant: participant.lower() in lower,
+        ),
+    ]
+    prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    if count:
+        words = f"names of files have '{prefix}' in front: write {prefix}{participants[0]} in the table"
+        rules.append((words, lambda participant: prefix + participant in firsts))
+    for words, fits in rules:
+        if participants and 2 * sum(map(fits, participants)) > len(participants):
+            return f" ({words})"
+    return ""
 
 
 def read_files(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
@@ -86,3 +269,97 @@ def _rename_file_column(roster: Roster, path: Path) -> list[dict[str, Any]]:
 
 def _read_file(path: Path) -> tuple[Path, Series]:
     return path, read_series(path)
+
+
+Convert = Callable[[np.ndarray, str], np.ndarray]
+"""Converts a matrix to Fisher z; the text says where it comes from."""
+
+
+def read_fc(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
+    """Import a participants table and one connectome per participant.
+
+    Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model is fitted to it.
+    """
+    measure, sessions = options.measure, options.sessions
+    if options.to_predict is not None:
+        raise BrioError(f"{src}: connectomes without frames cannot be predicted, since intervals need the frames")
+    if measure is not None and measure not in MEASURES:
+        raise BrioError(f"--measure {measure}: is unknown; {nearest(measure, MEASURES)}")
+    if sessions in ("join", "average"):
+        raise BrioError(f"--sessions {sessions}: connectomes without frames are not joined; take first or all")
+    convert = _make_converter(next((one for one in MEASURES if one == measure), None))
+    if Path(src).is_file():
+        return _import_archive(Path(src), out, options, convert)
+
+    def read(path: Path) -> tuple[Path, Series]:
+        series = read_series(path)
+        return path, replace(series, frames=convert(series.frames, str(path)))
+
+    return import_files("fc", src, out, options, read)
+
+
+def _make_converter(stated: Measure | None) -> Convert:
+    """Return a function that converts matrices of one measure: the stated one, else that of the first matrix."""
+    first: list[tuple[Measure, str]] = []
+
+    def convert(matrix: np.ndarray, where: str) -> np.ndarray:
+        measure = stated or find_measure(matrix, where)
+        first.append((measure, where))
+        if measure != first[0][0]:
+            raise BrioError(
+                f"{where}: seems to hold {measure}, but {first[0][1]} {first[0][0]}; say what all of them hold with "
+                "--measure correlation or fisher-z"
+            )
+        return convert_fc(matrix, measure, where)
+
+    return convert
+
+
+def _import_archive(src: Path, out: str | Path, options: ImportOptions, convert: Convert) -> Cohort:
+    """Import the matrices of one npz file."""
+    if src.suffix.lower() != ".npz":
+        raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
+    if (options.sessions, options.session_column) != (None, None):
+        raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
+    declared = list_npz_arrays(src)
+    stacks = [
+        key
+        for key, array in declared.items()
+        if len(array.shape) == 3 and array.shape[1] == array.shape[2] and array.kind in "fiu"
+    ]
+    if len(stacks) != 1 or "participant_id" not in declared:
+        held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
+        raise BrioError(
+            f"{src}: holds {held}; it needs one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
+        )
+    arrays = read_npz_arrays(src, (stacks[0], "participant_id"))
+    ids, matrices = read_packed_ids(arrays["participant_id"], src), arrays[stacks[0]]
+    if len(ids) != len(matrices) or len(set(ids)) < len(ids):
+        raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
+    path, roster = find_roster(src.parent, options.participants, True, **options.columns) or (None, Roster([]))
+    position = {participant: i for i, participant in enumerate(ids)}
+    rows = [row for row in roster.rows if row["participant_id"] in position]
+    listed = [row["participant_id"] for row in roster.rows]
+    known = {*listed, *(entry["participant_id"] for entry in roster.skipped)}
+    archive, table = describe_name(src.name), "the table" if path is None else path.name
+    skipped: list[Skipped] = [describe_skipped(p, f"no connectome in {archive}") for p in listed if p not in position]
+    skipped += [describe_skipped(p, f"no row in {table}") for p in ids if p not in known]
+
+    def read() -> Iterator[tuple[dict[str, Any], Path, Series]]:
+        for row in rows:
+            i = position[row["participant_id"]]
+            yield row, src, Series(convert(matrices[i], f"{src}, participant {row['participant_id']}"))
+
+    atlas_name = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
+    stated = {"atlas": atlas_name, "participants": path, **options.columns, "measure": options.measure}
+    return write_scans(
+        out,
+        read(),
+        options,
+        atlas=atlas_name or "unknown",
+        name=describe_name(src.stem),
+        classes=roster.classes,
+        provenance=describe_import("fc", src, stated, 1, roster.skipped + skipped, roster.unlabelled, roster.renamed),
+        strictness="count",
+        connectomes=True,
+    )

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ...configuration import read_configuration
-from ...domains import Count, Workers, require_number
 from ...errors import BrioError, nearest, take_first_line
-from ...settings import require
+from ...settings import Count, Workers, require, require_number
 
 WORKER_SETTINGS = {
     # stacks hold what they need: nothing of it can be moved to a disk, and a worker that paused would never go on

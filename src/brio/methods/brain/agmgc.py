@@ -10,15 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...domains import Domain, Temperature, Weight
-from ...settings import setting
-from ...spaces import choice
+from ...settings import Domain, Temperature, Weight, choice, setting
 from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, Stage, StepContext
-from ..graphs import GraphSettings, build_profiles, select_strong_edges
-from ..layers import BatchNorm, Dropout, Linear, build_mlp
-from ..losses import classification_loss
-from ..provenance import reconstruct
-from ..registry import method
+from ..layers import (
+    BatchNorm,
+    Dropout,
+    GraphSettings,
+    Linear,
+    build_mlp,
+    build_profiles,
+    classification_loss,
+    select_strong_edges,
+)
+from ..registry import method, reconstruct
 
 
 @dataclass(frozen=True)

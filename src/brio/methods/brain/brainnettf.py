@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...connectome.fc import fisher_z
-from ...domains import Domain, Layers, LearningRate, ShareBelowOne, Width
-from ...settings import setting
-from ...spaces import choice
+from ...settings import Domain, Layers, LearningRate, ShareBelowOne, Width, choice, setting
 from ...training import (
     Batch,
     InputShape,
@@ -25,11 +23,8 @@ from ...training import (
     StepContext,
     Tensors,
 )
-from ..graphs import build_profiles
-from ..layers import Dropout, Linear
-from ..losses import average_losses, bce
-from ..provenance import follow_paper
-from ..registry import method
+from ..layers import Dropout, Linear, average_losses, bce, build_profiles
+from ..registry import follow_paper, method
 
 
 @dataclass(frozen=True)

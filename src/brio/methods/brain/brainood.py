@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...domains import Domain, InnerShare, LearningRate, ShareBelowOne, Weight
-from ...settings import setting
-from ...spaces import choice
+from ...settings import Domain, InnerShare, LearningRate, ShareBelowOne, Weight, choice, setting
 from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
 from ..edges import (
     EdgeMethod,
@@ -28,10 +26,8 @@ from ..edges import (
     schedule_keep_rate,
     straight_through,
 )
-from ..layers import BatchNorm, Chain, Dropout, GINLayer, linear
-from ..losses import average_losses, classification_loss
-from ..provenance import follow_code
-from ..registry import method, variant
+from ..layers import BatchNorm, Chain, Dropout, GINLayer, average_losses, classification_loss, linear
+from ..registry import follow_code, method, variant
 
 
 @dataclass(frozen=True)

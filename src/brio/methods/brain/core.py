@@ -9,19 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from ...connectome import fill_dead
-from ...domains import Count, Domain, Layers, LearningRate, ShareBelowOne, Weight, Width
-from ...settings import setting
-from ...spaces import choice, log_uniform
+from ...settings import Count, Domain, Layers, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, setting
 from ...training import Batch, InputShape, RunState, Scans, SourceScans, Stage, StepContext, Tensors, TensorSpec
 from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
-from ..graphs import normalise_adjacency
-from ..layers import BatchNorm, Dropout, Linear, build_mlp
-from ..losses import average_losses, classification_loss
-from ..provenance import reconstruct
-from ..registry import method
+from ..layers import BatchNorm, Dropout, Linear, average_losses, build_mlp, classification_loss, normalise_adjacency
+from ..registry import BoldSettings, method, reconstruct
 from ..scaffold import ScaffoldSettings, build_scaffold
-from ..settings import BoldSettings
-from .bold_windows import BoldMethod, split_windows
+from .deci import BoldMethod, split_windows
 
 DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation", "mean step", "share above zero")
 """Features of an edge, in their order; all but the first describe its trajectory over sliding windows."""

@@ -1,12 +1,15 @@
-"""BRIO as a method: what it learns from source scans, its stages, its loss and its refreshes."""
+"""From graphs to factors, contributions and a logit, Eqs. (8)-(10)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ... import draws
 from ...cohort import Cohort
@@ -25,17 +28,73 @@ from ...training import (
     SourceScans,
     Stack,
     Stage,
+    StepContext,
     Tensors,
     TensorSpec,
 )
-from ..losses import classification_loss
-from ..provenance import PAPERS_OWN
-from ..registry import method, variant
-from .alignment import alignment_loss, extend_clouds
-from .encoder import find_gpu_twin, measure_descriptors
-from .network import BrioNetwork, FactorOutput
-from .qualification import Qualification, qualify
+from ..layers import classification_loss
+from ..registry import PAPERS_OWN, method, variant
+from .encoder import SignedEncoder, find_gpu_twin, measure_descriptors
+from .qualification import Assignment, Qualification, alignment_loss, extend_clouds, qualify
 from .settings import BrioSettings
+
+
+class FactorOutput(NamedTuple):
+    """What the network returns for each graph."""
+
+    logit: Tensor  # [B] z, Eq. (10)
+    representation: Tensor  # [B, J * d_t] s, Eq. (9)
+    factors: Tensor  # [B, J, d_t] r, Eq. (8), unit norm
+    contributions: Tensor  # [B, J] a, Eq. (10)
+
+
+class FactorMap(nn.Module):
+    """F_phi of Eq. (8): a bias-free projection and an MLP, both outputs on the unit sphere."""
+
+    def __init__(self, d_h: int, d_t: int, d_mlp: int, bias: bool) -> None:
+        super().__init__()
+        self.project = nn.Linear(d_h, d_t, bias=False)
+        self.widen = nn.Linear(d_t, d_mlp, bias=bias)
+        self.narrow = nn.Linear(d_mlp, d_t, bias=bias)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Shape [..., d_h] -> [..., d_t], unit norm."""
+        x = F.normalize(self.project(pooled), dim=-1)
+        return F.normalize(self.narrow(F.gelu(self.widen(x))), dim=-1)
+
+
+class BrioNetwork(nn.Module):
+    """The whole network of one run.
+
+    It reads the learned support ``S``, the ``mean`` connectome, which fills ROIs without signal, the mean and SD of the
+    descriptors (``c_mean``, ``c_sd``) where they are standardised, and, once the warm-up is over, the cached assignment
+    ``Pi_bar``.
+    """
+
+    def __init__(self, n_rois: int, s: BrioSettings) -> None:
+        super().__init__()
+        self.encoder = SignedEncoder(n_rois, s.d_e, s.d_h, s.layers, s.roi_scale)
+        self.assignment = Assignment(s.J, s.d_e, s.d_qk, s.temperature, s.assignment_iterations)
+        self.factor_map = FactorMap(s.d_h, s.d_t, s.d_mlp, s.mlp_bias)
+        bound = 1.0 / math.sqrt(s.J * s.d_t)  # as a linear layer on the concatenated factors would start
+        self.w = nn.Parameter(torch.empty(s.J, s.d_t).uniform_(-bound, bound))
+        self.b = nn.Parameter(torch.zeros(()))
+
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FactorOutput:
+        """Compute factors, contributions and logits of B graphs."""
+        J = len(self.w)
+        learned = state.learned
+        standard = (learned.get("c_mean"), learned.get("c_sd"))
+        H = self.encoder(scans.A, learned["S"], scans.alive, learned["mean"], *standard)
+        Pi = state.inference["Pi_bar"] if "Pi_bar" in state.inference else self.assignment(self.encoder.roi)
+        factors = self.factor_map(J * (Pi @ H))
+        contributions = (factors * self.w).sum(-1)
+        return FactorOutput(
+            logit=contributions.sum(-1) / math.sqrt(J) + self.b,
+            representation=factors.flatten(-2) / math.sqrt(J),
+            factors=factors,
+            contributions=contributions,
+        )
 
 
 @method(

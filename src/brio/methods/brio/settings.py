@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ...connectome import BlockRule
-from ...domains import (
+from ...settings import (
     BlockLength,
     Count,
     Domain,
@@ -19,9 +19,10 @@ from ...domains import (
     Temperature,
     Weight,
     Width,
+    choice,
+    require,
+    setting,
 )
-from ...settings import require, setting
-from ...spaces import choice
 from ...training import NeuralSettings
 
 Variant = Literal["full", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG"]

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...training import RunState, Scans, StepContext
-from ..graphs import build_profiles, select_strong_edges
+from ..layers import build_profiles, select_strong_edges
 
 
 class EdgeNetwork(nn.Module):

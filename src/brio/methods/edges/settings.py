@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...domains import ShareBelowOne, Width
-from ...settings import setting
-from ...spaces import choice
+from ...settings import ShareBelowOne, Width, choice, setting
 from ...training import NeuralMethod
-from ..graphs import GraphSettings
+from ..layers import GraphSettings
 from .scorer import KERNEL_WIDTH
 
 COPIES = 7

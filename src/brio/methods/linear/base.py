@@ -1,40 +1,740 @@
-"""Linear models with a chosen penalty. All are solved in the dual, because there are fewer scans than edges."""
+"""What linear models share: features of a fold, penalties chosen on validation sites or inner folds, calibrated
+margins.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
+from scipy.special import expit
+from torch import Tensor
 
-from ...connectome import Connectomes
+from ...connectome import Connectomes, find_live_edges, read_edges, source_mean
+from ...console import Progress, silent
 from ...device import full_precision
+from ...errors import BrioError
 from ...formatting import format_count
-from ...progress import Progress, silent
+from ...machine import map_on_cores
 from ...protocol import auc
+from ...protocol.metrics import score_columns
+from ...settings import GridSize, Positive, check_domains, require
 from ...training import (
     ANY_TENSOR,
     ExplainedScans,
     Explanation,
     FittedRun,
+    Inputs,
+    Method,
     MethodFacts,
     Prediction,
     Run,
     RunState,
     Scans,
+    SourceScans,
     Tensors,
     TensorSpec,
 )
-from .calibration import fit_calibration
-from .distinct_runs import fit_distinct_runs
-from .feature_method import FeatureMethod
-from .features import project_rows
-from .penalty_choice import choose_penalty
-from .prepared import OpenedScans, PreparedRun
-from .sites import average_site_auc, centre_gram, centre_within
+
+
+@dataclass(frozen=True)
+class LinearSettings:
+    """Settings of a penalised linear model."""
+
+    least_penalty: Positive = 0.1
+    largest_penalty: Positive = 10.0
+    penalties: GridSize = 5
+    choose_by: Literal["validation", "source-sites"] = "validation"
+    dead_rois: Literal["source-mean", "zero"] = "source-mean"  # what the edges of an ROI without signal hold
+
+    def __post_init__(self) -> None:
+        check_domains(self)
+        rule = "at least the least penalty"
+        require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
+
+    @property
+    def grid(self) -> np.ndarray:
+        """Penalties to choose from, before they are scaled. Shape [penalties]."""
+        return np.logspace(np.log10(self.least_penalty), np.log10(self.largest_penalty), self.penalties)
+
+
+def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
+    """Read the upper triangle of the FC matrices, with edges of ROIs without signal filled in.
+
+    Shapes: mean [P, P]; returns [n, P (P - 1) / 2].
+    """
+    edges, filled = read_edges(scans.A).double(), (scans.alive <= 0).any(-1)
+    live = find_live_edges(scans.alive[filled])
+    edges[filled] = torch.where(live, edges[filled], read_edges(mean.to(scans.A)).double())
+    return edges.cpu().numpy()
+
+
+def project_rows(x: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    """Compute the product of the features of each scan with coefficients. Shapes [m, d] and [d] -> [m].
+
+    Scans with equal features get equal products, so that AUC counts them as a tie. A matrix product would not do that:
+    the order of its sums depends on the row.
+    """
+    return (x * coefficients).sum(1)
+
+
+def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Subtract from each row the mean row of its group.
+
+    Shapes: values [n, ...], group [n]; returns [n, ...].
+    """
+    centred = values.astype(np.float64)
+    for name in np.unique(group):
+        centred[group == name] -= centred[group == name].mean(0)
+    return centred
+
+
+def centre_gram(gram: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Compute the products of features that are centred within groups of scans.
+
+    Shapes: gram [n, n], group [n]; returns [n, n].
+    """
+    return centre_within(centre_within(gram, group).T, group)
+
+
+def average_site_auc(margins: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """Compute the mean over sites of the AUC within the site.
+
+    Shapes: margins [k, n], label [n], site [n]; returns [k].
+
+    Returns NaN where a site has one class only.
+    """
+    members = [site == e for e in np.unique(site)]
+    # margins of inner folds are labels (-1 or 1) less their residuals, so they are right to the last bits of a label
+    return np.mean([[auc(label[m], margin[m], scale=1.0) for margin in margins] for m in members], axis=0)
+
+
+class KernelEigen(NamedTuple):
+    """A kernel ridge regression with unpenalised intercepts: one eigendecomposition for all penalties and labels.
+
+    Kernel and labels are centred within groups of scans that share an intercept. With the centred kernel K and
+    H = (K + penalty I)^-1, the weights of the scans are w = H y.
+
+    Shapes: size [n], axes [n, n], group [n].
+    """
+
+    size: np.ndarray  # eigenvalues of K
+    axes: np.ndarray  # eigenvectors, one per column
+    group: np.ndarray  # which intercept a scan has: that of its site, or the same for all scans
+
+    @staticmethod
+    def of_kernel(kernel: np.ndarray, group: np.ndarray) -> KernelEigen:
+        """Decompose the kernel [n, n] of scans with the intercepts of groups [n]."""
+        size, axes = np.linalg.eigh(centre_gram(kernel, group))
+        return KernelEigen(size.clip(0.0), axes, group)
+
+    def rotate(self, y: np.ndarray) -> np.ndarray:
+        """Centre labels within groups and rotate them to the axes. Shape [n] or [n, c], as the result."""
+        return self.axes.T @ centre_within(y, self.group)
+
+    def rotate_part(self, values: np.ndarray, scans: np.ndarray) -> np.ndarray:
+        """Rotate values of some scans, 0 for all others, to the axes. Shapes [m] or [m, c] and [m] -> [n] or [n, c]."""
+        if np.isin(self.group, self.group[scans]).sum() == len(scans):
+            return self.axes[scans].T @ values  # residuals of whole groups are centred already
+        padded = np.zeros((len(self.group), *values.shape[1:]))
+        padded[scans] = values
+        return self.rotate(padded)
+
+    def solve(self, rotated: np.ndarray, penalty: float) -> np.ndarray:
+        """Compute H y from rotated labels. Shape [n] or [n, c], as the result."""
+        return self.axes @ (rotated.T * (1.0 / (self.size + penalty))).T
+
+    def find_residuals(self, weights: np.ndarray, withheld: np.ndarray, penalty: float) -> np.ndarray:
+        """Find by how much the labels of withheld scans differ from what a fit to all other scans predicts for them.
+
+        No fit is repeated. Without the scans e the weights are w - G_e v, where G maps labels to weights, G_e are its
+        columns, and the residuals v solve G_ee v = w_e (An, Liu & Venkatesh, Pattern Recognition 2007).
+
+        Shapes: weights [n] or [n, c], withheld [m]; returns [m] or [m, c].
+        """
+        axes, group = self.axes[withheld], self.group[withheld]
+        block = (axes * (1.0 / (self.size + penalty))) @ axes.T
+        for name in np.unique(group):
+            here, members = group == name, (self.group == name).sum()
+            if here.sum() < members:
+                # G is H without the directions of intercepts. Those of whole groups stay, or no v would be the only one
+                block[np.ix_(here, here)] -= 1.0 / (penalty * members)
+        return np.linalg.solve(block, weights[withheld])
+
+
+def predict_withheld_sites(
+    gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray, inner_fold: np.ndarray
+) -> np.ndarray:
+    """Predict the scans of each inner fold by a ridge regression, with an intercept for each site, on all other scans.
+
+    One eigendecomposition serves all penalties and inner folds, see :class:`KernelEigen`.
+
+    Shapes: gram [n, n], y [n] or [n, c], site [n], penalties [k], inner_fold [n]; returns [k, n] or [k, n, c].
+    """
+    eigen = KernelEigen.of_kernel(gram, site)
+    rotated = eigen.rotate(y)
+    withheld = [np.flatnonzero(inner_fold == k) for k in np.unique(inner_fold)]
+    margins = np.empty((len(penalties), *y.shape))
+    for k, penalty in enumerate(penalties):
+        weights = eigen.solve(rotated, penalty)
+        for scans in withheld:
+            v = eigen.find_residuals(weights, scans, penalty)
+            without = weights - eigen.solve(eigen.rotate_part(v, scans), penalty)
+            without[scans] = 0.0
+            margins[k, scans] = gram[scans] @ without
+    return margins
+
+
+ChosenOn = Literal["validation", "source-sites"]
+"""What scored the penalties: the validation scans, or inner folds over source sites."""
+
+_WITHOUT_AUC: dict[ChosenOn, str] = {
+    "validation": "the validation scans hold one class only, so no penalty can be chosen; use more validation sites",
+    "source-sites": "a source site holds one class only, so its inner fold has no AUC and no penalty can be chosen; "
+    "exclude the site, or choose on validation scans (choose_by=validation)",
+}
+
+
+def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: ChosenOn, fold_name: str) -> np.ndarray:
+    """Choose the penalty with the highest score; of several the strongest, since it gives the simplest model.
+
+    Shapes: scores [penalties] or [penalties, B], penalties [penalties]; returns [] or [B].
+    """
+    if np.isnan(scores).all(axis=0).any():
+        raise BrioError(f"fold {fold_name}: {_WITHOUT_AUC[chosen_on]}")
+    from_strongest = np.argsort(-penalties, kind="stable")
+    return from_strongest[np.nanargmax(scores[from_strongest], axis=0)]
+
+
+T = TypeVar("T")
+
+
+def fit_distinct_runs(
+    fit_run: Callable[[Run], T],
+    runs: Sequence[Run],
+    *,
+    uses_seed: bool,
+    bytes_each: float,
+    message: str,
+    progress: Progress = silent,
+) -> list[T]:
+    """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
+
+    Several are fitted at once, each on one core, where memory allows.
+    """
+    keys = [_find_key(run, i if uses_seed else None) for i, run in enumerate(runs)]
+    distinct = dict(reversed(list(zip(keys, runs, strict=True))))
+    to_fit = [distinct[key] for key in dict.fromkeys(keys)]
+
+    def report(position: int) -> None:
+        progress(f"{message}, fold {to_fit[position].fold.name}", position / len(to_fit))
+
+    fitted = map_on_cores(fit_run, to_fit, report=report, bytes_each=bytes_each)
+    fitted_by_key = dict(zip(dict.fromkeys(keys), fitted, strict=True))
+    return [fitted_by_key[key] for key in keys]
+
+
+def _find_key(run: Run, position: int | None) -> tuple[object, ...]:
+    """What decides the fit of a run: the scans of its fold, and where a seed may matter the run itself."""
+    return (*(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test)), position)
+
+
+@runtime_checkable
+class FitsManyLabels(Protocol):
+    """A method that fits many columns of labels at once.
+
+    Its features do not depend on labels. ``fit_labels`` orders the test scans as ``fit`` does on a cohort with the
+    labels of that column, the choice of the penalty included.
+    """
+
+    def fit_labels(
+        self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
+    ) -> list[np.ndarray]:
+        """Compute the margins of the test scans of runs for many columns of labels.
+
+        Shapes: labels [N, B]; returns [n_test, B].
+        """
+
+
+def predict_columns(
+    eigen: KernelEigen,
+    Y: np.ndarray,
+    penalties: np.ndarray,
+    across_test: np.ndarray,
+    choose: tuple[np.ndarray, np.ndarray] | np.ndarray,
+    fold_name: str,
+) -> np.ndarray:
+    """Predict test scans for many columns of labels, each under its own best penalty.
+
+    The penalty is chosen on validation scans, or by the mean AUC over inner folds, none of which has to be fitted: the
+    margins of a withheld site are its labels less their residuals, up to its intercept.
+
+    Shapes: Y [n, B], penalties [L], across_test [n_test, n], choose [n]; returns [n_test, B].
+    """
+    rotated = eigen.rotate(Y)
+    margins = np.empty((len(penalties), len(across_test), Y.shape[1]))
+    scores = np.empty((len(penalties), Y.shape[1]))
+    for k, penalty in enumerate(penalties):
+        alpha = eigen.solve(rotated, penalty)
+        margins[k] = across_test @ alpha
+        if isinstance(choose, tuple):
+            across_validation, label = choose
+            scores[k] = score_columns(label, across_validation @ alpha)
+        else:
+            scores[k] = _score_inner_folds(eigen, Y, alpha, choose, penalty)
+    chosen_on: ChosenOn = "validation" if isinstance(choose, tuple) else "source-sites"
+    best = choose_penalty(scores, penalties, chosen_on, fold_name)
+    return np.take_along_axis(margins, best[None, None, :], axis=0)[0]
+
+
+def _score_inner_folds(
+    eigen: KernelEigen, Y: np.ndarray, alpha: np.ndarray, inner_fold: np.ndarray, penalty: float
+) -> np.ndarray:
+    """Mean AUC over inner folds for each column, from weights alpha [n, B] fitted to all source scans. Shape [B]."""
+    scores = []
+    for k in np.unique(inner_fold):
+        withheld = np.flatnonzero(inner_fold == k)
+        margin = Y[withheld] - eigen.find_residuals(alpha, withheld, penalty)
+        scores.append(score_columns(Y[withheld] > 0, margin, scale=1.0))
+    return np.mean(scores, axis=0)
+
+
+LEAST_SLOPE = 0.1
+"""Lower bound of the slope: where inner folds show no order, logits are small, but never of the opposite sign."""
+
+
+def fit_calibration(f: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """Fit slope and intercept of the logit.
+
+    The slope is that of a logistic regression on scores centred within each site, because offsets between a few sites
+    would decide it otherwise. Where these separate the classes, no slope is too steep for the likelihood: labels are
+    then softened as Platt (1999) does. The intercept makes the mean probability the share of patients among the source
+    scans.
+
+    Shapes: f [n], label [n], site [n]; returns [2].
+    """
+    from scipy.optimize import brentq
+
+    slope = max(LEAST_SLOPE, _fit_slope(centre_within(f, site), label == 1))
+
+    def excess_probability(intercept: float) -> float:
+        return float(expit(slope * f + intercept).mean() - label.mean())
+
+    bound = slope * np.abs(f).max() + 50.0
+    return np.array([slope, brentq(excess_probability, -bound, bound)])
+
+
+def _fit_slope(f: np.ndarray, patient: np.ndarray) -> float:
+    """Fit the slope of a logistic regression of the class on scores [n]."""
+    from sklearn.linear_model import LogisticRegression
+
+    if f[patient].min() < f[~patient].max():
+        return float(LogisticRegression(C=1e6).fit(f[:, None], patient).coef_[0, 0])
+    soft = np.where(patient, (patient.sum() + 1) / (patient.sum() + 2), 1 / ((~patient).sum() + 2))
+    both, weights = np.repeat([1, 0], len(f)), np.concatenate([soft, 1 - soft])
+    return float(LogisticRegression(C=1e6, tol=1e-9).fit(np.tile(f, 2)[:, None], both, weights).coef_[0, 0])
+
+
+HELD_BYTES = 1 << 30
+"""Bytes of the features of a cohort in float64 up to which a run holds a copy of them, which is faster."""
+PORTION_BYTES = 1 << 24
+"""Bytes of the features in float64 that are read at once where they are not held: few enough for caches."""
+
+_BLOCK_SCANS, _BLOCK_EDGES = 1024, 1024
+"""Sizes of one product. Sums over more edges would lose digits, because one product is summed up in float32."""
+_FILLED_PORTIONS = 16  # of rows with filled edges are multiplied at once: all other rows are read again for each
+READ_BYTES = 4 * _FILLED_PORTIONS * PORTION_BYTES
+"""About the memory for portions of features that are read and multiplied."""
+
+
+class StoredEdges:
+    """Edges of all scans of a cohort, and their products.
+
+    Nothing here is learned: an entry depends on its own scans alone.
+
+    Shapes: matrices [m, P, P], alive [N, P].
+    """
+
+    def __init__(self, matrices: Iterable[Tensor], alive: Tensor) -> None:
+        self._alive = alive.cpu()
+        self._complete = self._alive.all(1).numpy()
+        n, n_rois = alive.shape
+        end = 0
+        for part in matrices:
+            edges = read_edges(part).cpu().numpy()
+            if end == 0:
+                self._edges = np.empty((n, n_rois * (n_rois - 1) // 2), dtype=edges.dtype)
+            self._edges[end : end + len(edges)] = edges
+            end += len(edges)
+        self._products = _multiply_rows(self._edges)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of edges of a scan, d."""
+        return self._edges.shape[1]
+
+    @staticmethod
+    def are_needed(n_scans: int, n_rois: int) -> bool:
+        """Whether the features of a cohort are too large for each run to hold a copy."""
+        return 8 * n_scans * (n_rois * (n_rois - 1) // 2) > HELD_BYTES
+
+    @staticmethod
+    def count_bytes(n_scans: int, n_rois: int) -> float:
+        """Count the bytes of stored edges in float32 and of their products."""
+        return 4.0 * n_scans * (n_rois * (n_rois - 1) // 2) + 8.0 * n_scans**2
+
+    def read(self, scans: np.ndarray, fill: np.ndarray) -> np.ndarray:
+        """Read the edges of scans, with those of ROIs without signal filled in.
+
+        Shapes: scans [m], fill [d]; returns [m, d].
+        """
+        x = self._edges[scans].astype(np.float64)
+        for row in np.flatnonzero(~self._complete[scans]):
+            x[row] = np.where(self._find_live(scans[row]), x[row], fill)
+        return x
+
+    def iterate(self, scans: np.ndarray, fill: np.ndarray, portions: int = 1) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield which of the scans, and their edges as :meth:`read` reads them, part by part.
+
+        Shapes: scans [m], fill [d]; returns x [k, d].
+        """
+        size = max(1, portions * PORTION_BYTES // (8 * self.n_edges))
+        for first in range(0, len(scans), size):
+            part = slice(first, first + size)
+            yield part, self.read(scans[part], fill)
+
+    def multiply(self, rows: np.ndarray, columns: np.ndarray, fill: np.ndarray) -> np.ndarray:
+        """Compute the products of edges of scans, with those of ROIs without signal filled in.
+
+        Shapes: rows, columns [m] and [n], fill [d]; returns [m, n].
+        """
+        products = self._products[np.ix_(rows, columns)]
+        self._multiply_filled(products, rows, columns, fill)
+        if rows is columns:
+            filled = np.flatnonzero(~self._complete[rows])
+            products[:, filled] = products[filled].T
+        else:
+            self._multiply_filled(products.T, columns, rows, fill)
+        return products
+
+    def average_live(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the mean of each edge over the scans in which both ends have signal; 0 where there are none.
+
+        Shapes: scans [m]; returns [d].
+        """
+        total = np.zeros(self.n_edges)
+        count = np.full_like(total, self._complete[scans].sum())
+        for _, x in self.iterate(scans, np.zeros_like(total)):
+            total += x.sum(0)
+        for scan in scans[~self._complete[scans]]:
+            count += self._find_live(scan)
+        return total / np.maximum(count, 1.0)
+
+    def _find_live(self, scan: int) -> np.ndarray:
+        """Which edges of a scan have signal at both ends. Shape [d]."""
+        return find_live_edges(self._alive[scan]).numpy()
+
+    def _multiply_filled(self, products: np.ndarray, rows: np.ndarray, columns: np.ndarray, fill: np.ndarray) -> None:
+        """Replace the products of rows that have filled edges."""
+        filled = np.flatnonzero(~self._complete[rows])
+        for part, x in self.iterate(rows[filled], fill, _FILLED_PORTIONS):
+            for other, y in self.iterate(columns, fill):
+                products[filled[part], other] = x @ y.T
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The features of the source scans of a run, as rows of stored edges, less their mean.
+
+    Shapes: scans [n], fill [d], centre [d], along_centre [n].
+    """
+
+    stored: StoredEdges
+    scans: np.ndarray  # positions of the source scans
+    fill: np.ndarray  # what the run fills the edges of ROIs without signal with
+    centre: np.ndarray  # mean of the features
+    along_centre: np.ndarray  # products of the features with their mean
+
+    @classmethod
+    def prepare(cls, stored: StoredEdges, scans: np.ndarray, fill: np.ndarray) -> tuple[StoredRows, np.ndarray]:
+        """Centre the features of source scans, and compute the products of the centred features.
+
+        Shapes: scans [n], fill [d]; returns gram [n, n].
+        """
+        gram = stored.multiply(scans, scans, fill)
+        along_centre = gram.mean(0)
+        gram -= along_centre - along_centre.mean()  # in place: a copy would be as large as all other memory of a run
+        gram -= along_centre[:, None]
+        centre = np.zeros(len(fill))
+        for _, x in stored.iterate(scans, fill):
+            centre += x.sum(0) / len(scans)
+        return cls(stored, scans, fill, centre, along_centre), gram
+
+    def multiply(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
+        across = self.stored.multiply(scans, self.scans, self.fill)
+        across -= across.mean(1, keepdims=True)
+        across -= self.along_centre - self.along_centre.mean()
+        return across
+
+    def combine(self, weights: np.ndarray) -> np.ndarray:
+        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
+        total = -weights.sum() * self.centre
+        for part, x in self.stored.iterate(self.scans, self.fill):
+            total += weights[part] @ x
+        return total
+
+    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
+        products = np.empty(len(scans))
+        for part, x in self.stored.iterate(scans, self.fill):
+            products[part] = project_rows(x, coefficients)
+        return products - self.centre @ coefficients
+
+
+def _multiply_rows(x: np.ndarray) -> np.ndarray:
+    """Compute x x' in blocks, on all cores; sums over many edges are in float64. Shape [n, d] -> [n, n]."""
+    products = np.empty((len(x), len(x)))
+    firsts = range(0, len(x), _BLOCK_SCANS)
+
+    def multiply(pair: tuple[int, int]) -> None:
+        i, j = (slice(first, first + _BLOCK_SCANS) for first in pair)
+        block = products[i, j]
+        block[:] = 0.0
+        for first in range(0, x.shape[1], _BLOCK_EDGES):
+            edges = slice(first, first + _BLOCK_EDGES)
+            block += x[i, edges] @ x[j, edges].T
+        products[j, i] = block.T
+
+    map_on_cores(multiply, [(i, j) for i in firsts for j in firsts if j <= i])
+    return products
+
+
+class ScanReader:
+    """Scans of a cohort by position, and products of their edges, which all runs share.
+
+    Nothing here is learned: an entry depends on its own scans alone. Scans are held in the memory of the machine, also
+    in a job on a GPU, because runs are fitted on the cores of the machine.
+
+    Shapes: matrices [N, P, P].
+    """
+
+    def __init__(self, inputs: Inputs, matrices: Tensor | None = None, share_products: bool = False) -> None:
+        connectomes = inputs.connectomes
+        everyone = torch.arange(len(connectomes), device=connectomes.device)
+        scans = inputs.take(everyone, connectomes.full if matrices is None else matrices)
+        self._scans = Scans(*(t.cpu() for t in scans))
+        self._products = self._multiply_edges() if share_products else None
+
+    def __call__(self, scans: np.ndarray) -> Scans:
+        """Take scans by position [n]."""
+        index = torch.from_numpy(scans)
+        return Scans(*(t[index] for t in self._scans))
+
+    def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Compute the products of the features of scans with each other.
+
+        Shapes: scans [n], x [n, d]; returns [n, n].
+        """
+        if self._products is None:
+            return x @ x.T
+        gram = self._products[np.ix_(scans, scans)]
+        filled = np.flatnonzero(~self._scans.alive.numpy()[scans].all(1))
+        across = x @ x[filled].T
+        gram[:, filled], gram[filled] = across, across.T
+        return gram
+
+    def _multiply_edges(self) -> np.ndarray:
+        x = read_edges(self._scans.A).double().numpy()
+        return x @ x.T
+
+
+OpenedScans: TypeAlias = ScanReader | StoredEdges
+"""What the runs of a fit read scans from."""
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """The centred features of the source scans of a run, held in memory.
+
+    Shapes: x [n, d], centre [d].
+    """
+
+    x: np.ndarray  # centred features
+    centre: np.ndarray  # mean of the features
+    read: Callable[[np.ndarray], np.ndarray]
+
+    def multiply(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
+        return (self.read(scans) - self.centre) @ self.x.T
+
+    def combine(self, weights: np.ndarray) -> np.ndarray:
+        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
+        return self.x.T @ weights
+
+    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
+        return project_rows(self.read(scans) - self.centre, coefficients)
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """What a fit needs of the source scans of a run, whatever their labels.
+
+    Shapes: gram [n, n], penalties [penalties], inner_fold [n].
+    """
+
+    source: SourceScans  # n scans
+    learned: Tensors  # what their features needed
+    rows: HeldRows | StoredRows  # centred features
+    gram: np.ndarray  # their products
+    penalties: np.ndarray  # the grid in units of the mean squared norm of the features
+    inner_fold: np.ndarray
+
+    @cached_property
+    def eigen(self) -> KernelEigen:
+        """Eigenvectors of the Gram matrix, for models whose source scans share one intercept."""
+        return KernelEigen.of_kernel(self.gram, np.zeros(len(self.gram)))
+
+    def split_inner_folds(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Positions of the scans that each inner fold learns from, and of those that it withholds."""
+        for k in np.unique(self.inner_fold):
+            yield np.flatnonzero(self.inner_fold != k), np.flatnonzero(self.inner_fold == k)
+
+    def centre_inner_fold(self, inside: np.ndarray, withheld: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Centre the features on the scans that an inner fold learns from.
+
+        Shapes: inside, withheld [n_inside] and [n_withheld]; returns inner [n_inside, n_inside], across [n_withheld,
+        n_inside].
+        """
+        inner = self.gram[np.ix_(inside, inside)]
+        row, total = inner.mean(0), inner.mean()
+        across = self.gram[np.ix_(withheld, inside)]
+        across = across - across.mean(1, keepdims=True) - row + total
+        return inner - row - row[:, None] + total, across
+
+
+class FeatureMethod(Method):
+    """A method that reads features of a scan, here the entries of its FC matrix. A subclass says how it is solved."""
+
+    Settings = LinearSettings
+    settings: LinearSettings
+    fits_on_cpu = True
+    features_are_edges = False
+    """Whether the features are the edges that :meth:`read_scans` reads, but for ROIs without signal. Their products are
+    then computed once for all folds."""
+    feature_copies = 3
+    """Copies of all edges in float64 that a run has in memory at once, to estimate what it needs."""
+
+    @property
+    def most_decomposed(self) -> float:
+        """Most source scans of which the Gram matrix is decomposed, or copied to be solved; beyond, only multiplied."""
+        return math.inf
+
+    @property
+    def can_store_edges(self) -> bool:
+        """Whether :meth:`read_matrices` gives matrices whose edges are the features."""
+        return self.features_are_edges
+
+    def learn(self, source: SourceScans, scans: Scans) -> Tensors:
+        """Learn what the features need from the source scans."""
+        return {"mean": self._average_source(source)}
+
+    def learn_fill(self, source: SourceScans, stored: StoredEdges) -> tuple[Tensors, np.ndarray]:
+        """Learn what :meth:`learn` does from stored edges, and what fills those of ROIs without signal.
+
+        Shapes: returns fill [d].
+        """
+        mean = self._average_source(source)
+        return {"mean": mean}, read_edges(mean).double().numpy()
+
+    def _average_source(self, source: SourceScans) -> Tensor:
+        """Average what fills edges of ROIs without signal: source connectomes, or zeros. Shape [P, P], on the CPU."""
+        mean = torch.zeros_like(source.connectomes.full[0])
+        if self.settings.dead_rois == "source-mean":
+            mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
+        return mean.cpu()
+
+    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
+        """Extract the features of scans, here the entries of the FC matrix.
+
+        Shapes: returns [n, d].
+        """
+        return vectorise_fc(scans, learned["mean"])
+
+    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
+        """Learn what the features need, and extract those of the source scans. Parameters as of :meth:`learn`."""
+        learned = self.learn(source, scans)
+        return learned, self.extract_features(scans, learned)
+
+    def open_scans(self, connectomes: Connectomes, runs: Sequence[Run] = ()) -> OpenedScans:
+        """Return what runs read scans from: their edges, stored once, where features of a run would be too large.
+
+        A subclass may add what its runs share.
+        """
+        matrices = self.read_matrices(connectomes)
+        if matrices is None or not StoredEdges.are_needed(len(connectomes), connectomes.n_rois):
+            return self.read_scans(connectomes)
+        return StoredEdges(matrices, connectomes.alive)
+
+    def read_matrices(self, connectomes: Connectomes) -> Iterable[Tensor] | None:
+        """Iterate over matrices [m, P, P] of all scans whose edges are the features; None where features are others.
+
+        Edges of ROIs without signal must be zero in the matrices; what a run fills them with, it learns by
+        :meth:`learn_fill`.
+        """
+        return connectomes.full.split(1024) if self.features_are_edges else None
+
+    def read_scans(self, connectomes: Connectomes) -> ScanReader:
+        """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.
+
+        A subclass may transform every scan of the cohort here once, for all folds, if the result depends on that scan
+        alone; :meth:`predict` has to do the same.
+        """
+        return ScanReader(self.gather_inputs(connectomes), share_products=self.features_are_edges)
+
+    def prepare_run(self, connectomes: Connectomes, opened: OpenedScans, run: Run) -> PreparedRun:
+        """Learn the features of a run, centre those of its source scans, and scale the grid of penalties."""
+        source = SourceScans.of_run(connectomes, run)
+        rows: HeldRows | StoredRows
+        if isinstance(opened, StoredEdges):
+            learned, fill = self.learn_fill(source, opened)
+            rows, gram = StoredRows.prepare(opened, source.scans, fill)
+        else:
+            learned, rows, gram = self._hold_features(source, opened)
+        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
+        return PreparedRun(source, learned, rows, gram, penalties, source.assign_inner_folds(run.fold))
+
+    def _hold_features(self, source: SourceScans, reader: ScanReader) -> tuple[Tensors, HeldRows, np.ndarray]:
+        """Learn what the features of source scans need, centre the features, and multiply them with each other."""
+        learned, x = self.learn_features(source, reader(source.scans))
+        centre = x.mean(0)
+        if self.features_are_edges:
+            gram = centre_gram(reader.multiply(source.scans, x), np.zeros(len(x)))
+            x -= centre
+        else:
+            x = x - centre
+            gram = x @ x.T
+        return learned, HeldRows(x, centre, lambda scans: self.extract_features(reader(scans), learned)), gram
+
+    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
+        """Estimate the memory of a fit: that of a run, and where edges are stored these and their products."""
+        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
+        shared = StoredEdges.count_bytes(n_scans, n_rois) if stored else 0.0
+        return self.estimate_run_bytes(n_scans, n_rois) + shared
+
+    def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool = False) -> float:
+        """Estimate the memory of one run: copies of its features, and of its Gram matrix."""
+        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
+        features = READ_BYTES if stored else 8.0 * self.feature_copies * n_scans * n_rois**2 / 2
+        n_decomposed = n_scans if decomposed or not stored else min(n_scans, self.most_decomposed)
+        return features + 8.0 * max(6.0 * n_decomposed**2, 1.5 * n_scans**2)
 
 
 class DualSolution(NamedTuple):

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
-from ..provenance import TEXTBOOK
-from ..registry import method
+from ..registry import TEXTBOOK, method
 from .logistic import LogisticMethod
 
 _TINY = float(np.finfo(float).tiny)

@@ -8,15 +8,13 @@ import numpy as np
 from torch import Tensor
 
 from ...connectome import fill_dead
-from ...domains import GridSize, Positive
-from ...settings import require
+from ...settings import GridSize, Positive, require
 from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
 from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
-from ..provenance import reconstruct
-from ..registry import method
+from ..registry import method, reconstruct
 from ..scaffold import ScaffoldSettings, build_scaffold
+from .base import LinearSettings
 from .logistic import LogisticMethod
-from .settings import LinearSettings
 
 
 @dataclass(frozen=True)

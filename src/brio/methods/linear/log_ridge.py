@@ -12,16 +12,12 @@ from torch import Tensor
 
 from ...connectome import Connectomes, find_live_edges, log_connectome, read_edges
 from ...device import full_precision
-from ...domains import GridSize, InnerShare, Positive
 from ...errors import BrioError
+from ...settings import GridSize, InnerShare, Positive
 from ...training import FittedRun, Prediction, Scans, SourceScans, Tensors, TensorSpec
 from ..registry import method
-from .base import DualSolution
-from .calibration import fit_calibration
-from .prepared import ScanReader
+from .base import DualSolution, LinearSettings, ScanReader, StoredEdges, fit_calibration
 from .ridge import KernelRidgeMethod
-from .settings import LinearSettings
-from .stored_edges import StoredEdges
 
 _SCANS_AT_ONCE = 1024
 

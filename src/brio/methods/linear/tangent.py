@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from ...connectome import fill_dead, invert_fisher_z
-from ...domains import InnerShare
+from ...settings import InnerShare
 from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
-from ..provenance import TEXTBOOK
-from ..registry import method
-from .features import vectorise_fc
+from ..registry import TEXTBOOK, method
+from .base import LinearSettings, vectorise_fc
 from .ridge import KernelRidgeMethod
-from .settings import LinearSettings
 
 _SMALLEST_EIGENVALUE = 1e-6
 

@@ -1,0 +1,128 @@
+"""Names and values that the tables of a cohort may hold."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BrioError, escape_controls, find_control
+
+_FORMULA = re.compile(r"\s*[=+\-@][=+\-@\s]*[^=+\-@\s]")
+
+
+def is_formula(value: object) -> bool:
+    """Return whether a spreadsheet would read a text as a formula; marks count in every width, and behind blanks."""
+    if not isinstance(value, str) or not _FORMULA.match(_plain(value)):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _plain(text: str) -> str:
+    """Write full-width characters as the usual ones, and leave out what shows nothing."""
+    return "".join(c for c in unicodedata.normalize("NFKC", text) if c.isspace() or not find_control(c))
+
+
+def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
+    """Raise an error if a name is a formula, has a control character, or bytes that are not UTF-8."""
+    for name in names:
+        written = str(name).encode("utf-8", "backslashreplace").decode()
+        if written != str(name):
+            raise BrioError(f"{where}: '{written[:40]}' is not valid UTF-8; rename it")
+        if control := find_control(str(name)):
+            shown = escape_controls(str(name), keep="")[:40]
+            raise BrioError(f"{where}: '{shown}' has the control character {control}, which shows nothing; remove it")
+        if is_formula(name):
+            text = str(name).strip()
+            raise BrioError(
+                f"{where}: '{text[:40]}' begins with '{text[0]}', which spreadsheets execute as a formula when they "
+                "open the results; rename it"
+            )
+
+
+def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
+    """Raise an error if a column name or a text in a table is a formula or has a control character."""
+    refuse_unsafe_names(table.columns, f"{where}, name of a column")
+    for column in table.columns:
+        if not pd.api.types.is_numeric_dtype(table[column]):
+            refuse_unsafe_names(pd.unique(table[column].dropna()), f"{where}, column '{column}'")
+
+
+MISSING = "n/a"
+"""How a table of a cohort folder writes a missing value."""
+
+EXACT_DIGITS = 15
+"""Whole numbers of so many digits are exact as floating-point numbers, which a column with gaps holds."""
+
+MEASURES = ("age", "mean_fd", "tr")
+"""Columns that hold quantities, never codes."""
+
+
+def convert_column(column: pd.Series) -> pd.Series:
+    """Convert text to whole numbers, else to numbers, else leave it as text with gaps."""
+    missing = column.isin(["", MISSING])
+    values = [_parse_number(text) for text in column[~missing]]
+    if None in values or any(map(_is_code, column[~missing])):
+        return column.mask(missing)
+    if not missing.any() and all(isinstance(v, int) for v in values):
+        return pd.Series(values, index=column.index, dtype=np.int64)
+    numbers = np.full(len(column), np.nan)
+    numbers[~missing] = np.asarray(values, dtype=float)
+    return pd.Series(numbers, index=column.index)
+
+
+def _is_code(text: str) -> bool:
+    """Return whether digits are a name: they begin with a zero, or are more than a number holds exactly."""
+    digits = text.lstrip("+-")
+    return digits.isdecimal() and ((len(digits) > 1 and digits[0] == "0") or len(digits) > EXACT_DIGITS)
+
+
+def _parse_number(text: str) -> int | float | None:
+    """Parse a cell; None where it is no number. Python reads 1_0 as ten, other programs do not."""
+    for kind in () if "_" in text else (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) -> None:
+    """Refuse numbers that no participant has: infinite ones, and those too large for a number.
+
+    A column is looked at if all its values are numbers; text may be anything, and so may codes of many digits, but for
+    the columns of quantities.
+    """
+    for column in table.columns.difference(["participant_id", *text_columns]):
+        row = _find_out_of_range(table[column], column in MEASURES)
+        if row is not None:
+            raise BrioError(
+                f"{where}: column '{column}' is {str(table[column].iloc[row])[:40]} in row {row + 1} (participant "
+                f"{table['participant_id'].iloc[row]}), a number out of range; correct it, leave the cell empty, or "
+                "remove the column"
+            )
+
+
+def _find_out_of_range(column: pd.Series, is_measure: bool) -> int | None:
+    """Find the first row with an infinite number or, of a quantity, a code; None without one, or if it is text."""
+    if column.dtype.kind in "fiu":
+        rows = np.flatnonzero(np.isinf(column.to_numpy(dtype=float)))
+        return int(rows[0]) if len(rows) else None
+    first = None
+    for row, value in enumerate(column.to_numpy(dtype=object)):
+        if pd.isna(value) or value in ("", MISSING):
+            continue
+        number = _parse_number(str(value))
+        if number is None:
+            return None
+        is_code = is_measure and isinstance(number, int) and abs(number) >= 10**EXACT_DIGITS
+        if first is None and (is_code or (isinstance(number, float) and np.isinf(number))):
+            first = row
+    return first

@@ -1,0 +1,174 @@
+"""Graph neural networks: GCN, GAT and GIN."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..settings import Domain, ShareBelowOne, choice, require, setting
+from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from .layers import (
+    BatchNorm,
+    Dropout,
+    GATLayer,
+    GCNLayer,
+    GINLayer,
+    GraphSettings,
+    build_profiles,
+    classification_loss,
+    normalise_adjacency,
+    select_strong_edges,
+)
+from .registry import PUBLISHED, method
+
+
+@dataclass(frozen=True)
+class GCNSettings(GraphSettings):
+    """Settings of the GCN."""
+
+    readout: Literal["mean", "concat"] = setting("mean", choice("mean", "concat"))
+
+
+class GCNNetwork(nn.Module):
+    """Layers H <- dropout(ReLU(BN(A_hat H W))), a readout, and a linear classifier."""
+
+    def __init__(self, shape: InputShape, s: GraphSettings, readout: str = "mean") -> None:
+        super().__init__()
+        widths = [shape.n_rois, *[s.width] * s.layers]
+        self.layers = nn.ModuleList(GCNLayer(a, b) for a, b in itertools.pairwise(widths))
+        self.norms = nn.ModuleList(BatchNorm(b) for b in widths[1:])
+        self.dropout = Dropout(s.dropout)
+        self.readout = readout
+        self.classify = nn.Linear(s.width * (shape.n_rois if readout == "concat" else 1), 1)
+
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+        """Return logits [B] and pooled states [B, width] or [B, P * width]; ``step`` is None at inference."""
+        A_hat = normalise_adjacency(select_strong_edges(scans) * scans.A.abs())
+        H = build_profiles(scans, state)
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            H = self.dropout(norm(layer(H, A_hat), step).relu(), step)
+        pooled = H.flatten(1) if self.readout == "concat" else H.mean(1)
+        return Output(self.classify(pooled).squeeze(-1), pooled)
+
+
+@method("gcn", family="GNN", provenance=PUBLISHED, reference="Kipf & Welling 2017")
+class GCN(NeuralMethod):
+    """Graph convolution over connection profiles, mean readout."""
+
+    Settings = GCNSettings
+    settings: GCNSettings
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return GCNNetwork(shape, self.settings, self.settings.readout)
+
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        return classification_loss(out.logit, batch)
+
+
+@dataclass(frozen=True)
+class GATSettings(GraphSettings):
+    """Settings of the GAT."""
+
+    heads: Annotated[int, Domain(1, 256)] = 4
+    attention_dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.width % self.heads == 0, "heads", self.heads, f"a divisor of width={self.width}")
+
+
+class GATNetwork(nn.Module):
+    """Layers H <- dropout(ELU(attention(H))), the mean over ROIs, and a linear classifier.
+
+    An ROI attends to itself and to its neighbours along the strongest edges. As in the original, edges have no weights,
+    and there is no batch norm.
+    """
+
+    def __init__(self, shape: InputShape, s: GATSettings) -> None:
+        super().__init__()
+        n_concatenated = s.layers - 1
+        concatenated = [
+            GATLayer(s.width if i else shape.n_rois, s.width // s.heads, s.heads, True, s.attention_dropout)
+            for i in range(n_concatenated)
+        ]
+        averaged = GATLayer(s.width if n_concatenated else shape.n_rois, s.width, s.heads, False, s.attention_dropout)
+        self.layers = nn.ModuleList([*concatenated, averaged])
+        self.dropout = Dropout(s.dropout)
+        self.classify = nn.Linear(s.width, 1)
+
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+        """Return logits [B] and pooled states [B, width]; ``step`` is None at inference."""
+        mask = select_strong_edges(scans)
+        H = build_profiles(scans, state)
+        for layer in self.layers:
+            H = self.dropout(F.elu(layer(H, mask, step)), step)
+        pooled = H.mean(1)
+        return Output(self.classify(pooled).squeeze(-1), pooled)
+
+
+@method("gat", family="GNN", provenance=PUBLISHED, reference="Velickovic et al. 2018")
+class GAT(NeuralMethod):
+    """Graph attention over connection profiles, mean readout."""
+
+    Settings = GATSettings
+    settings: GATSettings
+    peak_matrices_per_scan: ClassVar[float] = 90.0  # scores, attention and its dropout of four heads in two layers
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return GATNetwork(shape, self.settings)
+
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        return classification_loss(out.logit, batch)
+
+
+@dataclass(frozen=True)
+class GINSettings(GraphSettings):
+    """Settings of the GIN."""
+
+    readout: Literal["every", "last"] = setting("every", choice("every", "last"))
+
+
+class GINNetwork(nn.Module):
+    """Layers H <- dropout(ReLU(BN(MLP((1 + eps) H + A H)))), readouts, and a linear classifier.
+
+    A is binary, so an ROI receives the plain sum over its neighbours. A readout is the mean over ROIs. Every scan has
+    the same number of ROIs, so the mean separates whatever the original's sum separates, without its large values.
+    """
+
+    def __init__(self, shape: InputShape, s: GINSettings) -> None:
+        super().__init__()
+        widths = [shape.n_rois, *[s.width] * s.layers]
+        self.layers = nn.ModuleList(GINLayer(a, b) for a, b in itertools.pairwise(widths))
+        self.norms = nn.ModuleList(BatchNorm(b) for b in widths[1:])
+        self.dropout = Dropout(s.dropout)
+        self.readout = s.readout
+        self.classify = nn.Linear(sum(widths) if s.readout == "every" else s.width, 1)
+
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+        """Return logits [B] and pooled states, concatenated over layers, [B, d]; ``step`` is None at inference."""
+        A = select_strong_edges(scans)
+        states = [build_profiles(scans, state)]
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            states.append(self.dropout(norm(layer(states[-1], A, step), step).relu(), step))
+        read_out = states if self.readout == "every" else states[-1:]
+        pooled = torch.cat([H.mean(1) for H in read_out], -1)
+        return Output(self.classify(pooled).squeeze(-1), pooled)
+
+
+@method("gin", family="GNN", provenance=PUBLISHED, reference="Xu et al. 2019")
+class GIN(NeuralMethod):
+    """Sum aggregation and an MLP update over connection profiles, sums of every layer read out."""
+
+    Settings = GINSettings
+    settings: GINSettings
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return GINNetwork(shape, self.settings)
+
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        return classification_loss(out.logit, batch)

@@ -1,3 +1,0 @@
-"""Graph networks: GCN, GAT, GIN."""
-
-from . import gcn, gat, gin  # isort: skip # noqa: F401

@@ -1,0 +1,738 @@
+"""Methods that select the part of a graph which holds across sites: GSAT, DisC, CEPG and DiSCO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..settings import (
+    Domain,
+    InnerShare,
+    Layers,
+    PositiveShare,
+    ShareBelowOne,
+    Temperature,
+    Weight,
+    Width,
+    choice,
+    setting,
+)
+from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext, Tensors
+from .edges import (
+    EdgeBatchNorm,
+    EdgeMethod,
+    EdgeMLP,
+    EdgeNetwork,
+    Edges,
+    EdgeSettings,
+    GINEncoder,
+    add_ends,
+    average_directions,
+    bernoulli_kl,
+    find_keep_rate,
+    list_edges,
+    plan_decay_stages,
+    sample_concrete,
+    scatter_edges,
+    straight_through,
+)
+from .layers import (
+    BatchNorm,
+    Dropout,
+    Linear,
+    average_by_site,
+    average_losses,
+    bce,
+    build_mlp,
+    classification_loss,
+    linear,
+    reverse_gradient,
+    site_cross_entropy,
+)
+from .ood import ramp_up
+from .registry import follow_code, follow_paper, method, reconstruct
+
+
+@dataclass(frozen=True)
+class GSATSettings(EdgeSettings):
+    """Settings of GSAT."""
+
+    final_r: InnerShare = setting(0.7, choice(0.5, 0.7))
+    information: Weight = setting(1.0, choice(0.1, 1.0))
+
+
+class GSATOutput(NamedTuple):
+    """Output in training."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, width]
+    edge_sample: Tensor  # [B, 2 M] attention sampled for each direction of each edge
+    edges: Edges
+
+
+class GSATNetwork(EdgeNetwork):
+    """One GIN, applied to the whole graph to score its edges, and again to the graph weighted by attention.
+
+    The readout is the mean over ROIs. The published one is their sum; the two differ by a constant, since all graphs
+    have P ROIs.
+    """
+
+    def __init__(self, shape: InputShape, s: EdgeSettings) -> None:
+        super().__init__()
+        self.edge_share = s.edge_share
+        self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
+        self.score = EdgeMLP(s.width, (4 * s.edge_width, s.edge_width), s.edge_dropout)
+        self.classify = nn.Linear(s.width, 1)
+
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> GSATOutput | Output:
+        edges = list_edges(A, self.edge_share)
+        edge_sample = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
+        weights = scatter_edges(average_directions(edge_sample), edges, A.shape[-1])
+        pooled = self.encoder(X, weights, step).mean(1)
+        out = Output(self.classify(pooled).squeeze(-1), pooled)
+        return GSATOutput(*out, edge_sample, edges) if step is not None else out
+
+
+@method(
+    "gsat",
+    family="graph OOD",
+    provenance=follow_code(
+        "the MLP that scores edges has hidden layers of 32 and 8 units instead of 256 and 64, which would take 60 "
+        "times the arithmetic; edge_width=64 has the published ones"
+    ),
+    reference="Miao et al. 2022",
+)
+class GSAT(EdgeMethod):
+    """Graph stochastic attention: noisy edge weights under an information bottleneck."""
+
+    Settings = GSATSettings
+    settings: GSATSettings
+    peak_matrices_per_scan = 90.0
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return GSATNetwork(shape, self.settings)
+
+    def stages(self) -> list[Stage]:
+        """Choose checkpoints after r has reached its last value, as published."""
+        return plan_decay_stages(self.settings.epochs, self.settings.final_r)
+
+    def loss(self, out: GSATOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Cross-entropy + information * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
+        s = self.settings
+        r = find_keep_rate(batch.epoch, stage, s.epochs, s.final_r)
+        information = average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
+        return classification_loss(out.logit, batch) + s.information * information
+
+
+@dataclass(frozen=True)
+class DisCSettings(EdgeSettings):
+    """Settings of DisC."""
+
+    layers: Layers = setting(4, choice(2, 4))
+    dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))
+    edge_dropout: ShareBelowOne = 0.0  # published: none
+    q: PositiveShare = 0.7  # exponent of the generalised cross-entropy: how much the biased branch prefers easy scans
+    swap: Weight = setting(15.0, choice(1.0, 5.0, 15.0))
+    swap_share: PositiveShare = 0.5
+
+
+class DisCOutput(NamedTuple):
+    """Output in training: both branches for each scan, with its own biased part and with that of another scan."""
+
+    logit: Tensor  # [B] causal classifier
+    representation: Tensor  # [B, 2 width] causal, then biased part
+    biased: Tensor  # [B] logit of the biased classifier
+    swapped: Tensor  # [B] causal classifier, biased part of another scan
+    swapped_biased: Tensor  # [B] biased classifier, biased part of another scan
+    order: Tensor  # [B] index of that scan
+
+
+class Masker(nn.Module):
+    """Masks of edges and of ROIs in (0, 1): two graph convolutions with mean aggregation, then an MLP for each."""
+
+    def __init__(self, n_rois: int, s: DisCSettings) -> None:
+        super().__init__()
+        self.embed = Linear(n_rois, s.width)
+        self.layers = nn.ModuleList(Linear(s.width, s.width) for _ in range(2))
+        self.norms = nn.ModuleList(BatchNorm(s.width) for _ in range(2))
+        self.dropout = Dropout(s.dropout)
+        w = s.edge_width
+        self.edge = EdgeMLP(s.width, (4 * w, 2 * w, w), s.edge_dropout, EdgeBatchNorm)
+        self.node = build_mlp(s.width, 4 * w, 2 * w, w, 1, norm=True)
+        self.edge_share = s.edge_share
+
+    def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
+        """Mask edges and ROIs.
+
+        Shapes: X, A [B, P, P]; returns edge [B, P, P], node [B, P, 1].
+        """
+        mean = A / A.sum(-1, keepdim=True).clamp_min(1)
+        H = self.embed(X)
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            H = self.dropout(H + norm(layer(mean @ H), step).relu(), step)
+        edges = list_edges(A, self.edge_share)
+        edge = scatter_edges(self.edge(H, edges, step).sigmoid(), edges, A.shape[-1])
+        return edge, self.node(H, step).sigmoid()
+
+
+class DisCNetwork(EdgeNetwork):
+    """Masks, two GINs on the two parts of the graph, two classifiers that read both parts.
+
+    The gradient of each classifier reaches its own part only. The biased part is read at inference too.
+    """
+
+    def __init__(self, shape: InputShape, s: DisCSettings) -> None:
+        super().__init__()
+        self.masker = Masker(shape.n_rois, s)
+        self.causal = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, norm_and_residual=True)
+        self.bias = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout, norm_and_residual=True)
+        self.classify = nn.Linear(2 * s.width, 1)
+        self.classify_bias = nn.Linear(2 * s.width, 1)
+
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> DisCOutput | Output:
+        edge, node = self.masker(X, A, step)
+        z_c = self.causal(X * node, A * edge, step).mean(1)
+        z_b = self.bias(X * (1 - node), A * (1 - edge), step).mean(1)
+
+        def causal(z_b: Tensor) -> Tensor:
+            return self.classify(torch.cat([z_c, z_b.detach()], -1)).squeeze(-1)
+
+        def biased(z_b: Tensor) -> Tensor:
+            return self.classify_bias(torch.cat([z_c.detach(), z_b], -1)).squeeze(-1)
+
+        out = Output(causal(z_b), torch.cat([z_c, z_b], -1))
+        if step is None:
+            return out
+        order = step.draw_permutation()
+        other = z_b.index_select(0, order)
+        return DisCOutput(*out, biased(z_b), causal(other), biased(other), order)
+
+
+def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
+    """Weigh cross-entropies by q p_y^q, without its gradient (Zhang & Sabuncu 2018): easy scans count most.
+
+    Shapes: losses [B]; returns [B].
+    """
+    return losses * q * (-q * losses.detach()).exp()
+
+
+@method(
+    "disc",
+    family="graph OOD",
+    provenance=follow_paper(
+        "one difficulty weight for a whole batch instead of one for each sample. Ours is narrower: states of 64 units "
+        "instead of 110, hidden layers of 32, 16 and 8 units instead of 110, 55 and 27 where edges are masked"
+    ),
+    reference="Fan et al. 2022",
+)
+class DisC(EdgeMethod):
+    """Disentangle a causal from an easily learned biased subgraph, and swap the latter between scans."""
+
+    Settings = DisCSettings
+    settings: DisCSettings
+    peak_matrices_per_scan = 170.0
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return DisCNetwork(shape, self.settings)
+
+    def stages(self) -> list[Stage]:
+        s = self.settings
+        swapping = max(1, round(s.swap_share * s.epochs))
+        first = [Stage("disentangling", s.epochs - swapping, selectable=False)] if swapping < s.epochs else []
+        return [*first, Stage("swapping", swapping)]
+
+    def loss(self, out: DisCOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """L_D + swap * L_G.
+
+        Each is a cross-entropy of the causal branch, weighted by difficulty, and a generalised cross-entropy of the
+        biased branch; L_G has swapped biased parts.
+        """
+        s, label = self.settings, batch.label
+        causal, biased = bce(out.logit, label), bce(out.biased, label)
+        difficulty = (biased / (biased + causal + 1e-8)).detach()
+        loss = average_losses(difficulty * causal + generalised_cross_entropy(biased, s.q), batch)
+        if stage.name == "swapping":
+            causal, biased = bce(out.swapped, label), bce(out.swapped_biased, label[out.order])
+            swapped = difficulty * causal + generalised_cross_entropy(biased, s.q)
+            loss = loss + s.swap * average_losses(swapped, batch)
+        return loss
+
+
+@dataclass(frozen=True)
+class CEPGSettings(EdgeSettings):
+    """Settings of CEPG."""
+
+    environment: Weight = 0.5  # weight of classifying the source site from the complement
+    adversary: Weight = setting(0.1, choice(0.03, 0.1, 0.3))
+    information: Weight = setting(0.1, choice(0.1, 1.0))
+    risk_variance: Weight = setting(1.0, choice(0.1, 1.0, 10.0))
+    final_r: InnerShare = 0.5  # last value of the share of edges that the prior keeps
+
+
+class CEPGOutput(NamedTuple):
+    """Output in training."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, width] kept part
+    edge_sample: Tensor  # [B, 2 M] relaxed sample of each edge
+    edges: Edges
+    site_of_rest: Tensor  # [B, E] site logits from the complement
+    site_of_kept: Tensor  # [B, E] site logits from the kept part, gradient reversed
+
+
+class CEPGNetwork(EdgeNetwork):
+    """Score the edges of a graph twice with one GIN and one edge MLP.
+
+    The first scores split the graph; the complement gives the environment code z_s, from which the site is classified.
+    The second scores come from ROI states gated by z_s, and the part they keep is classified. A gate is used because a
+    code added to every edge of a graph would vanish in the instance normalisation.
+    """
+
+    def __init__(self, shape: InputShape, s: CEPGSettings) -> None:
+        super().__init__()
+        self.edge_share = s.edge_share
+        self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
+        self.score = EdgeMLP(s.width, (4 * s.edge_width, s.edge_width), s.edge_dropout)
+        self.gate = nn.Linear(s.width, s.width)
+        self.classify = nn.Linear(s.width, 1)
+        self.site_of_rest = nn.Linear(s.width, shape.n_sites)
+        self.site_of_kept = nn.Linear(s.width, shape.n_sites)
+        for p in (*self.site_of_rest.parameters(), *self.site_of_kept.parameters()):
+            nn.init.zeros_(p)  # as many rows as the stack has sites, on which no random draw may depend
+
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> CEPGOutput | Output:
+        edges = list_edges(A, self.edge_share)
+        H = self.encoder(X, A, step)
+        first = sample_concrete(self.score(H, edges, step), step)
+        z_s = self._encode_part(X, 1 - first, edges, step)
+        edge_sample = sample_concrete(self.score(self.gate_states(H, z_s), edges, step), step)
+        z_c = self._encode_part(X, edge_sample, edges, step)
+        out = Output(self.classify(z_c).squeeze(-1), z_c)
+        if step is None:
+            return out
+        return CEPGOutput(
+            *out, edge_sample, edges, self.site_of_rest(z_s), self.site_of_kept(reverse_gradient(z_c, 1.0))
+        )
+
+    def gate_states(self, H: Tensor, z_s: Tensor) -> Tensor:
+        """Scale the channels of ROI states [B, P, d] by the environment code [B, d], which gets no gradient."""
+        return H * 2 * self.gate(z_s.detach()).sigmoid().unsqueeze(1)
+
+    def _encode_part(self, X: Tensor, weight: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
+        return self.encoder(X, scatter_edges(average_directions(weight), edges, X.shape[-1]), step).mean(1)
+
+
+@method(
+    "cepg",
+    family="graph OOD",
+    needs={"sites"},
+    provenance=reconstruct(
+        "neither text nor code was found; from its title, a one-sentence description and the related LECI"
+    ),
+    reference="Wang et al. 2026",
+)
+class CEPG(EdgeMethod):
+    """Environment-promoted invariant learning: the part that predicts the site guides which edges are kept."""
+
+    Settings = CEPGSettings
+    settings: CEPGSettings
+    training_only = ("site_of_rest", "site_of_kept")
+    peak_matrices_per_scan = 150.0
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return CEPGNetwork(shape, self.settings)
+
+    def stages(self) -> list[Stage]:
+        return plan_decay_stages(self.settings.epochs, self.settings.final_r)
+
+    def loss(self, out: CEPGOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Sum the losses of all terms.
+
+        They are the class, the site from the complement, the adversarial site from the kept part, information, and the
+        variance of the risks over sites.
+        """
+        s = self.settings
+        r = find_keep_rate(batch.epoch, stage, s.epochs, s.final_r)
+        risks = average_by_site(bce(out.logit, batch.label), batch)
+        mean = (batch.site_weight * risks).sum()
+        return (
+            classification_loss(out.logit, batch)
+            + s.environment * site_cross_entropy(out.site_of_rest, batch)
+            + s.adversary * ramp_up(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
+            + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
+            + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
+        )
+
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        """Keep the rows of the site classifiers that belong to the source sites of the run."""
+        classifiers = {name: p for name, p in parameters.items() if name.startswith(("site_of_rest.", "site_of_kept."))}
+        return parameters | {name: p[:n_sites].contiguous().clone() for name, p in classifiers.items()}, state
+
+
+__all__ = [
+    "DiSCO",
+    "DiSCONetwork",
+    "DiSCOOutput",
+    "DiSCOSettings",
+    "ExpertGate",
+    "ExpertMasks",
+    "GraphExperts",
+    "describe_experts",
+    "entmax",
+    "excess_correlation",
+    "gate_loss",
+    "keep_rate_loss",
+    "keep_regions",
+    "sample_masks",
+]
+
+
+TEMPERATURE = 0.1
+"""Of the relaxed samples of masks, whose gradient the binary masks have."""
+
+
+class ExpertMasks(nn.Module):
+    """Logit of each edge for each of K experts: MLP(h_u || h_v) with one hidden layer, an own one for each expert.
+
+    Both directions of an edge have logits of their own.
+    """
+
+    def __init__(self, n_in: int, experts: int, width: int) -> None:
+        super().__init__()
+        self.experts = experts
+        self.receiver = Linear(n_in, experts * width)
+        self.sender = Linear(n_in, experts * width, bias=False)
+        # in place, as in ExpertLinear: elsewhere than in memory ("meta") torch imports its compiler for a product
+        self.weight = nn.Parameter(torch.empty(experts, width).uniform_(-1, 1).mul_(width**-0.5))
+        self.bias = nn.Parameter(torch.zeros(experts))
+
+    def forward(self, H: Tensor, edges: Edges) -> Tensor:
+        """Score edges from states H of ROIs. Shape [B, P, n_in] -> [B, K, 2 M]."""
+        hidden = add_ends(self.receiver(H), self.sender(H), edges).relu()
+        hidden = hidden.unflatten(-1, (self.experts, -1))  # [B, 2 M, K, width]
+        return ((hidden * self.weight).sum(-1) + self.bias).transpose(1, 2)
+
+
+def sample_masks(logit: Tensor, step: StepContext | None = None) -> Tensor:
+    """Draw binary masks with Gumbel noise in training; return the probability of an edge at inference.
+
+    An edge is kept where logit + g > 0, with g = -log(-log u). Its probability is 1 - exp(-exp(logit)). The gradient is
+    that of sigmoid((logit + g) / 0.1).
+
+    Shapes: logit [B, ...]; returns [B, ...].
+    """
+    if step is None:
+        return -torch.expm1(-logit.exp())
+    gumbel = -(-step.draw_uniform(logit.shape, logit).log()).log()
+    return straight_through(((logit + gumbel) / TEMPERATURE).sigmoid(), 0.5)
+
+
+def keep_regions(A: Tensor) -> Tensor:
+    """Compute which ROIs have a kept edge in either direction, without gradient.
+
+    For probabilities of edges this is the probability of it, as masks of single edges are drawn independently.
+
+    Shapes: A [..., P, P]; returns [..., P].
+    """
+    removed = 1 - A.detach()
+    return 1 - removed.prod(-1) * removed.prod(-2)
+
+
+class ExpertLinear(nn.Module):
+    """A linear map without bias for each of K experts."""
+
+    def __init__(self, n_in: int, n_out: int, experts: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, n_in, n_out).uniform_(-1, 1).mul_(n_in**-0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map states of each expert, [B, K, P, n_in], or states that all share, [B, P, n_in], to [B, K, P, n_out]."""
+        if x.dim() == 4:
+            return x @ self.weight
+        joint = self.weight.transpose(1, 2).flatten(0, 1)  # one product for all experts
+        return linear(x, joint).unflatten(-1, (len(self.weight), -1)).transpose(1, 2)
+
+
+class ExpertGINLayer(nn.Module):
+    """A GIN layer (:class:`~brio.methods.layers.GINLayer`) for each of K experts.
+
+    The first linear map of the MLP is applied before the sum over neighbours, which is the same and, for the wide
+    profiles of the input, cheaper.
+    """
+
+    def __init__(self, n_in: int, width: int, experts: int) -> None:
+        super().__init__()
+        self.experts = experts
+        self.eps = nn.Parameter(torch.zeros(experts, 1, 1))
+        self.first = ExpertLinear(n_in, width, experts)
+        self.first_bias = nn.Parameter(torch.zeros(experts * width))
+        self.norm = BatchNorm(experts * width)
+        self.second = ExpertLinear(width, width, experts)
+        self.second_bias = nn.Parameter(torch.zeros(experts, 1, width))
+
+    def forward(self, x: Tensor, A: Tensor, step: StepContext | None = None, regions: Tensor | None = None) -> Tensor:
+        """Update the states of the ROIs.
+
+        Shapes: x [B, K, P, n_in], A [B, K, P, P], regions [B, K, P]; returns [B, K, P, width].
+        """
+        x = self.first(x)
+        if regions is not None:
+            x = x * regions.unsqueeze(-1)  # the same as a factor of the input, since the map has no bias
+        x = ((1 + self.eps) * x + A @ x).transpose(1, 2).flatten(-2)
+        x = self.norm(x + self.first_bias, step).relu()
+        return self.second(x.unflatten(-1, (self.experts, -1)).transpose(1, 2)) + self.second_bias
+
+
+class GraphExperts(nn.Module):
+    """K experts side by side, each with GIN layers, a mean over ROIs and an MLP with two scores, one for each class."""
+
+    def __init__(self, n_in: int, experts: int, width: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        widths = [n_in, *[width] * (layers - 1)]
+        self.layers = nn.ModuleList(ExpertGINLayer(w, width, experts) for w in widths)
+        self.dropout = Dropout(dropout)
+        self.hidden = ExpertLinear(width, width, experts)
+        self.hidden_bias = nn.Parameter(torch.zeros(experts, 1, width))
+        self.classify = ExpertLinear(width, 2, experts)
+        self.classify_bias = nn.Parameter(torch.zeros(experts, 1, 2))
+
+    def forward(self, X: Tensor, A: Tensor, regions: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
+        """Encode and classify the masked graphs of all experts.
+
+        Shapes: X [B, P, n_in], A [B, K, P, P], regions [B, K, P]; returns pooled [B, K, width], scores [B, K, 2].
+        """
+        x = X
+        for number, layer in enumerate(self.layers):
+            x = self.dropout(layer(x, A, step, regions if number == 0 else None).relu(), step)
+        pooled = x.mean(2)
+        hidden = (self.hidden(pooled.unsqueeze(2)) + self.hidden_bias).relu()
+        return pooled, (self.classify(hidden) + self.classify_bias).squeeze(2)
+
+
+N_STATISTICS = 4
+NEWTON_STEPS = 12
+"""Ten solve 1,000 scores to 1e-12 at any alpha; the step with the gradient comes on top."""
+
+SHARPNESS = 5.0
+"""Power of the shares from which the first choice of a scan is read."""
+
+SMALLEST = 1e-12
+
+
+def entmax(scores: Tensor, alpha: float) -> Tensor:
+    """Compute alpha-entmax, a softmax that can be exactly zero (Peters et al. 2019).
+
+    p_i = max(0, (alpha - 1) z_i - tau)^(1 / (alpha - 1)), with tau such that the p_i sum to 1. The sum is convex and
+    falls in tau, so Newton steps from below never pass the solution. The gradient goes through the last step, which
+    moves nothing any more but has the derivative of tau.
+
+    Shapes: scores [..., K]; returns [..., K].
+    """
+    power = 1 / (alpha - 1)
+    x = (alpha - 1) * (scores - scores.detach().amax(-1, keepdim=True))
+
+    def refine(tau: Tensor, x: Tensor) -> Tensor:
+        base = (x - tau).relu()
+        slope = power * base.detach().pow(power - 1).sum(-1, keepdim=True)
+        return tau + (base.pow(power).sum(-1, keepdim=True) - 1) / slope
+
+    tau = torch.full_like(x[..., :1], -1.0)  # the largest entry alone makes the sum 1 here
+    for _ in range(NEWTON_STEPS):
+        tau = refine(tau, x.detach())
+    return (x - refine(tau, x)).relu().pow(power)
+
+
+def describe_experts(scores: Tensor) -> Tensor:
+    """Compute what the gate reads of each expert: confidence, entropy, energy, agreement with the others.
+
+    Confidence is the larger probability, energy -log(e^s_0 + e^s_1), agreement minus the mean symmetric KL divergence
+    from the other experts. There is no gradient: the gate reads predictions and does not change them.
+
+    Shapes: scores [B, K, 2]; returns [B, K, 4].
+    """
+    scores = scores.detach()
+    z = scores[..., 1] - scores[..., 0]
+    p = z.sigmoid()
+    confidence = torch.maximum(p, 1 - p)
+    entropy = F.softplus(z) - p * z
+    energy = -torch.logsumexp(scores, -1)
+    gap = (p.unsqueeze(-1) - p.unsqueeze(-2)) * (z.unsqueeze(-1) - z.unsqueeze(-2))  # KL(k || j) + KL(j || k)
+    agreement = -gap.sum(-1) / (2 * (z.shape[-1] - 1))
+    return torch.stack([confidence, entropy, energy, agreement], -1)
+
+
+class ExpertGate(nn.Module):
+    """One MLP for every expert, on its statistics, and entmax over the experts.
+
+    Statistics are standardised over all scans and experts of a batch, at inference by running averages.
+    """
+
+    def __init__(self, width: int, alpha: float) -> None:
+        super().__init__()
+        self.alpha = alpha
+        self.norm = BatchNorm(N_STATISTICS, eps=1e-6)
+        self.score = build_mlp(N_STATISTICS, width, 1)
+
+    def forward(self, scores: Tensor, step: StepContext | None = None) -> Tensor:
+        """Compute the share of each expert from the scores of both classes. Shape [B, K, 2] -> [B, K]."""
+        return entmax(self.score(self.norm(describe_experts(scores), step), step).squeeze(-1), self.alpha)
+
+
+def uniform_divergence(use: Tensor) -> Tensor:
+    """KL divergence of the use of K experts from an even one, sum_k 1/K log(1 / (K u_k)). Shape [K] -> scalar."""
+    return -(len(use) * use.clamp_min(SMALLEST)).log().mean()
+
+
+def gate_loss(
+    shares: Tensor, losses: Tensor, batch: Batch, temperature: float, sparsity: float, balance: float, first: float
+) -> Tensor:
+    """Compute the loss of the gate: teacher, entropy, even use, even first choices.
+
+    The teacher q is the softmax of the negative losses of the experts over a temperature, without gradient.
+
+    Shapes: shares [B, K], losses [B, K].
+    """
+    log_shares = shares.clamp_min(SMALLEST).log()
+    teacher = F.log_softmax(-losses.detach() / temperature, -1)
+    entropy = -(shares * log_shares).sum(-1)
+    divergence = -entropy - (shares * teacher).sum(-1)
+    sharp = shares.pow(SHARPNESS)
+    sharp = sharp / sharp.sum(-1, keepdim=True)
+    weight = batch.weight.unsqueeze(-1)
+    even = balance * uniform_divergence((weight * shares).sum(0)) + first * uniform_divergence((weight * sharp).sum(0))
+    return average_losses(divergence + sparsity * entropy, batch) + even
+
+
+@dataclass(frozen=True)
+class DiSCOSettings(EdgeSettings):
+    """Settings of DiSCO. Values are those of public code of its first author but for widths, which are smaller."""
+
+    layers: Layers = 3  # GIN layers of the shared encoder, and of each expert
+    dropout: ShareBelowOne = setting(0.5, choice(0.3, 0.5))
+    experts: Annotated[int, Domain(2, 256)] = 8  # K; each has a mask of edges, GIN layers and a classifier of its own
+    edge_width: Width = 4  # hidden width of each expert's edge MLP; small, since there are K of them on every edge
+    expert_width: Width = 32  # width of each expert's GIN layers and of the hidden layer of its classifier
+    gate_width: Width = 64  # hidden width of the gate
+    keep: InnerShare = setting(0.575, choice(0.2, 0.575, 0.8))
+    correlation: ShareBelowOne = 0.1  # tau, the mean correlation over pairs of masks above which they are penalised
+    keep_weight: Weight = 5.0  # weights of the terms for the keep rate, for correlated masks and for the gate
+    diversity: Weight = setting(1.0, choice(0.1, 0.5, 1.0))
+    gate: Weight = 0.1
+    sparsity: Weight = 0.1
+    balance: Weight = 0.5
+    first_choice: Weight = 0.1
+    alpha: Annotated[float, Domain(1, 2, above=True, below=True)] = 1.38
+    teacher_temperature: Temperature = 0.75  # temperature of the softmax of negative losses that teaches the gate
+    warm_up: Annotated[int, Domain(0, 100_000)] = 9
+
+
+class DiSCOOutput(NamedTuple):
+    """Output in training."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, K expert_width]
+    expert_logit: Tensor  # [B, K]
+    shares: Tensor  # [B, K] weight of each expert
+    mask: Tensor  # [B, K, 2 M] 1 for edges that an expert keeps
+    regions: Tensor  # [B, K, P] 1 for ROIs with a kept edge
+    real: Tensor  # [B, 2 M] 1 for edges, 0 for empty entries
+
+
+class DiSCONetwork(EdgeNetwork):
+    """A shared GIN that scores edges, K experts on the input with masked edges, a gate over their predictions.
+
+    The shared GIN sees the whole graph, and nothing but the masks passes from it to the experts. Masks are binary
+    samples in training, and probabilities at inference.
+    """
+
+    def __init__(self, shape: InputShape, s: DiSCOSettings) -> None:
+        super().__init__()
+        self.edge_share = s.edge_share
+        self.encoder = GINEncoder(shape.n_rois, s.width, s.layers, s.dropout)
+        self.masks = ExpertMasks(s.width, s.experts, s.edge_width)
+        self.experts = GraphExperts(shape.n_rois, s.experts, s.expert_width, s.layers, s.dropout)
+        self.gate = ExpertGate(s.gate_width, s.alpha)
+
+    def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> DiSCOOutput | Output:
+        edges = list_edges(A, self.edge_share)
+        mask = sample_masks(self.masks(self.encoder(X, A, step), edges), step)
+        masked = scatter_edges(mask, edges, A.shape[-1])
+        regions = keep_regions(masked)
+        pooled, scores = self.experts(X, masked, regions, step)
+        shares = self.gate(scores, step)
+        expert_logit = scores[..., 1] - scores[..., 0]
+        out = Output((shares * expert_logit).sum(-1), pooled.flatten(1))
+        if step is None:
+            return out
+        return DiSCOOutput(*out, expert_logit, shares, mask, regions, edges.real)
+
+
+def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
+    """max(0, mean_{i != j} |corr(m_i, m_j)| - tau) over the items of each graph; a constant mask has correlation 0.
+
+    Shapes: mask [B, K, N], real [B, N]; returns [B].
+    """
+    share = (real / real.sum(-1, keepdim=True).clamp_min(1)).unsqueeze(1)
+    centred = (mask - (share * mask).sum(-1, keepdim=True)) * share.sqrt()
+    unit = centred * (centred.square().sum(-1, keepdim=True) + 1e-8).rsqrt()
+    K = mask.shape[1]
+    off_diagonal = 1 - torch.eye(K, device=mask.device, dtype=mask.dtype)
+    return (((unit @ unit.mT).abs() * off_diagonal).sum((-1, -2)) / (K * (K - 1)) - tau).relu()
+
+
+def keep_rate_loss(mask: Tensor, real: Tensor, use: Tensor, keep: float) -> Tensor:
+    """sum_k u_k (r_k - keep)^2, with r_k the share of the edges of a graph that expert k keeps.
+
+    Shapes: mask [B, K, 2 M], real [B, 2 M], use [K]; returns [B].
+    """
+    rate = (mask * real.unsqueeze(1)).sum(-1) / real.sum(-1, keepdim=True).clamp_min(1)
+    return (use * (rate - keep).square()).sum(-1)
+
+
+@method(
+    "disco",
+    family="graph OOD",
+    provenance=reconstruct(
+        "from public summaries and reviews and, since version 2, after code of the first author (MoEOOD) that names no "
+        "paper; ours are narrower layers, the batch norm of our GIN layers, expected masks and running statistics of "
+        "the gate at inference, and one learning rate"
+    ),
+    reference="Sun et al. 2026",
+)
+class DiSCO(NeuralMethod):
+    """Diverse and sparse mixture of experts, each on its own subgraph."""
+
+    Settings = DiSCOSettings
+    settings: DiSCOSettings
+    version = 2
+    peak_matrices_per_scan = 180.0
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return DiSCONetwork(shape, self.settings)
+
+    def stages(self) -> list[Stage]:
+        s = self.settings
+        warm = min(s.warm_up, s.epochs - 1)
+        first = [Stage("warm-up", warm, selectable=False)] if warm else []
+        return [*first, Stage("specialised", s.epochs - warm)]
+
+    def loss(self, out: DiSCOOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Sum weighted cross-entropies of the experts, keep rate, diversity of the masks and the loss of the gate.
+
+        While warming up, experts have equal weights and the gate only follows its own loss. Diversity is the mean of a
+        term for edges and one for ROIs; masks of ROIs have no gradient.
+        """
+        s = self.settings
+        losses = bce(out.expert_logit, batch.label.unsqueeze(-1).expand_as(out.expert_logit))  # [B, K]
+        weights = torch.full_like(out.shares, 1 / s.experts) if stage.name == "warm-up" else out.shares
+        use = (batch.weight.unsqueeze(-1) * weights).sum(0).detach()
+        of_edges = excess_correlation(out.mask, out.real, s.correlation)
+        of_regions = excess_correlation(out.regions, torch.ones_like(out.regions[:, 0]), s.correlation)
+        total = (weights * losses).sum(-1) + s.diversity * (of_edges + of_regions) / 2
+        total = total + s.keep_weight * keep_rate_loss(out.mask, out.real, use, s.keep)
+        gate = gate_loss(out.shares, losses, batch, s.teacher_temperature, s.sparsity, s.balance, s.first_choice)
+        return average_losses(total, batch) + s.gate * gate

@@ -1,0 +1,299 @@
+"""Methods for unseen domains on a GCN: CORAL, IRM, V-REx, GroupDRO and DANN, each with its loss."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..settings import Domain, ShareBelowOne, Weight, choice, log_uniform, setting
+from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext, Tensors
+from .gnn import GCNNetwork
+from .layers import GraphSettings, average_by_site, bce, classification_loss, reverse_gradient, site_cross_entropy
+from .registry import PUBLISHED, method
+
+
+class GCNMethod(NeuralMethod):
+    """The GCN with mean readout, trained under a loss that knows the source sites.
+
+    A batch holds 2 ``cell_batch`` scans of each site, 8 by default, and a loss estimates whatever it needs of a site
+    from these few. A larger ``cell_batch`` makes the estimates better and the steps fewer.
+    """
+
+    Settings = GraphSettings
+    settings: GraphSettings
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return GCNNetwork(shape, self.settings)
+
+
+@dataclass(frozen=True)
+class AnnealedSettings(GraphSettings):
+    """Settings of a penalty whose weight is 1 at first."""
+
+    penalty: Weight = 1.0  # weight of the penalty after annealing
+    annealing: ShareBelowOne = 0.1
+
+
+class AnnealedMethod(GCNMethod):
+    """The mean risk and a penalty whose weight jumps when annealing ends.
+
+    The optimiser starts afresh there, because its running averages are those of gradients of another size.
+    """
+
+    Settings = AnnealedSettings
+    settings: AnnealedSettings
+
+    @abstractmethod
+    def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
+        """Compute the penalty, before its weight.
+
+        Shapes: logit [B].
+        """
+
+    def stages(self) -> list[Stage]:
+        s = self.settings
+        first = min(round(s.annealing * s.epochs), s.epochs - 1)
+        if s.annealing > 0 and s.epochs > 1:
+            first = max(1, first)
+        penalised = Stage("penalised", s.epochs - first, fresh_optimiser=first > 0)
+        return [Stage("annealing", first, selectable=False), penalised] if first else [penalised]
+
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        weight = 1.0 if stage.name == "annealing" else self.settings.penalty
+        return classification_loss(out.logit, batch) + weight * self.penalty(out.logit, batch)
+
+
+@dataclass(frozen=True)
+class CORALSettings(GraphSettings):
+    """Settings of CORAL."""
+
+    penalty: Weight = setting(1.0, log_uniform(0.1, 10.0))
+    means: bool = True  # whether means are compared too, as in DomainBed; the paper compares covariances alone
+
+
+def coral_penalty(x: Tensor, batch: Batch, means: bool) -> Tensor:
+    """Average over pairs of source sites the mean squared entry of C_e - C_e' (and of m_e - m_e').
+
+    C is the centred covariance of the site's scans in the batch, both classes together. With 8 scans its rank is at
+    most 7, and the distance of two such estimates is mostly their noise; this holds for the published code too.
+
+    Shapes: x [B, d].
+    """
+    of_site = x.unflatten(0, (batch.cells[0], -1))  # [E, 2 n, d]
+    mean = of_site.mean(1, keepdim=True)
+    centred = of_site - mean
+    covariance = centred.transpose(-1, -2) @ centred / (of_site.shape[1] - 1)
+    distance = _subtract_pairs(covariance.flatten(1)).square().mean(-1)
+    if means:
+        distance = distance + _subtract_pairs(mean.squeeze(1)).square().mean(-1)
+    return (batch.pair_weight * distance).sum()
+
+
+def _subtract_pairs(x: Tensor) -> Tensor:
+    """Compute x_e - x_e' for e < e', in the order of ``batch.pair_weight``. Shape [E, k] -> [E (E - 1) / 2, k].
+
+    As a product with a constant matrix: its gradient is summed in the same order every time, unlike that of indexing.
+    """
+    one = torch.eye(len(x), device=x.device, dtype=x.dtype)
+    first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
+    return (one[first] - one[second]) @ x
+
+
+@method("coral", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Sun & Saenko 2016; DomainBed")
+class CORAL(GCNMethod):
+    """GCN whose pooled states have similar covariances (and means) at all source sites."""
+
+    Settings = CORALSettings
+    settings: CORALSettings
+
+    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        penalty = coral_penalty(out.representation, batch, self.settings.means)
+        return classification_loss(out.logit, batch) + self.settings.penalty * penalty
+
+
+@dataclass(frozen=True)
+class IRMSettings(AnnealedSettings):
+    """Settings of IRM."""
+
+    penalty: Weight = setting(1.0, choice(0.01, 1.0, 100.0))
+
+
+def irm_penalty(logit: Tensor, batch: Batch) -> Tensor:
+    """Average over source sites the squared derivative of the site's risk by a factor w on the logits, at w = 1.
+
+    This is IRMv1. For cross-entropy the derivative is known, d/dw bce(w z, y) = (sigmoid(z) - y) z at w = 1, so one
+    backward pass is enough. The square of a mean over a few scans would mostly be noise. The product of the means over
+    two halves of the site's scans, each with both classes, is an unbiased estimate, and can be negative. Where a batch
+    has one scan of each class, there are no halves and the square is used. Halves are not independent where a site
+    has fewer scans of a class than a batch takes.
+
+    Shapes: logit [B].
+    """
+    derivative = ((logit.sigmoid() - batch.label) * logit).unflatten(0, batch.cells)  # [E, 2, n]
+    halves = (derivative[..., ::2], derivative[..., 1::2]) if batch.cells[2] > 1 else (derivative, derivative)
+    first, second = (half.mean((1, 2)) for half in halves)
+    return (batch.site_weight * first * second).sum()
+
+
+@method("irm", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Arjovsky et al. 2019; DomainBed")
+class IRM(AnnealedMethod):
+    """GCN whose classifier is optimal in scale at every source site (IRMv1)."""
+
+    Settings = IRMSettings
+    settings: IRMSettings
+
+    def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
+        return irm_penalty(logit, batch)
+
+
+@dataclass(frozen=True)
+class VRExSettings(AnnealedSettings):
+    """Settings of V-REx."""
+
+    penalty: Weight = setting(10.0, log_uniform(0.1, 1000.0))
+
+
+def vrex_penalty(logit: Tensor, batch: Batch) -> Tensor:
+    """Compute the variance of the risks of the source sites.
+
+    The risk of a site is estimated from a few scans (8 by default), so part of the variance is sampling noise.
+
+    Shapes: logit [B].
+    """
+    risk = average_by_site(bce(logit, batch.label), batch)
+    mean = (batch.site_weight * risk).sum()
+    return (batch.site_weight * (risk - mean).square()).sum()
+
+
+@method("vrex", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Krueger et al. 2021; DomainBed")
+class VREx(AnnealedMethod):
+    """GCN with a penalty on the variance of the source sites' risks."""
+
+    Settings = VRExSettings
+    settings: VRExSettings
+
+    def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
+        return vrex_penalty(logit, batch)
+
+
+@dataclass(frozen=True)
+class GroupDROSettings(GraphSettings):
+    """Settings of GroupDRO."""
+
+    step_size: Annotated[float, Domain(0, 100)] = setting(0.01, log_uniform(0.001, 0.1))
+
+
+class GroupOutput(NamedTuple):
+    """Output of the network in training."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, width]
+    log_share: Tensor  # [E] log weight of each source site, up to a constant: the buffer, which the loss moves
+
+
+class GroupDRONetwork(GCNNetwork):
+    """The GCN with a buffer that holds the weights of the source sites."""
+
+    log_share: Tensor
+
+    def __init__(self, shape: InputShape, s: GroupDROSettings) -> None:
+        super().__init__(shape, s)
+        self.register_buffer("log_share", torch.zeros(shape.n_sites))
+
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
+        """Return a :class:`GroupOutput` in training, else an :class:`~brio.training.Output`."""
+        out = super().forward(scans, state, step)
+        return out if step is None else GroupOutput(*out, self.log_share)
+
+
+@method("groupdro", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Sagawa et al. 2020; DomainBed")
+class GroupDRO(GCNMethod):
+    """GCN that weights source sites by their losses so far."""
+
+    Settings = GroupDROSettings
+    settings: GroupDROSettings
+    training_only = ("log_share",)
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return GroupDRONetwork(shape, self.settings)
+
+    def loss(self, out: GroupOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Take one exponentiated-gradient step of the site weights, then average the losses of the sites by them."""
+        losses = average_by_site(bce(out.logit, batch.label), batch)
+        real = (batch.site_weight > 0).to(losses.dtype)
+        out.log_share.add_(self.settings.step_size * real * losses.detach())
+        share = torch.where(real > 0, out.log_share, torch.full_like(losses, -torch.inf)).softmax(0)
+        return (share * losses).sum()
+
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        return parameters | {"log_share": parameters["log_share"][:n_sites].clone()}, state
+
+
+@dataclass(frozen=True)
+class DANNSettings(GraphSettings):
+    """Settings of DANN."""
+
+    strength: Weight = setting(1.0, log_uniform(0.01, 10.0))
+
+
+class SiteOutput(NamedTuple):
+    """Output of the network in training."""
+
+    logit: Tensor  # [B]
+    representation: Tensor  # [B, width]
+    site_logit: Tensor  # [B, E] its gradient reaches the features, reversed
+    detached_site_logit: Tensor  # [B, E] the same numbers; their gradient stops at the site classifier
+
+
+class DANNNetwork(GCNNetwork):
+    """The GCN and a site classifier with one hidden layer, which only training uses."""
+
+    def __init__(self, shape: InputShape, s: DANNSettings) -> None:
+        super().__init__(shape, s)
+        self.site = nn.Sequential(nn.Linear(s.width, s.width), nn.ReLU(), nn.Linear(s.width, shape.n_sites))
+        for p in self.site[-1].parameters():
+            nn.init.zeros_(p)  # it has as many rows as the stack has sites, and no random draw may depend on that
+
+    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
+        """Return a :class:`SiteOutput` in training, else an :class:`~brio.training.Output`."""
+        out = super().forward(scans, state, step)
+        if step is None:
+            return out
+        h = out.representation
+        return SiteOutput(out.logit, h, self.site(reverse_gradient(h, 1.0)), self.site(h.detach()))
+
+
+def ramp_up(epoch: Tensor, epochs: int) -> Tensor:
+    """Scale the reversed gradient from 0 in the first epoch to almost 1 in the last (Ganin et al.)."""
+    progress = (epoch - 1) / max(1, epochs - 1)
+    return 2 * torch.sigmoid(10 * progress) - 1
+
+
+@method("dann", family="OOD", needs={"sites"}, provenance=PUBLISHED, reference="Ganin et al. 2016")
+class DANN(GCNMethod):
+    """GCN trained against a classifier of the source site, through a reversed gradient."""
+
+    Settings = DANNSettings
+    settings: DANNSettings
+    training_only = ("site",)
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return DANNNetwork(shape, self.settings)
+
+    def loss(self, out: SiteOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+        """Add the risks of both classifiers.
+
+        The ramp scales the gradient of the features only; the site classifier learns at full size throughout.
+        """
+        size = self.settings.strength * ramp_up(batch.epoch, self.settings.epochs)
+        adversarial = size * site_cross_entropy(out.site_logit, batch)
+        detached = (1 - size) * site_cross_entropy(out.detached_site_logit, batch)
+        return classification_loss(out.logit, batch) + adversarial + detached
+
+    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
+        own = {name: parameters[name][:n_sites].clone() for name in ("site.2.weight", "site.2.bias")}
+        return parameters | own, state

@@ -1,0 +1,707 @@
+"""Records of a job: plan, runs, summary, studies, tuning, and what is stored of the cohort."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from ..cohort import AuditRules
+from ..cohort.auditing.associations import CovariateByLabel, LabelBySite, LengthByLabel, LengthBySite, SiteCounts
+from ..cohort.auditing.audit import ExclusionReason
+from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, PatternTest, TooShort
+from ..connectome.harmonisation import HarmonisationRule
+from ..errors import REPEAT_JOB, BrioError, file_error
+from ..methods import find_method
+from ..methods.registry import find_block
+from ..protocol import (
+    PROTOCOLS,
+    FoldOverlap,
+    ProtocolSettings,
+    compare_by_corrected_t,
+    fold_correction,
+    new_site_interval,
+    site_correction,
+    t_interval,
+)
+from ..schemas import (
+    MAX_PARTICIPANT_TABLE_BYTES,
+    NOT_EMPTY,
+    OMIT_NONE,
+    FieldsOf,
+    Hex,
+    Name,
+    SameLength,
+    Setting,
+    SettingsOf,
+    StoredCount,
+    StoredNonNegative,
+    StoredPositiveCount,
+    StoredShare,
+    formerly,
+    from_json,
+    to_json,
+)
+from ..schemas.stored_values import one_of
+from ..storage import lock_folder, remove_file, remove_leftovers, write_recorded
+from .files import (
+    AUDIT,
+    COHORT_FACTS,
+    CONFIGURATIONS,
+    FINDING,
+    FINDING_OF_0_1,
+    GROUPS,
+    PLAN,
+    STUDY,
+    SUMMARY,
+    SUMS,
+    TABLE,
+    TUNING,
+    format_csv,
+    format_json,
+    is_kept,
+    read_csv,
+    read_file,
+    read_json,
+    require_folder,
+)
+from .format import disarm_html
+
+ProtocolName = Annotated[str, one_of(*PROTOCOLS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """One row of ``results.csv``; a score is None where it has no meaning or training diverged.
+
+    ``n_source``, ``n_validation`` and ``n_test`` count participants, each once however many scans they have.
+    ``trained_epochs`` and ``steps`` are the epochs until the run stopped and its optimisation steps in them; None where
+    nothing is trained by epochs, and in records of versions that did not keep them.
+    """
+
+    cohort: str
+    method: Name
+    protocol: ProtocolName
+    fold: Name
+    test_sites: str
+    validation_sites: str
+    seed: StoredCount
+    n_source: StoredCount
+    n_validation: StoredCount
+    n_test: StoredCount
+    auc: StoredShare | None
+    acc: StoredShare | None
+    balanced_acc: StoredShare | None
+    sensitivity: StoredShare | None
+    specificity: StoredShare | None
+    brier: StoredShare | None
+    validation_auc: StoredShare | None
+    selected_epoch: StoredCount | None
+    trained_epochs: StoredCount | None = None
+    steps: StoredCount | None = None
+    block_length: StoredNonNegative | None
+    seconds: StoredNonNegative
+    device: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class RunDetails:
+    """Details of runs that brio reads again; a method may leave others."""
+
+    trained_epochs: StoredCount | None = None
+    calibration: tuple[float, float] = (1.0, 0.0)  # slope and intercept that turn margins into logits
+    validation_curve: tuple[tuple[StoredCount, StoredShare | None], ...] = ()
+
+
+Details = Annotated[dict[str, Any], FieldsOf(RunDetails)]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a run predicts for its test participants, in their order; ``logit`` is None where training diverged.
+
+    The logit of a participant with several scans is the mean of theirs.
+    """
+
+    participant_id: tuple[str, ...] = ()
+    site: Annotated[tuple[str, ...], SameLength("participant_id")] = ()
+    label: Annotated[tuple[Literal[0, 1], ...], SameLength("participant_id")] = ()
+    logit: Annotated[tuple[float, ...] | None, SameLength("participant_id")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What is stored of a finished run."""
+
+    row: RunRow
+    details: Details = field(default_factory=dict, metadata=formerly("notes"))
+    settings: dict[str, Setting]  # of the method
+    source_sites: tuple[str, ...]  # sites that the model learned from, sorted
+    predictions: Predictions
+    versions: dict[str, str] = field(default_factory=dict)  # of brio, torch and numpy
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as it is written to ``run.json``."""
+        return to_json(self)
+
+
+GROUP_COLUMNS = ("sex", "age", "motion")
+"""Columns of ``groups.csv`` besides the participant."""
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """A row of ``groups.csv``. A sex may be written as a number."""
+
+    participant_id: Name
+    sex: str | None = None
+    age: str | None = None
+    motion: str | None = None
+
+
+@dataclass(frozen=True)
+class RepetitionTimeRecord:
+    """Repetition times of each site: seconds -> scans."""
+
+    by_site: dict[str, dict[float, StoredCount]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRecord:
+    """What reports read of ``audit.json``; :class:`brio.cohort.Audit` says what each means."""
+
+    atlases: dict[str, StoredCount] = field(default_factory=dict)
+    classes: tuple[str, str]
+    rules: AuditRules
+    classes_after: tuple[StoredCount, StoredCount]
+    duplicates: tuple[DuplicatePair, ...] = ()
+    dead_by_site: dict[str, dict[str, StoredCount]] = field(default_factory=dict)
+    dead_patterns: dict[str, PatternTest] = field(default_factory=dict)
+    non_finite: tuple[NonFiniteFrames, ...] = ()
+    too_short: tuple[TooShort, ...] = ()
+    sites: tuple[SiteCounts, ...]
+    one_class: tuple[str, ...] = ()
+    small_class: tuple[str, ...] = ()
+    label_by_site: LabelBySite | None = None
+    length_by_site: LengthBySite | None = None
+    length_by_label: LengthByLabel | None = None
+    repetition_time: RepetitionTimeRecord | None = None
+    not_checked: tuple[str, ...] = ()
+    covariates: tuple[CovariateByLabel, ...] = ()
+
+
+@dataclass(frozen=True)
+class MeanRecord:
+    """Mean and standard deviation of a covariate, over the ``n`` scans that have it."""
+
+    mean: float
+    sd: StoredNonNegative
+    n: StoredCount = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRecord:
+    """Counts and ranges of some scans; see :func:`brio.jobs.resume.describe_cohort`."""
+
+    n: tuple[StoredCount, StoredCount]
+    frames: tuple[StoredCount, StoredCount] | None = None
+    tr: tuple[float, float] | None = None
+    age: MeanRecord | None = None
+    motion: MeanRecord | None = None
+    sex: dict[str, StoredCount] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteRecord(GroupRecord):
+    """Those of one site."""
+
+    site: str
+
+
+@dataclass(frozen=True)
+class RoiRecord:
+    """Regions in the order of the atlas, with coordinates in mm and hemispheres where they are known."""
+
+    name: tuple[str, ...]
+    xyz: Annotated[tuple[tuple[float, float, float], ...] | None, SameLength("name")] = None
+    hemi: Annotated[tuple[str, ...] | None, SameLength("name")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortFacts:
+    """What ``facts.json`` holds; see :func:`brio.jobs.resume.describe_cohort`."""
+
+    name: str = ""
+    fingerprint: str = ""
+    classes: tuple[str, str]
+    label_covariate: str | None = field(default=None, metadata=OMIT_NONE)
+    atlas: str = ""
+    rois: RoiRecord | None = None
+    all: GroupRecord
+    halves: dict[str, tuple[str, str]] = field(default_factory=dict)
+    sites: Annotated[tuple[SiteRecord, ...], NOT_EMPTY]
+
+
+def read_audit(folder: Path) -> dict[str, Any] | None:
+    """Read ``audit.json`` of a job folder; None where it has none."""
+    return _read_checked(folder / AUDIT, AuditRecord)
+
+
+def read_cohort_facts(folder: Path) -> dict[str, Any] | None:
+    """Read ``facts.json`` of a job folder; None where it has none."""
+    return _read_checked(folder / COHORT_FACTS, CohortFacts)
+
+
+def _read_checked(path: Path, kind: type) -> dict[str, Any] | None:
+    if not is_kept(path):
+        return None
+    checked: dict[str, Any] = to_json(from_json(kind, read_json(path), path))
+    return checked
+
+
+def read_groups(folder: Path) -> pd.DataFrame | None:
+    """Read ``groups.csv`` of a job folder, one row per participant; None where it has none."""
+    path = folder / GROUPS
+    if not is_kept(path):
+        return None
+    return read_csv(path, GroupRow, ("participant_id",), max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
+
+
+@dataclass(frozen=True)
+class TunedChoice:
+    """Settings of a method that a search chose for each fold."""
+
+    budget: StoredCount  # configurations that were tried
+    cohort: str  # where it searched
+    atlas: str
+    folds: dict[str, dict[str, Setting]]  # fold -> values of the tuned settings
+
+
+@dataclass(frozen=True)
+class PlannedMethod:
+    """What a plan says about one method."""
+
+    version: int  # of the method
+    settings: dict[str, Setting]  # all settings; of a tuned method those that it has without the tuned values
+    code: str | None = field(default=None, metadata=OMIT_NONE)  # hash of the file of a user's own method
+    configurations: tuple[dict[str, Setting], ...] | None = field(default=None, metadata=OMIT_NONE)
+    tuned: TunedChoice | None = field(default=None, metadata=OMIT_NONE)  # settings chosen for each fold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that decides the numbers of a job."""
+
+    brio: str  # version
+    cohort: str
+    atlas: str
+    fingerprint_before_exclusions: str  # of the cohort as it was given, and of the scans that are used
+    fingerprint: str
+    n_scans: StoredCount  # scans that are used
+    excluded: dict[str, tuple[ExclusionReason, ...]]
+    audit: Annotated[dict[str, Any], SettingsOf(AuditRules)] | None
+    methods: dict[str, PlannedMethod]
+    protocol: ProtocolName
+    protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)]
+    harmonise: Annotated[dict[str, Any], SettingsOf(HarmonisationRule)] | None
+    seeds: tuple[StoredCount, ...]
+    folds: tuple[str, ...] | None  # folds that were asked for; None for all
+    device: Name  # as --device takes it
+    threads: StoredPositiveCount | None  # on a CPU
+    stacks: tuple[tuple[Hex, ...], ...] = ()
+    fold_rule: StoredPositiveCount | None = field(default=None, metadata=OMIT_NONE)
+    label: str | None = field(default=None, metadata=OMIT_NONE)
+    reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
+    hashes: str | None = field(default=None, metadata=OMIT_NONE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as it is written to ``plan.json``."""
+        return to_json(self)
+
+    def identify(self) -> dict[str, Any]:
+        """Return what makes a job this job, as JSON has it: no stacks, no hashes, and no reasons of exclusions."""
+        identity = dataclasses.replace(self, excluded=dict.fromkeys(self.excluded, ()), stacks=(), hashes=None)
+        return json.loads(json.dumps(identity.to_json()))
+
+    @classmethod
+    def read(cls, folder: Path, remedy: str = REPEAT_JOB) -> Plan:
+        """Read the plan of a job folder."""
+        path = folder / PLAN
+        return from_json(cls, _convert_reasons(read_json(path, remedy)), path, remedy)
+
+
+def _convert_reasons(document: dict[str, Any]) -> dict[str, Any]:
+    """Turn the sentences that an earlier version stored into reasons that hold them as they are."""
+    if not isinstance(excluded := document.get("excluded"), dict):
+        return document
+    converted = {
+        scan: [{"code": "recorded", "text": one} if isinstance(one, str) else one for one in reasons]
+        if isinstance(reasons, list)
+        else reasons
+        for scan, reasons in excluded.items()
+    }
+    return document | {"excluded": converted}
+
+
+INTERVALS = {"loso": "corrected t over sites", "kfold": "corrected t over folds"}
+"""How intervals of means are computed under each protocol, as tables state it."""
+METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
+
+
+def describe_smoke_run(subject: str = "This") -> str:
+    """Say that numbers are those of a smoke run, and why; every file and command has its sentence from here."""
+    return f"{subject} is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
+
+
+@dataclass(frozen=True)
+class MetricSummary:
+    """A metric over test sites, or over the folds of all seeds under k-fold."""
+
+    mean: StoredShare | None = None  # as shares of one; None where no site, or only one, has a score
+    sd: StoredShare | None = None
+    interval: tuple[float, float] | None = None  # 95 % interval of the mean; :attr:Summary.intervals says which
+    n: StoredCount = 0  # sites (folds) that have a score
+
+    @property
+    def new_site_interval(self) -> tuple[float, float] | None:
+        """95 % prediction interval of the metric at one new site; None for few sites, or where scores do not vary."""
+        low, high = new_site_interval(self._stand_in(), limits=(0.0, 1.0))
+        return None if np.isnan(low) else (low, high)
+
+    def _stand_in(self) -> np.ndarray:
+        """Return scores with this mean and SD, in place of those that were not kept; empty where there is no SD."""
+        if self.mean is None or self.sd is None:
+            return np.empty(0)
+        scores = np.full(self.n, self.mean)
+        scores[:2] += self.sd * np.sqrt((self.n - 1) / 2) * np.array([1.0, -1.0])
+        return scores
+
+    def correct_interval(self, correction: FoldOverlap | None) -> MetricSummary:
+        """Return the summary with today's interval, from its mean and SD."""
+        low, high = t_interval(self._stand_in(), correction, limits=(0.0, 1.0))
+        return dataclasses.replace(self, interval=None if np.isnan(low) else (low, high))
+
+    def compare_with(self, value: float, correction: FoldOverlap | None) -> float | None:
+        """Return the two-sided p of a value, from mean and SD; None where it cannot be tested."""
+        p = compare_by_corrected_t(self._stand_in(), np.full(len(self._stand_in()), value), correction).p
+        return None if np.isnan(p) else p
+
+
+@dataclass(frozen=True)
+class TuningBudget:
+    """How the settings of a method were tuned: configurations tried, and on which cohort and atlas."""
+
+    budget: StoredCount
+    cohort: str
+    atlas: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSummary:
+    """What one method of a job reached."""
+
+    family: str
+    provenance: str
+    block: str = ""  # block of a table in which it stands, see :data:brio.methods.registry.BLOCKS
+    needs: tuple[str, ...] = ()  # what it needs besides connectomes and labels
+    transductive: bool  # whether unlabelled scans of the test site took part in its fit
+    control: bool  # whether it sees no connectome
+    tuning: TuningBudget | None = None
+    runs: StoredCount  # how many there are
+    folds: StoredCount
+    seeds: StoredCount
+    epochs: StoredCount | None = None  # largest number of epochs; None where nothing is trained by epochs
+    trained_epochs: StoredNonNegative | None = None
+    steps: StoredNonNegative | None = None
+    K: StoredCount | None = None  # re-estimates of each scan; None where nothing is re-estimated
+    dead_rois: str | None = None  # what the edges of ROIs without signal hold
+    changed: dict[str, Setting] | None = None
+    auc: MetricSummary  # over sites, of the mean over seeds
+    acc: MetricSummary
+    balanced_acc: MetricSummary
+    sensitivity: MetricSummary
+    specificity: MetricSummary
+    brier: MetricSummary
+    auc_of_averaged_logits: MetricSummary  # AUC, seeds averaged: that of the mean logits over seeds
+    pair_weighted_auc: MetricSummary | None = None
+    auc_interval_over_people: tuple[float, float] | None = None
+    p_chance: StoredShare | None = None  # two-sided p of the mean AUC against chance, over sites or folds
+    validation_auc: StoredShare | None = None  # mean over runs
+    without_auc: dict[str, str] = dataclasses.field(default_factory=dict)  # fold -> why it has no AUC
+
+    def metric(self, name: str) -> MetricSummary:
+        """Return the summary of a metric by its name, one of :data:`METRICS`."""
+        return getattr(self, name)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether settings were chosen among several for each fold."""
+        return self.tuning is not None and self.tuning.budget > 1
+
+    @property
+    def is_above_chance(self) -> bool:
+        """Whether the interval of its AUC lies above one half, or two or more AUCs do that are all the same."""
+        if self.auc.interval is not None:
+            return self.auc.interval[0] > 0.5
+        return (
+            self.auc.n > 1 and self.auc.mean is not None and self.auc.mean > 0.5
+        )  # without spread: the same everywhere
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a job reached."""
+
+    cohort: str
+    atlas: str
+    fingerprint: str
+    n_scans: StoredCount
+    n_excluded: StoredCount
+    protocol: ProtocolName
+    protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)] | None = None
+    fold_rule: StoredPositiveCount | None = dataclasses.field(default=None, metadata=OMIT_NONE)  # as in Plan
+    folds: tuple[str, ...]
+    seeds: tuple[StoredCount, ...]
+    smoke_run: bool  # fewer than three seeds, or not every fold: no basis for a claim
+    harmonise: str | None = None  # how sites were harmonised
+    intervals: str = "bootstrap over sites or folds"
+    warnings: tuple[str, ...] = ()
+    selection: str = ""  # by what checkpoints and settings were chosen
+    methods: dict[str, MethodSummary]
+
+    @property
+    def smoke_note(self) -> str:
+        """The sentence that marks a smoke run; empty where the job is none."""
+        return describe_smoke_run() if self.smoke_run else ""
+
+    @property
+    def cautions(self) -> list[str]:
+        """Sentences without which the scores must not be read: smoke run, folds without AUC, confound baselines."""
+        without_auc = {fold: why for m in self.methods.values() for fold, why in m.without_auc.items()}
+        return [
+            *([self.smoke_note] if self.smoke_run else []),
+            *(f"no AUC for {fold}: {why}" for fold, why in without_auc.items()),
+            *(f"warning: {warning}" for warning in self.warnings),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary as it is written to ``summary.json``."""
+        return to_json(self)
+
+    @classmethod
+    def read(cls, folder: Path) -> Summary:
+        """Read the summary of a job folder."""
+        require_folder(folder)
+        path = folder / SUMMARY
+        if not is_kept(path):
+            raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
+        document = read_json(path)
+        if isinstance(document.get("methods"), dict):
+            for name, method in document["methods"].items():
+                if isinstance(method, dict) and "family" not in method:
+                    method |= _describe_method(name, path)
+                if isinstance(method, dict) and (family := _MOVED.get((name, str(method["family"])))):
+                    method |= {"family": family, "block": _find_block(name, method)}
+                if isinstance(method, dict) and "block" not in method:
+                    method["block"] = _find_block(name, method)
+        return from_json(cls, document, path)._with_corrected_intervals()
+
+    def _with_corrected_intervals(self) -> Summary:
+        """Return summaries of earlier versions with the intervals and p values of today."""
+        if self.intervals == INTERVALS[self.protocol]:
+            return self
+        k = len(self.folds)
+        correction = None if self.protocol == "loso" else fold_correction(1, k - 1, k)
+        methods = {}
+        for name, method in self.methods.items():
+            changed: dict[str, Any] = {m: method.metric(m).correct_interval(correction) for m in METRICS}
+            changed["auc_of_averaged_logits"] = method.auc_of_averaged_logits.correct_interval(correction)
+            changed["p_chance"] = method.auc.compare_with(0.5, correction)
+            if method.pair_weighted_auc is not None:
+                pairs = method.pair_weighted_auc
+                widened = _widen(pairs.mean, pairs.interval, pairs.n)
+                changed["pair_weighted_auc"] = dataclasses.replace(pairs, interval=widened)
+                changed["auc_interval_over_people"] = _widen(
+                    method.auc.mean, method.auc_interval_over_people, method.auc.n
+                )
+            methods[name] = dataclasses.replace(method, **changed)
+        return dataclasses.replace(self, methods=methods, intervals=INTERVALS[self.protocol])
+
+
+def _widen(mean: float | None, interval: tuple[float, float] | None, n_sites: int) -> tuple[float, float] | None:
+    """Correct an interval over participants at left-out sites that earlier versions took to be independent."""
+    if mean is None or interval is None or interval[0] == interval[1]:
+        return None
+    half = max(interval[1] - mean, mean - interval[0]) * np.sqrt(1 + n_sites * site_correction(n_sites))
+    return max(0.0, float(mean - half)), min(1.0, float(mean + half))
+
+
+_MOVED = {("mlp", "linear"): "network on edges"}
+"""Method and the family that summaries of earlier versions have for it -> its family today; a family is a heading."""
+
+
+def _describe_method(name: str, path: Path) -> dict[str, Any]:
+    """Return what summaries written before version 0.1.0 do not say about a method."""
+    try:
+        entry = find_method(name)
+    except BrioError:
+        raise file_error(path, f"says nothing about its method '{name}', which is unknown here") from None
+    return {
+        "family": entry.family,
+        "provenance": str(entry.provenance),
+        "needs": list(entry.needs),
+        "transductive": entry.transductive,
+        "control": entry.control,
+    }
+
+
+def _find_block(name: str, method: dict[str, Any]) -> str:
+    """Return the block of a method whose summary an earlier version wrote."""
+    try:
+        return find_method(name).block
+    except BrioError:
+        return find_block("", str(method.get("family", "")), bool(method.get("control")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """Options with which a study was called, so that it can be repeated."""
+
+    methods: tuple[str, ...] | None = None  # methods that were named; None for those of the paper
+    labels: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    protocol: ProtocolName | None = field(default=None, metadata=OMIT_NONE)
+    seeds: StoredCount = 3
+    settings: dict[str, Any] = field(default_factory=dict)
+    folds: tuple[str, ...] | None = None
+    companions: tuple[str, ...] = ()  # atlases of the cohorts that were audited along with it
+    exclude: bool = True  # whether the audit's exclusions were applied
+    runs_per_stack: StoredCount | None = None
+    reuse: tuple[str, ...] = field(default=(), metadata=formerly("finished"))
+    device: str | None = None  # where the arms were trained; None where a file of an earlier version does not say
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRecord:
+    """What ``study.json`` says about a study."""
+
+    name: str
+    title: str = ""
+    paper: str = ""  # what the paper reports
+    text: tuple[str, ...] = ()  # what was found, a sentence each
+    smoke: str = ""  # why it is a smoke run; empty where it is not
+    cohort: str = ""
+    atlas: str = ""
+    fingerprint: str = ""
+    n_scans: StoredCount = 0
+    folds: StoredCount = 0
+    seeds: StoredCount = 3
+    epochs: tuple[StoredCount, ...] = ()  # those of its runs
+    K: tuple[StoredCount, ...] = ()
+    arms: tuple[str, ...] = ()
+    options: StudyOptions | None = field(default=None, metadata=formerly("asked"))
+    brio: str = ""  # version
+    hashes: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def smoke_note(self) -> str:
+        """The sentence that marks a smoke run; empty where it is none."""
+        return f"This is a smoke run ({self.smoke}): no basis for a claim." if self.smoke else ""
+
+    def frame(self, paragraphs: Iterable[str]) -> list[str]:
+        """Put title, the paper's claim and the figure around what was found; a page shows these by itself."""
+        return [f"# {self.title}", *paragraphs, f"The paper: {self.paper}", f"![{self.title}](figure.png)"]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredStudy:
+    """A study folder: its record, what was found in Markdown, and its table (None where it was not kept)."""
+
+    folder: Path
+    record: StudyRecord
+    finding: str
+    table: pd.DataFrame | None
+
+    @property
+    def name(self) -> str:
+        """Name of the study."""
+        return self.folder.name
+
+    @property
+    def finding_alone(self) -> str:
+        """What was found, without what :meth:`StudyRecord.frame` puts around it and without the mark of a smoke run."""
+        beside = {disarm_html(line) for line in self.record.frame([self.record.smoke_note])}
+        return "\n".join(line for line in self.finding.splitlines() if not line or line not in beside)
+
+    @classmethod
+    def read(cls, folder: Path) -> StoredStudy:
+        """Read the folder of a study; its table or its text is enough, the record then has the name alone."""
+        path = folder / STUDY
+        texts = [folder / name for name in (FINDING, FINDING_OF_0_1) if is_kept(folder / name)]
+        finding = read_file(texts[0]).decode(errors="replace") if texts else ""
+        table = read_csv(folder / TABLE) if is_kept(folder / TABLE) else None
+        only_tables = not is_kept(path) and (finding or table is not None)
+        document = {"name": folder.name} | ({} if only_tables else read_json(path))
+        return cls(folder, from_json(StudyRecord, document, path), finding, table)
+
+    def write(self, float_format: str | None = None, figures: Mapping[str, bytes] | None = None) -> None:
+        """Write the files of the study; its record comes last."""
+        files: dict[str, str | bytes] = dict(figures or {})
+        if self.table is not None:
+            files[TABLE] = format_csv(self.table, float_format)
+        files[FINDING] = disarm_html(self.finding)
+        files[STUDY] = format_json(to_json(dataclasses.replace(self.record, hashes=SUMS)))
+        with lock_folder(self.folder.parent):
+            remove_leftovers(self.folder, reserved=True)
+            write_recorded(self.folder, files)
+            remove_file(self.folder / FINDING_OF_0_1)
+
+
+@dataclass(frozen=True)
+class TuningProtocol:
+    """What every search stores of its protocol, besides the settings."""
+
+    name: ProtocolName
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningRecord:
+    """What a search chose."""
+
+    budget: StoredCount  # configurations that were tried for each method and fold
+    cohort: str  # where it searched
+    atlas: str
+    protocol: Annotated[dict[str, Any], FieldsOf(TuningProtocol)]
+    validation_sites: dict[str, tuple[str, ...]]  # fold -> the sites that chose for it
+    given_settings: dict[str, Setting] = field(metadata=formerly("given"))
+    tried: dict[str, StoredCount]  # method -> number of configurations that were tried
+    choices: dict[str, dict[str, dict[str, Setting]]]  # method -> fold -> values of the tuned settings
+    oracle: dict[str, StoredShare] | None = field(default=None, metadata=OMIT_NONE)
+
+    def __post_init__(self) -> None:
+        for method, folds in self.choices.items():
+            if method not in self.tried:
+                raise BrioError(f"tried.{method} is missing")
+            absent = [fold for fold in folds if fold not in self.validation_sites]
+            if absent and self.protocol["name"] == "loso":
+                raise BrioError(f"validation_sites.{absent[0]} is missing")
+
+    def choice(self, method: str) -> TunedChoice:
+        """Return what was chosen for a method, as a plan has it."""
+        return TunedChoice(self.tried[method], self.cohort, self.atlas, self.choices[method])
+
+    def write(self, folder: Path, configurations: pd.DataFrame) -> None:
+        """Write the search to a job folder."""
+        write_recorded(folder, {CONFIGURATIONS: format_csv(configurations), TUNING: format_json(to_json(self))})
+
+    @classmethod
+    def read(cls, folder: Path) -> TuningRecord:
+        """Read what ``brio tune`` left in a folder."""
+        path, remedy = folder / TUNING, "give the folder of 'brio tune'"
+        return from_json(cls, read_json(path, remedy), path, remedy)
