@@ -19,7 +19,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from inspect import isfunction
 from pathlib import Path
 from typing import Literal, NamedTuple
 from unittest import mock
@@ -32,6 +31,12 @@ NEED_SPACE = ("create_file", "make_folder", "sync", "sync_folder", "write")
 
 When = Literal["before", "after"]
 Hook = Callable[[int, "Step", When], None]
+
+CALLS = (
+    *("create_file", "make_folder", "remove_file", "remove_folder", "remove_tree", "rename", "replace", "sync"),
+    *("sync_folder", "write"),
+)
+"""Every call of :mod:`brio.storage.disk`."""
 
 
 class Step(NamedTuple):
@@ -61,8 +66,7 @@ def watching(hook: Hook) -> Iterator[list[Step]]:
 
         return watched
 
-    calls = {n: call for n, call in vars(disk).items() if isfunction(call) and call.__module__ == disk.__name__}
-    with mock.patch.multiple(disk, **{name: wrap(name, call) for name, call in calls.items()}):
+    with mock.patch.multiple(disk, **{name: wrap(name, getattr(disk, name)) for name in CALLS}):
         yield steps
 
 

@@ -1,4 +1,4 @@
-"""Every public name has a summary line; what users import has numpydoc sections, and nothing else has."""
+"""Every public name has a summary line; what users import has numpydoc sections, and settings."""
 
 import importlib
 import inspect
@@ -70,18 +70,17 @@ def test_only_what_users_import_has_sections(module):
     users = users_names()
     with_sections = []
     for name, thing in vars(module).items():
-        own = getattr(thing, "__module__", None) == module.__name__ and (
-            inspect.isfunction(thing) or inspect.isclass(thing)
-        )
-        if own and f"{module.__name__}.{name}" not in users:
-            members = [(name, thing)] + (
-                [(f"{name}.{k}", v) for k, v in vars(thing).items()] if inspect.isclass(thing) else []
-            )
-            with_sections += [
-                full
-                for full, member in members
-                if find_sections(member) and getattr(member, "__module__", module.__name__) == module.__name__
-            ]
+        is_class, is_settings = inspect.isclass(thing), name.endswith(("Settings", "Rule", "Rules"))
+        if getattr(thing, "__module__", None) != module.__name__ or not (is_class or inspect.isfunction(thing)):
+            continue
+        if is_settings or f"{module.__name__}.{name}" in users:
+            continue  # 'brio settings' shows what the docstring of settings says of each
+        functions = [v for v in vars(thing).values() if inspect.isfunction(v)] if is_class else []
+        with_sections += [
+            member.__qualname__
+            for member in (thing, *functions)
+            if find_sections(member) and member.__module__ == module.__name__
+        ]
     assert not with_sections, f"{module.__name__}: sections on what users do not import: {', '.join(with_sections)}"
 
 

@@ -44,10 +44,21 @@ from .support import edge_cut, site_mean, site_median
 
 @dataclass(frozen=True)
 class BoldRule:
-    """Length and repetition time of the BOLD windows that a method reads."""
+    """Length and repetition time of the BOLD windows that a method reads.
 
-    frames: int = 100  # frames of a window
-    tr: float | None = 2.0  # seconds between its frames; None keeps each scan's own frames
+    Attributes
+    ----------
+    frames : int
+        Frames of a window.
+    tr : float or None
+        Seconds between its frames; None keeps each scan's own frames.
+    windows : int
+        Windows of a scan. One lies in its middle; several begin at its start, end at its end and overlap where the scan
+        is short.
+    """
+
+    frames: int = 100
+    tr: float | None = 2.0
     windows: int = 1
 
     def __post_init__(self) -> None:

@@ -147,7 +147,22 @@ TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no":
 
 @dataclass(frozen=True)
 class HarmonisationRule:
-    """Whether and how connectomes are harmonised before a method reads them."""
+    """Whether and how connectomes are harmonised before a method reads them.
+
+    Attributes
+    ----------
+    kind : {"none", "combat", "residualise"}
+        What is fitted to the source scans of each run, edge by edge. ``combat``: effects of their sites, which are
+        removed. ``residualise``: slopes on covariates within their sites and classes, which are removed from all scans.
+    unseen : {"identity", "pooled", "raise", "unlabelled"}
+        What happens to scans of a site that ComBat was not fitted to (validation and test sites). ``identity``: they
+        stay as they are. ``pooled``: the average site effect is removed. ``raise``: they are an error. ``unlabelled``:
+        an effect estimated from all scans of that site, without their labels, is removed; this is transductive, and
+        results say so. Only for ``combat``: slopes on covariates hold for scans of any site.
+    covariates : bool or str
+        ``combat``: whether effects of age and sex are preserved. ``residualise``: what is removed, names from sex, age
+        and motion separated by commas.
+    """
 
     kind: Literal["none", "combat", "residualise"] = "none"
     unseen: Literal["identity", "pooled", "raise", "unlabelled"] = "identity"

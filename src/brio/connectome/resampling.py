@@ -147,15 +147,31 @@ def reestimate(
 
 @dataclass(frozen=True)
 class BlockRule:
-    """Constants of the block-length rule."""
+    """Constants of the block-length rule.
 
-    subjects: int = 128  # most participants that the estimate of a fold reads
-    signals: int = 24  # ROI signals, and products of two ROI signals, that are drawn from each scan
+    Attributes
+    ----------
+    subjects : int
+        Most participants that the estimate of a fold reads.
+    signals, products : int
+        ROI signals, and products of two ROI signals, that are drawn from each scan.
+    tau_ac : float
+        An autocorrelation below this magnitude counts as none.
+    largest_lag : int
+        Longest lag in frames.
+    quantile : float
+        Over the series of a scan.
+    l_min, l_max : int
+        Shortest and longest block in frames.
+    """
+
+    subjects: int = 128
+    signals: int = 24
     products: int = 48
-    tau_ac: float = 0.10  # an autocorrelation below this magnitude counts as none
-    largest_lag: int = 30  # longest lag in frames
-    quantile: float = 0.75  # over the series of a scan
-    l_min: int = 2  # shortest and longest block in frames
+    tau_ac: float = 0.10
+    largest_lag: int = 30
+    quantile: float = 0.75
+    l_min: int = 2
     l_max: int = 30
 
 

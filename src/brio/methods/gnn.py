@@ -29,7 +29,13 @@ from .registry import PUBLISHED, method
 
 @dataclass(frozen=True)
 class GCNSettings(GraphSettings):
-    """Settings of the GCN."""
+    """Settings of the GCN.
+
+    Attributes
+    ----------
+    readout : {"mean", "concat"}
+        Mean of the last states of all ROIs, or these states concatenated.
+    """
 
     readout: Literal["mean", "concat"] = setting("mean", choice("mean", "concat"))
 
@@ -72,7 +78,16 @@ class GCN(NeuralMethod):
 
 @dataclass(frozen=True)
 class GATSettings(GraphSettings):
-    """Settings of the GAT."""
+    """Settings of the GAT.
+
+    Attributes
+    ----------
+    heads : int
+        Attention heads of every layer. All layers but the last concatenate heads of width ``width / heads``; the last
+        averages heads of full width.
+    attention_dropout : float
+        Share of the attention weights dropped in training.
+    """
 
     heads: Annotated[int, Domain(1, 256)] = 4
     attention_dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))
@@ -128,7 +143,14 @@ class GAT(NeuralMethod):
 
 @dataclass(frozen=True)
 class GINSettings(GraphSettings):
-    """Settings of the GIN."""
+    """Settings of the GIN.
+
+    Attributes
+    ----------
+    readout : {"every", "last"}
+        Whether the classifier reads the profiles of the ROIs and their states after every layer, as in the original,
+        or their states after the last layer only, as in later benchmarks.
+    """
 
     readout: Literal["every", "last"] = setting("every", choice("every", "last"))
 

@@ -59,7 +59,15 @@ from .registry import follow_code, follow_paper, method, reconstruct
 
 @dataclass(frozen=True)
 class GSATSettings(EdgeSettings):
-    """Settings of GSAT."""
+    """Settings of GSAT.
+
+    Attributes
+    ----------
+    final_r : float
+        Last value of r, which starts at 0.9 and falls by 0.1 after every tenth of the epochs.
+    information : float
+        Weight of the information term.
+    """
 
     final_r: InnerShare = setting(0.7, choice(0.5, 0.7))
     information: Weight = setting(1.0, choice(0.1, 1.0))
@@ -130,12 +138,28 @@ class GSAT(EdgeMethod):
 
 @dataclass(frozen=True)
 class DisCSettings(EdgeSettings):
-    """Settings of DisC."""
+    """Settings of DisC.
+
+    Attributes
+    ----------
+    layers : int
+        Of the causal and of the biased GIN; the network that computes the masks has two.
+    edge_width : int
+        The MLP that masks edges has hidden layers of 4, 2 and 1 times this width (published: 110, 55 and 27 units).
+    edge_dropout : float
+        Published: none.
+    q : float
+        Exponent of the generalised cross-entropy: how much the biased branch prefers easy scans.
+    swap : float
+        Weight of the terms with swapped biased parts.
+    swap_share : float
+        Share of the epochs, at the end, in which biased parts are swapped; checkpoints are chosen among these.
+    """
 
     layers: Layers = setting(4, choice(2, 4))
     dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))
-    edge_dropout: ShareBelowOne = 0.0  # published: none
-    q: PositiveShare = 0.7  # exponent of the generalised cross-entropy: how much the biased branch prefers easy scans
+    edge_dropout: ShareBelowOne = 0.0
+    q: PositiveShare = 0.7
     swap: Weight = setting(15.0, choice(1.0, 5.0, 15.0))
     swap_share: PositiveShare = 0.5
 
@@ -264,13 +288,27 @@ class DisC(EdgeMethod):
 
 @dataclass(frozen=True)
 class CEPGSettings(EdgeSettings):
-    """Settings of CEPG."""
+    """Settings of CEPG.
 
-    environment: Weight = 0.5  # weight of classifying the source site from the complement
+    Attributes
+    ----------
+    environment : float
+        Weight of classifying the source site from the complement.
+    adversary : float
+        Weight of the reversed gradient of the site classifier on the kept part; it grows from 0 over the epochs.
+    information : float
+        Weight of the information term of the kept part, as in GSAT.
+    risk_variance : float
+        Weight of the variance of the risks of the source sites.
+    final_r : float
+        Last value of the share of edges that the prior keeps.
+    """
+
+    environment: Weight = 0.5
     adversary: Weight = setting(0.1, choice(0.03, 0.1, 0.3))
     information: Weight = setting(0.1, choice(0.1, 1.0))
     risk_variance: Weight = setting(1.0, choice(0.1, 1.0, 10.0))
-    final_r: InnerShare = 0.5  # last value of the share of edges that the prior keeps
+    final_r: InnerShare = 0.5
 
 
 class CEPGOutput(NamedTuple):
@@ -609,24 +647,53 @@ def gate_loss(
 
 @dataclass(frozen=True)
 class DiSCOSettings(EdgeSettings):
-    """Settings of DiSCO. Values are those of public code of its first author but for widths, which are smaller."""
+    """Settings of DiSCO. Values are those of public code of its first author but for widths, which are smaller.
 
-    layers: Layers = 3  # GIN layers of the shared encoder, and of each expert
+    Attributes
+    ----------
+    layers : int
+        GIN layers of the shared encoder, and of each expert.
+    experts : int
+        K; each has a mask of edges, GIN layers and a classifier of its own.
+    edge_width : int
+        Hidden width of each expert's edge MLP; small, since there are K of them on every edge.
+    expert_width : int
+        Width of each expert's GIN layers and of the hidden layer of its classifier.
+    gate_width : int
+        Hidden width of the gate.
+    keep : float
+        rho, the share of the edges that a mask should keep; 0.2 to 0.8 in that code by dataset, here the median.
+    correlation : float
+        tau, the mean correlation over pairs of masks above which they are penalised.
+    keep_weight, diversity, gate : float
+        Weights of the terms for the keep rate, for correlated masks and for the gate.
+    sparsity, balance, first_choice : float
+        Weights inside the loss of the gate: entropy of the shares of a scan, uneven use of the experts, and uneven
+        first choices.
+    alpha : float
+        Of entmax; near 1 it is a softmax, near 2 most shares are zero.
+    teacher_temperature : float
+        Temperature of the softmax of negative losses that teaches the gate.
+    warm_up : int
+        Epochs, at the start, in which all experts have the same weight; no checkpoint of these is chosen.
+    """
+
+    layers: Layers = 3
     dropout: ShareBelowOne = setting(0.5, choice(0.3, 0.5))
-    experts: Annotated[int, Domain(2, 256)] = 8  # K; each has a mask of edges, GIN layers and a classifier of its own
-    edge_width: Width = 4  # hidden width of each expert's edge MLP; small, since there are K of them on every edge
-    expert_width: Width = 32  # width of each expert's GIN layers and of the hidden layer of its classifier
-    gate_width: Width = 64  # hidden width of the gate
+    experts: Annotated[int, Domain(2, 256)] = 8
+    edge_width: Width = 4
+    expert_width: Width = 32
+    gate_width: Width = 64
     keep: InnerShare = setting(0.575, choice(0.2, 0.575, 0.8))
-    correlation: ShareBelowOne = 0.1  # tau, the mean correlation over pairs of masks above which they are penalised
-    keep_weight: Weight = 5.0  # weights of the terms for the keep rate, for correlated masks and for the gate
+    correlation: ShareBelowOne = 0.1
+    keep_weight: Weight = 5.0
     diversity: Weight = setting(1.0, choice(0.1, 0.5, 1.0))
     gate: Weight = 0.1
     sparsity: Weight = 0.1
     balance: Weight = 0.5
     first_choice: Weight = 0.1
     alpha: Annotated[float, Domain(1, 2, above=True, below=True)] = 1.38
-    teacher_temperature: Temperature = 0.75  # temperature of the softmax of negative losses that teaches the gate
+    teacher_temperature: Temperature = 0.75
     warm_up: Annotated[int, Domain(0, 100_000)] = 9
 
 

@@ -17,11 +17,23 @@ from ..training.random_numbers import drop_out
 
 @dataclass(frozen=True)
 class GraphSettings(NeuralSettings):
-    """Settings that graph networks share."""
+    """Settings that graph networks share.
+
+    Attributes
+    ----------
+    width : int
+        Hidden width.
+    layers : int
+        Message-passing layers.
+    dropout : float
+        Share of the hidden states dropped in training.
+    edge_share : float
+        Share of the edges of a scan, the strongest in absolute value, that make its graph.
+    """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    width: Width = 64  # hidden width
-    layers: Layers = 2  # message-passing layers
+    width: Width = 64
+    layers: Layers = 2
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     edge_share: PositiveShare = 0.2
 

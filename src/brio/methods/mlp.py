@@ -16,11 +16,23 @@ from .registry import TEXTBOOK, method
 
 @dataclass(frozen=True)
 class MLPSettings(NeuralSettings):
-    """Settings of the MLP."""
+    """Settings of the MLP.
+
+    Attributes
+    ----------
+    learning_rate, weight_decay : float
+        Of AdamW; searched by ``brio tune``.
+    width : int
+        Hidden units.
+    dropout : float
+        Share of the hidden units dropped in training.
+    norm : bool
+        Whether there is a batch norm before the activation.
+    """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     weight_decay: Weight = setting(1e-4, choice(1e-4, 1e-2, 1e-1))
-    width: Width = 64  # hidden units
+    width: Width = 64
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     norm: bool = setting(True, choice(True, False))
 

@@ -32,9 +32,17 @@ class GCNMethod(NeuralMethod):
 
 @dataclass(frozen=True)
 class AnnealedSettings(GraphSettings):
-    """Settings of a penalty whose weight is 1 at first."""
+    """Settings of a penalty whose weight is 1 at first.
 
-    penalty: Weight = 1.0  # weight of the penalty after annealing
+    Attributes
+    ----------
+    penalty : float
+        Weight of the penalty after annealing.
+    annealing : float
+        Share of the epochs, the first ones, in which the penalty has weight 1. Their checkpoints cannot be chosen.
+    """
+
+    penalty: Weight = 1.0
     annealing: ShareBelowOne = 0.1
 
 
@@ -69,10 +77,18 @@ class AnnealedMethod(GCNMethod):
 
 @dataclass(frozen=True)
 class CORALSettings(GraphSettings):
-    """Settings of CORAL."""
+    """Settings of CORAL.
+
+    Attributes
+    ----------
+    penalty : float
+        Weight of the distance between source sites.
+    means : bool
+        Whether means are compared too, as in DomainBed; the paper compares covariances alone.
+    """
 
     penalty: Weight = setting(1.0, log_uniform(0.1, 10.0))
-    means: bool = True  # whether means are compared too, as in DomainBed; the paper compares covariances alone
+    means: bool = True
 
 
 def coral_penalty(x: Tensor, batch: Batch, means: bool) -> Tensor:
@@ -117,7 +133,14 @@ class CORAL(GCNMethod):
 
 @dataclass(frozen=True)
 class IRMSettings(AnnealedSettings):
-    """Settings of IRM."""
+    """Settings of IRM.
+
+    Attributes
+    ----------
+    penalty : float
+        Weight of the penalty after annealing. Published values differ by four orders of magnitude: 100 in DomainBed,
+        0.01 for connectomes. A very large weight makes all logits equal.
+    """
 
     penalty: Weight = setting(1.0, choice(0.01, 1.0, 100.0))
 
@@ -152,7 +175,13 @@ class IRM(AnnealedMethod):
 
 @dataclass(frozen=True)
 class VRExSettings(AnnealedSettings):
-    """Settings of V-REx."""
+    """Settings of V-REx.
+
+    Attributes
+    ----------
+    penalty : float
+        Weight of the variance after annealing.
+    """
 
     penalty: Weight = setting(10.0, log_uniform(0.1, 1000.0))
 
@@ -182,7 +211,13 @@ class VREx(AnnealedMethod):
 
 @dataclass(frozen=True)
 class GroupDROSettings(GraphSettings):
-    """Settings of GroupDRO."""
+    """Settings of GroupDRO.
+
+    Attributes
+    ----------
+    step_size : float
+        How fast the weights of the source sites follow their losses.
+    """
 
     step_size: Annotated[float, Domain(0, 100)] = setting(0.01, log_uniform(0.001, 0.1))
 
@@ -235,7 +270,13 @@ class GroupDRO(GCNMethod):
 
 @dataclass(frozen=True)
 class DANNSettings(GraphSettings):
-    """Settings of DANN."""
+    """Settings of DANN.
+
+    Attributes
+    ----------
+    strength : float
+        Size of the reversed gradient at the end of its ramp.
+    """
 
     strength: Weight = setting(1.0, log_uniform(0.01, 10.0))
 

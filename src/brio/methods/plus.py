@@ -40,11 +40,22 @@ _SCANS_AT_ONCE = 64  # whose re-estimates a core makes at a time
 
 @dataclass(frozen=True)
 class BrioPlusSettings(LogRidgeSettings):
-    """Settings of BRIO plus."""
+    """Settings of BRIO plus.
+
+    Attributes
+    ----------
+    lambda_re : float
+        Weight of the penalty on changes of the margin under re-estimation; 0 for none. It is fixed, because inner
+        folds cannot choose it: evidence on which all source sites agree looks good in each of them.
+    K : int
+        Re-estimates of each scan. More of them leave the expected penalty as it is and reduce its variance.
+    block_length : float or None
+        A fixed block length instead of the fold-level estimate.
+    """
 
     lambda_re: Weight = 1.0
-    K: Count = 2  # re-estimates of each scan. More of them leave the expected penalty as it is and reduce its variance
-    block_length: BlockLength | None = None  # A fixed block length instead of the fold-level estimate
+    K: Count = 2
+    block_length: BlockLength | None = None
 
 
 class _Reader(ScanReader):

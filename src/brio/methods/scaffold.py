@@ -25,11 +25,23 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class ScaffoldSettings:
-    """Settings of the scaffold."""
+    """Settings of the scaffold.
+
+    Attributes
+    ----------
+    edges : int
+        Edges of the scaffold; all edges where the atlas has fewer.
+    bootstraps : int
+        Weightings of the participants of each site (:func:`draw_bootstrap_weights`).
+    top_share : float
+        Share of all edges, by score, that a bootstrap selects.
+    stability : float
+        Share of bootstraps that must have selected an edge. Where too few edges pass, the best of the others follow.
+    """
 
     edges: Annotated[int, Domain(1, 100_000)] = setting(300, choice(200, 300, 500))
-    bootstraps: Count = 100  # weightings of the participants of each site (draw_bootstrap_weights)
-    top_share: PositiveShare = 0.1  # share of all edges, by score, that a bootstrap selects
+    bootstraps: Count = 100
+    top_share: PositiveShare = 0.1
     stability: Share = 0.7
 
     def __post_init__(self) -> None:

@@ -358,10 +358,22 @@ SITES_WITH_VALIDATION = LEAST_SITES + USUAL_VALIDATION_SITES
 
 @dataclass(frozen=True)
 class ProtocolSettings:
-    """How a cohort is split."""
+    """How a cohort is split.
+
+    Attributes
+    ----------
+    validation_sites : int or "auto"
+        Number of validation sites of a leave-one-site-out fold; they choose the checkpoint or the penalty. With 0, all
+        other sites are source: penalties and numbers of epochs are then chosen by inner folds. ``auto`` is 2 where five
+        or more sites hold both classes, else 0.
+    n_folds : int
+        Folds of the k-fold protocol.
+    validation_folds : int
+        Folds of the k-fold protocol that choose the checkpoint or the penalty.
+    """
 
     validation_sites: ValidationSites | Literal["auto"] = "auto"
-    n_folds: Annotated[int, Domain(3, 1_000)] = 10  # folds of the k-fold protocol
+    n_folds: Annotated[int, Domain(3, 1_000)] = 10
     validation_folds: Annotated[int, Domain(1, 998)] = 2
 
     def __post_init__(self) -> None:

@@ -27,12 +27,22 @@ from ..registry import method, reconstruct
 
 @dataclass(frozen=True)
 class AGMGCSettings(GraphSettings):
-    """Settings of AGMGC."""
+    """Settings of AGMGC.
+
+    Attributes
+    ----------
+    spline_kernel : int
+        Knots of the spline over the edge weight.
+    contrast_weight : float
+        Weight of the contrastive loss between the representations of a scan by the two graphs.
+    temperature : float
+        Of the contrastive loss.
+    """
 
     weight_decay: Weight = 5e-4
-    spline_kernel: Annotated[int, Domain(2, 100)] = 5  # knots of the spline over the edge weight
+    spline_kernel: Annotated[int, Domain(2, 100)] = 5
     contrast_weight: Weight = setting(0.1, choice(0.03, 0.1, 0.3))
-    temperature: Temperature = 0.5  # of the contrastive loss
+    temperature: Temperature = 0.5
 
 
 class AGMGCOutput(NamedTuple):

@@ -32,16 +32,29 @@ class BrainNetTFSettings(NeuralSettings):
     """Settings of the Brain Network Transformer.
 
     The published learning rate, 1e-4 for batches of 16, is scaled by the square root of the batch size.
+
+    Attributes
+    ----------
+    layers, heads : int
+        Transformer layers and attention heads; fewer heads where ``heads`` does not divide the number of ROIs.
+    feed_forward : int
+        Hidden width of a transformer layer; at most 16 times the number of ROIs.
+    dropout : float
+        Inside the transformer layers.
+    centres : int
+        Clusters of the readout; at most as many as there are ROIs.
+    mixup : bool
+        Train on mixtures of pairs of scans and of their labels.
     """
 
     learning_rate: LearningRate = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     schedule: Literal["constant", "cosine"] = "cosine"
     layers: Layers = 2
     heads: Annotated[int, Domain(1, 256)] = 4
-    feed_forward: Width = 1024  # hidden width of a transformer layer; at most 16 times the number of ROIs
+    feed_forward: Width = 1024
     dropout: ShareBelowOne = setting(0.1, choice(0.1, 0.3))
     centres: Width = setting(100, choice(10, 100))
-    mixup: bool = True  # train on mixtures of pairs of scans and of their labels
+    mixup: bool = True
 
 
 class PlainAttention(nn.MultiheadAttention):

@@ -32,17 +32,32 @@ from ..registry import follow_code, method, variant
 
 @dataclass(frozen=True)
 class BrainOODSettings(EdgeSettings):
-    """Settings of BrainOOD; defaults are those of its published configuration for ABIDE unless stated otherwise."""
+    """Settings of BrainOOD; defaults are those of its published configuration for ABIDE unless stated otherwise.
+
+    Attributes
+    ----------
+    rounds : int
+        Masks of edges drawn for each scan and step; the logits under them are averaged.
+    feature_dropout : float
+        Dropout of the feature mask.
+    reconstruction, alignment, entropy : float
+        Weights of the reconstruction error, of the spread of edge logits over the batch, and of the feature mask's
+        entropy.
+    information : float
+        Weight of the information bottleneck: 0 in the published configuration, although the paper describes it.
+    final_r : float
+        Last value of the share of edges that the prior of the bottleneck keeps.
+    """
 
     learning_rate: LearningRate = setting(2e-3, choice(3e-4, 1e-3, 2e-3))
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     rounds: Annotated[int, Domain(1, 100)] = 5
-    feature_dropout: ShareBelowOne = 0.2  # dropout of the feature mask
+    feature_dropout: ShareBelowOne = 0.2
     reconstruction: Weight = setting(0.5, choice(0.5, 10.0))
     alignment: Weight = setting(0.1, choice(0.01, 0.1, 1.0))
     entropy: Weight = 0.01
     information: Weight = 0.0
-    final_r: InnerShare = 0.5  # last value of the share of edges that the prior of the bottleneck keeps
+    final_r: InnerShare = 0.5
 
 
 class BrainOODOutput(NamedTuple):

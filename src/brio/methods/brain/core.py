@@ -23,12 +23,25 @@ DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation
 
 @dataclass(frozen=True)
 class CORESettings(ScaffoldSettings, BoldSettings):
-    """Settings of CORE."""
+    """Settings of CORE.
+
+    Attributes
+    ----------
+    window, step : int
+        Length of a sliding window and distance between windows, in frames; both shrink where the BOLD is too short for
+        three windows.
+    width, layers : int
+        Hidden width and layers of message passing.
+    dropout : float
+        Share of hidden values that training drops.
+    sparsity : float
+        Weight of the mean gate in the loss.
+    """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     window: Annotated[int, Domain(4, 10_000)] = 30
     step: Count = 5
-    width: Width = 64  # hidden width and layers of message passing
+    width: Width = 64
     layers: Layers = 2
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     sparsity: Weight = setting(0.01, log_uniform(0.001, 0.1))

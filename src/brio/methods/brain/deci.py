@@ -154,10 +154,20 @@ class CourseEncoder(nn.Module):
 
 @dataclass(frozen=True)
 class DeCISettings(BoldSettings):
-    """Settings of DeCI, as published for the shortest scans of ABIDE (120 frames)."""
+    """Settings of DeCI, as published for the shortest scans of ABIDE (120 frames).
+
+    Attributes
+    ----------
+    width : int
+        Width of the embedding of each ROI's time course, and length of the drift kernels.
+    layers : int
+        Blocks; each subtracts its drift and its cycle from the remainder of the block before.
+    dropout : float
+        Share of hidden values that training drops.
+    """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    width: Width = 64  # width of the embedding of each ROI's time course, and length of the drift kernels
+    width: Width = 64
     layers: Layers = setting(1, choice(1, 2))
     dropout: ShareBelowOne = setting(0.2, choice(0.0, 0.2, 0.5))
 

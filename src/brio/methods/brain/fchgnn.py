@@ -262,17 +262,43 @@ def select_bank(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class FCHGNNSettings(NeuralSettings):
-    """Settings of FC-HGNN."""
+    """Settings of FC-HGNN.
+
+    Attributes
+    ----------
+    alpha : float
+        Edges of a scan are those with a larger absolute FC.
+    width, state : int
+        Width of the first hemisphere layer, and of every state after it.
+    layers : int
+        Layers of the population graph.
+    dropout : float
+        Share of hidden values that training drops.
+    kept_share : float
+        Share of the ROIs that the local pooling channel keeps.
+    cluster_share : float
+        Clusters of the global channel, as a share of the number of ROIs.
+    beta : float
+        A scan receives from scans whose similarity is more than so many standard deviations above the mean. The
+        published value, 1.5, is for similarity by site; by age it would leave a third of ABIDE without a neighbour of
+        their sex.
+    age_window : float
+        Ages are alike within so many standard deviations of the source scans' age (published: two years).
+    site_likeness : bool
+        Among source scans, a common site adds to the similarity.
+    bank : int
+        Source scans of each site and class in the bank, from which a scan receives at inference.
+    """
 
     learning_rate: LearningRate = setting(3e-3, choice(1e-3, 3e-3, 1e-2))
     weight_decay: Weight = 5e-5
-    alpha: Weight = 0.65  # edges of a scan are those with a larger absolute FC
-    width: Width = 64  # width of the first hemisphere layer, and of every state after it
+    alpha: Weight = 0.65
+    width: Width = 64
     state: Width = 20
-    layers: Layers = 4  # layers of the population graph
+    layers: Layers = 4
     dropout: ShareBelowOne = setting(0.3, choice(0.3, 0.5))
-    kept_share: PositiveShare = 0.9  # share of the ROIs that the local pooling channel keeps
-    cluster_share: PositiveShare = 0.5  # clusters of the global channel, as a share of the number of ROIs
+    kept_share: PositiveShare = 0.9
+    cluster_share: PositiveShare = 0.5
     beta: Weight = 1.0
     age_window: Weight = 0.25
     site_likeness: bool = setting(True, choice(True, False))

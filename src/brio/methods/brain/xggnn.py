@@ -101,18 +101,36 @@ def first_adam_step(gradient: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class XGSettings(BoldSettings):
-    """Settings of XG-GNN."""
+    """Settings of XG-GNN.
+
+    Attributes
+    ----------
+    embedding, kernel : int
+        Width of the embedding of each ROI's time course, and frames of the first convolution.
+    heads : int
+        Heads of the self-attention between ROIs; they share the embedding.
+    dropout : float
+        Share of hidden values that training drops.
+    inner_rate : float
+        Learning rate of the step ahead on the meta-training sites.
+    sparsity, consistency : float
+        Weights of the entropy of a site's class-difference map and of the gap between maps of two sites.
+    mixup : bool
+        Mix scans of a site with each other, by shares drawn for each site and step.
+    published : bool
+        Compute what the published code computes where it differs from its paper; see :class:`XGNetwork`.
+    """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    embedding: Width = 8  # width of the embedding of each ROI's time course, and frames of the first convolution
+    embedding: Width = 8
     kernel: Count = 4
-    heads: Annotated[int, Domain(1, 256)] = 4  # heads of the self-attention between ROIs; they share the embedding
+    heads: Annotated[int, Domain(1, 256)] = 4
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     inner_rate: Annotated[float, Domain(0, 10)] = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     sparsity: Weight = 1e-4
     consistency: Weight = setting(0.01, log_uniform(0.001, 1.0))
-    mixup: bool = True  # mix scans of a site with each other, by shares drawn for each site and step
-    published: bool = False  # compute what the published code computes where it differs from its paper; see XGNetwork
+    mixup: bool = True
+    published: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

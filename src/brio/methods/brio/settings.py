@@ -32,39 +32,95 @@ Variant = Literal["full", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG"]
 class BrioSettings(NeuralSettings):
     """Settings of BRIO. Fields marked (ours) are not given in the paper; the documentation page
     on decisions says why each has its value.
+
+    Attributes
+    ----------
+    J : int
+        Number of connectome factors.
+    d_e, d_h, d_t : int
+        Widths of ROI embeddings, hidden layers and factors.
+    d_mlp : int
+        Hidden width of the factor mapping.
+    d_qk : int
+        Width of factor queries and ROI keys.
+    layers : int
+        Signed layers of the encoder.
+    temperature : float
+        Of the similarities between factor queries and ROI keys.
+    assignment_iterations : int
+        Log-domain iterations of the balanced assignment.
+    rho_g : float
+        Share of partners each ROI selects into the support S.
+    cloud : int
+        Scans of each source site and class that are aligned: those of the batch (``cell_batch``) and, without gradient,
+        the factors that the latest steps before it have computed; the whole cell where it is smaller (ours).
+    T_w : int
+        Epochs of supervised warm-up (ours).
+    M : int
+        Epochs between qualification refreshes; the paper counts optimisation steps (ours).
+    K : int
+        Re-estimates of each scan at a refresh (ours).
+    epsilon : float
+        Entropic regularisation of all transport terms (ours).
+    sinkhorn_iterations : int
+        Iterations of each transport problem (ours).
+    lambda_env : float
+        Weight of the alignment loss (ours).
+    eps_w, eps_s, eps_q : float
+        Stabilisers of Eqs. (13) and (16) (ours).
+    roi_scale : float
+        Standard deviation of the ROI embeddings at the start (ours).
+    descriptors : {"standardised", "raw"}
+        How the local connectivity of an ROI, Eq. (5), enters phi_in: each of its three numbers standardised with mean
+        and SD over the source scans, or as it is, as up to version 0.1.0 (ours).
+    mlp_bias : bool
+        Biases in the factor mapping's MLP (ours).
+    sites : {"own", "shuffled"}
+        Sites of the source scans in training: their own or, as a control of what alignment needs them for, their names
+        shuffled within each class (ours).
+    variant : str
+        Full qualification or one of the ablations: without re-estimation support (``w/o RS``), task relevance
+        (``w/o TR``), strength modulation (``w/o SM``), weights that favour supported factors (``w/o SF``), or any
+        qualification guidance (``w/o QG``). See :func:`~brio.methods.brio.qualification.variant_profile`.
+    block_scale : float
+        Factor on the estimated block length, before it is rounded (ours; its sensitivity study takes 0.5 and 2).
+    block_length : float or None
+        A fixed block length instead of the fold-level estimate.
+    block_subjects, block_signals, block_products, tau_ac, largest_lag, block_quantile, l_min, l_max
+        Constants of the block-length rule.
     """
 
     learning_rate: LearningRate = 3e-4
     patience: Epochs | None = None
     cell_batch: Annotated[int, Domain(1, 1_024)] = 1
     cloud: Annotated[int, Domain(1, 1_024)] = 8
-    J: Annotated[int, Domain(1, 512)] = 4  # number of connectome factors
-    d_e: Width = 16  # widths of ROI embeddings, hidden layers and factors
+    J: Annotated[int, Domain(1, 512)] = 4
+    d_e: Width = 16
     d_h: Width = 64
     d_t: Width = 16
-    d_mlp: Width = 32  # hidden width of the factor mapping
-    d_qk: Width = 32  # width of factor queries and ROI keys
-    layers: Layers = 2  # signed layers of the encoder
-    temperature: Temperature = 0.10  # of the similarities between factor queries and ROI keys
-    assignment_iterations: Count = 60  # log-domain iterations of the balanced assignment
-    rho_g: PositiveShare = 0.20  # share of partners each ROI selects into the support S
-    T_w: Annotated[int, Domain(0, 100_000)] = 20  # epochs of supervised warm-up (ours)
+    d_mlp: Width = 32
+    d_qk: Width = 32
+    layers: Layers = 2
+    temperature: Temperature = 0.10
+    assignment_iterations: Count = 60
+    rho_g: PositiveShare = 0.20
+    T_w: Annotated[int, Domain(0, 100_000)] = 20
     M: Annotated[int, Domain(1, 100_000)] = 2
-    K: Count = 8  # re-estimates of each scan at a refresh (ours)
-    epsilon: Temperature = 0.1  # entropic regularisation of all transport terms (ours)
-    sinkhorn_iterations: Count = 30  # iterations of each transport problem (ours)
+    K: Count = 8
+    epsilon: Temperature = 0.1
+    sinkhorn_iterations: Count = 30
     lambda_env: Weight = setting(4.0, choice(0.5, 1.0, 2.0, 4.0, 8.0))
-    eps_w: Positive = 1e-6  # stabilisers of Eqs. (13) and (16) (ours)
+    eps_w: Positive = 1e-6
     eps_s: Positive = 1e-6
     eps_q: Positive = 1e-6
-    roi_scale: Positive = 1.0  # standard deviation of the ROI embeddings at the start (ours)
+    roi_scale: Positive = 1.0
     descriptors: Literal["standardised", "raw"] = "standardised"
-    mlp_bias: bool = True  # biases in the factor mapping's MLP (ours)
+    mlp_bias: bool = True
     sites: Literal["own", "shuffled"] = "own"
     variant: Variant = "full"
     block_scale: Annotated[float, Domain(0, 100, above=True)] = 1.0
-    block_length: BlockLength | None = None  # A fixed block length instead of the fold-level estimate
-    block_subjects: Count = 128  # constants of the block-length rule
+    block_length: BlockLength | None = None
+    block_subjects: Count = 128
     block_signals: Count = 24
     block_products: Count = 48
     tau_ac: PositiveShare = 0.10

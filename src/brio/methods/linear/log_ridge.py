@@ -24,7 +24,16 @@ _SCANS_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class LogRidgeSettings(LinearSettings):
-    """Settings of ridge regression on log-connectomes."""
+    """Settings of ridge regression on log-connectomes.
+
+    Attributes
+    ----------
+    shrinkage : float
+        Share s of the identity in each correlation matrix before its logarithm is taken. Half is a convention:
+        on inner folds of ABIDE the mean AUC hardly changes between a third and 0.8.
+    choose_by : {"source-sites", "validation"}
+        How the penalty is chosen: by the mean AUC over inner folds, or on the validation scans.
+    """
 
     largest_penalty: Positive = 30.0
     penalties: GridSize = 6

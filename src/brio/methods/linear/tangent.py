@@ -21,7 +21,16 @@ _SMALLEST_EIGENVALUE = 1e-6
 
 @dataclass(frozen=True)
 class TangentSettings(LinearSettings):
-    """Settings of models in tangent space."""
+    """Settings of models in tangent space.
+
+    Attributes
+    ----------
+    shrinkage : float or None
+        Share of the identity in each scan's correlation matrix; ``none`` estimates it for each scan from its matrix
+        and number of frames (oracle approximating shrinkage, Chen et al. 2010).
+    reference : {"euclidean", "geometric"}
+        Mean of the source scans at which the tangent space is taken: the arithmetic or the Frechet mean.
+    """
 
     shrinkage: InnerShare | None = None
     reference: Literal["euclidean", "geometric"] = "euclidean"
