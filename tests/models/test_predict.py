@@ -28,9 +28,10 @@ from brio.models.evidence import (
     learn_call_rules,
 )
 from brio.models.external import score_labelled_scans, summarise_predictions, tabulate_scores
+from brio.models.known_scans import list_known_scans
 from brio.models.model import check_atlas
 from brio.models.predict import DEFAULT_REESTIMATES, ScanPredictions, compute_half_width
-from brio.models.ranges import check_left_out_sites, learn_ranges, list_known_scans
+from brio.models.ranges import check_left_out_sites, learn_ranges
 from brio.report import render_prediction_page
 
 

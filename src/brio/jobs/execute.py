@@ -1,20 +1,26 @@
-"""Execute a plan, in this process or by an engine."""
+"""Execute a plan, in this process or by an engine, and load the fitted runs of a finished job."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from ..console import Progress, silent
 from ..device import check_device_name
 from ..errors import BrioError
 from ..results import RunStore, StoredJob, prediction_rows, result_rows, summarise, write_tables
+from ..results.files import RUNS
 from .job import Job, Say, ignore, open_cohort, prepare_job
-from .plan import JobPlan
+from .plan import JobPlan, PlannedRun, build_plan
 from .resume import is_label_sex, open_job
 from .spec import Engine, JobSpec, check_settings, make_methods, resolve_methods, wants_all_methods
+
+if TYPE_CHECKING:
+    from ..training import FittedRun, Method
 
 
 @dataclass(frozen=True)
@@ -109,3 +115,33 @@ def execute_plan(
         summary = summarise(plan.document, rows, predictions, plan.facts, is_label_sex(job.cohort))
         write_tables(folder, rows, predictions, summary)
     return StoredJob(folder, summary, rows, plan.document, predictions)
+
+
+def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
+    """Load a method and its fitted runs, in the order of seeds and folds.
+
+    Their ``test_logit`` has one margin per test participant, as it was stored: the mean over the scans of each.
+    """
+    planned_runs = list(build_plan(job, [name]).runs.values())
+    store = RunStore(folder / RUNS)
+    return planned_runs[0].method, [load_fitted_run(planned, store) for planned in planned_runs]
+
+
+def load_fitted_run(planned: PlannedRun, store: RunStore) -> FittedRun:
+    """Load one fitted run."""
+    from ..training import FittedRun, group_tensors
+
+    record = store.read_record(planned.key)
+    row, logit, details = record.row, record.predictions.logit, dict(record.details)
+    trained_epochs = details.pop("trained_epochs", None)  # which a record adds
+    return FittedRun(
+        planned.run,
+        np.array([] if logit is None else logit),
+        float("nan") if row.validation_auc is None else row.validation_auc,
+        row.selected_epoch,
+        trained_epochs,
+        row.block_length,
+        *group_tensors(store.read_weights(planned.key)),
+        details,
+        row.steps,
+    )

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from ..console import Progress, silent
 from ..results import RunStore
 from ..results.files import PLAN, RUNS, SEARCH
-from .execute import FinishedJob, LocalEngine, Shard, execute_plan, start_job, train_stacks
+from .execute import FinishedJob, LocalEngine, Shard, execute_plan, load_fitted_run, start_job, train_stacks
 from .job import Job, Say, ignore
 from .plan import JobPlan, PlannedRun, build_plan, describe_job, describe_method, run_key
 from .resume import open_job, read_earlier_plan
 from .spec import JobSpec
-from .train import load_fitted_run
 from .tuning import choose_settings, plan_choice, plan_search, plan_tuned_methods, start_search
 
 if TYPE_CHECKING:

@@ -24,12 +24,11 @@ from ..methods import find_method
 from ..protocol import average_margins, calibrate_margins, count_participants, score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
-from ..results.files import RUNS
 from ..results.records import METRICS
 from ..results.store import read_checkpoint, remove_checkpoint, report_stack, write_checkpoint
 from ..training import CheckpointStore, FittedRun, Method, Run, StackCheckpoint
 from .job import Job
-from .plan import JobPlan, PlannedRun, build_plan
+from .plan import JobPlan, PlannedRun
 
 if TYPE_CHECKING:
     from ..training import FittedRun, Method
@@ -256,34 +255,4 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
             logit=tuple(logit.tolist()) if finite else None,
         ),
         versions={"brio": plan.brio, "torch": torch.__version__, "numpy": np.__version__},
-    )
-
-
-def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
-    """Load a method and its fitted runs, in the order of seeds and folds.
-
-    Their ``test_logit`` has one margin per test participant, as it was stored: the mean over the scans of each.
-    """
-    planned_runs = list(build_plan(job, [name]).runs.values())
-    store = RunStore(folder / RUNS)
-    return planned_runs[0].method, [load_fitted_run(planned, store) for planned in planned_runs]
-
-
-def load_fitted_run(planned: PlannedRun, store: RunStore) -> FittedRun:
-    """Load one fitted run."""
-    from ..training import FittedRun, group_tensors
-
-    record = store.read_record(planned.key)
-    row, logit, details = record.row, record.predictions.logit, dict(record.details)
-    trained_epochs = details.pop("trained_epochs", None)  # which a record adds
-    return FittedRun(
-        planned.run,
-        np.array([] if logit is None else logit),
-        float("nan") if row.validation_auc is None else row.validation_auc,
-        row.selected_epoch,
-        trained_epochs,
-        row.block_length,
-        *group_tensors(store.read_weights(planned.key)),
-        details,
-        row.steps,
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..connectome import fill_dead
-from ..settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Width, choice, setting
+from ..settings import Domain, Layers, LearningRate, PositiveShare, ShareBelowOne, Width, choice, setting
 from ..training import Batch, NeuralSettings, RunState, Scans, StepContext
 from ..training.random_numbers import drop_out
 
@@ -36,6 +37,27 @@ class GraphSettings(NeuralSettings):
     layers: Layers = 2
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     edge_share: PositiveShare = 0.2
+
+
+@dataclass(frozen=True)
+class BoldSettings(NeuralSettings):
+    """Settings of methods that read BOLD; the rule itself is :class:`brio.connectome.BoldRule`.
+
+    Attributes
+    ----------
+    bold_frames : int
+        Frames of a window; shorter scans are mirrored at their ends.
+    bold_windows : int
+        Windows of a scan, spread evenly over it; one lies in the middle. As many as ``bold_frames`` goes into the
+        longest scan, rounded up, use all frames: 3 for scans of up to 300 frames. It is a number and not "all", since
+        the longest scan may be one of the test site.
+    bold_tr : float or None
+        Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
+    """
+
+    bold_frames: Annotated[int, Domain(8, 10_000)] = 100
+    bold_windows: Annotated[int, Domain(1, 1_000)] = 3
+    bold_tr: Annotated[float, Domain(0.01, 100)] | None = 2.0
 
 
 def build_profiles(scans: Scans, state: RunState) -> Tensor:

@@ -14,7 +14,7 @@ from ..results.format import format_signed
 from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare
 from ..schemas.stored_values import one_of
 from .evidence import Evidence
-from .ranges import KnownScans
+from .known_scans import KnownScans
 
 LEAST_WIDTH = 0.1
 """Smallest width that evidence may give: few sites that happen to agree do not show that all sites do."""

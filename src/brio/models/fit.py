@@ -43,10 +43,11 @@ from ..version import __version__
 from .adaptation import choose_widths, expect_gain, fit_adaptation
 from .attacks import MeasuredAttacks, fit_halves, measure_attacks
 from .evidence import Evidence, gather_evidence
+from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts, check_atlas, check_classes
 from .patterns import Patterns, read_scans, summarise_reading
 from .predict import DEFAULT_REESTIMATES
-from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges, list_known_scans
+from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges
 
 SCANS = 256
 

@@ -47,9 +47,11 @@ from .adaptation import Adaptation
 from .attacks import MeasuredAttacks
 from .card import write_card
 from .evidence import Evidence
+from .known_scans import KnownScans
 from .model import Member, Model, TrainingFacts
-from .patterns import CARD, GET_AGAIN, MEAN, MODEL, ROIS, Patterns, check_sums, require_listed
-from .ranges import KnownScans, ScanRanges
+from .patterns import Patterns
+from .ranges import ScanRanges
+from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums, require_listed
 
 FORMAT = 2
 """Version of the format of a model folder."""

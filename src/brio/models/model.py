@@ -30,8 +30,9 @@ from ..training import FittedRun, Inputs, Method, Scans
 from .adaptation import Adaptation
 from .attacks import MeasuredAttacks
 from .evidence import Evidence
+from .known_scans import KnownScans
 from .patterns import Patterns
-from .ranges import KnownScans, ScanRanges, check_ranges
+from .ranges import ScanRanges, check_ranges
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 _REFRESH = draws.address("predictions")

@@ -1,10 +1,9 @@
-"""Patterns of a model: over edges, groups of ROIs, and scans."""
+"""Patterns of a model: over edges, and groups of ROIs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +14,7 @@ from torch import Tensor
 
 from ..cohort import Atlas
 from ..cohort.atlas import load_bundled_atlas
-from ..cohort.folder import HEADER, name_other_folder
 from ..connectome import ReestimateRequest
-from ..errors import BrioError, file_error
-from ..results.files import read_json
-from ..storage import SUMS, check_all, read_sums
 from ..training import ExplainedScans, FittedRun, Inputs, Method
 
 _SCANS_AT_A_TIME = 256
@@ -236,31 +231,3 @@ def _cluster(mean: Tensor) -> RoiGroups:
     number = {c: k + 1 for k, c in enumerate(dict.fromkeys(cluster[leaves].tolist()))}
     name = np.array([f"cluster {number[c]}" for c in cluster.tolist()])
     return RoiGroups(name, leaves.astype(np.int64), "clusters of the mean connectome of the source sites")
-
-
-MODEL, ROIS, MEAN, CARD = "model.json", "rois.tsv", "mean.safetensors", "MODEL_CARD.md"
-GET_AGAIN = "copy the model again from where it came, or fit it again"
-
-
-def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
-    """Check the hash of every file of a model; needs no torch."""
-    sums = read_sums(folder, GET_AGAIN)
-    if not (folder / MODEL).is_file() and (sums is None or MODEL not in sums.listed):
-        kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
-        other = f", but {kind}" if kind else ""
-        order = ", the scans after it" if scans_follow else ""
-        raise BrioError(f"{folder}: is no model{other}; give a folder that 'brio fit' wrote{order}")
-    return check_all(folder, GET_AGAIN, (MODEL, ROIS, MEAN, CARD))
-
-
-def read_known_header(folder: Path) -> tuple[str, ...]:
-    """Read the column names of the files that a model was fitted to; needs no torch."""
-    training = read_json(folder / MODEL, GET_AGAIN).get("training")
-    header = training.get("header") if isinstance(training, dict) else None  # read_model says what is wrong
-    return tuple(map(str, header)) if isinstance(header, list) else ()
-
-
-def require_listed(folder: Path, names: list[str], name: str) -> None:
-    """Raise an error if a file of a model folder has no hash."""
-    if name not in names:
-        raise file_error(folder / SUMS, f"has no line for {name}, which {MODEL} asks for", GET_AGAIN)

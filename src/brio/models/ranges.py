@@ -1,8 +1,7 @@
-"""Recognise scans that a model has seen, by short digests from which nothing else can be read."""
+"""What the scans looked like that a model learned from, and in what a new scan differs from them."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,53 +12,12 @@ import torch
 from torch import Tensor
 
 from ..cohort import Cohort
-from ..cohort.scans import find_joined_scans, hash_scan
 from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
 from ..formatting import format_count
 from ..protocol import average_margins
-from ..schemas import Hex, StoredCount, StoredNonNegative
+from ..schemas import StoredCount, StoredNonNegative
 from .evidence import CANNOT_BE_MEANT, REASONS
-
-DIGITS = 8
-"""Hexadecimal digits of a digest: among a thousand scans, one in four million others is taken for one of them."""
-
-
-@dataclass(frozen=True)
-class KnownScans:
-    """Digests of the frames of some scans, and of the sessions that some of them were joined of.
-
-    A digest changes with every bit of the frames. So a scan is recognised where the same file is read again, and not
-    where it was preprocessed or rounded anew. Sessions are recognised where the import recorded their hashes.
-    """
-
-    salt: Hex  # made of all of these scans, so that digests of two sets of scans cannot be compared
-    digests: tuple[Hex, ...]  # one for each scan and each session, sorted: their order says nothing about participants
-
-    def recognise(self, cohort: Cohort) -> np.ndarray:
-        """Return which scans of a cohort are among these, or share a session with them. Shape [N], bool."""
-        known = set(self.digests)
-        scans = _hash_scans(cohort)
-        return np.array([any(_shorten(self.salt, one) in known for one in hashes) for hashes in scans], dtype=bool)
-
-
-def list_known_scans(cohort: Cohort) -> KnownScans:
-    """List the digests of all scans of a cohort."""
-    scans = _hash_scans(cohort)
-    salt = hashlib.sha256("".join(sorted(hashes[0] for hashes in scans)).encode()).hexdigest()[: 2 * DIGITS]
-    return KnownScans(salt, tuple(sorted(_shorten(salt, one) for hashes in scans for one in hashes)))
-
-
-def _hash_scans(cohort: Cohort) -> list[list[str]]:
-    """Hash each scan, then the sessions that it was joined of."""
-    parts = find_joined_scans(cohort.provenance)
-    hashes = (hash_scan(cohort.scan(i)) for i in range(len(cohort)))
-    return [[one, *parts.get(one, [])] for one in hashes]
-
-
-def _shorten(salt: str, scan: str) -> str:
-    return hashlib.sha256(f"{salt}{scan}".encode()).hexdigest()[:DIGITS]
-
 
 PARTICIPANTS_BEHIND = 10
 """A stored limit is a value that so many participants reach, or is computed from quartiles with more beyond them."""
@@ -189,7 +147,7 @@ def check_ranges(
     Shapes: mean [P, P], known [n].
 
     Returns ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
-    :data:`~brio.models.evidence.REASONS`; ``reasons``, all of them in words.
+    :data:`~brio.models.reasons.REASONS`; ``reasons``, all of them in words.
     """
     facts = _describe_scans(connectomes)
     facts["distance"] = measure_distances(connectomes, np.arange(len(facts)), mean[None])[:, 0]

@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from ..device import kernels_run_on
+from ..kernels import kernels_run_on
 
 
 def uniform_from_keys(keys: Tensor, shape: Sequence[int], like: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..device import kernels_run_on
+from ..kernels import kernels_run_on
 
 _SAFE = 50.0
 """Largest C / eps whose exponential, and what the iterations divide by it, is a normal number in single precision."""

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import constexpr
 
-from ..device import OverRuns, launch
+from ..kernels import OverRuns, launch
 
 
 def entropic_cost(C: Tensor, log_eta: Tensor, log_zeta: Tensor, epsilon: float, iterations: int) -> Tensor:

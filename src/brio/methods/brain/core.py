@@ -12,8 +12,17 @@ from ...connectome import fill_dead
 from ...settings import Count, Domain, Layers, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, setting
 from ...training import Batch, InputShape, RunState, Scans, SourceScans, Stage, StepContext, Tensors, TensorSpec
 from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
-from ..layers import BatchNorm, Dropout, Linear, average_losses, build_mlp, classification_loss, normalise_adjacency
-from ..registry import BoldSettings, method, reconstruct
+from ..layers import (
+    BatchNorm,
+    BoldSettings,
+    Dropout,
+    Linear,
+    average_losses,
+    build_mlp,
+    classification_loss,
+    normalise_adjacency,
+)
+from ..registry import method, reconstruct
 from ..scaffold import ScaffoldSettings, build_scaffold
 from .deci import BoldMethod, split_windows
 

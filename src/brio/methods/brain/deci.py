@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from ...settings import Layers, LearningRate, ShareBelowOne, Width, choice, setting
 from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ..layers import Chain, Dropout, LayerNorm, Linear, classification_loss, linear
-from ..registry import BoldSettings, follow_paper, method
+from ..layers import BoldSettings, Chain, Dropout, LayerNorm, Linear, classification_loss, linear
+from ..registry import follow_paper, method
 
 
 def split_windows(bold: Tensor, n_windows: int) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ...connectome import fill_dead
 from ...settings import Count, Domain, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, require, setting
 from ...training import Batch, InputShape, NetworkCall, RunState, Scans, Stage, StepContext, Tensors
-from ..layers import BatchNorm, Chain, Dropout, Linear, average_by_site, bce, build_profiles
-from ..registry import BoldSettings, follow_code, follow_paper, method, variant
+from ..layers import BatchNorm, BoldSettings, Chain, Dropout, Linear, average_by_site, bce, build_profiles
+from ..registry import follow_code, follow_paper, method, variant
 from .deci import BoldMethod, CourseEncoder, average_windows, repeat_for_windows, split_windows
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...connectome import fill_dead
-from ...device import kernels_run_on
+from ...kernels import kernels_run_on
 from ..layers import LayerNorm, Linear
 
 
@@ -56,7 +56,7 @@ def inverse_root(degree: Tensor) -> Tensor:
 def find_gpu_twin(A: Tensor, width: int) -> Any:
     """Find the module :mod:`.gpu.encoder` where its kernels can encode graphs A with d_h = ``width``, or None.
 
-    They can in float32 on a GPU that runs Triton kernels (:func:`brio.device.kernels_run_on`), if d_h is
+    They can in float32 on a GPU that runs Triton kernels (:func:`brio.kernels.kernels_run_on`), if d_h is
     16, 32, 48 or 64 and no gradient is asked of the graphs. Everywhere else the encoder computes the same by tensor
     operations, in more time and memory.
     """

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...device import kernels_run_on
+from ...kernels import kernels_run_on
 from ...training import StepContext
 from ..layers import BatchNorm, Dropout, Linear
 from .edge_list import Edges, scatter_edges
@@ -116,7 +116,7 @@ class EdgeBatchNorm(BatchNorm):
 def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
     """Find the GPU twin of this module, :mod:`.gpu.scorer`, where its kernels can be used.
 
-    They need float32, a GPU that runs Triton kernels (:func:`brio.device.kernels_run_on`) and widths of at
+    They need float32, a GPU that runs Triton kernels (:func:`brio.kernels.kernels_run_on`) and widths of at
     most :data:`KERNEL_WIDTH`. Everywhere else tensor operations compute the same, in more time and memory.
     """
     too_wide = max(widths, default=0) > KERNEL_WIDTH

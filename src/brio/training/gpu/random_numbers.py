@@ -15,7 +15,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ...device import OverRuns, launch
+from ...kernels import OverRuns, launch
 from . import random_numbers_kernels as kernels
 
 BLOCK = 1024  # numbers of a program

@@ -7,7 +7,7 @@ see the same scans read one copy of A.
 
 :mod:`brio.methods.brio.encoder` has the equations and is the reference; this is for float32 on a GPU. Functions and
 kernels work on all runs of a stack at once, [R, B, ...]; :func:`torch.vmap` hands the runs over
-(:class:`brio.device.OverRuns`).
+(:class:`brio.kernels.OverRuns`).
 Gradients are those of parameters, by ``backward()`` outside of vmap; :func:`torch.func.grad` and second derivatives
 need the plain encoder.
 """
@@ -20,7 +20,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ....device import OverRuns, exact, launch
+from ....kernels import OverRuns, exact, launch
 from . import encoder_kernels as kernels
 
 # Rows and columns of a block of G, and the warps that share it. Fixed, since nothing can be tried out while a step is

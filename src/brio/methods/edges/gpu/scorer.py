@@ -5,7 +5,7 @@ ends of each edge, and gathers it again in the backward pass. :func:`add_ends` o
 
 :mod:`brio.methods.edges.scorer` has the formulas and is the reference; this is for float32 on a GPU. Functions and
 kernels work on all runs of a stack at once, [R, B, ...]; :func:`torch.vmap` hands the runs over
-(:class:`brio.device.OverRuns`). There are first derivatives only, by ``backward()`` outside of vmap.
+(:class:`brio.kernels.OverRuns`). There are first derivatives only, by ``backward()`` outside of vmap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ....device import OverRuns, exact, launch
+from ....kernels import OverRuns, exact, launch
 from ..edge_list import Edges
 from . import scorer_kernels as kernels
 
