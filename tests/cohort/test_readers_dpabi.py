@@ -9,7 +9,7 @@ from scipy.io import savemat
 
 from brio import BrioError
 from brio.cohort.readers import import_cohort
-from brio.cohort.readers.dpabi import ATLAS_COLUMNS
+from brio.cohort.readers.releases import ATLAS_COLUMNS
 
 IDS = ["S1-1-0001", "S1-2-0001", "S20-1-0007", "S20-2-0003"]
 

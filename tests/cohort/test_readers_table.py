@@ -11,6 +11,7 @@ import brio
 from brio import BrioError
 from brio.cohort.readers import READERS, import_cohort, summarise_import
 from brio.cohort.readers.participants import map_labels, read_participants
+from brio.cohort.readers.participants import Roster
 from brio.cohort.readers.table import match_by_name
 
 HEAD = "participant_id\tsite\tlabel\n"
@@ -280,9 +281,10 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     rows = [{"participant_id": f"9{i:05d}"} for i in range(n)]
     files = [Path(f"study-x_{i:05d}_bold.csv") for i in range(n)]
     start = time.monotonic()
-    scans, skipped = match_by_name(rows, files, set(), "participants.tsv")
+    roster = Roster(rows)
+    scans = match_by_name(roster, files, "participants.tsv")
     assert time.monotonic() - start < 20
-    assert (len(scans), len(skipped)) == (0, 2 * n)
-    rows = [{"participant_id": f"{i:05d}"} for i in range(n)]
-    _, skipped = match_by_name(rows, [Path(f"x{i:05d}_bold.csv") for i in range(n)], set(), "participants.tsv")
-    assert "names of files have 'x' in front: write x00000 in the table" in skipped[0]["reason"]
+    assert (len(scans), len(roster.skipped)) == (0, 2 * n)
+    roster = Roster([{"participant_id": f"{i:05d}"} for i in range(n)])
+    match_by_name(roster, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
+    assert "names of files have 'x' in front: write x00000 in the table" in roster.skipped[0]["reason"]

@@ -14,8 +14,8 @@ import pandas as pd
 from ..errors import BrioError
 from .values import refuse_unsafe_cells, refuse_unsafe_names
 
+# Columns of a table of ROIs by which the columns of a scan are recognised, in this order.
 MATCHING_COLUMNS = ("name", "code", "index")
-"""Columns of a table of ROIs by which the columns of a scan are recognised, in this order."""
 
 _ALIASES = {"aal": "aal116", "aal116": "aal116", "cc200": "cc200"}
 
@@ -142,6 +142,7 @@ def load_bundled_atlas(name: str) -> Atlas | None:
     return Atlas(bundled_name, rois)
 
 
+# Names that `load_known_atlas` takes, and what they are.
 KNOWN_ATLASES = {
     "aal116": "Tzourio-Mazoyer et al. 2002, bundled with brio",
     "cc200": "Craddock et al. 2012, bundled with brio",
@@ -155,7 +156,6 @@ KNOWN_ATLASES = {
     "harvard-oxford-cort, -cortl, -sub": "FSL's maximum-probability regions at 25 %, downloaded; cortl has both sides",
     "basc7 to basc444": "Bellec et al. 2010, symmetric version, downloaded",
 }
-"""Names that :func:`load_known_atlas` takes, and what they are."""
 
 SCHAEFER = re.compile(r"schaefer(?P<n>[1-9]00|1000)(-(?P<networks>7|17))?")
 DIFUMO = re.compile(r"difumo(?P<n>64|128|256|512|1024)")

@@ -35,8 +35,7 @@ from .folder import (
 from .scans import SCAN_ID, are_transposed, convert_frames, holds_fc, refuse_fc
 from .values import refuse_unsafe_names
 
-MOST_ROWS = 40
-"""Rows of a table that are shown; the rest is counted."""
+MOST_ROWS = 40  # rows of a table that are shown; the rest is counted
 
 
 def format_range(low: float, high: float, unit: str) -> str:
@@ -97,8 +96,8 @@ def _render_cells(row: Sequence[object]) -> str:
     )
 
 
+# Column of a cohort under another question (`brio.cohort.relabel`): the class of the label before it.
 FORMER_LABEL = "former_label"
-"""Column of a cohort under another question (:func:`brio.cohort.relabel`): the class of the label before it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,14 +16,13 @@ from .cohort import FORMER_LABEL, Cohort
 from .folder import REQUIRED_COLUMNS, TEXT_COLUMNS, find_filled
 from .scans import index_participants, require_repetition_time
 
+# Column of the participants table for each covariate.
 COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
-"""Column of the participants table for each covariate."""
 
+# How a sex may be written, in lower case, and its number.
 SEX_CODES = {"f": 0.0, "female": 0.0, "w": 0.0, "woman": 0.0, "m": 1.0, "male": 1.0, "man": 1.0}
-"""How a sex may be written, in lower case, and its number."""
 _MAY_BE_MISSING = {"motion"}
-LARGEST_COVARIATE = 1e6
-"""Largest age or motion, in whatever unit, that is taken for one."""
+LARGEST_COVARIATE = 1e6  # largest age or motion, in whatever unit, that is taken for one
 
 
 def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
@@ -125,8 +124,7 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
     return side
 
 
-_PEOPLE = ("patient", "control", "case")
-"""Names that are words for people; others are labels."""
+_PEOPLE = ("patient", "control", "case")  # names that are words for people; others are labels
 
 
 @dataclass(frozen=True)

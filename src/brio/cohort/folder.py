@@ -36,12 +36,11 @@ from .atlas import Atlas
 from .scans import SCAN_ID, convert_frames, name_repeated_scans
 from .values import MISSING, check_numbers, convert_column, refuse_unsafe_cells, refuse_unsafe_names
 
-FORMAT = 1
-"""Version of the folder layout."""
+FORMAT = 1  # version of the folder layout
 FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"
 REQUIRED_COLUMNS = ("participant_id", "site", "label")
+# Columns of the participants table that stay as they are written.
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
-"""Columns of the participants table that stay as they are written."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
 IMPORT_AGAIN = "import the cohort again"
 

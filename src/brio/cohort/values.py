@@ -55,14 +55,11 @@ def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
             refuse_unsafe_names(pd.unique(table[column].dropna()), f"{where}, column '{column}'")
 
 
-MISSING = "n/a"
-"""How a table of a cohort folder writes a missing value."""
+MISSING = "n/a"  # how a table of a cohort folder writes a missing value
 
-EXACT_DIGITS = 15
-"""Whole numbers of so many digits are exact as floating-point numbers, which a column with gaps holds."""
+EXACT_DIGITS = 15  # whole numbers of so many digits are exact as floating-point numbers, which a column with gaps holds
 
-MEASURES = ("age", "mean_fd", "tr")
-"""Columns that hold quantities, never codes."""
+MEASURES = ("age", "mean_fd", "tr")  # columns that hold quantities, never codes
 
 
 def convert_column(column: pd.Series) -> pd.Series:

@@ -164,10 +164,8 @@ def measure_length_by_label(cohort: Cohort) -> LengthByLabel:
     return LengthByLabel(auc, p, float(np.mean(list(within.values()))) if within else None, within)
 
 
-FEWEST_VALUES = 3
-"""Participants of each class that must have a value for a covariate to be compared."""
-MOST_CATEGORIES = 20
-"""Text with more different values is no category."""
+FEWEST_VALUES = 3  # participants of each class that must have a value for a covariate to be compared
+MOST_CATEGORIES = 20  # text with more different values is no category
 SIGNIFICANCE = 0.05
 _IDENTIFIER = re.compile(r"(.*[_ ])?(id|uid|guid|index|file|filename|name|unnamed: ?0)", re.IGNORECASE)
 

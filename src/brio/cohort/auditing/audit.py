@@ -206,13 +206,13 @@ def _join_names(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + rest
 
 
+# What needs the frames of scans.
 FC_CHECKS = (
     "scans that are alike but not identical",
     "frames with missing values",
     "short scans",
     "how scan length depends on site and label",
 )
-"""What needs the frames of scans."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

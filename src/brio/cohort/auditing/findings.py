@@ -17,10 +17,8 @@ from ..cohort import Cohort
 from ..scans import find_live_rois, find_valid_frames
 
 PERMUTATIONS = 999
-MOST_SCANS = 3000
-"""Most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used."""
-LEAST_DEAD = 3
-"""Fewer scans with ROIs without signal are not tested."""
+MOST_SCANS = 3000  # most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used
+LEAST_DEAD = 3  # fewer scans with ROIs without signal are not tested
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,20 +124,16 @@ def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.nda
     )
 
 
-DIRECTIONS = 16
-"""Signed sums of the ROIs that represent a scan in the screening."""
+DIRECTIONS = 16  # signed sums of the ROIs that represent a scan in the screening
+# Lengths of the screening window, in units of min_frames; a pair uses the longest that both scans fill.
 WINDOWS = (1, 2, 4)
-"""Lengths of the screening window, in units of ``min_frames``; a pair uses the longest that both scans fill."""
+# Pairs whose signed sums correlate more than this are compared in full; unrelated pairs have an SD of 0.04 to 0.07.
 SCREEN = 0.3
-"""Pairs whose signed sums correlate more than this are compared in full; unrelated pairs have an SD of 0.04 to 0.07."""
-NEAREST = 50
-"""Pairs below ``SCREEN`` that are compared in full as well, to report how similar unrelated scans are."""
+NEAREST = 50  # pairs below ``SCREEN`` that are compared in full as well, to report how similar unrelated scans are
+# Most pairs compared in full, the most similar first; bounds the time where scans share a stimulus.
 MOST_COMPARED = 20_000
-"""Most pairs compared in full, the most similar first; bounds the time where scans share a stimulus."""
-ROWS = 512
-"""Scans compared with all others in one matrix product; bounds memory."""
-IGNORED = -2.0
-"""Score of pairs that are not considered: below any correlation."""
+ROWS = 512  # scans compared with all others in one matrix product; bounds memory
+IGNORED = -2.0  # score of pairs that are not considered: below any correlation
 _LARGEST_SQUARED = 1e15  # sums of squares of larger values overflow in single precision
 
 Aligned = Literal["start", "end", "both"]
@@ -344,8 +338,8 @@ def _standardise(x: np.ndarray) -> np.ndarray:
     return (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
 
 
+# A participants column dead_fraction_<atlas> states the share of ROIs without signal in that atlas.
 DEAD_FRACTION_PREFIX = "dead_fraction_"
-"""A participants column ``dead_fraction_<atlas>`` states the share of ROIs without signal in that atlas."""
 
 Kind = Literal["identical", "near", "different"]
 

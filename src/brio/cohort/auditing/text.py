@@ -10,8 +10,7 @@ from .associations import SIGNIFICANCE
 from .audit import Audit
 from .findings import DuplicatePair
 
-LONGEST_LIST = 12
-"""Longer lists are counted by site; ``Audit.to_dict`` has them in full."""
+LONGEST_LIST = 12  # longer lists are counted by site; ``Audit.to_dict`` has them in full
 
 
 def format_audit(audit: Audit) -> str:

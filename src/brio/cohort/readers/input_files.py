@@ -13,16 +13,12 @@ from typing import Any
 from ...errors import BrioError
 from ...storage import hash_file, write_atomically
 
-LIMIT_VARIABLE = "BRIO_LARGEST_FILE_MB"
-"""Environment variable with the largest size of an input file, unpacked, in MB."""
-USUAL_LIMIT_MB = 1024.0
-"""A scan of 10,000 frames and 1,000 ROIs in double precision has 80 MB."""
-TEXT_SHARE = 0.25
-"""Share of the limit that text may have: parsing it takes several times its size."""
+LIMIT_VARIABLE = "BRIO_LARGEST_FILE_MB"  # environment variable with the largest size of an input file, unpacked, in MB
+USUAL_LIMIT_MB = 1024.0  # a scan of 10,000 frames and 1,000 ROIs in double precision has 80 MB
+TEXT_SHARE = 0.25  # share of the limit that text may have: parsing it takes several times its size
 
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
-WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
-"""How files of Excel begin, new and old."""
+WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # how files of Excel begin, new and old
 
 
 def find_limit() -> int:

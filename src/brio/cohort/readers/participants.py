@@ -18,11 +18,10 @@ from ..values import refuse_unsafe_names
 from .input_files import is_regular, read_text_file
 from .series import ROW_NAMES, has_decimal_commas, split_line, split_text
 
-COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")
-"""Columns that some methods need."""
+COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")  # columns that some methods need
 _OTHER_SPELLINGS = {"fdmean": "mean_fd"}
+# Column for each spelling, in lower case and without signs.
 _SIMPLE = {name.replace("_", ""): name for name in COVARIATES} | _OTHER_SPELLINGS
-"""Column for each spelling, in lower case and without signs."""
 
 
 def find_column(columns: Sequence[str], name: str, path: Path) -> str:
@@ -66,10 +65,9 @@ def summarise_columns(cohort: Cohort) -> str:
     return f"columns that some methods need: {'; '.join(parts)}"
 
 
+# What --patient or --control names: one value, several that make one class, or none.
 ClassValues = str | Sequence[str] | None
-"""What ``--patient`` or ``--control`` names: one value, several that make one class, or none."""
-LONGEST_LIST = 12
-"""Values that an error names; a column of ages has hundreds."""
+LONGEST_LIST = 12  # values that an error names; a column of ages has hundreds
 
 
 def list_class_values(values: ClassValues) -> list[str]:
@@ -138,25 +136,22 @@ def _is_equal(value: str, other: str) -> bool:
         return False
 
 
+# Other names of columns that are asked for, in lower case.
 _SAME_MEANING = {
     "participant_id": ("participant", "subject", "subject_id", "sub", "sub_id", "subid", "id"),
     "site": ("centre", "center", "hospital", "scanner", "site_id"),
     "label": ("diagnosis", "group", "dx_group", "dx"),
 }
-"""Other names of columns that are asked for, in lower case."""
+# Columns whose names say what they hold: they are not suggested for being spelt alike.
 _KNOWN_COLUMNS = ("participant_id", "session", "sex", "age")
-"""Columns whose names say what they hold: they are not suggested for being spelt alike."""
 
 MISSING = frozenset({"", "n/a", "na", "nan", "#n/a", "null", "<na>"})
+# Missing values of columns that hold numbers alone besides, as SAS, SPSS and Python write them.
 MISSING_NUMBERS = frozenset({".", "-", "none"})
-"""Missing values of columns that hold numbers alone besides, as SAS, SPSS and Python write them."""
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
-RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")
-"""Columns that brio writes itself."""
-TABLE_NAMES = ("participants.tsv", "participants.csv")
-"""Usual names of the participants table."""
-NO_CLASSES = ("0", "1")
-"""Names of the classes of scans without labels."""
+RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")  # columns that brio writes itself
+TABLE_NAMES = ("participants.tsv", "participants.csv")  # usual names of the participants table
+NO_CLASSES = ("0", "1")  # names of the classes of scans without labels
 
 
 @dataclass(frozen=True)

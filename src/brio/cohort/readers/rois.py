@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,18 +19,15 @@ from ..cohort import Cohort
 from .participants import TextTable, read_participants
 from .series import Series, refuse_nuisance
 
-TABLE_SUFFIXES = (".tsv", ".csv", ".txt")
-"""Suffixes of a table of ROIs."""
+TABLE_SUFFIXES = (".tsv", ".csv", ".txt")  # suffixes of a table of ROIs
+# Suffixes of files that are no table of ROIs, and no names of atlases either.
 OTHER_SUFFIXES = (".nii", ".nii.gz", ".xlsx", ".json", ".mat", ".npy")
-"""Suffixes of files that are no table of ROIs, and no names of atlases either."""
+# Columns that brio reads, in upper or lower case; all others are kept as they are.
 KNOWN_COLUMNS = frozenset({"name", "x", "y", "z", "network", "hemi", "code", "index"})
-"""Columns that brio reads, in upper or lower case; all others are kept as they are."""
 
-HEMISPHERES = {"l": "L", "lh": "L", "left": "L", "r": "R", "rh": "R", "right": "R"}
-"""Spellings of a hemisphere."""
+HEMISPHERES = {"l": "L", "lh": "L", "left": "L", "r": "R", "rh": "R", "right": "R"}  # spellings of a hemisphere
 
-LISTED_NAMES = 8
-"""How many of many names a message lists."""
+LISTED_NAMES = 8  # how many of many names a message lists
 
 
 def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
@@ -182,20 +179,6 @@ class RoiChoice:
     drop: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
     source: str = ""  # name of the table's file, or of a known atlas
     warnings: tuple[str, ...] = ()  # what was odd about the table
-
-    @classmethod
-    def from_options(cls, atlas_table: str | Path | None, drop_roi: str | Sequence[str] | None) -> RoiChoice:
-        """Make a choice from the options of a reader."""
-        drop = (drop_roi,) if isinstance(drop_roi, str) else tuple(drop_roi or ())
-        if atlas_table is None:
-            return cls(drop=drop)
-        table, warnings = load_atlas(atlas_table)
-        return cls(table, drop, Path(atlas_table).name, tuple(warnings))
-
-    def describe_options(self) -> dict[str, Any]:
-        """Describe the options for the provenance; empty where nothing was chosen."""
-        table = {} if self.table is None else {"atlas_table": self.source}
-        return table | ({"drop_roi": list(self.drop)} if self.drop else {})
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,7 @@ from .input_files import (
 )
 
 _WITH_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
-_SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)
-"""First line by which a file tells Excel its separator."""
+_SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)  # first line by which a file tells Excel its separator
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})*")
 
 
@@ -82,12 +81,11 @@ _MOTION = (
 _REGRESSOR = "[actw]compcor[0-9]+|edgecomp[0-9]+|cosine[0-9]+|aroma(motion|motioncomponent)?[0-9]+"
 _OUTLIER = "(motion|nonsteadystate)outlier[0-9]+"
 _COUNTER = "time|timepoint|frame|volume|vol|index|unnamed0"
+# Names of columns, in small letters and without signs, that are hardly a region: fMRIPrep, CONN, C-PAC, AFNI, FSL.
 _NUISANCE = re.compile(f"(({_SIGNAL}|{_MOTION})(derivative1)?(power2)?)|{_REGRESSOR}|{_OUTLIER}|{_COUNTER}")
-"""Names of columns, in small letters and without signs, that are hardly a region: fMRIPrep, CONN, C-PAC, AFNI, FSL."""
-SHORTEST_SCAN = 20
-"""Frames below which a column of a region may be a straight line by chance."""
+SHORTEST_SCAN = 20  # frames below which a column of a region may be a straight line by chance
+# Largest distance from the straight line, as a share of the largest value: what rounding to float32 leaves.
 TOLERANCE = 4 * float(np.finfo(np.float32).eps)
-"""Largest distance from the straight line, as a share of the largest value: what rounding to float32 leaves."""
 _NAMELESS = re.compile(r"(Unnamed: \d+)?")
 
 
@@ -170,8 +168,7 @@ def describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_scan
     return sentences
 
 
-PREFERRED = ("timeseries", "ROISignals")
-"""Names of the array to read from a file that holds several."""
+PREFERRED = ("timeseries", "ROISignals")  # names of the array to read from a file that holds several
 
 
 @dataclass(frozen=True)
@@ -333,16 +330,14 @@ def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
         return np.asarray(image.dataobj), tuple(str(n) for n in parcels.name), tr
 
 
-MISSING = frozenset({"", "na", "n/a"})
-"""Spellings of a missing value, besides those that ``float`` accepts (nan, NaN)."""
+MISSING = frozenset({"", "na", "n/a"})  # spellings of a missing value, besides those that ``float`` accepts (nan, NaN)
 
+# What to do about a header that is one cell shorter than the rows.
 ROW_NAMES = "if the first are row names of R, write the file again with write.table(..., row.names=FALSE)"
-"""What to do about a header that is one cell shorter than the rows."""
 
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
-Line = tuple[int, str]
-"""Number of a line in its file, from 1, and its text."""
+Line = tuple[int, str]  # number of a line in its file, from 1, and its text
 
 
 def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tuple[int, str], ...]]:
@@ -692,8 +687,7 @@ def _get_matlab_class(node: object) -> str:
     return kind.decode() if isinstance(kind, bytes) else str(kind)
 
 
-TEXT = (".tsv", ".csv", ".txt", ".1d")
-"""Suffixes of delimited text."""
+TEXT = (".tsv", ".csv", ".txt", ".1d")  # suffixes of delimited text
 SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
 
 
