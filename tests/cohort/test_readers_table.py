@@ -10,8 +10,7 @@ from scipy.io import savemat
 import brio
 from brio import BrioError
 from brio.cohort.readers import READERS, import_cohort, summarise_import
-from brio.cohort.readers.participants import map_labels, read_participants
-from brio.cohort.readers.participants import Roster
+from brio.cohort.readers.participants import Roster, map_labels, read_participants
 from brio.cohort.readers.table import match_by_name
 
 HEAD = "participant_id\tsite\tlabel\n"
