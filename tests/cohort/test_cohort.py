@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from brio import Atlas, BrioError, Cohort
-from brio.cohort.folder import CohortWriter
+from brio.cohort.cohort import CohortWriter
 from stored import name_leftover
 
 IDS = ["007", "0050002", "p3", "p4", "1e5", "p6"]

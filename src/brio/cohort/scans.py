@@ -18,9 +18,7 @@ SHORTEST, LONGEST = 0.01, 100.0  # seconds between two frames; a larger number i
 
 def is_repetition_time(value: Any) -> bool:
     """Return whether a value can be the seconds between two frames."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return SHORTEST <= value <= LONGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and SHORTEST <= value <= LONGEST
 
 
 def require_repetition_time(value: Any, what: str) -> float:
@@ -292,20 +290,15 @@ def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> Non
         )
 
 
-def _is_fc(matrix: np.ndarray) -> bool:
-    """Return whether a matrix can only be a connectome: square and symmetric, as no time series is.
+def refuse_fc(matrix: np.ndarray, where: str) -> None:
+    """Refuse a connectome where a time series is needed: a square symmetric matrix, as no time series is.
 
     Whatever it holds: correlations, covariances, precisions, or vectors of a tangent space.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
-        return False
+        return
     scale = np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)
-    return bool(np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True))
-
-
-def refuse_fc(matrix: np.ndarray, where: str) -> None:
-    """Refuse a connectome where a time series is needed."""
-    if _is_fc(matrix):
+    if np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True):
         raise BrioError(
             f"{where}: is a square symmetric matrix (a connectome, covariance or the like), not a time series (frames, "
             "ROIs); give the frames that it was estimated from. 'brio import fc' reads correlations and Fisher z"

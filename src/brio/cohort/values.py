@@ -16,18 +16,14 @@ _FORMULA = re.compile(r"\s*[=+\-@][=+\-@\s]*[^=+\-@\s]")
 
 def is_formula(value: object) -> bool:
     """Return whether a spreadsheet would read a text as a formula; marks count in every width, and behind blanks."""
-    if not isinstance(value, str) or not _FORMULA.match(_plain(value)):
+    if not isinstance(value, str):
         return False
     try:
         float(value)
-    except ValueError:
-        return True
+    except ValueError:  # full-width characters count as the usual ones, and what shows nothing does not
+        plain = (c for c in unicodedata.normalize("NFKC", value) if c.isspace() or not find_control(c))
+        return _FORMULA.match("".join(plain)) is not None
     return False
-
-
-def _plain(text: str) -> str:
-    """Write full-width characters as the usual ones, and leave out what shows nothing."""
-    return "".join(c for c in unicodedata.normalize("NFKC", text) if c.isspace() or not find_control(c))
 
 
 def refuse_unsafe_names(names: Iterable[object], where: str) -> None:

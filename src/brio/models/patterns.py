@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..cohort import Atlas
 from ..cohort.atlas import load_bundled_atlas
-from ..cohort.folder import HEADER, name_other_folder
+from ..cohort.cohort import HEADER, name_other_folder
 from ..connectome import ReestimateRequest
 from ..errors import BrioError, file_error
 from ..results.files import read_json

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...formatting import format_count, state_p
 from .associations import SIGNIFICANCE
-from .audit import Audit
-from .findings import DuplicatePair
+from .audit import Audit, rank_counts, shorten_list
+from .findings import DuplicatePair, NonFiniteFrames, TooShort
 
 LONGEST_LIST = 12  # longer lists are counted by site; ``Audit.to_dict`` has them in full
 
@@ -21,8 +20,13 @@ def format_audit(audit: Audit) -> str:
         "ROIs without signal": _format_dead_rois(audit),
     }
     if not audit.not_checked:
-        sections["Frames with missing values"] = _format_non_finite(audit)
-        sections[f"Scans with fewer than {audit.rules.min_frames} valid frames"] = _format_short(audit)
+        gaps, short = audit.non_finite, audit.too_short
+        most = f"{len(gaps)} scans, up to {max((scan.n_frames for scan in gaps), default=0)} frames"
+        frames = (f"{scan.n_frames} of {scan.of} frames" for scan in gaps)
+        sections["Frames with missing values"] = _list_scans(gaps, most, frames)
+        heading = f"Scans with fewer than {audit.rules.min_frames} valid frames"
+        frames = (f"{scan.n_valid} valid frames" for scan in short)
+        sections[heading] = _list_scans(short, f"{len(short)} scans", frames)
     sections["Remaining sites"] = _format_sites(audit)
     if not audit.not_checked:
         sections["Scan length"] = _format_length(audit)
@@ -120,27 +124,17 @@ def _format_dead_rois(audit: Audit) -> list[str]:
     return lines or ["none"]
 
 
-def _format_non_finite(audit: Audit) -> list[str]:
-    scans = audit.non_finite
-    if not scans:
-        return ["none"]
+def _list_scans(
+    scans: Sequence[NonFiniteFrames] | Sequence[TooShort], summary: str, details: Iterable[str]
+) -> list[str]:
+    """List scans with a detail of each; many are summarised and counted by site."""
     if len(scans) > LONGEST_LIST:
-        most = max(scan.n_frames for scan in scans)
-        return [f"{len(scans)} scans, up to {most} frames", _count_by_site(scan.site for scan in scans)]
-    return _align_columns(
-        [(scan.participant_id, scan.site, f"{scan.n_frames} of {scan.of} frames in {scan.atlas}") for scan in scans]
-    )
-
-
-def _format_short(audit: Audit) -> list[str]:
-    scans = audit.too_short
-    if not scans:
-        return ["none"]
-    if len(scans) > LONGEST_LIST:
-        return [f"{len(scans)} scans", _count_by_site(scan.site for scan in scans)]
-    return _align_columns(
-        [(scan.participant_id, scan.site, f"{scan.n_valid} valid frames in {scan.atlas}") for scan in scans]
-    )
+        return [summary, _count_by_site(scan.site for scan in scans)]
+    rows = [
+        (scan.participant_id, scan.site, f"{detail} in {scan.atlas}")
+        for scan, detail in zip(scans, details, strict=True)
+    ]
+    return _align_columns(rows) if rows else ["none"]
 
 
 def _format_sites(audit: Audit) -> list[str]:
@@ -234,8 +228,7 @@ def _format_classes(audit: Audit, counts: tuple[int, int]) -> str:
 
 
 def _count_by_site(sites: Iterable[str]) -> str:
-    ranked = sorted(Counter(sites).items(), key=lambda item: (-item[1], item[0]))
-    return "by site: " + _format_counts(dict(ranked))
+    return "by site: " + _format_counts(rank_counts(sites))
 
 
 def _format_counts(by_site: Mapping[str, int]) -> str:
@@ -243,9 +236,7 @@ def _format_counts(by_site: Mapping[str, int]) -> str:
 
 
 def _shorten(names: Sequence[str], most: int = LONGEST_LIST) -> str:
-    """Join names by commas; after ``most`` of them, count the rest."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    return shorten_list(names, most)
 
 
 def _align_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

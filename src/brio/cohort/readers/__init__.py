@@ -32,16 +32,14 @@ from typing import Any, NamedTuple
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import refuse_existing
-from ..cohort import Cohort
-from ..folder import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, name_other_folder
+from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
 from .assembly import FoundScans, ImportOptions, canonicalise_atlas_name, import_scans, summarise_skipped
 from .bids import find_bids, parse_name
-from .input_files import describe_name
 from .participants import find_table, has_table, read_participants, summarise_columns
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
 from .rois import RoiChoice, add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
-from .series import SUFFIXES, Series, find_series, get_series_stem, read_series
+from .series import SUFFIXES, Series, describe_name, find_series, get_series_stem, read_series
 from .table import find_fc, find_files
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,8 +19,7 @@ from ...version import __version__
 from ..atlas import load_bundled_atlas
 from ..auditing.audit import DEFAULT_RULES
 from ..auditing.findings import correlate_scans
-from ..cohort import Cohort
-from ..folder import CohortWriter
+from ..cohort import Cohort, CohortWriter
 from ..scans import (
     FC_ONLY,
     JOINED_SCANS,
@@ -34,10 +32,9 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
-from .input_files import describe_name
-from .participants import ClassValues, Roster, describe_skipped
-from .rois import RoiChoice, RoiOrder, Strictness, has_repeated_names, list_names, name_columns, resolve_atlas
-from .series import Series, describe_left_out, refuse_row_counters
+from .participants import ClassValues, Roster, describe_skipped, parse_float
+from .rois import RoiChoice, RoiOrder, Strictness, list_names, name_columns, resolve_atlas
+from .series import Series, describe_left_out, describe_name, refuse_row_counters
 
 TR_TOLERANCE = 0.005  # seconds by which two statements of a repetition time may differ
 
@@ -49,10 +46,7 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
     """
     if in_table is None:
         return default if in_file is None else in_file
-    try:
-        stated = float(in_table)
-    except ValueError:
-        stated = math.nan
+    stated = parse_float(in_table)
     if not is_repetition_time(stated):
         raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
     if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
@@ -163,8 +157,9 @@ def import_scans(
     atlas, order, provenance["rois"], warnings = resolve_atlas(found.atlas, first[2], first[1], found.strictness, rois)
     if not options.labels_required and rois.table is not None:
         order.refuse_guessed_columns(rois.source, options.known_header)
-    if has_repeated_names(first[2].columns):  # a model then knows the order of the files
-        provenance["header"] = list(first[2].columns or ())
+    header = first[2].columns or ()
+    if len(set(header)) < len(header):  # a model then knows the order of the files
+        provenance["header"] = list(header)
     left_out: dict[tuple[int, str], list[Path]] = {}
     sites: list[str | None] = []
     sample: list[np.ndarray] = []
@@ -278,7 +273,7 @@ def choose_sessions(
         groups.setdefault(row["participant_id"], []).append((row, source))
     repeated = [name for name, group in groups.items() if len(group) > 1]
     if repeated and sessions is None:
-        names = _list_names(groups[repeated[0]])
+        names = ", ".join(str(row.get("session")) for row, _ in groups[repeated[0]])
         of_frames = ", join (one long scan), average (mean connectome)" if have_frames else ""
         raise BrioError(
             f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names}); "
@@ -298,23 +293,16 @@ def choose_sessions(
             reason = "a further session, only the first was taken"
             skipped += [describe_skipped(participant, reason) for _ in group[1:]]
         else:
-            _require_one_value(participant, [own for own, _ in group])
-            chosen.append((row | {"session": _list_names(group, "+")}, [source for _, source in group]))
+            for column in ("site", "label"):
+                values = list(dict.fromkeys(str(own.get(column)) for own, _ in group))
+                if len(values) > 1:
+                    raise BrioError(
+                        f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot "
+                        "become one scan: correct the table, or keep one with --sessions first"
+                    )
+            joined = "+".join(str(own.get("session")) for own, _ in group)
+            chosen.append((row | {"session": joined}, [source for _, source in group]))
     return chosen, skipped
-
-
-def _list_names(group: list[tuple[Row, Source]], separator: str = ", ") -> str:
-    return separator.join(str(row.get("session")) for row, _ in group)
-
-
-def _require_one_value(participant: str, rows: list[Row]) -> None:
-    for column in ("site", "label"):
-        values = list(dict.fromkeys(str(row.get(column)) for row in rows))
-        if len(values) > 1:
-            raise BrioError(
-                f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot become "
-                "one scan: correct the table, or keep one with --sessions first"
-            )
 
 
 def read_chosen(
@@ -327,7 +315,8 @@ def read_chosen(
         paths, parts = zip(*map(read, sources), strict=True)
         scans = list(parts)
         if sessions == "average" and len(parts) > 1:
-            scans = [_drop_invalid_frames(part) for part in parts]
+            # frames with missing values go now, so that the ends of sessions stay where they are recorded
+            scans = [replace(part, frames=clean_scan(part.frames)[0]) for part in parts]
             row = row | {SESSION_FRAMES: "+".join(str(len(scan.frames)) for scan in scans)}
         joined = join_scans(scans, list(paths))
         yield row, paths[0], joined if len(parts) == 1 else replace(joined, parts=_list_parts(parts))
@@ -387,8 +376,3 @@ def _standardise(frames: np.ndarray) -> np.ndarray:
     """Scale each ROI to mean 0 and standard deviation 1 over its finite values."""
     finite = np.where(np.isfinite(frames), frames, np.nan).astype(np.float64)
     return (finite - np.nanmean(finite, axis=0)) / np.nanstd(finite, axis=0)
-
-
-def _drop_invalid_frames(series: Series) -> Series:
-    """Drop frames with missing values now, so that the ends of sessions stay where they are recorded."""
-    return replace(series, frames=clean_scan(series.frames)[0])

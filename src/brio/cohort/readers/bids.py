@@ -12,9 +12,18 @@ from typing import Any
 from ...errors import BrioError, escape_controls, nearest
 from ..scans import LONGEST, SHORTEST, require_repetition_time
 from .assembly import FoundScans, ImportOptions, canonicalise_atlas_name, join_scans
-from .input_files import describe_name, is_regular, read_json_object
 from .participants import Roster, describe_skipped, find_roster
-from .series import SUFFIXES, Series, find_series, get_series_stem, get_series_suffix, read_series
+from .series import (
+    SUFFIXES,
+    Series,
+    describe_name,
+    find_series,
+    get_series_stem,
+    get_series_suffix,
+    is_regular,
+    read_json_object,
+    read_series,
+)
 
 # Entities that distinguish scans of a subject; all others say how a scan was processed.
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
@@ -176,8 +185,7 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
-    found = find_roster(src, options.participants, options.labels_required, **options.columns)
-    table, roster = found or (None, Roster([]))
+    table, roster = find_roster(src, options.participants, options.labels_required, **options.columns)
     selected = select_task(select_atlas(find_series_files(src, options.match), options.atlas, src), options.task, src)
     subjects, copies = group_by_subject(selected)
     if table is None:

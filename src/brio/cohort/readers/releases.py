@@ -23,7 +23,6 @@ from ...storage import refuse_existing
 from ..cohort import Cohort
 from ..scans import find_live_rois
 from .assembly import FoundScans, ImportOptions, canonicalise_atlas_name, choose_atlas_label, import_scans
-from .input_files import compare_digests, is_regular
 from .participants import (
     Roster,
     TextTable,
@@ -35,7 +34,9 @@ from .participants import (
 )
 from .series import (
     Series,
+    compare_digests,
     find_series,
+    is_regular,
     list_npz_arrays,
     name_damaged_file,
     read_npz_arrays,

@@ -16,9 +16,18 @@ import numpy as np
 from ...errors import BrioError, nearest
 from ..scans import MEASURES, convert_fc, find_measure, name_scan
 from .assembly import FoundScans, ImportOptions, canonicalise_atlas_name
-from .input_files import describe_name, is_regular
 from .participants import Roster, describe_skipped, find_column, find_roster
-from .series import Series, find_series, get_series_stem, list_npz_arrays, read_npz_arrays, read_packed_ids, read_series
+from .series import (
+    Series,
+    describe_name,
+    find_series,
+    get_series_stem,
+    is_regular,
+    list_npz_arrays,
+    read_npz_arrays,
+    read_packed_ids,
+    read_series,
+)
 
 Scans = list[tuple[dict[str, Any], Path]]  # row of the participants table and file of each scan
 
@@ -190,10 +199,9 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
 def find_files(src: Path, options: ImportOptions) -> FoundScans:
     """Find one time-series file per scan, and the participants table that lists them."""
     session_column = options.session_column or "session"
-    found = find_roster(
+    path, roster = find_roster(
         src, options.participants, options.labels_required, session_column=session_column, **options.columns
     )
-    path, roster = found or (None, Roster([]))
     if path is None:
         scans = name_by_file(find_series(src))
     elif any("file" in row for row in _rename_file_column(roster, path)):
@@ -274,7 +282,7 @@ def find_fc(src: Path, options: ImportOptions) -> FoundScans:
     ids, matrices = read_packed_ids(arrays["participant_id"], src), arrays[stacks[0]]
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
-    path, roster = find_roster(src.parent, options.participants, True, **options.columns) or (None, Roster([]))
+    path, roster = find_roster(src.parent, options.participants, True, **options.columns)
     position = {participant: i for i, participant in enumerate(ids)}
     listed = [row["participant_id"] for row in roster.rows]
     known = {*listed, *(entry["participant_id"] for entry in roster.skipped)}
