@@ -125,6 +125,11 @@ def number_repeated_names(names: Iterable[str]) -> tuple[tuple[str, ...], dict[s
     return tuple(numbered), {name: new for name, new in renamed.items() if len(new) > 1}
 
 
+def canonicalise_atlas_name(name: str) -> str:
+    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is."""
+    return _ALIASES.get(name.lower(), name)
+
+
 def load_bundled_atlas(name: str) -> Atlas | None:
     """Load an ROI table that is shipped with brio.
 

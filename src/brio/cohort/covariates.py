@@ -272,8 +272,8 @@ def _compare_numbers(
     unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
     if unusable.any():
         raise BrioError(
-            f"'{column}' of participant {participants[unusable][0]} is '{values[unusable].iloc[0]}', which is not a number "
-            f"to compare; ask '{column}={values[unusable].iloc[0]}', or correct the table and import again"
+            f"'{column}' of participant {participants[unusable][0]} is '{values[unusable].iloc[0]}', which is not a "
+            f"number to compare; ask '{column}={values[unusable].iloc[0]}', or correct the table and import again"
         )
     if asked == SITE_MEDIAN:
         limit, name = numbers.groupby(sites).transform("median"), "site median"

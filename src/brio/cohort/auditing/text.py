@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from ...formatting import format_count, state_p
 from .associations import SIGNIFICANCE
 from .audit import Audit, rank_counts, shorten_list
-from .findings import DuplicatePair, NonFiniteFrames, TooShort
+from .findings import DuplicatePair
 
 LONGEST_LIST = 12  # longer lists are counted by site; ``Audit.to_dict`` has them in full
 
@@ -22,11 +23,10 @@ def format_audit(audit: Audit) -> str:
     if not audit.not_checked:
         gaps, short = audit.non_finite, audit.too_short
         most = f"{len(gaps)} scans, up to {max((scan.n_frames for scan in gaps), default=0)} frames"
-        frames = (f"{scan.n_frames} of {scan.of} frames" for scan in gaps)
-        sections["Frames with missing values"] = _list_scans(gaps, most, frames)
-        heading = f"Scans with fewer than {audit.rules.min_frames} valid frames"
-        frames = (f"{scan.n_valid} valid frames" for scan in short)
-        sections[heading] = _list_scans(short, f"{len(short)} scans", frames)
+        sections["Frames with missing values"] = _list_scans(gaps, most, lambda s: f"{s.n_frames} of {s.of} frames")
+        sections[f"Scans with fewer than {audit.rules.min_frames} valid frames"] = _list_scans(
+            short, f"{len(short)} scans", lambda s: f"{s.n_valid} valid frames"
+        )
     sections["Remaining sites"] = _format_sites(audit)
     if not audit.not_checked:
         sections["Scan length"] = _format_length(audit)
@@ -124,16 +124,11 @@ def _format_dead_rois(audit: Audit) -> list[str]:
     return lines or ["none"]
 
 
-def _list_scans(
-    scans: Sequence[NonFiniteFrames] | Sequence[TooShort], summary: str, details: Iterable[str]
-) -> list[str]:
-    """List scans with a detail of each; many are summarised and counted by site."""
+def _list_scans(scans: Sequence[Any], summary: str, describe: Callable[[Any], str]) -> list[str]:
+    """List scans with what is wrong with each; many are summarised and counted by site."""
     if len(scans) > LONGEST_LIST:
         return [summary, _count_by_site(scan.site for scan in scans)]
-    rows = [
-        (scan.participant_id, scan.site, f"{detail} in {scan.atlas}")
-        for scan, detail in zip(scans, details, strict=True)
-    ]
+    rows = [(scan.participant_id, scan.site, f"{describe(scan)} in {scan.atlas}") for scan in scans]
     return _align_columns(rows) if rows else ["none"]
 
 

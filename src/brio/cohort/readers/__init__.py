@@ -32,9 +32,10 @@ from typing import Any, NamedTuple
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import refuse_existing
+from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
-from .assembly import FoundScans, ImportOptions, canonicalise_atlas_name, import_scans, summarise_skipped
+from .assembly import FoundScans, ImportOptions, import_scans, summarise_skipped
 from .bids import find_bids, parse_name
 from .participants import find_table, has_table, read_participants, summarise_columns
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
@@ -125,8 +126,18 @@ def read_scans_to_predict(
         kind = find_layout(src, options.get("participants"))
     elif kind not in LAYOUTS:
         raise BrioError(f"there is no layout '{kind}', {nearest(kind, LAYOUTS)}")
-    if kind == "cohort":
-        return _load_scans_to_predict(src, {"tr": tr, **options})
+    if kind == "cohort":  # which states everything itself
+        cohort = Cohort.load(src)
+        require_frames(cohort.participants, cohort.name, "a model")
+        cohort.verify()
+        given = {option: value for option, value in {"tr": tr, **options}.items() if value is not None}
+        atlas = given.pop("atlas", cohort.atlas.name)
+        if canonicalise_atlas_name(atlas).lower() != cohort.atlas.name.lower():
+            raise BrioError(f"{src}: the scans of this cohort are in atlas '{cohort.atlas.name}', not '{atlas}'")
+        if given:
+            flags = ", ".join(map(_format_flag, given))
+            raise BrioError(f"{src}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
+        return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
     selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
@@ -170,21 +181,6 @@ def find_layout(src: Path, participants: str | Path | None = None) -> str:
         words = ", ".join(f"'{kind}' ({LAYOUTS[kind]})" for kind in kinds)
         raise BrioError(f"{src}: fits several layouts, {words}; name one with --kind")
     return kinds[0] if kinds else "table"
-
-
-def _load_scans_to_predict(folder: Path, options: dict[str, Any]) -> Cohort:
-    """Load a cohort folder, which states everything itself."""
-    cohort = Cohort.load(folder)
-    require_frames(cohort.participants, cohort.name, "a model")
-    cohort.verify()
-    values = {option: value for option, value in options.items() if value is not None}
-    atlas = values.pop("atlas", cohort.atlas.name)
-    if canonicalise_atlas_name(atlas).lower() != cohort.atlas.name.lower():
-        raise BrioError(f"{folder}: the scans of this cohort are in atlas '{cohort.atlas.name}', not '{atlas}'")
-    if values:
-        flags = ", ".join(map(_format_flag, values))
-        raise BrioError(f"{folder}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
-    return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
 
 
 def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:

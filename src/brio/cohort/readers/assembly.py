@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -16,7 +16,7 @@ import pandas as pd
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...version import __version__
-from ..atlas import load_bundled_atlas
+from ..atlas import canonicalise_atlas_name
 from ..auditing.audit import DEFAULT_RULES
 from ..auditing.findings import correlate_scans
 from ..cohort import Cohort, CohortWriter
@@ -87,7 +87,7 @@ class ImportOptions:
         names = ("id_column", "site_column", "label_column", "patient", "control")
         return {name: getattr(self, name) for name in names}
 
-    def describe(self, found: Mapping[str, Any]) -> dict[str, Any]:
+    def describe(self, found: dict[str, Any]) -> dict[str, Any]:
         """Describe the options for the provenance; a reader may have found other values. Files without their path."""
         names = [option.name for option in fields(self)]
         stated = {name: getattr(self, name) for name in names[: names.index("name")]} | found
@@ -237,12 +237,6 @@ def summarise_skipped(skipped: list[Skipped]) -> str:
     return ", ".join(f"{reason} ({n})" for reason, n in counts.items()) or "nothing was found"
 
 
-def canonicalise_atlas_name(name: str) -> str:
-    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is."""
-    bundled = load_bundled_atlas(name)
-    return name if bundled is None else bundled.name
-
-
 def choose_atlas_label(available: Iterable[str], requested: str | None, src: Path) -> str:
     """Choose the atlas to read: the requested one, or the only one there is."""
     labels = sorted(set(available))
@@ -347,7 +341,9 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
             )
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), order.n_rois), np.nan, dtype=np.float32)
-    joined[:, alive] = np.concatenate([_standardise(f[:, alive]) for f in frames])
+    live = [f[:, alive] for f in frames]
+    finite = [np.where(np.isfinite(x), x, np.nan).astype(np.float64) for x in live]
+    joined[:, alive] = np.concatenate([(x - np.nanmean(x, axis=0)) / np.nanstd(x, axis=0) for x in finite])
     return replace(scans[0], frames=joined, parts=_list_parts(scans))
 
 
@@ -370,9 +366,3 @@ def _is_same_scan(a: np.ndarray, b: np.ndarray) -> bool:
         if correlation is not None and correlation > DEFAULT_RULES.duplicate_correlation:
             return True
     return False
-
-
-def _standardise(frames: np.ndarray) -> np.ndarray:
-    """Scale each ROI to mean 0 and standard deviation 1 over its finite values."""
-    finite = np.where(np.isfinite(frames), frames, np.nan).astype(np.float64)
-    return (finite - np.nanmean(finite, axis=0)) / np.nanstd(finite, axis=0)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, escape_controls, nearest
+from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, require_repetition_time
-from .assembly import FoundScans, ImportOptions, canonicalise_atlas_name, join_scans
+from .assembly import FoundScans, ImportOptions, join_scans
 from .participants import Roster, describe_skipped, find_roster
 from .series import (
     SUFFIXES,
@@ -124,18 +125,6 @@ def select_atlas(files: list[SeriesFile], requested: str | None, src: Path) -> l
     return selected
 
 
-def select_task(files: list[SeriesFile], requested: str | None, src: Path) -> list[SeriesFile]:
-    """Select the files of one task: the requested one, or the only one there is."""
-    tasks = sorted({file.task for file in files if file.task})
-    if requested is None:
-        if len(tasks) > 1:
-            raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
-        return files
-    if requested not in tasks:
-        raise BrioError(f"{src}: holds no task '{requested}', {nearest(requested, tasks)}")
-    return [file for file in files if file.task == requested]
-
-
 def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[SeriesFile]], int]:
     """Group files by subject, with one file for each scan.
 
@@ -160,10 +149,9 @@ def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[Series
     return subjects, copies
 
 
-def group_by_session(files: Iterable[SeriesFile]) -> dict[str, list[SeriesFile]]:
+def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
     """Group the files of one subject by session; without sessions in the names, each run is one."""
-    files = list(files)
-    has_sessions = any(entity.startswith("ses-") for file in files for entity in file.scan)
+    has_sessions = any(file.session for file in files)
     groups: dict[str, list[SeriesFile]] = {}
     for file in files:
         entities = [e for e in file.scan if e.startswith("ses-") or not (has_sessions or e.startswith("task-"))]
@@ -186,7 +174,13 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
     table, roster = find_roster(src, options.participants, options.labels_required, **options.columns)
-    selected = select_task(select_atlas(find_series_files(src, options.match), options.atlas, src), options.task, src)
+    selected = select_atlas(find_series_files(src, options.match), options.atlas, src)
+    tasks = sorted({file.task for file in selected if file.task})
+    if options.task is None and len(tasks) > 1:
+        raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
+    if options.task is not None and options.task not in tasks:
+        raise BrioError(f"{src}: holds no task '{options.task}', {nearest(options.task, tasks)}")
+    selected = [file for file in selected if options.task in (None, file.task)]
     subjects, copies = group_by_subject(selected)
     if table is None:
         roster = Roster([{"participant_id": subject} for subject in subjects])

@@ -15,7 +15,7 @@ from ...errors import BrioError, find_control, find_nearest
 from ..cohort import Cohort, find_filled
 from ..covariates import COVARIATE_COLUMNS
 from ..values import refuse_unsafe_names
-from .series import ROW_NAMES, has_decimal_commas, is_regular, read_text_file, split_line, split_text
+from .series import ROW_NAMES, has_decimal_commas, is_regular, read_lines, split_line
 
 COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")  # columns that some methods need
 _OTHER_SPELLINGS = {"fdmean": "mean_fd"}
@@ -248,7 +248,7 @@ def read_participants(path: Path) -> TextTable:
     Columns of numbers with decimal commas get decimal points, see
     :func:`~brio.cohort.readers.series.has_decimal_commas`.
     """
-    text = split_text(read_text_file(path, "a table"))
+    text = read_lines(path, "a table")
     head = re.sub('"[^"]*"', "", next((line for line in text if line.strip()), ""))
     delimiter = max(",;\t" if path.suffix.lower() == ".csv" else "\t,;", key=head.count)
     lines = [(number, split_line(path, number, line, delimiter)) for number, line in enumerate(text, start=1)]

@@ -20,9 +20,10 @@ import numpy as np
 
 from ...errors import BrioError, nearest
 from ...storage import refuse_existing
+from ..atlas import canonicalise_atlas_name
 from ..cohort import Cohort
 from ..scans import find_live_rois
-from .assembly import FoundScans, ImportOptions, canonicalise_atlas_name, choose_atlas_label, import_scans
+from .assembly import FoundScans, ImportOptions, choose_atlas_label, import_scans
 from .participants import (
     Roster,
     TextTable,

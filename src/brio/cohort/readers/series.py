@@ -1,4 +1,4 @@
-"""Files that a reader is given: what may be read, and their digests."""
+"""Read one file: what may be read at all, then text, numpy arrays, MATLAB and CIFTI as the time courses of a scan."""
 
 from __future__ import annotations
 
@@ -114,15 +114,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return content
 
 
-def is_utf8(name: str) -> bool:
-    """Return whether a name, as the system gives it, is valid UTF-8 and can be written to a table."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def describe_name(name: str) -> str:
     r"""Return a name, as the system gives it, as text; bytes that are not UTF-8 are written as ``\xe9``."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
@@ -134,7 +125,12 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     if not record.exists():
         lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
         return write_atomically(record, lines)
-    known = _read_record(record)
+    known = {}
+    for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
+        digest, separator, name = line.partition("  ")
+        if not separator or len(digest) != 64 or not set(digest.lower()) <= set("0123456789abcdef"):
+            raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
+        known[name] = digest.lower()
     for name, digest in found.items():
         if name not in known:
             raise BrioError(f"{record}: has no digest of {name}; remove the file from {folder}, or record anew")
@@ -145,24 +141,14 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
             )
 
 
-def _read_record(record: Path) -> dict[str, str]:
-    known = {}
-    for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
-        digest, separator, name = line.partition("  ")
-        if not separator or len(digest) != 64 or not set(digest.lower()) <= set("0123456789abcdef"):
-            raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
-        known[name] = digest.lower()
-    return known
-
-
 _WITH_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 _SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)  # first line by which a file tells Excel its separator
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})*")
 
 
-def split_text(text: str) -> list[str]:
-    """Split text into lines. A first line that tells Excel the separator (``sep=;``) is emptied."""
-    lines = text.split("\n")
+def read_lines(path: Path, file_format: str = "text") -> list[str]:
+    """Read the lines of a text file. A first line that tells Excel the separator (``sep=;``) is emptied."""
+    lines = read_text_file(path, file_format).split("\n")
     return ["", *lines[1:]] if _SEPARATOR.fullmatch(lines[0]) else lines
 
 
@@ -299,12 +285,6 @@ class DeclaredArray:
     kind: str  # dtype.kind of numpy; "O" for anything that is no array of numbers or text
     n_bytes: int  # size in memory
 
-    @property
-    def is_matrix(self) -> bool:
-        """Whether it may be a series: real numbers, with more than one row and column."""
-        # MATLAB stores scalars as 1 x 1 matrices
-        return len(self.shape) == 2 and self.kind in "fiu" and min(self.shape) > 1
-
 
 @contextmanager
 def name_damaged_file(path: Path, file_format: str) -> Iterator[None]:
@@ -402,7 +382,8 @@ def choose_array(path: Path, arrays: Mapping[str, DeclaredArray], variable: str 
         if variable not in arrays:
             raise BrioError(f"{path}: has no variable '{variable}'; it has {', '.join(arrays) or 'none'}")
         return variable
-    matrices = [name for name, array in arrays.items() if array.is_matrix]
+    # MATLAB stores scalars as 1 x 1 matrices
+    matrices = [k for k, v in arrays.items() if len(v.shape) == 2 and v.kind in "fiu" and min(v.shape) > 1]
     chosen = next((k for k in PREFERRED if k in arrays), matrices[0] if len(matrices) == 1 else None)
     if chosen is None:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
@@ -457,7 +438,7 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tup
     Shapes: returns frames [T, P].
     """
     comments, body = list[Line](), list[Line]()
-    for number, line in enumerate(split_text(read_text_file(path)), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if not line.startswith("#"):
             if line.replace("\t", ".").strip():  # a row of tabs alone is a row of missing values
                 body.append((number, line))
@@ -796,8 +777,8 @@ def find_series(src: Path) -> list[Path]:
     """List the files below a folder that may hold a time series. Hidden files and folders are ignored."""
     files = sorted(path for path in ([src] if src.is_file() else _list_files(src)) if get_series_suffix(path))
     for path in files:
-        if not is_utf8(path.name):
-            raise BrioError(f"{src}: the name of the file {describe_name(path.name)} is not valid UTF-8; rename it")
+        if (name := describe_name(path.name)) != path.name:
+            raise BrioError(f"{src}: the name of the file {name} is not valid UTF-8; rename it")
         if control := find_control(path.name):
             raise BrioError(f"{path}: the name of this file has the control character {control}; rename it")
     return files
@@ -827,7 +808,8 @@ def _list_files(src: Path) -> Iterator[Path]:
 
 def read_series(path: str | Path, variable: str | None = None) -> Series:
     """Read a time-series file. The array is never transposed."""
-    path, columns, tr, left_out = Path(path), None, None, ()
+    path, columns, tr = Path(path), None, None
+    left_out: tuple[tuple[int, str], ...] = ()
     suffix = get_series_suffix(path)
     if suffix in TEXT:
         array, columns, left_out = read_text(path)

@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import BrioError, nearest
+from ..atlas import canonicalise_atlas_name
 from ..scans import MEASURES, convert_fc, find_measure, name_scan
-from .assembly import FoundScans, ImportOptions, canonicalise_atlas_name
+from .assembly import FoundScans, ImportOptions
 from .participants import Roster, describe_skipped, find_column, find_roster
 from .series import (
     Series,
@@ -168,30 +169,26 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
         for i in range(len(first)):
             prefixes[first[:i]] += wanted.get(first[i:], 0)
     lower = {first.lower() for first in firsts}
-    rules: list[tuple[str, Callable[[str], bool]]] = [
-        (
-            "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet",
-            lambda participant: participant.isdecimal() and participant.lstrip("0") in unpadded,
-        ),
-        (
-            "ids in the table became decimal numbers, such as 7.0: write them as text",
-            lambda participant: participant.endswith(".0") and participant[:-2].lstrip("0") in unpadded,
-        ),
-        (
-            "names of files lack 'sub-': leave it out in the table",
-            lambda participant: participant.startswith("sub-") and participant.removeprefix("sub-") in firsts,
-        ),
-        (
-            "names of files have other capitals: write ids in the table as the files do",
-            lambda participant: participant.lower() in lower,
-        ),
-    ]
+    fits = {
+        "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet": {
+            p for p in wanted if p.isdecimal() and p.lstrip("0") in unpadded
+        },
+        "ids in the table became decimal numbers, such as 7.0: write them as text": {
+            p for p in wanted if p.endswith(".0") and p[:-2].lstrip("0") in unpadded
+        },
+        "names of files lack 'sub-': leave it out in the table": {
+            p for p in wanted if p.startswith("sub-") and p.removeprefix("sub-") in firsts
+        },
+        "names of files have other capitals: write ids in the table as the files do": {
+            p for p in wanted if p.lower() in lower
+        },
+    }
     prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     if count:
         words = f"names of files have '{prefix}' in front: write {prefix}{participants[0]} in the table"
-        rules.append((words, lambda participant: prefix + participant in firsts))
-    for words, fits in rules:
-        if participants and 2 * sum(map(fits, participants)) > len(participants):
+        fits[words] = {p for p in wanted if prefix + p in firsts}
+    for words, fitting in fits.items():
+        if 2 * sum(wanted[p] for p in fitting) > len(participants):
             return f" ({words})"
     return ""
 
