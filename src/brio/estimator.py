@@ -20,8 +20,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, check_is_fitted, column_or_1d
 
 from .cohort import Atlas, Cohort
-from .cohort.cohort import locate_scans
-from .cohort.folder import check_participants, format_table
+from .cohort.cohort import check_participants, format_table, locate_scans
 from .cohort.scans import convert_frames, refuse_fc
 from .connectome import Connectomes
 from .console import silent

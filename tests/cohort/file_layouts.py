@@ -1,10 +1,13 @@
 """Write three small scans in each file layout that brio reads, with or without labels."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy.io import savemat
 
+from brio import BrioError
 from brio.cohort import load_bundled_atlas
 
 CODES = load_bundled_atlas("aal116").rois["code"].astype(str).tolist()
@@ -92,3 +95,12 @@ WRITERS = {
     "table": _write_files,
     "packed": _write_packed,
 }
+
+
+def refuse(message: str, read: Callable[..., object], *words: object, **options: object) -> None:
+    """Require that a reader refuses files with a message and leaves nothing; the last word is the folder to write."""
+    folder = Path(str(words[-1])).parent
+    before = set(folder.iterdir())
+    with pytest.raises(BrioError, match=message):
+        read(*words, **options)
+    assert set(folder.iterdir()) == before

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from file_layouts import refuse
 
 from brio import BrioError
 from brio.cohort.readers import find_layout, import_cohort, read_scans_to_predict, summarise_columns
@@ -48,8 +49,7 @@ def test_two_columns_that_would_become_one_are_refused(tmp_path):
     with pytest.raises(BrioError, match=r"columns 'MeanFD' and 'FD_mean' would both be read as 'mean_fd'; rename"):
         import_cohort("table", src, tmp_path / "out")
     src = write_study(tmp_path / "b", "participant_id,Site,label,SITE,Sex,a,b")
-    with pytest.raises(BrioError, match=r"columns 'Site' and 'SITE' would both be read as 'site'"):
-        import_cohort("table", src, tmp_path / "out")
+    refuse(r"columns 'Site' and 'SITE' would both be read as 'site'", import_cohort, "table", src, tmp_path / "out")
     assert import_cohort("table", src, tmp_path / "out", site_column="Site").sites.tolist() == ["A", "B"] * 2
 
 
@@ -91,8 +91,7 @@ def test_the_column_of_the_participant_can_be_named(tmp_path, kind):
         elif kind == "bids":
             lines = ["a\tb\tc", *("\t".join(map(str, row)) for row in frames)]
             (src / f"sub-{person}_atlas-X_timeseries.tsv").write_text("\n".join(lines))
-    with pytest.raises(BrioError, match=r"no (file|time series)"):  # 20, 21, ... are no participants
-        import_cohort(kind, src, tmp_path / "out")
+    refuse(r"no (file|time series)", import_cohort, kind, src, tmp_path / "out")
     cohort = import_cohort(kind, src, tmp_path / "out", id_column="Subject")
     assert cohort.ids.tolist() == PEOPLE
     assert cohort.participants["participant_id_in_source"].tolist() == [20, 21, 22, 23]

@@ -162,7 +162,7 @@ def test_control_characters_in_a_cohort_folder_of_somebody_else_are_refused(file
     path = tmp_path / "cohort" / file
     old = {"participants.tsv": "sim0001", "atlas.tsv": "stable_1_L", "cohort.json": "plain"}[file]
     path.write_text(path.read_text().replace(old, "a\\u202eb" if file == "cohort.json" else "a\x9b2Jb"))
-    monkeypatch.setattr("brio.cohort.folder.hash_tables", lambda folder: json_tables(folder))
+    monkeypatch.setattr("brio.cohort.cohort.hash_tables", lambda folder: json_tables(folder))
     rehash(tmp_path / "cohort")
     said = command("audit", tmp_path / "cohort")
     assert said.status == 2
@@ -210,7 +210,7 @@ def test_a_cohort_folder_of_somebody_else_is_not_trusted_either(file, tmp_path, 
     path = tmp_path / "cohort" / file
     old = {"participants.tsv": "sim0001", "atlas.tsv": "stable_1_L", "cohort.json": '"plain"'}[file]
     path.write_text(path.read_text().replace(old, json.dumps(FORMULA) if file == "cohort.json" else FORMULA))
-    monkeypatch.setattr("brio.cohort.folder.hash_tables", lambda folder: json_tables(folder))
+    monkeypatch.setattr("brio.cohort.cohort.hash_tables", lambda folder: json_tables(folder))
     rehash(tmp_path / "cohort")
     with pytest.raises(BrioError, match="spreadsheets execute as a formula"):
         Cohort.load(tmp_path / "cohort")

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from file_layouts import refuse
 
 from brio import BrioError
 from brio.cohort.readers import import_cohort
@@ -73,8 +74,7 @@ def test_import(folder, tmp_path, asked, atlas, n_rois):
 
 
 def test_atlas_must_be_chosen(folder, tmp_path):
-    with pytest.raises(BrioError, match="holds the atlases aal116, cc200; choose one"):
-        import_cohort("packed", folder, tmp_path / "out")
+    refuse("holds the atlases aal116, cc200; choose one", import_cohort, "packed", folder, tmp_path / "out")
     (folder / "cc200.npz").unlink()
     assert import_cohort("packed", folder, tmp_path / "out").n_rois == 116
 
@@ -93,20 +93,17 @@ def test_atlas_must_be_chosen(folder, tmp_path):
 )
 def test_parts_that_disagree(folder, tmp_path, changes, message):
     rewrite(folder, **changes)
-    with pytest.raises(BrioError, match=message):
-        import_cohort("packed", folder, tmp_path / "out", atlas="aal116")
+    refuse(message, import_cohort, "packed", folder, tmp_path / "out", atlas="aal116")
     assert not list(tmp_path.glob("out*"))
 
 
 def test_damaged_archive_and_table(folder, tmp_path):
     whole = (folder / "cc200.npz").read_bytes()
     (folder / "cc200.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(BrioError, match=r"cc200\.npz: cannot be read as npz"):  # its dead ROIs cannot be counted
-        import_cohort("packed", folder, tmp_path / "out", atlas="aal116")
+    refuse(r"cc200\.npz: cannot be read as npz", import_cohort, "packed", folder, tmp_path / "out", atlas="aal116")
     (folder / "cc200.npz").unlink()
     people().assign(diagnosis=[1, 0, 2, 1]).to_csv(folder / "participants.tsv", sep="\t", index=False)
-    with pytest.raises(BrioError, match="participant b_001 has diagnosis '2'"):
-        import_cohort("packed", folder, tmp_path / "out", atlas="aal116")
+    refuse("participant b_001 has diagnosis '2'", import_cohort, "packed", folder, tmp_path / "out", atlas="aal116")
     np.savez(folder / "aal116.npz", x=np.zeros(3))
     people().to_csv(folder / "participants.tsv", sep="\t", index=False)
     with pytest.raises(BrioError, match=r"aal116\.npz: has no array 'frames'; it has x"):

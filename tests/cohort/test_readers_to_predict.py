@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import CODES, IDS, LABELS, SITES, WRITERS, scan, write_layout, write_text
+from file_layouts import CODES, IDS, LABELS, SITES, WRITERS, refuse, scan, write_layout, write_text
 from scipy.io import savemat
 
 from brio import BrioClassifier, BrioError, Cohort, audit
@@ -142,8 +142,7 @@ def test_dpabi_names_of_other_hospitals(tmp_path):
     with pytest.raises(BrioError, match="1 of 3 scans have no site"):
         _ = cohort.sites
     assert [entry["participant_id"] for entry in cohort.provenance["unlabelled"]] == ["S2-3-0001", "Sub_007"]
-    with pytest.raises(BrioError, match="kind 'dpabi' needs --atlas"):
-        read_scans_to_predict(src, tmp_path / "again")
+    refuse("kind 'dpabi' needs --atlas", read_scans_to_predict, src, tmp_path / "again")
 
 
 # ---------------------------------------------------------------- participants tables
@@ -172,8 +171,7 @@ def test_table_without_site_and_label(tmp_path):
 def test_columns_that_an_option_names_must_be_there(tmp_path):
     src = table(tmp_path / "study", "participant_id\tdx", "007\tMDD", "p1\tHC")
     for options, column in (({"site_column": "centre"}, "centre"), ({"patient": "MDD"}, "label")):
-        with pytest.raises(BrioError, match=f"there is no column '{column}'"):
-            read_scans_to_predict(src, tmp_path / "out", **options)
+        refuse(f"there is no column '{column}'", read_scans_to_predict, src, tmp_path / "out", **options)
     cohort = read_scans_to_predict(src, tmp_path / "out", label_column="dx", patient="MDD")
     assert cohort.labels.tolist() == [1, 0]
     assert cohort.classes == ("HC", "MDD")
@@ -215,9 +213,7 @@ def test_one_class_or_another_group(groups, options, labels, classes, tmp_path):
 def test_labels_that_cannot_be_told(groups, options, message, tmp_path):
     rows = [f"{p}\t{g}" for p, g in zip(IDS["table"], groups, strict=False)]
     src = table(tmp_path / "study", "participant_id\tlabel", *rows)
-    with pytest.raises(BrioError, match=message):
-        read_scans_to_predict(src, tmp_path / "out", **options)
-    assert nothing_left(tmp_path / "out")
+    refuse(message, read_scans_to_predict, src, tmp_path / "out", **options)
 
 
 def test_table_for_one_file(tmp_path):
@@ -272,9 +268,7 @@ def test_repetition_time_of_table_and_option(tmp_path):
 def test_repetition_times_that_disagree(stated, message, tmp_path):
     src = write_layout("bids", tmp_path / "study", None)
     (src / "participants.tsv").write_text(f"participant_id\ttr\nsub-001\t{stated}\n")
-    with pytest.raises(BrioError, match=rf"sub-001_\S+\.tsv: its .*{message}"):
-        read_scans_to_predict(src, tmp_path / "out")
-    assert nothing_left(tmp_path / "out")
+    refuse(rf"sub-001_\S+\.tsv: its .*{message}", read_scans_to_predict, src, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -289,16 +283,13 @@ def test_repetition_times_that_cannot_be_at_an_import(column, stated, message, t
     src = write_layout("bids", tmp_path / "study", None)
     rows = [f"participant_id\tsite\tlabel\t{column}", f"sub-001\ta\t1\t{stated}", f"sub-002\ta\t0\t{stated}"]
     (src / "participants.tsv").write_text("\n".join(rows))
-    with pytest.raises(BrioError, match=rf"sub-001_\S+\.tsv: its .*{message}"):
-        import_cohort("bids", src, tmp_path / "out")
-    assert nothing_left(tmp_path / "out")
+    refuse(rf"sub-001_\S+\.tsv: its .*{message}", import_cohort, "bids", src, tmp_path / "out")
 
 
 @pytest.mark.parametrize("tr", [0, -2.0, float("nan"), float("inf")])
 def test_impossible_repetition_time(tr, tmp_path):
     src = write_layout("table", tmp_path / "study", None)
-    with pytest.raises(BrioError, match="repetition time cannot be"):
-        read_scans_to_predict(src, tmp_path / "out", tr=tr)
+    refuse("repetition time cannot be", read_scans_to_predict, src, tmp_path / "out", tr=tr)
 
 
 # ---------------------------------------------------------------- names and order of ROIs
@@ -325,9 +316,7 @@ def test_header_of_another_order_follows_the_first_scan(tmp_path):
     cohort = read_scans_to_predict(src, tmp_path / "out")
     np.testing.assert_array_equal(cohort.scan(1), scan(1, 5).astype(np.float32))
     write_text(src / "c.tsv", scan(1, 5), None)
-    with pytest.raises(BrioError, match=r"c\.tsv: has no column names, but \S+a\.tsv has"):
-        read_scans_to_predict(src, tmp_path / "out2")
-    assert nothing_left(tmp_path / "out2")
+    refuse(r"c\.tsv: has no column names, but \S+a\.tsv has", read_scans_to_predict, src, tmp_path / "out2")
 
 
 def test_other_width(tmp_path):
@@ -343,8 +332,7 @@ def test_other_width(tmp_path):
 def test_several_atlases(tmp_path):
     src = write_layout("pcp", tmp_path / "study", None)
     write_text(src / "North_001_rois_cc200.1D", scan(0, 200), [f"#{i + 1}" for i in range(200)])
-    with pytest.raises(BrioError, match="holds the atlases aal, cc200; choose one with --atlas"):
-        read_scans_to_predict(src, tmp_path / "out")
+    refuse("holds the atlases aal, cc200; choose one with --atlas", read_scans_to_predict, src, tmp_path / "out")
     assert read_scans_to_predict(src, tmp_path / "out", atlas="cc200").ids.tolist() == ["North_001"]
 
 
@@ -359,10 +347,8 @@ def test_nothing_to_read(tmp_path):
         ("empty", r"empty: no time-series file below it; supported: \.tsv"),
         ("brain.nii.gz", r"brain\.nii\.gz: not a time-series file; supported: \.tsv"),
     ):
-        with pytest.raises(BrioError, match=message):
-            read_scans_to_predict(tmp_path / name, tmp_path / "out")
-    with pytest.raises(BrioError, match="no such file or folder"):
-        read_scans_to_predict(tmp_path / "nowhere", tmp_path / "out", kind="table")
+        refuse(message, read_scans_to_predict, tmp_path / name, tmp_path / "out")
+    refuse("no such file or folder", read_scans_to_predict, tmp_path / "nowhere", tmp_path / "out", kind="table")
 
 
 def test_ambiguous_layouts_are_refused(tmp_path):
@@ -379,18 +365,15 @@ def test_ambiguous_layouts_are_refused(tmp_path):
     assert find_layout(src) == "pcp"
     assert read_scans_to_predict(src, tmp_path / "o", participants=tmp_path / "people.tsv").ids.tolist() == ["007"]
     savemat(src / "ROISignals_Sub001.mat", {"ROISignals": scan(0, 1833)})
-    with pytest.raises(BrioError, match=r"'pcp' .*'dpabi' .*name one with --kind"):
-        read_scans_to_predict(src, tmp_path / "out")
+    refuse(r"'pcp' .*'dpabi' .*name one with --kind", read_scans_to_predict, src, tmp_path / "out")
 
 
 def test_kind_and_options_are_checked(tmp_path):
     src = write_layout("table", tmp_path / "study", None)
     with pytest.raises(BrioError, match="there is no layout 'tabel', did you mean 'table'"):
         read_scans_to_predict(src, tmp_path / "out", kind="tabel")
-    with pytest.raises(BrioError, match="kind 'table' does not take --task"):
-        read_scans_to_predict(src, tmp_path / "out", task="rest")
-    with pytest.raises(BrioError, match="study: exists already"):
-        read_scans_to_predict(src, src)
+    refuse("kind 'table' does not take --task", read_scans_to_predict, src, tmp_path / "out", task="rest")
+    refuse("study: exists already", read_scans_to_predict, src, src)
     assert set(LAYOUTS) == {"cohort", *WRITERS}
 
 
@@ -416,8 +399,7 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     content = bytearray((tmp_path / "cohort" / "frames.npy").read_bytes())
     content[-1] ^= 1
     (tmp_path / "cohort" / "frames.npy").write_bytes(content)
-    with pytest.raises(BrioError, match="was changed or damaged"):
-        read_scans_to_predict(tmp_path / "cohort", tmp_path / "out")
+    refuse("was changed or damaged", read_scans_to_predict, tmp_path / "cohort", tmp_path / "out")
 
 
 def test_a_cohort_that_lost_its_header_is_named_with_the_file(tmp_path):
@@ -450,7 +432,7 @@ def test_cohort_of_scans_to_predict_is_stored_plainly(tmp_path):
 def test_jobs_and_audit_refuse_scans_without_labels(labels, message, tmp_path):
     cohort = read_scans_to_predict(write_layout("table", tmp_path / "study", labels), tmp_path / "out")
     labelled = import_cohort("table", write_layout("table", tmp_path / "labelled"), tmp_path / "imported")
-    for refuse in (
+    for learn in (
         lambda: audit(cohort),
         lambda: audit(labelled, companions=[cohort]),
         lambda: prepare_job(JobSpec(cohort=tmp_path / "out", methods=["ridge"])),
@@ -459,7 +441,7 @@ def test_jobs_and_audit_refuse_scans_without_labels(labels, message, tmp_path):
         lambda: cohort.labels,
     ):
         with pytest.raises(BrioError, match=message):
-            refuse()
+            learn()
 
 
 def test_display_of_scans_to_predict(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from file_layouts import refuse
 from scipy.io import savemat
 
 from brio import BrioError, Cohort
@@ -91,11 +92,8 @@ def test_a_named_column_that_counts_is_refused_until_it_is_dropped(tmp_path, wri
     expected = (
         rf"p1\.csv: column {columns.index(name) + 1} \('{name}'\) counts the rows .*--drop-roi {name}, .*index=False"
     )
-    with pytest.raises(BrioError, match=expected):
-        import_cohort("table", src, tmp_path / "out")
-    with pytest.raises(BrioError, match=expected):
-        read_scans_to_predict(src / "p1.csv", tmp_path / "out", kind="table")
-    assert not (tmp_path / "out").exists()
+    refuse(expected, import_cohort, "table", src, tmp_path / "out")
+    refuse(expected, read_scans_to_predict, src / "p1.csv", tmp_path / "out", kind="table")
     cohort = import_cohort("table", src, tmp_path / "out", drop_roi=name)
     np.testing.assert_array_equal(cohort.scan(2), make_frames(2))
 

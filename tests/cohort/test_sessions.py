@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import write_layout, write_text
+from file_layouts import refuse, write_layout, write_text
 
 from brio import BrioError
 from brio.cohort import Cohort, audit, format_audit
@@ -179,8 +179,7 @@ def test_table_with_columns_of_other_names(table, tmp_path):
 )
 def test_table_refuses(table, tmp_path, rows, message):
     (table / "participants.tsv").write_text(HEAD + rows)
-    with pytest.raises(BrioError, match=message):
-        import_cohort("table", table, tmp_path / "out", sessions="join")
+    refuse(message, import_cohort, "table", table, tmp_path / "out", sessions="join")
 
 
 def test_one_file_under_two_sessions_is_refused(table, tmp_path):
@@ -227,8 +226,7 @@ def test_packed_sessions(tmp_path):
     (src / "participants.tsv").write_text(
         "participant_id\tsite\tdiagnosis\tsession\tn_frames\n007\tA\t1\ta\t8\n007\tA\t1\tb\t9\np10\tB\t0\ta\t10\n"
     )
-    with pytest.raises(BrioError, match="--sessions"):
-        import_cohort("packed", src, tmp_path / "no")
+    refuse("--sessions", import_cohort, "packed", src, tmp_path / "no")
     every = import_cohort("packed", src, tmp_path / "all", sessions="all")
     assert every.ids.tolist() == ["007_ses-a", "007_ses-b", "p10"]
     assert import_cohort("packed", src, tmp_path / "join", sessions="join").n_frames.tolist() == [17, 10]
@@ -236,8 +234,7 @@ def test_packed_sessions(tmp_path):
 
 def test_layouts_of_one_scan_refuse_the_option(tmp_path):
     src = write_layout("pcp", tmp_path / "src")
-    with pytest.raises(BrioError, match="kind 'pcp' does not take --sessions"):
-        import_cohort("pcp", src, tmp_path / "out", sessions="all")
+    refuse("kind 'pcp' does not take --sessions", import_cohort, "pcp", src, tmp_path / "out", sessions="all")
 
 
 @pytest.mark.parametrize("sessions", [None, "first", "join", "average", "all"])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brio.cohort.folder import hash_content
+from brio.cohort.cohort import hash_content
 
 
 class Case(NamedTuple):

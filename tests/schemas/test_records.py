@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brio.cohort.folder import CohortHeader
+from brio.cohort.cohort import CohortHeader
 from brio.errors import BrioError
 from brio.estimator import BrioClassifier, EstimatorParams, EstimatorRecord
 from brio.models.folder import ModelRecord

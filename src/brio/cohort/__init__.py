@@ -2,9 +2,8 @@
 
 from .atlas import Atlas, load_bundled_atlas
 from .auditing import Audit, AuditRules, audit, format_audit
-from .cohort import Cohort
+from .cohort import Cohort, CohortWriter
 from .covariates import relabel
-from .folder import CohortWriter
 
 __all__ = [
     "Atlas",

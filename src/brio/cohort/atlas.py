@@ -14,8 +14,8 @@ import pandas as pd
 from ..errors import BrioError
 from .values import refuse_unsafe_cells, refuse_unsafe_names
 
+# Columns of a table of ROIs by which the columns of a scan are recognised, in this order.
 MATCHING_COLUMNS = ("name", "code", "index")
-"""Columns of a table of ROIs by which the columns of a scan are recognised, in this order."""
 
 _ALIASES = {"aal": "aal116", "aal116": "aal116", "cc200": "cc200"}
 
@@ -125,6 +125,11 @@ def number_repeated_names(names: Iterable[str]) -> tuple[tuple[str, ...], dict[s
     return tuple(numbered), {name: new for name, new in renamed.items() if len(new) > 1}
 
 
+def canonicalise_atlas_name(name: str) -> str:
+    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is."""
+    return _ALIASES.get(name.lower(), name)
+
+
 def load_bundled_atlas(name: str) -> Atlas | None:
     """Load an ROI table that is shipped with brio.
 
@@ -142,6 +147,7 @@ def load_bundled_atlas(name: str) -> Atlas | None:
     return Atlas(bundled_name, rois)
 
 
+# Names that `load_known_atlas` takes, and what they are.
 KNOWN_ATLASES = {
     "aal116": "Tzourio-Mazoyer et al. 2002, bundled with brio",
     "cc200": "Craddock et al. 2012, bundled with brio",
@@ -155,17 +161,6 @@ KNOWN_ATLASES = {
     "harvard-oxford-cort, -cortl, -sub": "FSL's maximum-probability regions at 25 %, downloaded; cortl has both sides",
     "basc7 to basc444": "Bellec et al. 2010, symmetric version, downloaded",
 }
-"""Names that :func:`load_known_atlas` takes, and what they are."""
-
-SCHAEFER = re.compile(r"schaefer(?P<n>[1-9]00|1000)(-(?P<networks>7|17))?")
-DIFUMO = re.compile(r"difumo(?P<n>64|128|256|512|1024)")
-HARVARD_OXFORD = re.compile(r"harvard-oxford-(?P<part>cort|cortl|sub)")
-BASC = re.compile(r"basc0*(?P<n>7|12|20|36|64|122|197|325|444)")
-
-
-def describe_known_atlases() -> str:
-    """List the names of the known atlases for a message."""
-    return ", ".join(KNOWN_ATLASES)
 
 
 def load_known_atlas(name: str) -> Atlas | None:
@@ -178,21 +173,19 @@ def load_known_atlas(name: str) -> Atlas | None:
     bundled = load_bundled_atlas(name)
     if bundled is not None:
         return bundled
-    name = name.lower()
-    by_network = name.endswith("-by-network")
-    loaders: list[tuple[str, Callable[[re.Match[str]], pd.DataFrame]]] = [
-        (r"power264", lambda m: _load_power()),
-        (r"dosenbach160(-by-network)?", lambda m: _load_dosenbach(by_network)),
-        (r"seitzman300(-by-network)?", lambda m: _load_seitzman(by_network)),
-        (SCHAEFER.pattern, lambda m: _load_schaefer(int(m["n"]), int(m["networks"] or 7))),
-        (DIFUMO.pattern, lambda m: _load_difumo(int(m["n"]))),
-        (HARVARD_OXFORD.pattern, lambda m: _load_harvard_oxford(m["part"])),
-        (BASC.pattern, lambda m: _load_basc(int(m["n"]))),
-    ]
-    for pattern, load in loaders:
-        match = re.fullmatch(pattern, name)
+    loaders: dict[str, Callable[..., pd.DataFrame]] = {
+        "power264": _load_power,
+        "dosenbach160(-by-network)?": _load_dosenbach,
+        "seitzman300(-by-network)?": _load_seitzman,
+        "schaefer([1-9]00|1000)(?:-(7|17))?": _load_schaefer,
+        "difumo(64|128|256|512|1024)": _load_difumo,
+        "harvard-oxford-(cort|cortl|sub)": _load_harvard_oxford,
+        "basc0*(7|12|20|36|64|122|197|325|444)": _load_basc,
+    }
+    for pattern, load in loaders.items():
+        match = re.fullmatch(pattern, name.lower())
         if match is not None:
-            return Atlas(name, load(match))
+            return Atlas(name.lower(), load(*match.groups()))
     return None
 
 
@@ -203,23 +196,23 @@ def _load_power() -> pd.DataFrame:
     return _make_table([f"power_{k:03d}" for k in rois["roi"]], rois, index=rois["roi"])
 
 
-def _load_dosenbach(by_network: bool) -> pd.DataFrame:
+def _load_dosenbach(by_network: str | None) -> pd.DataFrame:
     from nilearn.datasets import fetch_coords_dosenbach_2010
 
-    data = fetch_coords_dosenbach_2010(ordered_regions=by_network)
+    data = fetch_coords_dosenbach_2010(ordered_regions=by_network is not None)
     return _make_table(data["labels"], data["rois"], index=data["rois"].index + 1, network=data["networks"])
 
 
-def _load_seitzman(by_network: bool) -> pd.DataFrame:
+def _load_seitzman(by_network: str | None) -> pd.DataFrame:
     from nilearn.datasets import fetch_coords_seitzman_2018
 
-    data = fetch_coords_seitzman_2018(ordered_regions=by_network)
+    data = fetch_coords_seitzman_2018(ordered_regions=by_network is not None)
     index = data["rois"].index + 1
     return _make_table([f"seitzman_{k:03d}" for k in index], data["rois"], index=index, network=data["networks"])
 
 
-def _load_schaefer(n_rois: int, networks: int) -> pd.DataFrame:
-    data = _download("fetch_atlas_schaefer_2018", n_rois=n_rois, yeo_networks=networks, resolution_mm=2)
+def _load_schaefer(n_rois: str, networks: str | None) -> pd.DataFrame:
+    data = _download("fetch_atlas_schaefer_2018", n_rois=int(n_rois), yeo_networks=int(networks or 7), resolution_mm=2)
     table = _locate_labels(data)
     parts = table["name"].str.split("_")  # 7Networks_LH_Vis_1
     table["network"] = [part[2] for part in parts]
@@ -227,8 +220,8 @@ def _load_schaefer(n_rois: int, networks: int) -> pd.DataFrame:
     return table
 
 
-def _load_difumo(dimension: int) -> pd.DataFrame:
-    data = _download("fetch_atlas_difumo", dimension=dimension, resolution_mm=3)
+def _load_difumo(dimension: str) -> pd.DataFrame:
+    data = _download("fetch_atlas_difumo", dimension=int(dimension), resolution_mm=3)
     labels = data["labels"]
     names, _ = number_repeated_names(labels["difumo_names"].astype(str).str.strip())
     xyz = pd.DataFrame(_find_map_centres(data["maps"]), columns=list("xyz"))
@@ -239,8 +232,8 @@ def _load_harvard_oxford(part: str) -> pd.DataFrame:
     return _locate_labels(_download("fetch_atlas_harvard_oxford", atlas_name=f"{part}-maxprob-thr25-2mm"))
 
 
-def _load_basc(resolution: int) -> pd.DataFrame:
-    table = _locate_labels(_download("fetch_atlas_basc_multiscale_2015", resolution=resolution, version="sym"))
+def _load_basc(resolution: str) -> pd.DataFrame:
+    table = _locate_labels(_download("fetch_atlas_basc_multiscale_2015", resolution=int(resolution), version="sym"))
     table["name"] = [f"basc{resolution}_{k:03d}" for k in table["index"]]
     return table
 

@@ -12,18 +12,16 @@ import pandas as pd
 
 from ..errors import BrioError, nearest
 from ..formatting import format_count
-from .cohort import FORMER_LABEL, Cohort
-from .folder import REQUIRED_COLUMNS, TEXT_COLUMNS, find_filled
+from .cohort import FORMER_LABEL, REQUIRED_COLUMNS, TEXT_COLUMNS, Cohort, find_filled
 from .scans import index_participants, require_repetition_time
 
+# Column of the participants table for each covariate.
 COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
-"""Column of the participants table for each covariate."""
 
+# How a sex may be written, in lower case, and its number.
 SEX_CODES = {"f": 0.0, "female": 0.0, "w": 0.0, "woman": 0.0, "m": 1.0, "male": 1.0, "man": 1.0}
-"""How a sex may be written, in lower case, and its number."""
 _MAY_BE_MISSING = {"motion"}
-LARGEST_COVARIATE = 1e6
-"""Largest age or motion, in whatever unit, that is taken for one."""
+LARGEST_COVARIATE = 1e6  # largest age or motion, in whatever unit, that is taken for one
 
 
 def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
@@ -125,8 +123,7 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
     return side
 
 
-_PEOPLE = ("patient", "control", "case")
-"""Names that are words for people; others are labels."""
+_PEOPLE = ("patient", "control", "case")  # names that are words for people; others are labels
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,12 @@ class ClassNames:
     @property
     def positives(self) -> str:
         """What participants of the positive class are called."""
-        return _name_several(self.positive)
+        return f"{self.positive}s" if self.positive in _PEOPLE else f"participants labelled {self.positive}"
+
+    @property
+    def negatives(self) -> str:
+        """What participants of the negative class are called."""
+        return ClassNames(positive=self.negative).positives
 
     @property
     def are_positive(self) -> str:
@@ -150,11 +152,6 @@ class ClassNames:
     def are_negative(self) -> str:
         """What completes "where half are ...", of the negative class."""
         return self.negatives.removeprefix("participants ")
-
-    @property
-    def negatives(self) -> str:
-        """What participants of the negative class are called."""
-        return _name_several(self.negative)
 
     @property
     def pair(self) -> str:
@@ -170,10 +167,6 @@ class ClassNames:
         return len(codes) == 2 and None not in codes
 
 
-def _name_several(name: str) -> str:
-    return f"{name}s" if name in _PEOPLE else f"participants labelled {name}"
-
-
 SITE_MEDIAN = "site-median"
 _QUESTION = re.compile(r"\s*([^<>=]+?)\s*(?:([>=])\s*([^<>=]+?)\s*)?")
 _FORMS = f"write COLUMN, COLUMN=VALUE, COLUMN>NUMBER or COLUMN>{SITE_MEDIAN}"
@@ -186,12 +179,21 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     if match is None:
         raise BrioError(f"the question '{question}' cannot be read; {_FORMS}")
     column, sign, asked = match.groups()
-    _require_column(cohort, column)
+    reserved = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, "n_frames"}
+    offered = [str(name) for name in cohort.participants.columns if name not in reserved]
+    if column in reserved:
+        why = "it names scans or sites, or is the cohort's own label"
+        raise BrioError(f"the column '{column}' cannot be a question: {why}")
+    if column not in offered:
+        hint = nearest(column, offered) if offered else "it has no covariates: add one to the table and import again"
+        raise BrioError(f"the participants table of cohort '{cohort.name}' has no column '{column}' to ask for; {hint}")
     first, member = index_participants(cohort.participant_ids)
-    values = _read_values(cohort, column, len(first), member)
+    filled = find_filled(cohort.participants, column)
+    filled &= (cohort.participants[column].astype(str).str.strip() != "").to_numpy()
+    values = cohort.participants[column][filled].groupby(member[filled]).first().reindex(range(len(first)))
     sites = cohort.sites[first]
     if sign == ">":
-        label, classes = _compare_numbers(cohort, column, values, asked, sites, first)
+        label, classes = _compare_numbers(column, values, asked, sites, cohort.participant_ids[first])
     else:
         label, classes = _compare_values(column, values, asked)
     known = label >= 0
@@ -262,36 +264,16 @@ def describe_question(cohort: Cohort) -> str:
     return sentence
 
 
-def _require_column(cohort: Cohort, column: str) -> None:
-    reserved = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, "n_frames"}
-    offered = [str(name) for name in cohort.participants.columns if name not in reserved]
-    if column in reserved:
-        why = "it names scans or sites, or is the cohort's own label"
-        raise BrioError(f"the column '{column}' cannot be a question: {why}")
-    if column not in offered:
-        hint = nearest(column, offered) if offered else "it has no covariates: add one to the table and import again"
-        raise BrioError(f"the participants table of cohort '{cohort.name}' has no column '{column}' to ask for; {hint}")
-
-
-def _read_values(cohort: Cohort, column: str, n_participants: int, member: np.ndarray) -> pd.Series:
-    """Read the first value of each participant, NA where there is none."""
-    filled = find_filled(cohort.participants, column)
-    filled &= (cohort.participants[column].astype(str).str.strip() != "").to_numpy()
-    values = cohort.participants[column][filled].groupby(member[filled]).first()
-    return values.reindex(range(n_participants))
-
-
 def _compare_numbers(
-    cohort: Cohort, column: str, values: pd.Series, asked: str, sites: np.ndarray, first: np.ndarray
+    column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray
 ) -> tuple[np.ndarray, tuple[str, str]]:
     """Label 1 above a number or the median of the own site, 0 up to it, -1 without a value."""
     numbers = pd.to_numeric(values, errors="coerce").astype(float)
     unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
     if unusable.any():
         raise BrioError(
-            f"'{column}' of participant {cohort.participant_ids[first][unusable][0]} is '{values[unusable].iloc[0]}', "
-            f"which is not a number to compare; ask '{column}={values[unusable].iloc[0]}', or correct the table and "
-            "import again"
+            f"'{column}' of participant {participants[unusable][0]} is '{values[unusable].iloc[0]}', which is not a "
+            f"number to compare; ask '{column}={values[unusable].iloc[0]}', or correct the table and import again"
         )
     if asked == SITE_MEDIAN:
         limit, name = numbers.groupby(sites).transform("median"), "site median"

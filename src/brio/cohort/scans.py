@@ -13,15 +13,12 @@ import pandas as pd
 
 from ..errors import BrioError
 
-SHORTEST, LONGEST = 0.01, 100.0
-"""Seconds between two frames; a larger number is most often one of milliseconds."""
+SHORTEST, LONGEST = 0.01, 100.0  # seconds between two frames; a larger number is most often one of milliseconds
 
 
 def is_repetition_time(value: Any) -> bool:
     """Return whether a value can be the seconds between two frames."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return SHORTEST <= value <= LONGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and SHORTEST <= value <= LONGEST
 
 
 def require_repetition_time(value: Any, what: str) -> float:
@@ -33,12 +30,11 @@ def require_repetition_time(value: Any, what: str) -> float:
     return float(value)
 
 
-SCAN_ID = "brio_scan_id"
-"""Column with a unique name of each scan. Only cohorts with repeated scans have it."""
+SCAN_ID = "brio_scan_id"  # column with a unique name of each scan. Only cohorts with repeated scans have it.
+# Column with the frames of each session (120+118) of scans whose connectome is the mean over sessions.
 SESSION_FRAMES = "averaged_frames"
-"""Column with the frames of each session (``120+118``) of scans whose connectome is the mean over sessions."""
+# Entry of the provenance: for the hash of each scan that was joined of several, the hashes of these.
 JOINED_SCANS = "joined_scans"
-"""Entry of the provenance: for the hash of each scan that was joined of several, the hashes of these."""
 
 
 def index_participants(participant_ids: Sequence[str] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -144,15 +140,12 @@ def find_joined_scans(provenance: Mapping[str, Any]) -> dict[str, list[str]]:
     return dict(stored) if isinstance(stored, Mapping) else {}
 
 
-RELATIVE_FLATNESS = 1e-6
-"""A series is flat when its range is below this share of its largest magnitude."""
+RELATIVE_FLATNESS = 1e-6  # a series is flat when its range is below this share of its largest magnitude
 
-FEWEST_SCANS, FEWEST_ROWS = 6, 12
-"""Fewer scans, rows or columns say nothing about which axis is which."""
-MOST_SCANS, MOST_ROWS = 16, 200
-"""More are not compared."""
+FEWEST_SCANS, FEWEST_ROWS = 6, 12  # fewer scans, rows or columns say nothing about which axis is which
+MOST_SCANS, MOST_ROWS = 16, 200  # more are not compared
+# How far the agreement of rows must exceed zero, that of columns, and its standard error, for rows to be ROIs.
 LEAST_AGREEMENT, TIMES_COLUMNS, TIMES_ERROR = 0.1, 3.0, 5.0
-"""How far the agreement of rows must exceed zero, that of columns, and its standard error, for rows to be ROIs."""
 
 
 def are_transposed(scans: Sequence[np.ndarray]) -> bool:
@@ -273,12 +266,10 @@ def clean_scan(scan: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (frames if alive.all() else np.where(alive, frames, 0.0)).astype(np.float32, copy=False), alive
 
 
-FC_ONLY = "brio_fc_only"
-"""Column that marks a participants table whose scans are connectomes; its values are 1."""
+FC_ONLY = "brio_fc_only"  # column that marks a participants table whose scans are connectomes; its values are 1
 
 Measure = Literal["correlation", "fisher-z"]
-MEASURES: tuple[Measure, ...] = ("correlation", "fisher-z")
-"""What the entries of a connectome may be."""
+MEASURES: tuple[Measure, ...] = ("correlation", "fisher-z")  # what the entries of a connectome may be
 
 _LARGEST = 1.0 - 1e-6  # as psi clips correlations, so that Fisher z stays finite
 _LARGEST_FISHER_Z = 20.0  # double precision has no correlation below 1 with a larger one
@@ -299,20 +290,15 @@ def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> Non
         )
 
 
-def _is_fc(matrix: np.ndarray) -> bool:
-    """Return whether a matrix can only be a connectome: square and symmetric, as no time series is.
+def refuse_fc(matrix: np.ndarray, where: str) -> None:
+    """Refuse a connectome where a time series is needed: a square symmetric matrix, as no time series is.
 
     Whatever it holds: correlations, covariances, precisions, or vectors of a tangent space.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
-        return False
+        return
     scale = np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)
-    return bool(np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True))
-
-
-def refuse_fc(matrix: np.ndarray, where: str) -> None:
-    """Refuse a connectome where a time series is needed."""
-    if _is_fc(matrix):
+    if np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True):
         raise BrioError(
             f"{where}: is a square symmetric matrix (a connectome, covariance or the like), not a time series (frames, "
             "ROIs); give the frames that it was estimated from. 'brio import fc' reads correlations and Fisher z"

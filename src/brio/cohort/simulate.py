@@ -47,13 +47,10 @@ from .atlas import Atlas
 from .cohort import Cohort
 
 _NETWORKS = ("stable", "unstable", "spurious", "site")
-BURN_IN = 20
-"""Frames dropped at the start of an autoregressive series."""
+BURN_IN = 20  # frames dropped at the start of an autoregressive series
 Effect = Annotated[float, Domain(-1e3, 1e3)]
-PARTICIPANT_SD = 0.15
-"""SD of the coupling of a network between participants of a class."""
-BURST_FRAMES = 6
-"""Length of the burst in the unstable network."""
+PARTICIPANT_SD = 0.15  # SD of the coupling of a network between participants of a class
+BURST_FRAMES = 6  # length of the burst in the unstable network
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,14 @@ _FORMULA = re.compile(r"\s*[=+\-@][=+\-@\s]*[^=+\-@\s]")
 
 def is_formula(value: object) -> bool:
     """Return whether a spreadsheet would read a text as a formula; marks count in every width, and behind blanks."""
-    if not isinstance(value, str) or not _FORMULA.match(_plain(value)):
+    if not isinstance(value, str):
         return False
     try:
         float(value)
-    except ValueError:
-        return True
+    except ValueError:  # full-width characters count as the usual ones, and what shows nothing does not
+        plain = (c for c in unicodedata.normalize("NFKC", value) if c.isspace() or not find_control(c))
+        return _FORMULA.match("".join(plain)) is not None
     return False
-
-
-def _plain(text: str) -> str:
-    """Write full-width characters as the usual ones, and leave out what shows nothing."""
-    return "".join(c for c in unicodedata.normalize("NFKC", text) if c.isspace() or not find_control(c))
 
 
 def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
@@ -55,14 +51,11 @@ def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
             refuse_unsafe_names(pd.unique(table[column].dropna()), f"{where}, column '{column}'")
 
 
-MISSING = "n/a"
-"""How a table of a cohort folder writes a missing value."""
+MISSING = "n/a"  # how a table of a cohort folder writes a missing value
 
-EXACT_DIGITS = 15
-"""Whole numbers of so many digits are exact as floating-point numbers, which a column with gaps holds."""
+EXACT_DIGITS = 15  # whole numbers of so many digits are exact as floating-point numbers, which a column with gaps holds
 
-MEASURES = ("age", "mean_fd", "tr")
-"""Columns that hold quantities, never codes."""
+MEASURES = ("age", "mean_fd", "tr")  # columns that hold quantities, never codes
 
 
 def convert_column(column: pd.Series) -> pd.Series:

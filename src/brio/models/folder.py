@@ -28,7 +28,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..cohort import Atlas
-from ..cohort.folder import RoiRow, format_table, read_table
+from ..cohort.cohort import RoiRow, format_table, read_table
 from ..cohort.values import refuse_unsafe_names
 from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.harmonisation import Combat, Residualiser

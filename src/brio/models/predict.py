@@ -10,8 +10,8 @@ import torch
 from scipy.special import expit, stdtrit
 
 from ..cohort import Cohort
+from ..cohort.cohort import find_filled
 from ..cohort.covariates import ClassNames
-from ..cohort.folder import find_filled
 from ..cohort.scans import FC_ONLY, SESSION_FRAMES
 from ..connectome import Connectomes
 from ..device import resolve_device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..cohort.folder import HEADER, name_other_folder
+from ..cohort.cohort import HEADER, name_other_folder
 from ..errors import BrioError, file_error
 from ..results.files import read_json
 from ..storage import SUMS, check_all, read_sums

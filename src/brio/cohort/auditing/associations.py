@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from ..cohort import Cohort
+from ..cohort import REQUIRED_COLUMNS, TEXT_COLUMNS, Cohort
 from ..covariates import SEX_CODES
-from ..folder import REQUIRED_COLUMNS, TEXT_COLUMNS
 from ..scans import FC_ONLY, index_participants
 from .findings import DEAD_FRACTION_PREFIX
 
@@ -164,10 +163,8 @@ def measure_length_by_label(cohort: Cohort) -> LengthByLabel:
     return LengthByLabel(auc, p, float(np.mean(list(within.values()))) if within else None, within)
 
 
-FEWEST_VALUES = 3
-"""Participants of each class that must have a value for a covariate to be compared."""
-MOST_CATEGORIES = 20
-"""Text with more different values is no category."""
+FEWEST_VALUES = 3  # participants of each class that must have a value for a covariate to be compared
+MOST_CATEGORIES = 20  # text with more different values is no category
 SIGNIFICANCE = 0.05
 _IDENTIFIER = re.compile(r"(.*[_ ])?(id|uid|guid|index|file|filename|name|unnamed: ?0)", re.IGNORECASE)
 
@@ -175,21 +172,19 @@ _IDENTIFIER = re.compile(r"(.*[_ ])?(id|uid|guid|index|file|filename|name|unname
 def measure_covariates_by_label(cohort: Cohort, threshold: float) -> tuple[CovariateByLabel, ...]:
     """Measure how well each covariate, and the scan length, predicts the label by itself."""
     measured = [_measure_covariate(cohort, *covariate) for covariate in _list_covariates(cohort)]
-    return tuple(replace(one, warn=_is_warning(one, threshold, len(measured))) for one in measured)
-
-
-def _is_warning(covariate: CovariateByLabel, threshold: float, n_covariates: int) -> bool:
-    inside = covariate.auc_inside is not None
-    auc, p = (covariate.auc_inside, covariate.p_inside) if inside else (covariate.auc, covariate.p)
-    return abs((auc or 0.5) - 0.5) >= threshold - 0.5 and (1.0 if p is None else p) * n_covariates < SIGNIFICANCE
+    warned = []
+    for one in measured:
+        auc, p = (one.auc, one.p) if one.auc_inside is None else (one.auc_inside, one.p_inside)
+        differs = abs((auc or 0.5) - 0.5) >= threshold - 0.5
+        warned.append(replace(one, warn=differs and (1.0 if p is None else p) * len(measured) < SIGNIFICANCE))
+    return tuple(warned)
 
 
 def _list_covariates(cohort: Cohort) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """List name, values (numbers or text) and participants with a value of each column that can be compared."""
     source = cohort.provenance.get("options")
-    left_out = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, FC_ONLY}
     own_label = str(source.get("label_column")) if isinstance(source, dict) else ""
-    left_out.add(cohort.label_covariate or own_label)
+    left_out = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, FC_ONLY, cohort.label_covariate or own_label}
     left_out |= {"n_frames"} if FC_ONLY in cohort.participants else set()
     for column in map(str, cohort.participants.columns):
         values = cohort.participants[column]
@@ -231,17 +226,9 @@ def _measure_covariate(cohort: Cohort, column: str, values: np.ndarray, known: n
     inside = _compare_classes(values[both], labels[both], site[both]) if both.any() else (None, None, {})
     value = "" if is_number else max(shares, key=lambda name: abs(shares[name]))
     typical = [float(np.mean(values[labels == k] if is_number else values[labels == k] == value)) for k in (0, 1)]
+    kind, n, n_sites = "number" if is_number else "category", count_classes(labels), len(set(site[both]))
     return CovariateByLabel(
-        column=column,
-        kind="number" if is_number else "category",
-        n=count_classes(labels),
-        typical=(typical[0], typical[1]),
-        value=str(value),
-        auc=auc,
-        p=p,
-        auc_inside=inside[0],
-        p_inside=inside[1],
-        n_sites=len(set(site[both])),
+        column, kind, n, (typical[0], typical[1]), str(value), auc, p, inside[0], inside[1], n_sites=n_sites
     )
 
 

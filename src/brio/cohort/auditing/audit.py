@@ -27,39 +27,8 @@ from ...schemas import OMIT_NONE, to_json
 from ...settings import Domain, Share, check_domains
 from ..cohort import FORMER_LABEL, Cohort
 from ..scans import holds_fc, index_participants
-from .associations import (
-    CovariateByLabel,
-    LabelBySite,
-    LengthByLabel,
-    LengthBySite,
-    RepetitionTime,
-    SiteCounts,
-    count_by_site,
-    count_classes,
-    measure_covariates_by_label,
-    measure_label_by_site,
-    measure_length_by_label,
-    measure_length_by_site,
-    select_first_scans,
-    summarise_repetition_times,
-)
-from .findings import (
-    DEAD_FRACTION_PREFIX,
-    DeadRois,
-    DuplicatePair,
-    NonFiniteFrames,
-    PatternTest,
-    TooShort,
-    describe_pair,
-    find_dead_rois,
-    find_duplicates,
-    find_identical_connectomes,
-    find_non_finite_frames,
-    find_short_scans,
-    predict_site_from_patterns,
-    read_coverage,
-    read_stated_dead_rois,
-)
+from . import associations, findings
+from .findings import DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
 
 @dataclass(frozen=True)
@@ -110,24 +79,21 @@ class ExclusionReason:
     text: str | None = field(default=None, metadata=OMIT_NONE)
 
     def __str__(self) -> str:
-        copies = self.copies or ()
-        if self.code == "empty":
-            return f"no finite value in {self.atlas}"
-        if self.code == "dead_rois" and self.share is not None:
-            column = f"{DEAD_FRACTION_PREFIX}{self.atlas}"
-            return f"{self.share:.0%} of the ROIs without signal in {self.atlas} (column {column})"
-        if self.code == "dead_rois":
-            return f"{self.n} of {self.of} ROIs without signal in {self.atlas}"
-        if self.code == "short":
-            return f"{self.n} valid frames in {self.atlas}"
-        if self.code == "duplicate":
-            return f"the same scan as {_join_names(copies)}" + (", which stays" if self.stays else "")
-        if self.code == "conflict":
-            return f"one scan under different {' and '.join(self.differ or ())}, with {_join_names(copies)}"
-        return self.text or ""
+        dead, column = f"{self.n} of {self.of}", ""
+        if self.share is not None:
+            dead, column = f"{self.share:.0%} of the", f" (column {findings.DEAD_FRACTION_PREFIX}{self.atlas})"
+        copies = shorten_list(self.copies or (), most=3)
+        sentences = {
+            "empty": f"no finite value in {self.atlas}",
+            "dead_rois": f"{dead} ROIs without signal in {self.atlas}{column}",
+            "short": f"{self.n} valid frames in {self.atlas}",
+            "duplicate": f"the same scan as {copies}" + (", which stays" if self.stays else ""),
+            "conflict": f"one scan under different {' and '.join(self.differ or ())}, with {copies}",
+        }
+        return sentences.get(self.code, self.text or "")
 
 
-def propose_exclusions(
+def _propose_exclusions(
     rules: AuditRules,
     non_finite: Iterable[NonFiniteFrames],
     dead: Iterable[DeadRois],
@@ -144,38 +110,27 @@ def propose_exclusions(
             reasons.setdefault(scan.participant_id, []).append(ExclusionReason("empty", scan.atlas))
     for rois in dead:
         if rois.share > rules.max_dead_fraction and (rois.participant_id, rois.atlas) not in empty:
-            reasons.setdefault(rois.participant_id, []).append(_explain_dead_rois(rois))
+            stated = rois.share if rois.n_rois is None else None
+            reason = ExclusionReason("dead_rois", rois.atlas, n=rois.n_rois, of=rois.of, share=stated)
+            reasons.setdefault(rois.participant_id, []).append(reason)
     for frames in short:
         if (frames.participant_id, frames.atlas) not in empty:
-            reasons.setdefault(frames.participant_id, []).append(
-                ExclusionReason("short", frames.atlas, n=frames.n_valid)
-            )
+            reason = ExclusionReason("short", frames.atlas, n=frames.n_valid)
+            reasons.setdefault(frames.participant_id, []).append(reason)
     for participant, reason in _explain_duplicates(duplicates, label_of, set(reasons)).items():
         reasons.setdefault(participant, []).append(reason)
     return {participant: tuple(reasons[participant]) for participant in sorted(reasons)}
-
-
-def _explain_dead_rois(rois: DeadRois) -> ExclusionReason:
-    stated = rois.share if rois.n_rois is None else None
-    return ExclusionReason("dead_rois", rois.atlas, n=rois.n_rois, of=rois.of, share=stated)
 
 
 def _explain_duplicates(
     pairs: Sequence[DuplicatePair], label_of: Mapping[str, Hashable], excluded: set[str]
 ) -> dict[str, ExclusionReason]:
     """Apply rule 4: the reason of each copy that is excluded."""
-    site_of = {
-        participant: site
-        for pair in pairs
-        for participant, site in zip((pair.first, pair.second), pair.sites, strict=True)
-    }
+    sites = {pair.first: pair.sites[0] for pair in pairs} | {pair.second: pair.sites[1] for pair in pairs}
+    values = {"labels": label_of, "sites": sites}
     reasons: dict[str, ExclusionReason] = {}
     for copies in _group_copies(pairs):
-        conflicts = tuple(
-            name
-            for name, value_of in (("labels", label_of), ("sites", site_of))
-            if len({value_of[copy] for copy in copies}) > 1
-        )
+        conflicts = tuple(name for name, of in values.items() if len({of[copy] for copy in copies}) > 1)
         retained = next((copy for copy in copies if copy not in excluded), copies[0])
         for copy in copies:
             if conflicts:
@@ -201,18 +156,19 @@ def _group_copies(pairs: Sequence[DuplicatePair]) -> list[list[str]]:
     return [[members[k] for k in np.flatnonzero(group == g)] for g in range(n_groups)]
 
 
-def _join_names(names: Sequence[str], most: int = 3) -> str:
+def shorten_list(names: Sequence[str], most: int) -> str:
+    """Join names by commas; after ``most`` of them, count the rest."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest
 
 
+# What needs the frames of scans.
 FC_CHECKS = (
     "scans that are alike but not identical",
     "frames with missing values",
     "short scans",
     "how scan length depends on site and label",
 )
-"""What needs the frames of scans."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,21 +193,21 @@ class Audit:
     not_compared: int  # similar pairs that were not compared in full because there were too many
     dead_rois: tuple[DeadRois, ...]
     dead_by_site: dict[str, dict[str, int]]  # scans with at least one ROI without signal, most first
-    dead_patterns: dict[str, PatternTest]  # whether the pattern of ROIs without signal predicts the site
+    dead_patterns: dict[str, findings.PatternTest]  # whether the pattern of ROIs without signal predicts the site
     non_finite: tuple[NonFiniteFrames, ...]
     too_short: tuple[TooShort, ...]
-    sites: tuple[SiteCounts, ...]
+    sites: tuple[associations.SiteCounts, ...]
     one_class: tuple[str, ...]
     small_class: tuple[str, ...]
-    label_by_site: LabelBySite | None
-    length_by_site: LengthBySite | None
-    length_by_label: LengthByLabel | None
-    repetition_time: RepetitionTime | None
+    label_by_site: associations.LabelBySite | None
+    length_by_site: associations.LengthBySite | None
+    length_by_label: associations.LengthByLabel | None
+    repetition_time: associations.RepetitionTime | None
     site_of: dict[str, str]
     participant_of: dict[str, str]
     keep: np.ndarray  # scans that remain: cohort.select(result.keep)
     not_checked: tuple[str, ...] = ()  # what cannot be checked, because the cohort holds connectomes without frames
-    covariates: tuple[CovariateByLabel, ...] = ()
+    covariates: tuple[associations.CovariateByLabel, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -314,44 +270,51 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     non_finite: list[NonFiniteFrames] = []
     dead: list[DeadRois] = []
     short: list[TooShort] = []
-    patterns: dict[str, PatternTest] = {}
+    patterns: dict[str, findings.PatternTest] = {}
     pairs: dict[tuple[str, str], DuplicatePair] = {}
     next_closest: dict[str, DuplicatePair] = {}
     not_compared = 0
     for atlas, parcellated in by_atlas.items():
-        coverage = read_coverage(parcellated)
+        coverage = findings.read_coverage(parcellated)
         first, _ = index_participants(parcellated.participant_ids)  # nearest scans must be of other people
-        pattern = predict_site_from_patterns(coverage.alive[first], parcellated.sites[first], parcellated.ids[first])
+        pattern = findings.predict_site_from_patterns(
+            coverage.alive[first], parcellated.sites[first], parcellated.ids[first]
+        )
         if pattern is not None:
             patterns[atlas] = pattern
-        dead += find_dead_rois(parcellated, coverage, atlas)
+        with_gaps, with_dead_rois, with_few_frames = findings.find_defects(
+            parcellated, coverage, atlas, rules.min_frames
+        )
+        dead += with_dead_rois
         if holds_fc(parcellated.participants):
-            search = find_identical_connectomes(parcellated)
+            search = findings.find_identical_connectomes(parcellated)
         else:
-            non_finite += find_non_finite_frames(parcellated, coverage, atlas)
-            short += find_short_scans(parcellated, coverage, atlas, rules.min_frames)
-            search = find_duplicates(parcellated, coverage, rules.duplicate_correlation, rules.min_frames)
+            non_finite, short = non_finite + with_gaps, short + with_few_frames
+            search = findings.find_duplicates(parcellated, coverage, rules.duplicate_correlation, rules.min_frames)
         for match in search.matches:
-            pair = describe_pair(parcellated, match, atlas, "identical" if match.identical else "near")
+            pair = findings.describe_pair(parcellated, match, atlas, "identical" if match.identical else "near")
             earlier = pairs.get((pair.first, pair.second))
             pairs[pair.first, pair.second] = replace(earlier, atlases=(*earlier.atlases, atlas)) if earlier else pair
         if search.next_closest is not None:
-            next_closest[atlas] = describe_pair(parcellated, search.next_closest, atlas, "different")
+            next_closest[atlas] = findings.describe_pair(parcellated, search.next_closest, atlas, "different")
         not_compared += search.not_compared
-    dead += read_stated_dead_rois(cohort, by_atlas)
+    dead += findings.read_stated_dead_rois(cohort, by_atlas)
+    dead_by_site = {
+        atlas: rank_counts(rois.site for rois in dead if rois.atlas == atlas)
+        for atlas in dict.fromkeys(rois.atlas for rois in dead)
+    }
     duplicates = tuple(sorted(pairs.values(), key=lambda pair: (pair.first, pair.second)))
-
     ids = cohort.ids.tolist()
     # copies under two diagnoses are two participants for every other question too: which of them is it?
     asked = cohort.label_covariate is not None and FORMER_LABEL in cohort.participants
     former = cohort.participants[FORMER_LABEL].tolist() if asked else [""] * len(cohort)
     label_of = dict(zip(ids, zip(cohort.labels.tolist(), former, strict=True), strict=True))
-    exclusions = propose_exclusions(rules, non_finite, dead, short, duplicates, label_of)
+    exclusions = _propose_exclusions(rules, non_finite, dead, short, duplicates, label_of)
     keep = np.array([participant not in exclusions for participant in ids])
     remaining = cohort.select(keep)
     with_length = len(remaining) > 0 and not holds_fc(cohort.participants)
-    people_before, people = select_first_scans(cohort), select_first_scans(remaining)
-    counts = count_by_site(cohort, keep)
+    people_before, people = associations.select_first_scans(cohort), associations.select_first_scans(remaining)
+    counts = associations.count_by_site(cohort, keep)
     return Audit(
         cohort=cohort.name,
         fingerprint=cohort.fingerprint,
@@ -360,29 +323,29 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         rules=rules,
         n_before=len(cohort),
         n_after=len(remaining),
-        classes_before=count_classes(people_before.labels),
-        classes_after=count_classes(people.labels),
+        classes_before=associations.count_classes(people_before.labels),
+        classes_after=associations.count_classes(people.labels),
         exclusions=exclusions,
         duplicates=duplicates,
         next_closest=next_closest,
         not_compared=not_compared,
         dead_rois=tuple(dead),
-        dead_by_site=_count_dead_by_site(dead),
+        dead_by_site=dead_by_site,
         dead_patterns=patterns,
         non_finite=tuple(non_finite),
         too_short=tuple(short),
         sites=counts,
         one_class=tuple(c.site for c in counts if min(c.after) == 0 < max(c.after)),
         small_class=tuple(c.site for c in counts if 0 < min(c.after) < rules.min_class),
-        label_by_site=measure_label_by_site(people) if len(people) else None,
-        length_by_site=measure_length_by_site(people) if with_length else None,
-        length_by_label=measure_length_by_label(people) if with_length else None,
-        repetition_time=summarise_repetition_times(people),
+        label_by_site=associations.measure_label_by_site(people) if len(people) else None,
+        length_by_site=associations.measure_length_by_site(people) if with_length else None,
+        length_by_label=associations.measure_length_by_label(people) if with_length else None,
+        repetition_time=associations.summarise_repetition_times(people),
         site_of=dict(zip(ids, cohort.sites.tolist(), strict=True)),
         participant_of=dict(zip(ids, cohort.participant_ids.tolist(), strict=True)),
         keep=keep,
         not_checked=FC_CHECKS if holds_fc(cohort.participants) else (),
-        covariates=measure_covariates_by_label(people, rules.covariate_auc) if len(people) else (),
+        covariates=associations.measure_covariates_by_label(people, rules.covariate_auc) if len(people) else (),
     )
 
 
@@ -412,9 +375,6 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> dict[str,
     return by_atlas
 
 
-def _count_dead_by_site(dead: Sequence[DeadRois]) -> dict[str, dict[str, int]]:
-    """Count the scans with ROIs without signal by atlas and site, most first."""
-    counts: dict[str, Counter[str]] = {}
-    for finding in dead:
-        counts.setdefault(finding.atlas, Counter())[finding.site] += 1
-    return {atlas: dict(sorted(c.items(), key=lambda item: (-item[1], item[0]))) for atlas, c in counts.items()}
+def rank_counts(values: Iterable[str]) -> dict[str, int]:
+    """Count values, most frequent first."""
+    return dict(sorted(Counter(values).items(), key=lambda item: (-item[1], item[0])))

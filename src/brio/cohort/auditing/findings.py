@@ -17,10 +17,8 @@ from ..cohort import Cohort
 from ..scans import find_live_rois, find_valid_frames
 
 PERMUTATIONS = 999
-MOST_SCANS = 3000
-"""Most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used."""
-LEAST_DEAD = 3
-"""Fewer scans with ROIs without signal are not tested."""
+MOST_SCANS = 3000  # most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used
+LEAST_DEAD = 3  # fewer scans with ROIs without signal are not tested
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,22 +37,11 @@ class Coverage:
         """Valid frames of each scan. Shape [N], int64."""
         return np.array([mask.sum() for mask in self.valid], dtype=np.int64)
 
-    @cached_property
-    def n_invalid(self) -> np.ndarray:
-        """Frames of each scan that are not valid. Shape [N], int64."""
-        return np.array([(~mask).sum() for mask in self.valid], dtype=np.int64)
-
-    @cached_property
-    def n_dead(self) -> np.ndarray:
-        """ROIs without signal of each scan. Shape [N], int64."""
-        return (~self.alive).sum(axis=1)
-
 
 def read_coverage(cohort: Cohort) -> Coverage:
     """Read every scan once, one in memory at a time, and find where it has signal."""
     alive, valid, finite = [], [], []
-    for i in range(len(cohort)):
-        scan = cohort.scan(i)
+    for scan in map(cohort.scan, range(len(cohort))):
         finite_values = np.isfinite(scan)
         has_signal = find_live_rois(scan)
         frames = np.ones(len(scan), dtype=bool)
@@ -126,20 +113,16 @@ def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.nda
     )
 
 
-DIRECTIONS = 16
-"""Signed sums of the ROIs that represent a scan in the screening."""
+DIRECTIONS = 16  # signed sums of the ROIs that represent a scan in the screening
+# Lengths of the screening window, in units of min_frames; a pair uses the longest that both scans fill.
 WINDOWS = (1, 2, 4)
-"""Lengths of the screening window, in units of ``min_frames``; a pair uses the longest that both scans fill."""
+# Pairs whose signed sums correlate more than this are compared in full; unrelated pairs have an SD of 0.04 to 0.07.
 SCREEN = 0.3
-"""Pairs whose signed sums correlate more than this are compared in full; unrelated pairs have an SD of 0.04 to 0.07."""
-NEAREST = 50
-"""Pairs below ``SCREEN`` that are compared in full as well, to report how similar unrelated scans are."""
+NEAREST = 50  # pairs below ``SCREEN`` that are compared in full as well, to report how similar unrelated scans are
+# Most pairs compared in full, the most similar first; bounds the time where scans share a stimulus.
 MOST_COMPARED = 20_000
-"""Most pairs compared in full, the most similar first; bounds the time where scans share a stimulus."""
-ROWS = 512
-"""Scans compared with all others in one matrix product; bounds memory."""
-IGNORED = -2.0
-"""Score of pairs that are not considered: below any correlation."""
+ROWS = 512  # scans compared with all others in one matrix product; bounds memory
+IGNORED = -2.0  # score of pairs that are not considered: below any correlation
 _LARGEST_SQUARED = 1e15  # sums of squares of larger values overflow in single precision
 
 Aligned = Literal["start", "end", "both"]
@@ -180,17 +163,14 @@ def find_duplicates(
 ) -> DuplicateSearch:
     """Find pairs of duplicate scans."""
     eligible = np.flatnonzero((coverage.n_valid >= min_frames) & coverage.alive.any(axis=1))
-    scores: list[np.ndarray] = []
-    pairs: list[np.ndarray] = []
+    scores = [np.empty(0, dtype=np.float32)]
+    pairs = [np.empty((0, 3), dtype=np.int64)]
     alignments: list[Aligned] = ["start", "end"]
-    for aligned, sketches in zip(alignments, _sketch_scans(cohort, coverage, eligible, min_frames), strict=True):
-        lengths = cohort.n_frames[eligible]
-        for score, first, second in _screen_pairs(sketches, lengths, min_frames):
+    for end, sketches in enumerate(_sketch_scans(cohort, coverage, eligible, min_frames)):
+        for score, first, second in _screen_pairs(sketches, cohort.n_frames[eligible], min_frames):
             scores.append(score)
-            end = np.full(len(score), alignments.index(aligned))
-            pairs.append(np.stack([eligible[first], eligible[second], end], axis=1))
-    score = np.concatenate(scores) if scores else np.empty(0)
-    pair = np.concatenate(pairs) if pairs else np.empty((0, 3), dtype=np.int64)
+            pairs.append(np.stack([eligible[first], eligible[second], np.full(len(score), end)], axis=1))
+    score, pair = np.concatenate(scores), np.concatenate(pairs)
     order = np.lexsort((pair[:, 2], pair[:, 1], pair[:, 0], -score))
     passed = int((score > SCREEN).sum())
     compared = min(passed, MOST_COMPARED)
@@ -344,8 +324,8 @@ def _standardise(x: np.ndarray) -> np.ndarray:
     return (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
 
 
+# A participants column dead_fraction_<atlas> states the share of ROIs without signal in that atlas.
 DEAD_FRACTION_PREFIX = "dead_fraction_"
-"""A participants column ``dead_fraction_<atlas>`` states the share of ROIs without signal in that atlas."""
 
 Kind = Literal["identical", "near", "different"]
 
@@ -400,28 +380,22 @@ class DuplicatePair:
     atlases: tuple[str, ...]  # atlases in which the pair was found; the numbers are those of the first
 
 
-def find_non_finite_frames(cohort: Cohort, coverage: Coverage, atlas: str) -> list[NonFiniteFrames]:
-    """Find the scans with frames that must be dropped."""
-    return [
-        NonFiniteFrames(*_identify(cohort, i), atlas, int(coverage.n_invalid[i]), int(cohort.n_frames[i]), empty)
-        for i, empty in zip(*_select(coverage.n_invalid > 0, ~coverage.finite), strict=True)
-    ]
-
-
-def find_dead_rois(cohort: Cohort, coverage: Coverage, atlas: str) -> list[DeadRois]:
-    """Find the scans with at least one ROI without signal."""
-    return [
-        DeadRois(*_identify(cohort, i), atlas, n, cohort.n_rois, n / cohort.n_rois)
-        for i, n in zip(*_select(coverage.n_dead > 0, coverage.n_dead), strict=True)
-    ]
-
-
-def find_short_scans(cohort: Cohort, coverage: Coverage, atlas: str, min_frames: int) -> list[TooShort]:
-    """Find the scans with fewer than ``min_frames`` valid frames."""
-    return [
-        TooShort(*_identify(cohort, i), atlas, n)
-        for i, n in zip(*_select(coverage.n_valid < min_frames, coverage.n_valid), strict=True)
-    ]
+def find_defects(
+    cohort: Cohort, coverage: Coverage, atlas: str, min_frames: int
+) -> tuple[list[NonFiniteFrames], list[DeadRois], list[TooShort]]:
+    """Find the scans with frames that must be dropped, with ROIs without signal, and with too few valid frames."""
+    non_finite, dead, short = list[NonFiniteFrames](), list[DeadRois](), list[TooShort]()
+    names, sites = cohort.ids.tolist(), cohort.sites.tolist()
+    for i, (name, site) in enumerate(zip(names, sites, strict=True)):
+        scan, n_frames, n_valid = (name, site, atlas), int(cohort.n_frames[i]), int(coverage.n_valid[i])
+        n_dead = int((~coverage.alive[i]).sum())
+        if n_valid < n_frames:
+            non_finite.append(NonFiniteFrames(*scan, n_frames - n_valid, n_frames, not coverage.finite[i]))
+        if n_dead:
+            dead.append(DeadRois(*scan, n_dead, cohort.n_rois, n_dead / cohort.n_rois))
+        if n_valid < min_frames:
+            short.append(TooShort(*scan, n_valid))
+    return non_finite, dead, short
 
 
 def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> list[DeadRois]:
@@ -439,10 +413,8 @@ def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> l
             raise BrioError(
                 f"participant {cohort.ids[i]}: {column} is '{values.iloc[i]}'; it must be a share from 0 to 1"
             )
-        findings += [
-            DeadRois(*_identify(cohort, i), atlas, None, None, s)
-            for i, s in zip(*_select(share > 0.0, share), strict=True)
-        ]
+        for i in np.flatnonzero(share > 0.0).tolist():
+            findings.append(DeadRois(*_identify(cohort, i), atlas, None, None, float(share[i])))
     return findings
 
 
@@ -467,9 +439,3 @@ def describe_pair(cohort: Cohort, match: Match, atlas: str, kind: Kind) -> Dupli
 def _identify(cohort: Cohort, i: int) -> tuple[str, str]:
     """Name and site of scan i."""
     return str(cohort.ids[i]), str(cohort.participants["site"].iloc[i])
-
-
-def _select(mask: np.ndarray, values: np.ndarray) -> tuple[list[int], list]:
-    """Positions where the mask is set, and the values there."""
-    positions = np.flatnonzero(mask)
-    return positions.tolist(), values[positions].tolist()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from ...formatting import format_count, state_p
 from .associations import SIGNIFICANCE
-from .audit import Audit
+from .audit import Audit, rank_counts, shorten_list
 from .findings import DuplicatePair
 
-LONGEST_LIST = 12
-"""Longer lists are counted by site; ``Audit.to_dict`` has them in full."""
+LONGEST_LIST = 12  # longer lists are counted by site; ``Audit.to_dict`` has them in full
 
 
 def format_audit(audit: Audit) -> str:
@@ -22,8 +21,12 @@ def format_audit(audit: Audit) -> str:
         "ROIs without signal": _format_dead_rois(audit),
     }
     if not audit.not_checked:
-        sections["Frames with missing values"] = _format_non_finite(audit)
-        sections[f"Scans with fewer than {audit.rules.min_frames} valid frames"] = _format_short(audit)
+        gaps, short = audit.non_finite, audit.too_short
+        most = f"{len(gaps)} scans, up to {max((scan.n_frames for scan in gaps), default=0)} frames"
+        sections["Frames with missing values"] = _list_scans(gaps, most, lambda s: f"{s.n_frames} of {s.of} frames")
+        sections[f"Scans with fewer than {audit.rules.min_frames} valid frames"] = _list_scans(
+            short, f"{len(short)} scans", lambda s: f"{s.n_valid} valid frames"
+        )
     sections["Remaining sites"] = _format_sites(audit)
     if not audit.not_checked:
         sections["Scan length"] = _format_length(audit)
@@ -121,27 +124,12 @@ def _format_dead_rois(audit: Audit) -> list[str]:
     return lines or ["none"]
 
 
-def _format_non_finite(audit: Audit) -> list[str]:
-    scans = audit.non_finite
-    if not scans:
-        return ["none"]
+def _list_scans(scans: Sequence[Any], summary: str, describe: Callable[[Any], str]) -> list[str]:
+    """List scans with what is wrong with each; many are summarised and counted by site."""
     if len(scans) > LONGEST_LIST:
-        most = max(scan.n_frames for scan in scans)
-        return [f"{len(scans)} scans, up to {most} frames", _count_by_site(scan.site for scan in scans)]
-    return _align_columns(
-        [(scan.participant_id, scan.site, f"{scan.n_frames} of {scan.of} frames in {scan.atlas}") for scan in scans]
-    )
-
-
-def _format_short(audit: Audit) -> list[str]:
-    scans = audit.too_short
-    if not scans:
-        return ["none"]
-    if len(scans) > LONGEST_LIST:
-        return [f"{len(scans)} scans", _count_by_site(scan.site for scan in scans)]
-    return _align_columns(
-        [(scan.participant_id, scan.site, f"{scan.n_valid} valid frames in {scan.atlas}") for scan in scans]
-    )
+        return [summary, _count_by_site(scan.site for scan in scans)]
+    rows = [(scan.participant_id, scan.site, f"{describe(scan)} in {scan.atlas}") for scan in scans]
+    return _align_columns(rows) if rows else ["none"]
 
 
 def _format_sites(audit: Audit) -> list[str]:
@@ -235,8 +223,7 @@ def _format_classes(audit: Audit, counts: tuple[int, int]) -> str:
 
 
 def _count_by_site(sites: Iterable[str]) -> str:
-    ranked = sorted(Counter(sites).items(), key=lambda item: (-item[1], item[0]))
-    return "by site: " + _format_counts(dict(ranked))
+    return "by site: " + _format_counts(rank_counts(sites))
 
 
 def _format_counts(by_site: Mapping[str, int]) -> str:
@@ -244,9 +231,7 @@ def _format_counts(by_site: Mapping[str, int]) -> str:
 
 
 def _shorten(names: Sequence[str], most: int = LONGEST_LIST) -> str:
-    """Join names by commas; after ``most`` of them, count the rest."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    return shorten_list(names, most)
 
 
 def _align_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

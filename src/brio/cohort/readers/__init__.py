@@ -32,19 +32,16 @@ from typing import Any, NamedTuple
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import refuse_existing
-from ..cohort import Cohort
-from ..scans import require_frames
-from .assembly import ImportOptions, ScansToPredict, canonicalise_atlas_name, summarise_skipped
-from .bids import read_bids
-from .dpabi import read_dpabi
-from .input_files import describe_name
-from .layout import LAYOUTS, find_layout
-from .packed import read_packed
-from .participants import summarise_columns
-from .pcp import fetch_abide, read_pcp
+from ..atlas import canonicalise_atlas_name
+from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
+from ..scans import is_repetition_time, require_frames
+from .assembly import FoundScans, ImportOptions, import_scans, summarise_skipped
+from .bids import find_bids, parse_name
+from .participants import find_table, has_table, read_participants, summarise_columns
+from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
 from .rois import RoiChoice, add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
-from .series import Series, get_series_stem, read_series
-from .table import read_fc, read_files
+from .series import SUFFIXES, Series, describe_name, find_series, get_series_stem, read_series
+from .table import find_fc, find_files
 
 __all__ = [
     "LAYOUTS",
@@ -69,7 +66,7 @@ __all__ = [
 class Reader(NamedTuple):
     """A reader, and which options it takes."""
 
-    read: Callable[[str | Path, str | Path, ImportOptions], Cohort]  # returns the cohort
+    find: Callable[[Path, ImportOptions], FoundScans]
     options: tuple[str, ...]  # names of attributes of ImportOptions, besides those that all readers take
     required: tuple[str, ...] = ()  # those that must be given
 
@@ -78,12 +75,23 @@ _ROI_OPTIONS = ("atlas_table", "drop_roi")
 _TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control")
 
 READERS: dict[str, Reader] = {
-    "pcp": Reader(read_pcp, ("atlas", "participants", "name")),
-    "dpabi": Reader(read_dpabi, ("atlas", "participants", "id_column", "name"), required=("atlas",)),
-    "bids": Reader(read_bids, (*_TABLE, "task", "match", "runs", "sessions", "name")),
-    "table": Reader(read_files, (*_TABLE, "session_column", "sessions", "name")),
-    "packed": Reader(read_packed, ("atlas", "sessions", "name")),
-    "fc": Reader(read_fc, (*_TABLE, "session_column", "sessions", "measure", "name")),
+    "pcp": Reader(find_pcp, ("atlas", "participants", "name")),
+    "dpabi": Reader(find_dpabi, ("atlas", "participants", "id_column", "name"), required=("atlas",)),
+    "bids": Reader(find_bids, (*_TABLE, "task", "match", "runs", "sessions", "name")),
+    "table": Reader(find_files, (*_TABLE, "session_column", "sessions", "name")),
+    "packed": Reader(find_packed, ("atlas", "sessions", "name")),
+    "fc": Reader(find_fc, (*_TABLE, "session_column", "sessions", "measure", "name")),
+}
+
+
+# What each layout is, for messages.
+LAYOUTS = {
+    "cohort": "a cohort folder of brio",
+    "pcp": "files <FILE_ID>_rois_<atlas>.1D",
+    "dpabi": "files ROISignals_<ID> of DPABI",
+    "bids": "time series of BIDS derivatives",
+    "table": "one file per scan",
+    "packed": "scans packed as 8-bit integers",
 }
 
 
@@ -93,7 +101,7 @@ def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
     refuse_existing(out)
-    return READERS[kind].read(src, out, selected)
+    return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
 def read_scans_to_predict(
@@ -112,31 +120,67 @@ def read_scans_to_predict(
     the same fingerprint.
     """
     src = Path(src)
-    to_predict = ScansToPredict(tr, tuple(known_header))
+    if tr is not None and not is_repetition_time(tr):
+        raise BrioError(f"the repetition time cannot be {tr}; give the seconds between frames, for example 2")
     if kind is None:
         kind = find_layout(src, options.get("participants"))
     elif kind not in LAYOUTS:
         raise BrioError(f"there is no layout '{kind}', {nearest(kind, LAYOUTS)}")
-    if kind == "cohort":
-        return _load_scans_to_predict(src, {"tr": tr, **options})
+    if kind == "cohort":  # which states everything itself
+        cohort = Cohort.load(src)
+        require_frames(cohort.participants, cohort.name, "a model")
+        cohort.verify()
+        given = {option: value for option, value in {"tr": tr, **options}.items() if value is not None}
+        atlas = given.pop("atlas", cohort.atlas.name)
+        if canonicalise_atlas_name(atlas).lower() != cohort.atlas.name.lower():
+            raise BrioError(f"{src}: the scans of this cohort are in atlas '{cohort.atlas.name}', not '{atlas}'")
+        if given:
+            flags = ", ".join(map(_format_flag, given))
+            raise BrioError(f"{src}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
+        return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
-    return READERS[kind].read(src, out, replace(selected, to_predict=to_predict))
+    selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
+    return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
-def _load_scans_to_predict(folder: Path, options: dict[str, Any]) -> Cohort:
-    """Load a cohort folder, which states everything itself."""
-    cohort = Cohort.load(folder)
-    require_frames(cohort.participants, cohort.name, "a model")
-    cohort.verify()
-    values = {option: value for option, value in options.items() if value is not None}
-    atlas = values.pop("atlas", cohort.atlas.name)
-    if canonicalise_atlas_name(atlas).lower() != cohort.atlas.name.lower():
-        raise BrioError(f"{folder}: the scans of this cohort are in atlas '{cohort.atlas.name}', not '{atlas}'")
-    if values:
-        flags = ", ".join(map(_format_flag, values))
-        raise BrioError(f"{folder}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
-    return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
+def find_layout(src: Path, participants: str | Path | None = None) -> str:
+    """Find the layout of scans to predict."""
+    if not src.exists():
+        raise BrioError(f"{src}: no such file or folder")
+    if (src / HEADER).is_file():
+        return "cohort"
+    if all((src / name).is_file() for name in (FRAMES, PARTICIPANTS, ATLAS)):
+        raise BrioError(f"{src / HEADER}: is missing, though the other files of a cohort are there; {IMPORT_AGAIN}")
+    if other := name_other_folder(src):
+        raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
+    files = find_series(src)
+    if not files:
+        problem = "not a time-series file" if src.is_file() else "no time-series file below it"
+        raise BrioError(f"{src}: {problem}; supported: {', '.join(SUFFIXES)}")
+    for file in files:
+        if file.name == FRAMES and (file.parent / HEADER).is_file():
+            raise BrioError(f"{file}: belongs to a cohort and holds all its scans; give the folder {file.parent}")
+    has_columns = participants is not None or has_table(src)
+    columns = read_participants(find_table(src, participants)).columns if has_columns else []
+    if any(column.lower() == "file" for column in columns):
+        return "table"
+    # an archive of packed scans stands in the folder itself; those of the layout 'table' are many and alike
+    archive = next((f for f in files if f.suffix.lower() == ".npz" and (f == src or f.parent == src)), None)
+    fits = {
+        "pcp": any(PCP_NAME.fullmatch(file.name) for file in files),
+        "dpabi": any(is_dpabi_file(file) for file in files),
+        "bids": any(parse_name(file) is not None for file in files),
+        "packed": archive is not None and is_packed_file(archive),
+    }
+    kinds = [kind for kind, fit in fits.items() if fit]
+    # the table of 'pcp' has other columns, and 'dpabi' needs none: files with such names may be listed in any table
+    if columns and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None)):
+        kinds.append("table")
+    if len(kinds) > 1:
+        words = ", ".join(f"'{kind}' ({LAYOUTS[kind]})" for kind in kinds)
+        raise BrioError(f"{src}: fits several layouts, {words}; name one with --kind")
+    return kinds[0] if kinds else "table"
 
 
 def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
@@ -153,7 +197,10 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
         if option not in values:
             raise BrioError(f"kind '{kind}' needs {_format_flag(option)}")
     refuse_file_as_name(values.get("atlas"))
-    rois = RoiChoice.from_options(*(values.pop(option, None) for option in _ROI_OPTIONS))
+    source, drop = (values.pop(option, None) for option in _ROI_OPTIONS)
+    table, warnings = (None, []) if source is None else load_atlas(source)
+    drop = (drop,) if isinstance(drop, str) else tuple(drop or ())
+    rois = RoiChoice(table, drop, "" if source is None else Path(source).name, tuple(warnings))
     return ImportOptions(**values, rois=rois)
 
 

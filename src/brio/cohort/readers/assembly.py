@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,11 +16,10 @@ import pandas as pd
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...version import __version__
-from ..atlas import load_bundled_atlas
+from ..atlas import canonicalise_atlas_name
 from ..auditing.audit import DEFAULT_RULES
 from ..auditing.findings import correlate_scans
-from ..cohort import Cohort
-from ..folder import CohortWriter
+from ..cohort import Cohort, CohortWriter
 from ..scans import (
     FC_ONLY,
     JOINED_SCANS,
@@ -34,25 +32,11 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
-from .input_files import describe_name
-from .participants import ClassValues, describe_skipped
-from .rois import RoiChoice, RoiOrder, Strictness, has_repeated_names, list_names, name_columns, resolve_atlas
-from .series import Series, describe_left_out, refuse_row_counters
+from .participants import ClassValues, Roster, describe_skipped, parse_float
+from .rois import RoiChoice, RoiOrder, Strictness, list_names, name_columns, resolve_atlas
+from .series import Series, describe_left_out, describe_name, refuse_row_counters
 
-TR_TOLERANCE = 0.005
-"""Seconds by which two statements of a repetition time may differ."""
-
-
-@dataclass(frozen=True)
-class ScansToPredict:
-    """Tell a reader that the scans are to be predicted, so that one scan without site and label is enough."""
-
-    tr: float | None = None
-    known_header: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.tr is not None and not is_repetition_time(self.tr):
-            raise BrioError(f"the repetition time cannot be {self.tr}; give the seconds between frames, for example 2")
+TR_TOLERANCE = 0.005  # seconds by which two statements of a repetition time may differ
 
 
 def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: float | None = None) -> float | None:
@@ -62,10 +46,7 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
     """
     if in_table is None:
         return default if in_file is None else in_file
-    try:
-        stated = float(in_table)
-    except ValueError:
-        stated = math.nan
+    stated = parse_float(in_table)
     if not is_repetition_time(stated):
         raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
     if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
@@ -87,21 +68,18 @@ class ImportOptions:
     label_column: str | None = None
     patient: ClassValues = None
     control: ClassValues = None
-    session_column: str | None = None
-    sessions: str | None = None
-    task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.read_bids
+    task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
     match: str | None = None
     runs: str | None = None
-    measure: str | None = None  # of connectomes alone, see brio.cohort.readers.table.read_fc
+    session_column: str | None = None
+    sessions: str | None = None
+    measure: str | None = None  # of connectomes alone, see brio.cohort.readers.table.find_fc
+    tr: float | None = None  # of scans to predict alone: seconds, where no file or table states them
     name: str | None = None  # name of the cohort
     frames_in_rows: bool = False  # whether to take rows as frames although they seem to be the ROIs
     rois: RoiChoice = field(default_factory=RoiChoice)  # table of the ROIs, and ROIs to drop
-    to_predict: ScansToPredict | None = None
-
-    @property
-    def labels_required(self) -> bool:
-        """Whether every scan needs a site and a label."""
-        return self.to_predict is None
+    labels_required: bool = True  # False for scans to predict: one scan without site and label is enough
+    known_header: tuple[str, ...] = ()  # of scans to predict alone: the header of the scans of their model
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -109,51 +87,93 @@ class ImportOptions:
         names = ("id_column", "site_column", "label_column", "patient", "control")
         return {name: getattr(self, name) for name in names}
 
+    def describe(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Describe the options for the provenance; a reader may have found other values. Files without their path."""
+        names = [option.name for option in fields(self)]
+        stated = {name: getattr(self, name) for name in names[: names.index("name")]} | found
+        if stated["participants"] is not None:
+            stated["participants"] = describe_name(Path(stated["participants"]).name)
+        stated["atlas_table"] = None if self.rois.table is None else self.rois.source
+        stated["drop_roi"] = list(self.rois.drop) or None
+        return {name: value for name, value in stated.items() if value is not None}
 
-Skipped = dict[str, str]
-"""Entry of ``provenance["skipped"]``: ``participant_id``, ``reason`` and perhaps ``file``."""
+
+Row = dict[str, Any]
+Skipped = dict[str, str]  # entry of provenance["skipped"]: participant_id, reason and perhaps file
 
 
-def write_scans(
+@dataclass(frozen=True, eq=False)
+class FoundScans:
+    """What a layout holds: its scans, how to read them, and what the cohort is called."""
+
+    roster: Roster  # classes of the cohort; participants that are skipped or have no label, columns that are renamed
+    scans: Sequence[tuple[Row, Any]]  # row of the participants table and source of each scan
+    read: Callable[[Any], tuple[Path, Series]]  # reads a source
+    atlas: str
+    name: str
+    options: dict[str, Any]  # values of options that were found
+    strictness: Strictness = "free"
+    connectomes: bool = False
+    n_files: int | None = None  # None where each source is a file, or a list of files
+    notes: dict[str, Any] = field(default_factory=dict)  # further entries of the provenance
+
+
+def import_scans(
+    kind: str,
+    find: Callable[[Path, ImportOptions], FoundScans],
+    src: str | Path,
     out: str | Path,
-    scans: Iterable[tuple[dict[str, Any], Path, Series]],
     options: ImportOptions,
-    *,
-    atlas: str,
-    name: str,
-    classes: tuple[str, str],
-    provenance: dict[str, Any],
-    strictness: Strictness = "free",
-    connectomes: bool = False,
 ) -> Cohort:
-    """Write scans one by one to a cohort folder and open it."""
-    rois, to_predict, name = options.rois, options.to_predict, options.name or name
-    stream = iter(scans)
+    """Write the scans that a layout holds one by one to a cohort folder, and open it."""
+    src, sessions, rois = Path(src), options.sessions, options.rois
+    if sessions is not None and sessions not in SESSIONS:
+        raise BrioError(f"sessions cannot be '{sessions}', {nearest(sessions, SESSIONS)}")
+    if not src.is_dir() and not (src.is_file() and (kind == "fc" or not options.labels_required)):
+        if src.exists():
+            raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
+        raise BrioError(f"{src}: no such {'folder' if options.labels_required else 'file or folder'}")
+    found = find(src, options)
+    roster, connectomes = found.roster, found.connectomes
+    one_or_all = sessions or (None if options.labels_required else "all")
+    chosen, further = choose_sessions(found.scans, one_or_all, have_frames=not connectomes)
+    sources = [source for _, several in chosen for source in several]
+    provenance: dict[str, Any] = {
+        "kind": kind,
+        "source": describe_name(src.resolve().name),
+        "options": options.describe(found.options),
+        "brio": __version__,
+        "n_files": found.n_files or sum(len(source) if isinstance(source, list) else 1 for source in sources),
+        "skipped": roster.skipped + further,
+    }
+    provenance |= {"unlabelled": roster.unlabelled} if roster.unlabelled else {}
+    provenance |= {"renamed_columns": roster.renamed} if roster.renamed else {}
+    provenance |= found.notes
+    stream = read_chosen(chosen, found.read, sessions)
     first = next(stream, None)
     if first is None:
         raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(provenance['skipped'])}")
-    if to_predict is not None and to_predict.tr is not None:
-        provenance["options"]["tr"] = to_predict.tr
-    provenance["options"] |= rois.describe_options()
     _refuse_row_counters(first[2], first[1], options, connectomes)  # first: their number may hide behind the atlas
-    resolved, order, provenance["rois"], warnings = resolve_atlas(atlas, first[2], first[1], strictness, rois)
-    if to_predict is not None and rois.table is not None:
-        order.refuse_guessed_columns(rois.source, to_predict.known_header)
-    if has_repeated_names(first[2].columns):  # a model then knows the order of the files
-        provenance["header"] = list(first[2].columns or ())
+    atlas, order, provenance["rois"], warnings = resolve_atlas(found.atlas, first[2], first[1], found.strictness, rois)
+    if not options.labels_required and rois.table is not None:
+        order.refuse_guessed_columns(rois.source, options.known_header)
+    header = first[2].columns or ()
+    if len(set(header)) < len(header):  # a model then knows the order of the files
+        provenance["header"] = list(header)
     left_out: dict[tuple[int, str], list[Path]] = {}
     sites: list[str | None] = []
     sample: list[np.ndarray] = []
-    alive = np.zeros(len(resolved), dtype=bool)
+    alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
-    with CohortWriter(out, name, resolved, classes, provenance, labels_required=options.labels_required) as writer:
+    name = options.name or found.name
+    with CohortWriter(out, name, atlas, roster.classes, provenance, labels_required=options.labels_required) as writer:
         for row, path, series in chain([first], stream):
             if sites:
                 _refuse_row_counters(series, path, options, connectomes)
             sites.append(row.get("site"))
             for column in series.left_out:
                 left_out.setdefault(column, []).append(path)
-            tr = choose_tr(series.tr, row.get("tr"), path, None if to_predict is None else to_predict.tr)
+            tr = choose_tr(series.tr, row.get("tr"), path, options.tr)
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
             frames = order.reorder(series, path)
             lengths.add(len(frames))
@@ -167,15 +187,15 @@ def write_scans(
             if connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             writer.add(frames, row | stated)
-        unsure = resolved.is_unnamed and to_predict is None and not options.frames_in_rows
+        unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
             raise BrioError(
                 f"{first[1]}: has {sample[0].shape[0]} rows, which correlate alike in all scans as ROIs do, and "
                 f"{sample[0].shape[1]} columns, which do not; rows must be frames: transpose the files, or say "
                 "--frames-in-rows if they are"
             )
-        if not connectomes and to_predict is None and not alive.all():
-            flat = resolved.rois["name"][~alive].astype(str).tolist()
+        if not connectomes and options.labels_required and not alive.all():
+            flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
             warnings.append(
                 f"{list_names(flat)}: without signal in every scan; if it is no region (a constant, or a separator at "
@@ -211,39 +231,10 @@ def _describe_similar(sites: Counter[str]) -> list[str]:
     return warnings
 
 
-def describe_import(
-    kind: str,
-    src: Path,
-    options: Mapping[str, Any],
-    n_files: int,
-    skipped: list[Skipped],
-    unlabelled: Sequence[Skipped] = (),
-    renamed: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Describe an import for the provenance of the cohort. Folders are named without their path."""
-    stated = {option: value for option, value in options.items() if value is not None}
-    described = {
-        "kind": kind,
-        "source": describe_name(src.resolve().name),
-        "options": {k: describe_name(v.name) if isinstance(v, Path) else v for k, v in stated.items()},
-        "brio": __version__,
-        "n_files": n_files,
-        "skipped": skipped,
-    }
-    described |= {"unlabelled": list(unlabelled)} if unlabelled else {}
-    return described | ({"renamed_columns": dict(renamed)} if renamed else {})
-
-
 def summarise_skipped(skipped: list[Skipped]) -> str:
     """Count the reasons for skipping, most frequent first."""
     counts = pd.Series([entry["reason"] for entry in skipped], dtype=object).value_counts(sort=True)
     return ", ".join(f"{reason} ({n})" for reason, n in counts.items()) or "nothing was found"
-
-
-def canonicalise_atlas_name(name: str) -> str:
-    """Return the bundled name of an atlas (``aal116`` for ``aal``), or the name as it is."""
-    bundled = load_bundled_atlas(name)
-    return name if bundled is None else bundled.name
 
 
 def choose_atlas_label(available: Iterable[str], requested: str | None, src: Path) -> str:
@@ -262,27 +253,9 @@ def choose_atlas_label(available: Iterable[str], requested: str | None, src: Pat
     return matching[0]
 
 
-def check_source(src: str | Path, options: ImportOptions) -> Path:
-    """Check that the folder with the scans exists; scans to predict may be one file."""
-    src = Path(src)
-    if src.is_dir() or (options.to_predict is not None and src.is_file()):
-        return src
-    if src.exists():
-        raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
-    raise BrioError(f"{src}: no such {'folder' if options.to_predict is None else 'file or folder'}")
+SESSIONS = ("first", "join", "average", "all")  # values of ``--sessions``
 
-
-SESSIONS = ("first", "join", "average", "all")
-"""Values of ``--sessions``."""
-
-Row = dict[str, Any]
 Source = TypeVar("Source")
-
-
-def check_sessions_option(sessions: str | None) -> None:
-    """Raise :class:`BrioError` unless a value of ``--sessions`` is known or None."""
-    if sessions is not None and sessions not in SESSIONS:
-        raise BrioError(f"sessions cannot be '{sessions}', {nearest(sessions, SESSIONS)}")
 
 
 def choose_sessions(
@@ -294,7 +267,7 @@ def choose_sessions(
         groups.setdefault(row["participant_id"], []).append((row, source))
     repeated = [name for name, group in groups.items() if len(group) > 1]
     if repeated and sessions is None:
-        names = _list_names(groups[repeated[0]])
+        names = ", ".join(str(row.get("session")) for row, _ in groups[repeated[0]])
         of_frames = ", join (one long scan), average (mean connectome)" if have_frames else ""
         raise BrioError(
             f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names}); "
@@ -314,23 +287,16 @@ def choose_sessions(
             reason = "a further session, only the first was taken"
             skipped += [describe_skipped(participant, reason) for _ in group[1:]]
         else:
-            _require_one_value(participant, [own for own, _ in group])
-            chosen.append((row | {"session": _list_names(group, "+")}, [source for _, source in group]))
+            for column in ("site", "label"):
+                values = list(dict.fromkeys(str(own.get(column)) for own, _ in group))
+                if len(values) > 1:
+                    raise BrioError(
+                        f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot "
+                        "become one scan: correct the table, or keep one with --sessions first"
+                    )
+            joined = "+".join(str(own.get("session")) for own, _ in group)
+            chosen.append((row | {"session": joined}, [source for _, source in group]))
     return chosen, skipped
-
-
-def _list_names(group: list[tuple[Row, Source]], separator: str = ", ") -> str:
-    return separator.join(str(row.get("session")) for row, _ in group)
-
-
-def _require_one_value(participant: str, rows: list[Row]) -> None:
-    for column in ("site", "label"):
-        values = list(dict.fromkeys(str(row.get(column)) for row in rows))
-        if len(values) > 1:
-            raise BrioError(
-                f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot become "
-                "one scan: correct the table, or keep one with --sessions first"
-            )
 
 
 def read_chosen(
@@ -343,7 +309,8 @@ def read_chosen(
         paths, parts = zip(*map(read, sources), strict=True)
         scans = list(parts)
         if sessions == "average" and len(parts) > 1:
-            scans = [_drop_invalid_frames(part) for part in parts]
+            # frames with missing values go now, so that the ends of sessions stay where they are recorded
+            scans = [replace(part, frames=clean_scan(part.frames)[0]) for part in parts]
             row = row | {SESSION_FRAMES: "+".join(str(len(scan.frames)) for scan in scans)}
         joined = join_scans(scans, list(paths))
         yield row, paths[0], joined if len(parts) == 1 else replace(joined, parts=_list_parts(parts))
@@ -374,7 +341,9 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
             )
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), order.n_rois), np.nan, dtype=np.float32)
-    joined[:, alive] = np.concatenate([_standardise(f[:, alive]) for f in frames])
+    live = [f[:, alive] for f in frames]
+    finite = [np.where(np.isfinite(x), x, np.nan).astype(np.float64) for x in live]
+    joined[:, alive] = np.concatenate([(x - np.nanmean(x, axis=0)) / np.nanstd(x, axis=0) for x in finite])
     return replace(scans[0], frames=joined, parts=_list_parts(scans))
 
 
@@ -397,14 +366,3 @@ def _is_same_scan(a: np.ndarray, b: np.ndarray) -> bool:
         if correlation is not None and correlation > DEFAULT_RULES.duplicate_correlation:
             return True
     return False
-
-
-def _standardise(frames: np.ndarray) -> np.ndarray:
-    """Scale each ROI to mean 0 and standard deviation 1 over its finite values."""
-    finite = np.where(np.isfinite(frames), frames, np.nan).astype(np.float64)
-    return (finite - np.nanmean(finite, axis=0)) / np.nanstd(finite, axis=0)
-
-
-def _drop_invalid_frames(series: Series) -> Series:
-    """Drop frames with missing values now, so that the ends of sessions stay where they are recorded."""
-    return replace(series, frames=clean_scan(series.frames)[0])

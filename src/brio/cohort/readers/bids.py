@@ -10,27 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, escape_controls, nearest
-from ..cohort import Cohort
+from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, require_repetition_time
-from .assembly import (
-    ImportOptions,
-    canonicalise_atlas_name,
-    check_sessions_option,
-    check_source,
-    choose_sessions,
-    describe_import,
-    join_scans,
-    read_chosen,
-    write_scans,
-)
-from .input_files import describe_name, is_regular, read_json_object
+from .assembly import FoundScans, ImportOptions, join_scans
 from .participants import Roster, describe_skipped, find_roster
-from .series import SUFFIXES, Series, find_series, get_series_stem, get_series_suffix, read_series
+from .series import (
+    SUFFIXES,
+    Series,
+    describe_name,
+    find_series,
+    get_series_stem,
+    get_series_suffix,
+    is_regular,
+    read_json_object,
+    read_series,
+)
 
+# Entities that distinguish scans of a subject; all others say how a scan was processed.
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
-"""Entities that distinguish scans of a subject; all others say how a scan was processed."""
-SUFFIX_WORDS = frozenset({"bold", "timeseries"})
-"""Last words of a name, which are not part of an atlas label."""
+SUFFIX_WORDS = frozenset({"bold", "timeseries"})  # last words of a name, which are not part of an atlas label
 
 
 @dataclass(frozen=True)
@@ -127,18 +125,6 @@ def select_atlas(files: list[SeriesFile], requested: str | None, src: Path) -> l
     return selected
 
 
-def select_task(files: list[SeriesFile], requested: str | None, src: Path) -> list[SeriesFile]:
-    """Select the files of one task: the requested one, or the only one there is."""
-    tasks = sorted({file.task for file in files if file.task})
-    if requested is None:
-        if len(tasks) > 1:
-            raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
-        return files
-    if requested not in tasks:
-        raise BrioError(f"{src}: holds no task '{requested}', {nearest(requested, tasks)}")
-    return [file for file in files if file.task == requested]
-
-
 def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[SeriesFile]], int]:
     """Group files by subject, with one file for each scan.
 
@@ -163,10 +149,9 @@ def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[Series
     return subjects, copies
 
 
-def group_by_session(files: Iterable[SeriesFile]) -> dict[str, list[SeriesFile]]:
+def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
     """Group the files of one subject by session; without sessions in the names, each run is one."""
-    files = list(files)
-    has_sessions = any(entity.startswith("ses-") for file in files for entity in file.scan)
+    has_sessions = any(file.session for file in files)
     groups: dict[str, list[SeriesFile]] = {}
     for file in files:
         entities = [e for e in file.scan if e.startswith("ses-") or not (has_sessions or e.startswith("task-"))]
@@ -178,26 +163,28 @@ def group_by_session(files: Iterable[SeriesFile]) -> dict[str, list[SeriesFile]]
 RUNS = ("first", "concatenate")
 
 
-def read_bids(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
-    """Import parcellated time series of BIDS derivatives.
+def find_bids(src: Path, options: ImportOptions) -> FoundScans:
+    """Find parcellated time series of BIDS derivatives.
 
-    The reader takes ``*_timeseries.tsv``, ``.txt``, ``.1D`` and ``*.ptseries.nii`` files whose name has an ``atlas-``,
+    These are ``*_timeseries.tsv``, ``.txt``, ``.1D`` and ``*.ptseries.nii`` files whose name has an ``atlas-``,
     ``seg-`` or ``feature-`` entity. Parcels that are missing in a scan (NaN, n/a) are kept as ROIs without signal.
     Columns are brought into one order by the names in the header.
     """
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
-    check_sessions_option(sessions)
-    src = check_source(src, options)
-    found = find_roster(src, options.participants, options.labels_required, **options.columns)
-    table, roster = found or (None, Roster([]))
-    selected = select_task(select_atlas(find_series_files(src, options.match), options.atlas, src), options.task, src)
+    table, roster = find_roster(src, options.participants, options.labels_required, **options.columns)
+    selected = select_atlas(find_series_files(src, options.match), options.atlas, src)
+    tasks = sorted({file.task for file in selected if file.task})
+    if options.task is None and len(tasks) > 1:
+        raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
+    if options.task is not None and options.task not in tasks:
+        raise BrioError(f"{src}: holds no task '{options.task}', {nearest(options.task, tasks)}")
+    selected = [file for file in selected if options.task in (None, file.task)]
     subjects, copies = group_by_subject(selected)
     if table is None:
         roster = Roster([{"participant_id": subject} for subject in subjects])
     scans = []
-    skipped = list(roster.skipped)
     listed = {_add_prefix(entry["participant_id"]) for entry in roster.skipped}
     for row in roster.rows:
         subject = _add_prefix(row["participant_id"])
@@ -206,57 +193,37 @@ def read_bids(src: str | Path, out: str | Path, options: ImportOptions) -> Cohor
         listed.add(subject)
         files = subjects.get(subject, [])
         if not files:
-            skipped.append(describe_skipped(row["participant_id"], f"no time series of atlas '{selected[0].label}'"))
+            reason = f"no time series of atlas '{selected[0].label}'"
+            roster.skipped.append(describe_skipped(row["participant_id"], reason))
             continue
         by_session = {"": files} if sessions is None else group_by_session(files)
         for session, own in by_session.items():
             named = row if sessions is None else row | {"session": session}
             scans.append((named, own if runs == "concatenate" else own[:1]))
-            further = own[1:] if runs == "first" else []
-            skipped += [
-                describe_skipped(row["participant_id"], _explain_further(own[0], f), file=f.path.name) for f in further
-            ]
-    chosen, further_sessions = choose_sessions(scans, sessions)
-    skipped += further_sessions
+            for further in own[1:] if runs == "first" else []:
+                reason = "a further run, only the first was taken (--runs concatenate joins runs)"
+                if own[0].session != further.session:
+                    reason = "a further session, only the first was taken (--sessions join, average or all takes more)"
+                roster.skipped.append(describe_skipped(row["participant_id"], reason, file=further.path.name))
     if table is not None:
-        skipped += [describe_skipped(s, f"no row in {table.name}") for s in subjects if s not in listed]
-    label = selected[0].atlas or selected[0].feature
-    stated = {
-        "atlas": selected[0].label,
-        "participants": table,
-        **options.columns,
-        "task": options.task,
-        "match": options.match,
-        "runs": runs,
-        "sessions": sessions,
-    }
-    n_files = sum(len(files) for _, sources in chosen for files in sources)
-    provenance = describe_import("bids", src, stated, n_files, skipped, roster.unlabelled, roster.renamed)
-    if copies:
-        provenance["copies_in_other_formats"] = copies
+        roster.skipped += [describe_skipped(s, f"no row in {table.name}") for s in subjects if s not in listed]
+    notes: dict[str, Any] = {"copies_in_other_formats": copies} if copies else {}
     if scans and (processing := _select_plain(_read_sidecar(scans[0][1][0].path))):
-        provenance["sidecar_of_first"] = processing
-    return write_scans(
-        out,
-        read_chosen(chosen, _read_runs, sessions),
-        options,
-        atlas=canonicalise_atlas_name(label),
+        notes["sidecar_of_first"] = processing
+    return FoundScans(
+        roster,
+        scans,
+        _read_runs,
+        atlas=canonicalise_atlas_name(selected[0].atlas or selected[0].feature),
         name=describe_name(src.resolve().name),
-        classes=roster.classes,
-        provenance=provenance,
+        options={"atlas": selected[0].label, "participants": table, "runs": runs},
+        notes=notes,
     )
 
 
 def _add_prefix(participant_id: str) -> str:
     """Return ``sub-01`` for both ``sub-01`` and ``01``."""
     return participant_id if participant_id.startswith("sub-") else f"sub-{participant_id}"
-
-
-def _explain_further(first: SeriesFile, further: SeriesFile) -> str:
-    """Say why a file is not read, and which option reads it."""
-    if first.session != further.session:
-        return "a further session, only the first was taken (--sessions join, average or all takes more)"
-    return "a further run, only the first was taken (--runs concatenate joins runs)"
 
 
 def _read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,28 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, find_control, find_nearest
-from ..cohort import Cohort
+from ..cohort import Cohort, find_filled
 from ..covariates import COVARIATE_COLUMNS
-from ..folder import find_filled
 from ..values import refuse_unsafe_names
-from .input_files import is_regular, read_text_file
-from .series import ROW_NAMES, has_decimal_commas, split_line, split_text
+from .series import ROW_NAMES, has_decimal_commas, is_regular, read_lines, split_line
 
-COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")
-"""Columns that some methods need."""
+COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")  # columns that some methods need
 _OTHER_SPELLINGS = {"fdmean": "mean_fd"}
+# Column for each spelling, in lower case and without signs.
 _SIMPLE = {name.replace("_", ""): name for name in COVARIATES} | _OTHER_SPELLINGS
-"""Column for each spelling, in lower case and without signs."""
 
 
 def find_column(columns: Sequence[str], name: str, path: Path) -> str:
     """Find a column by its name, else by its name in other capitals."""
     spellings = [column for column in columns if column.lower() == name]
-    if name in spellings or not spellings:
-        return name
-    if len(spellings) > 1:
-        raise _describe_clash(path, spellings, name)
-    return spellings[0]
+    return name if name in spellings or not spellings else _require_one(path, spellings, name)
 
 
 def find_covariates(columns: Sequence[str], path: Path, taken: Collection[str] = ()) -> dict[str, str]:
@@ -42,17 +36,16 @@ def find_covariates(columns: Sequence[str], path: Path, taken: Collection[str] =
         name = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
         if name is not None and name not in columns and column not in taken:
             spellings.setdefault(name, []).append(column)
-    for name, same in spellings.items():
-        if len(same) > 1:
-            raise _describe_clash(path, same, name)
-    return {same[0]: name for name, same in spellings.items()}
+    return {_require_one(path, same, name): name for name, same in spellings.items()}
 
 
-def _describe_clash(path: Path, spellings: list[str], name: str) -> BrioError:
-    first, second = spellings[:2]
-    return BrioError(
-        f"{path}: the columns '{first}' and '{second}' would both be read as '{name}'; rename the right one to '{name}'"
-    )
+def _require_one(path: Path, spellings: list[str], name: str) -> str:
+    if len(spellings) > 1:
+        raise BrioError(
+            f"{path}: the columns '{spellings[0]}' and '{spellings[1]}' would both be read as '{name}'; rename the "
+            f"right one to '{name}'"
+        )
+    return spellings[0]
 
 
 def summarise_columns(cohort: Cohort) -> str:
@@ -66,10 +59,9 @@ def summarise_columns(cohort: Cohort) -> str:
     return f"columns that some methods need: {'; '.join(parts)}"
 
 
+# What --patient or --control names: one value, several that make one class, or none.
 ClassValues = str | Sequence[str] | None
-"""What ``--patient`` or ``--control`` names: one value, several that make one class, or none."""
-LONGEST_LIST = 12
-"""Values that an error names; a column of ages has hundreds."""
+LONGEST_LIST = 12  # values that an error names; a column of ages has hundreds
 
 
 def list_class_values(values: ClassValues) -> list[str]:
@@ -92,11 +84,11 @@ def map_labels(
         listing += f" and {len(counts) - LONGEST_LIST:,} more values"
     rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
     for named, option in ((patients, "--patient"), (controls, "--control")):
-        absent = [value for value in named if not any(_is_equal(v, value) for v in counts)]
+        absent = [value for value in named if not _is_among(value, counts)]
         if absent and (labels_required or rest):
             raise BrioError(f"{where} has no value '{absent[0]}' for {option}; it holds {listing}")
     if not patients and not controls:
-        if not all(_is_equal(v, "0") or _is_equal(v, "1") for v in counts):
+        if not all(_is_among(v, ["0", "1"]) for v in counts):
             raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
         patients, controls = ["1"], ["0"]
     elif not patients or not controls:
@@ -106,12 +98,11 @@ def map_labels(
             )
         other = rest or [f"not {'/'.join(patients or controls)}"]
         patients, controls = patients or other, controls or other
-    both = next((value for value in patients if _is_among(value, controls)), None)
-    if both is not None:
-        raise BrioError(f"{where}: --patient and --control are both '{both}'")
-    mapped = [
-        None if v is None else 1 if _is_among(v, patients) else 0 if _is_among(v, controls) else None for v in values
-    ]
+    for value in patients:
+        if _is_among(value, controls):
+            raise BrioError(f"{where}: --patient and --control are both '{value}'")
+    label_of = {v: 1 if _is_among(v, patients) else 0 if _is_among(v, controls) else None for v in counts}
+    mapped = [None if v is None else label_of[v] for v in values]
     if labels_required and {0, 1} - set(mapped):
         raise BrioError(f"{where} holds {listing}: one class only; two classes are needed")
     return mapped, ("/".join(controls), "/".join(patients))
@@ -124,39 +115,35 @@ def explain_other_group(value: str, patient: ClassValues, control: ClassValues) 
     return f"label '{value}' is neither patient nor control" + (f" (mistyped '{named[near[0]]}'?)" if near else "")
 
 
-def _is_among(value: str, others: list[str]) -> bool:
-    return any(_is_equal(value, other) for other in others)
+def _is_among(value: str, others: Iterable[str]) -> bool:
+    """Return whether a value is one of others, as text or as a number (``1.0`` is ``1``)."""
+    return any(value == other or parse_float(value) == parse_float(other) for other in others)
 
 
-def _is_equal(value: str, other: str) -> bool:
-    """Compare as text, then as numbers (``1.0`` is ``1``)."""
-    if value == other:
-        return True
+def parse_float(text: str) -> float:
+    """Parse a number; NaN, which equals nothing, where text is none."""
     try:
-        return float(value) == float(other)
+        return float(text)
     except ValueError:
-        return False
+        return math.nan
 
 
+# Other names of columns that are asked for, in lower case.
 _SAME_MEANING = {
     "participant_id": ("participant", "subject", "subject_id", "sub", "sub_id", "subid", "id"),
     "site": ("centre", "center", "hospital", "scanner", "site_id"),
     "label": ("diagnosis", "group", "dx_group", "dx"),
 }
-"""Other names of columns that are asked for, in lower case."""
+# Columns whose names say what they hold: they are not suggested for being spelt alike.
 _KNOWN_COLUMNS = ("participant_id", "session", "sex", "age")
-"""Columns whose names say what they hold: they are not suggested for being spelt alike."""
 
 MISSING = frozenset({"", "n/a", "na", "nan", "#n/a", "null", "<na>"})
+# Missing values of columns that hold numbers alone besides, as SAS, SPSS and Python write them.
 MISSING_NUMBERS = frozenset({".", "-", "none"})
-"""Missing values of columns that hold numbers alone besides, as SAS, SPSS and Python write them."""
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
-RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")
-"""Columns that brio writes itself."""
-TABLE_NAMES = ("participants.tsv", "participants.csv")
-"""Usual names of the participants table."""
-NO_CLASSES = ("0", "1")
-"""Names of the classes of scans without labels."""
+RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")  # columns that brio writes itself
+TABLE_NAMES = ("participants.tsv", "participants.csv")  # usual names of the participants table
+NO_CLASSES = ("0", "1")  # names of the classes of scans without labels
 
 
 @dataclass(frozen=True)
@@ -242,15 +229,15 @@ def has_table(src: Path) -> bool:
 
 def find_roster(
     src: Path, requested: str | Path | None, labels_required: bool, **columns: Any
-) -> tuple[Path, Roster] | None:
+) -> tuple[Path | None, Roster]:
     """Find the participants table and read it.
 
-    Returns None if there is no table, none is required and no option speaks of one.
+    Returns an empty roster if there is no table, none is required and no option speaks of one.
     """
     given = {option: value for option, value in columns.items() if value is not None}
     no_option = requested is None and given in ({}, {"session_column": "session"})  # "session" is a default
     if no_option and not labels_required and not has_table(src):
-        return None
+        return None, Roster([])
     path = find_table(src, requested)
     return path, read_roster(path, labels_required=labels_required, **columns)
 
@@ -261,8 +248,9 @@ def read_participants(path: Path) -> TextTable:
     Columns of numbers with decimal commas get decimal points, see
     :func:`~brio.cohort.readers.series.has_decimal_commas`.
     """
-    text = split_text(read_text_file(path, "a table"))
-    delimiter = _find_delimiter(path, next((line for line in text if line.strip()), ""))
+    text = read_lines(path, "a table")
+    head = re.sub('"[^"]*"', "", next((line for line in text if line.strip()), ""))
+    delimiter = max(",;\t" if path.suffix.lower() == ".csv" else "\t,;", key=head.count)
     lines = [(number, split_line(path, number, line, delimiter)) for number, line in enumerate(text, start=1)]
     lines = [(number, cells) for number, cells in lines if any(cells)]
     for number, cells in lines:
@@ -280,26 +268,15 @@ def read_participants(path: Path) -> TextTable:
             raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
     for column in columns:
-        _clear_missing_numbers(rows, column)
-        if has_decimal_commas([v for row in rows if (v := row[column]) is not None], delimiter):
-            for row in rows:
-                row[column] = (row[column] or "").replace(",", ".") or None
+        values = {value for row in rows if (value := row[column]) is not None}
+        words = {value for value in values if value.lower() in MISSING_NUMBERS}
+        if not (values > words and all(map(_NUMBER.fullmatch, values - words))):  # other values are not all numbers
+            words = set()
+        has_commas = has_decimal_commas(values - words, delimiter)
+        for row in rows if words or has_commas else []:
+            value = None if row[column] in words else row[column]
+            row[column] = value.replace(",", ".") if value is not None and has_commas else value
     return TextTable(path, columns, rows)
-
-
-def _clear_missing_numbers(rows: list[dict[str, str | None]], column: str) -> None:
-    """Take a dot, a dash or None as missing where every other value of a column is a number."""
-    values = {value for row in rows if (value := row[column]) is not None}
-    words = {value for value in values if value.lower() in MISSING_NUMBERS}
-    if words and values > words and all(_NUMBER.fullmatch(value) for value in values - words):
-        for row in rows:
-            row[column] = None if row[column] in words else row[column]
-
-
-def _find_delimiter(path: Path, head: str) -> str:
-    """Find the character that stands most often between the names of a header."""
-    candidates = ",;\t" if path.suffix.lower() == ".csv" else "\t,;"
-    return max(candidates, key=re.sub('"[^"]*"', "", head).count)
 
 
 def read_roster(
@@ -345,16 +322,11 @@ def read_roster(
         if group is not None and label is None:
             roster.unlabelled.append(describe_skipped(participant, other_group))
         covariates = extract_covariates(row, used, names)
-        if session_column is not None and session_column in row:
-            covariates = _rename_session(covariates, session_column)
+        if session_column is not None and session_column in row:  # another column of that name is renamed
+            ours = {"session": "session_in_source", session_column: "session"}
+            covariates = {ours.get(name, name): value for name, value in covariates.items()}
         roster.rows.append({"participant_id": participant, "site": site, "label": label} | covariates)
     return roster
-
-
-def _rename_session(covariates: dict[str, str | None], column: str) -> dict[str, str | None]:
-    """Call the column of the sessions ``session``; another column of that name becomes ``session_in_source``."""
-    names = {column: "session"} if column == "session" else {"session": "session_in_source", column: "session"}
-    return {names.get(name, name): value for name, value in covariates.items()}
 
 
 def extract_covariates(row: dict[str, str | None], used: set[str], names: Mapping[str, str]) -> dict[str, str | None]:

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from ...errors import BrioError
 from ...version import __version__
-from ..atlas import Atlas, describe_known_atlases, load_bundled_atlas, load_known_atlas, number_repeated_names
+from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names
 from ..cohort import Cohort
-from .participants import TextTable, read_participants
+from .participants import read_participants
 from .series import Series, refuse_nuisance
 
-TABLE_SUFFIXES = (".tsv", ".csv", ".txt")
-"""Suffixes of a table of ROIs."""
+TABLE_SUFFIXES = (".tsv", ".csv", ".txt")  # suffixes of a table of ROIs
+# Suffixes of files that are no table of ROIs, and no names of atlases either.
 OTHER_SUFFIXES = (".nii", ".nii.gz", ".xlsx", ".json", ".mat", ".npy")
-"""Suffixes of files that are no table of ROIs, and no names of atlases either."""
+# Columns that brio reads, in upper or lower case; all others are kept as they are.
 KNOWN_COLUMNS = frozenset({"name", "x", "y", "z", "network", "hemi", "code", "index"})
-"""Columns that brio reads, in upper or lower case; all others are kept as they are."""
 
-HEMISPHERES = {"l": "L", "lh": "L", "left": "L", "r": "R", "rh": "R", "right": "R"}
-"""Spellings of a hemisphere."""
+HEMISPHERES = {"l": "L", "lh": "L", "left": "L", "r": "R", "rh": "R", "right": "R"}  # spellings of a hemisphere
 
-LISTED_NAMES = 8
-"""How many of many names a message lists."""
+LISTED_NAMES = 8  # how many of many names a message lists
 
 
 def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
@@ -52,12 +50,11 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     columns: dict[str, list[str | None] | np.ndarray] = {
         new: [row[old] for row in table.rows] for old, new in renamed_columns.items()
     }
-    names = columns.pop("name")
-    for number, name in enumerate(names, start=1):
-        if name is None:
-            raise BrioError(f"{path}: column 'name' is empty in row {number}; every ROI needs a name")
+    names = list(columns.pop("name"))
+    if None in names:
+        raise BrioError(f"{path}: column 'name' is empty in row {names.index(None) + 1}; every ROI needs a name")
     for axis in axes:
-        columns[axis] = _parse_coordinates(table, axis, list(columns[axis]))
+        columns[axis] = _parse_coordinates(path, axis, columns[axis])
     if "hemi" in columns:
         columns["hemi"] = [HEMISPHERES.get(str(value).lower(), value) for value in columns["hemi"]]
     numbered, repeated = number_repeated_names(map(str, names))
@@ -69,30 +66,26 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     return atlas, warnings
 
 
-def _parse_coordinates(table: TextTable, axis: str, values: list[str | None]) -> np.ndarray:
+def _parse_coordinates(path: Path, axis: str, values: Iterable[str | None]) -> np.ndarray:
     """Parse a column of coordinates; NaN where one is missing. Shape [P]."""
-    numbers = np.full(len(values), np.nan)
-    for row, value in enumerate(values):
-        if value is None:
-            continue
+    numbers = []
+    for number, value in enumerate(values, start=1):
         try:
-            numbers[row] = float(value)
+            numbers.append(np.nan if value is None else float(value))
         except ValueError:
             raise BrioError(
-                f"{table.path}: column '{axis}' holds '{value}' in row {row + 1}; write MNI coordinates in mm, with a "
-                "decimal point"
+                f"{path}: column '{axis}' holds '{value}' in row {number}; write MNI coordinates in mm, with a decimal "
+                "point"
             ) from None
     if np.isinf(numbers).any():
-        raise BrioError(f"{table.path}: column '{axis}' holds an infinite coordinate; write MNI coordinates in mm")
-    return numbers
+        raise BrioError(f"{path}: column '{axis}' holds an infinite coordinate; write MNI coordinates in mm")
+    return np.array(numbers)
 
 
 def describe_renamed(renamed: dict[str, list[str]], where: str) -> list[str]:
     """Describe which repeated names were numbered, for a warning."""
-    if not renamed:
-        return []
     words = list_names([f"{name} -> {', '.join(new)}" for name, new in renamed.items()], "; ")
-    return [f"{where} with the same name were numbered in their order: {words}"]
+    return [f"{where} with the same name were numbered in their order: {words}"] if renamed else []
 
 
 def list_names(names: list[str], separator: str = ", ") -> str:
@@ -108,7 +101,7 @@ def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
         return read_atlas_table(path)
     atlas = load_known_atlas(str(table))
     if atlas is None:
-        raise BrioError(f"{table}: neither a file nor a known atlas; known: {describe_known_atlases()}")
+        raise BrioError(f"{table}: neither a file nor a known atlas; known: {', '.join(KNOWN_ATLASES)}")
     return atlas, []
 
 
@@ -164,7 +157,7 @@ def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool
                 "correct the name, or give --by-order if the rows stand in the order of the ROIs"
             )
         rows, matched_by = match
-        rois = atlas.rois.iloc[rows].reset_index(drop=True)
+        rois = _select_rois(atlas, rows).rois
     rois = rois.assign(**{column: own.rois[column].to_numpy() for column in own.rois.columns.difference(rois.columns)})
     added = {"table": Path(table).name, "matched_by": matched_by, "brio": __version__}
     named = Atlas(atlas.name if own.name == "unknown" else own.name, rois)
@@ -182,20 +175,6 @@ class RoiChoice:
     drop: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
     source: str = ""  # name of the table's file, or of a known atlas
     warnings: tuple[str, ...] = ()  # what was odd about the table
-
-    @classmethod
-    def from_options(cls, atlas_table: str | Path | None, drop_roi: str | Sequence[str] | None) -> RoiChoice:
-        """Make a choice from the options of a reader."""
-        drop = (drop_roi,) if isinstance(drop_roi, str) else tuple(drop_roi or ())
-        if atlas_table is None:
-            return cls(drop=drop)
-        table, warnings = load_atlas(atlas_table)
-        return cls(table, drop, Path(atlas_table).name, tuple(warnings))
-
-    def describe_options(self) -> dict[str, Any]:
-        """Describe the options for the provenance; empty where nothing was chosen."""
-        table = {} if self.table is None else {"atlas_table": self.source}
-        return table | ({"drop_roi": list(self.drop)} if self.drop else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +203,12 @@ class RoiOrder:
 
         Shapes: series [T, P]; returns [T, P].
         """
-        self._check_repeated(series.columns, path)
+        repeated = _find_repeated(series.columns)
+        if repeated is not None and series.columns != self.header:  # their numbers would be a guess
+            raise BrioError(
+                f"{path}: column '{repeated}' appears more than once, and the header is not that of {self.path}, so "
+                "that the columns cannot be told apart; give each a name of its own"
+            )
         columns, frames = _drop_columns(series, self.drop)
         if frames.shape[1] != self.n_rois:
             raise BrioError(
@@ -241,27 +225,16 @@ class RoiOrder:
         Which of these columns is which would be a guess. Import takes them in the order of the first file, since all
         scans of a cohort share it. Scans to predict need the order of the scans that their model was fitted to.
         """
-        if self.names is None or not has_repeated_names(self.header) or self.header == known_header:
+        repeated = _find_repeated(self.header)
+        if self.names is None or self.header is None or repeated is None or self.header == known_header:
             return
-        assert self.header is not None
         in_file = tuple(name for name in number_repeated_names(self.header)[0] if name not in self.drop)
         if in_file != self.names:
-            repeated = next(name for name in self.header if self.header.count(name) > 1)
             raise BrioError(
                 f"{self.path}: column '{repeated}' appears more than once, and the header is neither that of the scans "
                 f"of the model nor in the order of {source}, so that it is not known which column is which; call them "
                 "by the names in the rois.tsv of the model"
             )
-
-    def _check_repeated(self, columns: tuple[str, ...] | None, path: Path) -> None:
-        """Refuse repeated names unless the header is that of the first file: their numbers would be a guess."""
-        if columns is None or columns == self.header or not has_repeated_names(columns):
-            return
-        repeated = next(name for name in columns if columns.count(name) > 1)
-        raise BrioError(
-            f"{path}: column '{repeated}' appears more than once, and the header is not that of {self.path}, so that "
-            "the columns cannot be told apart; give each a name of its own"
-        )
 
     def _explain_number(self, columns: tuple[str, ...] | None, path: Path, n_frames: int) -> str:
         """Say which ROI one of two files lacks, where both have a header, or that rows may be the ROIs."""
@@ -284,16 +257,17 @@ class RoiOrder:
         absent = [name for name in self.names if name not in position]
         if absent:
             extra = sorted(set(position) - set(self.names))
-            note = " (its columns of the same name are numbered)" if has_repeated_names(self.header) else ""
+            note = " (its columns of the same name are numbered)" if _find_repeated(self.header) is not None else ""
             raise BrioError(
                 f"{path}: has ROI '{extra[0]}' but not '{absent[0]}' of {self.path}{note}; the parcellations differ"
             )
         return [position[name] for name in self.names]
 
 
-def has_repeated_names(header: tuple[str, ...] | None) -> bool:
-    """Return whether a header has a name more than once."""
-    return header is not None and len(set(header)) < len(header)
+def _find_repeated(header: tuple[str, ...] | None) -> str | None:
+    """Find the first name that a header has more than once; None without one."""
+    counts = Counter(header or ())
+    return next((name for name, n in counts.items() if n > 1), None)
 
 
 def name_columns(series: Series) -> tuple[str, ...]:
@@ -313,7 +287,7 @@ def _drop_columns(series: Series, drop: frozenset[str]) -> tuple[tuple[str, ...]
 
 
 def resolve_atlas(
-    name: str, series: Series, path: Path, strictness: Strictness = "free", choice: RoiChoice | None = None
+    name: str, series: Series, path: Path, strictness: Strictness, choice: RoiChoice
 ) -> tuple[Atlas, RoiOrder, str, list[str]]:
     """Determine the atlas of a cohort from its name and its first scan.
 
@@ -323,7 +297,6 @@ def resolve_atlas(
 
     Shapes: series [T, P].
     """
-    choice = choice or RoiChoice()
     warnings = list(choice.warnings)
     if series.columns is not None:
         warnings += describe_renamed(number_repeated_names(series.columns)[1], f"{path}: columns")
@@ -344,11 +317,24 @@ def resolve_atlas(
         unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(choice.drop))
         if unused:
             warnings.append(f"{choice.source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
+    own = atlas.rois["name"].astype(str).tolist()
+    if choice.table is None:
+        _require_known(choice, [*names, *own], path)
+    # those that are named as in the atlas and not as in the header
+    keep = np.array([u for u, name in enumerate(own) if name not in set(choice.drop) - drop], dtype=np.int64)
+    if len(keep) < 2:
+        reason = "are left after --drop-roi" if choice.drop else f"are in this file, of {len(series.frames)} rows"
+        raise BrioError(f"{path}: fewer than two ROIs {reason}; connectomes need two or more")
     order = replace(order, header=series.columns, n_frames=len(series.frames), drop=drop)
-    atlas, order = _drop_rois(atlas, order, choice, names)
+    if len(keep) < len(own):
+        atlas, order = _select_rois(atlas, keep), replace(order, keep=keep)
     if choice.table is None:
         refuse_nuisance(columns or (), path)
     return atlas, order, origin, warnings
+
+
+def _select_rois(atlas: Atlas, rows: Sequence[int] | np.ndarray) -> Atlas:
+    return Atlas(atlas.name, atlas.rois.iloc[rows].reset_index(drop=True))
 
 
 def _require_known(choice: RoiChoice, known: list[str], path: Path) -> None:
@@ -356,21 +342,6 @@ def _require_known(choice: RoiChoice, known: list[str], path: Path) -> None:
     for name in choice.drop:
         if name not in known:
             raise BrioError(f"{path}: there is no ROI '{name}' to drop; {suggest_rois(name, dict.fromkeys(known))}")
-
-
-def _drop_rois(atlas: Atlas, order: RoiOrder, choice: RoiChoice, names: tuple[str, ...]) -> tuple[Atlas, RoiOrder]:
-    """Drop ROIs that are named as in the atlas and not as in the header."""
-    own = atlas.rois["name"].astype(str).tolist()
-    if choice.table is None:
-        _require_known(choice, [*names, *own], order.path)
-    remaining = set(choice.drop) - order.drop
-    keep = np.array([u for u, name in enumerate(own) if name not in remaining], dtype=np.int64)
-    if len(keep) < 2:
-        reason = "are left after --drop-roi" if choice.drop else f"are in this file, of {order.n_frames} rows"
-        raise BrioError(f"{order.path}: fewer than two ROIs {reason}; connectomes need two or more")
-    if len(keep) == len(own):
-        return atlas, order
-    return Atlas(atlas.name, atlas.rois.iloc[keep].reset_index(drop=True)), replace(order, keep=keep)
 
 
 def _match_table(
@@ -384,7 +355,7 @@ def _match_table(
     if series.columns is None:
         if len(table) == len(names):  # the table lists the columns that were dropped, in their place
             kept = [i for i, name in enumerate(names) if name not in drop]
-            table = Atlas(table.name, table.rois.iloc[kept].reset_index(drop=True))
+            table = _select_rois(table, kept)
         if len(table) != n_rois:
             dropped = f" ({n_rois} after --drop-roi)" if drop else ""
             remedy = " (--drop-roi roi001 drops the first column)"
@@ -407,9 +378,9 @@ def _match_table(
         )
     rows, key = match
     by_row = np.argsort(rows)
-    atlas = Atlas(table.name, table.rois.iloc[rows[by_row]].reset_index(drop=True))
     names = tuple(series.columns[i] for i in by_row)
-    return atlas, RoiOrder(n_rois, names, path), f"header matched to the table {source} by {key}"
+    origin = f"header matched to the table {source} by {key}"
+    return _select_rois(table, rows[by_row]), RoiOrder(n_rois, names, path), origin
 
 
 def _match_bundled(name: str, series: Series, path: Path, strictness: Strictness) -> tuple[Atlas, RoiOrder, str]:

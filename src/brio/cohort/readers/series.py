@@ -1,44 +1,154 @@
-"""Read the time courses of one file: text, numpy, MATLAB."""
+"""Read one file: what may be read at all, then text, numpy arrays, MATLAB and CIFTI as the time courses of a scan."""
 
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import re
 import shlex
+import stat
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from zipfile import ZipFile
 
 import numpy as np
 
 from ...errors import BrioError, find_control
+from ...storage import hash_file, write_atomically
 from ..scans import convert_frames, is_repetition_time
-from .input_files import (
-    LIMIT_VARIABLE,
-    describe_name,
-    find_limit,
-    is_utf8,
-    read_text_file,
-    require_bounded,
-    require_regular,
-)
+
+LIMIT_VARIABLE = "BRIO_LARGEST_FILE_MB"  # environment variable with the largest size of an input file, unpacked, in MB
+USUAL_LIMIT_MB = 1024.0  # a scan of 10,000 frames and 1,000 ROIs in double precision has 80 MB
+TEXT_SHARE = 0.25  # share of the limit that text may have: parsing it takes several times its size
+
+BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
+WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # how files of Excel begin, new and old
+
+
+def find_limit() -> int:
+    """Return the largest size of an input file in bytes, unpacked."""
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    try:
+        limit = float(text or USUAL_LIMIT_MB)
+    except ValueError:
+        limit = math.nan
+    if not 0 < limit < math.inf:
+        raise BrioError(f"the environment variable {LIMIT_VARIABLE} is '{text}'; give megabytes, for example 4096")
+    return int(limit * 2**20)
+
+
+def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
+    """Refuse a size that no scan or table has."""
+    limit = find_limit() * share
+    if size > limit:
+        raise BrioError(
+            f"{path}: holds {size / 2**20:,.0f} MB unpacked, more than the {limit / 2**20:,.0f} MB that brio reads; if "
+            f"the file is right, set the environment variable {LIMIT_VARIABLE} to {math.ceil(size / share / 2**20)}"
+        )
+
+
+def is_regular(path: Path) -> bool:
+    """Return whether a path is a regular file, or a link to one; a name that cannot be one is not."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):  # ValueError: a null character in the name
+        return False
+
+
+def require_regular(path: Path, file_format: str, share: float = 1.0) -> int:
+    """Require that a path is a regular file of a bounded size."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BrioError(f"{path}: cannot be read as {file_format} ({reason})") from error
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
+        raise BrioError(f"{path}: cannot be read as {file_format} (it is {kind})")
+    require_bounded(status.st_size, path, share)
+    return status.st_size
+
+
+def read_text_file(path: Path, file_format: str = "text") -> str:
+    r"""Read a text file; all line ends become ``\n``."""
+    require_regular(path, file_format, TEXT_SHARE)
+    try:
+        content = path.read_bytes()
+        if content.startswith(WORKBOOKS):
+            problem = "it is a workbook, such as Excel writes, or an archive"
+            raise BrioError(f"{path}: cannot be read as {file_format} ({problem}); save the sheet as CSV in UTF-8")
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if content.startswith(BYTE_ORDER_MARKS):
+            problem = "it is UTF-16"
+        else:
+            line = content.count(b"\n", 0, error.start) + 1
+            problem = f"byte {content[error.start]:#04x} in line {line} is not UTF-8"
+        raise BrioError(f"{path}: cannot be read as {file_format} ({problem}); save it as UTF-8") from error
+    except OSError as error:
+        raise BrioError(f"{path}: cannot be read as {file_format} ({error.strerror})") from error
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise BrioError(f"{path}: cannot be read as {file_format} (null character in line {line}); it may be damaged")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that must hold an object."""
+    text = read_text_file(path, "JSON")
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise BrioError(f"{path}: not valid JSON ({error})") from error
+    except RecursionError as error:
+        raise BrioError(f"{path}: not valid JSON (it is nested too deeply)") from error
+    if not isinstance(content, dict):
+        raise BrioError(f"{path}: must hold a JSON object")
+    return content
+
+
+def describe_name(name: str) -> str:
+    r"""Return a name, as the system gives it, as text; bytes that are not UTF-8 are written as ``\xe9``."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
+    """Compare files with a record of their digests; a record that does not exist is written."""
+    found = {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
+    if not record.exists():
+        lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+        return write_atomically(record, lines)
+    known = {}
+    for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
+        digest, separator, name = line.partition("  ")
+        if not separator or len(digest) != 64 or not set(digest.lower()) <= set("0123456789abcdef"):
+            raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
+        known[name] = digest.lower()
+    for name, digest in found.items():
+        if name not in known:
+            raise BrioError(f"{record}: has no digest of {name}; remove the file from {folder}, or record anew")
+        if known[name] != digest:
+            raise BrioError(
+                f"{folder / name}: differs from the digest in {record}; it is damaged or another version. Remove it "
+                "and fetch again"
+            )
+
 
 _WITH_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
-_SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)
-"""First line by which a file tells Excel its separator."""
+_SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)  # first line by which a file tells Excel its separator
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})*")
 
 
-def split_text(text: str) -> list[str]:
-    """Split text into lines. A first line that tells Excel the separator (``sep=;``) is emptied."""
-    lines = text.split("\n")
+def read_lines(path: Path, file_format: str = "text") -> list[str]:
+    """Read the lines of a text file. A first line that tells Excel the separator (``sep=;``) is emptied."""
+    lines = read_text_file(path, file_format).split("\n")
     return ["", *lines[1:]] if _SEPARATOR.fullmatch(lines[0]) else lines
 
 
@@ -82,18 +192,17 @@ _MOTION = (
 _REGRESSOR = "[actw]compcor[0-9]+|edgecomp[0-9]+|cosine[0-9]+|aroma(motion|motioncomponent)?[0-9]+"
 _OUTLIER = "(motion|nonsteadystate)outlier[0-9]+"
 _COUNTER = "time|timepoint|frame|volume|vol|index|unnamed0"
+# Names of columns, in small letters and without signs, that are hardly a region: fMRIPrep, CONN, C-PAC, AFNI, FSL.
 _NUISANCE = re.compile(f"(({_SIGNAL}|{_MOTION})(derivative1)?(power2)?)|{_REGRESSOR}|{_OUTLIER}|{_COUNTER}")
-"""Names of columns, in small letters and without signs, that are hardly a region: fMRIPrep, CONN, C-PAC, AFNI, FSL."""
-SHORTEST_SCAN = 20
-"""Frames below which a column of a region may be a straight line by chance."""
+SHORTEST_SCAN = 20  # frames below which a column of a region may be a straight line by chance
+# Largest distance from the straight line, as a share of the largest value: what rounding to float32 leaves.
 TOLERANCE = 4 * float(np.finfo(np.float32).eps)
-"""Largest distance from the straight line, as a share of the largest value: what rounding to float32 leaves."""
-_NAMELESS = re.compile(r"(Unnamed: \d+)?")
+_NAMELESS = re.compile(r"(Unnamed: \d+)?")  # a column that a header leaves without name, as pandas calls it
 
 
 def find_nuisance(names: Sequence[str]) -> list[str]:
     """Find the names of columns that are hardly a region."""
-    return [name for name in names if _NUISANCE.fullmatch("".join(c for c in name.lower() if c.isalnum()))]
+    return [name for name in names if _NUISANCE.fullmatch("".join(filter(str.isalnum, name.lower())))]
 
 
 def refuse_nuisance(names: Sequence[str], path: Path) -> None:
@@ -112,11 +221,6 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
             f"{path}: {is_named} named like a nuisance signal, not a region; leave it out with {flags}, or, if it is a "
             "region, list the regions in a table (--atlas-table)"
         )
-
-
-def is_nameless(name: str) -> bool:
-    """Return whether a header leaves a column without name, which pandas calls ``Unnamed: 0``."""
-    return _NAMELESS.fullmatch(name) is not None
 
 
 def find_row_counters(frames: np.ndarray) -> np.ndarray:
@@ -170,8 +274,7 @@ def describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_scan
     return sentences
 
 
-PREFERRED = ("timeseries", "ROISignals")
-"""Names of the array to read from a file that holds several."""
+PREFERRED = ("timeseries", "ROISignals")  # names of the array to read from a file that holds several
 
 
 @dataclass(frozen=True)
@@ -181,12 +284,6 @@ class DeclaredArray:
     shape: tuple[int, ...]
     kind: str  # dtype.kind of numpy; "O" for anything that is no array of numbers or text
     n_bytes: int  # size in memory
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether it may be a series: real numbers, with more than one row and column."""
-        # MATLAB stores scalars as 1 x 1 matrices
-        return len(self.shape) == 2 and self.kind in "fiu" and min(self.shape) > 1
 
 
 @contextmanager
@@ -219,13 +316,6 @@ def _read_npy_header(stream: IO[bytes], path: Path, size: int) -> DeclaredArray:
     return declared
 
 
-def _unpack(stream: IO[bytes], path: Path, declared: DeclaredArray) -> np.ndarray:
-    """Read the array of an npy stream whose header was checked."""
-    if declared.kind == "O":
-        raise BrioError(f"{path}: holds pickled Python objects, which are never loaded; save plain arrays of numbers")
-    return np.lib.format.read_array(stream, allow_pickle=False)
-
-
 def read_npy(path: Path) -> np.ndarray:
     """Read the array of an npy file."""
     size = require_regular(path, "npy")
@@ -233,9 +323,14 @@ def read_npy(path: Path) -> np.ndarray:
         if file.read(2) == b"PK":
             raise BrioError(f"{path}: is an npz archive, not an npy file; rename it to .npz")
         file.seek(0)
-        declared = _read_npy_header(file, path, size)
+        _refuse_objects(path, _read_npy_header(file, path, size))
         file.seek(0)
-        return _unpack(file, path, declared)
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _refuse_objects(path: Path, declared: DeclaredArray) -> None:
+    if declared.kind == "O":
+        raise BrioError(f"{path}: holds pickled Python objects, which are never loaded; save plain arrays of numbers")
 
 
 def list_npz_arrays(path: Path) -> dict[str, DeclaredArray]:
@@ -244,45 +339,30 @@ def list_npz_arrays(path: Path) -> dict[str, DeclaredArray]:
     arrays = {}
     with name_damaged_file(path, "npz"), ZipFile(path) as archive:
         for member in archive.infolist():
-            if not member.filename.endswith(".npy"):
-                continue
-            with archive.open(member) as stream:
-                arrays[member.filename.removesuffix(".npy")] = _read_npy_header(stream, path, member.file_size)
+            if member.filename.endswith(".npy"):
+                with archive.open(member) as stream:
+                    arrays[member.filename.removesuffix(".npy")] = _read_npy_header(stream, path, member.file_size)
     return arrays
 
 
-def read_npz_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
+def read_npz_arrays(path: Path, keys: Iterable[str]) -> dict[str, np.ndarray]:
     """Read arrays of an npz file."""
-    require_regular(path, "npz")
+    declared, arrays = list_npz_arrays(path), {}
+    require_arrays(path, keys, declared)
+    require_bounded(sum(declared[key].n_bytes for key in keys), path)
     with name_damaged_file(path, "npz"), ZipFile(path) as archive:
-        members = {m.filename.removesuffix(".npy"): m for m in archive.infolist() if m.filename.endswith(".npy")}
-        require_arrays(path, keys, members)
-        declared, arrays = {}, {}
         for key in keys:
-            with archive.open(members[key]) as stream:
-                declared[key] = _read_npy_header(stream, path, members[key].file_size)
-        require_bounded(sum(array.n_bytes for array in declared.values()), path)
-        for key in keys:
-            with archive.open(members[key]) as stream:
-                arrays[key] = _unpack(stream, path, declared[key])
-        return arrays
+            _refuse_objects(path, declared[key])
+            with archive.open(f"{key}.npy") as stream:
+                arrays[key] = np.lib.format.read_array(stream, allow_pickle=False)
+    return arrays
 
 
-def require_arrays(path: Path, keys: Iterable[str], known: Iterable[str]) -> None:
+def require_arrays(path: Path, keys: Iterable[str], known: Collection[str]) -> None:
     """Raise :class:`BrioError` unless an archive has all these arrays."""
-    known = list(known)
     for key in keys:
         if key not in known:
             raise BrioError(f"{path}: has no array '{key}'; it has {', '.join(known) or 'none'}")
-
-
-def read_npz(path: Path) -> np.ndarray:
-    """Read the array ``timeseries`` of an npz file, or the only one with two axes.
-
-    Shapes: returns [T, P].
-    """
-    chosen = choose_array(path, list_npz_arrays(path), None)
-    return read_npz_arrays(path, (chosen,))[chosen]
 
 
 def read_packed_ids(ids: np.ndarray, path: Path) -> list[str]:
@@ -302,7 +382,8 @@ def choose_array(path: Path, arrays: Mapping[str, DeclaredArray], variable: str 
         if variable not in arrays:
             raise BrioError(f"{path}: has no variable '{variable}'; it has {', '.join(arrays) or 'none'}")
         return variable
-    matrices = [name for name, array in arrays.items() if array.is_matrix]
+    # MATLAB stores scalars as 1 x 1 matrices
+    matrices = [k for k, v in arrays.items() if len(v.shape) == 2 and v.kind in "fiu" and min(v.shape) > 1]
     chosen = next((k for k in PREFERRED if k in arrays), matrices[0] if len(matrices) == 1 else None)
     if chosen is None:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
@@ -333,16 +414,14 @@ def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
         return np.asarray(image.dataobj), tuple(str(n) for n in parcels.name), tr
 
 
-MISSING = frozenset({"", "na", "n/a"})
-"""Spellings of a missing value, besides those that ``float`` accepts (nan, NaN)."""
+MISSING = frozenset({"", "na", "n/a"})  # spellings of a missing value, besides those that ``float`` accepts (nan, NaN)
 
+# What to do about a header that is one cell shorter than the rows.
 ROW_NAMES = "if the first are row names of R, write the file again with write.table(..., row.names=FALSE)"
-"""What to do about a header that is one cell shorter than the rows."""
 
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
-Line = tuple[int, str]
-"""Number of a line in its file, from 1, and its text."""
+Line = tuple[int, str]  # number of a line in its file, from 1, and its text
 
 
 def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tuple[int, str], ...]]:
@@ -358,7 +437,13 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tup
 
     Shapes: returns frames [T, P].
     """
-    comments, body = _read_lines(path)
+    comments, body = list[Line](), list[Line]()
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.startswith("#"):
+            if line.replace("\t", ".").strip():  # a row of tabs alone is a row of missing values
+                body.append((number, line))
+        elif not body:
+            comments.append((number, line))
     if not body:
         raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
     delimiter = _find_delimiter(path, body[min(1, len(body) - 1)][1])
@@ -376,18 +461,25 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tup
         _check_width(path, len(header), cells, body[0][0])
         if not header[0] and _parse_number(cells[0]) is None:  # names of the rows
             raise _name_missing_header(path, 0)
-    elif comments:
-        columns = _read_comment_header(path, comments, delimiter, len(first))
-    frames = _parse_frames(path, _replace_decimal_commas(path, body, delimiter), delimiter)
-    return (frames, columns, ()) if header is None else _apply_header(path, header, frames)
-
-
-def _apply_header(
-    path: Path, header: list[str], frames: np.ndarray
-) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tuple[int, str], ...]]:
-    """Name the columns by the header, and leave out those that it does not name if they count the rows."""
+    else:
+        for number, line in reversed(comments):
+            cells = split_line(path, number, line.lstrip("#").strip(), delimiter)
+            if len(cells) == len(first):
+                columns = _clean_names(path, cells)
+                break
+            if len(cells) > 1 and all(c.startswith("#") for c in cells[1:]):
+                raise BrioError(
+                    f"{path}: the header in line {number} names {len(cells)} columns, the rows have {len(first)}"
+                )
+    if delimiter != "," and any("," in text for _, text in body):
+        numbers = (cell for line in body for cell in _drop_missing(split_line(path, *line, delimiter)))
+        if has_decimal_commas(numbers, delimiter):
+            body = [(number, text.replace(",", ".")) for number, text in body]
+    frames = _parse_frames(path, body, delimiter)
+    if header is None:
+        return frames, columns, ()
     after_index = _is_after_index(header)
-    nameless = {0} if after_index else {i for i, name in enumerate(header) if is_nameless(name)}
+    nameless = {0} if after_index else {i for i, name in enumerate(header) if _NAMELESS.fullmatch(name)}
     counters = sorted(nameless.intersection(find_row_counters(frames).tolist())) if nameless else []
     if after_index and not counters:
         raise _name_missing_header(path, 0)
@@ -396,19 +488,6 @@ def _apply_header(
         kept = np.delete(np.arange(len(header)), counters)
         header, frames = [header[i] for i in kept], frames[:, kept]
     return frames, None if _is_consecutive(header) else _clean_names(path, header), left_out
-
-
-def _read_lines(path: Path) -> tuple[list[Line], list[Line]]:
-    """Read the comment lines before the first row, and the rows."""
-    comments: list[Line] = []
-    body: list[Line] = []
-    for number, line in enumerate(split_text(read_text_file(path)), start=1):
-        if line.startswith("#"):
-            if not body:
-                comments.append((number, line))
-        elif line.replace("\t", ".").strip():  # a row of tabs alone is a row of missing values
-            body.append((number, line))
-    return comments, body
 
 
 def _find_delimiter(path: Path, row: str) -> str | None:
@@ -421,14 +500,6 @@ def _find_delimiter(path: Path, row: str) -> str | None:
 
 def _drop_missing(cells: list[str]) -> list[str]:
     return [cell for cell in cells if cell.lower() not in (*MISSING, "nan")]
-
-
-def _replace_decimal_commas(path: Path, body: list[Line], delimiter: str | None) -> list[Line]:
-    """Write decimal points for decimal commas, in rows without a header."""
-    if delimiter == "," or not any("," in text for _, text in body):
-        return body
-    cells = (cell for line in body for cell in _drop_missing(split_line(path, *line, delimiter)))
-    return [(n, text.replace(",", ".")) for n, text in body] if has_decimal_commas(cells, delimiter) else body
 
 
 def _parse_number(cell: str) -> float | None:
@@ -479,16 +550,6 @@ def _name_missing_header(path: Path, column: int) -> BrioError:
     )
 
 
-def _read_comment_header(path: Path, comments: list[Line], delimiter: str | None, width: int) -> tuple[str, ...] | None:
-    for number, line in reversed(comments):
-        cells = split_line(path, number, line.lstrip("#").strip(), delimiter)
-        if len(cells) == width:
-            return _clean_names(path, cells)
-        if len(cells) > 1 and all(c.startswith("#") for c in cells[1:]):
-            raise BrioError(f"{path}: the header in line {number} names {len(cells)} columns, the rows have {width}")
-    return None
-
-
 def _check_width(path: Path, width: int, cells: list[str], number: int) -> None:
     if len(cells) != width:
         raise BrioError(
@@ -504,27 +565,27 @@ def _parse_frames(path: Path, body: list[Line], delimiter: str | None) -> np.nda
     if frames is None or np.isinf(frames).any():
         # words for missing values, or an error whose line and column are worth naming: parse cell by cell
         width = len(split_line(path, *body[0], delimiter))
-        frames = np.array([_parse_row(path, line, delimiter, width) for line in body])
+        frames = np.array([_parse_row(path, *line, delimiter, width) for line in body])
     return frames
 
 
-def _parse_row(path: Path, line: Line, delimiter: str | None, width: int) -> list[float]:
-    number, text = line
-    cells = split_line(path, number, text, delimiter)
+def _parse_row(path: Path, number: int, line: str, delimiter: str | None, width: int) -> list[float]:
+    cells = split_line(path, number, line, delimiter)
     _check_width(path, width, cells, number)
-    values = [_parse_number(c) for c in cells]
-    if None in values:
-        column = values.index(None)
-        remedy = ""
-        if "," in cells[column]:
-            remedy = "; write a decimal point, and nothing between thousands"
-        elif column == 0:  # of scans to predict, every file is taken for one
-            remedy = "; if this is the participants table, name it with --participants"
-        raise BrioError(f"{path}: line {number}, column {column + 1}: '{cells[column][:40]}' is not a number{remedy}")
-    for column, (cell, value) in enumerate(zip(cells, values, strict=True), start=1):
-        if value is not None and math.isinf(value) and any(c.isdigit() for c in cell):  # 1e400, and not the word inf
-            raise BrioError(f"{path}: line {number}, column {column}: {cell[:40]} is too large for a signal")
-    return [v for v in values if v is not None]
+    values = []
+    for column, cell in enumerate(cells):
+        where, value = f"{path}: line {number}, column {column + 1}", _parse_number(cell)
+        if value is None:
+            remedy = ""
+            if "," in cell:
+                remedy = "; write a decimal point, and nothing between thousands"
+            elif column == 0:  # of scans to predict, every file is taken for one
+                remedy = "; if this is the participants table, name it with --participants"
+            raise BrioError(f"{where}: '{cell[:40]}' is not a number{remedy}")
+        if math.isinf(value) and any(c.isdigit() for c in cell):  # 1e400, and not the word inf
+            raise BrioError(f"{where}: {cell[:40]} is too large for a signal")
+        values.append(value)
+    return values
 
 
 _MATRIX, _COMPRESSED = 14, 15  # types of data elements
@@ -561,8 +622,11 @@ def read_mat(path: Path, variable: str | None = None) -> np.ndarray:
         content = path.read_bytes()
         listed = _list_v4(content) if 0 in content[:4] else _list_v5(content, path)
         variables = {one.name: one for one in listed}
-        chosen = _choose(path, {name: one.declared for name, one in variables.items()}, variable)
-        return _read_numbers(variables[chosen])
+        one = variables[_choose(path, {name: one.declared for name, one in variables.items()}, variable)]
+        shape, stored = one.declared.shape, np.dtype(one.stored_type)
+        if len(one.data) != math.prod(shape) * stored.itemsize:
+            raise ValueError(f"variable '{one.name}' has not as many numbers as its shape {shape}")
+        return np.frombuffer(one.data, stored).astype(one.type).reshape(shape, order="F")
 
 
 def _choose(path: Path, arrays: dict[str, DeclaredArray], variable: str | None) -> str:
@@ -574,14 +638,6 @@ def _choose(path: Path, arrays: dict[str, DeclaredArray], variable: str | None) 
         )
     require_bounded(arrays[chosen].n_bytes, path)
     return chosen
-
-
-def _read_numbers(variable: _Variable) -> np.ndarray:
-    """Read the numbers of a variable. Shape [T, P]."""
-    shape, stored = variable.declared.shape, np.dtype(variable.stored_type)
-    if len(variable.data) != math.prod(shape) * stored.itemsize:
-        raise ValueError(f"variable '{variable.name}' has not as many numbers as its shape {shape}")
-    return np.frombuffer(variable.data, stored).astype(variable.type).reshape(shape, order="F")
 
 
 def _list_v4(content: bytes) -> Iterator[_Variable]:
@@ -679,21 +735,16 @@ def _read_hdf5(path: Path, variable: str | None) -> np.ndarray:
             # links to other files, and data kept in them, are not followed
             node = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
             if isinstance(node, h5py.Dataset) and node.shape and not node.external and not node.is_virtual:
-                if _get_matlab_class(node) in ("char", "cell", "logical"):  # stored as numbers too
-                    continue
+                kind = node.attrs.get("MATLAB_class", b"")
+                if (kind.decode() if isinstance(kind, bytes) else str(kind)) in ("char", "cell", "logical"):
+                    continue  # stored as numbers too
                 # MATLAB stores columns first, so that a matrix arrives transposed
                 n_bytes = math.prod(node.shape) * node.dtype.itemsize
                 arrays[name] = DeclaredArray(node.shape[::-1], node.dtype.kind, n_bytes)
         return file[_choose(path, arrays, variable)][()].T
 
 
-def _get_matlab_class(node: object) -> str:
-    kind = node.attrs.get("MATLAB_class", b"")  # type: ignore[attr-defined]
-    return kind.decode() if isinstance(kind, bytes) else str(kind)
-
-
-TEXT = (".tsv", ".csv", ".txt", ".1d")
-"""Suffixes of delimited text."""
+TEXT = (".tsv", ".csv", ".txt", ".1d")  # suffixes of delimited text
 SUFFIXES = (*TEXT, ".npy", ".npz", ".mat", ".ptseries.nii")
 
 
@@ -724,13 +775,10 @@ def get_series_stem(path: Path) -> str:
 
 def find_series(src: Path) -> list[Path]:
     """List the files below a folder that may hold a time series. Hidden files and folders are ignored."""
-    if src.is_file():
-        files = [src] if get_series_suffix(src) else []
-    else:
-        files = sorted(path for path in _list_files(src) if get_series_suffix(path))
+    files = sorted(path for path in ([src] if src.is_file() else _list_files(src)) if get_series_suffix(path))
     for path in files:
-        if not is_utf8(path.name):
-            raise BrioError(f"{src}: the name of the file {describe_name(path.name)} is not valid UTF-8; rename it")
+        if (name := describe_name(path.name)) != path.name:
+            raise BrioError(f"{src}: the name of the file {name} is not valid UTF-8; rename it")
         if control := find_control(path.name):
             raise BrioError(f"{path}: the name of this file has the control character {control}; rename it")
     return files
@@ -760,32 +808,26 @@ def _list_files(src: Path) -> Iterator[Path]:
 
 def read_series(path: str | Path, variable: str | None = None) -> Series:
     """Read a time-series file. The array is never transposed."""
-    path = Path(path)
-    suffix = get_series_suffix(path)
-    columns: tuple[str, ...] | None = None
-    tr: float | None = None
+    path, columns, tr = Path(path), None, None
     left_out: tuple[tuple[int, str], ...] = ()
+    suffix = get_series_suffix(path)
     if suffix in TEXT:
         array, columns, left_out = read_text(path)
     elif suffix == ".npy":
         array = read_npy(path)
     elif suffix == ".npz":
-        array = read_npz(path)
+        chosen = choose_array(path, list_npz_arrays(path), None)
+        array = read_npz_arrays(path, (chosen,))[chosen]
     elif suffix == ".mat":
         array = read_mat(path, variable)
     elif suffix == ".ptseries.nii":
         array, columns, tr = read_cifti(path)
     else:
         raise BrioError(f"{path}: not a time-series file; supported: {', '.join(SUFFIXES)}")
-    return Series(_convert_frames(array, path), columns, tr, left_out=left_out)
-
-
-def _convert_frames(array: np.ndarray, path: Path) -> np.ndarray:
-    """Check the array of a file and convert it to float32. Shape [T, P]."""
     if array.ndim != 2:
         raise BrioError(f"{path}: two axes are needed (frames, ROIs), this array has shape {array.shape}")
     if array.dtype.kind not in "fiu":
         raise BrioError(f"{path}: the array holds {array.dtype}, not numbers")
     if array.size == 0:
         raise BrioError(f"{path}: is empty, its shape is {array.shape}")
-    return np.ascontiguousarray(convert_frames(array, str(path)))
+    return Series(np.ascontiguousarray(convert_frames(array, str(path))), columns, tr, left_out=left_out)

@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,28 +14,25 @@ from typing import Any
 import numpy as np
 
 from ...errors import BrioError, nearest
-from ..cohort import Cohort
-from ..scans import MEASURES, Measure, convert_fc, find_measure, name_scan
-from .assembly import (
-    ImportOptions,
-    Skipped,
-    canonicalise_atlas_name,
-    check_sessions_option,
-    check_source,
-    choose_sessions,
-    describe_import,
-    read_chosen,
-    write_scans,
-)
-from .input_files import describe_name, is_regular
+from ..atlas import canonicalise_atlas_name
+from ..scans import MEASURES, convert_fc, find_measure, name_scan
+from .assembly import FoundScans, ImportOptions
 from .participants import Roster, describe_skipped, find_column, find_roster
-from .series import Series, find_series, get_series_stem, list_npz_arrays, read_npz_arrays, read_packed_ids, read_series
+from .series import (
+    Series,
+    describe_name,
+    find_series,
+    get_series_stem,
+    is_regular,
+    list_npz_arrays,
+    read_npz_arrays,
+    read_packed_ids,
+    read_series,
+)
 
-Scans = list[tuple[dict[str, Any], Path]]
-"""Row of the participants table and file of each scan."""
+Scans = list[tuple[dict[str, Any], Path]]  # row of the participants table and file of each scan
 
-SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")
-"""Session in the name of a file."""
+SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")  # session in the name of a file
 
 
 def name_by_file(files: list[Path]) -> Scans:
@@ -51,10 +48,10 @@ def name_by_file(files: list[Path]) -> Scans:
     return [({"participant_id": participant}, file) for participant, file in owner.items()]
 
 
-def match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[Skipped]]:
+def match_by_column(roster: Roster, src: Path) -> Scans:
     """Match rows with the files that their column ``file`` names."""
     scans: Scans = []
-    skipped: list[Skipped] = []
+    rows, skipped = roster.rows, roster.skipped
     owner: dict[Path, str] = {}
     n_rows = Counter(row["participant_id"] for row in rows)
     for row in rows:
@@ -69,12 +66,10 @@ def match_by_column(rows: list[dict[str, Any]], src: Path) -> tuple[Scans, list[
             raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
         else:
             scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
-    return scans, skipped
+    return scans
 
 
-def match_by_name(
-    rows: list[dict[str, Any]], files: list[Path], skipped_ids: set[str], table: str
-) -> tuple[Scans, list[Skipped]]:
+def match_by_name(roster: Roster, files: list[Path], table: str) -> Scans:
     """Match rows with files by name.
 
     A name starts with the participant_id, and with the session where a participant has several rows. One row with
@@ -90,8 +85,8 @@ def match_by_name(
     scans: Scans = []
     without_file: list[tuple[str, str]] = []
     owner: dict[Path, str] = {}
-    n_rows = Counter(row["participant_id"] for row in rows)
-    for row in rows:
+    n_rows = Counter(row["participant_id"] for row in roster.rows)
+    for row in roster.rows:
         participant, name = row["participant_id"], _name_row(row, n_rows)
         several = n_rows[participant] > 1
         starts = _list_starts(row) if several else [*(_list_starts(row) if row.get("session") else []), participant]
@@ -116,8 +111,9 @@ def match_by_name(
             scans.append((own_row, file))
     unmatched = [file for file in files if file not in owner]
     hint = _compare_names([participant for participant, _ in without_file], list(map(get_series_stem, unmatched)))
-    skipped = [describe_skipped(participant, reason + hint) for participant, reason in without_file]
-    matched, left_out = {_compose(row["participant_id"]) for row, _ in scans}, set(map(_compose, skipped_ids))
+    matched = {_compose(row["participant_id"]) for row, _ in scans}
+    left_out = {_compose(entry["participant_id"]) for entry in roster.skipped}
+    roster.skipped += [describe_skipped(participant, reason + hint) for participant, reason in without_file]
     for file in unmatched:
         stem = _compose(get_series_stem(file))
         names = {stem, *_list_prefixes(stem)}
@@ -125,10 +121,10 @@ def match_by_name(
             continue
         if names & matched:
             reason = "another file is named exactly after the participant"
-            skipped.append(describe_skipped(max(names & matched), reason, file=file.name))
+            roster.skipped.append(describe_skipped(max(names & matched), reason, file=file.name))
         else:
-            skipped.append(describe_skipped(stem, f"no row in {table}", file=file.name))
-    return scans, skipped
+            roster.skipped.append(describe_skipped(stem, f"no row in {table}", file=file.name))
+    return scans
 
 
 def _name_row(row: dict[str, Any], repeated: Counter[str]) -> str:
@@ -173,88 +169,55 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
         for i in range(len(first)):
             prefixes[first[:i]] += wanted.get(first[i:], 0)
     lower = {first.lower() for first in firsts}
-    rules: list[tuple[str, Callable[[str], bool]]] = [
-        (
-            "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet",
-            lambda participant: participant.isdecimal() and participant.lstrip("0") in unpadded,
-        ),
-        (
-            "ids in the table became decimal numbers, such as 7.0: write them as text",
-            lambda participant: participant.endswith(".0") and participant[:-2].lstrip("0") in unpadded,
-        ),
-        (
-            "names of files lack 'sub-': leave it out in the table",
-            lambda participant: participant.startswith("sub-") and participant.removeprefix("sub-") in firsts,
-        ),
-        (
-            "names of files have other capitals: write ids in the table as the files do",
-            lambda participant: participant.lower() in lower,
-        ),
-    ]
+    fits = {
+        "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet": {
+            p for p in wanted if p.isdecimal() and p.lstrip("0") in unpadded
+        },
+        "ids in the table became decimal numbers, such as 7.0: write them as text": {
+            p for p in wanted if p.endswith(".0") and p[:-2].lstrip("0") in unpadded
+        },
+        "names of files lack 'sub-': leave it out in the table": {
+            p for p in wanted if p.startswith("sub-") and p.removeprefix("sub-") in firsts
+        },
+        "names of files have other capitals: write ids in the table as the files do": {
+            p for p in wanted if p.lower() in lower
+        },
+    }
     prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     if count:
         words = f"names of files have '{prefix}' in front: write {prefix}{participants[0]} in the table"
-        rules.append((words, lambda participant: prefix + participant in firsts))
-    for words, fits in rules:
-        if participants and 2 * sum(map(fits, participants)) > len(participants):
+        fits[words] = {p for p in wanted if prefix + p in firsts}
+    for words, fitting in fits.items():
+        if 2 * sum(wanted[p] for p in fitting) > len(participants):
             return f" ({words})"
     return ""
 
 
-def read_files(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
-    """Import a participants table and one time-series file per participant."""
-    return import_files("table", src, out, options, _read_file)
-
-
-def import_files(
-    kind: str,
-    src: str | Path,
-    out: str | Path,
-    options: ImportOptions,
-    read: Callable[[Path], tuple[Path, Series]],
-) -> Cohort:
-    """Import a participants table and one file per participant, whatever the files hold."""
-    src = check_source(src, options)
-    sessions, session_column = options.sessions, options.session_column
-    check_sessions_option(sessions)
-    found = find_roster(
-        src,
-        options.participants,
-        options.labels_required,
-        session_column=session_column or "session",
-        **options.columns,
+def find_files(src: Path, options: ImportOptions) -> FoundScans:
+    """Find one time-series file per scan, and the participants table that lists them."""
+    session_column = options.session_column or "session"
+    path, roster = find_roster(
+        src, options.participants, options.labels_required, session_column=session_column, **options.columns
     )
-    path, roster = found or (None, Roster([]))
-    skipped: list[Skipped] = []
     if path is None:
         scans = name_by_file(find_series(src))
     elif any("file" in row for row in _rename_file_column(roster, path)):
-        scans, skipped = match_by_column(roster.rows, src if src.is_dir() else src.parent)
+        scans = match_by_column(roster, src if src.is_dir() else src.parent)
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
     else:
         # not Path.resolve, which stops at a link to itself
         files = [f for f in find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
-        scans, skipped = match_by_name(
-            roster.rows, files, {entry["participant_id"] for entry in roster.skipped}, path.name
-        )
+        scans = match_by_name(roster, files, path.name)
     atlas_name = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
-    sessions_or_all = sessions or (None if options.labels_required else "all")
-    chosen, further = choose_sessions(scans, sessions_or_all, have_frames=kind != "fc")
-    stated = {"atlas": atlas_name, "participants": path, **options.columns}
-    stated |= {"session_column": session_column, "sessions": sessions, "measure": options.measure}
-    n_files = sum(len(files) for _, files in chosen)
-    skipped = roster.skipped + skipped + further
-    return write_scans(
-        out,
-        read_chosen(chosen, read, sessions),
-        options,
+    return FoundScans(
+        roster,
+        scans,
+        lambda file: (file, read_series(file)),
         atlas=atlas_name or "unknown",
         name=describe_name(src.resolve().name),
-        classes=roster.classes,
-        provenance=describe_import(kind, src, stated, n_files, skipped, roster.unlabelled, roster.renamed),
+        options={"atlas": atlas_name, "participants": path},
         strictness="count",
-        connectomes=kind == "fc",
     )
 
 
@@ -267,59 +230,39 @@ def _rename_file_column(roster: Roster, path: Path) -> list[dict[str, Any]]:
     return roster.rows
 
 
-def _read_file(path: Path) -> tuple[Path, Series]:
-    return path, read_series(path)
-
-
-Convert = Callable[[np.ndarray, str], np.ndarray]
-"""Converts a matrix to Fisher z; the text says where it comes from."""
-
-
-def read_fc(src: str | Path, out: str | Path, options: ImportOptions) -> Cohort:
-    """Import a participants table and one connectome per participant.
+def find_fc(src: Path, options: ImportOptions) -> FoundScans:
+    """Find one connectome per participant, as files or in one npz file, and the participants table that lists them.
 
     Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model is fitted to it.
     """
     measure, sessions = options.measure, options.sessions
-    if options.to_predict is not None:
+    if not options.labels_required:
         raise BrioError(f"{src}: connectomes without frames cannot be predicted, since intervals need the frames")
     if measure is not None and measure not in MEASURES:
         raise BrioError(f"--measure {measure}: is unknown; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
         raise BrioError(f"--sessions {sessions}: connectomes without frames are not joined; take first or all")
-    convert = _make_converter(next((one for one in MEASURES if one == measure), None))
-    if Path(src).is_file():
-        return _import_archive(Path(src), out, options, convert)
+    first: list[tuple[str, str]] = []  # measure of the first connectome, and where it is
+
+    def convert(matrix: np.ndarray, where: str) -> np.ndarray:
+        own = measure or find_measure(matrix, where)
+        first.append((own, where))
+        if own != first[0][0]:
+            raise BrioError(
+                f"{where}: seems to hold {own}, but {first[0][1]} {first[0][0]}; say what all of them hold with "
+                "--measure correlation or fisher-z"
+            )
+        return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
         series = read_series(path)
         return path, replace(series, frames=convert(series.frames, str(path)))
 
-    return import_files("fc", src, out, options, read)
-
-
-def _make_converter(stated: Measure | None) -> Convert:
-    """Return a function that converts matrices of one measure: the stated one, else that of the first matrix."""
-    first: list[tuple[Measure, str]] = []
-
-    def convert(matrix: np.ndarray, where: str) -> np.ndarray:
-        measure = stated or find_measure(matrix, where)
-        first.append((measure, where))
-        if measure != first[0][0]:
-            raise BrioError(
-                f"{where}: seems to hold {measure}, but {first[0][1]} {first[0][0]}; say what all of them hold with "
-                "--measure correlation or fisher-z"
-            )
-        return convert_fc(matrix, measure, where)
-
-    return convert
-
-
-def _import_archive(src: Path, out: str | Path, options: ImportOptions, convert: Convert) -> Cohort:
-    """Import the matrices of one npz file."""
+    if src.is_dir():
+        return replace(find_files(src, options), read=read, connectomes=True)
     if src.suffix.lower() != ".npz":
         raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
-    if (options.sessions, options.session_column) != (None, None):
+    if (sessions, options.session_column) != (None, None):
         raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
     declared = list_npz_arrays(src)
     stacks = [
@@ -336,30 +279,22 @@ def _import_archive(src: Path, out: str | Path, options: ImportOptions, convert:
     ids, matrices = read_packed_ids(arrays["participant_id"], src), arrays[stacks[0]]
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
-    path, roster = find_roster(src.parent, options.participants, True, **options.columns) or (None, Roster([]))
+    path, roster = find_roster(src.parent, options.participants, True, **options.columns)
     position = {participant: i for i, participant in enumerate(ids)}
-    rows = [row for row in roster.rows if row["participant_id"] in position]
     listed = [row["participant_id"] for row in roster.rows]
     known = {*listed, *(entry["participant_id"] for entry in roster.skipped)}
     archive, table = describe_name(src.name), "the table" if path is None else path.name
-    skipped: list[Skipped] = [describe_skipped(p, f"no connectome in {archive}") for p in listed if p not in position]
-    skipped += [describe_skipped(p, f"no row in {table}") for p in ids if p not in known]
-
-    def read() -> Iterator[tuple[dict[str, Any], Path, Series]]:
-        for row in rows:
-            i = position[row["participant_id"]]
-            yield row, src, Series(convert(matrices[i], f"{src}, participant {row['participant_id']}"))
-
+    roster.skipped += [describe_skipped(p, f"no connectome in {archive}") for p in listed if p not in position]
+    roster.skipped += [describe_skipped(p, f"no row in {table}") for p in ids if p not in known]
     atlas_name = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
-    stated = {"atlas": atlas_name, "participants": path, **options.columns, "measure": options.measure}
-    return write_scans(
-        out,
-        read(),
-        options,
+    return FoundScans(
+        roster,
+        [(row, row["participant_id"]) for row in roster.rows if row["participant_id"] in position],
+        lambda name: (src, Series(convert(matrices[position[name]], f"{src}, participant {name}"))),
         atlas=atlas_name or "unknown",
         name=describe_name(src.stem),
-        classes=roster.classes,
-        provenance=describe_import("fc", src, stated, 1, roster.skipped + skipped, roster.unlabelled, roster.renamed),
+        options={"atlas": atlas_name, "participants": path},
         strictness="count",
         connectomes=True,
+        n_files=1,
     )

@@ -1,0 +1,424 @@
+"""Read data sets as they are published: ABIDE of the Preprocessed Connectomes Project, REST-meta-MDD, and packed ABIDE.
+
+========  =============================================================================================
+pcp       a phenotypic csv and files ``<FILE_ID>_rois_<atlas>.1D``
+dpabi     ``ROISignals_S<site>-<group>-<number>.mat`` as DPABI writes them, all atlases side by side
+packed    ``participants.tsv`` and one ``<atlas>.npz`` per atlas, of z-scored series as 8-bit integers
+========  =============================================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile, is_zipfile
+
+import numpy as np
+
+from ...errors import BrioError, nearest
+from ...storage import refuse_existing
+from ..atlas import canonicalise_atlas_name
+from ..cohort import Cohort
+from ..scans import find_live_rois
+from .assembly import FoundScans, ImportOptions, choose_atlas_label, import_scans
+from .participants import (
+    Roster,
+    TextTable,
+    describe_skipped,
+    extract_covariates,
+    find_covariates,
+    find_table,
+    read_participants,
+)
+from .series import (
+    Series,
+    compare_digests,
+    find_series,
+    is_regular,
+    list_npz_arrays,
+    name_damaged_file,
+    read_npz_arrays,
+    read_packed_ids,
+    read_series,
+    require_arrays,
+)
+
+ABIDE_CLASSES = ("TD", "ASD")
+
+
+def _read_label(
+    roster: Roster,
+    table: TextTable,
+    row: Mapping[str, str | None],
+    participant: str,
+    column: str,
+    needed: str,
+    required: bool,
+) -> int | None:
+    """Read a label that the release writes as a digit; ``needed`` names that of the patients, then that of controls."""
+    code = row.get(column)
+    patient, control = re.findall(r"\d", needed)
+    label = {patient: 1, control: 0}.get(code or "")
+    if label is None and required:
+        raise BrioError(f"{table.path}: participant {participant} has {column} '{code}'; {needed} is needed")
+    if label is None and code is not None:
+        neither = " nor ".join(sorted([patient, control]))
+        roster.unlabelled.append(describe_skipped(participant, f"{column} '{code}' is neither {neither}"))
+    return label
+
+
+PCP_NAME = re.compile(r"(?P<file_id>.+)_rois_(?P<atlas>[A-Za-z0-9]+)\.1D", re.IGNORECASE)
+NO_SCAN = "no_filename"  # FILE_ID of participants without a scan in the release
+# Column of the release for each covariate.
+PCP_COVARIATES = {
+    "age": "AGE_AT_SCAN",
+    "sex": "SEX",
+    "mean_fd": "func_mean_fd",
+    "fiq": "FIQ",
+    "viq": "VIQ",
+    "piq": "PIQ",
+    "handedness": "HANDEDNESS_CATEGORY",
+    "eye_status": "EYE_STATUS_AT_SCAN",
+}
+CODES = {"sex": {"1": "M", "2": "F"}, "eye_status": {"1": "open", "2": "closed"}}
+
+
+def find_pcp(src: Path, options: ImportOptions) -> FoundScans:
+    """Find the scans of ABIDE of the Preprocessed Connectomes Project."""
+    files = [(m, path) for path in find_series(src) if (m := PCP_NAME.fullmatch(path.name))]
+    if not files:
+        raise BrioError(f"{src}: no file named <FILE_ID>_rois_<atlas>.1D below it")
+    label = choose_atlas_label((m["atlas"] for m, _ in files), options.atlas, src)
+    by_id: dict[str, Path] = {}
+    for match, path in files:
+        if match["atlas"] == label:
+            other = by_id.setdefault(match["file_id"], path)
+            if other != path:
+                raise BrioError(f"{path}: also at {other}; import the folder of one pipeline and give --participants")
+    phenotypic = _find_phenotypic(src, options)
+    if phenotypic is None:
+        roster = Roster([{"participant_id": file_id} for file_id in by_id])
+    else:
+        roster = _read_phenotypic(read_participants(phenotypic), by_id, label, options.labels_required)
+    atlas_name = canonicalise_atlas_name(label)
+    return FoundScans(
+        roster,
+        [(row, by_id[row["participant_id"]]) for row in roster.rows],
+        lambda path: (path, read_series(path)),
+        atlas=atlas_name,
+        name=f"abide-{atlas_name}",
+        options={"atlas": label},
+        strictness="names",
+    )
+
+
+def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
+    """Find the phenotypic table; None if there is none and none is required."""
+    if options.participants is not None:
+        if not Path(options.participants).is_file():
+            raise BrioError(f"{options.participants}: no such phenotypic table")
+        return Path(options.participants)
+    paths = sorted(src.glob("*henotypic*.csv")) or sorted(src.rglob("*henotypic*.csv"))
+    if not paths and not options.labels_required:
+        return None
+    if len(paths) != 1:
+        problem = f"{paths[0].name} and {paths[1].name} are both there" if paths else "no *henotypic*.csv below it"
+        raise BrioError(f"{src}: {problem}; name the table with --participants")
+    return paths[0]
+
+
+def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, labels_required: bool) -> Roster:
+    """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
+    for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
+        table.require_column(column)
+    roster = Roster([], ABIDE_CLASSES)
+    seen: set[str] = set()
+    for number, row in enumerate(table.rows, start=1):
+        file_id = row["FILE_ID"]
+        if file_id is None or file_id == NO_SCAN:
+            reason = f"the release has no scan (FILE_ID is {NO_SCAN})"
+            roster.skipped.append(describe_skipped(row.get("SUB_ID") or f"row {number}", reason))
+            continue
+        if file_id in seen:
+            raise BrioError(f"{table.path}: participant {file_id} appears more than once in FILE_ID; keep one row")
+        seen.add(file_id)
+        if file_id not in by_id:
+            roster.skipped.append(describe_skipped(file_id, f"no file *_rois_{atlas}.1D"))
+            continue
+        label = _read_label(roster, table, row, file_id, "DX_GROUP", "1 (autism) or 2 (control)", labels_required)
+        values: dict[str, Any] = {"participant_id": file_id, "site": row.get("SITE_ID"), "label": label}
+        for ours, theirs in PCP_COVARIATES.items():
+            value = row.get(theirs)
+            if value is not None and value.removesuffix(".0") == "-9999":  # how the release writes a missing value
+                value = None
+            values[ours] = CODES[ours].get(value or "") if ours in CODES else value
+        roster.rows.append(values)
+    no_row = f"no row in {table.path.name}"
+    roster.skipped += [describe_skipped(file_id, no_row) for file_id in sorted(set(by_id) - seen)]
+    return roster
+
+
+PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
+DERIVATIVES = {"aal116": "rois_aal", "cc200": "rois_cc200"}  # name of each atlas in the release
+
+
+def fetch_abide(
+    atlas: str,
+    out: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    n_subjects: int | None = None,
+    name: str | None = None,
+    digests: str | Path | None = None,
+    fetcher: Callable[..., Any] | None = None,
+) -> Cohort:
+    """Download the ROI series of ABIDE I and import them.
+
+    The series are those of the C-PAC pipeline, band-pass filtered and with global signal regression. All participants
+    are imported, whatever the quality ratings of the release; exclusions are left to the audit.
+
+    The release publishes no digests, so a first download can only be trusted. With ``digests`` its files are recorded,
+    and every later download is compared with the record before it is imported.
+    """
+    atlas_name = canonicalise_atlas_name(atlas).lower()
+    if atlas_name not in DERIVATIVES:
+        raise BrioError(f"ABIDE is not offered for atlas '{atlas}', {nearest(atlas_name, DERIVATIVES)}")
+    refuse_existing(out)
+    if fetcher is None or data_dir is None:
+        from nilearn import datasets
+
+        fetcher = fetcher or datasets.fetch_abide_pcp
+        folders = datasets.get_data_dirs()
+        data_dir = data_dir or next((d for d in folders if (Path(d) / "ABIDE_pcp").is_dir()), folders[0])
+    try:
+        fetcher(
+            data_dir=str(data_dir),
+            n_subjects=n_subjects,
+            pipeline="cpac",
+            band_pass_filtering=True,
+            global_signal_regression=True,
+            derivatives=[DERIVATIVES[atlas_name]],
+            quality_checked=False,
+        )
+    except Exception as error:  # the network fails in many ways
+        message = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BrioError(
+            f"the download of ABIDE failed ({message}); run again, files already in {data_dir} are kept"
+        ) from error
+    folder = Path(data_dir) / "ABIDE_pcp"
+    if digests is not None:
+        series = (folder / "cpac" / "filt_global").glob(f"*_{DERIVATIVES[atlas_name]}.1D")
+        compare_digests(folder, sorted([folder / PHENOTYPES, *series]), Path(digests))
+    label = DERIVATIVES[atlas_name].removeprefix("rois_")
+    options = ImportOptions(atlas=label, participants=folder / PHENOTYPES, name=name)
+    return import_scans("pcp", find_pcp, folder / "cpac" / "filt_global", out, options)
+
+
+# First and last column of each atlas, counted from 1; column 1569 is the global signal.
+ATLAS_COLUMNS = {
+    "aal116": (1, 116),
+    "ho-cortical": (117, 212),
+    "ho-subcortical": (213, 228),
+    "cc200": (229, 428),
+    "zalesky980": (429, 1408),
+    "dosenbach160": (1409, 1568),
+    "power264": (1570, 1833),
+}
+MIN_COLUMNS = 1833  # columns of a file since DPARSF 4.3; later versions append further atlases
+# Columns of a file before the global signal was added, and before Power264 was added (DPARSF 4.2). Any other count
+# below MIN_COLUMNS comes from a custom list of ROIs.
+OLDER_COLUMNS = (1568, 1569)
+PREFIX = "ROISignals_"
+DPABI_NAME = re.compile(r"S(?P<site>\d+)-(?P<group>\d+)-\d+", re.IGNORECASE)
+GROUPS = {"1": 1, "2": 0}  # 1 MDD, 2 HC
+ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
+
+
+def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
+    """Find the ROI signals of REST-meta-MDD. A txt file beside a mat file of the same name is a copy."""
+    atlas_name = canonicalise_atlas_name(options.atlas or "").lower()
+    if atlas_name not in ATLAS_COLUMNS:
+        raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
+    if options.id_column is not None and options.participants is None:
+        raise BrioError("--id-column names a column of a participants table: give the table with --participants")
+    candidates = [path for path in find_series(src) if is_dpabi_file(path)]
+    if not candidates:
+        raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
+    originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
+    roster, files = Roster([], ("HC", "MDD")), dict[str, Path]()
+    for path in candidates:
+        if path.suffix.lower() == ".txt" and path.with_suffix("") in originals:
+            continue
+        participant = path.stem.removeprefix(PREFIX)
+        row: dict[str, Any] = {"participant_id": participant}
+        match, reason = DPABI_NAME.fullmatch(participant), None
+        if match is None:
+            reason = "the file's name is not ROISignals_S<site>-<group>-<number>"
+        else:
+            row |= {"site": f"S{match['site']}", "label": GROUPS.get(match["group"])}
+            if row["label"] is None:
+                reason = "the group in the file's name is neither 1 (MDD) nor 2 (HC)"
+        if reason is not None and options.labels_required:
+            roster.skipped.append(describe_skipped(participant if match else path.stem, reason))
+            continue
+        if participant in files:
+            raise BrioError(f"{path}: participant {participant} is also at {files[participant]}; import one folder")
+        files[participant] = path
+        roster.rows.append(row)
+        if reason is not None:
+            roster.unlabelled.append(describe_skipped(participant, reason))
+    without_covariates = []
+    if options.participants is not None:
+        table = read_participants(find_table(src, options.participants))
+        without_covariates = _add_covariates(roster, table, options.id_column)
+    first, last = ATLAS_COLUMNS[atlas_name]
+
+    def read(path: Path) -> tuple[Path, Series]:
+        """Read the columns of the atlas."""
+        frames = read_series(path, variable="ROISignals").frames
+        n_columns = frames.shape[1]
+        if n_columns < last or (n_columns < MIN_COLUMNS and n_columns not in OLDER_COLUMNS):
+            raise BrioError(
+                f"{path}: has {n_columns} columns, {atlas_name} is in columns {first} to {last} of the {MIN_COLUMNS} "
+                "that DPARSF 4.3 writes; extract the signals again with a current version"
+            )
+        return path, Series(frames[:, first - 1 : last])
+
+    return FoundScans(
+        roster,
+        list(zip(roster.rows, files.values(), strict=True)),
+        read,
+        atlas=atlas_name,
+        name=f"rest-meta-mdd-{atlas_name}",
+        options={"atlas": atlas_name},
+        notes={"without_covariates": without_covariates} if without_covariates else {},
+    )
+
+
+def is_dpabi_file(path: Path) -> bool:
+    """Return whether a file is named as in this layout."""
+    return path.name.startswith(PREFIX) and path.suffix.lower() in (".mat", ".txt")
+
+
+def _add_covariates(roster: Roster, table: TextTable, id_column: str | None) -> list[str]:
+    """Add the covariates of a table to the rows of a roster, and list the participants without any."""
+    column = id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
+    if column is None:
+        raise BrioError(
+            f"{table.path}: no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}; "
+            "--id-column can name another"
+        )
+    listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
+    names = find_covariates(table.columns, table.path, taken=[column])
+    roster.renamed |= {ours: theirs for theirs, ours in names.items()}
+    known = {row["participant_id"] for row in roster.rows}
+    roster.skipped += [describe_skipped(p, "no file ROISignals_<ID>") for p in listed if p not in known]
+    for row in roster.rows:
+        row |= extract_covariates(listed.get(row["participant_id"], {}), {column}, names)
+    return [row["participant_id"] for row in roster.rows if row["participant_id"] not in listed]
+
+
+ARRAYS = ("frames", "scale", "n_frames", "participant_id")
+# Column of the source for each covariate.
+PACKED_COVARIATES = {name: name for name in ("age", "sex", "mean_fd", "fiq", "eye_status")} | {"tr": "tr_s"}
+
+
+def find_packed(src: Path, options: ImportOptions) -> FoundScans:
+    """Find packed scans, ``x = frames * scale``."""
+    archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}
+    if not archives:
+        raise BrioError(f"{src}: holds no <atlas>.npz")
+    atlas_name = choose_atlas_label(archives, options.atlas, src)
+    path = archives[atlas_name]
+    if not options.labels_required and not is_regular(src / "participants.tsv"):
+        roster = _list_packed(path)
+    else:
+        roster = _read_packed_table(src / "participants.tsv", options.labels_required)
+    for label, archive in archives.items():
+        unpack = _open_archive(archive, roster.rows)
+        for i, row in enumerate(roster.rows):
+            row[f"dead_fraction_{label}"] = round(1.0 - float(find_live_rois(unpack(i)).mean()), 6)
+    unpack = _open_archive(path, roster.rows)
+    rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in roster.rows]
+    return FoundScans(
+        roster,
+        list(zip(rows, range(len(rows)), strict=True)),
+        lambda i: (path, Series(unpack(i))),
+        atlas=atlas_name,
+        name=f"abide-{atlas_name}",
+        options={"atlas": atlas_name},
+        strictness="count",
+        n_files=1,
+    )
+
+
+def is_packed_file(path: Path) -> bool:
+    """Return whether a file is an archive of packed scans, by the names of its arrays."""
+    if path.suffix.lower() != ".npz" or not is_regular(path) or not is_zipfile(path):
+        return False
+    with name_damaged_file(path, "npz"), ZipFile(path) as archive:
+        return {f"{name}.npy" for name in ARRAYS} <= set(archive.namelist())
+
+
+def _list_packed(path: Path) -> Roster:
+    """List the participants that an archive names, with ``n_frames`` as text."""
+    packed = read_npz_arrays(path, ("participant_id", "n_frames"))
+    ids, lengths = read_packed_ids(packed["participant_id"], path), packed["n_frames"]
+    if lengths.shape != (len(ids),):
+        raise BrioError(f"{path}: 'n_frames' must have one number for each of the {len(ids)} participants")
+    repeated = next((name for name, n in Counter(ids).items() if n > 1), None)
+    if repeated is not None:
+        raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
+    return Roster([{"participant_id": p, "n_frames": str(n)} for p, n in zip(ids, lengths.tolist(), strict=True)])
+
+
+def _read_packed_table(path: Path, labels_required: bool) -> Roster:
+    """Read the rows of the participants table, with ``n_frames`` as text."""
+    table = read_participants(path)
+    for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
+        table.require_column(column)
+    roster = Roster([], ABIDE_CLASSES)
+    n_rows = Counter(row["participant_id"] for row in table.rows)
+    for participant, row in zip(table.read_ids("participant_id", "session"), table.rows, strict=True):
+        label = _read_label(roster, table, row, participant, "diagnosis", "1 (ASD) or 0 (TD)", labels_required)
+        values: dict[str, Any] = {"participant_id": participant, "site": row.get("site"), "label": label}
+        values |= {ours: row[theirs] for ours, theirs in PACKED_COVARIATES.items() if theirs in table.columns}
+        if "session" in table.columns and n_rows[participant] > 1:
+            values["session"] = row["session"]
+        roster.rows.append(values | {"n_frames": row["n_frames"]})
+    return roster
+
+
+def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
+    """Return a function that unpacks scan i, float32 [T, P]; scans must be in the order of the participants table."""
+    declared = list_npz_arrays(path)
+    require_arrays(path, ARRAYS, declared)
+    # the names and lengths first: nothing larger is unpacked unless it is what the table lists
+    packed = read_npz_arrays(path, ("n_frames", "participant_id"))
+    ids, lengths = read_packed_ids(packed["participant_id"], path), packed["n_frames"]
+    if len(ids) != len(participants):
+        raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(participants)}")
+    frames, scale = declared["frames"], declared["scale"]
+    if not set(frames.kind + scale.kind) <= set("fiu") or lengths.dtype.kind not in "iu":
+        raise BrioError(f"{path}: frames and scale must be real numbers, and n_frames whole numbers")
+    if lengths.shape != (len(ids),) or (lengths < 1).any():
+        raise BrioError(f"{path}: 'n_frames' must have a positive number for each of the {len(ids)} participants")
+    for number, (packed_id, length, row) in enumerate(zip(ids, lengths.tolist(), participants, strict=True), start=1):
+        if packed_id != row["participant_id"]:
+            raise BrioError(
+                f"{path}: participant {number} is {packed_id}, but {row['participant_id']} in participants.tsv"
+            )
+        if str(length) != row["n_frames"]:
+            raise BrioError(f"{path}: {packed_id} has {length} frames, but {row['n_frames']} in participants.tsv")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
+    if frames.shape != (ends[-1], n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
+        raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
+    arrays = read_npz_arrays(path, ("frames", "scale"))
+    unusable = ~np.isfinite(arrays["scale"]).all(axis=1)
+    if unusable.any():
+        raise BrioError(f"{path}: the scale of participant {ids[int(np.flatnonzero(unusable)[0])]} is not finite")
+    return lambda i: arrays["frames"][ends[i] - lengths[i] : ends[i]] * arrays["scale"][i].astype(np.float32)
