@@ -13,11 +13,8 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from brio.cohort.covariates import ClassNames
 from brio.report import write_report
-from brio.report.cohort import SMALLEST_CLASS, score_subgroups
-from brio.report.evidence import EvidenceArm, read_evidence
-from brio.report.html import figures
-from brio.report.html.page import count_thousand
-from brio.report.verdict import (
+from brio.report.answers import (
+    SMALLEST_CLASS,
     OperatingPoint,
     balanced_accuracy_allowed,
     compute_predictive_values,
@@ -26,7 +23,11 @@ from brio.report.verdict import (
     describe_site_calibration,
     explain_balanced_accuracy,
     judge_usability,
+    score_subgroups,
 )
+from brio.report.evidence import EvidenceArm, read_evidence
+from brio.report.html import figures
+from brio.report.html.page import count_thousand
 from brio.results import MethodSummary, MetricSummary, StoredJob, Summary, summarise_scores
 
 

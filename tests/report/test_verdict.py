@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from brio.protocol import t_interval
-from brio.report.comparisons import compare_arms
 from brio.report.evidence import Evidence, EvidenceArm
 from brio.report.verdict import write_verdict
 from brio.results import (
@@ -91,7 +90,7 @@ def arm(
 
 def write(*arms, studies=()):
     evidence = Evidence(Path("."), [a.job for a in arms], list(arms), list(studies))
-    sentences = write_verdict(evidence, compare_arms(evidence.main))
+    sentences = write_verdict(evidence)
     assert len(sentences) == 3
     assert all(s.endswith(".") and s.count(". ") == 0 for s in sentences), "three sentences, one each"
     return sentences
