@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.special import logit, ndtr, ndtri
 
 from ..cohort.covariates import ClassNames
-from ..formatting import format_count
+from ..formatting import format_count, format_interval, format_number, format_percent, format_points
 from ..protocol import PeopleEstimate, degrees_of_freedom, detectable_difference, standard_error
 from ..protocol.calibration import SiteMean, average_over_sites, fit_recalibration
 from ..results import (
@@ -23,7 +23,6 @@ from ..results import (
     mean_correction,
     site_rows,
 )
-from ..results.format import format_interval, format_number, format_percent, format_points
 from .comparisons import EvidenceArm
 
 STRONG, WEAK = (10.0, 0.1), (2.0, 0.5)

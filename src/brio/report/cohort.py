@@ -11,9 +11,8 @@ import pandas as pd
 
 from ..cohort.covariates import ClassNames
 from ..drawing import STYLES, make_panels, save_figure
-from ..formatting import format_count, state_p
+from ..formatting import format_count, format_number, format_percent, format_range, join_names, state_p
 from ..results import StoredJob, Summary, average_seeds, name_units, unit_columns
-from ..results.format import format_number, format_percent, format_range, join_names
 from .comparisons import ALPHA, EvidenceArm
 
 AuditLine = tuple[str, str]

@@ -13,7 +13,17 @@ from typing import Any
 import pandas as pd
 
 from ..errors import BrioError, nearest
-from ..formatting import format_count
+from ..formatting import (
+    MISSING,
+    format_count,
+    format_interval,
+    format_p,
+    format_percent,
+    format_points,
+    format_table,
+    format_training,
+    join_names,
+)
 from ..methods import list_methods
 from ..methods.registry import rank_block
 from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings
@@ -39,16 +49,6 @@ from ..results import (
     unit_columns,
 )
 from ..results.files import PLAN, SUMMARY
-from ..results.format import (
-    MISSING,
-    format_interval,
-    format_p,
-    format_percent,
-    format_points,
-    format_table,
-    format_training,
-    join_names,
-)
 from ..results.job import PredictionRow
 from ..results.summarise import (
     COVARIANCE_COLUMNS,

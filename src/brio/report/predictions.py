@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..cohort import Cohort
-from ..results.format import typeset
+from ..formatting import typeset
 from ..version import __version__
 from .html.page import fill_template
 

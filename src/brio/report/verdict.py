@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..formatting import format_count, state_p
+from ..formatting import format_count, format_interval, format_percent, format_points, join_names, state_p, typeset
 from ..protocol import EQUIVALENCE_MARGIN
-from ..results.format import format_interval, format_percent, format_points, join_names, typeset
 from .comparisons import ALPHA, LINEAR_METHODS, Comparison, EvidenceArm
 from .evidence import Evidence
 from .repeat import read_defaults

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BrioError
-from ..formatting import format_count
-from ..results.format import MISSING, format_interval, format_percent, format_table, join_names
+from ..formatting import MISSING, format_count, format_interval, format_percent, format_table, join_names
 from ..storage import make_folders, remove_leftovers, write_atomically
 from ..version import __version__
 from .evidence import Evidence, read_evidence

@@ -18,6 +18,7 @@ from ..cohort.auditing.audit import ExclusionReason
 from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, PatternTest, TooShort
 from ..connectome.harmonisation import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
+from ..formatting import disarm_html
 from ..methods import find_method
 from ..methods.registry import find_block
 from ..protocol import (
@@ -71,7 +72,6 @@ from .files import (
     read_json,
     require_folder,
 )
-from .format import disarm_html
 
 ProtocolName = Annotated[str, one_of(*PROTOCOLS)]
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from ..connectome import HarmonisationRule
 from ..errors import BrioError
+from ..formatting import format_interval, format_percent
 from ..methods import find_method, make_method
 from ..protocol import (
     FoldOverlap,
@@ -35,7 +36,6 @@ from ..protocol import (
 from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded
 from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
-from .format import format_interval, format_percent
 from .records import INTERVALS, METRICS, MethodSummary, MetricSummary, Plan, Summary, TuningBudget
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...formatting import format_count, state_p
+from ...formatting import format_count, format_interval, format_percent, format_training, state_p
 from ...methods.registry import READING, REDESIGN
 from ...protocol.calibration import reliability_curve
 from ...results import METRICS, MetricSummary, name_units, unit_columns
-from ...results.format import format_interval, format_percent, format_training
 from ..comparisons import Comparison, EvidenceArm
 
 

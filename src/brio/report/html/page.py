@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from ...errors import escape_controls
-from ...formatting import format_count
-from ...results import StoredStudy
-from ...results.files import is_kept, read_file
-from ...results.format import (
+from ...formatting import (
     format_column,
+    format_count,
     format_interval,
     format_number,
     format_p,
@@ -26,6 +24,8 @@ from ...results.format import (
     join_names,
     typeset,
 )
+from ...results import StoredStudy
+from ...results.files import is_kept, read_file
 from ...version import __version__
 from ..answers import OperatingPoint, compute_predictive_values, describe_detectable, describe_site_calibration
 from ..cohort import list_exclusions
@@ -234,7 +234,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "count": format_count,
     "names": join_names,
 }
-"""Filters of the template: the formats of :mod:`brio.results.format`, with the signs of a printed page."""
+"""Filters of the template: the formats of :mod:`brio.formatting`, with the signs of a printed page."""
 
 
 def fill_template(name: str, context: dict[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
