@@ -111,8 +111,8 @@ copybutton_prompt_is_regexp = True
 
 def write_settings(app: Any) -> None:
     """Write the list of all settings that the page on configuration includes."""
+    from brio.formatting import format_table
     from brio.jobs.spec import list_settings
-    from brio.results.format import format_table
 
     lines: list[str] = []
     for heading, group in list_settings().items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from brio.results.format import format_table
+from brio.formatting import format_table
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE / "cluster_hours.md"

@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.results.format import format_p, format_percent, format_signed
+from brio.formatting import format_p, format_percent, format_signed
 
 from .comparisons import (
     Verdict,

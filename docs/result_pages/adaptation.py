@@ -6,8 +6,8 @@ from functools import cache
 
 import pandas as pd
 
+from brio.formatting import format_number, format_signed
 from brio.models import PriorWidths
-from brio.results.format import format_number, format_signed
 from brio.studies.adaptation import DRAWS, LEAST_REST, summarise_sizes
 
 from .markdown import STATISTICS, atlas_label, in_words, signed_interval, state, write_page, write_table

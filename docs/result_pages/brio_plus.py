@@ -6,10 +6,9 @@ from functools import cache
 
 import pandas as pd
 
-from brio.formatting import state_p
+from brio.formatting import format_p, format_percent, format_signed, state_p
 from brio.protocol import Difference, adjust_holm, compare_by_corrected_t, compare_groups
 from brio.results import PAIR_WEIGHTED
-from brio.results.format import format_p, format_percent, format_signed
 
 from .comparisons import (
     compare_pair,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from brio.results.format import format_percent
+from brio.formatting import format_percent
 
 from .comparisons import compare_pair, describe_scores, site_scores, with_interval
 from .evidence import name_source, read_jobs, read_methods, read_runs

@@ -7,8 +7,8 @@ from functools import cache
 import pandas as pd
 from scipy.special import expit
 
+from brio.formatting import format_number
 from brio.protocol.calibration import SiteMean, average_over_sites
-from brio.results.format import format_number
 
 from .evidence import read_study_summary
 from .markdown import STATISTICS, atlas_label, interval, state, value_with_interval, write_page, write_table

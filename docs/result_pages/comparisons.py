@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from brio.formatting import format_p, format_signed
 from brio.protocol import (
     EQUIVALENCE_MARGIN,
     FoldOverlap,
@@ -21,7 +22,6 @@ from brio.protocol import (
     compare_over_sites,
 )
 from brio.results import MetricSummary, average_seeds, summarise_scores, unit_columns
-from brio.results.format import format_p, format_signed
 
 from .markdown import signed_interval
 

@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.results.format import format_number, format_signed
+from brio.formatting import format_number, format_signed
 from brio.studies.decision_curve import average_net_benefit
 
 from .markdown import STATISTICS, atlas_label, signed_interval, state, write_page, write_table

@@ -6,10 +6,9 @@ from functools import cache
 
 import pandas as pd
 
-from brio.formatting import state_p
+from brio.formatting import format_signed, state_p
 from brio.protocol import adjust_holm
 from brio.results import average_seeds
-from brio.results.format import format_signed
 
 from .comparisons import Verdict, compare_sites, difference_cells, judge, name_family, record_verdicts, reverse, shown
 from .evidence import (

@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
+from brio.formatting import format_signed
 from brio.protocol import t_interval
-from brio.results.format import format_signed
 
 from .evidence import read_study_summary
 from .markdown import (

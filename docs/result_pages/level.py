@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.results.format import format_p, format_signed
+from brio.formatting import format_p, format_signed
 
 from .comparisons import FAMILIES, LEVEL, VERDICTS
 from .evidence import name_source, read_measured_table

@@ -1,6 +1,6 @@
 """Join sentences, tables and figures to pages.
 
-Numbers are formatted by :mod:`brio.results.format`. Scores on these pages are in percent, so that the helpers here
+Numbers are formatted by :mod:`brio.formatting`. Scores on these pages are in percent, so that the helpers here
 differ from those only in their default of one decimal.
 """
 
@@ -13,16 +13,9 @@ from functools import partial
 
 import pandas as pd
 
+from brio.formatting import format_interval, format_number, format_signed, format_table, format_training, join_names
 from brio.methods.registry import rank_block
 from brio.results import MethodSummary
-from brio.results.format import (
-    format_interval,
-    format_number,
-    format_signed,
-    format_table,
-    format_training,
-    join_names,
-)
 
 _ARM_LABELS = {
     "brio": "BRIO",

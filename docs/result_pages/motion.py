@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brio.results.format import format_signed
+from brio.formatting import format_signed
 
 from .evidence import read_measured_table
 from .markdown import atlas_label, fixed, signed_interval, state, write_commands, write_table

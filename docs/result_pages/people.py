@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from brio.formatting import format_signed
 from brio.report import gather_jobs
 from brio.results import ESTIMANDS, PAIR_WEIGHTED, StoredJob, assess_auc, compare_over_people
-from brio.results.format import format_signed
 
 from .markdown import fixed, signed_interval, write_table
 

@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
+from brio.formatting import format_p
 from brio.results import ESTIMANDS
-from brio.results.format import format_p
 from brio.studies.permutation import compute_p
 
 from .markdown import STATISTICS, atlas_label, fixed, interval, state, write_page, write_table

@@ -6,8 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.formatting import state_p
-from brio.results.format import format_p, format_signed
+from brio.formatting import format_p, format_signed, state_p
 
 from .comparisons import compare_pair, name_family, site_scores
 from .evidence import (

@@ -7,9 +7,8 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from brio.formatting import state_p
+from brio.formatting import format_p, format_signed, state_p
 from brio.protocol import adjust_holm
-from brio.results.format import format_p, format_signed
 
 from .comparisons import compare_pair, with_interval
 from .evidence import read_measured_table

@@ -9,8 +9,7 @@ import pandas as pd
 from scipy import stats
 
 from brio.diagnostics import DELTA_AUC, discordance_interval, discordance_rate, spearman, spearman_interval
-from brio.formatting import state_p
-from brio.results.format import format_p, format_signed
+from brio.formatting import format_p, format_signed, state_p
 
 from .comparisons import Verdict, arm_scores, compare_sites, difference_cells, judge, name_family, shown
 from .evidence import (

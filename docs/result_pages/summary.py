@@ -7,8 +7,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.formatting import state_p
-from brio.results.format import format_signed
+from brio.formatting import format_signed, state_p
 
 from . import (
     ablation,

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pandas as pd
 
+from brio.formatting import format_p, format_signed
 from brio.protocol import adjust_holm
-from brio.results.format import format_p, format_signed
 
 from .comparisons import compare_pair, name_family, site_scores, with_interval
 from .evidence import name_source, read_runs, read_tuning

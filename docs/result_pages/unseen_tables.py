@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brio.results.format import format_percent, format_signed
+from brio.formatting import format_percent, format_signed
 
 from .comparisons import describe_scores, difference_cells, site_scores
 from .evidence import read_jobs, read_measured_table, read_methods, read_runs

@@ -15,11 +15,11 @@ import pandas as pd
 from .cohort import Audit, Cohort
 from .console import Progress, silent
 from .errors import BrioError
+from .formatting import MISSING, format_interval, format_number, typeset
 from .jobs import FinishedJob, JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
 from .report import write_report
 from .results import StoredStudy, Summary, TuningRecord
-from .results.format import MISSING, format_interval, format_number, typeset
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from .connectome import Connectomes
 from .console import Progress, silent
 from .device import resolve_device
 from .errors import BrioError
-from .formatting import format_count
+from .formatting import format_count, format_interval, format_percent, format_points, format_signed, join_names
 from .jobs import JobSpec
 from .jobs.job import Job, prepare_job
 from .methods import find_method
@@ -42,7 +42,6 @@ from .protocol import auc, make_training_fold
 from .protocol.metrics import delong_covariance, placement_values
 from .protocol.statistics import t_interval
 from .report import draw_sites, render_prediction_page
-from .results.format import format_interval, format_percent, format_points, format_signed, join_names
 from .storage import is_partial
 from .training import Run
 

@@ -1,11 +1,18 @@
-"""Formatting of p values, counts and times: the one rule for audits, tables, studies and reports."""
+"""How numbers, intervals, p values, counts, times and Markdown tables are written, everywhere in the package.
+
+Plain ASCII for terminals, csv and Markdown; :func:`typeset` gives the same text the minus and dash of a printed page.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
+
+from .errors import escape_controls
 
 MISSING = "-"
 SMALLEST_P = 0.001
@@ -40,3 +47,111 @@ def format_time(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def format_number(value: float | None, digits: int = 2) -> str:
+    """Write a number with some decimals."""
+    return MISSING if is_missing(value) else f"{value:z.{digits}f}"
+
+
+def format_percent(share: float | None) -> str:
+    """Write a share in percent with one decimal."""
+    return MISSING if share is None or is_missing(share) else format_number(100 * share, 1)
+
+
+def format_signed(difference: float | None, digits: int = 1) -> str:
+    """Write a difference with its sign; what rounds to zero has none."""
+    if is_missing(difference):
+        return MISSING
+    text = f"{difference:+z.{digits}f}"
+    return text if float(text) else text[1:]
+
+
+def format_points(difference: float | None) -> str:
+    """Write a difference of shares in percentage points, with its sign."""
+    return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference)
+
+
+def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
+    """Write both ends of an interval."""
+    if ends is None or any(is_missing(end) for end in ends):
+        return MISSING
+    return f"{write(ends[0])} to {write(ends[1])}"
+
+
+def format_range(low: float, high: float, digits: int = 0) -> str:
+    """Write a range, or its one value."""
+    a, b = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return a if a == b else f"{a}–{b}"
+
+
+def format_training(epochs: int | None, trained_epochs: float | None, steps: float | None) -> str:
+    """Write how long a method was trained: mean epochs of the largest number, and mean optimisation steps."""
+    if epochs is None:
+        return MISSING
+    if trained_epochs is None:
+        return f"at most {epochs}"
+    return f"{trained_epochs:.0f} of {epochs}" + ("" if steps is None else f" ({steps:,.0f})")
+
+
+def join_names(names: Iterable[str], most: int = 6) -> str:
+    """Join names for a sentence; the rest of a long list is counted."""
+    every = list(names)
+    if len(every) > most:
+        return f"{', '.join(every[:most])} and {len(every) - most} more"
+    return " and ".join([", ".join(every[:-1]), every[-1]] if len(every) > 1 else every)
+
+
+def disarm_html(text: str) -> str:
+    """Escape control characters, and what is an HTML tag or entity in Markdown; ``p < 0.05`` and Markdown stay."""
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#?\w+;)", "&amp;", escape_controls(text)))
+
+
+def escape_markdown(name: object) -> str:
+    r"""Escape a name that comes from data, so that neither Markdown nor HTML in it has an effect."""
+    return re.sub(r"([\\|*`\[\]])", r"\\\1", disarm_html(" ".join(str(name).split())))
+
+
+def format_code(name: object) -> str:
+    """Write a name that comes from data as code in Markdown."""
+    return "`" + disarm_html(" ".join(str(name).split()).replace("`", "'")) + "`"
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""Write a table in Markdown; bars and HTML inside cells are escaped."""
+    lines = [[_escape_cell(cell) for cell in row] for row in (header, ["---"] * len(header), *rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _escape_cell(cell: str) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", disarm_html(re.sub(r"\s*[\r\n]+\s*", " ", cell)))
+
+
+def format_frame(table: pd.DataFrame) -> str:
+    """Write a data frame in Markdown: numbers with as many digits as they deserve, missing ones as a dash.
+
+    A column of percentages (some value of 5 or more) has one decimal, others three significant digits; a column ``p``
+    is written by :func:`format_p`.
+    """
+    columns = [format_column(table[name]) for name in table.columns]
+    return format_table([str(name) for name in table.columns], list(zip(*columns, strict=True)))
+
+
+def format_column(column: pd.Series) -> list[str]:
+    """Write the cells of a column with the digits of :func:`format_frame`."""
+    numbers = pd.to_numeric(column, errors="coerce").dropna().abs()
+    pattern = "{:z.1f}" if (numbers >= 5).any() else "{:z.3g}"  # z: what rounds to zero is not negative
+
+    def write(value: Any) -> str:
+        if is_missing(value):
+            return MISSING
+        if not isinstance(value, float):
+            return str(value)
+        return format_p(value) if column.name == "p" else pattern.format(value)
+
+    return [write(value) for value in column]
+
+
+def typeset(text: str) -> str:
+    """Give a formatted number the minus sign, and a missing one the dash, of a printed page."""
+    return "–" if text == MISSING else re.sub(r"(?<![\w.)])-(?=\d)", "−", text)

@@ -17,12 +17,12 @@ from brio.cohort.values import is_formula
 from brio.console import say
 from brio.drawing import make_panels, render_figure
 from brio.errors import BrioError, find_control
+from brio.formatting import disarm_html, escape_markdown, format_table
 from brio.jobs import JobSpec
 from brio.models import fit_model
 from brio.models.card import write_card
 from brio.models.explain import explain_model
 from brio.models.explain_output import describe_explanation
-from brio.results.format import disarm_html, escape_markdown, format_table
 from commands import command
 from stored import rehash
 

@@ -13,7 +13,8 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs.engines.dask import make_task, train_task
 from brio.jobs.plan import assign_stacks, build_plan
-from brio.report.contents import gather_contents
+from brio.report.evidence import read_evidence
+from brio.report.verdict import write_verdict
 from brio.results import RunStore
 
 ASK = ["--label", "age>site-median"]
@@ -72,10 +73,10 @@ def test_results_of_another_question_are_not_mixed(brio, place, asked, tmp_path)
 
 def test_a_job_can_be_given_again_from_its_folder(brio, asked):
     assert 'label = "age>site-median"' in brio("config", asked).out
-    contents = gather_contents(asked)
-    assert contents.commands[0].startswith("brio run COHORT --method ridge --label 'age>site-median' ")
-    assert {group.kind for group in contents.subgroups} <= {"sex", "motion"}
-    assert any("No control that is not given age, the label here, was run" in s for s in contents.verdict)
+    evidence = read_evidence(asked)
+    assert evidence.commands[0].startswith("brio run COHORT --method ridge --label 'age>site-median' ")
+    assert {group.kind for group in evidence.subgroups} <= {"sex", "motion"}
+    assert any("No control that is not given age, the label here, was run" in s for s in write_verdict(evidence))
 
 
 @pytest.mark.parametrize(("question", "told"), [("agee>3", "did you mean 'age'?"), ("sex>3", "is not a number")])

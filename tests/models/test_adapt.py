@@ -12,6 +12,7 @@ from brio.cohort import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
+from brio.formatting import format_signed
 from brio.jobs import JobSpec
 from brio.models import PriorWidths, adapt_model, fit_adaptation, fit_model, predict_scans, read_model, write_model
 from brio.models.adaptation import choose_widths, expect_gain
@@ -21,7 +22,6 @@ from brio.models.external import summarise_predictions
 from brio.models.fit import find_implied_share
 from brio.protocol.calibration import fit_recalibration
 from brio.report.predictions import render_prediction_page
-from brio.results.format import format_signed
 
 WIDE = PriorWidths(100.0, 100.0)
 

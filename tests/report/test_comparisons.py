@@ -10,11 +10,11 @@ from scipy import stats
 
 from brio import run
 from brio.errors import BrioError
+from brio.formatting import format_p
 from brio.protocol import FOLD_RULE, ProtocolSettings
 from brio.report import gather_jobs
 from brio.report.comparisons import compare_methods, comparison_table, join_jobs, paired_scores
 from brio.results import StoredJob
-from brio.results.format import format_p
 from brio.studies.context import read_reused_results
 from stored import forget_hashes
 

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from brio.report import write_report
-from brio.report.contents import gather_contents
+from brio.report.evidence import read_evidence
 from brio.report.write import _escape, write_model_card
 
 
 @pytest.fixture(scope="module")
 def card(finished):
-    return write_model_card(gather_contents(finished))
+    return write_model_card(read_evidence(finished))
 
 
 def test_it_has_the_numbers_of_the_summary(card, finished):
@@ -53,7 +53,7 @@ def test_names_cannot_break_its_tables(card):
 
 def test_folds_are_not_averaged_over_seeds_and_are_no_sites(by_folds):
     """Another seed makes other folds under the same numbers."""
-    card = write_model_card(gather_contents(by_folds))
+    card = write_model_card(read_evidence(by_folds))
     rows = pd.read_csv(by_folds / "results.csv", dtype={"fold": str})
     auc = rows[rows["method"] == "ridge"].set_index(["fold", "seed"])["auc"]
     (low, at_low), (high, at_high) = ((100 * auc[place], place) for place in (auc.idxmin(), auc.idxmax()))
@@ -67,4 +67,4 @@ def test_folds_are_not_averaged_over_seeds_and_are_no_sites(by_folds):
 
 def test_it_is_written_beside_the_page(copy):
     write_report(copy)
-    assert (copy / "MODEL_CARD.md").read_text() == write_model_card(gather_contents(copy))
+    assert (copy / "MODEL_CARD.md").read_text() == write_model_card(read_evidence(copy))

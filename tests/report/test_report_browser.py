@@ -6,9 +6,9 @@ import pytest
 from browser import Browser, chromium
 
 from brio.report import write_report
-from brio.report.contents import gather_contents
+from brio.report.answers import compute_predictive_values
+from brio.report.evidence import read_evidence
 from brio.report.html import page
-from brio.report.verdict import compute_predictive_values
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_nothing_is_clipped_at_any_width(browser, report, scheme):
 
 
 def test_answers_follow_the_slider_by_bayes_rule(opened, renamed):
-    answers = gather_contents(renamed).answers
+    answers = read_evidence(renamed).answers
     shown = "document.querySelector('#meaning [data-out=\"{}\"]').textContent"
     for k, point in enumerate(answers.points):
         chosen(opened, "answer-point", str(k))

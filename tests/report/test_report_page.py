@@ -21,6 +21,7 @@ from brio.report.html.figures import _project_regions, render_brain_viewer
 from brio.report.html.page import render_markdown
 from brio.results import StoredJob
 from brio.results.files import COHORT_FACTS
+from doctored import change_json
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
@@ -161,8 +162,7 @@ def test_folders_made_before_cohorts_were_described(copy):
 
 def test_without_audit_the_page_says_so(copy):
     (copy / "audit.json").unlink()
-    plan = json.loads((copy / "plan.json").read_text())
-    (copy / "plan.json").write_text(json.dumps(plan | {"audit": None, "excluded": {}}))
+    change_json(copy / "plan.json", lambda plan: plan.update(audit=None, excluded={}))
     text = write_report(copy).read_text(encoding="utf-8")
     assert "exclusions were not applied" in section(text, "verdict")
     assert "--keep-all" in section(text, "repeat")
@@ -182,16 +182,12 @@ def test_an_audit_that_was_not_copied_is_not_one_that_was_switched_off(copy):
 
 
 def test_without_coordinates_weights_or_curves_the_page_says_so(copy):
-    facts = json.loads((copy / COHORT_FACTS).read_text())
-    facts["rois"]["xyz"] = None
-    (copy / COHORT_FACTS).write_text(json.dumps(facts))
+    change_json(copy / COHORT_FACTS, lambda facts: facts["rois"].update(xyz=None))
     text = write_report(copy).read_text(encoding="utf-8")
     assert "has no coordinates" in text
     assert "<iframe" not in text
     for path in copy.glob("runs/*/run.json"):
-        record = json.loads(path.read_text())
-        record["details"].pop("validation_curve", None)
-        path.write_text(json.dumps(record))
+        change_json(path, lambda record: record["details"].pop("validation_curve", None))
     for path in copy.glob("runs/*/weights.safetensors"):
         path.unlink()
     text = write_report(copy).read_text(encoding="utf-8")
@@ -256,22 +252,8 @@ def test_another_place_to_write(copy, tmp_path):
         write_report(copy, tmp_path)
 
 
-def _spoil_summary(folder: Path) -> None:
-    (folder / "summary.json").write_text("{")
-
-
-def _empty_method(folder: Path) -> None:
-    summary = json.loads((folder / "summary.json").read_text())
-    del summary["methods"]["brio"]["auc"]
-    (folder / "summary.json").write_text(json.dumps(summary))
-
-
 def _no_column(folder: Path) -> None:
     pd.read_csv(folder / "results.csv").drop(columns="auc").to_csv(folder / "results.csv", index=False)
-
-
-def _no_predictions(folder: Path) -> None:
-    (folder / "predictions.csv").unlink()
 
 
 def _broken_weights(folder: Path) -> None:
@@ -279,17 +261,9 @@ def _broken_weights(folder: Path) -> None:
         path.write_bytes(b"nothing")
 
 
-def _unfinished(folder: Path) -> None:
-    (folder / "summary.json").unlink()
-
-
 def _empty(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.mkdir()
-
-
-def _gone(folder: Path) -> None:
-    shutil.rmtree(folder)
 
 
 def _broken_study(folder: Path) -> None:
@@ -300,14 +274,17 @@ def _broken_study(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (_spoil_summary, "summary.json: cannot be read"),
-        (_empty_method, "summary.json: methods.brio.auc is missing"),
+        (lambda folder: (folder / "summary.json").write_text("{"), "summary.json: cannot be read"),
+        (
+            lambda folder: change_json(folder / "summary.json", lambda s: s["methods"]["brio"].pop("auc")),
+            "summary.json: methods.brio.auc is missing",
+        ),
         (_no_column, "has no column 'auc'"),
-        (_no_predictions, "predictions.csv: cannot be read"),
+        (lambda folder: (folder / "predictions.csv").unlink(), "predictions.csv: cannot be read"),
         (_broken_weights, "weights.safetensors: cannot be read"),
-        (_unfinished, "not finished"),
+        (lambda folder: (folder / "summary.json").unlink(), "not finished"),
         (_empty, "holds no results"),
-        (_gone, "no such folder"),
+        (shutil.rmtree, "no such folder"),
         (_broken_study, "study.json: holds no JSON object"),
     ],
 )

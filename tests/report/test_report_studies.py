@@ -15,10 +15,9 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.methods import load_methods, registry
 from brio.report import write_report
-from brio.report.contents import gather_contents
 from brio.report.evidence import read_evidence
-from brio.report.html.page import _build_context
-from brio.report.repeat import list_commands, wrap_command
+from brio.report.html.page import build_context
+from brio.report.repeat import wrap_command
 from brio.results import StoredStudy, StudyRecord
 from brio.results.records import disarm_html
 from brio.studies import StudyContext, run_study
@@ -91,12 +90,12 @@ def test_a_report_shows_reused_results(reused):
     assert "the highest of 3 methods" in text
     assert "best of 2 settings" in text
     assert "REUSED the folder that holds" in text
-    assert {chart["style"].name for chart in _build_context(gather_contents(reused))["roc"]} == {
+    assert {chart["style"].name for chart in build_context(evidence)["roc"]} == {
         "ridge",
         "covariates-only",
         "mlp",
     }
-    (line, _) = list_commands(evidence)
+    (line, _) = evidence.commands
     assert [w for w in shlex.split(line) if w.startswith("REUSED")] == [
         f"REUSED/{reused.parent.name}/{name}" for name in ("linear", "net", "tuned")
     ]
@@ -221,7 +220,7 @@ def test_the_command_makes_the_same_runs(small, tmp_path, methods, words):
 
 def again(cohort, place):
     """Execute the commands of the report of ``first``, with ``again`` as their folder."""
-    *commands, report = list_commands(read_evidence(place / "first"))
+    *commands, report = read_evidence(place / "first").commands
     assert report == "brio report DIR"
     for line in commands:
         give(line, cohort, place)
@@ -279,7 +278,7 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
             (place / "study.json").write_text(json.dumps(record))
             (place / "finding.md").write_text("# Found\n")
             (place / "table.csv").write_text("a\n1\n")
-        return list_commands(read_evidence(tmp_path / "out"))
+        return read_evidence(tmp_path / "out").commands
 
     rest = "--seeds 2 --device cuda-tf32 --out DIR"
     assert ask() == [f"brio study paper COHORT {rest}", "brio report DIR"]
@@ -306,7 +305,7 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, req
     run_study("comparison", StudyContext(JobSpec(small, methods=["mine", "ridge"], **words), tmp_path / "study"))
     run(small, ["mine"], out=tmp_path / "run", **words)
     run(small, ["ridge"], out=tmp_path / "usual", **words)
-    commands = {name: list_commands(read_evidence(tmp_path / name))[0] for name in ("study", "run", "usual")}
+    commands = {name: read_evidence(tmp_path / name).commands[0] for name in ("study", "run", "usual")}
     assert {name: "--load METHODS.py" in line for name, line in commands.items()} == {
         "study": True,
         "run": True,
@@ -333,12 +332,12 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
     plan.write_text(plan.read_text().replace('"device": "cpu"', '"device": "cuda-tf32"'))
     rehash(plan.parent)
     run_study("comparison", context)
-    assert "--device cuda-tf32" in list_commands(read_evidence(tmp_path / "out"))[0]
+    assert "--device cuda-tf32" in read_evidence(tmp_path / "out").commands[0]
 
 
 def test_the_command_of_a_search(small, tmp_path):
     tune(small, ["mlp"], out=tmp_path / "tuned", budget=2, seeds=1, settings={"epochs": 2}, device="cpu")
-    line = list_commands(read_evidence(tmp_path / "tuned"))[0]
+    line = read_evidence(tmp_path / "tuned").commands[0]
     expected = (
         "brio tune COHORT --method mlp --budget 2 --protocol loso --seeds 1 --set epochs=2 --device cpu --out DIR"
     )

@@ -10,14 +10,8 @@ from scipy import stats
 from brio.errors import BrioError
 from brio.protocol import compare_over_sites
 from brio.report.comparisons import compare_methods
-from brio.results import (
-    METRICS,
-    average_seeds,
-    summarise_ensemble,
-    summarise_metrics,
-    summarise_scores,
-    unit_columns,
-)
+from brio.results import METRICS, average_seeds, summarise_metrics, summarise_scores, unit_columns
+from brio.results.summarise import summarise_ensemble
 from brio.studies.summaries import summarise_arms
 
 

@@ -14,16 +14,8 @@ from brio.errors import BrioError
 from brio.protocol import score_predictions
 from brio.report import compare_jobs, gather_jobs, label_folders, write_joined_tables
 from brio.report.comparisons import JoinedJobs
-from brio.results import (
-    INTERVALS,
-    MethodSummary,
-    MetricSummary,
-    StoredJob,
-    Summary,
-    compare_over_people,
-    describe_smoke_run,
-    write_tables,
-)
+from brio.results import INTERVALS, StoredJob, compare_over_people, describe_smoke_run, write_tables
+from doctored import make_method, make_summary
 from stored import rehash
 
 
@@ -37,17 +29,9 @@ def write_job(folder, predictions, protocol="loso", cohort="small", smoke_run=Fa
         sites = {"test_sites": "a", "validation_sites": "b", "n_source": 70, "n_validation": 20, "n_test": len(part)}
         others = {"validation_auc": 0.6, "selected_epoch": 1, "block_length": 4.0, "seconds": 1.0, "device": "cpu"}
         rows.append(run | sites | scores | others)
-    none = MetricSummary()
-    metrics = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier", "auc_of_averaged_logits")
-    method = MethodSummary(
-        family="any", provenance="", transductive=False, control=False, runs=9, folds=3, seeds=3,
-        **dict.fromkeys(metrics, none),
-    )  # fmt: skip
-    summary = Summary(
-        cohort=cohort, atlas="", fingerprint="", n_scans=116, n_excluded=0, protocol=protocol,
-        folds=tuple(predictions["fold"].unique()), seeds=(0, 1, 2), smoke_run=smoke_run, intervals=INTERVALS[protocol],
-        methods=dict.fromkeys(predictions["method"].unique(), method),
-    )  # fmt: skip
+    methods = dict.fromkeys(predictions["method"].unique(), make_method())
+    facts = {"protocol": protocol, "cohort": cohort, "smoke_run": smoke_run, "intervals": INTERVALS[protocol]}
+    summary = make_summary(methods, predictions["fold"].unique(), **facts)
     write_tables(folder, pd.DataFrame(rows), predictions, summary)
     return folder
 

@@ -22,6 +22,7 @@ from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, Tuning
 from brio.results.files import read_csv, write_csv
 from brio.storage.partial import reserve_name
 from brio.studies import StudyContext, run_study
+from doctored import change_json
 from stored import forget_hashes
 
 
@@ -58,13 +59,9 @@ def test_what_is_written_is_what_is_read(tuned):
 def as_0_1(folder: Path) -> None:
     """Rename what version 0.1.0 named otherwise, in a folder of today."""
     for path in folder.rglob("run.json"):
-        record = json.loads(path.read_text())
-        record["notes"] = record.pop("details")
-        path.write_text(json.dumps(record))
+        change_json(path, lambda record: record.update(notes=record.pop("details")))
     for path in folder.rglob("tuning.json"):
-        tuning = json.loads(path.read_text())
-        tuning["given"] = tuning.pop("given_settings")
-        path.write_text(json.dumps(tuning))
+        change_json(path, lambda tuning: tuning.update(given=tuning.pop("given_settings")))
     for path in folder.rglob("plan.json"):
         plan = json.loads(path.read_text())
         if "reused_from" in plan:
@@ -341,23 +338,24 @@ def test_numbers_come_back_exactly(tmp_path):
     assert (read_csv(tmp_path / "t.csv")["auc"].to_numpy() == values).all()
 
 
-def test_predictions_with_a_logit_alone_are_refused(tuned, tmp_path):
-    folder = shutil.copytree(tuned, tmp_path / "job")
-    forget_hashes(folder)
-    lines = (folder / "predictions.csv").read_text().splitlines()
-    lines[2] = lines[2].rpartition(",")[0] + ","
-    (folder / "predictions.csv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(BrioError, match=r"predictions\.csv: has one of logit and probability in row 2; both or none"):
-        StoredJob.read(folder)
-
-
-def test_predictions_with_a_row_twice_are_refused(tuned, tmp_path):
-    folder = shutil.copytree(tuned, tmp_path / "job")
-    forget_hashes(folder)
-    lines = (folder / "predictions.csv").read_text().splitlines()
-    (folder / "predictions.csv").write_text("\n".join([*lines, lines[-1]]) + "\n")
-    with pytest.raises(BrioError, match=r"predictions\.csv: has a participant more than once under one method, fold"):
-        StoredJob.read(folder)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda lines: [*lines[:2], lines[2].rpartition(",")[0] + ",", *lines[3:]],
+            r"predictions\.csv: has one of logit and probability in row 2; both or none",
+        ),
+        (
+            lambda lines: [*lines, lines[-1]],
+            r"predictions\.csv: has a participant more than once under one method, fold",
+        ),
+    ],
+)
+def test_predictions_that_contradict_themselves_are_refused(tuned, tmp_path, change, message):
+    path = forget_hashes(shutil.copytree(tuned, tmp_path / "job")) / "predictions.csv"
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    with pytest.raises(BrioError, match=message):
+        StoredJob.read(path.parent)
 
 
 def test_a_summary_of_an_earlier_version_has_the_mlp_among_the_networks(cohort, tmp_path):

@@ -10,10 +10,9 @@ from brio import formatting
 from brio.cohort import audit
 from brio.cohort.auditing.text import format_audit
 from brio.cohort.simulate import Simulation, simulate
-from brio.formatting import state_p
+from brio.formatting import format_frame, format_interval, format_p, format_points, format_table, state_p, typeset
 from brio.report.comparisons import comparison_table
 from brio.report.html.page import FILTERS
-from brio.results.format import format_frame, format_interval, format_p, format_points, format_table, typeset
 from brio.studies.summaries import describe_differences
 
 

@@ -11,16 +11,10 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from brio.errors import BrioError
 from brio.protocol import delong_covariance, placement_values
-from brio.results import (
-    assess_auc,
-    collect_areas,
-    compare_over_people,
-    covariance_rows,
-    describe_calibration,
-    site_rows,
-)
+from brio.results import assess_auc, compare_over_people, covariance_rows, describe_calibration, site_rows
 from brio.results.summarise import (
     CALIBRATION_SUMS,
+    collect_areas,
     compute_chance_p,
     read_covariances,
     read_sites,

@@ -8,10 +8,10 @@ from scipy.special import expit
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
+from brio.formatting import format_signed
 from brio.jobs import JobSpec
 from brio.models import PriorWidths, fit_adaptation
 from brio.results import StoredStudy
-from brio.results.format import format_signed
 from brio.studies import StudyContext, adaptation, run_study
 
 

@@ -16,7 +16,6 @@ from brio.errors import BrioError
 from brio.methods import find_method, list_methods
 from brio.report import write_report
 from brio.report.evidence import read_evidence
-from brio.report.repeat import list_commands
 from brio.results import RunStore
 from brio.studies import Arm, StudyContext, comparison, list_studies, make_arm, run_study
 from brio.studies.comparison import choose_reference, list_compared_arms
@@ -152,7 +151,7 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tmp_p
     assert set(shown) == {"ridge", "gcn", "gcn (tuned)"}, "both are told of"
     assert shown["gcn (tuned)"].rows["auc"].tolist() == given
     assert evidence.elsewhere == []
-    assert f"REUSED/{tmp_path.name}/tuned" in list_commands(evidence)[0]
+    assert f"REUSED/{tmp_path.name}/tuned" in evidence.commands[0]
     assert "the highest of 2 methods" in write_report(tmp_path / "out").read_text(encoding="utf-8")
 
 

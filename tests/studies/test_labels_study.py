@@ -11,9 +11,9 @@ from study_contexts import bare, read, tree, watched
 import brio
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
+from brio.formatting import format_signed
 from brio.jobs import JobSpec
 from brio.results import StoredStudy
-from brio.results.format import format_signed
 from brio.studies import StudyContext, run_study
 from brio.studies.study import choose_label
 from commands import command

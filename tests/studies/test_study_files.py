@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 from brio.cli import app, main
 from brio.cohort.simulate import simulate
 from brio.errors import BrioError
-from brio.formatting import state_p
+from brio.formatting import format_frame, format_signed, state_p
 from brio.methods import find_method, list_methods
 from brio.methods.brio.method import Brio
-from brio.results.format import format_frame, format_signed
 from brio.storage import LOCK
 from brio.studies import Finding, comparison, efficiency, list_studies, make_arm, run_study, study
 from brio.studies.context import display_name

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..formatting import format_count, format_p
-from ..results.format import escape_markdown, format_code, format_percent, format_table
+from ..formatting import escape_markdown, format_code, format_count, format_p, format_percent, format_table
 from .attacks import read_measured_attacks
 from .evidence import LEAST_SITES, LEAST_WITH_REASON, LEVEL, REASONS, Estimate, Evidence, choose_rule
 from .model import Model

@@ -20,10 +20,9 @@ from scipy.special import logit, ndtr
 from ..cohort import Cohort
 from ..connectome import HarmonisationRule
 from ..errors import BrioError
-from ..formatting import format_count
+from ..formatting import format_count, format_percent
 from ..protocol.calibration import average_over_sites, fit_recalibration
 from ..results import MetricSummary, StoredJob, describe_smoke_run
-from ..results.format import format_percent
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
 from ..schemas.records import formerly
 from ..schemas.stored_values import one_of

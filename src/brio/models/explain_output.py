@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import import_brain_plots, make_panels, save_figure
-from ..formatting import format_count
+from ..formatting import escape_markdown, format_code, format_count, format_table
 from ..results.files import write_atomically, write_csv
-from ..results.format import escape_markdown, format_code, format_table
 from ..storage import create_whole_folder, write_sums
 from .explain import STRONGEST, ModelExplanation, find_reason_against_refits
 from .patterns import CohortReading, RoiGroups

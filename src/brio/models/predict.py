@@ -15,7 +15,7 @@ from ..cohort.covariates import ClassNames
 from ..cohort.scans import FC_ONLY, SESSION_FRAMES
 from ..connectome import Connectomes
 from ..device import resolve_device
-from ..results.format import join_names
+from ..formatting import join_names
 from ..settings import Accuracy, InnerShare, Reestimates, require_number
 from .evidence import CallRule, choose_rule
 from .model import Ensemble, Model, check_atlas, check_classes

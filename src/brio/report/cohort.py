@@ -1,34 +1,19 @@
-"""What a report says of the cohort, its sites and its subgroups."""
+"""What a report says of the cohort and its audit, and the figure of its sites."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr
 
 from ..cohort.covariates import ClassNames
 from ..drawing import STYLES, make_panels, save_figure
-from ..formatting import format_count, state_p
-from ..protocol import PeopleEstimate
-from ..results import (
-    GROUP_COLUMNS,
-    PAIR_WEIGHTED,
-    StoredJob,
-    Summary,
-    assess_auc,
-    average_seeds,
-    covariance_rows,
-    name_units,
-    site_rows,
-    unit_columns,
-)
-from ..results.format import format_number, format_percent, format_range, join_names
-from .comparisons import ALPHA
-from .evidence import Evidence, EvidenceArm
+from ..formatting import format_count, format_number, format_percent, format_range, join_names, state_p
+from ..results import StoredJob, Summary, average_seeds, name_units, unit_columns
+from .comparisons import ALPHA, EvidenceArm
 
 AuditLine = tuple[str, str]
 """``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
@@ -36,35 +21,28 @@ AuditLine = tuple[str, str]
 OPTIONAL_COLUMNS = ("tr", "age", "sex", "motion")
 
 
-def build_cohort_table(evidence: Evidence) -> dict[str, Any] | None:
-    """Describe the sites by counts and ranges.
+def build_cohort_table(facts: dict[str, Any] | None, audit: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Describe the sites by counts and ranges, from the stored facts or, in their place, the counts of the audit.
 
     Returns names of the ``classes``; one of ``rows`` per site and ``all`` sites together, as text; ``most`` scans at
     one site; which optional columns are ``shown``; ``complete`` is False where only the counts of the audit are known.
     None where the folder does not describe its cohort.
     """
-    facts = evidence.cohort_facts
-    if facts is not None:
-        rows = [_describe_site(site) for site in facts["sites"]]
-        return {
-            "classes": facts["classes"],
-            "rows": rows,
-            "all": _describe_site({"site": "all sites", **facts["all"]}),
-            "most": max(row["total"] for row in rows),
-            "shown": {key: any(row[key] for row in rows) for key in OPTIONAL_COLUMNS},
-            "complete": True,
-        }
-    audit = next((arm.job.audit for arm in evidence.main if arm.job.audit), None)
-    if audit is None:
+    if facts is None and audit is None:
         return None
-    rows = [_describe_site({"site": site["site"], "n": site["after"]}) for site in audit["sites"] if sum(site["after"])]
+    if facts is not None:
+        classes, sites, total = facts["classes"], facts["sites"], facts["all"]
+    elif audit is not None:
+        classes, total = audit["classes"], {"n": audit["classes_after"]}
+        sites = [{"site": site["site"], "n": site["after"]} for site in audit["sites"] if sum(site["after"])]
+    rows = [_describe_site(site) for site in sites]
     return {
-        "classes": audit["classes"],
+        "classes": classes,
         "rows": rows,
-        "all": _describe_site({"site": "all sites", "n": audit["classes_after"]}),
+        "all": _describe_site({"site": "all sites", **total}),
         "most": max(row["total"] for row in rows),
-        "shown": dict.fromkeys(OPTIONAL_COLUMNS, False),
-        "complete": False,
+        "shown": {key: any(row[key] for row in rows) for key in OPTIONAL_COLUMNS},
+        "complete": facts is not None,
     }
 
 
@@ -124,107 +102,90 @@ def _is_significant(test: dict[str, Any] | None) -> bool:
 
 def list_audit_lines(job: StoredJob, classes: ClassNames) -> list[AuditLine]:
     """List what the audit of a job found, one sentence per question."""
-    if job.require_plan().audit is None:
+    plan, audit = job.require_plan(), job.audit
+    if plan.audit is None:
         return [("warn", "All scans are used: the exclusions that the audit proposes were not applied (--keep-all).")]
-    used = _describe_use(job)
-    if job.audit is None:
-        return [used, ("note", "Other findings of the audit are not stored in this folder (it has no audit.json).")]
-    audit = job.audit
+    used, n_excluded = job.summary.n_scans, len(plan.excluded)
+    lines: list[AuditLine] = [("ok", f"All {format_count(used, 'scan')} are used.")]
+    if n_excluded:
+        total = format_count(used + n_excluded, "scan")
+        lines = [("note", f"{used:,} of {total} are used; {n_excluded:,} excluded (see below).")]
+    if audit is None:
+        return [*lines, ("note", "Other findings of the audit are not stored in this folder (it has no audit.json).")]
     warnings = find_audit_warnings(audit, classes)
-    lines = [used, _describe_duplicates(audit, warnings), *_describe_dead_regions(audit), *_describe_defects(audit)]
-    lines += [_describe_classes(audit), *_describe_labels(audit, warnings, classes), *_describe_length(audit, warnings)]
-    return [*lines, *_describe_covariates(audit, classes), *_describe_repetition_time(audit)]
+    lines += [*_describe_scans(audit, warnings), *_describe_labels(audit, warnings, classes)]
+    if audit.get("covariates"):
+        lines += _describe_covariates(audit["covariates"], classes)
+    tr = audit["repetition_time"]
+    values = sorted({float(value) for by_value in tr["by_site"].values() for value in by_value}) if tr else []
+    if tr is None:
+        lines.append(("note", "The repetition time is not stated."))
+    elif len(values) > 1:
+        lines.append(("note", f"Repetition times range from {values[0]:.2f} to {values[-1]:.2f} s."))
+    return lines
 
 
-def _describe_use(job: StoredJob) -> AuditLine:
-    used, n_excluded = job.summary.n_scans, len(job.require_plan().excluded)
-    if not n_excluded:
-        return "ok", f"All {format_count(used, 'scan')} are used."
-    total = format_count(used + n_excluded, "scan")
-    return "note", f"{used:,} of {total} are used; {n_excluded:,} excluded (see below)."
-
-
-def _describe_duplicates(audit: dict[str, Any], warnings: dict[str, str]) -> AuditLine:
-    pairs = audit["duplicates"]
-    if not pairs:
-        return "ok", "No identical connectomes." if audit.get("not_checked") else "No duplicate scans."
-    conflicting = sum(not pair["same_label"] for pair in pairs)
-    extra = f", {conflicting} of them with different labels" if conflicting else ""
-    level = "warn" if "duplicates" in warnings else "note"
-    return level, f"Duplicate scans: {format_count(len(pairs), 'pair')}{extra}."
-
-
-def _describe_dead_regions(audit: dict[str, Any]) -> list[AuditLine]:
-    lines: list[AuditLine] = []
+def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator[AuditLine]:
+    """Describe duplicates, regions without signal, and defects of frames."""
+    pairs, not_checked = audit["duplicates"], audit.get("not_checked")
+    if pairs:
+        conflicting = sum(not pair["same_label"] for pair in pairs)
+        extra = f", {conflicting} of them with different labels" if conflicting else ""
+        level = "warn" if "duplicates" in warnings else "note"
+        yield level, f"Duplicate scans: {format_count(len(pairs), 'pair')}{extra}."
+    else:
+        yield "ok", "No identical connectomes." if not_checked else "No duplicate scans."
     for atlas, by_site in audit["dead_by_site"].items():
         text = f"{format_count(sum(by_site.values()), 'scan has', 'scans have')} regions without signal in {atlas}"
         test = audit["dead_patterns"].get(atlas)
         if test is None:
-            lines.append(("note", f"{text}."))
+            yield "note", f"{text}."
         elif _is_significant(test):
             accuracy, chance = format_percent(test["accuracy"]), format_percent(test["by_chance"])
             size = f"{accuracy} % of scans assigned correctly, {chance} % by chance"
-            lines.append(("warn", f"{text}; the missing regions reveal the site ({size})."))
+            yield "warn", f"{text}; the missing regions reveal the site ({size})."
         else:
-            lines.append(("note", f"{text}; the missing regions do not significantly predict the site."))
-    return lines or [("ok", "Every region has signal in every scan.")]
-
-
-def _describe_defects(audit: dict[str, Any]) -> list[AuditLine]:
-    lines: list[AuditLine] = []
-    if audit.get("not_checked"):
-        lines.append(("note", f"Not checked, since connectomes have no frames: {join_names(audit['not_checked'])}."))
+            yield "note", f"{text}; the missing regions do not significantly predict the site."
+    if not audit["dead_by_site"]:
+        yield "ok", "Every region has signal in every scan."
+    if not_checked:
+        yield "note", f"Not checked, since connectomes have no frames: {join_names(not_checked)}."
     if audit["non_finite"]:
         scans = format_count(len(audit["non_finite"]), "scan has", "scans have")
-        lines.append(("note", f"{scans} frames with missing values."))
+        yield "note", f"{scans} frames with missing values."
     if audit["too_short"]:
         scans = format_count(len(audit["too_short"]), "scan has", "scans have")
-        lines.append(("note", f"{scans} fewer than {audit['rules']['min_frames']} valid frames."))
-    return lines
+        yield "note", f"{scans} fewer than {audit['rules']['min_frames']} valid frames."
 
 
-def _describe_classes(audit: dict[str, Any]) -> AuditLine:
+def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: ClassNames) -> Iterator[AuditLine]:
+    """Describe the classes at sites, and scan length by site and class."""
     if audit["one_class"]:
-        sites = join_names(audit["one_class"])
-        return "warn", f"One class only at {sites}: no AUC there, and not used for training."
-    if audit["small_class"]:
+        yield "warn", f"One class only at {join_names(audit['one_class'])}: no AUC there, and not used for training."
+    elif audit["small_class"]:
         least, sites = audit["rules"]["min_class"], join_names(audit["small_class"])
-        return "note", f"Fewer than {least} participants in a class at {sites}."
-    return "ok", "Every site has both classes."
-
-
-def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: ClassNames) -> list[AuditLine]:
-    label = audit["label_by_site"] or {}
-    if label.get("cramers_v") is None or label.get("p") is None:
-        return []
-    strength, chance = format_number(label["cramers_v"]), format_number(label["by_chance"])
-    size = f"Cramér's V {strength}, {chance} by chance, {state_p(label['p'])}"
-    if "labels" in warnings:
-        return [("warn", f"The share of {classes.positives} differs between sites ({size}).")]
-    return [("ok", f"The share of {classes.positives} is similar at all sites ({size}).")]
-
-
-def _describe_length(audit: dict[str, Any], warnings: dict[str, str]) -> list[AuditLine]:
-    by_site, by_label = audit["length_by_site"] or {}, audit["length_by_label"] or {}
+        yield "note", f"Fewer than {least} participants in a class at {sites}."
+    else:
+        yield "ok", "Every site has both classes."
+    label, by_site, by_label = (audit[key] or {} for key in ("label_by_site", "length_by_site", "length_by_label"))
+    if label.get("cramers_v") is not None and label.get("p") is not None:
+        strength, chance = format_number(label["cramers_v"]), format_number(label["by_chance"])
+        size = f"Cramér's V {strength}, {chance} by chance, {state_p(label['p'])}"
+        level, found = ("warn", "differs between") if "labels" in warnings else ("ok", "is similar at all")
+        yield level, f"The share of {classes.positives} {found} sites ({size})."
     if by_site.get("eta_squared") is None:
-        return []
+        return
     frames = f"{by_site['shortest']} to {by_site['longest']} frames"
-    share = f"{100 * by_site['eta_squared']:.0f} %"
-    lines: list[AuditLine] = [("note", f"Scans have {frames}; {share} of the variance lies between sites.")]
+    yield "note", f"Scans have {frames}; {100 * by_site['eta_squared']:.0f} % of the variance lies between sites."
     if not audit.get("covariates") and by_label.get("auc") is not None and by_label.get("p") is not None:
         size = f"AUC {format_percent(by_label['auc'])} % over all sites, {state_p(by_label['p'])}"
-        if "length" in warnings:
-            lines.append(("warn", f"Scan length differs between classes ({size})."))
-        else:
-            lines.append(("ok", f"Scan length is similar in both classes ({size})."))
-    return lines
+        level, found = ("warn", "differs between") if "length" in warnings else ("ok", "is similar in both")
+        yield level, f"Scan length {found} classes ({size})."
 
 
-def _describe_covariates(audit: dict[str, Any], classes: ClassNames) -> list[AuditLine]:
+def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNames) -> Iterator[AuditLine]:
     """Describe each covariate that differs between classes, and count the others."""
-    every = audit.get("covariates") or ()
-    lines: list[AuditLine] = []
-    for one in (one for one in every if one["warn"]):
+    for one in (one for one in covariates if one["warn"]):
         zero, own = one["typical"]
         means = f"{own:.4g} in {classes.positives}, {zero:.4g} in {classes.negatives}"
         if one["kind"] == "category":
@@ -234,27 +195,16 @@ def _describe_covariates(audit: dict[str, Any], classes: ClassNames) -> list[Aud
         where = "within sites" if inside else "over all sites"
         size = f"{means}; AUC alone {format_percent(auc)} % {where}, {state_p(p)}"
         name = _name_covariate(one["column"])
-        lines.append(("warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."))
-    similar = [_name_covariate(one["column"]) for one in every if not one["warn"]]
+        yield "warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."
+    similar = [_name_covariate(one["column"]) for one in covariates if not one["warn"]]
     if similar:
-        lines.append(("ok", f"Similar in both classes within sites: {join_names(similar)}."))
-    return lines
+        yield "ok", f"Similar in both classes within sites: {join_names(similar)}."
 
 
-def _describe_repetition_time(audit: dict[str, Any]) -> list[AuditLine]:
-    tr = audit["repetition_time"]
-    if tr is None:
-        return [("note", "The repetition time is not stated.")]
-    values = sorted({float(value) for by_value in tr["by_site"].values() for value in by_value})
-    if len(values) < 2:
-        return []
-    return [("note", f"Repetition times range from {values[0]:.2f} to {values[-1]:.2f} s.")]
-
-
-def list_exclusions(evidence: Evidence) -> list[dict[str, str]]:
+def list_exclusions(arms: Sequence[EvidenceArm]) -> list[dict[str, str]]:
     """List excluded participants with the reasons."""
     reasons_of: dict[str, str] = {}
-    for arm in evidence.main:
+    for arm in arms:
         for participant, reasons in arm.plan.excluded.items():
             reasons_of.setdefault(str(participant), "; ".join(map(str, reasons)))
     return [{"participant": name, "reason": reason} for name, reason in sorted(reasons_of.items())]
@@ -320,75 +270,3 @@ def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: st
     if summary.smoke_run:
         figure.suptitle(summary.smoke_note, x=0.01, ha="left", fontsize=9, color="#B00020")
     return save_figure(figure, path)
-
-
-SMALLEST_CLASS = 10
-"""Groups with fewer participants of a class are counted but not scored."""
-
-
-@dataclass(frozen=True)
-class Subgroup:
-    """One group of participants."""
-
-    kind: str  # for example "sex" and "F"
-    value: str
-    n: tuple[int, int]  # participants of the negative and of the positive class
-    auc: float | None = None
-    interval: tuple[float, float] | None = None  # 95 % interval over participants at these sites
-    sensitivity: float | None = None  # over all participants of the group, margins averaged over seeds
-    specificity: float | None = None
-    p: float | None = None
-
-
-def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Subgroup]:
-    """Score a leave-one-site-out arm within groups of participants."""
-    groups, predictions = arm.job.groups, arm.predictions
-    if groups is None or predictions.empty or arm.unit != "site":
-        return []
-    by_participant = groups.drop_duplicates("participant_id").set_index("participant_id")
-    scored = []
-    for kind in GROUP_COLUMNS:
-        if kind not in by_participant or kind in skip:
-            continue
-        value = predictions["participant_id"].map(by_participant[kind])
-        halves = ((arm.job.cohort_facts or {}).get("halves") or {}).get(kind, [])
-        values = [*halves, *sorted(set(value.dropna()) - set(halves))]  # the lower half first
-        parts = [_score(predictions[value == one], kind, str(one)) for one in values if (value == one).any()]
-        scored += _compare_two(parts) if len(parts) == 2 else [subgroup for subgroup, _ in parts]
-    return scored
-
-
-def _score(predictions: pd.DataFrame, kind: str, value: str) -> tuple[Subgroup, PeopleEstimate | None]:
-    people = predictions.groupby("participant_id").agg(label=("label", "first"), margin=("logit", "mean"))
-    positive = people["label"] == 1
-    n = int((~positive).sum()), int(positive.sum())
-    if min(n) < SMALLEST_CLASS:
-        return Subgroup(kind, value, n), None
-    decision = people["margin"] > 0
-    rates = float(decision[positive].mean()), float((~decision)[~positive].mean())
-    own = _keep_comparable_sites(predictions).assign(method="own")
-    if own.empty:
-        return Subgroup(kind, value, n, None, None, *rates), None
-    tables = site_rows(own, "loso"), covariance_rows(own, "loso"), "own"
-    if not (means := assess_auc(*tables)):
-        return Subgroup(kind, value, n, None, None, *rates), None
-    mean = means[PAIR_WEIGHTED]
-    interval = None if np.isnan(mean.error) else (mean.low, mean.high)
-    # what the models share moves both groups alike, so their difference needs no correction for it
-    return Subgroup(kind, value, n, mean.mean, interval, *rates), assess_auc(*tables, correction=0.0)[PAIR_WEIGHTED]
-
-
-def _keep_comparable_sites(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Leave out sites where the group has fewer than two participants of a class: their AUC has no known error."""
-    people = predictions.drop_duplicates(["fold", "participant_id"])
-    fewest = pd.crosstab(people["fold"], people["label"]).reindex(columns=[0, 1], fill_value=0).min(axis=1)
-    return predictions[predictions["fold"].map(fewest) >= 2]
-
-
-def _compare_two(parts: list[tuple[Subgroup, PeopleEstimate | None]]) -> list[Subgroup]:
-    """Test whether the AUC of two groups differs: they share no participant, so their errors add up."""
-    (first, a), (second, b) = parts
-    if a is None or b is None or not np.hypot(a.error, b.error) > 0:
-        return [first, second]
-    p = float(2 * ndtr(-abs(a.mean - b.mean) / np.hypot(a.error, b.error)))
-    return [Subgroup(**{**vars(subgroup), "p": p}) for subgroup in (first, second)]

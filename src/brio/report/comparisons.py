@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,23 +13,30 @@ from typing import Any
 import pandas as pd
 
 from ..errors import BrioError, nearest
-from ..formatting import format_count
+from ..formatting import (
+    MISSING,
+    format_count,
+    format_interval,
+    format_p,
+    format_percent,
+    format_points,
+    format_table,
+    format_training,
+    join_names,
+)
 from ..methods import list_methods
 from ..methods.registry import rank_block
-from ..protocol import (
-    EQUIVALENCE_MARGIN,
-    USUAL_VALIDATION_SITES,
-    ProtocolSettings,
-    compare_over_folds,
-    compare_over_sites,
-)
+from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings
+from ..protocol.calibration import RocBand, calibration_error, roc_band
 from ..results import (
     INTERVALS,
     MEAN_OVER_SITES,
     PAIR_WEIGHTED,
     MethodSummary,
     MetricSummary,
+    Plan,
     StoredJob,
+    StoredRun,
     Summary,
     assess_auc,
     average_seeds,
@@ -41,23 +49,95 @@ from ..results import (
     unit_columns,
 )
 from ..results.files import PLAN, SUMMARY
-from ..results.format import (
-    MISSING,
-    format_interval,
-    format_p,
-    format_percent,
-    format_points,
-    format_table,
-    format_training,
-    join_names,
+from ..results.job import PredictionRow
+from ..results.summarise import (
+    COVARIANCE_COLUMNS,
+    SITE_COLUMNS,
+    compare_scores,
+    compute_chance_p,
+    read_covariances,
+    write_site_tables,
 )
-from ..results.summarise import COVARIANCE_COLUMNS, SITE_COLUMNS, compute_chance_p, read_covariances, write_site_tables
-from .evidence import EvidenceArm
 
 ALPHA = 0.05
 LINEAR_METHODS = ("ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold")
 """The first of these that was run is the reference. The order is fixed in advance: to take the best of them on the test
 scans would be a choice made by the test scans."""
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceArm:
+    """A method with its settings: one row of the results table."""
+
+    name: str  # as the report shows it: the name of the method, or that of the arm where a study changed its settings
+    method: str
+    job: StoredJob
+    plain: bool
+
+    @property
+    def summary(self) -> MethodSummary:
+        """The scores of the method."""
+        return self.job.summary.methods[self.method]
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of its job."""
+        return self.job.require_plan()
+
+    @property
+    def protocol(self) -> str:
+        """``"loso"`` or ``"kfold"``."""
+        return self.job.summary.protocol
+
+    @property
+    def unit(self) -> str:
+        """What one score belongs to: a site, or a fold under k-fold."""
+        return "site" if self.protocol == "loso" else "fold"
+
+    @property
+    def control(self) -> bool:
+        """Whether the method sees no connectome."""
+        return self.summary.control
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """One row per run, with the name of the arm as method."""
+        return self.job.rows[self.job.rows["method"] == self.method].assign(method=self.name)
+
+    @cached_property
+    def scores(self) -> pd.Series:
+        """The AUC of every unit that has one, by its name: a test site, or a fold of one seed."""
+        scores = average_seeds(self.rows, units=unit_columns(self.protocol))[self.name]
+        return scores.set_axis(name_units(scores.index)).dropna()
+
+    @cached_property
+    def predictions(self) -> pd.DataFrame:
+        """Predictions for test scans, without runs that diverged; empty where predictions were not stored."""
+        if self.job.predictions is None:
+            return pd.DataFrame(columns=[f.name for f in fields(PredictionRow)])
+        return self.job.predictions[self.job.predictions["method"] == self.method].dropna(subset=["logit"])
+
+    @cached_property
+    def calibration_error(self) -> float | None:
+        """Expected calibration error over ten bins with equal numbers of predictions; None without predictions."""
+        if self.predictions.empty:
+            return None
+        label = self.predictions["label"].to_numpy()
+        return calibration_error(label, self.predictions["probability"].to_numpy(dtype=float), strategy="quantile")
+
+    @cached_property
+    def roc(self) -> RocBand | None:
+        """The mean ROC curve over sites (or folds) with its band; None where none of them has both classes."""
+        correction = mean_correction(self.rows, self.protocol)
+        try:
+            return roc_band(self.predictions, by=unit_columns(self.protocol), points=51, correction=correction)
+        except BrioError:
+            return None
+
+    @property
+    def runs(self) -> list[StoredRun]:
+        """The stored runs of the arm."""
+        return [run for run in self.job.runs if run.record.row.method == self.method]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,21 +164,12 @@ def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
         (arm for name in LINEAR_METHODS for arm in ranked if arm.method == name), None
     )
     reference = linear or by_name.get("brio") or ranked[0]
-    table = _test_against(reference.name, ranked)
-    differences = {str(row["method"]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
+    differences: dict[str, dict[str, Any]] = {}
+    if len(ranked) > 1:
+        rows, protocol = pd.concat([arm.rows for arm in ranked], ignore_index=True), reference.protocol
+        table = compare_scores(average_seeds(rows, units=unit_columns(protocol)), rows, protocol, reference.name)
+        differences = {str(row["method"]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
     return Comparison(ranked, reference, linear is not None, differences)
-
-
-def _test_against(reference: str, arms: Sequence[EvidenceArm]) -> pd.DataFrame:
-    if len(arms) < 2:
-        return pd.DataFrame(columns=["method"])
-    rows = pd.concat([arm.rows for arm in arms], ignore_index=True)
-    scores = average_seeds(rows, units=unit_columns(arms[0].protocol))
-    if arms[0].protocol == "loso":
-        return compare_over_sites(scores, reference, alpha=ALPHA).rename(columns={"n_sites": "n"})
-    n_test, n_source = float(rows["n_test"].mean()), float(rows["n_source"].mean())
-    table = compare_over_folds(scores, n_test, n_source, reference, alpha=ALPHA)
-    return table.rename(columns={"n_folds": "n"})
 
 
 METRIC_NAMES = {
@@ -111,6 +182,7 @@ METRIC_NAMES = {
 }
 LOSSES = ("brier",)
 PROTOCOL_NAMES = {"loso": "leave one site out", "kfold": "k-fold"}
+UNITS = {"loso": "sites", "kfold": "folds"}
 MOST_NAMED = 12
 DETECTABLE = "Detectable: the smallest true difference that the test finds with 80 % power"
 LEVEL = f"{100 * EQUIVALENCE_MARGIN:g} points"
@@ -149,115 +221,80 @@ def check_same_folds(summaries: Mapping[str, Summary]) -> None:
 
 
 def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Join the rows of several jobs.
+    """Join the rows of several jobs, by their labels.
 
     Runs that two jobs share are kept once. A method whose scores differ between jobs counts as several methods, each
-    with the name of its job added.
-
-    Returns ``registered`` is the name that ``brio methods`` has for the method.
+    with the label of its job added; ``registered`` is the name that ``brio methods`` has for it.
     """
-    rows = _concatenate(jobs)
-    names = name_methods(jobs)
-    method = [names[job, name] for job, name in zip(rows["job"], rows["method"], strict=True)]
-    return rows.assign(registered=rows["method"], method=method).drop(columns="job")
+    return _join_rows(jobs)[0]
 
 
-_RUN_COLUMNS = ["cohort", "method", "protocol", "fold", "seed"]
-
-
-def _concatenate(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Join the rows of jobs, those of runs with the same scores once; a column names their job."""
-    rows = pd.concat([frame.assign(job=name) for name, frame in jobs.items()], ignore_index=True)
-    scores = [name for name in ("n_test", *METRIC_NAMES) if name in rows]
-    return rows.drop_duplicates([*_RUN_COLUMNS, *scores])
-
-
-def name_methods(jobs: Mapping[str, pd.DataFrame]) -> dict[tuple[str, str], str]:
-    """Name the methods of several jobs as :func:`join_jobs` does."""
-    rows = _concatenate(jobs)
-    group = ["cohort", "protocol", "method"]
-    clashing = set(rows.loc[rows.duplicated(_RUN_COLUMNS, keep=False), group].itertuples(index=False, name=None))
-    return {
-        (job, method): f"{method} ({job})" if (cohort, protocol, method) in clashing else method
-        for job, frame in jobs.items()
+def _join_rows(jobs: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[tuple[str, str], str]]:
+    """Join the rows of jobs; also return the names of their methods, by label of the job and method."""
+    run, group = ["cohort", "method", "protocol", "fold", "seed"], ["cohort", "protocol", "method"]
+    rows = pd.concat([frame.assign(job=label) for label, frame in jobs.items()], ignore_index=True)
+    rows = rows.drop_duplicates([*run, *(name for name in ("n_test", *METRIC_NAMES) if name in rows)])
+    clashing = set(rows.loc[rows.duplicated(run, keep=False), group].itertuples(index=False, name=None))
+    names = {
+        (label, method): f"{method} ({label})" if (cohort, protocol, method) in clashing else method
+        for label, frame in jobs.items()
         for cohort, protocol, method in frame[group].drop_duplicates().itertuples(index=False, name=None)
     }
+    method = [names[label, name] for label, name in zip(rows["job"], rows["method"], strict=True)]
+    return rows.assign(registered=rows["method"], method=method).drop(columns="job"), names
 
 
-def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05) -> pd.DataFrame:
-    """Compare all methods with a reference, separately for each cohort and protocol.
+def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc") -> pd.DataFrame:
+    """Compare all methods with a reference, separately for each cohort and protocol, see :func:`compare_scores`.
 
     P values are corrected within each cohort and protocol (Holm).
 
-    Leave-one-site-out scores are compared over sites (:func:`brio.protocol.compare_over_sites`), k-fold scores over the
-    folds of all seeds (:func:`brio.protocol.compare_over_folds`).
-
     Returns cohort and protocol, then the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
     """
-    _require(rows, reference, metric)
+    known, methods = [name for name in METRIC_NAMES if name in rows], dict.fromkeys(rows["method"])
+    if metric not in known:
+        raise BrioError(f"metric '{metric}' is not in the results; {nearest(metric, known)}")
+    if reference not in methods:
+        raise BrioError(f"the reference method '{reference}' is not in the results; {nearest(reference, methods)}")
     parts = []
-    for cohort, protocol, group in _iterate_groups(rows):
-        if reference not in set(group["method"]) or group["method"].nunique() < 2:
-            continue
-        scores, lower_is_better = paired_scores(group, metric), metric in LOSSES
-        if protocol == "kfold":
-            sizes = group[["n_test", "n_source"]].mean()
-            differences = compare_over_folds(
-                scores,
-                sizes["n_test"],
-                sizes["n_source"],
-                reference,
-                alpha=alpha,
-                lower_is_better=lower_is_better,
-            ).rename(columns={"n_folds": "n"})
-        else:
-            differences = compare_over_sites(scores, reference, alpha=alpha, lower_is_better=lower_is_better)
-            differences = differences.rename(columns={"n_sites": "n"})
-        differences.insert(0, "protocol", protocol)
-        differences.insert(0, "cohort", cohort)
-        parts.append(differences)
+    for (cohort, protocol), group in rows.groupby(["cohort", "protocol"], sort=False):
+        if reference in set(group["method"]) and group["method"].nunique() > 1:
+            scores = paired_scores(group, metric)
+            differences = compare_scores(scores, group, str(protocol), reference, lower_is_better=metric in LOSSES)
+            differences.insert(0, "protocol", protocol)
+            differences.insert(0, "cohort", cohort)
+            parts.append(differences)
     if not parts:
         raise BrioError(f"nothing to compare with '{reference}': no cohort and protocol has it and another method")
     return pd.concat(parts, ignore_index=True)
 
 
-def comparison_table(
-    rows: pd.DataFrame, reference: str, metric: str = "auc", alpha: float = 0.05, tested: bool = True
-) -> str:
+def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", tested: bool = True) -> str:
     """Write the comparisons of all methods with a reference in Markdown, in percentage points.
 
     Only sites (or folds of a seed) for which both methods have a score are paired; lines below the table name the
     test and the other sites.
     """
-    differences = compare_methods(rows, reference, metric, alpha)
+    differences = compare_methods(rows, reference, metric)
     texts = []
-    for cohort, protocol, group in _iterate_groups(rows):
+    for (cohort, protocol), group in rows.groupby(["cohort", "protocol"], sort=False):
         selected = differences[(differences["cohort"] == cohort) & (differences["protocol"] == protocol)]
-        name = f"{cohort}, {PROTOCOL_NAMES[protocol]}"
+        name, units = f"{cohort}, {PROTOCOL_NAMES[protocol]}", UNITS[protocol]
         if not len(selected):
             methods = ", ".join(dict.fromkeys(group["method"]))
             texts.append(f"{name}: nothing to compare with {reference}; only {methods} ran there\n")
             continue
         title = f"Difference in {METRIC_NAMES[metric]} to {reference}, in points: {name}"
-        notes = [_describe_test(group, protocol, len(selected), tested), *_name_missing(group, protocol, metric)]
-        family = f"; Bonferroni: at a level for {len(selected)} comparisons." if len(selected) > 1 else "."
-        notes += [*_list_level(selected, metric), DETECTABLE + family, *_list_warnings(selected)] if tested else []
-        texts.append("\n".join([title, "", _format_differences(selected, protocol, alpha, tested), "", *notes]) + "\n")
+        notes = [_describe_test(group, units, len(selected), tested), *_name_missing(group, units, metric)]
+        if tested:
+            level = selected.loc[selected["p_level"] <= ALPHA, "method"]  # by two one-sided tests
+            if metric == "auc" and len(level):
+                notes.append(f"No difference within {LEVEL} (two one-sided tests, 5 %): {', '.join(level)}.")
+            family = f"; Bonferroni: at a level for {len(selected)} comparisons." if len(selected) > 1 else "."
+            warned = selected[selected["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
+            notes += [DETECTABLE + family, *(f"{methods}: {warning}." for warning, methods in warned.items())]
+        texts.append("\n".join([title, "", _format_differences(selected, units, tested), "", *notes]) + "\n")
     return "\n".join(texts)
-
-
-def _require(rows: pd.DataFrame, reference: str, metric: str) -> None:
-    known = [name for name in METRIC_NAMES if name in rows]
-    if metric not in known:
-        raise BrioError(f"metric '{metric}' is not in the results; {nearest(metric, known)}")
-    methods = dict.fromkeys(rows["method"])
-    if reference not in methods:
-        raise BrioError(f"the reference method '{reference}' is not in the results; {nearest(reference, methods)}")
-
-
-def _iterate_groups(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    for (cohort, protocol), group in rows.groupby(["cohort", "protocol"], sort=False):
-        yield str(cohort), str(protocol), group
 
 
 def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
@@ -282,28 +319,26 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
     return scores[sorted(scores.columns, key=lambda name: position.get(registered[name], len(position)))]
 
 
-def _format_differences(differences: pd.DataFrame, protocol: str, alpha: float, tested: bool) -> str:
-    units = "folds" if protocol == "kfold" else "sites"
-    header = ["method", units, "difference", f"{100 * (1 - alpha):g} % interval", "better", "worse"]
+def _format_differences(differences: pd.DataFrame, units: str, tested: bool) -> str:
     several = len(differences) > 1
+    header = ["method", units, "difference", "95 % interval", "better", "worse"]
     header += ["p", "p, Holm", "detectable", "detectable, Bonferroni"][: 3 + several] if tested else []
     rows = []
     for row in differences.itertuples():
-        counts = [str(row.better), str(row.worse)]
         interval = format_interval([row.low, row.high], format_points)
-        cells = [str(row.method), str(row.n), format_points(row.mean_difference), interval, *counts]
+        cells = [row.method, row.n, format_points(row.mean_difference), interval, row.better, row.worse]
         detectable = [format_points(d).removeprefix("+") for d in (row.detectable, row.detectable_in_family)]
-        tests = [format_p(row.p), format_p(row.p_holm), *detectable[: 1 + several]] if tested else []
-        rows.append([*cells, *tests])
+        cells += [format_p(row.p), format_p(row.p_holm), *detectable[: 1 + several]] if tested else []
+        rows.append([str(cell) for cell in cells])
     return format_table(header, rows)
 
 
-def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int, tested: bool) -> str:
+def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bool) -> str:
     """Describe what was tested and how, for the caption."""
-    family = f"; p, Holm: corrected for the family of these {comparisons} comparisons." if comparisons > 1 else "."
-    family = family if tested else "."
+    several = tested and comparisons > 1
+    family = f"; p, Holm: corrected for the family of these {comparisons} comparisons." if several else "."
     test = f"{'Two-sided corrected t test' if tested else 'Interval: corrected t'} over"
-    if protocol == "kfold":
+    if units == "folds":
         return f"{test} the folds of all seeds (Nadeau & Bengio 2003){family}"
     seeds = group.groupby("method")["seed"].nunique()
     if seeds.nunique() == 1:
@@ -313,12 +348,12 @@ def _describe_test(group: pd.DataFrame, protocol: str, comparisons: int, tested:
     return f"{test} left-out sites (Nadeau & Bengio 2003), {mean}{family}"
 
 
-def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
+def _name_missing(group: pd.DataFrame, units: str, metric: str) -> list[str]:
     """Name the sites that are not paired, and what they lack."""
-    scores, by = paired_scores(group, metric), unit_columns(protocol)
-    ran = group.assign(ran=True).groupby([*by, "method"])["ran"].any().unstack("method")[scores.columns].notna()
-    parts = []
+    scores, by = paired_scores(group, metric), unit_columns(group["protocol"].iloc[0])
+    ran = group.groupby([*by, "method"]).size().unstack("method")[scores.columns].notna()
     missing = scores.index[scores.isna().any(axis=1)]
+    parts = []
     for name, index in zip(name_units(missing), missing, strict=True):
         absent = [m for m in scores if not ran.loc[index, m]]
         silent = [m for m in scores if ran.loc[index, m] and pd.isna(scores.loc[index, m])]
@@ -330,21 +365,7 @@ def _name_missing(group: pd.DataFrame, protocol: str, metric: str) -> list[str]:
     if not parts:
         return []
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
-    units = "folds" if protocol == "kfold" else "sites"
     return [f"Only {units} with scores of both methods are paired. Missing: {'; '.join(parts[:MOST_NAMED])}{more}."]
-
-
-def _list_level(differences: pd.DataFrame, metric: str) -> list[str]:
-    """Name the methods that are level with the reference, by two one-sided tests."""
-    level = differences[differences["p_level"] <= 0.05]
-    if metric != "auc" or level.empty:
-        return []
-    return [f"No difference within {LEVEL} (two one-sided tests, 5 %): {', '.join(level['method'])}."]
-
-
-def _list_warnings(differences: pd.DataFrame) -> list[str]:
-    warned = differences[differences["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
-    return [f"{methods}: {warning}." for warning, methods in warned.items()]
 
 
 def paper_figures() -> pd.DataFrame:
@@ -379,7 +400,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
             row += [_format_mean_sd(method.auc_of_averaged_logits), _format_mean_sd(method.acc)]
             if paper:
                 reported = published.get((summary.cohort, name)) if summary.protocol == "loso" else None
-                row += [_format_reported(reported, metric) for metric in ("auc", "acc")]
+                both = [(reported[m], reported[f"{m}_sd"]) for m in ("auc", "acc")] if reported else []
+                row += [f"{mean:.1f} ± {sd:.1f}" for mean, sd in both] or [MISSING] * 2
             training = format_training(method.epochs, method.trained_epochs, method.steps)
             row += [str(method.folds), str(method.seeds), training, str(method.K or MISSING), method.block]
             row += [_describe_settings(method, summary), method.provenance, _list_remarks(summary, method)]
@@ -405,10 +427,6 @@ def _format_mean_sd(metric: MetricSummary) -> str:
     return f"{format_percent(metric.mean)}{spread}"
 
 
-def _format_reported(scores: dict[str, float] | None, metric: str) -> str:
-    return f"{scores[metric]:.1f} ± {scores[f'{metric}_sd']:.1f}" if scores else MISSING
-
-
 def _describe_settings(method: MethodSummary, summary: Summary) -> str:
     changed = ", ".join(f"{k}={v}" for k, v in (method.changed or {}).items())
     tuning = method.tuning
@@ -420,21 +438,20 @@ def _describe_settings(method: MethodSummary, summary: Summary) -> str:
 
 
 def _list_remarks(summary: Summary, method: MethodSummary) -> str:
-    remarks = ["smoke run"] if summary.smoke_run else []
-    remarks += [*(["k-fold"] if summary.protocol == "kfold" else []), *_describe_unusual_folds(summary)]
-    remarks += [summary.harmonise] if summary.harmonise else []
-    remarks += ["transductive"] if method.transductive else []
-    remarks += ["control"] if method.control else []
-    return ", ".join(remarks)
-
-
-def _describe_unusual_folds(summary: Summary) -> list[str]:
-    """Say how many validation sites or folds a job has, where these are not the usual ones."""
-    what = "validation_sites" if summary.protocol == "loso" else "validation_folds"
-    usual = USUAL_VALIDATION_SITES if summary.protocol == "loso" else ProtocolSettings.validation_folds
-    n = (summary.protocol_settings or {}).get(what, usual)
-    unit = what.replace("_", " ").removesuffix("s")
-    return [] if n == usual else [format_count(n, unit) if n else f"no {unit}s"]
+    folds = summary.protocol == "kfold"
+    setting, usual = "validation_sites", USUAL_VALIDATION_SITES
+    if folds:
+        setting, usual = "validation_folds", ProtocolSettings.validation_folds
+    n, unit = (summary.protocol_settings or {}).get(setting, usual), setting.replace("_", " ").removesuffix("s")
+    remarks = [
+        "smoke run" if summary.smoke_run else "",
+        "k-fold" if folds else "",
+        "" if n == usual else format_count(n, unit) if n else f"no {unit}s",
+        summary.harmonise,
+        "transductive" if method.transductive else "",
+        "control" if method.control else "",
+    ]
+    return ", ".join(filter(None, remarks))
 
 
 OVER_PEOPLE = (
@@ -463,15 +480,14 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
 
     Where predictions were not kept, ``covariances.csv`` in the folder of a job, or in the folder above it, serves.
     """
-    labels = label_folders([job.folder for job in jobs])
-    check_same_folds({label: job.summary for label, job in zip(labels, jobs, strict=True)})
-    frames = {label: job.rows for label, job in zip(labels, jobs, strict=True)}
-    rows = join_jobs(frames)
+    labelled = list(zip(label_folders([job.folder for job in jobs]), jobs, strict=True))
+    summaries = {label: job.summary for label, job in labelled}
+    check_same_folds(summaries)
+    rows, names = _join_rows({label: job.rows for label, job in labelled})
     if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
         raise BrioError("these jobs are of several cohorts or protocols; compare those of one at a time")
-    names = name_methods(frames)
     predictions, sites, covariances = [], [], []
-    for label, job in zip(labels, jobs, strict=True):
+    for label, job in labelled:
         own = {method: names[label, method] for method in job.summary.methods}
         if job.predictions is not None:
             predictions.append(_rename(job.predictions, own))
@@ -489,7 +505,7 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
         rows=rows,
         sites=_join_tables(sites, ["method", "seed", "fold"], SITE_COLUMNS),
         covariances=_join_tables(covariances, ["method", "other", "fold"], COVARIANCE_COLUMNS),
-        smoke_note=mark_smoke_runs({label: job.summary for label, job in zip(labels, jobs, strict=True)}),
+        smoke_note=mark_smoke_runs(summaries),
     )
 
 
@@ -514,7 +530,7 @@ def write_joined_tables(joined: JoinedJobs, folder: Path) -> None:
     write_site_tables(folder, joined.sites, joined.covariances)
 
 
-def compare_jobs(joined: JoinedJobs, reference: str | None = None, alpha: float = 0.05) -> str:
+def compare_jobs(joined: JoinedJobs, reference: str | None = None) -> str:
     """Write how methods of joined jobs compare with chance and with a reference, over sites and participants."""
     methods = list(dict.fromkeys(joined.rows["method"]))
     if reference is None:
@@ -522,74 +538,62 @@ def compare_jobs(joined: JoinedJobs, reference: str | None = None, alpha: float 
     parts = [f"{joined.smoke_note}\n"] if joined.smoke_note else []
     parts.append(_write_scores(joined))
     if len(methods) > 1:
-        parts.append(comparison_table(joined.rows, reference, alpha=alpha, tested=not joined.smoke_note))
-        parts.append(_write_people(joined, reference, alpha))
+        parts.append(comparison_table(joined.rows, reference, tested=not joined.smoke_note))
+        parts.append(_write_people(joined, reference))
     return "\n".join(parts)
 
 
 def _write_scores(joined: JoinedJobs) -> str:
     """Write both means of the AUC of each method with their intervals, and the tests against chance."""
     rows, protocol = joined.rows, joined.protocol
-    units = "sites" if protocol == "loso" else "folds"
+    units, over_sites = UNITS[protocol], protocol == "loso"
     scores = average_seeds(rows, units=unit_columns(protocol))
-    header = ["method", f"AUC, mean over {units}", f"95 % interval, {INTERVALS[protocol]}", f"p, chance, {units}"]
-    if protocol == "loso":
-        header[3:] = ["at a new site", "95 % interval, participants", "AUC, pair-weighted"]
-        header += ["95 % interval, participants", "p, chance"]
+    header = ["method", f"AUC, mean over {units}", f"95 % interval, {INTERVALS[protocol]}"]
+    if over_sites:
+        header += ["at a new site", "95 % interval, participants", "AUC, pair-weighted", "95 % interval, participants"]
+    header.append("p, chance" if over_sites else f"p, chance, {units}")
     lines = []
     for name in scores:
         own = rows[rows["method"] == name]
         summary = summarise_scores(scores[name], mean_correction(own, protocol), limits=(0.0, 1.0))
         line = [str(name), format_percent(summary.mean), format_interval(summary.interval)]
-        p = format_p(compute_chance_p(scores[name], own, protocol))
-        if protocol == "kfold":
-            lines.append([*line, p])
-            continue
-        line.append(format_interval(summary.new_site_interval))
-        tests = assess_auc(joined.sites, joined.covariances, str(name))
-        if not tests:
-            lines.append([*line, *[MISSING] * 3, p])
-            continue
-        mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
-        line += [format_interval([mean.low, mean.high]), format_percent(pairs.mean)]
-        lines.append([*line, format_interval([pairs.low, pairs.high]), p])
+        if over_sites:
+            line.append(format_interval(summary.new_site_interval))
+            if tests := assess_auc(joined.sites, joined.covariances, str(name)):
+                mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
+                line += [format_interval([mean.low, mean.high]), format_percent(pairs.mean)]
+                line.append(format_interval([pairs.low, pairs.high]))
+            else:
+                line += [MISSING] * 3
+        lines.append([*line, format_p(compute_chance_p(scores[name], own, protocol))])
     title = f"AUC in percent: {rows['cohort'].iloc[0]}, {PROTOCOL_NAMES[protocol]}"
     notes = [f"p against chance: two-sided corrected t test over {units}, not corrected for the number of methods."]
     if joined.smoke_note:
         header, lines, notes = header[:-1], [line[:-1] for line in lines], []
-    if protocol == "loso":
-        notes += [
-            "At a new site: 95 % prediction interval of the AUC at one new site of a size like these.",
-            OVER_PEOPLE,
-        ]
+    if over_sites:
+        notes.append("At a new site: 95 % prediction interval of the AUC at one new site of a size like these.")
+        notes.append(OVER_PEOPLE)
     return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
 
 
-def _write_people(joined: JoinedJobs, reference: str, alpha: float) -> str:
+def _write_people(joined: JoinedJobs, reference: str) -> str:
     """Write the differences over participants, or why there are none."""
     if joined.protocol == "kfold":
         return (
             "Not compared over participants: under k-fold the models of different folds share training scans, and "
             "intervals over participants are too narrow.\n"
         )
-    table = compare_over_people(joined.sites, joined.covariances, reference, alpha=alpha)
-    methods = [name for name in dict.fromkeys(joined.rows["method"]) if name != reference]
-    without = [name for name in methods if name not in set(table["method"])]
-    header = ["method", "estimand", "sites", "difference", f"{100 * (1 - alpha):g} % interval"]
-    lines = [
-        [
-            str(row.method),
-            str(row.estimand),
-            str(row.n_sites),
-            format_points(row.mean_difference),
-            format_interval([row.low, row.high], format_points),
-        ]
-        for row in table.itertuples()
-    ]
+    table = compare_over_people(joined.sites, joined.covariances, reference)
+    lines = []
+    for row in table.itertuples():
+        interval = format_interval([row.low, row.high], format_points)
+        lines.append([row.method, row.estimand, str(row.n_sites), format_points(row.mean_difference), interval])
     texts = []
     if lines:
+        header = ["method", "estimand", "sites", "difference", "95 % interval"]
         title = f"Difference in AUC to {reference}, in points, over participants at these sites"
         texts += [title, "", format_table(header, lines), "", OVER_PEOPLE]
+    without = [m for m in dict.fromkeys(joined.rows["method"]) if m not in {reference, *table["method"]}]
     if without:
         texts.append(
             f"No covariance with {reference} is stored for {', '.join(without)}: give the folders with their "

@@ -1,4 +1,4 @@
-"""The evidence of a report: the jobs of a folder, their arms, and the studies."""
+"""The evidence of a report, gathered once for the page and the model card: jobs, their arms, studies."""
 
 from __future__ import annotations
 
@@ -8,84 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
 from ..errors import BrioError, file_error
-from ..protocol.calibration import calibration_error
-from ..results import MethodSummary, Plan, StoredJob, StoredRun, StoredStudy, average_seeds, name_units, unit_columns
+from ..formatting import format_count
+from ..results import StoredJob, StoredStudy
 from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_folder
 from ..studies.context import REUSED, REUSED_OF_0_1, TUNED
 from ..studies.study import list_studies
-
-
-@dataclass(frozen=True, eq=False)
-class EvidenceArm:
-    """A method with its settings: one row of the results table."""
-
-    name: str  # as the report shows it: the name of the method, or that of the arm where a study changed its settings
-    method: str
-    job: StoredJob
-    plain: bool
-
-    @property
-    def summary(self) -> MethodSummary:
-        """The scores of the method."""
-        return self.job.summary.methods[self.method]
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of its job."""
-        return self.job.require_plan()
-
-    @property
-    def protocol(self) -> str:
-        """``"loso"`` or ``"kfold"``."""
-        return self.job.summary.protocol
-
-    @property
-    def unit(self) -> str:
-        """What one score belongs to: a site, or a fold under k-fold."""
-        return "site" if self.protocol == "loso" else "fold"
-
-    @property
-    def control(self) -> bool:
-        """Whether the method sees no connectome."""
-        return self.summary.control
-
-    @cached_property
-    def rows(self) -> pd.DataFrame:
-        """One row per run, with the name of the arm as method."""
-        return self.job.rows[self.job.rows["method"] == self.method].assign(method=self.name)
-
-    @cached_property
-    def scores(self) -> pd.Series:
-        """The AUC of every unit that has one, by its name: a test site, or a fold of one seed."""
-        scores = average_seeds(self.rows, units=unit_columns(self.protocol))[self.name]
-        return scores.set_axis(name_units(scores.index)).dropna()
-
-    @cached_property
-    def predictions(self) -> pd.DataFrame:
-        """Predictions for test scans, without runs that diverged; empty where predictions were not stored."""
-        predictions = self.job.predictions
-        if predictions is None:
-            return pd.DataFrame(columns=["method", "fold", "seed", "participant_id", "site", "label", "logit"]).assign(
-                probability=None
-            )
-        return predictions[predictions["method"] == self.method].dropna(subset=["logit"])
-
-    @cached_property
-    def calibration_error(self) -> float | None:
-        """Expected calibration error over ten bins with equal numbers of predictions; None without predictions."""
-        if self.predictions.empty:
-            return None
-        label = self.predictions["label"].to_numpy()
-        return calibration_error(label, self.predictions["probability"].to_numpy(dtype=float), strategy="quantile")
-
-    @property
-    def runs(self) -> list[StoredRun]:
-        """The stored runs of the arm."""
-        return [run for run in self.job.runs if run.record.row.method == self.method]
+from .answers import Answers, Subgroup, Usability, describe_answers, judge_usability, score_subgroups
+from .cohort import AuditLine, build_cohort_table, find_audit_warnings, list_audit_lines
+from .comparisons import Comparison, EvidenceArm, compare_arms
+from .repeat import list_commands, list_versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,20 +33,59 @@ class Evidence:
     elsewhere: list[str] = field(default_factory=list)  # arms that the studies use and other folders hold
 
     @property
+    def protocol(self) -> str:
+        """The protocol of the verdict: leave one site out where there is such an arm."""
+        protocols = [arm.protocol for arm in self.arms]
+        return "loso" if "loso" in protocols or not protocols else protocols[0]
+
+    @cached_property
+    def main(self) -> list[EvidenceArm]:
+        """The plain arms of that protocol; where there are none, all its arms."""
+        arms = [arm for arm in self.arms if arm.protocol == self.protocol]
+        return [arm for arm in arms if arm.plain] or arms
+
+    @property
+    def varied(self) -> list[EvidenceArm]:
+        """Arms of that protocol that vary the settings or the scans of a method."""
+        return [arm for arm in self.arms if arm.protocol == self.protocol and arm not in self.main]
+
+    @property
+    def title(self) -> str:
+        """The name of the cohort, else that of the folder."""
+        return self.main[0].job.summary.cohort if self.main else self.folder.resolve().name
+
+    @property
     def audited(self) -> StoredJob | None:
         """The job whose audit is shown: that of the first main arm that has one, else that of the first."""
         jobs = [arm.job for arm in self.main]
         return next((job for job in jobs if job.audit is not None), jobs[0] if jobs else None)
 
     @property
+    def audit_warnings(self) -> list[str] | None:
+        """What the audit warns of; None where none is stored."""
+        if self.audited is None or self.audited.audit is None:
+            return None
+        return list(find_audit_warnings(self.audited.audit, self.classes).values())
+
+    @property
+    def audit_lines(self) -> list[AuditLine]:
+        """What the audit found."""
+        return list_audit_lines(self.audited, self.classes) if self.audited else []
+
+    @property
     def cohort_facts(self) -> dict[str, Any] | None:
         """Counts and ranges of the cohort, from the first main arm that has them."""
         return next((arm.job.cohort_facts for arm in self.main if arm.job.cohort_facts), None)
 
+    @cached_property
+    def cohort(self) -> dict[str, Any] | None:
+        """The table of the sites; None where the folder does not describe its cohort."""
+        return build_cohort_table(self.cohort_facts, self.audited.audit if self.audited else None)
+
     @property
     def classes(self) -> ClassNames:
         """Names of the classes: those of the cohort, or patient and control where the folder does not say."""
-        described = self.cohort_facts or next((arm.job.audit for arm in self.main if arm.job.audit), None) or {}
+        described = self.cohort_facts or (self.audited.audit if self.audited else None) or {}
         return ClassNames(*map(str, described["classes"])) if described.get("classes") else ClassNames()
 
     @property
@@ -128,15 +100,15 @@ class Evidence:
         return next((name for name, known in COVARIATE_COLUMNS.items() if known == column), column)
 
     @property
+    def given_label(self) -> set[str]:
+        """Names of the arms that are given sex where sex is the label."""
+        return {arm.name for arm in self.arms if "sex" in arm.summary.needs} if self.label_is_sex else set()
+
+    @property
     def controls(self) -> list[EvidenceArm]:
         """Main arms that see no connectome and have an AUC, without those that are given the label as a covariate."""
         scored = [arm for arm in self.main if arm.control and arm.summary.auc.mean is not None]
         return [arm for arm in scored if arm.name not in self.given_label]
-
-    @property
-    def given_label(self) -> set[str]:
-        """Names of the arms that are given sex where sex is the label."""
-        return {arm.name for arm in self.arms if "sex" in arm.summary.needs} if self.label_is_sex else set()
 
     @property
     def has_validation_scans(self) -> bool:
@@ -148,43 +120,80 @@ class Evidence:
         """What the score is called by which checkpoints, epochs and settings were chosen."""
         return "validation AUC" if self.has_validation_scans else "AUC on inner folds"
 
-    def list_arms(self, protocol: str) -> list[EvidenceArm]:
-        """Return the arms of a protocol."""
-        return [arm for arm in self.arms if arm.protocol == protocol]
-
     @property
-    def protocol(self) -> str:
-        """The protocol of the verdict: leave one site out where there is such an arm."""
-        return "loso" if self.list_arms("loso") or not self.arms else self.arms[0].protocol
+    def selection(self) -> str:
+        """By what checkpoints and settings were chosen."""
+        if self.has_validation_scans:
+            return "Checkpoints and settings are chosen on validation scans or inner folds, never on test scans."
+        return (
+            "Numbers of epochs and settings are chosen on inner folds over source scans, never on test scans; "
+            "there are no validation scans."
+        )
 
-    @property
-    def main(self) -> list[EvidenceArm]:
-        """The plain arms of that protocol; where there are none, all its arms."""
-        arms = self.list_arms(self.protocol)
-        return [arm for arm in arms if arm.plain] or arms
-
-    @property
-    def varied(self) -> list[EvidenceArm]:
-        """Arms of that protocol that vary the settings or the scans of a method."""
-        main = set(self.main)
-        return [arm for arm in self.list_arms(self.protocol) if arm not in main]
+    @cached_property
+    def comparison(self) -> Comparison:
+        """The main arms, ranked and tested against the reference."""
+        return compare_arms(self.main)
 
     @property
     def smoke_reason(self) -> str:
-        """Why a study is a smoke run, or empty; the summary of a job has its own flag."""
-        return next((study.record.smoke for study in self.studies if study.record.smoke), "")
+        """Why the numbers are a smoke run, which is not tested and supports no claim; empty where they are not."""
+        reason = next((study.record.smoke for study in self.studies if study.record.smoke), "")
+        summaries = [arm.job.summary for arm in self.comparison.ranked if arm.job.summary.smoke_run]
+        if reason or not summaries:
+            return reason
+        seeds = min(len(summary.seeds) for summary in summaries)
+        folds = min(len(summary.folds) for summary in summaries)
+        return f"{format_count(seeds, 'seed')}, {format_count(folds, 'fold')}"
+
+    @cached_property
+    def answers(self) -> Answers | None:
+        """What answers of the best method mean; None where nothing is ranked."""
+        return describe_answers(self.comparison.ranked[0]) if self.comparison.ranked else None
+
+    @property
+    def usability(self) -> Usability:
+        """Whether answers about one person can be used, and why not."""
+        return judge_usability(self.answers, self.classes, self.smoke_reason)
+
+    @property
+    def subgroups(self) -> list[Subgroup]:
+        """Scores of the best method within groups; not of sex where it is the label."""
+        return score_subgroups(self.answers.arm, skip=("sex",) if self.label_is_sex else ()) if self.answers else []
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands that compute the results again."""
+        return list_commands(self.folder, self.jobs, self.studies)
+
+    @cached_property
+    def versions(self) -> list[tuple[str, str]]:
+        """The software versions and devices of the runs."""
+        return list_versions(self.jobs)
+
+
+def _count_alike(sites: list[dict[str, Any]]) -> bool:
+    """Return whether every site has as many participants of a sex as of a class; sites of equal counts say nothing."""
+    counts = [(site["n"], site["sex"]) for site in sites if site.get("sex") and site["n"][0] != site["n"][1]]
+    names = sorted({name for _, sex in counts for name in sex})
+    if len(counts) < 3 or len(names) != 2:
+        return False
+    orders = (names, names[::-1])
+    return any(all([sex.get(name, 0) for name in order] == list(n) for n, sex in counts) for order in orders)
 
 
 def read_evidence(folder: Path) -> Evidence:
     """Read a folder of ``brio run``, ``brio tune`` or ``brio study``."""
     require_folder(folder)
+    studies = _read_studies(folder)
     if is_kept(folder / SUMMARY):
         job = _read_job(folder)
-        arms = [EvidenceArm(name, name, job, plain=True) for name in job.summary.methods]
-        return Evidence(folder, [job], arms, _read_studies(folder))
-    places = _list_arm_folders(folder)
+        return Evidence(folder, [job], [EvidenceArm(m, m, job, plain=True) for m in job.summary.methods], studies)
+    places: list[Path] = []  # of arms: those trained here, then those with reused results that were not trained here
+    for parent in ("arms", REUSED, REUSED_OF_0_1):
+        seen = {place.parts[-2:] for place in places}
+        places += sorted(p for p in (folder / parent).glob("*/*") if p.is_dir() and p.parts[-2:] not in seen)
     finished = [place for place in places if is_kept(place / SUMMARY)]
-    studies = _read_studies(folder)
     if not finished and not studies:
         problem = "its runs are not finished" if (folder / PLAN).is_file() or places else "it holds no results"
         raise BrioError(
@@ -192,39 +201,15 @@ def read_evidence(folder: Path) -> Evidence:
             "'brio tune' or 'brio study'"
         )
     jobs = [_read_job(place) for place in finished]
-    usual = _find_usual_fingerprint(jobs)
+    # the scans that most jobs have are the usual ones; leave-one-site-out jobs decide where there are some
+    deciding = [job for job in jobs if job.summary.protocol == "loso"] or jobs
+    usual = Counter(job.summary.fingerprint for job in deciding).most_common(1)
     all_places = {place.parts[-2:] for place in places}
-    arms = [arm for job in jobs for arm in _list_arms(job, usual, all_places)]
+    arms = [arm for job in jobs for arm in _list_arms(job, usual[0][0], all_places)]
     unfinished = ["/".join(place.parts[-2:]) for place in places if place not in finished]
     used = {name for study in studies for name in study.record.arms}
     elsewhere = sorted(used - {place.name.removesuffix(TUNED) for place in places})
     return Evidence(folder, jobs, arms, studies, unfinished, elsewhere)
-
-
-def _count_alike(sites: list[dict[str, Any]]) -> bool:
-    """Return whether every site has as many participants of a sex as of a class; sites of equal counts say nothing."""
-    told = [(site["n"], site["sex"]) for site in sites if site.get("sex") and site["n"][0] != site["n"][1]]
-    names = sorted({name for _, sex in told for name in sex})
-    if len(told) < 3 or len(names) != 2:
-        return False
-    orders = (names, names[::-1])
-    return any(all([sex.get(name, 0) for name in order] == list(n) for n, sex in told) for order in orders)
-
-
-def _list_arm_folders(folder: Path) -> list[Path]:
-    """List the folders of arms: those trained here, then those with reused results that were not trained here."""
-    places: list[Path] = []
-    for parent in ("arms", REUSED, REUSED_OF_0_1):
-        seen = {place.parts[-2:] for place in places}
-        places += sorted(p for p in (folder / parent).glob("*/*") if p.is_dir() and p.parts[-2:] not in seen)
-    return places
-
-
-def _find_usual_fingerprint(jobs: list[StoredJob]) -> str:
-    """Return the fingerprint that most jobs have; leave-one-site-out jobs decide where there are some."""
-    fingerprints = [job.summary.fingerprint for job in jobs if job.summary.protocol == "loso"]
-    counts = Counter(fingerprints or [job.summary.fingerprint for job in jobs]).most_common(1)
-    return counts[0][0] if counts else ""
 
 
 def _list_arms(job: StoredJob, usual: str, places: set[tuple[str, ...]]) -> list[EvidenceArm]:

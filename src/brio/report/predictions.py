@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..cohort import Cohort
-from ..results.format import typeset
+from ..formatting import typeset
 from ..version import __version__
 from .html.page import fill_template
 
 if TYPE_CHECKING:
     from ..models import Model, ScanPredictions
-    from ..models.evidence import Estimate, Evidence
+    from ..models.evidence import Evidence
     from ..models.external import ExternalScores
 
 SPEAKERS = 3
 """Regions or factors that are named for a scan, at most."""
-
-_UNKNOWN = "unknown"
 
 
 def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredictions) -> str:
@@ -89,28 +86,26 @@ def _write_percent(share: float) -> str:
 
 
 def _name_speakers(model: Model, predictions: ScanPredictions) -> list[list[str]]:
-    """Name the regions or factors that add most to the side of each prediction; empty where there are neither."""
+    """Name the regions or factors that add most to the side of each prediction, with what they add."""
     sign = np.where(predictions.logit > 0, 1.0, -1.0)
     if predictions.regions is not None:
-        names = model.atlas.rois["name"].astype(str).tolist()
-        return [_list_largest(dict(enumerate(row)), s, names) for row, s in zip(predictions.regions, sign, strict=True)]
-    if predictions.contributions is None:
+        names, added = model.atlas.rois["name"].astype(str).tolist(), predictions.regions  # [n, P]
+    elif predictions.contributions is not None:
+        table = predictions.contributions[predictions.contributions["factor"] != "intercept"]
+        n_seeds = table["seed"].nunique()
+        names = [
+            f"factor {factor} of seed {seed}" if n_seeds > 1 else f"factor {factor}"
+            for factor, seed in table[["factor", "seed"]].drop_duplicates().itertuples(index=False)
+        ]
+        by_seed = table["contribution"].to_numpy().reshape(n_seeds, len(sign), -1)  # [S, n, J]
+        added = by_seed.transpose(1, 0, 2).reshape(len(sign), -1)
+    else:
         return [[] for _ in sign]
-    added = predictions.contributions[predictions.contributions["factor"] != "intercept"]
-    several = added["seed"].nunique() > 1
-    words = [
-        f"factor {factor} of seed {seed}" if several else f"factor {factor}"
-        for factor, seed in added[["factor", "seed"]].drop_duplicates().itertuples(index=False)
-    ]
-    values = added["contribution"].to_numpy().reshape(added["seed"].nunique(), len(sign), -1)  # [S, n, J]
-    by_scan = values.transpose(1, 0, 2).reshape(len(sign), -1)
-    return [_list_largest(dict(enumerate(row)), s, words) for row, s in zip(by_scan, sign, strict=True)]
-
-
-def _list_largest(added: Mapping[int, float], sign: float, names: list[str]) -> list[str]:
-    """List the names of what adds most to one side, with what it adds."""
-    order = sorted(added, key=lambda k: -sign * added[k])[:SPEAKERS]
-    return [typeset(f"{names[k]} {added[k]:+.2f}") for k in order if sign * added[k] > 0]
+    speakers = []
+    for row, side in zip(added, sign, strict=True):
+        largest = sorted(range(len(row)), key=lambda k: -side * row[k])[:SPEAKERS]
+        speakers.append([typeset(f"{names[k]} {row[k]:+.2f}") for k in largest if side * row[k] > 0])
+    return speakers
 
 
 def _describe_speakers(predictions: ScanPredictions) -> str:
@@ -148,15 +143,6 @@ def _list_scores(
     return [(row.name[:1].upper() + row.name[1:], write(row, row.here), write(row, row.expected)) for row in rows]
 
 
-def _write_estimate(estimate: Estimate, factor: float, digits: int) -> tuple[str, str]:
-    if estimate.value is None:
-        return _UNKNOWN, ""
-    value = f"{factor * estimate.value:.{digits}f}"
-    if estimate.low is None or estimate.high is None:
-        return typeset(value), ""
-    return typeset(value), typeset(f"{factor * estimate.low:.{digits}f} to {factor * estimate.high:.{digits}f}")
-
-
 def _list_facts(model: Model) -> list[tuple[str, str]]:
     """The model card in a few lines."""
     training, n_seeds = model.training, len(model.members)
@@ -176,11 +162,13 @@ def _list_facts(model: Model) -> list[tuple[str, str]]:
 def _describe_evidence(evidence: Evidence | None) -> str:
     if evidence is None:
         return "Not evaluated: nothing is known of how good it is."
-    auc, interval = _write_estimate(evidence.auc, 100, 1)
+    auc, known = evidence.auc, ""
+    if auc.low is not None and auc.high is not None:
+        known = typeset(f"; 95 % interval {100 * auc.low:.1f} to {100 * auc.high:.1f}")
+    value = "unknown" if auc.value is None else typeset(f"{100 * auc.value:.1f}")
     differences = "".join(f" The evidence differs from the model: {words}." for words in evidence.differences)
-    known = f"; 95 % interval {interval}" if interval else ""
     smoke = f" {evidence.smoke_note}" if evidence.smoke_note else ""
     return (
-        f"AUC {auc} % (mean over {evidence.averaged_sites}, each left out in turn{known}), "
+        f"AUC {value} % (mean over {evidence.averaged_sites}, each left out in turn{known}), "
         f"accuracy {evidence.accuracy_in_words}, Brier score {evidence.brier:.3f}.{smoke}{differences}"
     )

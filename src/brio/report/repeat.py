@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import BrioError
 from ..jobs.resume import recover_options
 from ..methods import make_method
-from ..results import PlannedMethod, StoredJob, StudyOptions, TunedChoice
+from ..results import PlannedMethod, StoredJob, StoredStudy, StudyOptions
 from ..results.files import SUMMARY
 from ..settings import format_setting
 from ..studies.study import PAPER
-from .evidence import Evidence, EvidenceArm
+from .comparisons import EvidenceArm
 
 
 def read_defaults(method: str) -> dict[str, Any] | None:
@@ -27,7 +28,7 @@ def read_defaults(method: str) -> dict[str, Any] | None:
 
 
 def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
-    """Describe the settings of an arm."""
+    """Describe the settings of an arm, those that differ from the defaults first, and those tuned for each fold."""
     planned = arm.plan.methods[arm.method]
     defaults = read_defaults(arm.method)
     rows = [
@@ -35,6 +36,12 @@ def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
         for name, value in planned.settings.items()
     ]
     rows.sort(key=lambda row: not row["changed"])
+    tuned = None
+    if planned.tuned is not None:
+        folds = planned.tuned.folds
+        names = sorted({name for settings in folds.values() for name in settings})
+        values = {fold: [format_setting(settings.get(name)) for name in names] for fold, settings in folds.items()}
+        tuned = {"budget": planned.tuned.budget, "cohort": planned.tuned.cohort, "names": names, "folds": values}
     return {
         "name": arm.name,
         "method": arm.method,
@@ -44,23 +51,14 @@ def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
         "needs": arm.summary.needs,
         "rows": rows,
         "known": defaults is not None,
-        "tuned": None if planned.tuned is None else _describe_tuning(planned.tuned),
+        "tuned": tuned,
     }
 
 
-def _describe_tuning(tuned: TunedChoice) -> dict[str, Any]:
-    names = sorted({name for settings in tuned.folds.values() for name in settings})
-    rows = [
-        {"fold": fold, "values": [format_setting(settings.get(name)) for name in names]}
-        for fold, settings in tuned.folds.items()
-    ]
-    return {"budget": tuned.budget, "cohort": tuned.cohort, "names": names, "rows": rows}
-
-
-def list_versions(evidence: Evidence) -> list[tuple[str, str]]:
+def list_versions(jobs: Sequence[StoredJob]) -> list[tuple[str, str]]:
     """List the software versions and devices of the runs."""
     versions_of: dict[str, set[str]] = {}
-    for job in evidence.jobs:
+    for job in jobs:
         versions_of.setdefault("brio", set()).add(job.require_plan().brio)
         for run in job.runs:
             for name, version in run.record.versions.items():
@@ -69,16 +67,19 @@ def list_versions(evidence: Evidence) -> list[tuple[str, str]]:
     return [(name, ", ".join(sorted(versions))) for name, versions in versions_of.items()]
 
 
-def list_commands(evidence: Evidence) -> list[str]:
-    """List the commands that compute the folder again."""
-    load = _load_option(planned for job in evidence.jobs for planned in job.require_plan().methods.values())
-    commands = [_write_study_command(name, options, load) for name, options in _list_studies(evidence)]
-    if not commands and evidence.folder.joinpath(SUMMARY).is_file():
-        commands = [_write_job_command(evidence.jobs[0])]
-    elif not commands:
-        commands = [
-            _write_job_command(job, f"DIR/arms/{job.folder.parent.name}/{job.folder.name}") for job in evidence.jobs
-        ]
+def list_commands(folder: Path, jobs: Sequence[StoredJob], studies: Sequence[StoredStudy]) -> list[str]:
+    """List the commands that compute a folder again; studies of the paper as one, if all have the same options."""
+    options = {s.name: s.record.options or StudyOptions(seeds=s.record.seeds) for s in studies}
+    of_paper = [s.record.options for s in studies if s.name in PAPER]
+    if len(of_paper) == len(PAPER) and of_paper[0] is not None and all(one == of_paper[0] for one in of_paper):
+        options = {"paper": of_paper[0]} | {name: one for name, one in options.items() if name not in PAPER}
+    if options:
+        load = _load_option(planned for job in jobs for planned in job.require_plan().methods.values())
+        commands = [_write_study_command(name, one, load) for name, one in options.items()]
+    elif folder.joinpath(SUMMARY).is_file():
+        commands = [_write_job_command(jobs[0])]
+    else:
+        commands = [_write_job_command(job, f"DIR/arms/{job.folder.parent.name}/{job.folder.name}") for job in jobs]
     return [*commands, "brio report DIR"]
 
 
@@ -92,15 +93,6 @@ def wrap_command(command: str, width: int = 100) -> str:
             lines += ["   "]
         lines[-1] += f" {part}" if lines[-1] else part
     return " \\\n".join(lines)
-
-
-def _list_studies(evidence: Evidence) -> list[tuple[str, StudyOptions]]:
-    """List the studies with their options; those of the paper as one, if all are there with the same options."""
-    options = {s.name: s.record.options or StudyOptions(seeds=s.record.seeds) for s in evidence.studies}
-    of_paper = [s.record.options for s in evidence.studies if s.name in PAPER]
-    if len(of_paper) < len(PAPER) or of_paper[0] is None or any(one != of_paper[0] for one in of_paper):
-        return list(options.items())
-    return [("paper", of_paper[0]), *((name, one) for name, one in options.items() if name not in PAPER)]
 
 
 def _write_study_command(name: str, options: StudyOptions, load: list[str]) -> str:

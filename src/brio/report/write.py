@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BrioError
-from ..formatting import format_count
-from ..results.format import MISSING, format_interval, format_percent, format_table, join_names
+from ..formatting import MISSING, format_count, format_interval, format_percent, format_table, join_names
 from ..storage import make_folders, remove_leftovers, write_atomically
 from ..version import __version__
-from .contents import ReportContents, gather_contents
-from .evidence import EvidenceArm
+from .evidence import Evidence, read_evidence
 from .html.page import render_page
+from .verdict import write_verdict
 
 _METRICS = {
     "accuracy": "acc",
@@ -24,22 +23,35 @@ _METRICS = {
 }
 
 
-def write_model_card(contents: ReportContents) -> str:
+def write_model_card(evidence: Evidence) -> str:
     """Write a model card in Markdown, with the headings of Mitchell et al. 2019.
 
     It names no participant.
     """
+    methods = join_names([arm.name for arm in evidence.comparison.ranked or evidence.arms], most=4)
+    versions = ", ".join(_escape(f"{name} {version}") for name, version in evidence.versions)
     sections = {
-        "Summary": [f"- {_escape(sentence)}" for sentence in contents.verdict],
-        "Model details": _describe_methods(contents),
-        "Intended use": _describe_use(contents),
-        "Data": _describe_data(contents),
-        "Evaluation": _describe_evaluation(contents),
-        "Limitations": _describe_limitations(contents),
-        "Reproduce": _describe_repetition(contents),
+        "Summary": [f"- {_escape(sentence)}" for sentence in write_verdict(evidence)],
+        "Model details": _describe_methods(evidence),
+        "Intended use": [
+            f"Usable for one person? {_escape(evidence.usability.sentence)}",
+            "",
+            "Research on how well functional connectomes separate the classes "
+            f"{_escape(evidence.classes.positive)} and {_escape(evidence.classes.negative)} across sites.",
+            "",
+            "**Not** for diagnosis, screening, prognosis or any decision about a person. This is not a medical device "
+            "and was not tested as one: the results describe groups of scans. They do not extend to scanners, "
+            "preprocessing or populations unlike those below.",
+        ],
+        "Data": _describe_data(evidence),
+        "Evaluation": _describe_evaluation(evidence),
+        "Limitations": _describe_limitations(evidence),
+        # an indented block: no name inside a command can end it
+        "Reproduce": [*(f"    {' '.join(command.split())}" for command in evidence.commands), "", f"{versions}."],
     }
     texts = [f"## {heading}\n\n" + "\n".join(lines) for heading, lines in sections.items()]
-    return "\n\n".join([_write_head(contents), *texts]) + "\n"
+    title = f"# Model card: {_escape(methods)} on {_escape(evidence.title)}"
+    return "\n\n".join([title, f"Written by brio {__version__} from the stored results.", *texts]) + "\n"
 
 
 def _escape(text: str) -> str:
@@ -50,16 +62,13 @@ def _escape(text: str) -> str:
     return escaped
 
 
-def _write_head(contents: ReportContents) -> str:
-    arms = contents.comparison.ranked or contents.evidence.arms
-    methods = join_names([arm.name for arm in arms], most=4)
-    title = f"# Model card: {_escape(methods)} on {_escape(contents.title)}"
-    return f"{title}\n\nWritten by brio {__version__} from the stored results."
+def _format_escaped_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return format_table(header, [[_escape(cell) for cell in row] for row in rows]).splitlines()
 
 
-def _describe_methods(contents: ReportContents) -> list[str]:
+def _describe_methods(evidence: Evidence) -> list[str]:
     lines = []
-    for arm in contents.evidence.main:
+    for arm in evidence.main:
         facts = [arm.summary.family, arm.summary.provenance, f"version {arm.plan.methods[arm.method].version}"]
         facts += [f"needs {', '.join(arm.summary.needs)}"] if arm.summary.needs else []
         facts += ["sees no connectome"] if arm.control else []
@@ -68,106 +77,74 @@ def _describe_methods(contents: ReportContents) -> list[str]:
     return lines or ["No method was run here."]
 
 
-def _describe_use(contents: ReportContents) -> list[str]:
-    classes = contents.evidence.classes
-    names = f"{_escape(classes.positive)} and {_escape(classes.negative)}"
-    return [
-        f"Usable for one person? {_escape(contents.usability.sentence)}",
-        "",
-        f"Research on how well functional connectomes separate the classes {names} across sites.",
-        "",
-        "**Not** for diagnosis, screening, prognosis or any decision about a person. This is not a medical device and "
-        "was not tested as one: the results describe groups of scans. They do not extend to scanners, preprocessing or "
-        "populations unlike those below.",
-    ]
-
-
-def _describe_data(contents: ReportContents) -> list[str]:
-    job = contents.evidence.audited
+def _describe_data(evidence: Evidence) -> list[str]:
+    job = evidence.audited
     if job is None:
         return ["This folder does not describe its cohort."]
-    summary = job.summary
+    summary, cohort = job.summary, evidence.cohort
     lines = [
         f"{_escape(summary.cohort)}, atlas {_escape(summary.atlas)}, fingerprint `{summary.fingerprint[:16]}`: "
         f"{format_count(summary.n_scans, 'scan')} used, {len(job.require_plan().excluded)} excluded by the audit.",
     ]
-    if contents.cohort:
-        first, second = contents.cohort["classes"]
-        rows = [(row["site"], *map(str, row["n"]), row["frames"] or MISSING) for row in contents.cohort["rows"]]
-        lines += ["", *_format_escaped_table(("site", _escape(first), _escape(second), "frames"), rows)]
-    warnings = {"warn": "**Warning:** "}
-    return [*lines, "", *(f"- {warnings.get(level, '')}{_escape(text)}" for level, text in contents.audit_lines)]
+    if cohort:
+        rows = [(row["site"], *map(str, row["n"]), row["frames"] or MISSING) for row in cohort["rows"]]
+        lines += ["", *_format_escaped_table(("site", *map(_escape, cohort["classes"]), "frames"), rows)]
+    marks = {"warn": "**Warning:** "}
+    return [*lines, "", *(f"- {marks.get(level, '')}{_escape(text)}" for level, text in evidence.audit_lines)]
 
 
-def _describe_evaluation(contents: ReportContents) -> list[str]:
-    evidence = contents.evidence
+def _describe_evaluation(evidence: Evidence) -> list[str]:
     if not evidence.main:
         return ["No method was evaluated."]
     summary, unit = evidence.main[0].job.summary, evidence.main[0].unit
-    units = format_count(len(summary.folds), unit)
-    protocol = (
-        f"Leave one site out: each of {units} is tested by models that were not trained on it"
-        if unit == "site"
-        else f"k-fold: {units}, scans of every site are used for training"
-    )
-    seeds = format_count(len(summary.seeds), "seed")
+    units, seeds = format_count(len(summary.folds), unit), format_count(len(summary.seeds), "seed")
+    protocol = f"k-fold: {units}, scans of every site are used for training"
+    if unit == "site":
+        protocol = f"Leave one site out: each of {units} is tested by models that were not trained on it"
     header = ("method", "AUC", "95 % interval", "pair-weighted AUC", *_METRICS, "calibration error, pooled")
-    arms = sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0))
+    rows = []
+    for arm in sorted(evidence.main, key=lambda arm: -(arm.summary.auc.mean or 0.0)):
+        pairs, metrics = arm.summary.pair_weighted_auc, [arm.summary.metric(name).mean for name in _METRICS.values()]
+        shares = [pairs.mean if pairs else None, *metrics, arm.calibration_error]
+        auc = [format_percent(arm.summary.auc.mean), format_interval(arm.summary.auc.interval)]
+        rows.append([arm.name, *auc, *map(format_percent, shares)])
     return [
-        f"{protocol}; {seeds}. {contents.selection} Values in percent, mean over {unit}s, with 95 % "
+        f"{protocol}; {seeds}. {evidence.selection} Values in percent, mean over {unit}s, with 95 % "
         f"intervals ({summary.intervals}); the calibration error is over all test participants and seeds together.",
         "",
-        *_format_escaped_table(header, [_list_scores(arm) for arm in arms]),
+        *_format_escaped_table(header, rows),
     ]
 
 
-def _list_scores(arm: EvidenceArm) -> list[str]:
-    auc = arm.summary.auc
-    others = [format_percent(arm.summary.metric(name).mean) for name in _METRICS.values()]
-    interval, pairs = format_interval(auc.interval), arm.summary.pair_weighted_auc
-    pair_weighted = format_percent(pairs.mean if pairs else None)
-    return [arm.name, format_percent(auc.mean), interval, pair_weighted, *others, format_percent(arm.calibration_error)]
-
-
-def _format_escaped_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return format_table(header, [[_escape(cell) for cell in row] for row in rows]).splitlines()
-
-
-def _describe_limitations(contents: ReportContents) -> list[str]:
-    lines = _describe_limits_of_best(contents) if contents.comparison.ranked else []
-    for arm in contents.evidence.controls:
+def _describe_limitations(evidence: Evidence) -> list[str]:
+    lines, ranked = [], evidence.comparison.ranked
+    if ranked:
+        best, scores = ranked[0], ranked[0].scores
+        if best.job.summary.smoke_run:
+            lines.append(f"- {best.job.summary.smoke_note}")
+        if len(scores) > 1:
+            lowest, highest = (
+                f"{format_percent(scores[k])} % ({_escape(k)})" for k in (scores.idxmin(), scores.idxmax())
+            )
+            lines.append(
+                f"- The AUC of {_escape(best.name)} ranges from {lowest} to {highest}: the mean does not predict the "
+                f"score {'at one site' if best.unit == 'site' else 'in one fold'}."
+            )
+        if len(ranked) > 1:
+            lines.append(
+                "- The best of several methods was chosen on the test scans, so its score tends to be too high."
+            )
+        for fold, reason in best.summary.without_auc.items():
+            lines.append(f"- {_escape(str(fold))} has no AUC: {_escape(str(reason))}.")
+    for arm in evidence.controls:
         if arm.summary.is_above_chance:
             lines.append(
                 f"- {_escape(arm.name)} scored above chance ({format_percent(arm.summary.auc.mean)} %) without "
                 "connectomes: part of any score may not come from the brain."
             )
-    if contents.evidence.unfinished:
-        lines.append(f"- Not finished: {_escape(join_names(contents.evidence.unfinished, most=12))}.")
+    if evidence.unfinished:
+        lines.append(f"- Not finished: {_escape(join_names(evidence.unfinished, most=12))}.")
     return lines or ["- See the report."]
-
-
-def _describe_limits_of_best(contents: ReportContents) -> list[str]:
-    best, lines = contents.comparison.ranked[0], []
-    if best.job.summary.smoke_run:
-        lines.append(f"- {best.job.summary.smoke_note}")
-    if len(best.scores) > 1:
-        lowest, highest = best.scores.idxmin(), best.scores.idxmax()
-        lines.append(
-            f"- The AUC of {_escape(best.name)} ranges from {format_percent(float(best.scores[lowest]))} % "
-            f"({_escape(lowest)}) to {format_percent(float(best.scores[highest]))} % ({_escape(highest)}): the mean "
-            f"does not predict the score {'at one site' if best.unit == 'site' else 'in one fold'}."
-        )
-    if len(contents.comparison.ranked) > 1:
-        lines.append("- The best of several methods was chosen on the test scans, so its score tends to be too high.")
-    for fold, reason in best.summary.without_auc.items():
-        lines.append(f"- {_escape(str(fold))} has no AUC: {_escape(str(reason))}.")
-    return lines
-
-
-def _describe_repetition(contents: ReportContents) -> list[str]:
-    # an indented block: no name inside a command can end it
-    lines = [f"    {' '.join(command.split())}" for command in contents.commands]
-    return [*lines, "", ", ".join(_escape(f"{name} {version}") for name, version in contents.versions) + "."]
 
 
 PAGE, CARD = "report.html", "MODEL_CARD.md"
@@ -181,13 +158,13 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     The page is self-contained and needs no network. Nothing is trained.
     """
     page = Path(folder) / PAGE if out is None else Path(out)
-    contents = gather_contents(Path(folder))
+    evidence = read_evidence(Path(folder))
     if page.is_dir():
         raise BrioError(f"{page}: is a folder; give the name of the page, for example {page / PAGE}")
     card = page.with_name(CARD)
     _refuse_foreign(page, _PAGE_MARK)
     _refuse_foreign(card, _CARD_MARK)
-    page_text, card_text = render_page(contents), write_model_card(contents)
+    page_text, card_text = render_page(evidence), write_model_card(evidence)
     make_folders(page.parent)
     remove_leftovers(page.parent)
     write_atomically(card, card_text)

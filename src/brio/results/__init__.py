@@ -4,7 +4,7 @@ No other room reads or writes these files.
 """
 
 from ..storage import lock_folder
-from .job import COLUMNS, StoredJob, StoredRun, prediction_rows, read_results, result_rows, write_plan, write_tables
+from .job import COLUMNS, StoredJob, StoredRun, prediction_rows, result_rows, write_plan, write_tables
 from .records import (
     GROUP_COLUMNS,
     INTERVALS,
@@ -20,8 +20,6 @@ from .records import (
     StudyOptions,
     StudyRecord,
     Summary,
-    TunedChoice,
-    TuningBudget,
     TuningRecord,
     describe_smoke_run,
 )
@@ -33,8 +31,6 @@ from .summarise import (
     PAIR_WEIGHTED,
     assess_auc,
     average_seeds,
-    changed_settings,
-    collect_areas,
     compare_over_people,
     covariance_rows,
     describe_calibration,
@@ -42,7 +38,6 @@ from .summarise import (
     name_units,
     site_rows,
     summarise,
-    summarise_ensemble,
     summarise_metrics,
     summarise_scores,
     unit_columns,
@@ -71,13 +66,9 @@ __all__ = [
     "StudyOptions",
     "StudyRecord",
     "Summary",
-    "TunedChoice",
-    "TuningBudget",
     "TuningRecord",
     "assess_auc",
     "average_seeds",
-    "changed_settings",
-    "collect_areas",
     "compare_over_people",
     "covariance_rows",
     "describe_calibration",
@@ -86,11 +77,9 @@ __all__ = [
     "mean_correction",
     "name_units",
     "prediction_rows",
-    "read_results",
     "result_rows",
     "site_rows",
     "summarise",
-    "summarise_ensemble",
     "summarise_metrics",
     "summarise_scores",
     "unit_columns",

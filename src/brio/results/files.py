@@ -5,6 +5,7 @@ Files are written by :mod:`brio.storage`, with their hashes in ``SHA256SUMS``, w
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Sequence
@@ -51,15 +52,12 @@ def promises_hashes(folder: Path) -> bool:
     places = [folder / PLAN, folder / SEARCH / PLAN, folder / STUDY]
     if folder.parent.name == RUNS:
         places.append(folder.parent.parent / PLAN)
-    return any(_has_mark(path) for path in places if path.is_file())
-
-
-def _has_mark(path: Path) -> bool:
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):  # whoever reads it will say so
-        return False
-    return isinstance(document, dict) and document.get("hashes") == SUMS
+    for path in places:
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # whoever reads it will say so
+            document = json.loads(path.read_bytes())
+            if isinstance(document, dict) and document.get("hashes") == SUMS:
+                return True
+    return False
 
 
 def read_file(path: Path, remedy: str = REPEAT_JOB, max_bytes: int = MAX_PARTICIPANT_TABLE_BYTES) -> bytes:

@@ -18,6 +18,7 @@ from ..cohort.auditing.audit import ExclusionReason
 from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, PatternTest, TooShort
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
+from ..formatting import disarm_html
 from ..methods import find_method
 from ..methods.registry import find_block
 from ..protocol import (
@@ -71,9 +72,16 @@ from .files import (
     read_json,
     require_folder,
 )
-from .format import disarm_html
 
 ProtocolName = Annotated[str, one_of(*PROTOCOLS)]
+
+
+class Record:
+    """What is stored of a plan, a run or a whole job as one JSON object."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object as it is written."""
+        return to_json(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +145,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRecord:
+class RunRecord(Record):
     """What is stored of a finished run."""
 
     row: RunRow
@@ -146,10 +154,6 @@ class RunRecord:
     source_sites: tuple[str, ...]  # sites that the model learned from, sorted
     predictions: Predictions
     versions: dict[str, str] = field(default_factory=dict)  # of brio, torch and numpy
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record as it is written to ``run.json``."""
-        return to_json(self)
 
 
 GROUP_COLUMNS = ("sex", "age", "motion")
@@ -251,36 +255,35 @@ class CohortFacts:
 
 def read_audit(folder: Path) -> dict[str, Any] | None:
     """Read ``audit.json`` of a job folder; None where it has none."""
-    return _read_checked(folder / AUDIT, AuditRecord)
+    path = folder / AUDIT
+    return to_json(from_json(AuditRecord, read_json(path), path)) if is_kept(path) else None
 
 
 def read_cohort_facts(folder: Path) -> dict[str, Any] | None:
     """Read ``facts.json`` of a job folder; None where it has none."""
-    return _read_checked(folder / COHORT_FACTS, CohortFacts)
-
-
-def _read_checked(path: Path, kind: type) -> dict[str, Any] | None:
-    if not is_kept(path):
-        return None
-    checked: dict[str, Any] = to_json(from_json(kind, read_json(path), path))
-    return checked
+    path = folder / COHORT_FACTS
+    return to_json(from_json(CohortFacts, read_json(path), path)) if is_kept(path) else None
 
 
 def read_groups(folder: Path) -> pd.DataFrame | None:
     """Read ``groups.csv`` of a job folder, one row per participant; None where it has none."""
-    path = folder / GROUPS
-    if not is_kept(path):
-        return None
-    return read_csv(path, GroupRow, ("participant_id",), max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
+    path, size = folder / GROUPS, MAX_PARTICIPANT_TABLE_BYTES
+    return read_csv(path, GroupRow, ("participant_id",), max_bytes=size) if is_kept(path) else None
 
 
 @dataclass(frozen=True)
-class TunedChoice:
-    """Settings of a method that a search chose for each fold."""
+class TuningBudget:
+    """How the settings of a method were tuned."""
 
     budget: StoredCount  # configurations that were tried
     cohort: str  # where it searched
     atlas: str
+
+
+@dataclass(frozen=True)
+class TunedChoice(TuningBudget):
+    """Settings of a method that a search chose for each fold."""
+
     folds: dict[str, dict[str, Setting]]  # fold -> values of the tuned settings
 
 
@@ -296,7 +299,7 @@ class PlannedMethod:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Record):
     """Everything that decides the numbers of a job."""
 
     brio: str  # version
@@ -321,10 +324,6 @@ class Plan:
     reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
     hashes: str | None = field(default=None, metadata=OMIT_NONE)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as it is written to ``plan.json``."""
-        return to_json(self)
-
     def identify(self) -> dict[str, Any]:
         """Return what makes a job this job, as JSON has it: no stacks, no hashes, and no reasons of exclusions."""
         identity = dataclasses.replace(self, excluded=dict.fromkeys(self.excluded, ()), stacks=(), hashes=None)
@@ -334,20 +333,15 @@ class Plan:
     def read(cls, folder: Path, remedy: str = REPEAT_JOB) -> Plan:
         """Read the plan of a job folder."""
         path = folder / PLAN
-        return from_json(cls, _convert_reasons(read_json(path, remedy)), path, remedy)
-
-
-def _convert_reasons(document: dict[str, Any]) -> dict[str, Any]:
-    """Turn the sentences that an earlier version stored into reasons that hold them as they are."""
-    if not isinstance(excluded := document.get("excluded"), dict):
-        return document
-    converted = {
-        scan: [{"code": "recorded", "text": one} if isinstance(one, str) else one for one in reasons]
-        if isinstance(reasons, list)
-        else reasons
-        for scan, reasons in excluded.items()
-    }
-    return document | {"excluded": converted}
+        document = read_json(path, remedy)
+        if isinstance(excluded := document.get("excluded"), dict):  # an earlier version stored sentences as they are
+            document["excluded"] = {
+                scan: [{"code": "recorded", "text": one} if isinstance(one, str) else one for one in reasons]
+                if isinstance(reasons, list)
+                else reasons
+                for scan, reasons in excluded.items()
+            }
+        return from_json(cls, document, path, remedy)
 
 
 INTERVALS = {"loso": "corrected t over sites", "kfold": "corrected t over folds"}
@@ -372,11 +366,12 @@ class MetricSummary:
     @property
     def new_site_interval(self) -> tuple[float, float] | None:
         """95 % prediction interval of the metric at one new site; None for few sites, or where scores do not vary."""
-        low, high = new_site_interval(self._stand_in(), limits=(0.0, 1.0))
+        low, high = new_site_interval(self.stand_in, limits=(0.0, 1.0))
         return None if np.isnan(low) else (low, high)
 
-    def _stand_in(self) -> np.ndarray:
-        """Return scores with this mean and SD, in place of those that were not kept; empty where there is no SD."""
+    @property
+    def stand_in(self) -> np.ndarray:
+        """Scores with this mean and SD, in place of those that were not kept; empty where there is no SD."""
         if self.mean is None or self.sd is None:
             return np.empty(0)
         scores = np.full(self.n, self.mean)
@@ -385,22 +380,8 @@ class MetricSummary:
 
     def correct_interval(self, correction: FoldOverlap | None) -> MetricSummary:
         """Return the summary with today's interval, from its mean and SD."""
-        low, high = t_interval(self._stand_in(), correction, limits=(0.0, 1.0))
+        low, high = t_interval(self.stand_in, correction, limits=(0.0, 1.0))
         return dataclasses.replace(self, interval=None if np.isnan(low) else (low, high))
-
-    def compare_with(self, value: float, correction: FoldOverlap | None) -> float | None:
-        """Return the two-sided p of a value, from mean and SD; None where it cannot be tested."""
-        p = compare_by_corrected_t(self._stand_in(), np.full(len(self._stand_in()), value), correction).p
-        return None if np.isnan(p) else p
-
-
-@dataclass(frozen=True)
-class TuningBudget:
-    """How the settings of a method were tuned: configurations tried, and on which cohort and atlas."""
-
-    budget: StoredCount
-    cohort: str
-    atlas: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -450,13 +431,11 @@ class MethodSummary:
         """Whether the interval of its AUC lies above one half, or two or more AUCs do that are all the same."""
         if self.auc.interval is not None:
             return self.auc.interval[0] > 0.5
-        return (
-            self.auc.n > 1 and self.auc.mean is not None and self.auc.mean > 0.5
-        )  # without spread: the same everywhere
+        return self.auc.n > 1 and self.auc.mean is not None and self.auc.mean > 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(Record):
     """What a job reached."""
 
     cohort: str
@@ -491,10 +470,6 @@ class Summary:
             *(f"warning: {warning}" for warning in self.warnings),
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as it is written to ``summary.json``."""
-        return to_json(self)
-
     @classmethod
     def read(cls, folder: Path) -> Summary:
         """Read the summary of a job folder."""
@@ -503,14 +478,10 @@ class Summary:
         if not is_kept(path):
             raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
         document = read_json(path)
-        if isinstance(document.get("methods"), dict):
-            for name, method in document["methods"].items():
-                if isinstance(method, dict) and "family" not in method:
-                    method |= _describe_method(name, path)
-                if isinstance(method, dict) and (family := _MOVED.get((name, str(method["family"])))):
-                    method |= {"family": family, "block": _find_block(name, method)}
-                if isinstance(method, dict) and "block" not in method:
-                    method["block"] = _find_block(name, method)
+        methods = document.get("methods")
+        for name, method in methods.items() if isinstance(methods, dict) else ():
+            if isinstance(method, dict):
+                _complete_method(name, method, path)
         return from_json(cls, document, path)._with_corrected_intervals()
 
     def _with_corrected_intervals(self) -> Summary:
@@ -521,16 +492,16 @@ class Summary:
         correction = None if self.protocol == "loso" else fold_correction(1, k - 1, k)
         methods = {}
         for name, method in self.methods.items():
-            changed: dict[str, Any] = {m: method.metric(m).correct_interval(correction) for m in METRICS}
-            changed["auc_of_averaged_logits"] = method.auc_of_averaged_logits.correct_interval(correction)
-            changed["p_chance"] = method.auc.compare_with(0.5, correction)
-            if method.pair_weighted_auc is not None:
-                pairs = method.pair_weighted_auc
+            metrics = (*METRICS, "auc_of_averaged_logits")
+            changed: dict[str, Any] = {m: method.metric(m).correct_interval(correction) for m in metrics}
+            scores = method.auc.stand_in
+            p = compare_by_corrected_t(scores, np.full(len(scores), 0.5), correction).p
+            changed["p_chance"] = None if np.isnan(p) else p
+            if (pairs := method.pair_weighted_auc) is not None:
                 widened = _widen(pairs.mean, pairs.interval, pairs.n)
                 changed["pair_weighted_auc"] = dataclasses.replace(pairs, interval=widened)
-                changed["auc_interval_over_people"] = _widen(
-                    method.auc.mean, method.auc_interval_over_people, method.auc.n
-                )
+                over_people = _widen(method.auc.mean, method.auc_interval_over_people, method.auc.n)
+                changed["auc_interval_over_people"] = over_people
             methods[name] = dataclasses.replace(method, **changed)
         return dataclasses.replace(self, methods=methods, intervals=INTERVALS[self.protocol])
 
@@ -547,27 +518,22 @@ _MOVED = {("mlp", "linear"): "network on edges"}
 """Method and the family that summaries of earlier versions have for it -> its family today; a family is a heading."""
 
 
-def _describe_method(name: str, path: Path) -> dict[str, Any]:
-    """Return what summaries written before version 0.1.0 do not say about a method."""
+def _complete_method(name: str, method: dict[str, Any], path: Path) -> None:
+    """Add what the summary of an earlier version does not say about a method: family and block, and what it needs."""
     try:
         entry = find_method(name)
     except BrioError:
-        raise file_error(path, f"says nothing about its method '{name}', which is unknown here") from None
-    return {
-        "family": entry.family,
-        "provenance": str(entry.provenance),
-        "needs": list(entry.needs),
-        "transductive": entry.transductive,
-        "control": entry.control,
-    }
-
-
-def _find_block(name: str, method: dict[str, Any]) -> str:
-    """Return the block of a method whose summary an earlier version wrote."""
-    try:
-        return find_method(name).block
-    except BrioError:
-        return find_block("", str(method.get("family", "")), bool(method.get("control")))
+        if "family" not in method:
+            raise file_error(path, f"says nothing about its method '{name}', which is unknown here") from None
+        entry = None
+    if entry is not None and "family" not in method:  # before version 0.1.0
+        method |= {"family": entry.family, "provenance": str(entry.provenance), "needs": list(entry.needs)}
+        method |= {"transductive": entry.transductive, "control": entry.control}
+    moved = _MOVED.get((name, str(method["family"])))
+    method["family"] = moved or method["family"]
+    if moved or "block" not in method:
+        of_family = find_block("", str(method["family"]), bool(method.get("control")))
+        method["block"] = of_family if entry is None else entry.block
 
 
 @dataclass(frozen=True, kw_only=True)

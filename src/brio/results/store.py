@@ -150,27 +150,22 @@ def _list_files(folder: Path, pattern: str) -> list[Path]:
 
 
 def _read_live(path: Path) -> Heartbeat | None:
-    """Read what a worker says; None where it is dead."""
+    """Read what a worker says; None where it is dead. Of another machine nothing is known but the time."""
     try:
         if time.time() - path.stat().st_mtime > EXPIRES:
             return None
     except OSError:  # just removed
         return None
     heartbeat = _read(Heartbeat, path)
-    return heartbeat if heartbeat is not None and _may_live(heartbeat) else None
-
-
-def _may_live(heartbeat: Heartbeat) -> bool:
-    """Return whether a process can still be there; of another machine nothing is known but the time."""
-    if heartbeat.host != platform.node() or os.name != "posix":
-        return True
+    if heartbeat is None or heartbeat.host != platform.node() or os.name != "posix":
+        return heartbeat
     try:
         os.kill(heartbeat.process, 0)  # sends nothing
     except (ProcessLookupError, OverflowError):
-        return False
+        return None
     except OSError:  # it belongs to somebody else
-        return True
-    return True
+        return heartbeat
+    return heartbeat
 
 
 def list_failures(folder: Path) -> list[Failure]:
@@ -310,8 +305,6 @@ def write_checkpoint(path: Path, identity: str, seconds: float, checkpoint: Stac
 
 def read_checkpoint(path: Path, identity: str) -> tuple[StackCheckpoint, float]:
     """Read the checkpoint of a stack."""
-    from safetensors import SafetensorError, safe_open
-
     from ..training import StackCheckpoint
 
     try:

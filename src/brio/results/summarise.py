@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -15,6 +15,7 @@ import pandas as pd
 
 from ..connectome import HarmonisationRule
 from ..errors import BrioError
+from ..formatting import format_interval, format_percent
 from ..methods import find_method, make_method
 from ..protocol import (
     FoldOverlap,
@@ -23,6 +24,8 @@ from ..protocol import (
     assess_over_people,
     auc,
     compare_by_corrected_t,
+    compare_over_folds,
+    compare_over_sites,
     delong_covariance,
     equal_weights,
     fold_correction,
@@ -33,7 +36,6 @@ from ..protocol import (
 from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded
 from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
-from .format import format_interval, format_percent
 from .records import INTERVALS, METRICS, MethodSummary, MetricSummary, Plan, Summary, TuningBudget
 
 if TYPE_CHECKING:
@@ -106,6 +108,21 @@ def summarise_scores(
         interval=None if np.isnan(low) else (low, high),
         n=len(present),
     )
+
+
+def compare_scores(
+    scores: pd.DataFrame, rows: pd.DataFrame, protocol: str, reference: str, *, lower_is_better: bool = False
+) -> pd.DataFrame:
+    """Compare the scores [units, methods] of runs with those of a reference, over sites or the folds of all seeds.
+
+    Returns the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
+    """
+    if protocol == "loso":
+        differences = compare_over_sites(scores, reference, lower_is_better=lower_is_better)
+        return differences.rename(columns={"n_sites": "n"})
+    n_test, n_source = rows[["n_test", "n_source"]].mean()
+    differences = compare_over_folds(scores, n_test, n_source, reference, lower_is_better=lower_is_better)
+    return differences.rename(columns={"n_folds": "n"})
 
 
 def summarise_metrics(rows: pd.DataFrame, protocol: str) -> dict[str, MetricSummary]:
@@ -353,9 +370,7 @@ def assess_auc(
     }
 
 
-def compare_over_people(
-    sites: pd.DataFrame, covariances: pd.DataFrame, reference: str, *, alpha: float = 0.05
-) -> pd.DataFrame:
+def compare_over_people(sites: pd.DataFrame, covariances: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Estimate the difference of the AUC of all methods to that of a reference over participants at fixed sites.
 
     There is no p value: a pair of methods has one, over sites.
@@ -363,15 +378,14 @@ def compare_over_people(
     Returns one row per method and estimand, for methods whose covariance with the reference is stored: ``method``,
     ``other``, ``estimand``, ``n_sites``, ``mean_difference``, ``low``, ``high``.
     """
-    rows, contrast = [], np.array([1.0, -1.0])
+    rows = []
     for method in dict.fromkeys(sites["method"]):
         areas = None if method == reference else collect_areas(sites, covariances, [method, reference])
         if areas is None:
             continue
         for estimand, weigh in ESTIMANDS.items():
-            mean = assess_over_people(areas, contrast, weigh(areas), alpha=alpha)
-            row = {"method": method, "other": reference, "estimand": estimand, "n_sites": len(areas.auc)}
-            rows.append(row | {"mean_difference": mean.mean, "low": mean.low, "high": mean.high})
+            mean = assess_over_people(areas, np.array([1.0, -1.0]), weigh(areas))
+            rows.append((method, reference, estimand, len(areas.auc), mean.mean, mean.low, mean.high))
     columns = ["method", "other", "estimand", "n_sites", "mean_difference", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -388,7 +402,7 @@ def compute_chance_p(scores: pd.Series, rows: pd.DataFrame, protocol: str) -> fl
     return None if np.isnan(p) else p
 
 
-def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> dict[str, object]:
+def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> dict[str, Any]:
     """Summarise what predictions say about the AUC over participants at fixed sites."""
     if protocol == "kfold":
         return {}
@@ -396,15 +410,14 @@ def summarise_people(predictions: pd.DataFrame, protocol: str, method: str) -> d
     tests = assess_auc(sites, covariance_rows(predictions, protocol), method)
     if not tests:
         return {}
-    mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
+    mean, pairs = (
+        (test.mean, None if np.isnan(test.error) else (test.low, test.high))
+        for test in (tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED])
+    )
     return {
-        "pair_weighted_auc": MetricSummary(mean=pairs.mean, interval=_interval(pairs), n=int(sites["auc"].count())),
-        "auc_interval_over_people": _interval(mean),
+        "pair_weighted_auc": MetricSummary(mean=pairs[0], interval=pairs[1], n=int(sites["auc"].count())),
+        "auc_interval_over_people": mean[1],
     }
-
-
-def _interval(test: PeopleEstimate) -> tuple[float, float] | None:
-    return None if np.isnan(test.error) else (test.low, test.high)
 
 
 FULL_SEEDS = 3
@@ -431,6 +444,9 @@ def summarise(
     Under k-fold every fold of every seed counts, since another seed deals the scans to other folds.
     """
     harmonise = HarmonisationRule(**plan.harmonise) if plan.harmonise else HarmonisationRule()
+    # a linear model without validation sites is the same under all seeds
+    without_validation = plan.protocol == "loso" and plan.protocol_settings["validation_sites"] == 0
+    seeds_matter = not without_validation or any(facts[name].uses_seed for name in plan.methods)
     methods = {
         name: _summarise_method(plan, name, rows, predictions, facts[name], harmonise.transductive)
         for name in plan.methods
@@ -446,7 +462,7 @@ def summarise(
         fold_rule=plan.fold_rule,
         folds=tuple(sorted(set(rows["fold"]))),
         seeds=plan.seeds,
-        smoke_run=plan.folds is not None or (_do_seeds_matter(plan, facts) and len(plan.seeds) < FULL_SEEDS),
+        smoke_run=plan.folds is not None or (seeds_matter and len(plan.seeds) < FULL_SEEDS),
         harmonise=str(harmonise) or None,
         intervals=INTERVALS[plan.protocol],
         warnings=tuple(_warn_of_shortcuts(methods, plan.protocol, label_is_sex)),
@@ -455,26 +471,16 @@ def summarise(
     )
 
 
-def _do_seeds_matter(plan: Plan, facts: Mapping[str, MethodFacts]) -> bool:
-    """Whether runs of another seed may differ; a linear model without validation sites is the same under all."""
-    without_validation = plan.protocol == "loso" and plan.protocol_settings["validation_sites"] == 0
-    return not without_validation or any(facts[name].uses_seed for name in plan.methods)
-
-
 def _summarise_method(
     plan: Plan, name: str, rows: pd.DataFrame, predictions: pd.DataFrame, facts: MethodFacts, transductive: bool
 ) -> MethodSummary:
-    entry, planned = find_method(name), plan.methods[name]
-    own = rows[rows["method"] == name]
+    entry, planned, tuned = find_method(name), plan.methods[name], plan.methods[name].tuned
+    own, own_predictions = rows[rows["method"] == name], predictions[predictions["method"] == name]
     units = unit_columns(plan.protocol)
     without_auc = own[own["auc"].isna()].groupby(units)["note"].first()
-    tuned = planned.tuned
-    own_predictions = predictions[predictions["method"] == name]
-    scores = average_seeds(own, units=units)[name]
-    scores_by_field: dict[str, Any] = {
-        **summarise_metrics(own, plan.protocol),
-        **summarise_people(own_predictions, plan.protocol, name),
-    }
+    scores: dict[str, Any] = summarise_metrics(own, plan.protocol) | summarise_people(
+        own_predictions, plan.protocol, name
+    )
     return MethodSummary(
         family=entry.family,
         provenance=str(entry.provenance),
@@ -492,9 +498,9 @@ def _summarise_method(
         K=facts.reestimates if own["block_length"].notna().any() else None,
         dead_rois=facts.dead_rois,
         changed=changed_settings(name, planned.settings),
-        **scores_by_field,
+        **scores,
         auc_of_averaged_logits=summarise_ensemble(own_predictions, plan.protocol),
-        p_chance=compute_chance_p(scores, own, plan.protocol),
+        p_chance=compute_chance_p(average_seeds(own, units=units)[name], own, plan.protocol),
         validation_auc=_average(own, "validation_auc"),
         without_auc=dict(zip(name_units(without_auc.index), map(str, without_auc), strict=True)),
     )
@@ -506,23 +512,19 @@ def _average(rows: pd.DataFrame, column: str) -> float | None:
     return None if mean is None or pd.isna(mean) else float(mean)
 
 
-def _describe_spread(auc: MetricSummary) -> str:
-    """The interval of a mean AUC; where scores do not vary there is none."""
-    return format_interval(auc.interval) if auc.interval else "the same everywhere"
-
-
-def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, label_is_sex: bool) -> list[str]:
+def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, label_is_sex: bool) -> Iterator[str]:
     """Warn of controls above chance: they are right without looking at the brain, unless they are given the label."""
     where = "at unseen sites" if protocol == "loso" else "in test folds"
     given_label = [name for name, m in methods.items() if label_is_sex and "sex" in m.needs]
-    warnings = [
-        f"{name} is given sex, which is the label here: its score says nothing about the brain or about shortcuts; "
-        "leave it out"
-        for name in given_label
-    ]
-    return warnings + [
-        f"{name} reaches AUC {format_percent(m.auc.mean)} ({_describe_spread(m.auc)}) {where} without a "
-        "connectome: part of what any method scores may be that"
-        for name, m in methods.items()
-        if m.control and m.is_above_chance and name not in given_label
-    ]
+    for name in given_label:
+        yield (
+            f"{name} is given sex, which is the label here: its score says nothing about the brain or about shortcuts; "
+            "leave it out"
+        )
+    for name, m in methods.items():
+        if m.control and m.is_above_chance and name not in given_label:
+            spread = format_interval(m.auc.interval) if m.auc.interval else "the same everywhere"
+            yield (
+                f"{name} reaches AUC {format_percent(m.auc.mean)} ({spread}) {where} without a connectome: part of "
+                "what any method scores may be that"
+            )

@@ -11,8 +11,8 @@ from scipy.special import expit, logit
 from .. import draws
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..errors import BrioError
+from ..formatting import format_interval, format_signed, join_names
 from ..models import PriorWidths, fit_adaptation
-from ..results.format import format_interval, format_signed, join_names
 from .context import StudyContext, display_name
 from .study import Finding, register_study
 from .summaries import compute_error_bars, compute_site_interval, list_own_arms, tabulate_arms

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
 from ..drawing import make_panels, series_style
-from ..results.format import format_signed
+from ..formatting import format_signed
 from .comparison import describe_left_out
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study

@@ -9,9 +9,8 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from ..drawing import make_panels, series_style
-from ..formatting import format_count
+from ..formatting import format_count, format_interval, format_number, join_names
 from ..protocol.calibration import SiteMean, average_over_sites, fit_recalibration, reliability_curve, split_brier
-from ..results.format import format_interval, format_number, join_names
 from .context import StudyContext, display_name
 from .study import Finding, register_study
 from .summaries import compute_error_bars, list_own_arms, read_arm_predictions

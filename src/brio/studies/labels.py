@@ -12,10 +12,9 @@ import pandas as pd
 from ..cohort.covariates import COVARIATE_COLUMNS, describe_question
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
-from ..formatting import state_p
+from ..formatting import format_interval, format_signed, state_p
 from ..methods import find_method
 from ..protocol import LEAST_SITES, find_two_class_sites
-from ..results.format import format_interval, format_signed
 from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
 from .summaries import compute_error_bars, describe_differences, list_own_arms, summarise_arms, tidy_rows

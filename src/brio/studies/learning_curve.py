@@ -14,10 +14,10 @@ from ..cohort import Cohort
 from ..cohort.scans import index_participants
 from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
+from ..formatting import format_interval, format_signed
 from ..jobs.plan import build_plan
 from ..protocol import Fold, auc, average_margins, count_participants
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED
-from ..results.format import format_interval, format_signed
 from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
 from .summaries import compute_error_bars, compute_site_interval, count_site_pairs, list_own_arms, summarise_sites

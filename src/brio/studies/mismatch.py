@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..diagnostics import DELTA_AUC, mark_mismatches, mismatch_rates
 from ..drawing import make_panels, series_style
-from ..results.format import format_p
+from ..formatting import format_p
 from .agreement import OVERLAP, diagnose_arms
 from .alignment import make_strength_arms
 from .context import Arm, StudyContext, make_arm

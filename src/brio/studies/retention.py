@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..formatting import state_p
+from ..formatting import format_signed, state_p
 from ..protocol import auc, average_margins, compare_over_sites, t_interval
-from ..results.format import format_signed
 from .context import Arm, StudyContext, make_arm
 from .study import Finding, register_study
 from .summaries import compute_error_bars

@@ -11,8 +11,8 @@ import pandas as pd
 from ..cohort.scans import average_over_scans, index_participants
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
+from ..formatting import format_interval
 from ..protocol.calibration import count_agreeing_pairs, estimate_session_variance, jackknife_participants
-from ..results.format import format_interval
 from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
 from .summaries import list_own_arms

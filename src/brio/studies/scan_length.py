@@ -9,9 +9,8 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..drawing import horizontal_offset, make_panels, series_style
-from ..formatting import state_p
+from ..formatting import format_signed, state_p
 from ..protocol import auc, average_margins, compare_over_sites, t_interval
-from ..results.format import format_signed
 from .comparison import choose_reference
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study

@@ -12,9 +12,9 @@ from pandas.api.types import is_float_dtype
 
 from ..drawing import render_figure
 from ..errors import BrioError, nearest
+from ..formatting import format_frame, format_interval, format_signed
 from ..protocol import LEAST_SITES, find_two_class_sites
 from ..results import StoredStudy, StudyRecord
-from ..results.format import format_frame, format_interval, format_signed
 from ..version import __version__
 from .context import Arm, StudyContext, display_name
 

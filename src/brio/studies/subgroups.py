@@ -18,9 +18,8 @@ from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
 from ..cohort.scans import index_participants
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
-from ..formatting import state_p
+from ..formatting import format_interval, format_p, format_range, format_signed, state_p
 from ..protocol.statistics import adjust_holm
-from ..results.format import format_interval, format_p, format_range, format_signed
 from .context import StudyContext, display_name
 from .study import Finding, register_study
 from .summaries import compute_error_bars, list_own_arms, read_arm_predictions

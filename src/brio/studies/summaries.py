@@ -11,12 +11,11 @@ import pandas as pd
 
 from ..cohort.scans import index_participants
 from ..drawing import make_panels, series_style
-from ..formatting import state_p
+from ..formatting import format_signed, state_p
 from ..jobs.spec import settle_without_validation
 from ..protocol import compare_over_folds, compare_over_sites, t_interval
 from ..protocol.metrics import count_pairs, weigh_by_pairs
 from ..results import average_seeds, mean_correction, summarise_scores, unit_columns
-from ..results.format import format_signed
 from .context import Arm, StudyContext, display_name, make_arm
 
 FACTS = ["folds", "seeds", "epochs", "K"]

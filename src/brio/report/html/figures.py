@@ -6,7 +6,7 @@ import base64
 import gzip
 import html
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -14,14 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...errors import BrioError
-from ...formatting import format_count, state_p
+from ...formatting import format_count, format_interval, format_percent, format_training, state_p
 from ...methods.registry import READING, REDESIGN
-from ...protocol.calibration import reliability_curve, roc_band
-from ...results import METRICS, MetricSummary, mean_correction, name_units, unit_columns
-from ...results.format import format_interval, format_percent, format_training
-from ..comparisons import Comparison
-from ..evidence import EvidenceArm
+from ...protocol.calibration import reliability_curve
+from ...results import METRICS, MetricSummary, name_units, unit_columns
+from ..comparisons import Comparison, EvidenceArm
 
 
 @dataclass(frozen=True)
@@ -198,9 +195,6 @@ def _project_regions(xyz: Sequence[Sequence[float]], factor: Sequence[int]) -> l
     return views
 
 
-_NAMES = ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar")
-
-
 @dataclass(frozen=True, eq=False)
 class RunFactors:
     """Factors of one run, the most relevant first; factors of different runs do not correspond to each other.
@@ -220,28 +214,28 @@ class RunFactors:
 
 
 def read_factors(arm: EvidenceArm) -> list[RunFactors]:
-    """Read the factors of every run of an arm."""
-    return list(_iterate_factors(arm))
-
-
-def _iterate_factors(arm: EvidenceArm) -> Iterator[RunFactors]:
+    """Read the factors of every run of an arm; none of runs that keep no factors."""
+    factors = []
     for run in arm.runs:
-        tensors = arm.job.store.read_tensors(run.key, _NAMES)
-        if not {"alpha_bar", "g", "pi_task", "Pi_bar"} <= set(tensors):
+        tensors = arm.job.store.read_tensors(run.key, ("alpha_bar", "g", "q_re", "pi_task", "Pi_bar"))
+        if not {"alpha_bar", "g", "pi_task", "Pi_bar"} <= tensors.keys():
             continue
         order = np.argsort(-tensors["pi_task"], kind="stable")
         row = run.record.row
-        yield RunFactors(
-            fold=row.fold,
-            seed=row.seed,
-            validation_auc=row.validation_auc,
-            sites=list(run.record.source_sites),
-            pi_task=tensors["pi_task"][order],
-            alpha_bar=tensors["alpha_bar"][..., order],
-            g=tensors["g"],
-            q_re=tensors["q_re"][..., order] if "q_re" in tensors else None,
-            Pi_bar=tensors["Pi_bar"][order],
+        factors.append(
+            RunFactors(
+                fold=row.fold,
+                seed=row.seed,
+                validation_auc=row.validation_auc,
+                sites=list(run.record.source_sites),
+                pi_task=tensors["pi_task"][order],
+                alpha_bar=tensors["alpha_bar"][..., order],
+                g=tensors["g"],
+                q_re=tensors["q_re"][..., order] if "q_re" in tensors else None,
+                Pi_bar=tensors["Pi_bar"][order],
+            )
         )
+    return factors
 
 
 def summarise_qualification(runs: Sequence[RunFactors], protocol: str) -> dict[str, Any]:
@@ -257,6 +251,10 @@ def summarise_qualification(runs: Sequence[RunFactors], protocol: str) -> dict[s
     grouped: dict[str, list[RunFactors]] = {}
     for run in sorted(runs, key=lambda run: run.fold):
         grouped.setdefault(run.fold if protocol == "loso" else f"{run.fold} of seed {run.seed}", []).append(run)
+
+    def average(values: Sequence[np.ndarray] | None) -> list[Any] | None:
+        return None if values is None else np.mean(values, axis=0).round(3).tolist()
+
     folds = {}
     for fold, fold_runs in grouped.items():
         sites = sorted({site for run in fold_runs for site in run.sites})
@@ -271,19 +269,11 @@ def summarise_qualification(runs: Sequence[RunFactors], protocol: str) -> dict[s
         folds[fold] = {
             "sites": sites,
             "seeds": len(fold_runs),
-            "pi": _round(np.mean([run.pi_task for run in fold_runs], axis=0)),
-            "pairs": [_mean(pairs.get(pair)) for pair in combinations(sites, 2)],
-            "support": [_mean(support.get(site)) for site in sites] if support else None,
+            "pi": average([run.pi_task for run in fold_runs]),
+            "pairs": [average(pairs.get(pair)) for pair in combinations(sites, 2)],
+            "support": [average(support.get(site)) for site in sites] if support else None,
         }
     return folds
-
-
-def _mean(values: list[np.ndarray] | None) -> list[Any] | None:
-    return None if values is None else _round(np.mean(values, axis=0))
-
-
-def _round(values: np.ndarray) -> list[Any]:
-    return values.round(3).tolist()
 
 
 def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
@@ -303,7 +293,7 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
         "chosen_by_score": bool(scored),
         "factor": best.Pi_bar.argmax(0).tolist(),
         "share": (best.Pi_bar / best.Pi_bar.sum(0)).max(0).round(2).tolist(),
-        "pi": _round(best.pi_task),
+        "pi": best.pi_task.round(3).tolist(),
         "agreement": float(np.mean([compute_rand_index(a, b) for a, b in pairs])) if pairs else None,
         "runs": len(runs),
     }
@@ -325,8 +315,6 @@ def compute_rand_index(a: np.ndarray, b: np.ndarray) -> float:
     return 2.0 * (both * neither - only_a * only_b) / largest
 
 
-N_COLOURS = 7
-N_MARKERS = 8
 N_SHOWN = 5
 """Methods that the charts show until the reader selects others."""
 
@@ -337,28 +325,30 @@ class ArmStyle:
 
     key: int  # position in the order of the charts
     name: str
-    shown: bool  # whether the charts show the arm at first
+
+    @property
+    def shown(self) -> bool:
+        """Whether the charts show the arm at first."""
+        return self.key < N_SHOWN
 
     @property
     def colour(self) -> str:
         """CSS class of the colour."""
-        return f"c{self.key % N_COLOURS}"
+        return f"c{self.key % 7}"
 
     @property
     def marker(self) -> str:
         """Id of the marker symbol."""
-        return f"mk{self.key % N_MARKERS}"
+        return f"mk{self.key % 8}"
 
 
 def assign_styles(arms: Sequence[EvidenceArm], comparison: Comparison) -> dict[str, ArmStyle]:
     """Assign a style to every arm: best method, reference and BRIO first, then by rank, then all others."""
-    names = [arm.name for arm in arms]
-    ranked = [arm.name for arm in comparison.ranked]
-    reference = [comparison.reference.name] if comparison.reference else []
-    brio = ["brio"] if "brio" in names else []
+    names, ranked = [arm.name for arm in arms], [arm.name for arm in comparison.ranked]
+    first = [*ranked[:1], comparison.reference.name if comparison.reference else "", "brio"]
     controls = [arm.name for arm in arms if arm.control]
-    order = dict.fromkeys([*ranked[:1], *reference, *brio, *ranked, *controls, *names])
-    return {name: ArmStyle(k, name, k < N_SHOWN) for k, name in enumerate(order)}
+    order = dict.fromkeys(name for name in [*first, *ranked, *controls, *names] if name in names)
+    return {name: ArmStyle(k, name) for k, name in enumerate(order)}
 
 
 def build_result_table(
@@ -368,36 +358,34 @@ def build_result_table(
     lows = [arm.summary.auc.interval[0] for arm in arms if arm.summary.auc.interval]
     scale = make_auc_scale([*lows, *(arm.summary.auc.mean for arm in arms)])
     all_smoke = all(arm.job.summary.smoke_run for arm in arms)
-    rows = [
-        {
+    rows = []
+    for arm in sorted(arms, key=lambda arm: -(arm.summary.auc.mean or 0.0)):
+        remarks = _list_remarks(arm, comparison, all_smoke)
+        row = {
             "name": arm.name,
-            "remarks": [
-                *_list_remarks(arm, comparison, all_smoke),
-                *(["is given the label as a covariate"] if arm.name in given_label else []),
-            ],
+            "remarks": remarks + (["is given the label as a covariate"] if arm.name in given_label else []),
             "auc": arm.summary.auc,
             **_place(scale, arm.summary.auc),
             "pair_weighted": arm.summary.pair_weighted_auc or MetricSummary(),
-            "people": _describe_people(arm, tested=not arm.job.summary.smoke_run),
+            "people": _describe_people(arm),
             "averaged": arm.summary.auc_of_averaged_logits.mean,
             **{metric: arm.summary.metric(metric).mean for metric in METRICS if metric != "auc"},
             "difference": comparison.differences.get(arm.name) if arm.plain else None,
             "is_reference": arm is comparison.reference,
         }
-        for arm in sorted(arms, key=lambda arm: -(arm.summary.auc.mean or 0.0))
-    ]
+        rows.append(row)
     has_pairs = any(row["pair_weighted"].mean is not None for row in rows)
     return {"rows": rows, "scale": scale, "chance": scale.place(50.0), "has_pairs": has_pairs}
 
 
-def _describe_people(arm: EvidenceArm, tested: bool) -> str:
+def _describe_people(arm: EvidenceArm) -> str:
     """Describe the other intervals and the test against chance, for a tip; smoke runs are not tested."""
     summary, parts = arm.summary, []
     if arm.protocol == "loso" and summary.auc.new_site_interval:
         parts.append(f"at one new site {format_interval(summary.auc.new_site_interval)}")
     if summary.auc_interval_over_people:
         parts.append(f"for new participants at these sites {format_interval(summary.auc_interval_over_people)}")
-    if tested and summary.p_chance is not None:
+    if summary.p_chance is not None and not arm.job.summary.smoke_run:
         parts.append(f"against chance {state_p(summary.p_chance)}")
     return "; ".join(parts)
 
@@ -434,39 +422,33 @@ def build_forest(
     competing = {arm.name for arm in arms if not arm.control} or {arm.name for arm in arms}
     by = unit_columns(arms[0].protocol)
     scale = make_auc_scale(rows[rows["method"].isin(competing)].groupby([*by, "method"])["auc"].mean())
-    ordered = sorted((styles[arm.name] for arm in arms), key=lambda style: style.key)
+    ordered = sorted(arms, key=lambda arm: styles[arm.name].key)
     seed_scores = {key: part["auc"].to_numpy(dtype=float) for key, part in rows.groupby([*by, "method"])}
     sizes = rows.groupby(by)["n_test"].first()
     class_counts = {site["site"]: site["n"] for site in (facts or {}).get("sites", []) if arms[0].unit == "site"}
-    sites: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "n": int(sizes[unit]),
-            "class_counts": class_counts.get(name),
-            "lanes": [_build_lane(scale, s, seed_scores.get((*place, s.name), np.empty(0))) for s in ordered],
-        }
-        for name, unit in zip(name_units(sizes.index), sizes.index, strict=True)
-        for place in [unit if isinstance(unit, tuple) else (unit,)]
-    ]
-    auc_of = {arm.name: arm.summary.auc for arm in arms}
-    means = [_build_mean_lane(scale, style, auc_of[style.name]) for style in ordered]
+    sites: list[dict[str, Any]] = []
+    for name, unit in zip(name_units(sizes.index), sizes.index, strict=True):
+        place = unit if isinstance(unit, tuple) else (unit,)
+        lanes = [
+            _build_lane(scale, styles[arm.name], seed_scores.get((*place, arm.name), np.empty(0))) for arm in ordered
+        ]
+        sites.append({"name": name, "n": int(sizes[unit]), "class_counts": class_counts.get(name), "lanes": lanes})
+    means = []
+    for arm in ordered:
+        auc = arm.summary.auc
+        interval = f" (95 % interval {format_interval(auc.interval)})" if auc.interval else ""
+        tip = f"{arm.name}: {format_percent(auc.mean)}{interval}"
+        means.append({"style": styles[arm.name], "value": auc.mean, **_place(scale, auc), "tip": tip})
     off_scale = any(lane["dot"] is not None and lane["dot"] < 0 for site in sites for lane in site["lanes"])
     return {"sites": sites, "means": means, "scale": scale, "chance": scale.place(50.0), "off_scale": off_scale}
 
 
-def _build_mean_lane(scale: Scale, style: ArmStyle, auc: MetricSummary) -> dict[str, Any]:
-    interval = f" (95 % interval {format_interval(auc.interval)})" if auc.interval else ""
-    tip = f"{style.name}: {format_percent(auc.mean)}{interval}"
-    return {"style": style, "value": auc.mean, **_place(scale, auc), "tip": tip}
-
-
 def _build_lane(scale: Scale, style: ArmStyle, seed_scores: np.ndarray) -> dict[str, Any]:
-    scored = seed_scores[~np.isnan(seed_scores)]
-    if not len(scored) or len(scored) < len(seed_scores):
+    if not len(seed_scores) or np.isnan(seed_scores).any():
         return {"style": style, "value": None, "dot": None, "bar": None, "tip": f"{style.name}: no AUC"}
-    ends = [float(scored.min()), float(scored.max())]
-    spread = f", {format_interval(ends)} over {format_count(len(scored), 'seed')}" if len(scored) > 1 else ""
-    mean = float(scored.mean())
+    mean, ends = float(seed_scores.mean()), [float(seed_scores.min()), float(seed_scores.max())]
+    n_seeds = len(seed_scores)
+    spread = f", {format_interval(ends)} over {format_count(n_seeds, 'seed')}" if n_seeds > 1 else ""
     return {
         "style": style,
         "value": mean,
@@ -478,13 +460,9 @@ def _build_lane(scale: Scale, style: ArmStyle, seed_scores: np.ndarray) -> dict[
 
 def build_roc(arm: EvidenceArm) -> dict[str, Any] | None:
     """Build the mean ROC curve over sites with its band; None where no site has both classes."""
-    correction = mean_correction(arm.rows, arm.protocol)
-    try:
-        roc = roc_band(arm.predictions, by=unit_columns(arm.protocol), points=51, correction=correction)
-    except BrioError:
+    if (roc := arm.roc) is None:
         return None
-    frame = Frame(0, 1, 0, 1)
-    rate = roc.false_positive_rate
+    frame, rate = Frame(0, 1, 0, 1), roc.false_positive_rate
     return {
         "frame": frame,
         "line": frame.trace(np.concatenate([[0.0], rate]), np.concatenate([[0.0], roc.true_positive_rate])),

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from ...errors import escape_controls
-from ...formatting import format_count
-from ...results import StoredStudy
-from ...results.files import is_kept, read_file
-from ...results.format import (
+from ...formatting import (
     format_column,
+    format_count,
     format_interval,
     format_number,
     format_p,
@@ -26,16 +24,16 @@ from ...results.format import (
     join_names,
     typeset,
 )
+from ...results import StoredStudy
+from ...results.files import is_kept, read_file
 from ...version import __version__
-from ..cohort import find_audit_warnings, list_exclusions
-from ..comparisons import compare_arms
-from ..contents import ReportContents
-from ..evidence import EvidenceArm
+from ..answers import OperatingPoint, compute_predictive_values, describe_detectable, describe_site_calibration
+from ..cohort import list_exclusions
+from ..comparisons import EvidenceArm, compare_arms
+from ..evidence import Evidence
 from ..repeat import describe_settings, wrap_command
-from ..verdict import OperatingPoint, compute_predictive_values, describe_detectable, describe_site_calibration
+from ..verdict import write_verdict
 from .figures import (
-    ArmStyle,
-    RunFactors,
     assign_styles,
     build_calibration,
     build_forest,
@@ -56,7 +54,7 @@ PEOPLE = 1_000
 
 def count_thousand(point: OperatingPoint, prevalence: float) -> dict[str, Any]:
     """Count the answers that a thousand people would get."""
-    sensitivity, specificity = point.sensitivity.mean or 0.0, point.specificity.mean or 0.0
+    sensitivity, specificity = point.rates
     ill = round(PEOPLE * prevalence)
     true_positive, true_negative = round(ill * sensitivity), round((PEOPLE - ill) * specificity)
     positive, negative = compute_predictive_values(sensitivity, specificity, prevalence)
@@ -70,49 +68,40 @@ def count_thousand(point: OperatingPoint, prevalence: float) -> dict[str, Any]:
     }
 
 
-def build_answers(contents: ReportContents) -> dict[str, Any] | None:
+def build_answers(evidence: Evidence) -> dict[str, Any] | None:
     """Build the section on answers.
 
     Returns None where nothing is ranked. ``points`` is read by the script, ``start`` is what it shows first.
     """
-    answers, comparison = contents.answers, contents.comparison
+    answers, comparison = evidence.answers, evidence.comparison
     if answers is None:
         return None
     prevalence = answers.confusion.prevalence if answers.confusion else 0.5
     reference = comparison.reference.name if comparison.reference else ""
+    points, figures = [], []  # what stands at the top of the page beside the AUC
+    for k, point in enumerate(answers.points):
+        exported: dict[str, Any] = {"name": point.name}
+        for name, metric in (("sensitivity", point.sensitivity), ("specificity", point.specificity)):
+            exported[name] = [metric.mean, *(metric.interval or (metric.mean, metric.mean))]
+            if k == 0:
+                figures.append({"name": name, "metric": metric})
+        points.append(exported)
+        if k > 0:
+            name = f"sensitivity at {format_percent(point.specificity.mean).removesuffix('.0')} % specificity"
+            figures.append({"name": name, "metric": point.sensitivity})
     return {
         "name": answers.arm.name,
-        "points": [_export_point(point) for point in answers.points],
+        "points": points,
         "start": prevalence,
         "is_known": answers.confusion is not None,
         "thousand": count_thousand(answers.points[0], prevalence) if answers.points else None,
         "confusion": answers.confusion,
-        "calibration": typeset(describe_site_calibration(answers, contents.evidence.classes)),
-        "detectable": [] if contents.smoke_reason else describe_detectable(answers, comparison.differences, reference),
-        "subgroups": contents.subgroups,
+        "calibration": typeset(describe_site_calibration(answers, evidence.classes)),
+        "detectable": [] if evidence.smoke_reason else describe_detectable(answers, comparison.differences, reference),
+        "subgroups": evidence.subgroups,
         "auc": answers.arm.summary.auc,
-        "figures": _list_figures(answers.points),
+        "figures": figures,
     }
-
-
-def _export_point(point: OperatingPoint) -> dict[str, Any]:
-    """Export an operating point; without an interval both ends are its value."""
-    exported: dict[str, Any] = {"name": point.name}
-    for name, metric in (("sensitivity", point.sensitivity), ("specificity", point.specificity)):
-        exported[name] = [metric.mean, *(metric.interval or (metric.mean, metric.mean))]
-    return exported
-
-
-def _list_figures(points: list[OperatingPoint]) -> list[dict[str, Any]]:
-    """List what stands at the top of the page beside the AUC."""
-    figures: list[dict[str, Any]] = []
-    for point in points[:1]:
-        figures.append({"name": "sensitivity", "metric": point.sensitivity})
-        figures.append({"name": "specificity", "metric": point.specificity})
-    for point in points[1:]:
-        name = f"sensitivity at {format_percent(point.specificity.mean).removesuffix('.0')} % specificity"
-        figures.append({"name": name, "metric": point.sensitivity})
-    return figures
 
 
 class PageSection(NamedTuple):
@@ -123,83 +112,49 @@ class PageSection(NamedTuple):
     gist: str = ""  # what stands beside the heading
 
 
-def list_sections(contents: ReportContents, context: dict[str, Any]) -> dict[str, PageSection]:
+def list_sections(evidence: Evidence, context: dict[str, Any]) -> dict[str, PageSection]:
     """List the sections of a page in their order, by the id that links point at."""
-    unit, summary, studies = context["unit"], context["summary"], context["studies"]
-    sections = {
-        "answers": PageSection("What an answer means", "An answer") if contents.answers else None,
-        "results": PageSection("Results", "Results", _describe_results(contents)) if context["results"] else None,
-        "sites": PageSection(f"{unit.capitalize()} by {unit}", f"{unit.capitalize()}s", _describe_range(contents))
-        if context["forest"]
-        else None,
-        "roc": PageSection("ROC curves", "ROC", _describe_roc(contents)) if context["roc"] else None,
-        "calibration": PageSection("Calibration", "Calibration", _describe_calibration(contents))
-        if context["calibration"]
-        else None,
-        "cohort": PageSection("Cohort and audit", "Cohort", _describe_cohort(contents)) if summary else None,
-        "factors": PageSection("Factors", "Factors", _describe_factors(context["brain"]))
-        if context["has_factor_methods"]
-        else None,
-        "training": PageSection("Training", "Training", f"{contents.evidence.selection_score} by epoch")
-        if context["training"] or context["without_curves"]
-        else None,
-        "studies": PageSection("Studies", "Studies", format_count(len(studies), "study", "studies"))
-        if studies
-        else None,
-        "exclusions": PageSection("Excluded scans", "Exclusions", str(len(context["exclusions"]) or "none"))
-        if summary
-        else None,
-        "configuration": PageSection("Settings", "Settings", format_count(len(context["settings"]), "method"))
-        if context["settings"]
-        else None,
-        "repeat": PageSection("Reproduce", "Reproduce", "commands and versions"),
-    }
-    return {name: section for name, section in sections.items() if section is not None}
-
-
-def _describe_results(contents: ReportContents) -> str:
-    ranked = contents.comparison.ranked
-    if not ranked:
-        return ""
-    n_methods = len({arm.method for arm in ranked})  # as in the verdict: a method may be ranked tuned and untuned
-    rank = f", the highest of {n_methods}" if n_methods > 1 else ""
-    return f"{ranked[0].name} {format_percent(ranked[0].summary.auc.mean)} %{rank}"
-
-
-def _describe_range(contents: ReportContents) -> str:
-    if not contents.comparison.ranked:
-        return ""
-    best = contents.comparison.ranked[0]
-    if best.scores.empty:
-        return ""
-    return f"{best.name} from {format_percent(best.scores.min())} to {format_percent(best.scores.max())} %"
-
-
-def _describe_roc(contents: ReportContents) -> str:
-    points = contents.answers.points[1:] if contents.answers else []
-    return f"sensitivity {format_percent(points[0].sensitivity.mean)} % at {points[0].name}" if points else ""
-
-
-def _describe_calibration(contents: ReportContents) -> str:
-    arm = contents.answers.arm if contents.answers else None
-    if arm is None or arm.calibration_error is None:
-        return ""
-    return f"mean error of {arm.name} {format_percent(arm.calibration_error)} %, {arm.unit}s and seeds pooled"
-
-
-def _describe_cohort(contents: ReportContents) -> str:
-    sites = f"{format_count(len(contents.cohort['rows']), 'site')}; " if contents.cohort else ""
-    job = contents.evidence.audited
-    if job is None or job.audit is None:
-        return f"{sites}no audit stored"
-    warnings = len(find_audit_warnings(job.audit, contents.evidence.classes))
-    return f"{sites}{format_count(warnings, 'warning') if warnings else 'no warnings'}"
-
-
-def _describe_factors(brain: dict[str, Any] | None) -> str:
-    if brain is None or brain["agreement"] is None:
-        return ""
-    return f"runs agree with an index of {format_number(brain['agreement'])}"
+    unit, summary, brain, answers = context["unit"], context["summary"], context["brain"], evidence.answers
+    best = evidence.comparison.ranked[0] if evidence.comparison.ranked else None
+    ranking = site_range = sensitivity = error = agreement = ""
+    if best is not None:
+        # as in the verdict: a method may be ranked tuned and untuned
+        n_methods = len({arm.method for arm in evidence.comparison.ranked})
+        rank = f", the highest of {n_methods}" if n_methods > 1 else ""
+        ranking = f"{best.name} {format_percent(best.summary.auc.mean)} %{rank}"
+        if len(best.scores):
+            low, high = format_percent(best.scores.min()), format_percent(best.scores.max())
+            site_range = f"{best.name} from {low} to {high} %"
+        if best.calibration_error is not None:
+            share = format_percent(best.calibration_error)
+            error = f"mean error of {best.name} {share} %, {best.unit}s and seeds pooled"
+    if answers is not None and len(answers.points) > 1:
+        point = answers.points[1]
+        sensitivity = f"sensitivity {format_percent(point.sensitivity.mean)} % at {point.name}"
+    if brain is not None and brain["agreement"] is not None:
+        agreement = f"runs agree with an index of {format_number(brain['agreement'])}"
+    warnings = evidence.audit_warnings
+    audit = "no audit stored" if warnings is None else "no warnings"
+    audit = format_count(len(warnings), "warning") if warnings else audit
+    sites = f"{format_count(len(evidence.cohort['rows']), 'site')}; " if evidence.cohort else ""
+    n_studies = format_count(len(context["studies"]), "study", "studies")
+    n_settings = format_count(len(context["settings"]), "method")
+    has_training = context["training"] or context["without_curves"]
+    sections = (
+        ("answers", answers, "What an answer means", "An answer", ""),
+        ("results", context["results"], "Results", "Results", ranking),
+        ("sites", context["forest"], f"{unit.capitalize()} by {unit}", f"{unit.capitalize()}s", site_range),
+        ("roc", context["roc"], "ROC curves", "ROC", sensitivity),
+        ("calibration", context["calibration"], "Calibration", "Calibration", error),
+        ("cohort", summary, "Cohort and audit", "Cohort", f"{sites}{audit}"),
+        ("factors", context["has_factor_methods"], "Factors", "Factors", agreement),
+        ("training", has_training, "Training", "Training", f"{evidence.selection_score} by epoch"),
+        ("studies", context["studies"], "Studies", "Studies", n_studies),
+        ("exclusions", summary, "Excluded scans", "Exclusions", str(len(context["exclusions"]) or "none")),
+        ("configuration", context["settings"], "Settings", "Settings", n_settings),
+        ("repeat", True, "Reproduce", "Reproduce", "commands and versions"),
+    )
+    return {name: PageSection(*words) for name, is_there, *words in sections if is_there}
 
 
 MAX_OPEN_ROWS = 8
@@ -216,7 +171,7 @@ def describe_study(study: StoredStudy) -> dict[str, Any]:
         head = study.table.head(MAX_TABLE_ROWS)
         table = {
             "columns": [str(column) for column in head.columns],
-            "rows": [list(row) for row in zip(*(_format_cells(head[column]) for column in head.columns), strict=True)],
+            "rows": list(zip(*(_format_cells(head[column]) for column in head.columns), strict=True)),
         }
     return {
         "name": study.name,
@@ -232,14 +187,12 @@ def describe_study(study: StoredStudy) -> dict[str, Any]:
 
 def _format_cells(column: pd.Series) -> list[dict[str, Any]]:
     """Return the text of the cells of a column, all with the same digits, and the numbers by which they are sorted."""
-    return [
-        {"text": typeset(text), "value": value if _is_number(value) else None}
-        for text, value in zip(format_column(column), column.tolist(), strict=True)
-    ]
 
+    def is_number(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    texts = map(typeset, format_column(column))
+    return [{"text": t, "value": v if is_number(v) else None} for t, v in zip(texts, column.tolist(), strict=True)]
 
 
 def _encode_figure(folder: Path) -> str | None:
@@ -271,21 +224,17 @@ def _wrap_table(table: str) -> str:
     return f'<details class="printed"><summary>Table, {n_rows} rows</summary>{scrollable}</details>'
 
 
-def _format_difference_interval(ends: Sequence[float] | None) -> str:
-    return typeset(format_interval(ends, format_points))
-
-
 FILTERS: dict[str, Callable[..., str]] = {
     "percent": lambda share: typeset(format_percent(share)),
     "points": lambda difference: typeset(format_points(difference)),
     "interval": lambda ends: typeset(format_interval(ends)),
-    "difference_interval": _format_difference_interval,
+    "difference_interval": lambda ends: typeset(format_interval(ends, format_points)),
     "p_value": lambda p: typeset(format_p(p)),
     "number": lambda value: typeset(format_number(value)),
     "count": format_count,
     "names": join_names,
 }
-"""Filters of the template: the formats of :mod:`brio.results.format`, with the signs of a printed page."""
+"""Filters of the template: the formats of :mod:`brio.formatting`, with the signs of a printed page."""
 
 
 def fill_template(name: str, context: dict[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
@@ -318,9 +267,9 @@ MAX_BYTES = 5_000_000
 """Above this size the page is written without the interactive brain."""
 
 
-def render_page(contents: ReportContents) -> str:
+def render_page(evidence: Evidence) -> str:
     """Render the report as one HTML page that needs no network and no other file."""
-    context = _build_context(contents)
+    context = build_context(evidence)
     page = _render(context)
     brain = context["brain"]
     if len(page.encode()) > MAX_BYTES and brain and brain["page"]:
@@ -330,82 +279,63 @@ def render_page(contents: ReportContents) -> str:
     return page
 
 
-def _build_context(contents: ReportContents) -> dict[str, Any]:
+def _render(context: dict[str, Any]) -> str:
+    styles, scripts = ("report.css", "report_media.css"), ("tables.js", "answers.js", "report.js")
+    return fill_template("report.html.j2", context, styles, scripts)
+
+
+def build_context(evidence: Evidence) -> dict[str, Any]:
     """Build the variables of the template."""
-    evidence, comparison = contents.evidence, contents.comparison
-    main, facts = evidence.main, evidence.cohort_facts
+    main, facts, comparison = evidence.main, evidence.cohort_facts, evidence.comparison
     other_protocol = [arm for arm in evidence.arms if arm.protocol != evidence.protocol]
     styles = assign_styles([*main, *evidence.varied, *other_protocol], comparison)
     ordered = sorted(main, key=lambda arm: styles[arm.name].key)
-    factors = _collect_factors(ordered)
-    training = _build_panels(ordered, styles, build_training)
+    factors = {}  # without ablations: these have no qualification to show
+    for arm in ordered:
+        settings = arm.plan.methods[arm.method].settings
+        if settings.get("variant", "full") == "full" and (runs := read_factors(arm)):
+            factors[arm.name] = runs
+
+    def build_panels(build: Callable[[EvidenceArm], dict[str, Any] | None]) -> list[dict[str, Any]]:
+        """Build one small chart for each arm that has the data for it."""
+        return [{"style": styles[arm.name], **chart} for arm in ordered if (chart := build(arm)) is not None]
+
+    def build_further_table(arms: list[EvidenceArm]) -> dict[str, Any] | None:
+        """Build the table of arms that are not main: of the other protocol, or with other settings."""
+        further = compare_arms([arm for arm in arms if arm.plain])
+        return {"table": build_result_table(arms, further), "comparison": further} if arms else None
+
+    training = build_panels(build_training)
     with_curves = {panel["style"].name for panel in training}
     context = {
         "version": __version__,
-        "contents": contents,
         "evidence": evidence,
+        "verdict": write_verdict(evidence),
         "comparison": comparison,
-        "cohort": contents.cohort,
+        "cohort": evidence.cohort,
         "summary": main[0].job.summary if main else None,
         "classes": evidence.classes,
-        "is_smoke_run": bool(contents.smoke_reason),
-        "answers": build_answers(contents),
+        "is_smoke_run": bool(evidence.smoke_reason),
+        "answers": build_answers(evidence),
         "unit": "site" if evidence.protocol == "loso" else "fold",
         "styles": styles,
         "main_styles": [styles[arm.name] for arm in ordered],
         "n_methods": len({arm.method for arm in ordered}),
         "results": build_result_table(main, comparison, evidence.given_label) if main else None,
-        "other_protocol": _build_further_table(other_protocol),
-        "varied": _build_further_table(evidence.varied),
+        "other_protocol": build_further_table(other_protocol),
+        "varied": build_further_table(evidence.varied),
         "forest": build_forest(main, styles, facts) if main else None,
-        "roc": _build_panels(ordered, styles, build_roc),
-        "calibration": _build_panels(ordered, styles, build_calibration),
+        "roc": build_panels(build_roc),
+        "calibration": build_panels(build_calibration),
         "training": training,
         "without_curves": [arm.name for arm in ordered if arm.summary.epochs and arm.name not in with_curves],
         "has_factor_methods": any(arm.summary.family == "BRIO" for arm in main),
         "qualification": {name: summarise_qualification(runs, evidence.protocol) for name, runs in factors.items()},
         "brain": describe_brain(*next(iter(factors.items())), facts) if factors else None,
         "studies": [describe_study(study) for study in evidence.studies],
-        "exclusions": list_exclusions(evidence),
+        "exclusions": list_exclusions(main),
         "exclusions_applied": not main or main[0].plan.audit is not None,
         "settings": [describe_settings(arm) for arm in ordered],
-        "commands": [wrap_command(command) for command in contents.commands],
+        "commands": [wrap_command(command) for command in evidence.commands],
     }
-    return context | {"sections": list_sections(contents, context)}
-
-
-def _build_panels(
-    arms: Sequence[EvidenceArm],
-    styles: dict[str, ArmStyle],
-    build: Callable[[EvidenceArm], dict[str, Any] | None],
-) -> list[dict[str, Any]]:
-    """Build one small chart for each arm that has the data for it."""
-    charts = [(styles[arm.name], build(arm)) for arm in arms]
-    return [{"style": style, **chart} for style, chart in charts if chart is not None]
-
-
-def _build_further_table(arms: list[EvidenceArm]) -> dict[str, Any] | None:
-    """Build the table of arms that are not main: of the other protocol, or with other settings."""
-    if not arms:
-        return None
-    comparison = compare_arms([arm for arm in arms if arm.plain])
-    return {"table": build_result_table(arms, comparison), "comparison": comparison}
-
-
-def _collect_factors(arms: list[EvidenceArm]) -> dict[str, list[RunFactors]]:
-    """Read the factors of the arms that have them, without ablations: these have no qualification to show."""
-    factors = {}
-    for arm in arms:
-        settings = arm.plan.methods[arm.method].settings
-        if settings.get("variant", "full") == "full" and (runs := read_factors(arm)):
-            factors[arm.name] = runs
-    return factors
-
-
-def _render(context: dict[str, Any]) -> str:
-    return fill_template(
-        "report.html.j2",
-        context,
-        styles=("report.css", "report_media.css"),
-        scripts=("tables.js", "answers.js", "report.js"),
-    )
+    return context | {"sections": list_sections(evidence, context)}
