@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from unittest import mock
 
-from brio.storage import disk, partial
+from brio import storage
+from brio.storage import disk
 
 KILLED = 137
 NEED_SPACE = ("create_file", "make_folder", "sync", "sync_folder", "write")
@@ -61,7 +62,7 @@ def watching(hook: Hook) -> Iterator[list[Step]]:
 
         return watched
 
-    calls = {n: call for n, call in vars(disk).items() if isfunction(call) and call.__module__ == disk.__name__}
+    calls = {n: call for n, call in vars(disk).items() if isfunction(call)}
     with mock.patch.multiple(disk, **{name: wrap(name, call) for name, call in calls.items()}):
         yield steps
 
@@ -118,7 +119,7 @@ def die_at(number: int, when: When, action: Callable[[], object]) -> bool:
             action()
     except _Killed:
         token = secrets.token_hex(4)
-        partial._identify_process = lambda number: token  # what comes next is another process
+        storage._identify_process = lambda number: token  # what comes next is another process
     return dead
 
 

@@ -46,11 +46,11 @@ from ..storage import (
     is_partial,
     remove_empty_folder,
     remove_leftovers,
+    remove_quietly,
     write_new,
     write_recorded,
     write_sums,
 )
-from ..storage.partial import remove_quietly
 from .checks import describe_rest, state_needs
 from .job import Job
 from .plan import JobPlan, assign_stacks

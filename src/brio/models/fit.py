@@ -36,8 +36,7 @@ from ..jobs.spec import settle_without_validation
 from ..methods import find_method, make_method
 from ..protocol import LEAST_SITES, Fold, average_margins, find_two_class_sites, make_training_fold
 from ..results.files import EVALUATION, MEMBERS, PLAN
-from ..storage import open_scratch_folder, remove_empty_folder
-from ..storage.partial import remove_quietly
+from ..storage import open_scratch_folder, remove_empty_folder, remove_quietly
 from ..training import Method, Run
 from ..version import __version__
 from .adaptation import choose_widths, expect_gain, fit_adaptation
