@@ -146,7 +146,7 @@ def fit(
         checkpoint_every=120.0 if checkpoint_every is None else checkpoint_every,
     )
     check_settings(spec.methods, spec.method_settings)
-    opened = open_cohort(spec)
+    spec, opened = open_cohort(spec)
     if evidence is not None:
         read_evidence_job(evidence, method, opened)
     from ..models import fit_model, remove_fit_job, write_model  # torch, after all that can be refused

@@ -112,8 +112,7 @@ def run(
     """
     from ..api import Result
     from ..jobs import run_job
-    from ..jobs.execute import Shard
-    from ..jobs.run import run_shard
+    from ..jobs.run import Shard, run_shard
 
     own = load_own_methods(load)
     spec = job_options(
@@ -186,8 +185,7 @@ def tune(
     """
     from ..api import Result
     from ..jobs import tune_job
-    from ..jobs.execute import Shard
-    from ..jobs.run import tune_shard
+    from ..jobs.run import Shard, tune_shard
 
     own = load_own_methods(load)
     if context.args:

@@ -77,7 +77,7 @@ def study(
     config: Config = None,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
-    from ..jobs.execute import LocalEngine, Shard
+    from ..jobs.run import LocalEngine, Shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study
     from ..studies.study import PAPER, choose_label, find_study, run_study_shard

@@ -29,8 +29,7 @@ from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
 from ..jobs import JobSpec, run_job
-from ..jobs.checks import check_choice, check_harmonise, check_method
-from ..jobs.job import Job, Say, ignore, prepare_job
+from ..jobs.job import Job, Say, check_choice, check_harmonise, check_method, ignore, prepare_job
 from ..jobs.run import train_final_runs
 from ..jobs.spec import settle_without_validation
 from ..methods import find_method, make_method

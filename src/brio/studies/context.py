@@ -18,12 +18,10 @@ from ..cohort.covariates import describe_question
 from ..console import Progress, silent
 from ..errors import BrioError, nearest
 from ..jobs import Job, JobSpec, prepare_job
-from ..jobs.checks import check_memory
-from ..jobs.execute import execute_plan
-from ..jobs.job import Say, ignore
+from ..jobs.job import Say, check_memory, ignore
 from ..jobs.plan import JobPlan, build_plan
 from ..jobs.resume import OTHER_OUT, list_names, read_earlier_plan, resume_plan, write_job_plan
-from ..jobs.run import train_shard
+from ..jobs.run import execute_plan, train_shard
 from ..jobs.spec import split_settings
 from ..jobs.train import load_fitted_runs
 from ..methods import find_method, list_methods, make_method

@@ -81,11 +81,13 @@ def make_task(
     allow_divergence: bool = False,
 ) -> StackTask:
     """Make the task of one stack."""
-    if isinstance(job.spec.cohort, Cohort):
+    given = job.spec.cohort
+    folder = given.path if isinstance(given, Cohort) else Path(given)
+    if folder is None:
         raise BrioError("workers read the cohort from its folder: save it and give the folder")
     spec = replace(
         job.spec,
-        cohort=Path(job.spec.cohort).resolve(),
+        cohort=folder.resolve(),
         companions=(),  # they have had their part in the audit
         tuned=None,
         engine=None,
