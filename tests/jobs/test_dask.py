@@ -18,9 +18,18 @@ from job_contents import content_without_seconds
 
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
-from brio.jobs.engines import dask as engine
-from brio.jobs.engines.clusters import ClusterOptions, SlurmOptions, connect, require_dask
-from brio.jobs.engines.dask import StackTask, UnfitWorkerError, Workers, make_task, train_task
+from brio.jobs import dask as engine
+from brio.jobs.dask import (
+    ClusterOptions,
+    SlurmOptions,
+    StackTask,
+    UnfitWorkerError,
+    Workers,
+    connect,
+    make_task,
+    require_dask,
+    train_task,
+)
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
@@ -135,7 +144,7 @@ def test_longest_stacks_first(work, monkeypatch):
     job, plan, store = work
     orders = []
     monkeypatch.setattr(engine._Dispatch, "run", lambda self, *further: orders.append(list(self.waiting)))
-    monkeypatch.setattr(engine.DaskEngine, "_connect", lambda *further: (None, None))
+    monkeypatch.setattr(engine, "connect", lambda *further: contextlib.nullcontext())
     with engine.DaskEngine(ClusterOptions(workers=1)) as opened:
         opened.train(job, plan, store)
     # gcn takes longer than ridge, two runs longer than one
@@ -177,7 +186,7 @@ def dispatch(work):
     def make(client: FakeClient) -> engine._Dispatch:
         job, plan, store = work
         store.remove_partial_runs()
-        return engine._Dispatch(client, Workers(client, gpu=False), job, plan, store, [1.0] * 6, [1, 2, 3, 4, 5, 6])
+        return engine._Dispatch(Workers(client, gpu=False), job, plan, store, [1.0] * 6, [1, 2, 3, 4, 5, 6])
 
     return make
 
@@ -230,7 +239,7 @@ def test_workers_that_are_gone_for_good_are_replaced(dispatch, monkeypatch):
     client, asked = FakeClient(dict.fromkeys("ab", __version__)), []
     client.cluster = type("FakeCluster", (), {"scale": lambda self, n: asked.append(n)})()
     given = dispatch(client)
-    monkeypatch.setattr("brio.jobs.engines.dask.REPLACE_SECONDS", 0.0)
+    monkeypatch.setattr("brio.jobs.dask.REPLACE_SECONDS", 0.0)
     given.workers = Workers(client, gpu=False, n_wanted=2)
     given._choose_next()
     assert asked == []
@@ -475,7 +484,7 @@ def test_free_workers_are_those_with_nothing_to_do():
 def test_no_worker_is_free_while_the_scheduler_is_lost(lost):
     workers = Workers(StandInClient(AT_WORK, lost=[lost]), gpu=False, n_wanted=None)
     assert workers.list_free(SimpleNamespace(say=lambda line: None)) == []
-    assert workers.list_live() == (None if lost == "scheduler_info" else set(AT_WORK))
+    assert workers.ask_scheduler() == (None if lost == "scheduler_info" else AT_WORK)
 
 
 def test_waiting_for_a_worker_is_announced_once():

@@ -50,8 +50,7 @@ def open_engine(
         return
     if shard is not None:
         raise BrioError("--shard is for processes without a cluster; leave it out with --engine dask")
-    from ..jobs.engines.clusters import ClusterOptions, SlurmOptions
-    from ..jobs.engines.dask import DaskEngine
+    from ..jobs.dask import ClusterOptions, DaskEngine, SlurmOptions
 
     options = ClusterOptions(workers, scheduler, None if slurm is None else SlurmOptions.read(slurm))
     with DaskEngine(options, tuple(str(file.resolve()) for file in load or ())) as opened:

@@ -14,8 +14,9 @@ from ..device import memory_budget
 from ..errors import BrioError
 from ..methods import find_method
 from ..protocol import FOLD_RULE, Fold, count_inner_folds, list_fold_names, make_folds
-from ..results import Plan, PlannedMethod
+from ..results import Plan, PlannedMethod, RunStore
 from ..results.files import SUMS
+from ..results.store import remove_checkpoint
 from ..version import __version__
 from .job import Job, check_folds, check_harmonise, check_method, check_sites
 
@@ -65,6 +66,27 @@ class JobPlan:
     def facts(self) -> dict[str, MethodFacts]:
         """What its methods declare about themselves."""
         return {planned.method.name: planned.method.facts for planned in self.runs.values()}
+
+    def name_stack(self, number: int) -> str:
+        """Name a stack, numbered from 1, by its method and folds."""
+        stacks = self.document.stacks
+        runs = [self.runs[key] for key in stacks[number - 1]]
+        names = list(dict.fromkeys(planned.run.fold.name for planned in runs))
+        folds = f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
+        return f"{runs[0].method.name}, {folds}, stack {number} of {len(stacks)}"
+
+    def estimate_costs(self, cohort: Cohort) -> list[float]:
+        """Estimate the cost of every stack with all its trainings, in epochs of a plain network; only ratios matter."""
+        costs = {k: run.method.facts.relative_cost * run.count_trainings(cohort) for k, run in self.runs.items()}
+        return [sum(costs[key] for key in stack) for stack in self.document.stacks]
+
+    def close_if_finished(self, number: int, store: RunStore) -> bool:
+        """Return whether a stack is finished; the checkpoint of one whose process died just before is removed."""
+        stack = self.document.stacks[number - 1]
+        finished = all(key in store for key in stack)
+        if finished:
+            remove_checkpoint(store.checkpoint_path(stack))
+        return finished
 
 
 def describe_method(method: Method) -> PlannedMethod:

@@ -73,9 +73,9 @@ class LocalEngine(Engine):
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
         """Train one stack after the other, in the order of the plan; the first that fails ends the job."""
-        from .train import close_if_finished, estimate_costs, train_stack
+        from .train import train_stack
 
-        costs = dict(enumerate(estimate_costs(plan, job.cohort), 1))
+        costs = dict(enumerate(plan.estimate_costs(job.cohort), 1))
         if self.shard is not None:
             costs = {number: costs[number] for number in range(self.shard.number, len(costs) + 1, self.shard.count)}
         total, done = sum(costs.values()), 0.0
@@ -84,7 +84,7 @@ class LocalEngine(Engine):
             def report(message: str, share: float, done: float = done, cost: float = cost) -> None:
                 job.progress(message, (done + cost * share) / total)
 
-            if not close_if_finished(plan, number, store):
+            if not plan.close_if_finished(number, store):
                 train_stack(job, plan, number, store, progress=report, allow_divergence=allow_divergence)
             done += cost
 

@@ -84,7 +84,7 @@ def _list_all_methods() -> list[ListedSetting]:
 
 
 class Engine(Protocol):
-    """What executes the stacks of a plan that are not finished, see :mod:`brio.jobs.engines`."""
+    """What executes the stacks of a plan that are not finished, see :mod:`brio.jobs.dask`."""
 
     @property
     def shares_folder(self) -> bool: ...

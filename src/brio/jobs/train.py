@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..cohort import Cohort
 from ..connectome import Connectomes, harmonise_connectomes
 from ..console import Progress, silent
 from ..errors import BrioError
@@ -97,7 +96,7 @@ def train_stack(
     allow_divergence: bool = False,
 ) -> None:
     """Train one stack of a plan, as a whole, and store its runs."""
-    stack, title = plan.document.stacks[number - 1], name_stack(plan, number)
+    stack, title = plan.document.stacks[number - 1], plan.name_stack(number)
     runs = [plan.runs[key] for key in stack]
     method = runs[0].method
     with report_stack(store.folder.parent, number, title) as report_share:
@@ -123,34 +122,6 @@ def train_stack(
             store.write(planned.key, _make_record(job, plan.document, planned, fitted, seconds), fitted.tensors)
         report("done", 1.0)
     remove_checkpoint(store.checkpoint_path(stack))
-
-
-def is_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
-    """Return whether all runs of a stack are stored."""
-    return all(key in store for key in plan.document.stacks[number - 1])
-
-
-def close_if_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
-    """Return whether a stack is finished, and remove the checkpoint of one whose process died just before it did."""
-    finished = is_finished(plan, number, store)
-    if finished:
-        remove_checkpoint(store.checkpoint_path(plan.document.stacks[number - 1]))
-    return finished
-
-
-def name_stack(plan: JobPlan, number: int) -> str:
-    """Name a stack, numbered from 1, by its method and folds."""
-    stacks = plan.document.stacks
-    runs = [plan.runs[key] for key in stacks[number - 1]]
-    names = list(dict.fromkeys(planned.run.fold.name for planned in runs))
-    folds = f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
-    return f"{runs[0].method.name}, {folds}, stack {number} of {len(stacks)}"
-
-
-def estimate_costs(plan: JobPlan, cohort: Cohort) -> list[float]:
-    """Estimate the cost of every stack with all its trainings, in epochs of a plain network; only ratios matter."""
-    costs = {k: run.method.facts.relative_cost * run.count_trainings(cohort) for k, run in plan.runs.items()}
-    return [sum(costs[key] for key in stack) for stack in plan.document.stacks]
 
 
 def _fit(
