@@ -565,7 +565,7 @@ class _Dispatch:
                     remedy = "start it again and give the same command again: it goes on from the finished stacks"
                     raise BrioError(f"the scheduler of Dask is lost; {remedy}")
                 for number, address in self._choose_next():
-                    further = {"method_files": method_files, "allow_divergence": allow_divergence}
+                    further: dict[str, Any] = {"method_files": method_files, "allow_divergence": allow_divergence}
                     task = make_task(self.job, self.plan, number, self.store, **further)
                     place = {"workers": [address], "resources": self.resources}
                     self.running[self.client.submit(train_task, task, pure=False, retries=0, **place)] = number, address

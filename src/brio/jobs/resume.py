@@ -106,7 +106,7 @@ def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
     people = scans[index_participants(cohort.participant_ids[scans])[0]]  # each counts once
     table = cohort.participants.iloc[people]
     n = np.bincount(cohort.labels[people], minlength=2)
-    tr = pd.to_numeric(table["tr"], errors="coerce").dropna() if "tr" in table else ()
+    tr = pd.to_numeric(table["tr"], errors="coerce").dropna() if "tr" in table else pd.Series(dtype=float)
     return {
         "n": n.tolist(),
         "frames": length,
