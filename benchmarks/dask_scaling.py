@@ -30,8 +30,7 @@ from threadpoolctl import threadpool_limits
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec, run_job
-from brio.jobs.engines.clusters import ClusterOptions
-from brio.jobs.engines.dask import DaskEngine
+from brio.jobs.dask import ClusterOptions, DaskEngine
 from brio.jobs.spec import Engine
 
 METHODS = ("gcn", "brainnettf", "brio")

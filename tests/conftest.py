@@ -165,7 +165,7 @@ def client() -> Iterator[object]:
 @pytest.fixture
 def on_dask(client, monkeypatch) -> None:
     """Commands with ``--engine dask`` use the scheduler of this process."""
-    from brio.jobs.engines import dask as engine
+    from brio.jobs import dask as engine
 
     @contextlib.contextmanager
     def join(options, threads, gpu):

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from unittest import mock
 
-from brio.storage import disk, partial
+from brio import storage
+from brio.storage import disk
 
 KILLED = 137
 NEED_SPACE = ("create_file", "make_folder", "sync", "sync_folder", "write")
@@ -122,7 +123,7 @@ def die_at(number: int, when: When, action: Callable[[], object]) -> bool:
             action()
     except _Killed:
         token = secrets.token_hex(4)
-        partial._identify_process = lambda number: token  # what comes next is another process
+        storage._identify_process = lambda number: token  # what comes next is another process
     return dead
 
 

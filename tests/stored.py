@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from brio.storage import SUMS
-from brio.storage.partial import reserve_name
+from brio.storage import SUMS, reserve_name
 
 
 def name_leftover(folder: Path) -> Path:

@@ -26,7 +26,7 @@ from .connectome import Connectomes
 from .console import silent
 from .device import resolve_device
 from .errors import BrioError
-from .jobs.checks import check_memory
+from .jobs.job import check_memory
 from .methods import find_method
 from .models import (
     Ensemble,

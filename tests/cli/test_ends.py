@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from brio.cohort.simulate import Simulation, simulate
-from brio.storage.partial import reserve_name
+from brio.storage import reserve_name
 from brio.version import __version__
 
 application = importlib.import_module("brio.cli.app")  # brio.cli has an object of the same name

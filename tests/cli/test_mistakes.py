@@ -144,7 +144,7 @@ def test_a_mistake_is_answered_in_a_sentence_that_names_the_way_out(words, answe
 )
 def test_a_job_that_is_refused_after_it_was_planned_leaves_no_folder(brio, here, monkeypatch, words):
     if "dask" in words:
-        clusters = pytest.importorskip("brio.jobs.engines.clusters")
+        clusters = pytest.importorskip("brio.jobs.dask")
         monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1, raising=True)
     rng = np.random.default_rng(0)
     scans = [rng.normal(size=(60, 3)) for _ in range(20)]

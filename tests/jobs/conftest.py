@@ -13,21 +13,8 @@ from commands import Said, command
 
 collect_ignore = ["mortal_method.py"]  # registers a method, which only workers of the tests of faults shall know
 
-TINY = [
-    "--set",
-    "epochs=4",
-    "--set",
-    "cell_batch=4",
-    "--set",
-    "T_w=2",
-    "--set",
-    "M=2",
-    "--set",
-    "K=2",
-    "--device",
-    "cpu",
-    "--quiet",
-]
+SETTINGS = ["epochs=4", "cell_batch=4", "T_w=2", "M=2", "K=2"]
+TINY = [*(word for setting in SETTINGS for word in ("--set", setting)), "--device", "cpu", "--quiet"]
 SMALL = Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)
 
 

@@ -18,9 +18,18 @@ from job_contents import content_without_seconds
 
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
-from brio.jobs.engines import dask as engine
-from brio.jobs.engines.clusters import ClusterOptions, SlurmOptions, connect, require_dask
-from brio.jobs.engines.dask import StackTask, UnfitWorkerError, Workers, make_task, train_task
+from brio.jobs import dask as engine
+from brio.jobs.dask import (
+    ClusterOptions,
+    SlurmOptions,
+    StackTask,
+    UnfitWorkerError,
+    Workers,
+    connect,
+    make_task,
+    require_dask,
+    train_task,
+)
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
@@ -135,7 +144,7 @@ def test_longest_stacks_first(work, monkeypatch):
     job, plan, store = work
     orders = []
     monkeypatch.setattr(engine._Dispatch, "run", lambda self, *further: orders.append(list(self.waiting)))
-    monkeypatch.setattr(engine.DaskEngine, "_connect", lambda *further: (None, None))
+    monkeypatch.setattr(engine, "connect", lambda *further: contextlib.nullcontext())
     with engine.DaskEngine(ClusterOptions(workers=1)) as opened:
         opened.train(job, plan, store)
     # gcn takes longer than ridge, two runs longer than one
@@ -177,7 +186,7 @@ def dispatch(work):
     def make(client: FakeClient) -> engine._Dispatch:
         job, plan, store = work
         store.remove_partial_runs()
-        return engine._Dispatch(client, Workers(client, gpu=False), job, plan, store, [1.0] * 6, [1, 2, 3, 4, 5, 6])
+        return engine._Dispatch(Workers(client, gpu=False), job, plan, store, [1.0] * 6, [1, 2, 3, 4, 5, 6])
 
     return make
 
@@ -230,7 +239,7 @@ def test_workers_that_are_gone_for_good_are_replaced(dispatch, monkeypatch):
     client, asked = FakeClient(dict.fromkeys("ab", __version__)), []
     client.cluster = type("FakeCluster", (), {"scale": lambda self, n: asked.append(n)})()
     given = dispatch(client)
-    monkeypatch.setattr("brio.jobs.engines.dask.REPLACE_SECONDS", 0.0)
+    monkeypatch.setattr("brio.jobs.dask.REPLACE_SECONDS", 0.0)
     given.workers = Workers(client, gpu=False, n_wanted=2)
     given._choose_next()
     assert asked == []
@@ -440,47 +449,20 @@ def test_one_kind_of_cluster():
             ClusterOptions(**options)
 
 
-class StandInClient:
-    """The part of a client of Dask that :class:`Workers` uses; methods named in ``lost`` find no scheduler."""
-
-    def __init__(self, workers, lost=()):
-        self.workers, self.lost = workers, lost
-
-    def _answer(self, name, answer):
-        if name in self.lost:
-            raise OSError("the scheduler is lost")
-        return answer
-
-    def scheduler_info(self, n_workers):
-        return self._answer("scheduler_info", {"workers": self.workers})
-
-    def processing(self):
-        return self._answer("processing", {"tcp://busy": ["stack"]})
-
-    def run(self, function, workers, on_error):
-        return self._answer("run", dict.fromkeys(workers, function()))
-
-
-AT_WORK = {"tcp://busy": {"resources": {}}, "tcp://free": {"resources": {}}}
-
-
-def test_free_workers_are_those_with_nothing_to_do():
-    said = []
-    job = SimpleNamespace(say=said.append)
-    assert Workers(StandInClient(AT_WORK), gpu=False, n_wanted=None).list_free(job) == ["tcp://free"]
-    assert said == []
-
-
 @pytest.mark.parametrize("lost", ["scheduler_info", "processing", "run"])
-def test_no_worker_is_free_while_the_scheduler_is_lost(lost):
-    workers = Workers(StandInClient(AT_WORK, lost=[lost]), gpu=False, n_wanted=None)
+def test_no_worker_is_free_while_the_scheduler_is_lost(lost, monkeypatch):
+    def fail(*further, **keywords):
+        raise OSError("the scheduler is lost")
+
+    client = FakeClient(dict.fromkeys("ab", __version__))
+    monkeypatch.setattr(client, lost, fail)
+    workers = Workers(client, gpu=False)
     assert workers.list_free(SimpleNamespace(say=lambda line: None)) == []
-    assert workers.list_live() == (None if lost == "scheduler_info" else set(AT_WORK))
+    assert (workers.ask_scheduler() is None) == (lost == "scheduler_info")
 
 
 def test_waiting_for_a_worker_is_announced_once():
-    said = []
-    workers = Workers(StandInClient(AT_WORK), gpu=True, n_wanted=None)
+    said, workers = [], Workers(FakeClient({"a": __version__}), gpu=True)
     for _ in range(2):
         assert workers.list_free(SimpleNamespace(say=said.append)) == []
     assert said == ["waiting for a worker with the resource GPU=1"]

@@ -10,8 +10,9 @@ import torch
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
-from brio.jobs.execute import execute_plan, load_fitted_runs
 from brio.jobs.plan import build_plan
+from brio.jobs.run import execute_plan
+from brio.jobs.train import load_fitted_runs
 from brio.protocol import auc
 from stored import rehash
 

@@ -11,7 +11,7 @@ import brio as package
 from brio.cohort import Cohort, relabel
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec, prepare_job
-from brio.jobs.engines.dask import make_task, train_task
+from brio.jobs.dask import make_task, train_task
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.report.evidence import read_evidence
 from brio.report.verdict import write_verdict

@@ -13,7 +13,8 @@ from brio.connectome import Connectomes
 from brio.device import ComputeDevice
 from brio.errors import BrioError
 from brio.jobs import JobSpec
-from brio.jobs.checks import MOST_RUNS, check_memory, check_number_of_runs, describe_rest, estimate_memory
+from brio.jobs.job import check_memory, describe_rest, estimate_memory
+from brio.jobs.plan import MOST_RUNS, check_number_of_runs
 from brio.methods import list_methods, make_method
 from brio.models import explain_model, fit_model
 from brio.protocol import leave_one_site_out

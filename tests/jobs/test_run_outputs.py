@@ -406,3 +406,16 @@ def test_seeds_do_not_depend_on_how_many_there_are(brio, folder, tiny, tmp_path,
     assert said.status == 0
     first = job.rows[(job.rows["method"] == "ridge") & (job.rows["seed"] == 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(read(tmp_path / "r").rows.drop(columns="seconds"), first.drop(columns="seconds"))
+
+
+@pytest.mark.parametrize("words", [["run"], ["fit", "--evaluate"]])
+def test_a_cohort_is_opened_once_and_its_settings_are_checked_once(brio, folder, tmp_path, monkeypatch, words):
+    from brio.jobs import run, spec
+
+    opened, checked = [], []
+    load, check = Cohort.load, spec.check_settings
+    monkeypatch.setattr(Cohort, "load", lambda path: opened.append(path) or load(path))
+    monkeypatch.setattr(run, "check_settings", lambda *further: checked.append(further) or check(*further))
+    command = [words[0], folder, "--out", tmp_path / "out", "--method", "ridge", "--device", "cpu", *words[1:]]
+    assert brio(*command, "--set", "penalties=3", "--quiet").status == 0
+    assert len(opened) == len(checked) == 1

@@ -1,6 +1,5 @@
 """A job that was killed goes on and ends in the bytes of one that was not; a folder belongs to one job."""
 
-import csv
 import dataclasses
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from job_contents import content_without_seconds as content
 
 import brio as package
 from brio.cohort.simulate import Simulation, simulate
@@ -24,7 +24,7 @@ from brio.jobs.resume import resume_plan
 from brio.methods import Ridge
 from brio.storage import SUMS
 from brio.training import NeuralMethod
-from stored import list_hashed, name_leftover, rehash
+from stored import name_leftover, rehash
 
 JOB = ["--method", "brio", "--method", "ridge", "--runs-per-stack", "2"]
 N_RUNS = 2 * 5
@@ -44,25 +44,6 @@ def finished(brio, folder, tiny, tmp_path_factory) -> Path:
 def copy(finished, tmp_path) -> Path:
     shutil.copytree(finished, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def content(out: Path) -> dict[str, object]:
-    """Everything a job leaves, but for the seconds it took."""
-    files: dict[str, object] = {}
-    for path in sorted(p for p in out.rglob("*") if p.is_file()):
-        name = str(path.relative_to(out))
-        if path.name == "results.csv":
-            with path.open(newline="") as file:
-                files[name] = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
-        elif path.name == "run.json":
-            record = json.loads(path.read_text())
-            del record["row"]["seconds"]
-            files[name] = record
-        elif path.name == SUMS:
-            files[name] = list_hashed(path)
-        else:
-            files[name] = path.read_bytes()
-    return files
 
 
 def assert_same(out: Path, other: Path) -> None:

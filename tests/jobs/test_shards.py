@@ -11,9 +11,8 @@ from job_contents import content_without_seconds
 
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
-from brio.jobs.execute import LocalEngine, Shard
 from brio.jobs.plan import build_plan
-from brio.jobs.run import train_shard
+from brio.jobs.run import LocalEngine, Shard, train_shard
 from brio.methods import Ridge
 from brio.results import RunStore
 
@@ -152,8 +151,3 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
 def test_no_such_shard(text):
     with pytest.raises(BrioError, match="for example 2/8"):
         Shard.parse(text)
-
-
-def test_shards_share_out_all_stacks():
-    numbers = [number for i in range(1, 4) for number in Shard(i, 3).numbers(8)]
-    assert sorted(numbers) == list(range(1, 9))

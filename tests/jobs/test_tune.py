@@ -270,10 +270,10 @@ def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
 
 
 def test_all_are_those_that_the_cohort_can_feed_and_the_others_are_named(tmp_path, monkeypatch):
-    from brio.jobs import spec
+    from brio.jobs import run as runs
 
-    few = [e for e in spec.list_methods() if e.name in ("ridge", "covariates-only", "brio-plus", "brio-wo-qg")]
-    monkeypatch.setattr(spec, "list_methods", lambda: few)
+    few = [e for e in runs.list_methods() if e.name in ("ridge", "covariates-only", "brio-plus", "brio-wo-qg")]
+    monkeypatch.setattr(runs, "list_methods", lambda: few)
     bare = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60))
     del bare.participants["mean_fd"]
     said = []

@@ -13,7 +13,7 @@ from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_bloc
 from brio.errors import BrioError
 from brio.estimator import BrioClassifier
 from brio.jobs import JobSpec
-from brio.jobs.spec import make_methods
+from brio.jobs.spec import check_settings
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
 from brio.training import Run
@@ -163,7 +163,7 @@ def test_settings_that_make_no_model_are_refused(setting):
     with pytest.raises(BrioError, match="at least"):
         make_method("brio-plus", setting)
     with pytest.raises(BrioError, match="at least"):
-        make_methods(["ridge", "brio-plus"], JobSpec("cohort", settings=setting).method_settings)
+        check_settings(["ridge", "brio-plus"], JobSpec("cohort", settings=setting).method_settings)
 
 
 def test_few_source_sites_never_turn_the_order_round():

@@ -8,7 +8,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.device import resolve_device
 from brio.errors import BrioError
-from brio.jobs.checks import check_memory
+from brio.jobs.job import check_memory
 from brio.methods import make_method
 from brio.methods.linear import base, ridge
 from brio.methods.linear.base import ScanReader, StoredEdges, StoredRows

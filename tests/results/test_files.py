@@ -20,7 +20,7 @@ from brio.jobs import JobSpec
 from brio.report import markdown_table, write_report
 from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, TuningRecord, lock_folder
 from brio.results.files import read_csv, write_csv
-from brio.storage.partial import reserve_name
+from brio.storage import reserve_name
 from brio.studies import StudyContext, run_study
 from doctored import change_json
 from stored import forget_hashes

@@ -11,6 +11,7 @@ import pytest
 from brio.errors import BrioError
 from brio.storage import (
     SUMS,
+    Sums,
     UnhashedFilesWarning,
     check_all,
     check_stored,
@@ -22,7 +23,6 @@ from brio.storage import (
     write_recorded,
     write_sums,
 )
-from brio.storage.sums import Sums
 from faults import die_at, list_steps
 
 OLD, NEW = {"a.csv": "old a", "b.json": "old b"}, {"b.json": "new b", "c.md": "new c"}
@@ -175,6 +175,6 @@ def test_a_listed_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr("brio.storage.sums.hash_file", refuse)
+    monkeypatch.setattr("brio.storage.hash_file", refuse)
     with pytest.raises(BrioError, match=r"a\.csv: cannot be read \(Permission denied\); import it again"):
         check_all(tmp_path, "import it again")

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from brio import storage
 from brio.errors import BrioError
 from brio.storage import (
     create_whole_folder,
+    is_partial,
     make_folders,
-    partial,
     refuse_existing,
     remove_leftovers,
     require_creatable,
+    reserve_name,
     write_atomically,
 )
-from brio.storage.partial import is_partial, reserve_name
 from faults import KILLED, die_at, failing, list_steps, raising, run_until, watching
 from stored import name_leftover
 
@@ -61,7 +62,7 @@ def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
     treasure = tmp_path / "treasure"
     treasure.write_text("mine")
     path = tmp_path / "report.html"
-    monkeypatch.setattr("brio.storage.writing.reserve_name", lambda folder, final="": folder / "guessed")
+    monkeypatch.setattr("brio.storage.reserve_name", lambda folder, final="": folder / "guessed")
     (tmp_path / "guessed").symlink_to(treasure)
     with pytest.raises(BrioError, match=r"report\.html: cannot be written \(File exists\)"):
         write_atomically(path, "page")
@@ -203,13 +204,13 @@ def test_a_container_numbers_its_processes_by_itself(tmp_path, monkeypatch):
     """Two with one host name that share a folder: a process that one does not see may live in the other."""
     left = name_leftover(tmp_path)
     left.mkdir()
-    partial._get_machine.cache_clear()
-    monkeypatch.setattr(partial.os, "readlink", lambda path: "pid:[1]")
+    storage._get_machine.cache_clear()
+    monkeypatch.setattr(storage.os, "readlink", lambda path: "pid:[1]")
     try:
         remove_leftovers(tmp_path)
         assert names(tmp_path) == {left.name}
     finally:
-        partial._get_machine.cache_clear()
+        storage._get_machine.cache_clear()
 
 
 def test_links_in_a_leftover_are_not_followed(tmp_path):

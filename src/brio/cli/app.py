@@ -21,6 +21,10 @@ from ..storage import UnhashedFilesWarning, remove_old_scratch, warn_unhashed
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
 
+DATA, EVALUATION, MODELS, STUDIES = "Data", "Evaluation", "Models", "Studies of the paper"
+OTHERS = "Everything else"
+"""Panels of commands in the help, in this order: the way of a study from its files to its models."""
+
 _RESUMING = ("run", "tune", "study", "demo")
 """Commands that go on from where they were when they are given again."""
 
@@ -34,6 +38,11 @@ class _AskedToEnd(KeyboardInterrupt):
 
 class _Commands(typer.core.TyperGroup):
     """All commands."""
+
+    def list_commands(self, context: typer.Context) -> list[str]:  # type: ignore[override]
+        """List the commands panel by panel."""
+        panels = [DATA, EVALUATION, MODELS, STUDIES, OTHERS]
+        return sorted(self.commands, key=lambda name: panels.index(str(self.commands[name].rich_help_panel)))  # type: ignore[attr-defined]
 
     def invoke(self, context: typer.Context) -> Any:  # type: ignore[override]
         """Run a command; an error about an option says whether it stands in a file, an interruption passes."""
@@ -57,7 +66,7 @@ app = typer.Typer(
 )
 # sub-commands of ``brio fetch``; here so that modules of commands import one module only
 fetch_app = typer.Typer(help="Download public data and turn it into a cohort.", no_args_is_help=True)
-app.add_typer(fetch_app, name="fetch")
+app.add_typer(fetch_app, name="fetch", rich_help_panel=DATA)
 
 
 def _print_version(requested: bool) -> None:

@@ -13,7 +13,7 @@ from ..configuration import format_settings, format_value, read_value
 from ..errors import BrioError, nearest
 from ..settings import parse_assignments
 from ..version import __version__
-from .app import app
+from .app import OTHERS, app
 from .config_file import COMMAND_LINE_ONLY, SETTINGS, list_options, option_name
 from .options import Load, load_own_methods
 
@@ -21,7 +21,9 @@ CONFIGURABLE = ("run", "tune", "study", "fit")
 """Commands that take ``--config``."""
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}, rich_help_panel=OTHERS
+)
 def config(
     context: typer.Context,
     target: Annotated[

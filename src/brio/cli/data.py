@@ -11,29 +11,12 @@ import typer
 from .. import settings
 from ..console import say
 from ..storage import refuse_existing
-from .app import app, fetch_app
-from .options import (
-    AtlasTable,
-    Companions,
-    Control,
-    DropRoi,
-    IdColumn,
-    LabelColumn,
-    Match,
-    Out,
-    Patient,
-    ScanRuns,
-    SessionColumn,
-    Sessions,
-    Sets,
-    SiteColumn,
-    Task,
-    number,
-    say_warnings,
-)
+from .app import DATA, app, fetch_app
+from .options import Companions, Out, ReadingOptions, Sets, number, say_warnings, share_options
 
 
-@app.command("import")
+@app.command("import", rich_help_panel=DATA)
+@share_options
 def import_(
     kind: Annotated[
         str,
@@ -49,21 +32,9 @@ def import_(
     atlas: Annotated[
         str | None, typer.Option(help="Atlas to read, for example aal116 or cc200; required if there are several.")
     ] = None,
-    atlas_table: AtlasTable = None,
-    drop_roi: DropRoi = None,
     participants: Annotated[
         Path | None, typer.Option(help="Participants table, if it is not in its usual place.")
     ] = None,
-    id_column: IdColumn = None,
-    site_column: SiteColumn = None,
-    label_column: LabelColumn = None,
-    patient: Patient = None,
-    control: Control = None,
-    task: Task = None,
-    match: Match = None,
-    runs: ScanRuns = None,
-    session_column: SessionColumn = None,
-    sessions: Sessions = None,
     measure: Annotated[
         str | None, typer.Option(help="fc: what the matrices hold, correlation or fisher-z, where it cannot be told.")
     ] = None,
@@ -71,6 +42,8 @@ def import_(
     frames_in_rows: Annotated[
         bool, typer.Option("--frames-in-rows", help="Take rows as frames although they seem to be the regions.")
     ] = False,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Import scans from a folder and write them as a cohort.
 
@@ -80,27 +53,19 @@ def import_(
     """
     from ..cohort.readers import import_cohort, summarise_columns, summarise_import
 
+    options = reading.to_keywords()
+    for key in ("patient", "control"):  # one value stays as it is, so that a cohort records it as before
+        options[key] = options[key][0] if options[key] and len(options[key]) == 1 else options[key]
     cohort = import_cohort(
         kind,
         src,
         out,
         atlas=atlas,
-        atlas_table=atlas_table,
-        drop_roi=drop_roi or None,
         participants=participants,
-        id_column=id_column,
-        site_column=site_column,
-        label_column=label_column,
-        patient=_unpack_single(patient),
-        control=_unpack_single(control),
-        task=task,
-        match=match,
-        runs=runs,
-        session_column=session_column,
-        sessions=sessions,
         measure=measure,
         name=name,
         frames_in_rows=frames_in_rows or None,
+        **options,
     )
     say_warnings(cohort)
     say(summarise_import(cohort))
@@ -113,12 +78,7 @@ def import_(
         )
 
 
-def _unpack_single(values: list[str] | None) -> str | list[str] | None:
-    """Return one value as it is, so that a cohort records it as before."""
-    return values[0] if values and len(values) == 1 else values or None
-
-
-@app.command()
+@app.command(rich_help_panel=DATA)
 def atlas(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     table: Annotated[
@@ -185,7 +145,7 @@ def fetch_abide_(
     say(f"wrote {cohort!r} to {out}")
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def simulate(
     out: Out,
     sites: Annotated[int, number(settings.Count, "Number of sites.")] = 6,
@@ -220,7 +180,7 @@ def simulate(
     say(f"wrote {cohort!r} to {out}")
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def audit(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     companion: Companions = None,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,48 +14,29 @@ from .. import settings
 from ..console import say, show_progress
 from ..errors import BrioError
 from ..storage import open_scratch_folder, refuse_existing, require_creatable
-from .app import app
-from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
+from .app import MODELS, app
 from .options import (
-    AtlasTable,
     Companions,
-    Config,
-    Control,
     Device,
-    DropRoi,
-    IdColumn,
+    EngineOptions,
+    JobOptions,
     KeepAll,
     Label,
-    LabelColumn,
     Load,
-    Match,
     Out,
-    Patient,
     Quiet,
-    RunsPerStack,
-    ScanRuns,
+    ScanOptions,
     Seeds,
-    SessionColumn,
-    Sessions,
-    Sets,
-    SiteColumn,
-    Task,
-    job_options,
     load_own_methods,
     number,
     say_warnings,
+    share_options,
 )
 
 if TYPE_CHECKING:
     from ..cohort import Cohort
 
 ModelFolder = Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")]
-Kind = Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")]
-AtlasName = Annotated[str | None, typer.Option(help="Atlas to read, where the files hold several.")]
-Participants = Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")]
-RepetitionTime = Annotated[
-    float | None, number(settings.RepetitionTime, "Repetition time in seconds, where the files do not say.")
-]
 FitCheckpointEvery = Annotated[
     float | None,
     number(
@@ -67,25 +48,20 @@ FitCheckpointEvery = Annotated[
     ),
 ]
 
-_READER_OPTIONS = (
-    *("atlas", "atlas_table", "drop_roi", "participants", "id_column", "site_column", "label_column"),
-    *("patient", "control", "task", "match", "runs", "session_column", "sessions"),
-)
-
 
 @contextmanager
-def _read_scans(scans: Path, model: Path, given: dict[str, Any]) -> Iterator[Cohort]:
+def _read_scans(scans: Path, model: Path, reading: ScanOptions) -> Iterator[Cohort]:
     """Read the scans that a command is given, into a folder that is removed at the end."""
     from ..cohort.readers import read_scans_to_predict
     from ..models.sums import read_known_header
 
-    options = {name: None if given[name] == [] else given[name] for name in _READER_OPTIONS}
-    header, kind, tr = read_known_header(model), given["kind"], given["tr"]
+    header = read_known_header(model)
     with open_scratch_folder() as place:
-        yield read_scans_to_predict(scans, place / "scans", kind=kind, tr=tr, known_header=header, **options)
+        yield read_scans_to_predict(scans, place / "scans", known_header=header, **reading.to_keywords())
 
 
-@app.command()
+@app.command(rich_help_panel=MODELS)
+@share_options
 def fit(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: Out,
@@ -105,19 +81,10 @@ def fit(
         bool,
         typer.Option("--holds-scans", help="Allow a model that holds numbers of single scans: fc-hgnn."),
     ] = False,
-    setting: Sets = None,
-    companion: Companions = None,
-    keep_all: KeepAll = False,
-    load: Load = None,
-    device: Device = "auto",
-    runs_per_stack: RunsPerStack = None,
     checkpoint_every: FitCheckpointEvery = None,
-    engine: EngineOption = "local",
-    workers: Workers = None,
-    scheduler: Scheduler = None,
-    slurm: Slurm = None,
-    quiet: Quiet = False,
-    config: Config = None,
+    *,
+    job: JobOptions,
+    engine: EngineOptions,
 ) -> None:
     """Fit a method to all sites of a cohort and write a model that other sites can use.
 
@@ -131,28 +98,16 @@ def fit(
     require_creatable(out)
     if evidence is not None and evaluate:
         raise BrioError("--evidence and --evaluate exclude each other; give one of them")
-    load_own_methods(load)
-    spec = job_options(
-        cohort,
-        [method],
-        label=label,
-        seeds=seeds,
-        setting=setting,
-        fold=None,
-        companion=companion,
-        keep_all=keep_all,
-        device=device,
-        runs_per_stack=runs_per_stack,
-        checkpoint_every=120.0 if checkpoint_every is None else checkpoint_every,
-    )
+    load_own_methods(job.load)
+    seconds = 120.0 if checkpoint_every is None else checkpoint_every
+    spec = job.make_spec(cohort, [method], label=label, seeds=seeds, checkpoint_every=seconds)
     check_settings(spec.methods, spec.method_settings)
-    opened = open_cohort(spec)
+    spec, opened = open_cohort(spec)
     if evidence is not None:
         read_evidence_job(evidence, method, opened)
     from ..models import fit_model, remove_fit_job, write_model  # torch, after all that can be refused
 
-    cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=None)
-    with cluster as started, show_progress(quiet) as progress:
+    with engine.open(job.load) as started, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=started)
         # workers and checkpoints need a place to write to, from which the same command goes on
         folder = None if started is None and not checkpoint_every else out.with_name(f"{out.name}.job")
@@ -176,45 +131,31 @@ def fit(
     say(f"wrote {model!r} to {out}")
 
 
-@app.command()
+@app.command(rich_help_panel=MODELS)
+@share_options
 def predict(
     model: ModelFolder,
     scans: Annotated[
         Path, typer.Argument(help="Scans: a cohort folder, one file, or a folder in any layout of 'brio import'.")
     ],
     out: Out,
-    kind: Kind = None,
-    atlas: AtlasName = None,
-    atlas_table: AtlasTable = None,
-    drop_roi: DropRoi = None,
-    participants: Participants = None,
-    id_column: IdColumn = None,
-    site_column: SiteColumn = None,
-    label_column: LabelColumn = None,
-    patient: Patient = None,
-    control: Control = None,
-    task: Task = None,
-    match: Match = None,
-    runs: ScanRuns = None,
-    session_column: SessionColumn = None,
-    sessions: Sessions = None,
-    tr: RepetitionTime = None,
     reestimates: Annotated[int, number(settings.Reestimates, "Re-estimates of each scan, for its interval.")] = 47,
     accuracy: Annotated[
         float, number(settings.Accuracy, "Accuracy that called classes shall have; other scans get no call.")
     ] = 0.8,
     load: Load = None,
     device: Device = "auto",
+    *,
+    reading: ScanOptions,
 ) -> None:
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
-    given = locals()  # the options by their names
     from ..cohort.readers import summarise_scans_to_predict
     from ..models.sums import check_sums
 
     refuse_existing(out)
     check_sums(model, scans_follow=True)
     load_own_methods(load)
-    with _read_scans(scans, model, given) as cohort:
+    with _read_scans(scans, model, reading) as cohort:
         from ..models import predict_scans, read_model  # torch, after all that can be refused
         from ..models.external import write_predictions
         from ..models.predict import suggest_label_column
@@ -230,7 +171,8 @@ def predict(
             say(line)
 
 
-@app.command()
+@app.command(rich_help_panel=MODELS)
+@share_options
 def adapt(
     model: ModelFolder,
     cohort: Annotated[
@@ -252,24 +194,10 @@ def adapt(
         float | None,
         number(settings.PositiveSpread, "Standard deviation of the intercept between hospitals; from the evidence."),
     ] = None,
-    kind: Kind = None,
-    atlas: AtlasName = None,
-    atlas_table: AtlasTable = None,
-    drop_roi: DropRoi = None,
-    participants: Participants = None,
-    id_column: IdColumn = None,
-    site_column: SiteColumn = None,
-    label_column: LabelColumn = None,
-    patient: Patient = None,
-    control: Control = None,
-    task: Task = None,
-    match: Match = None,
-    runs: ScanRuns = None,
-    session_column: SessionColumn = None,
-    sessions: Sessions = None,
-    tr: RepetitionTime = None,
     load: Load = None,
     device: Device = "auto",
+    *,
+    reading: ScanOptions,
 ) -> None:
     """Adapt a model to a hospital with labelled scans of its own: slope and intercept alone, never the weights.
 
@@ -280,14 +208,13 @@ def adapt(
 
     Example: brio adapt model cohort --out model-here
     """
-    given = locals()  # the options by their names
     from ..cohort.readers import summarise_scans_to_predict
     from ..models.sums import check_sums
 
     refuse_existing(out)
     check_sums(model, scans_follow=True)
     load_own_methods(load)
-    with _read_scans(cohort, model, given) as local:
+    with _read_scans(cohort, model, reading) as local:
         from ..models import adapt_model, read_model, write_model  # torch, after all that can be refused
         from ..models.predict import remark_on_local_scans
 
@@ -313,7 +240,7 @@ def adapt(
     say(f"wrote {adapted!r} to {out}")
 
 
-@app.command()
+@app.command(rich_help_panel=MODELS)
 def explain(
     model: ModelFolder,
     out: Out,
@@ -351,17 +278,8 @@ def explain(
     scans = None
     with show_progress(quiet) as progress:
         if cohort is not None:
-            spec = job_options(
-                cohort,
-                [fitted.method.name],
-                seeds=1,
-                setting=None,
-                fold=None,
-                companion=companion,
-                keep_all=keep_all,
-                device=device,
-                runs_per_stack=None,
-            )
+            job = JobOptions(companion=companion, keep_all=keep_all, device=device)
+            spec = job.make_spec(cohort, [fitted.method.name])
             scans = prepare_job(spec, progress, say).cohort
         explanation = explain_model(
             fitted, scans, reestimates=reestimates, sites=sites, device=device, progress=progress

@@ -1,22 +1,65 @@
-"""Options that several commands share, and the specification of a job that they make."""
+"""Options that several commands share, in groups: how scans are read, what a job is, where it is trained.
+
+A group is a dataclass. :func:`share_options` gives a command the options of the groups among its parameters, so that
+the command line, the file of ``--config`` and the help have them from one place.
+"""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
+import inspect
 import sys
+import typing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from .. import settings
 from ..console import say
-from ..errors import escape_controls
+from ..errors import BrioError, escape_controls, nearest
 from ..settings import read_number
 from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
     from ..cohort import Cohort
     from ..jobs import JobSpec
+    from ..jobs.spec import Engine
+
+
+def share_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the fields of the dataclasses among its parameters as options, in a panel of the help each."""
+    groups: dict[str, Any] = {}
+    parameters = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group: Any = parameter.annotation
+        if not dataclasses.is_dataclass(group):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = group
+        hints = typing.get_type_hints(group, include_extras=True)
+        for one in dataclasses.fields(group):
+            kind, option = typing.get_args(hints[one.name])
+            option = copy.copy(option)
+            option.rich_help_panel = option.rich_help_panel or groups[parameter.name].panel
+            keyword = {"default": one.default, "annotation": Annotated[kind, option]}
+            parameters.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, **keyword))
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{one.name: values.pop(one.name) for one in dataclasses.fields(group)})
+        command(**values)
+
+    del call.__wrapped__  # whoever reads the annotations shall see those of the options
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
 
 
 def number(kind: Any, text: str, *names: str, **further: Any) -> Any:
@@ -34,60 +77,9 @@ def number(kind: Any, text: str, *names: str, **further: Any) -> Any:
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet.")]
 JobOut = Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted job is resumed there.")]
-AtlasTable = Annotated[
-    str | None,
-    typer.Option(
-        help="Table of the ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas such "
-        "as power264 (see 'brio atlas --help')."
-    ),
-]
-DropRoi = Annotated[list[str] | None, typer.Option(help="ROI to leave out, for example a global signal; repeatable.")]
-IdColumn = Annotated[
-    str | None,
-    typer.Option(help="bids, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default."),
-]
-SiteColumn = Annotated[str | None, typer.Option(help="bids, table, fc: column of the site; 'site' by default.")]
-LabelColumn = Annotated[str | None, typer.Option(help="bids, table, fc: column of the diagnosis; 'label' by default.")]
-Patient = Annotated[
-    list[str] | None, typer.Option(help="bids, table, fc: value of that column for patients; repeatable.")
-]
-Control = Annotated[
-    list[str] | None, typer.Option(help="bids, table, fc: value of that column for controls; repeatable.")
-]
-Task = Annotated[str | None, typer.Option(help="bids: task to read, for example rest.")]
-Match = Annotated[
-    str | None, typer.Option(help="bids: read only files whose path contains this text; * and ? are wildcards.")
-]
-ScanRuns = Annotated[
-    str | None,
-    typer.Option(
-        "--runs", help="bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."
-    ),
-]
-SessionColumn = Annotated[
-    str | None,
-    typer.Option(help="table, fc: column that tells apart the scans of a participant; 'session' by default."),
-]
-Sessions = Annotated[
-    str | None,
-    typer.Option(
-        help="bids, table, packed, fc: for participants with several scans, 'first' reads the first, 'join' makes one "
-        "long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are then by "
-        "participant. Connectomes take 'first' or 'all'."
-    ),
-]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", callback=merge_settings, help="A setting, key=value; repeatable; see 'brio settings'."),
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        is_eager=True,  # before the other options, whose defaults it changes
-        callback=read_config,
-        help="TOML file with any of these options, see 'brio config'; those on the command line win.",
-    ),
 ]
 Label = Annotated[
     str | None,
@@ -101,37 +93,11 @@ Device = Annotated[
     str, typer.Option(help="auto, cpu, cuda, or cuda-tf32: faster, with rounded matrix products in networks.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Protocol = Annotated[str, typer.Option(help="loso (leave one site out) or kfold.")]
 Seeds = Annotated[int, number(settings.Seeds, "Number of seeds.")]
-Folds = Annotated[list[str] | None, typer.Option("--fold", help="Only this fold (test site); repeatable.")]
 Companions = Annotated[
     list[Path] | None, typer.Option("--with", help="Cohort of the same participants in another atlas; repeatable.")
 ]
 KeepAll = Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")]
-RunsPerStack = Annotated[
-    int | None, number(settings.RunsPerStack, "Runs that train together; by default what memory allows.")
-]
-CheckpointEvery = Annotated[
-    float,
-    number(
-        settings.Seconds,
-        "Time between checkpoints of networks in training, to resume from; 0 for none.",
-        metavar="SECONDS",
-    ),
-]
-RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        help="Train every N-th stack from the I-th on and write no tables, for job arrays; the same command without it "
-        "writes them when all shards are through.",
-    ),
-]
-Report = Annotated[
-    bool, typer.Option("--report", help="Also write table.md, sites.png and report.html to the folder for results.")
-]
 Load = Annotated[
     list[Path] | None,
     typer.Option(
@@ -140,6 +106,209 @@ Load = Annotated[
         "that you would run yourself.",
     ),
 ]
+Report = Annotated[
+    bool, typer.Option("--report", help="Also write table.md, sites.png and report.html to the folder for results.")
+]
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How the files of scans are read."""
+
+    panel: ClassVar[str] = "How the files are read"
+
+    atlas_table: Annotated[
+        str | None,
+        typer.Option(
+            help="Table of the ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas "
+            "such as power264 (see 'brio atlas --help')."
+        ),
+    ] = None
+    drop_roi: Annotated[
+        list[str] | None, typer.Option(help="ROI to leave out, for example a global signal; repeatable.")
+    ] = None
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            help="bids, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default."
+        ),
+    ] = None
+    site_column: Annotated[str | None, typer.Option(help="bids, table, fc: column of the site; 'site' by default.")] = (
+        None
+    )
+    label_column: Annotated[
+        str | None, typer.Option(help="bids, table, fc: column of the diagnosis; 'label' by default.")
+    ] = None
+    patient: Annotated[
+        list[str] | None, typer.Option(help="bids, table, fc: value of that column for patients; repeatable.")
+    ] = None
+    control: Annotated[
+        list[str] | None, typer.Option(help="bids, table, fc: value of that column for controls; repeatable.")
+    ] = None
+    task: Annotated[str | None, typer.Option(help="bids: task to read, for example rest.")] = None
+    match: Annotated[
+        str | None, typer.Option(help="bids: read only files whose path contains this text; * and ? are wildcards.")
+    ] = None
+    runs: Annotated[
+        str | None,
+        typer.Option(
+            "--runs", help="bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."
+        ),
+    ] = None
+    session_column: Annotated[
+        str | None,
+        typer.Option(help="table, fc: column that tells apart the scans of a participant; 'session' by default."),
+    ] = None
+    sessions: Annotated[
+        str | None,
+        typer.Option(
+            help="bids, table, packed, fc: for participants with several scans, 'first' reads the first, 'join' makes "
+            "one long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are "
+            "then by participant. Connectomes take 'first' or 'all'."
+        ),
+    ] = None
+
+    def to_keywords(self) -> dict[str, Any]:
+        """Return the options by their names in Python; None for those that were not given."""
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        return {name: None if value == [] else value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class ScanOptions(ReadingOptions):
+    """How scans are read that a model is given."""
+
+    kind: Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")] = None
+    atlas: Annotated[str | None, typer.Option(help="Atlas to read, where the files hold several.")] = None
+    participants: Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")] = None
+    tr: Annotated[
+        float | None, number(settings.RepetitionTime, "Repetition time in seconds, where the files do not say.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What a job is, for every command that trains."""
+
+    panel: ClassVar[str] = "Scans, methods and device"
+
+    setting: Sets = None
+    companion: Companions = None
+    keep_all: KeepAll = False
+    load: Load = None
+    device: Device = "auto"
+    runs_per_stack: Annotated[
+        int | None, number(settings.RunsPerStack, "Runs that train together; by default what memory allows.")
+    ] = None
+    quiet: Quiet = False
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            is_eager=True,  # before the other options, whose defaults it changes
+            callback=read_config,
+            help="TOML file with any of these options, see 'brio config'; those on the command line win.",
+        ),
+    ] = None
+
+    def make_spec(self, cohort: Path, methods: list[str], **further: Any) -> JobSpec:
+        """Make the specification of a job; further options are fields of it."""
+        from ..cohort import Cohort
+        from ..jobs import JobSpec
+        from ..settings import parse_assignments
+
+        return JobSpec(
+            cohort=cohort,
+            methods=methods,
+            settings=parse_assignments(self.setting or []),
+            companions=[Cohort.load(folder) for folder in self.companion or []],
+            exclude=not self.keep_all,
+            device=self.device,
+            runs_per_stack=self.runs_per_stack,
+            **further,
+        )
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How methods are evaluated."""
+
+    panel: ClassVar[str] = "Evaluation"
+
+    protocol: Annotated[str, typer.Option(help="loso (leave one site out) or kfold.")] = "loso"
+    fold: Annotated[list[str] | None, typer.Option("--fold", help="Only this fold (test site); repeatable.")] = None
+    checkpoint_every: Annotated[
+        float,
+        number(
+            settings.Seconds,
+            "Time between checkpoints of networks in training, to resume from; 0 for none.",
+            metavar="SECONDS",
+        ),
+    ] = 120.0
+
+    def to_keywords(self) -> dict[str, Any]:
+        """Return fields of a :class:`brio.jobs.JobSpec`."""
+        return {"protocol": self.protocol, "folds": self.fold, "checkpoint_every": self.checkpoint_every}
+
+
+ENGINES = ("local", "dask")
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where stacks are trained."""
+
+    panel: ClassVar[str] = "Many machines"
+
+    engine: Annotated[str, typer.Option("--engine", help="local (this process) or dask (a cluster of workers).")] = (
+        "local"
+    )
+    workers: Annotated[
+        int | None, number(settings.Workers, "With --engine dask: worker processes to start on this machine")
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="With --engine dask: a scheduler that runs, for example tcp://10.0.0.1:8786."
+        ),
+    ] = None
+    slurm: Annotated[
+        Path | None, typer.Option(help="With --engine dask: TOML file that says how to start workers through SLURM.")
+    ] = None
+
+    @contextmanager
+    def open(self, load: list[Path] | None, shard: str | None = None) -> Iterator[Engine | None]:
+        """Open the engine that the options name; None for this process."""
+        if self.engine not in ENGINES:
+            raise BrioError(f"engine '{self.engine}' is unknown; {nearest(self.engine, ENGINES)}")
+        if self.engine == "local":
+            if (self.workers, self.scheduler, self.slurm) != (None, None, None):
+                raise BrioError("--workers, --scheduler and --slurm are for --engine dask")
+            yield None
+            return
+        if shard is not None:
+            raise BrioError("--shard is for processes without a cluster; leave it out with --engine dask")
+        from ..jobs.dask import ClusterOptions, DaskEngine, SlurmOptions
+
+        slurm = None if self.slurm is None else SlurmOptions.read(self.slurm)
+        options = ClusterOptions(self.workers, self.scheduler, slurm)
+        with DaskEngine(options, tuple(str(file.resolve()) for file in load or ())) as opened:
+            yield opened
+
+
+@dataclass(frozen=True)
+class SharedEngineOptions(EngineOptions):
+    """Where stacks are trained, and which of them."""
+
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="I/N",
+            help="Train every N-th stack from the I-th on and write no tables, for job arrays; the same command "
+            "without it writes them when all shards are through.",
+        ),
+    ] = None
 
 
 def say_warnings(cohort: Cohort) -> None:
@@ -164,44 +333,3 @@ def load_own_methods(files: list[Path] | None) -> list[str]:
         # not among what a command prints for programs
         print(f"brio: --load executes {escape_controls(str(file))}", file=sys.stderr)
     return [name for file in files for name in load_methods(file)]
-
-
-def job_options(
-    cohort: Path,
-    methods: list[str],
-    *,
-    label: str | None = None,
-    protocol: str = "loso",
-    seeds: int,
-    setting: list[str] | None,
-    fold: list[str] | None,
-    companion: list[Path] | None,
-    keep_all: bool,
-    device: str,
-    runs_per_stack: int | None,
-    records_only: bool = False,
-    tuned: Path | None = None,
-    checkpoint_every: float = 120.0,
-) -> JobSpec:
-    """Make the specification of a job from the options of a command."""
-    from ..cohort import Cohort
-    from ..jobs import JobSpec
-    from ..results import TuningRecord
-    from ..settings import parse_assignments
-
-    return JobSpec(
-        cohort=cohort,
-        methods=methods,
-        label=label,
-        protocol=protocol,
-        seeds=seeds,
-        settings=parse_assignments(setting or []),
-        folds=fold,
-        companions=[Cohort.load(folder) for folder in companion or []],
-        exclude=not keep_all,
-        device=device,
-        runs_per_stack=runs_per_stack,
-        records_only=records_only,
-        tuned=None if tuned is None else TuningRecord.read(tuned),
-        checkpoint_every=checkpoint_every,
-    )

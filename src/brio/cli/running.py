@@ -1,4 +1,4 @@
-"""Commands that train: run, tune, the demonstration."""
+"""Commands that train: run, tune, the studies of the paper, the demonstration."""
 
 from __future__ import annotations
 
@@ -14,30 +14,21 @@ from .. import settings
 from ..console import console, say, show_progress
 from ..errors import BrioError, escape_controls
 from ..version import __version__
-from .app import app
-from .engines import EngineOption, Scheduler, Slurm, Workers, open_engine
+from .app import EVALUATION, OTHERS, STUDIES, app
 from .options import (
-    CheckpointEvery,
-    Companions,
-    Config,
     Device,
-    Folds,
+    EvaluationOptions,
+    JobOptions,
     JobOut,
-    KeepAll,
     Label,
-    Load,
-    Protocol,
     Quiet,
-    RecordsOnly,
     Report,
-    RunsPerStack,
     Seeds,
-    Sets,
-    ShardOption,
-    job_options,
+    SharedEngineOptions,
     load_own_methods,
     number,
     say_shard_ended,
+    share_options,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +62,11 @@ def print_result(result: Result) -> None:
         say(line)
 
 
-@app.command()
+RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
+
+
+@app.command(rich_help_panel=EVALUATION)
+@share_options
 def run(
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: JobOut,
@@ -83,28 +78,16 @@ def run(
         ),
     ] = None,
     label: Label = None,
-    protocol: Protocol = "loso",
     seeds: Seeds = 1,
-    setting: Sets = None,
     tuned: Annotated[
         Path | None, typer.Option(help="Folder of 'brio tune': use the settings it chose for each fold.")
     ] = None,
-    fold: Folds = None,
-    companion: Companions = None,
-    keep_all: KeepAll = False,
-    load: Load = None,
-    device: Device = "auto",
-    runs_per_stack: RunsPerStack = None,
-    checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
-    shard: ShardOption = None,
-    engine: EngineOption = "local",
-    workers: Workers = None,
-    scheduler: Scheduler = None,
-    slurm: Slurm = None,
     report: Report = False,
-    quiet: Quiet = False,
-    config: Config = None,
+    *,
+    evaluation: EvaluationOptions,
+    job: JobOptions,
+    engine: SharedEngineOptions,
 ) -> None:
     """Evaluate methods at sites they were not trained on.
 
@@ -112,31 +95,24 @@ def run(
     """
     from ..api import Result
     from ..jobs import run_job
-    from ..jobs.execute import Shard
-    from ..jobs.run import run_shard
+    from ..jobs.run import Shard, run_shard
+    from ..results import TuningRecord
 
-    own = load_own_methods(load)
-    spec = job_options(
+    own = load_own_methods(job.load)
+    spec = job.make_spec(
         cohort,
         method or own or ["brio"],
         label=label,
-        protocol=protocol,
         seeds=seeds,
-        setting=setting,
-        fold=fold,
-        companion=companion,
-        keep_all=keep_all,
-        device=device,
-        runs_per_stack=runs_per_stack,
+        tuned=None if tuned is None else TuningRecord.read(tuned),
         records_only=records_only,
-        tuned=tuned,
-        checkpoint_every=checkpoint_every,
+        **evaluation.to_keywords(),
     )
-    cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=shard)
-    with cluster as opened, show_progress(quiet) as progress:
+    with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
-        if shard is not None:
-            return say_shard_ended(run_shard(spec, Shard.parse(shard), out, progress, say), shard, out)
+        if engine.shard is not None:
+            finished_all = run_shard(spec, Shard.parse(engine.shard), out, progress, say)
+            return say_shard_ended(finished_all, engine.shard, out)
         finished = run_job(spec, out, progress, say)
     result = Result.from_finished_job(finished)
     print_result(result)
@@ -146,7 +122,8 @@ def run(
         write_outputs(result)
 
 
-@app.command(context_settings={"allow_extra_args": True})
+@app.command(context_settings={"allow_extra_args": True}, rich_help_panel=EVALUATION)
+@share_options
 def tune(
     context: typer.Context,
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
@@ -160,25 +137,13 @@ def tune(
         bool, typer.Option("--oracle", help="Also record what choosing by the test scans would reach.")
     ] = False,
     label: Label = None,
-    protocol: Protocol = "loso",
     seeds: Seeds = 3,
-    setting: Sets = None,
-    fold: Folds = None,
-    companion: Companions = None,
-    keep_all: KeepAll = False,
-    load: Load = None,
-    device: Device = "auto",
-    runs_per_stack: RunsPerStack = None,
-    checkpoint_every: CheckpointEvery = 120.0,
     records_only: RecordsOnly = False,
-    shard: ShardOption = None,
-    engine: EngineOption = "local",
-    workers: Workers = None,
-    scheduler: Scheduler = None,
-    slurm: Slurm = None,
     report: Report = False,
-    quiet: Quiet = False,
-    config: Config = None,
+    *,
+    evaluation: EvaluationOptions,
+    job: JobOptions,
+    engine: SharedEngineOptions,
 ) -> None:
     """Choose settings on the validation sites of each fold, with the same budget for every method, and evaluate.
 
@@ -186,36 +151,22 @@ def tune(
     """
     from ..api import Result
     from ..jobs import tune_job
-    from ..jobs.execute import Shard
-    from ..jobs.run import tune_shard
+    from ..jobs.run import Shard, tune_shard
 
-    own = load_own_methods(load)
+    own = load_own_methods(job.load)
     if context.args:
         cohort, method = _read_former_order(cohort, context.args, method)
     names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
     if not names:
         raise BrioError("name a method to tune, --method NAME; 'brio methods' lists them")
-    spec = job_options(
-        cohort,
-        names,
-        label=label,
-        protocol=protocol,
-        seeds=seeds,
-        setting=setting,
-        fold=fold,
-        companion=companion,
-        keep_all=keep_all,
-        device=device,
-        runs_per_stack=runs_per_stack,
-        records_only=records_only,
-        checkpoint_every=checkpoint_every,
-    )
-    cluster = open_engine(engine, workers=workers, scheduler=scheduler, slurm=slurm, load=load, shard=shard)
-    with cluster as opened, show_progress(quiet) as progress:
+    options = {"label": label, "seeds": seeds, "records_only": records_only}
+    spec = job.make_spec(cohort, names, **options, **evaluation.to_keywords())
+    with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
-        if shard is not None:
-            ended = tune_shard(spec, Shard.parse(shard), out, budget=budget, progress=progress, say=say)
-            return say_shard_ended(ended, shard, out)
+        if engine.shard is not None:
+            part = Shard.parse(engine.shard)
+            finished_all = tune_shard(spec, part, out, budget=budget, progress=progress, say=say)
+            return say_shard_ended(finished_all, engine.shard, out)
         finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
     result = Result.from_finished_job(finished)
     print_result(result)
@@ -232,7 +183,68 @@ def _read_former_order(first: Path, further: list[str], method: list[str] | None
     return Path(further[0]), [str(first)]
 
 
-@app.command()
+@app.command(rich_help_panel=STUDIES)
+@share_options
+def study(
+    name: Annotated[str, typer.Argument(help="A study, see 'brio studies', or 'paper' for all of the paper's.")],
+    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for results; studies there share their runs and are resumed.")
+    ],
+    method: Annotated[
+        list[str] | None, typer.Option(help="Compare this method instead of the paper's; repeatable.")
+    ] = None,
+    reuse: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--reuse",
+            help="Folder of 'brio run', or of 'brio tune' for studies that compare methods: reuse its finished "
+            "results instead of training again; repeatable.",
+        ),
+    ] = None,
+    finished: Annotated[list[Path] | None, typer.Option("--finished", hidden=True)] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            help="Ask another question of the same scans, see 'brio run --help'; repeatable for the study 'labels', "
+            "which compares methods over them.",
+        ),
+    ] = None,
+    seeds: Seeds = 3,
+    *,
+    evaluation: EvaluationOptions,
+    job: JobOptions,
+    engine: SharedEngineOptions,
+) -> None:
+    """Make a table and figure of the paper: train what is missing, write what was found."""
+    from ..jobs.run import LocalEngine, Shard
+    from ..results import StoredStudy
+    from ..studies import StudyContext, run_study
+    from ..studies.study import PAPER, choose_label, find_study, run_study_shard
+
+    load_own_methods(job.load)
+    if name != "paper":
+        find_study(name)  # an unknown name is reported before anything is read
+    if finished:
+        say("--finished is now called --reuse; the old name will go in a later version")
+    question = choose_label(name, label or [])
+    spec = job.make_spec(cohort, method or [], label=question, seeds=seeds, **evaluation.to_keywords())
+    with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
+        chosen = opened if engine.shard is None else LocalEngine(Shard.parse(engine.shard))
+        spec = dataclasses.replace(spec, engine=chosen)
+        folders = [*(reuse or ()), *(finished or ())]
+        context = StudyContext(spec, out, questions=label or (), reuse=folders, progress=progress, say=say)
+        if engine.shard is not None:
+            return say_shard_ended(run_study_shard(name, context), engine.shard, out)
+        place = run_study(name, context)
+    for folder in [place / one for one in sorted(PAPER)] if name == "paper" else [place]:
+        say("")
+        say(StoredStudy.read(folder).finding.rsplit("\n![", 1)[0].strip())
+    say(f"\nresults: {place}")
+
+
+@app.command(rich_help_panel=OTHERS)
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("demo"),
     seed: Annotated[int, number(settings.Seed, "Seed of the simulation.")] = 0,
@@ -246,7 +258,7 @@ def demo(
         run_demo(out, seed, device, progress, say)
 
 
-@app.command()
+@app.command(rich_help_panel=OTHERS)
 def version() -> None:
     """Print the version."""
     print(__version__)

@@ -1,26 +1,50 @@
-"""A job that is ready to be planned: its specification, the audited cohort and the device."""
+"""A job that is ready to be planned: its specification, the audited cohort and the device, and what it needs.
+
+What cannot fit into memory or on the disk, and what a method cannot be run on, is refused before anything is written.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cohort import Audit, Cohort, audit
-from ..cohort.covariates import describe_question
+from ..cohort.covariates import describe_question, read_covariates
+from ..cohort.scans import holds_fc
+from ..connectome import HarmonisationRule, require_covariates
 from ..console import Progress, silent
-from ..device import ComputeDevice, resolve_device
-from ..errors import BrioError
-from ..methods import make_method
-from ..protocol import FOLD_RULE, ProtocolSettings, find_two_class_sites, list_fold_names, settle_protocol
-from .checks import check_folds, check_frames, check_memory, explain_missing_validation
+from ..device import ComputeDevice, find_free_memory, resolve_device
+from ..errors import BrioError, find_nearest
+from ..formatting import format_time
+from ..machine import format_bytes, require_disk, require_memory
+from ..methods import find_method, list_methods, make_method
+from ..protocol import (
+    FOLD_RULE,
+    LEAST_SITES,
+    USUAL_VALIDATION_SITES,
+    Fold,
+    ProtocolSettings,
+    assign_inner_folds,
+    find_two_class_sites,
+    list_fold_names,
+    make_inner_folds,
+    settle_protocol,
+)
+from ..protocol.folds import LEAST_SOURCE_SITES
+from ..settings import find_numbers
 from .spec import JobSpec, settle_without_validation
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
-    from ..training import Method
+    from ..results import RunStore
+    from ..training import Method, NeuralMethod
+
 
 Say = Callable[[str], None]
 """Called with each line that a job has to say to its user."""
@@ -62,7 +86,7 @@ class Job:
         """Return the same job with some fields of its specification changed; the cohort is not audited again."""
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, **changes))
 
-    @property
+    @cached_property
     def protocol_settings(self) -> ProtocolSettings:
         """Settings of the protocol, with the number of validation sites that this cohort allows."""
         return settle_protocol(self.spec.protocol_settings, self.cohort, self.spec.protocol)
@@ -144,27 +168,27 @@ class Job:
             self.say(f"  {', '.join(names)}: {choice}")
 
 
-def _load_cohort(spec: JobSpec) -> Cohort:
-    return spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
+def open_cohort(spec: JobSpec) -> tuple[JobSpec, Cohort]:
+    """Open the cohort of a job, and check its labels and the folds that the job names; needs no torch.
 
-
-def open_cohort(spec: JobSpec) -> Cohort:
-    """Open the cohort of a job with its labels, and check that it has the folds that the job names; needs no torch."""
-    cohort = spec.relabel(_load_cohort(spec))
+    Returns the specification with the opened cohort, and that cohort with the labels that the job asks for.
+    """
+    loaded = spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
+    cohort = spec.relabel(loaded)
     cohort.require_labels()
     check_folds(spec.folds or (), list_fold_names(cohort, spec.protocol, spec.protocol_settings))
-    return cohort
+    return dataclasses.replace(spec, cohort=loaded), cohort
 
 
 def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, methods: Iterable[Method] = ()) -> Job:
     """Load and audit the cohort of a job and find its device."""
-    whole = open_cohort(spec)
+    spec, whole = open_cohort(spec)
     device = resolve_device(spec.device)
     check_memory(methods, whole, device)  # before the audit, which takes longer
-    for one in (_load_cohort(spec), *spec.companions):
+    assert isinstance(spec.cohort, Cohort)
+    for one in (spec.cohort, *spec.companions):
         one.verify()
-    companions = [spec.relabel(companion) for companion in spec.companions]
-    audited = audit(whole, spec.audit_rules, companions) if spec.exclude else None
+    audited = audit(whole, spec.audit_rules, list(map(spec.relabel, spec.companions))) if spec.exclude else None
     used = whole if audited is None else whole.select(audited.keep)
     if len(used) == 0:
         raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
@@ -176,3 +200,231 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, m
         return Connectomes(used, device.torch_device)
 
     return Job(spec, whole, used, audited, device, estimate, progress, say)
+
+
+_RECORD = 20_000
+"""Bytes of a record and its folder."""
+_COPIES = 6
+"""Copies of the parameters of a network in training: values, gradients, two averages of AdamW, the best, a spare."""
+_PASS = 12
+"""Matrices that a re-estimate needs for its frames and one pass of a model."""
+
+
+def estimate_memory(method: Method, cohort: Cohort) -> float:
+    """Estimate the memory that one run of a method needs at least, connectomes included.
+
+    A network that is larger than by default needs more in proportion to the outputs of its layers. The networks of a
+    user's own file are not measured in advance.
+    """
+    settings, bold = method.settings, 0.0
+    if "bold" in method.needs and hasattr(settings, "bold_windows"):  # the windows of all scans
+        bold = 4.0 * len(cohort) * settings.bold_windows * settings.bold_frames * cohort.n_rois
+    reestimates = (method.facts.reestimates or 0) * cohort.n_rois**2 * 4.0 * _PASS
+    own = bold + method.estimate_fit_bytes(len(cohort), cohort.n_rois)
+    return _estimate_connectomes(cohort) + own + max(_estimate_step(method, cohort), reestimates)
+
+
+def _estimate_connectomes(cohort: Cohort) -> float:
+    """Memory of all connectomes, and of one more matrix of each scan, such as its logarithm."""
+    return 2.0 * len(cohort) * cohort.n_rois**2 * 4.0
+
+
+def _estimate_step(method: Method, cohort: Cohort) -> float:
+    """Memory of an optimisation step and of the parameters; 0 for closed-form models."""
+    from ..training import NeuralMethod
+
+    if not isinstance(method, NeuralMethod):
+        return 0.0
+    n_sites = len(set(cohort.sites.tolist()))
+    graph = cohort.n_rois**2 * 4.0
+    step = 2 * n_sites * method.settings.cell_batch * graph * method.estimate_peak_matrices()
+    default = type(method.settings)()
+    pairs = [(getattr(method.settings, name), getattr(default, name)) for name in find_numbers(type(default))]
+    is_enlarged = any(isinstance(now, int) and isinstance(usual, int) and now > usual for now, usual in pairs)
+    if find_method(method.name).file or not is_enlarged:  # only then is measuring worth its second
+        return step
+    parameters, outputs = _measure(method, cohort.n_rois, n_sites)
+    _, usual = _measure(type(method)(), cohort.n_rois, n_sites)
+    return step * max(1.0, outputs / usual) + 4.0 * _COPIES * parameters
+
+
+def _measure(method: NeuralMethod, n_rois: int, n_sites: int) -> tuple[int, int]:
+    """Count the parameters of a network, and the outputs of its layers, without making it."""
+    import torch
+
+    from ..training.contract import InputShape
+
+    shape = InputShape(n_rois, n_sites, getattr(method.settings, "bold_frames", 0))
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        network = method.network(shape)
+    parameters = list(network.parameters())
+    return sum(p.numel() for p in parameters), sum(p.shape[0] for p in parameters if p.dim() > 1)
+
+
+def check_memory(methods: Iterable[Method], cohort: Cohort, device: ComputeDevice) -> None:
+    """Check that connectomes, and one run of each method, fit into the memory of their device."""
+    for method in methods:
+        needed = {device: _estimate_connectomes(cohort), method.place_fit(device): estimate_memory(method, cohort)}
+        what = f"method '{method.name}' with these settings, on {len(cohort)} scans of {cohort.n_rois} ROIs, needs"
+        advice = "choose smaller settings, or an atlas with fewer ROIs"
+        for place, n_bytes in needed.items():
+            require_memory(n_bytes, what, advice, find_free_memory(place.torch_device))
+
+
+def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, records_only: bool) -> str:
+    """Say what a job needs, and check that it fits on the disk."""
+    needed = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
+    disk = len(runs) * (_RECORD + (0 if records_only else 16 * cohort.n_rois**2))
+    number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
+    advice = "choose another --out, or store no weights (--records-only)"
+    require_disk(disk, folder, f"{number} need{'s' if len(runs) == 1 else ''}", advice)
+    return (
+        f"{number}: {format_bytes(needed)} of memory or more for scans and models, about {format_bytes(disk)} on disk"
+    )
+
+
+def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
+    """Say how long the unfinished runs of a job take, if each takes as long as the finished ones of its method."""
+    left = Counter(method.name for key, method in runs.items() if key not in store)
+    seconds: dict[str, list[float]] = {}
+    for key, method in runs.items():
+        if key in store and method.name in left:
+            seconds.setdefault(method.name, []).append(float(store.read_record(key).row.seconds or 0.0))
+    if not left or left.keys() != seconds.keys():
+        return ""
+    total = sum(n * sum(seconds[name]) / len(seconds[name]) for name, n in left.items())
+    return f"the others take about {format_time(total)}, if as long as these"
+
+
+def check_folds(names: Sequence[str], known: Sequence[str]) -> None:
+    """Check names of folds."""
+    for name in names:
+        if name not in known:
+            close = find_nearest(name, known)
+            folds = f"known: {', '.join(sorted(known))}"
+            if close is not None:
+                folds = f"did you mean '{close}'? The folds are {', '.join(known)}."
+            raise BrioError(f"fold '{name}' is unknown; {folds}")
+
+
+def check_method(
+    method: Method,
+    cohort: Cohort,
+    folds: Sequence[Fold],
+    harmonise: HarmonisationRule,
+    too_few_sites: bool = False,
+) -> None:
+    """Check that a method can be run on a cohort, its folds and its harmonisation."""
+    from ..training.contract import check_needs
+
+    name, facts = method.name, method.facts
+    check_frames(method, cohort)
+    check_needs(cohort, method.needs, method.settings, f"method '{name}'")
+    if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
+        raise BrioError(f"method '{name}' does not read connectomes alone; harmonise.kind is not for it")
+    if harmonise.kind != "none" and facts.refits:
+        raise BrioError(
+            f"method '{name}': refit=true trains on validation sites, to which harmonisation is not fitted; "
+            "leave out one of refit and harmonise.kind"
+        )
+    check_choice(method, cohort, folds, too_few_sites)
+
+
+def check_choice(
+    method: Method, cohort: Cohort, folds: Sequence[Fold], too_few_sites: bool = False, final: bool = False
+) -> None:
+    """Check that folds have what a method chooses its model by: validation scans, or scans for inner folds."""
+    if all(len(fold.validation) for fold in folds):
+        if not method.needs_validation or method.facts.setting_without_validation:
+            for fold in folds:
+                assign_inner_folds(cohort, fold, least_sites=2)
+        return
+    reason = explain_missing_validation(method, len(find_two_class_sites(cohort)), too_few_sites, final)
+    if reason:
+        raise BrioError(reason)
+    for fold in folds:
+        if method.facts.chooses_epochs_by_inner_folds:
+            make_inner_folds(cohort, fold, 0)
+        else:
+            assign_inner_folds(cohort, fold, least_sites=2)
+
+
+def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool, final: bool = False) -> str:
+    """Say that a method cannot be run without validation sites, and what to do; empty where it can."""
+    setting = method.facts.setting_without_validation
+    if not method.needs_validation or method.facts.chooses_epochs_by_inner_folds:
+        return ""
+    least = LEAST_SOURCE_SITES if final else LEAST_SITES
+    hint = f" ({setting} does without)" if setting else ""
+    why = "validation_sites=0 leaves none"
+    if too_few_sites:
+        needed = least + USUAL_VALIDATION_SITES
+        why = f"{n_sites} sites with both classes are too few for validation sites ({needed} are needed)"
+    ways_out = [f"add --set {setting}" if setting else "choose another method"]
+    if n_sites > least:
+        ways_out.append(f"set protocol.validation_sites to 1{'' if n_sites == least + 1 else f' to {n_sites - least}'}")
+    ways_out += [] if final else ["use --protocol kfold"]
+    return f"method '{method.name}' chooses its model by validation scans{hint}, but {why}; {', or '.join(ways_out)}"
+
+
+def check_sites(cohort: Cohort, spec: JobSpec) -> None:
+    """Check that enough sites hold both classes to leave one out."""
+    sites = find_two_class_sites(cohort)
+    if spec.protocol != "loso" or len(sites) >= LEAST_SITES:
+        return
+    needed = f"leaving one site out needs at least {LEAST_SITES} sites with both classes"
+    if not sites:
+        raise BrioError(f"{needed}, but there is none; add participants of the class that is missing")
+    folder = str(spec.cohort.path or spec.cohort.name if isinstance(spec.cohort, Cohort) else spec.cohort)
+    methods = [word for name in spec.methods for word in ("--method", name)]
+    settings = {name: value for name, value in spec.settings.items() if name != "protocol.validation_sites"}
+    options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    options += [*(["--label", spec.label] if spec.label else []), *([] if spec.exclude else ["--keep-all"])]
+    words = ["brio", "run", folder, *methods, *options, "--protocol", "kfold", "--seeds", str(spec.seeds)]
+    command = shlex.join([*words, "--out", f"{Path(folder).name}-kfold"])
+    there = f"there {'is' if len(sites) == 1 else 'are'} {len(sites)} ({', '.join(sites)})"
+    raise BrioError(
+        f"{needed}, but {there}; add sites, or test new participants of the same sites by k-fold: {command}"
+    )
+
+
+def check_frames(method: Method, cohort: Cohort) -> None:
+    """Check that a method needs no frames where a cohort holds connectomes alone."""
+    purpose = _explain_frames(method)
+    if not holds_fc(cohort.participants) or not purpose:
+        return
+    names = [entry.name for entry in list_methods() if not entry.fixed]
+    work = [name for name in names if not _explain_frames(make_method(name))]
+    raise BrioError(
+        f"method '{method.name}' needs the frames of scans for {purpose}, but cohort '{cohort.name}' holds one "
+        f"connectome per participant; import the time series, or choose among {', '.join(work)}"
+    )
+
+
+def _explain_frames(method: Method) -> str:
+    """What a method needs frames for; empty where connectomes are enough."""
+    reasons = [
+        "BOLD series" if "bold" in method.needs else "",
+        "re-estimating connectomes" if method.facts.reestimates is not None else "",
+        method.facts.frames_for,
+    ]
+    return " and ".join(filter(None, reasons))
+
+
+def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequence[Fold]) -> None:
+    """Check that sites can be harmonised."""
+    if harmonise.kind == "none":
+        if harmonise != HarmonisationRule():
+            raise BrioError("harmonise.unseen and harmonise.covariates need harmonise.kind=combat or residualise")
+        return
+    if harmonise.covariates:
+        values = read_covariates(cohort, harmonise.covariate_names, "harmonise.covariates")
+        for fold in folds:
+            require_covariates(values[fold.source], harmonise, f"fold {fold.name}")
+    for fold in folds if harmonise.unseen == "raise" else ():
+        unseen = sorted(set(cohort.sites.tolist()) - set(cohort.sites[fold.source].tolist()))
+        if unseen:
+            raise BrioError(
+                f"fold {fold.name}: ComBat is not fitted to site {unseen[0]} (harmonise.unseen=raise); choose "
+                "identity, pooled or unlabelled (transductive), or a protocol in which every site is a source site"
+            )

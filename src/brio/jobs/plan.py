@@ -14,16 +14,18 @@ from ..device import memory_budget
 from ..errors import BrioError
 from ..methods import find_method
 from ..protocol import FOLD_RULE, Fold, count_inner_folds, list_fold_names, make_folds
-from ..results import Plan, PlannedMethod
+from ..results import Plan, PlannedMethod, RunStore
 from ..results.files import SUMS
+from ..results.store import remove_checkpoint
 from ..version import __version__
-from .checks import check_folds, check_harmonise, check_method, check_number_of_runs, check_sites
-from .job import Job
-from .spec import make_methods
+from .job import Job, check_folds, check_harmonise, check_method, check_sites
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
     from ..training import Method, MethodFacts, Run
+
+MOST_RUNS = 100_000
+"""Runs that one job may have; a plan with more would take hours to write."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,27 @@ class JobPlan:
         """What its methods declare about themselves."""
         return {planned.method.name: planned.method.facts for planned in self.runs.values()}
 
+    def name_stack(self, number: int) -> str:
+        """Name a stack, numbered from 1, by its method and folds."""
+        stacks = self.document.stacks
+        runs = [self.runs[key] for key in stacks[number - 1]]
+        names = list(dict.fromkeys(planned.run.fold.name for planned in runs))
+        folds = f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
+        return f"{runs[0].method.name}, {folds}, stack {number} of {len(stacks)}"
+
+    def estimate_costs(self, cohort: Cohort) -> list[float]:
+        """Estimate the cost of every stack with all its trainings, in epochs of a plain network; only ratios matter."""
+        costs = {k: run.method.facts.relative_cost * run.count_trainings(cohort) for k, run in self.runs.items()}
+        return [sum(costs[key] for key in stack) for stack in self.document.stacks]
+
+    def close_if_finished(self, number: int, store: RunStore) -> bool:
+        """Return whether a stack is finished; the checkpoint of one whose process died just before is removed."""
+        stack = self.document.stacks[number - 1]
+        finished = all(key in store for key in stack)
+        if finished:
+            remove_checkpoint(store.checkpoint_path(stack))
+        return finished
+
 
 def describe_method(method: Method) -> PlannedMethod:
     """Describe a method for the plan."""
@@ -74,10 +97,8 @@ def describe_method(method: Method) -> PlannedMethod:
 
 def build_plan(job: Job, names: Sequence[str], overrides: Mapping[str, MethodSchedule] | None = None) -> JobPlan:
     """Plan the runs of some methods over the seeds and folds of a job; stacks are decided separately."""
-    overrides = overrides or {}
-    make_methods(names, job.spec.method_settings)  # a setting that no method has is an error
     methods = job.make_methods(names)
-    schedules = {name: overrides.get(name) or MethodSchedule.of(method) for name, method in methods.items()}
+    schedules = {name: (overrides or {}).get(name) or MethodSchedule.of(method) for name, method in methods.items()}
     return plan_runs(job, schedules, job.seeds)
 
 
@@ -108,6 +129,16 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
         check_method(method, cohort, folds, spec.harmonisation_rule, job.too_few_sites)
     check_harmonise(cohort, spec.harmonisation_rule, folds)
     return JobPlan(document, runs)
+
+
+def check_number_of_runs(configurations: Mapping[str, int], n_folds: int, n_seeds: int) -> None:
+    """Check that a job has not more runs than :data:`MOST_RUNS`."""
+    n_runs = sum(configurations.values()) * n_folds * n_seeds
+    if n_runs > MOST_RUNS:
+        raise BrioError(
+            f"this job would have {n_runs:,} runs ({len(configurations)} methods, {n_folds} folds, {n_seeds} seeds); "
+            f"at most {MOST_RUNS:,} are possible: choose fewer seeds, methods or configurations"
+        )
 
 
 def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[int]) -> Plan:

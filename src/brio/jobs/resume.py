@@ -46,13 +46,12 @@ from ..storage import (
     is_partial,
     remove_empty_folder,
     remove_leftovers,
+    remove_quietly,
     write_new,
     write_recorded,
     write_sums,
 )
-from ..storage.partial import remove_quietly
-from .checks import describe_rest, state_needs
-from .job import Job
+from .job import Job, describe_rest, state_needs
 from .plan import JobPlan, assign_stacks
 
 SMALLEST_GROUP = 5
@@ -70,7 +69,7 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
         "atlas": cohort.atlas.name,
         "rois": _describe_rois(cohort),
         "all": _describe_group(cohort, np.ones(len(cohort), dtype=bool)),
-        "halves": _name_halves(cohort),
+        "halves": {name: halves for name, (half, halves) in _split_covariates(cohort).items() if (half != "").any()},
         "sites": [{"site": str(s), **_describe_group(cohort, sites == s)} for s in np.unique(sites)],
     }
 
@@ -107,16 +106,15 @@ def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
     people = scans[index_participants(cohort.participant_ids[scans])[0]]  # each counts once
     table = cohort.participants.iloc[people]
     n = np.bincount(cohort.labels[people], minlength=2)
-    group: dict[str, Any] = {"n": n.tolist(), "frames": length, "tr": None}
-    if "tr" in table:
-        tr = pd.to_numeric(table["tr"], errors="coerce").dropna()
-        group["tr"] = [float(tr.min()), float(tr.max())] if len(tr) else None
-    group |= {
+    tr = pd.to_numeric(table["tr"], errors="coerce").dropna() if "tr" in table else pd.Series(dtype=float)
+    return {
+        "n": n.tolist(),
+        "frames": length,
+        "tr": [float(tr.min()), float(tr.max())] if len(tr) else None,
         "age": _mean_sd(table, COVARIATE_COLUMNS["age"]),
         "motion": _mean_sd(table, COVARIATE_COLUMNS["motion"]),
         "sex": _count_sexes(table),
     }
-    return group
 
 
 def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
@@ -159,41 +157,32 @@ def group_participants(cohort: Cohort) -> pd.DataFrame | None:
     return pd.DataFrame(known) if len(known) > 1 else None
 
 
-def _split_at_median(table: pd.DataFrame, name: str) -> tuple[pd.Series, list[str]]:
-    """Say of each age or motion whether it lies below the median, and how both halves are called.
-
-    The median is rounded to some decimals. What is not finite is unknown: empty.
-    """
-    values = pd.to_numeric(table[COVARIATE_COLUMNS[name]], errors="coerce").astype(float)
-    values = values.where(np.isfinite(values))
-    median = f"{values.median():.{1 if name == 'age' else 2}f}"
-    halves = [f"below {median}", f"{median} or above"]
-    return pd.Series(np.where(values < float(median), *halves), index=values.index).where(values.notna(), ""), halves
-
-
-def _name_halves(cohort: Cohort) -> dict[str, list[str]]:
-    """How :func:`group_participants` calls the halves of age and motion, the lower one first."""
-    return {name: halves for name, (half, halves) in _split_covariates(cohort).items() if (half != "").any()}
-
-
 def _split_covariates(cohort: Cohort) -> dict[str, tuple[pd.Series, list[str]]]:
-    """Split age and motion at their medians, unless the labels are made of them."""
+    """Say of each age and motion whether it lies below the median, and how both halves are called, the lower one first.
+
+    The median is rounded to some decimals. What is not finite is unknown: empty. What the labels are made of is left
+    out.
+    """
     table = cohort.participants.drop_duplicates("participant_id")
-    columns = {name: COVARIATE_COLUMNS[name] for name in ("age", "motion")}
-    return {
-        name: _split_at_median(table, name)
-        for name, column in columns.items()
-        if column in table and column != cohort.label_covariate
-    }
+    split = {}
+    for name, digits in (("age", 1), ("motion", 2)):
+        column = COVARIATE_COLUMNS[name]
+        if column in table and column != cohort.label_covariate:
+            values = pd.to_numeric(table[column], errors="coerce").astype(float)
+            values = values.where(np.isfinite(values))
+            median = f"{values.median():.{digits}f}"
+            halves = [f"below {median}", f"{median} or above"]
+            half = pd.Series(np.where(values < float(median), *halves), index=values.index)
+            split[name] = half.where(values.notna(), ""), halves
+    return split
 
 
 _SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded", "label")
 """What a plan says about scans: one difference, however many entries it shows in."""
 
-_DESCRIBED = {*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"} | {
-    "device",
-    "fold_rule",
-    "threads",
+_DESCRIBED = {
+    *(*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"),
+    *("device", "fold_rule", "threads"),
 }
 """Entries of a plan that have words of their own here."""
 
@@ -218,7 +207,8 @@ def _iterate_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> I
     if differs("seeds"):
         yield f"it has {_count_seeds(there['seeds'])}, now {_count_seeds(here['seeds'], there['seeds'])}"
     if differs("folds"):
-        yield f"it has {_list_folds(there['folds'])}, now {_list_folds(here['folds'])}"
+        was, now = ("all folds" if plan["folds"] is None else ", ".join(plan["folds"]) for plan in (there, here))
+        yield f"it has {was}, now {now}"
     yield from _compare_settings("protocol.", there.get("protocol_settings"), here.get("protocol_settings"))
     if differs("fold_rule") and not differs("protocol"):
         yield "its folds were made by an earlier rule, under which classes were not balanced"
@@ -249,7 +239,8 @@ def _iterate_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> I
         )
     for name in {**there, **here}:
         if name not in _DESCRIBED and differs(name):
-            yield f"its {name.replace('_', ' ')} is {_compare(there.get(name), here.get(name))}"
+            was, now = format_setting(there.get(name)), format_setting(here.get(name))
+            yield f"its {name.replace('_', ' ')} is {was}, now {now}"
 
 
 def _name_cohort(plan: Mapping[str, Any]) -> str:
@@ -260,7 +251,7 @@ def _name_cohort(plan: Mapping[str, Any]) -> str:
 
 def _compare_methods(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
     if list(there) != list(here):
-        yield f"it has {_join('method', there)}, now {', '.join(here)}"
+        yield f"it has method{'s' if len(there) > 1 else ''} {', '.join(there)}, now {', '.join(here)}"
     for name in [name for name in there if name in here and there[name] != here[name]]:
         was, now = there[name], here[name]
         if was.get("version") != now.get("version"):
@@ -280,25 +271,14 @@ def _compare_settings(
     was, now = there or {}, here or {}
     for name in {**was, **now}:
         if was.get(name) != now.get(name):
-            yield f"its setting {prefix}{name}{owner} is {_compare(was.get(name), now.get(name))}"
-
-
-def _compare(was: Any, now: Any) -> str:
-    return f"{format_setting(was)}, now {format_setting(now)}"
+            values = f"{format_setting(was.get(name))}, now {format_setting(now.get(name))}"
+            yield f"its setting {prefix}{name}{owner} is {values}"
 
 
 def _count_seeds(seeds: list[int], other: list[int] | None = None) -> str:
     if seeds != list(range(len(seeds))):
         return f"seeds {', '.join(map(str, seeds))}"
     return str(len(seeds)) if other is not None else f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
-
-
-def _list_folds(folds: list[str] | None) -> str:
-    return "all folds" if folds is None else ", ".join(folds)
-
-
-def _join(noun: str, names: Mapping[str, Any]) -> str:
-    return f"{noun}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def recover_options(plan: Plan, tuning: TuningRecord | None = None) -> dict[str, Any]:
@@ -315,12 +295,14 @@ def recover_options(plan: Plan, tuning: TuningRecord | None = None) -> dict[str,
     ):
         known = dataclasses.asdict(defaults)
         settings |= {f"{part}.{name}": v for name, v in (values or {}).items() if known.get(name, v) != v}
-    options: dict[str, Any] = {"method": list(plan.methods), "label": plan.label, "protocol": plan.protocol}
-    options["seeds"] = len(plan.seeds)
-    if tuning is not None:
-        options |= {"budget": tuning.budget, "oracle": tuning.oracle is not None}
-    options |= {"set": settings, "fold": None if plan.folds is None else list(plan.folds)}
-    return options | {
+    return {
+        "method": list(plan.methods),
+        "label": plan.label,
+        "protocol": plan.protocol,
+        "seeds": len(plan.seeds),
+        **({} if tuning is None else {"budget": tuning.budget, "oracle": tuning.oracle is not None}),
+        "set": settings,
+        "fold": None if plan.folds is None else list(plan.folds),
         "keep-all": plan.audit is None,
         "device": plan.device,
         "runs-per-stack": _recover_stack_size(plan),
@@ -432,13 +414,20 @@ def reserve_folder(job: Job, folder: Path) -> AbstractContextManager[None]:
 
 @contextmanager
 def open_job(
-    job: Job, plan: JobPlan, folder: Path, quiet: bool = False, allow_other_device: bool = True
+    job: Job,
+    plan: JobPlan,
+    folder: Path,
+    *,
+    quiet: bool = False,
+    allow_other_device: bool = True,
+    finished_runs: Path | None = None,
 ) -> Iterator[tuple[JobPlan, RunStore]]:
     """Open the folder of a job, and write its plan or resume the job that was begun there.
 
     The folder is reserved for this process, unless the engine of the job shares it with others: then the first process
     decides the stacks, the others must have the same job, and runs appear whole or not at all. A job that cannot be
     resumed, because the folder holds another one or a finished run is damaged, is refused before anything is written.
+    Runs that another job has finished in the folder ``finished_runs`` are copied.
     """
     earlier = read_earlier_plan(folder)
     methods = {key: planned.method for key, planned in plan.runs.items()}
@@ -471,6 +460,8 @@ def open_job(
             rest = describe_rest(methods, store)
             number = format_count(len(plan.runs), "run is", "runs are")
             job.say(f"resuming: {len(finished)} of {number} finished{'; ' if rest else ''}{rest}")
+        if finished_runs is not None:
+            store.copy_finished_runs(finished_runs, plan.runs)
         yield plan, store
 
 

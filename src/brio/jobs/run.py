@@ -1,100 +1,387 @@
-"""Run a job, or a shard of it, and fit its final model."""
+"""Run a job: train the runs of a plan in this process or by an engine; search settings first; fit a final model.
+
+A search tries the same number of configurations for every method, chosen on validation scans inside each fold. What was
+chosen is stored in a :class:`brio.results.TuningRecord` and goes, fold by fold, to other jobs.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from ..console import Progress, silent
-from ..results import RunStore
-from ..results.files import PLAN, RUNS, SEARCH
-from .execute import FinishedJob, LocalEngine, Shard, execute_plan, load_fitted_run, start_job, train_stacks
-from .job import Job, Say, ignore
-from .plan import JobPlan, PlannedRun, build_plan, describe_job, describe_method, run_key
-from .resume import open_job, read_earlier_plan
-from .spec import JobSpec
-from .tuning import choose_settings, plan_choice, plan_search, plan_tuned_methods, start_search
+from ..device import check_device_name
+from ..errors import BrioError
+from ..methods import find_method, list_methods, make_method
+from ..protocol import Fold
+from ..results import RunStore, StoredJob, TuningRecord, prediction_rows, result_rows, summarise, write_tables
+from ..results.files import PLAN, RUNS, SEARCH, TUNING
+from ..settings import Budget, draw_configurations, require_number
+from .job import Job, Say, ignore, open_cohort, prepare_job
+from .plan import (
+    JobPlan,
+    MethodSchedule,
+    PlannedRun,
+    build_plan,
+    describe_job,
+    describe_method,
+    method_identity,
+    plan_runs,
+    run_key,
+)
+from .resume import is_label_sex, open_job, read_earlier_plan, reserve_folder
+from .spec import Engine, JobSpec, check_settings
 
 if TYPE_CHECKING:
     from ..training import FittedRun, Method, Run
 
 
+@dataclass(frozen=True)
+class Shard:
+    """Stacks ``number``, ``number + count``, ... of every plan."""
+
+    number: int  # from 1
+    count: int  # of shards
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read ``i/n``."""
+        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise BrioError(f"--shard {text}: write i/n with i from 1 to n, for example 2/8")
+        return cls(int(match[1]), int(match[2]))
+
+
+@dataclass(frozen=True)
+class LocalEngine(Engine):
+    """Train stacks in this process."""
+
+    shard: Shard | None = None  # train only these stacks. Other processes then share the folder of the job
+
+    @property
+    def shares_folder(self) -> bool:
+        """Whether other processes write to the folder at the same time: if this one has a shard."""
+        return self.shard is not None
+
+    def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
+        """Train one stack after the other, in the order of the plan; the first that fails ends the job."""
+        from .train import train_stack
+
+        costs = dict(enumerate(plan.estimate_costs(job.cohort), 1))
+        if self.shard is not None:
+            costs = {number: costs[number] for number in range(self.shard.number, len(costs) + 1, self.shard.count)}
+        total, done = sum(costs.values()), 0.0
+        for number, cost in costs.items():
+
+            def report(message: str, share: float, done: float = done, cost: float = cost) -> None:
+                job.progress(message, (done + cost * share) / total)
+
+            if not plan.close_if_finished(number, store):
+                train_stack(job, plan, number, store, progress=report, allow_divergence=allow_divergence)
+            done += cost
+
+
+class FinishedJob(NamedTuple):
+    """A job and what it left in its folder."""
+
+    job: Job
+    stored: StoredJob
+
+
+# ---------------------------------------------------------------- a job, and a shard of it
+
+
+def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> FinishedJob:
+    """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again."""
+    job, plan = _plan_job(spec, out, progress, say)
+    return FinishedJob(job, execute_plan(job, plan, out))
+
+
 def run_shard(spec: JobSpec, shard: Shard, out: Path, progress: Progress = silent, say: Say = ignore) -> bool:
-    """Train one shard of a job."""
-    read_earlier_plan(out)
-    job, names = start_job(_with_shard(spec, shard), progress, say)
-    return train_shard(job, build_plan(job, names, plan_tuned_methods(job, names)), out)
+    """Train one shard of a job; returns whether all of its runs are finished."""
+    job, plan = _plan_job(dataclasses.replace(spec, engine=LocalEngine(shard)), out, progress, say)
+    return train_shard(job, plan, out)
 
 
-def tune_shard(
-    spec: JobSpec,
-    shard: Shard,
-    out: Path,
-    *,
-    budget: int = 4,
-    progress: Progress = silent,
-    say: Say = ignore,
-) -> bool:
-    """Train one shard of a search and, once the search is finished, of the job with the settings that it chose."""
-    job, drawn = start_search(_with_shard(spec, shard), out, budget, progress, say)
-    plan, planned = plan_search(job, drawn), (out / PLAN).is_file()
-    if not train_shard(job, plan, out / SEARCH, allow_divergence=True, allow_other_device=planned):
-        say("the search is not finished: when all shards are through, give all these commands again for the next step")
-        return False
-    # every shard makes the same choice; the command without a shard stores it
-    record, _ = choose_settings(job, plan, RunStore(out / SEARCH / RUNS), drawn, budget=budget)
-    job, plan = plan_choice(job, record, list(drawn))
-    return train_shard(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS)
+def _plan_job(spec: JobSpec, out: Path, progress: Progress, say: Say) -> tuple[Job, JobPlan]:
+    read_earlier_plan(out)  # a folder of something else is refused before anything is read
+    job, names = start_job(spec, progress, say)
+    return job, build_plan(job, names, plan_tuned_methods(job, names))
 
 
-def _with_shard(spec: JobSpec, shard: Shard) -> JobSpec:
-    return dataclasses.replace(spec, engine=LocalEngine(shard))
+def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
+    """Check the methods and settings of a job, then its cohort; ``all`` is every method that is no variant."""
+    wants_all = spec.methods == ("all",)
+    names = [entry.name for entry in list_methods() if not entry.fixed] if wants_all else list(spec.methods)
+    check_settings(names, spec.method_settings)
+    check_device_name(spec.device)
+    spec, _ = open_cohort(spec)  # until here nothing needs torch, so that a wrong name is reported at once
+    methods = [make_method(name, spec.settings_of(name)) for name in names]  # wrong values, before the audit
+    job = prepare_job(spec, progress, say, methods)
+    return job, job.runnable_methods(names) if wants_all else names
 
 
-def train_shard(
-    job: Job,
-    plan: JobPlan,
-    folder: Path,
-    *,
-    quiet: bool = False,
-    allow_divergence: bool = False,
-    allow_other_device: bool = True,
-    finished_runs: Path | None = None,
-) -> bool:
-    """Train those stacks of a plan that belong to the shard of a job."""
-    with open_job(job, plan, folder, quiet=quiet, allow_other_device=allow_other_device) as (plan, store):
-        if finished_runs is not None:
-            store.copy_finished_runs(finished_runs, plan.runs)
+def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
+    """Train the stacks of a plan that are not finished with the engine of the job."""
+    (job.spec.engine or LocalEngine()).train(job, plan, store, allow_divergence)
+
+
+def execute_plan(
+    job: Job, plan: JobPlan, folder: Path, *, quiet: bool = False, finished_runs: Path | None = None
+) -> StoredJob:
+    """Train the runs of a plan that are not finished and write the tables of the job."""
+    with open_job(job, plan, folder, quiet=quiet, finished_runs=finished_runs) as (plan, store):
+        train_stacks(job, plan, store)
+        records = [store.read_record(key) for key in plan.runs]
+        rows, predictions = result_rows(records), prediction_rows(records)
+        summary = summarise(plan.document, rows, predictions, plan.facts, is_label_sex(job.cohort))
+        write_tables(folder, rows, predictions, summary)
+    return StoredJob(folder, summary, rows, plan.document, predictions)
+
+
+def train_shard(job: Job, plan: JobPlan, folder: Path, allow_divergence: bool = False, **opening: Any) -> bool:
+    """Train those stacks of a plan that belong to the shard of a job; returns whether all runs are finished.
+
+    ``opening`` goes to :func:`brio.jobs.resume.open_job`.
+    """
+    with open_job(job, plan, folder, **opening) as (plan, store):
         train_stacks(job, plan, store, allow_divergence)
         return all(key in store for key in plan.runs)
 
 
 def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path) -> list[FittedRun]:
-    """Train the runs of a final model with the engine of a job; those that are finished are not trained again."""
-    with open_job(job, _plan_final_runs(job, method, runs), folder, quiet=True) as (plan, store):
+    """Train the runs of a final model with the engine of a job; those that are finished are not trained again.
+
+    There is one run for each seed. Validation sites may be named by the user, so they are part of the fold's name.
+    """
+    from .train import load_fitted_run
+
+    document = describe_job(job, {method.name: describe_method(method)}, [run.seed for run in runs])
+    planned, names = {}, set()
+    for run in runs:
+        chosen_at = ", ".join(run.fold.validation_sites)
+        name = f"{run.fold.name}, validated at {chosen_at}" if chosen_at else run.fold.name
+        key = run_key(document, method, dataclasses.replace(run.fold, name=name), run.seed)
+        planned[key] = PlannedRun(method, run, key)
+        names.add(name)
+    plan = JobPlan(dataclasses.replace(document, folds=tuple(sorted(names))), planned)
+    with open_job(job, plan, folder, quiet=True) as (plan, store):
         train_stacks(job, plan, store)
         return [load_fitted_run(planned, store) for planned in plan.runs.values()]
 
 
-def _plan_final_runs(job: Job, method: Method, runs: Sequence[Run]) -> JobPlan:
-    """Plan one run for each seed; validation sites may be named by the user, so they are part of the fold's name."""
-    folds = [replace(run.fold, name=_name_fold(run)) for run in runs]
-    document = describe_job(job, {method.name: describe_method(method)}, [run.seed for run in runs])
-    document = replace(document, folds=tuple(sorted({fold.name for fold in folds})))
-    keys = [run_key(document, method, fold, run.seed) for fold, run in zip(folds, runs, strict=True)]
-    return JobPlan(document, {key: PlannedRun(method, run, key) for key, run in zip(keys, runs, strict=True)})
+# ---------------------------------------------------------------- a search, and the job with what it chose
 
 
-def _name_fold(run: Run) -> str:
-    chosen_at = ", ".join(run.fold.validation_sites)
-    return f"{run.fold.name}, validated at {chosen_at}" if chosen_at else run.fold.name
+class Configuration(NamedTuple):
+    """Values of the tuned settings of a method, and the method with them."""
+
+    values: dict[str, Any]
+    method: Method
 
 
-def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> FinishedJob:
-    """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again."""
-    read_earlier_plan(out)
+Drawn = Mapping[str, Sequence[Configuration]]
+"""Configurations of a search, by name of the method."""
+
+
+def tune_job(
+    spec: JobSpec,
+    out: Path,
+    *,
+    budget: int = 4,
+    oracle: bool = False,
+    progress: Progress = silent,
+    say: Say = ignore,
+) -> FinishedJob:
+    """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds."""
+    job, drawn = _start_search(spec, out, budget, progress, say)
+    # until its plan is written, the job would copy runs that the search computed on another device
+    planned = (out / PLAN).is_file()
+    with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
+        train_stacks(job, plan, store, allow_divergence=True)
+        record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
+        with reserve_folder(job, out):
+            record.write(out, table)
+    job, plan = _plan_choice(job, record, list(drawn))
+    return FinishedJob(job, execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS))
+
+
+def tune_shard(
+    spec: JobSpec, shard: Shard, out: Path, *, budget: int = 4, progress: Progress = silent, say: Say = ignore
+) -> bool:
+    """Train one shard of a search and, once the search is finished, of the job with the settings that it chose."""
+    spec = dataclasses.replace(spec, engine=LocalEngine(shard))
+    job, drawn = _start_search(spec, out, budget, progress, say)
+    plan, planned = _plan_search(job, drawn), (out / PLAN).is_file()
+    if not train_shard(job, plan, out / SEARCH, allow_divergence=True, allow_other_device=planned):
+        say("the search is not finished: when all shards are through, give all these commands again for the next step")
+        return False
+    # every shard makes the same choice; the command without a shard stores it
+    record, _ = _choose_settings(job, plan, RunStore(out / SEARCH / RUNS), drawn, budget=budget)
+    job, plan = _plan_choice(job, record, list(drawn))
+    return train_shard(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS)
+
+
+def _start_search(
+    spec: JobSpec, out: Path, budget: int, progress: Progress = silent, say: Say = ignore
+) -> tuple[Job, Drawn]:
+    """Check a search and draw its configurations."""
+    require_number(budget, Budget, "budget")
+    if spec.protocol == "kfold" and spec.seeds > 1:
+        raise BrioError(
+            "under k-fold another seed deals other scans to a fold, so test scans would choose settings; tune with "
+            "--seeds 1, or with --protocol loso"
+        )
+    if not (out / SEARCH).is_dir() and read_earlier_plan(out) is not None:
+        raise BrioError(f"{out}: belongs to another job, not to a search: 'brio run' wrote it; choose another --out")
     job, names = start_job(spec, progress, say)
-    return FinishedJob(job, execute_plan(job, build_plan(job, names, plan_tuned_methods(job, names)), out))
+    drawn = {name: _draw_configurations(name, job.settings_of(name), budget) for name in names}
+    for name, tried in drawn.items():
+        if len(tried) == 1 < budget:
+            say(f"method '{name}' has nothing to tune and is run with the settings it has")
+    return job, drawn
+
+
+def _plan_search(job: Job, drawn: Drawn) -> JobPlan:
+    """Plan the runs of a search: every configuration with seed 0."""
+
+    def try_all(tried: Sequence[Configuration]) -> MethodSchedule:
+        values = tuple(one.values for one in tried)
+        description = dataclasses.replace(describe_method(tried[0].method), configurations=values)
+        return MethodSchedule(description, lambda fold: [one.method for one in tried])
+
+    return plan_runs(job, {name: try_all(tried) for name, tried in drawn.items()}, [0])
+
+
+def _plan_choice(job: Job, record: TuningRecord, names: Sequence[str]) -> tuple[Job, JobPlan]:
+    """Plan the runs with the settings that a search chose."""
+    job = job.with_spec(tuned=record)
+    return job, build_plan(job, names, plan_tuned_methods(job, names))
+
+
+def _draw_configurations(name: str, given: dict[str, Any], budget: int) -> list[Configuration]:
+    """Draw the configurations of a method; settings that the user gave are not tuned."""
+    drawn = draw_configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
+    return [Configuration(values, make_method(name, {**given, **values})) for values in drawn]
+
+
+def _choose_settings(
+    job: Job, plan: JobPlan, store: RunStore, drawn: Drawn, *, budget: int, oracle: bool = False
+) -> tuple[TuningRecord, pd.DataFrame]:
+    """Choose a configuration for each fold from the finished runs of a search; nothing is written.
+
+    Returns table: One row per method, fold and configuration.
+    """
+    # the settings that are not tuned: those of the user, and those that few sites ask for
+    given = job.spec.method_settings | {key: value for name in drawn for key, value in job.settings_of(name).items()}
+    table = _tabulate(plan, store, drawn, oracle)
+    choices = {name: _choose(table[table["method"] == name], tried) for name, tried in drawn.items()}
+    table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
+    reached = None
+    if oracle:  # mean over folds of the best test AUC of any configuration
+        best = table.groupby(["method", "fold"])["test_auc"].max().groupby("method").mean()
+        reached = {str(name): float(value) for name, value in best.items()}
+    record = TuningRecord(
+        budget=budget,
+        cohort=job.cohort.name,
+        atlas=job.cohort.atlas.name,
+        protocol=job.protocol_identity,
+        validation_sites={p.run.fold.name: p.run.fold.validation_sites for p in plan.runs.values()},
+        given_settings=given,
+        tried={name: len(tried) for name, tried in drawn.items()},
+        choices=choices,
+        oracle=reached,
+    )
+    return record, table
+
+
+def _tabulate(plan: JobPlan, store: RunStore, drawn: Drawn, oracle: bool) -> pd.DataFrame:
+    """One row per method, fold and configuration."""
+    numbered = {
+        method_identity(one.method): (name, k, one.values)
+        for name, tried in drawn.items()
+        for k, one in enumerate(tried)
+    }
+    rows = []
+    for key, planned in plan.runs.items():
+        name, number, values = numbered[method_identity(planned.method)]
+        row = store.read_record(key).row
+        rows.append(
+            {
+                "method": name,
+                "fold": planned.run.fold.name,
+                "configuration": number,
+                "values": json.dumps(values, sort_keys=True),
+                "validation_auc": row.validation_auc,
+                **({"test_auc": row.auc} if oracle else {}),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _choose(table: pd.DataFrame, tried: Sequence[Configuration]) -> dict[str, dict[str, Any]]:
+    """Choose the configuration with the best validation AUC for each fold; the first where they tie."""
+    choices = {}
+    for fold, rows in table.groupby("fold", sort=True):
+        ordered = rows.sort_values("configuration")
+        validation_auc = ordered["validation_auc"].to_numpy(dtype=float)
+        if np.isnan(validation_auc).all():
+            raise BrioError(f"fold {fold}: no configuration has a score on the validation scans")
+        best = int(np.nanargmax(validation_auc))
+        choices[str(fold)] = tried[int(ordered["configuration"].iloc[best])].values
+    return choices
+
+
+def plan_tuned_methods(job: Job, names: Sequence[str]) -> dict[str, MethodSchedule]:
+    """Plan those methods that the job has tuned settings for; the others are named, and run with their own."""
+    record = job.spec.tuned
+    if record is None:
+        return {}
+    here = job.protocol_identity
+    if here["name"] != record.protocol["name"]:
+        raise BrioError(f"was tuned under {record.protocol['name']}, not under {here['name']}; tune again")
+    if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
+        raise BrioError(
+            "under k-fold another seed or another split deals other scans to a fold, so its test scans may have "
+            "chosen its settings; use one seed and the same cohort and folds, or loso"
+        )
+    tuned = [name for name in names if name in record.choices]
+    if not tuned:
+        raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(record.choices)}")
+    if len(tuned) < len(names):
+        untuned = [name for name in names if name not in record.choices]
+        job.say(f"not tuned there, run with their own settings: {', '.join(untuned)}")
+    return {name: _plan_tuned_method(record, name, job) for name in tuned}
+
+
+def _plan_tuned_method(record: TuningRecord, name: str, job: Job) -> MethodSchedule:
+    """Run a method with the settings chosen for each fold; settings that the user gives stay as they are."""
+    then = dataclasses.replace(job.spec, settings=record.given_settings).settings_of(name)
+    now = job.settings_of(name)
+    made: dict[str, Method] = {}
+
+    def candidates(fold: Fold) -> list[Method]:
+        if fold.name not in record.choices[name]:
+            raise BrioError(f"method '{name}' was not tuned for fold {fold.name}; tune it with the same folds")
+        if record.protocol["name"] == "loso" and set(fold.test_sites) & set(record.validation_sites[fold.name]):
+            raise BrioError(f"fold {fold.name}: its test site chose its settings; tune again")
+        values = {**then, **record.choices[name][fold.name], **now}
+        key = json.dumps(values, sort_keys=True)
+        if key not in made:
+            try:
+                made[key] = make_method(name, values)
+            except BrioError as error:
+                where = f"the choice of '{name}' for fold {fold.name}"
+                raise BrioError(f"{TUNING}: {where}: {error}; tune again") from error
+        return [made[key]]
+
+    own = describe_method(make_method(name, now))
+    return MethodSchedule(dataclasses.replace(own, tuned=record.choice(name)), candidates)

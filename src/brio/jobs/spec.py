@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ..cohort import AuditRules, Cohort, relabel
 from ..connectome import HarmonisationRule
@@ -28,9 +29,6 @@ from ..settings import (
     require,
 )
 
-if TYPE_CHECKING:
-    from ..training import Method
-
 
 @dataclass(frozen=True)
 class ListedSetting:
@@ -48,26 +46,21 @@ class ListedSetting:
 def list_settings(method: str | None = None) -> dict[str, list[ListedSetting]]:
     """List settings under headings."""
     parts = {"protocol": ProtocolSettings, "audit": AuditRules, "harmonise": HarmonisationRule}
-    others = {part: [_describe(f, part) for f in list_setting_facts(settings)] for part, settings in parts.items()}
+    others = {
+        part: [
+            ListedSetting(f"{part}.{f.name}", format_setting(f.default), f.values, f.tuned_over, f.meaning)
+            for f in list_setting_facts(settings)
+        ]
+        for part, settings in parts.items()
+    }
     if method is None:
         return others | {"methods": _list_all_methods()}
-    entry = find_method(method)
-    return {f"method {entry.name}": _list_method(entry)} | others
-
-
-def _describe(facts: SettingFacts, part: str) -> ListedSetting:
-    return ListedSetting(
-        f"{part}.{facts.name}", format_setting(facts.default), facts.values, facts.tuned_over, facts.meaning
-    )
-
-
-def _list_method(entry: MethodEntry) -> list[ListedSetting]:
-    listed = []
+    entry, listed = find_method(method), []
     for facts in list_setting_facts(entry.method_class.Settings):
-        fixed = facts.name in entry.fixed
-        value, tuned_over = entry.settings[facts.name], "" if fixed else facts.tuned_over
-        listed.append(ListedSetting(facts.name, format_setting(value), facts.values, tuned_over, facts.meaning, fixed))
-    return listed
+        fixed, value = facts.name in entry.fixed, format_setting(entry.settings[facts.name])
+        tuned_over = "" if fixed else facts.tuned_over
+        listed.append(ListedSetting(facts.name, value, facts.values, tuned_over, facts.meaning, fixed))
+    return {f"method {entry.name}": listed} | others
 
 
 def _list_all_methods() -> list[ListedSetting]:
@@ -91,7 +84,7 @@ def _list_all_methods() -> list[ListedSetting]:
 
 
 class Engine(Protocol):
-    """What executes the stacks of a plan that are not finished, see :mod:`brio.jobs.engines`."""
+    """What executes the stacks of a plan that are not finished, see :mod:`brio.jobs.dask`."""
 
     @property
     def shares_folder(self) -> bool: ...
@@ -133,25 +126,29 @@ class JobSpec:
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
         _ = self.audit_rules, self.protocol_settings, self.harmonisation_rule  # wrong values are reported here
 
+    @cached_property
+    def _parts(self) -> dict[str, dict[str, Any]]:
+        return split_settings(self.settings)
+
     @property
     def method_settings(self) -> dict[str, Any]:
         """Settings without a prefix."""
-        return split_settings(self.settings)[""]
+        return self._parts[""]
 
-    @property
+    @cached_property
     def audit_rules(self) -> AuditRules:
         """Settings under ``audit.``, over the defaults."""
-        return make_audit_rules(split_settings(self.settings)["audit"])
+        return make_audit_rules(self._parts["audit"])
 
-    @property
+    @cached_property
     def protocol_settings(self) -> ProtocolSettings:
         """Settings under ``protocol.``, over the defaults."""
-        return replace_values(ProtocolSettings(), split_settings(self.settings)["protocol"], "protocol.")
+        return replace_values(ProtocolSettings(), self._parts["protocol"], "protocol.")
 
-    @property
+    @cached_property
     def harmonisation_rule(self) -> HarmonisationRule:
         """Settings under ``harmonise.``, over the defaults."""
-        return replace_values(HarmonisationRule(), split_settings(self.settings)["harmonise"], "harmonise.")
+        return replace_values(HarmonisationRule(), self._parts["harmonise"], "harmonise.")
 
     @property
     def question(self) -> tuple[str, int] | None:
@@ -164,7 +161,8 @@ class JobSpec:
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """Return those settings that a method has and that its name does not fix."""
-        return _select_settings(method, self.method_settings)
+        entry = find_method(method)
+        return {k: v for k, v in self.method_settings.items() if k in entry.settings and k not in entry.fixed}
 
 
 def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -184,40 +182,19 @@ def make_audit_rules(values: Mapping[str, Any]) -> AuditRules:
     return replace_values(AuditRules(), dict(values), "audit.")
 
 
-def wants_all_methods(methods: Sequence[str] | str) -> bool:
-    """Return whether the request is ``all``."""
-    return methods == "all" or list(methods) == ["all"]
-
-
-def resolve_methods(methods: Sequence[str] | str) -> list[str]:
-    """Resolve a request to method names, without duplicates.
-
-    ``all`` stands for every method that is not a variant of another one. Names are not checked.
-    """
-    if wants_all_methods(methods):
-        return [e.name for e in list_methods() if not e.fixed]
-    return [methods] if isinstance(methods, str) else list(dict.fromkeys(methods))
-
-
 def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
     """Check that methods are known and that each setting belongs to one of them; needs no torch."""
     entries = [find_method(name) for name in names]
     known = {key for entry in entries for key in entry.settings}
-    for key in values:
+    for key, value in values.items():
         if key not in known:
             raise BrioError(f"setting '{key}' is unknown to {', '.join(names)}; {nearest(key, known)}")
-        if not any(key in _select_settings(name, values) for name in names):
-            entry = next(entry for entry in entries if key in entry.settings)
-            raise BrioError(f"method '{entry.name}' fixes '{key}' to {entry.fixed[key]!r}")
-        for entry in entries:
+        having = [entry for entry in entries if key in entry.settings]
+        if all(key in entry.fixed for entry in having):
+            raise BrioError(f"method '{having[0].name}' fixes '{key}' to {having[0].fixed[key]!r}")
+        for entry in having:
             if key in entry.numbers and key not in entry.fixed:
-                check_number(values[key], Number.from_json(entry.numbers[key]), f"setting '{key}'")
-
-
-def make_methods(names: Sequence[str], values: Mapping[str, Any]) -> dict[str, Method]:
-    """Make methods, each with those settings that it has and that its name does not fix."""
-    check_settings(names, values)
-    return {name: make_method(name, _select_settings(name, values)) for name in names}
+                check_number(value, Number.from_json(entry.numbers[key]), f"setting '{key}'")
 
 
 def settle_without_validation(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,9 +202,3 @@ def settle_without_validation(name: str, values: Mapping[str, Any]) -> dict[str,
     method = make_method(name, dict(values))
     key, _, value = method.facts.setting_without_validation.partition("=")
     return {**values, key: value} if method.needs_validation and key and key not in values else dict(values)
-
-
-def _select_settings(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those settings that a method has and that its name does not fix."""
-    entry = find_method(method)
-    return {k: v for k, v in values.items() if k in entry.settings and k not in entry.fixed}

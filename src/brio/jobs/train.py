@@ -1,4 +1,4 @@
-"""Checkpoints of stacks in training: when they are stored, what they belong to, and what is said of them."""
+"""Train one stack of a plan: its checkpoint, its fit, the records of its runs; and load fitted runs again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ import json
 import math
 import time
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ..cohort import Cohort
 from ..connectome import Connectomes, harmonise_connectomes
 from ..console import Progress, silent
 from ..errors import BrioError
@@ -24,15 +21,12 @@ from ..methods import find_method
 from ..protocol import average_margins, calibrate_margins, count_participants, score_predictions
 from ..protocol.metrics import ONE_CLASS
 from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
+from ..results.files import RUNS
 from ..results.records import METRICS
 from ..results.store import read_checkpoint, remove_checkpoint, report_stack, write_checkpoint
-from ..training import CheckpointStore, FittedRun, Method, Run, StackCheckpoint
+from ..training import CheckpointStore, FittedRun, Method, Run, StackCheckpoint, group_tensors
 from .job import Job
-from .plan import JobPlan, PlannedRun
-
-if TYPE_CHECKING:
-    from ..training import FittedRun, Method
-
+from .plan import JobPlan, PlannedRun, build_plan
 
 FORMAT = 2
 """Increase it whenever a checkpoint holds something else, or means it otherwise."""
@@ -102,80 +96,32 @@ def train_stack(
     allow_divergence: bool = False,
 ) -> None:
     """Train one stack of a plan, as a whole, and store its runs."""
-    stack = plan.document.stacks[number - 1]
+    stack, title = plan.document.stacks[number - 1], plan.name_stack(number)
     runs = [plan.runs[key] for key in stack]
-    title = name_stack(plan, number)
+    method = runs[0].method
     with report_stack(store.folder.parent, number, title) as report_share:
 
         def report(message: str, share: float) -> None:
             report_share(share)
             progress(f"{title}: {message}", share)
 
-        checkpoint = _open_checkpoint(job, plan.document, stack, store, title)
-        _train_stack(job, plan.document, runs, store, checkpoint, report, allow_divergence)
+        identity = checkpoint_identity(job, plan.document, stack)
+        checkpoint = CheckpointFile(store.checkpoint_path(stack), identity, job.spec.checkpoint_every)
+        if checkpoint.message:
+            job.say(f"{title}: {checkpoint.message}")
+        report("starting", 0.0)
+        connectomes = job.connectomes
+        checkpoint.start_clock()  # not before the connectomes are there, which all stacks share
+        inputs = harmonise_connectomes(connectomes, runs[0].run.fold.source, job.spec.harmonisation_rule)
+        with job.device.network_precision():
+            fitted_runs = _fit(method, inputs, [planned.run for planned in runs], report, checkpoint)
+        seconds = checkpoint.seconds / len(runs)
+        for planned, fitted in zip(runs, fitted_runs, strict=True):
+            if not allow_divergence:
+                fitted.require_finite(method.name)
+            store.write(planned.key, _make_record(job, plan.document, planned, fitted, seconds), fitted.tensors)
         report("done", 1.0)
     remove_checkpoint(store.checkpoint_path(stack))
-
-
-def is_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
-    """Return whether all runs of a stack are stored."""
-    return all(key in store for key in plan.document.stacks[number - 1])
-
-
-def close_if_finished(plan: JobPlan, number: int, store: RunStore) -> bool:
-    """Return whether a stack is finished, and remove the checkpoint of one whose process died just before it did."""
-    finished = is_finished(plan, number, store)
-    if finished:
-        remove_checkpoint(store.checkpoint_path(plan.document.stacks[number - 1]))
-    return finished
-
-
-def name_stack(plan: JobPlan, number: int) -> str:
-    """Name a stack, numbered from 1, by its method and folds."""
-    stacks = plan.document.stacks
-    runs = [plan.runs[key] for key in stacks[number - 1]]
-    return f"{runs[0].method.name}, {_name_folds(runs)}, stack {number} of {len(stacks)}"
-
-
-def estimate_costs(plan: JobPlan, cohort: Cohort) -> list[float]:
-    """Estimate the cost of every stack of a plan, in epochs of a plain network; only ratios mean something."""
-    return [sum(_estimate_cost(plan.runs[key], cohort) for key in stack) for stack in plan.document.stacks]
-
-
-def _open_checkpoint(job: Job, plan: Plan, stack: tuple[str, ...], store: RunStore, title: str) -> CheckpointFile:
-    """Open the checkpoint of a stack, and say what was found there."""
-    identity = checkpoint_identity(job, plan, stack)
-    checkpoint = CheckpointFile(store.checkpoint_path(stack), identity, job.spec.checkpoint_every)
-    if checkpoint.message:
-        job.say(f"{title}: {checkpoint.message}")
-    return checkpoint
-
-
-def _estimate_cost(planned: PlannedRun, cohort: Cohort) -> float:
-    """Rough cost of a run with all its trainings, in epochs of a plain network."""
-    return planned.method.facts.relative_cost * planned.count_trainings(cohort)
-
-
-def _train_stack(
-    job: Job,
-    plan: Plan,
-    runs: Sequence[PlannedRun],
-    store: RunStore,
-    checkpoint: CheckpointFile,
-    progress: Progress,
-    allow_divergence: bool,
-) -> None:
-    progress("starting", 0.0)
-    method, connectomes = runs[0].method, job.connectomes
-    checkpoint.start_clock()  # not before the connectomes are there, which all stacks share
-    inputs = harmonise_connectomes(connectomes, runs[0].run.fold.source, job.spec.harmonisation_rule)
-    with job.device.network_precision():
-        fitted_runs = _fit(method, inputs, [planned.run for planned in runs], progress, checkpoint)
-    seconds = checkpoint.seconds / len(runs)
-    for planned, fitted in zip(runs, fitted_runs, strict=True):
-        if not allow_divergence:
-            fitted.require_finite(method.name)
-        store.write(planned.key, _make_record(job, plan, planned, fitted, seconds), fitted.tensors)
 
 
 def _fit(
@@ -198,18 +144,6 @@ def _fit(
         raise BrioError(f"{file}{line}, method '{method.name}': {type(error).__name__}: {error}") from error
 
 
-def _name_folds(runs: Sequence[PlannedRun]) -> str:
-    names = list(dict.fromkeys(planned.run.fold.name for planned in runs))
-    return f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
-
-
-def _score(label: np.ndarray, logit: np.ndarray, details: dict[str, Any]) -> dict[str, float | None]:
-    """Score test predictions; the Brier score is that of the calibrated ones. None where a score is undefined."""
-    scores = score_predictions(label, logit)
-    scores["brier"] = score_predictions(label, calibrate_margins(logit, details))["brier"]
-    return {name: None if math.isnan(value) else value for name, value in scores.items()}
-
-
 def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, seconds: float) -> RunRecord:
     """Make the record of a finished run."""
     cohort, fold = job.cohort, planned.run.fold
@@ -218,7 +152,11 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     label = cohort.labels[test]
     finite = bool(np.isfinite(logit).all())
     scored = finite and len(test) > 0  # a final model has no test scans
-    known = _score(label, logit, fitted.details) if scored else dict.fromkeys(METRICS)
+    known: dict[str, float | None] = dict.fromkeys(METRICS)  # None where a score is undefined
+    if scored:
+        scores = score_predictions(label, logit)
+        scores["brier"] = score_predictions(label, calibrate_margins(logit, fitted.details))["brier"]
+        known = {name: None if math.isnan(value) else value for name, value in scores.items()}
     notes = ["training diverged"] if not finite else [ONE_CLASS] if scored and known["auc"] is None else []
     if fold.one_class_sites:
         notes.append(f"not used as source, one class only: {', '.join(fold.one_class_sites)}")
@@ -255,4 +193,32 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
             logit=tuple(logit.tolist()) if finite else None,
         ),
         versions={"brio": plan.brio, "torch": torch.__version__, "numpy": np.__version__},
+    )
+
+
+def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[FittedRun]]:
+    """Load a method and its fitted runs, in the order of seeds and folds.
+
+    Their ``test_logit`` has one margin per test participant, as it was stored: the mean over the scans of each.
+    """
+    planned_runs = list(build_plan(job, [name]).runs.values())
+    store = RunStore(folder / RUNS)
+    return planned_runs[0].method, [load_fitted_run(planned, store) for planned in planned_runs]
+
+
+def load_fitted_run(planned: PlannedRun, store: RunStore) -> FittedRun:
+    """Load one fitted run."""
+    record = store.read_record(planned.key)
+    row, logit, details = record.row, record.predictions.logit, dict(record.details)
+    trained_epochs = details.pop("trained_epochs", None)  # which a record adds
+    return FittedRun(
+        planned.run,
+        np.array([] if logit is None else logit),
+        float("nan") if row.validation_auc is None else row.validation_auc,
+        row.selected_epoch,
+        trained_epochs,
+        row.block_length,
+        *group_tensors(store.read_weights(planned.key)),
+        details,
+        row.steps,
     )

@@ -29,15 +29,13 @@ from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
 from ..jobs import JobSpec, run_job
-from ..jobs.checks import check_choice, check_harmonise, check_method
-from ..jobs.job import Job, Say, ignore, prepare_job
+from ..jobs.job import Job, Say, check_choice, check_harmonise, check_method, ignore, prepare_job
 from ..jobs.run import train_final_runs
 from ..jobs.spec import settle_without_validation
 from ..methods import find_method, make_method
 from ..protocol import LEAST_SITES, Fold, average_margins, find_two_class_sites, make_training_fold
 from ..results.files import EVALUATION, MEMBERS, PLAN
-from ..storage import open_scratch_folder, remove_empty_folder
-from ..storage.partial import remove_quietly
+from ..storage import open_scratch_folder, remove_empty_folder, remove_quietly
 from ..training import Method, Run
 from ..version import __version__
 from .adaptation import choose_widths, expect_gain, fit_adaptation

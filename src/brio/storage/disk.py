@@ -1,6 +1,6 @@
 """Every call by which brio changes a disk.
 
-The other modules of this room use nothing else to write, rename or remove. Tests replace these functions, so that any
+:mod:`brio.storage` uses nothing else to write, rename or remove. Tests replace these functions, so that any
 of them can fail or be the last thing that a process does.
 """
 

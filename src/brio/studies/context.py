@@ -18,12 +18,10 @@ from ..cohort.covariates import describe_question
 from ..console import Progress, silent
 from ..errors import BrioError, nearest
 from ..jobs import Job, JobSpec, prepare_job
-from ..jobs.checks import check_memory
-from ..jobs.execute import execute_plan, load_fitted_runs
-from ..jobs.job import Say, ignore
+from ..jobs.job import Say, check_memory, ignore
 from ..jobs.plan import JobPlan, build_plan
 from ..jobs.resume import OTHER_OUT, list_names, read_earlier_plan, resume_plan, write_job_plan
-from ..jobs.run import train_shard
+from ..jobs.run import execute_plan, train_shard
 from ..jobs.spec import split_settings
 from ..methods import find_method, list_methods, make_method
 from ..protocol import FOLD_RULE, ProtocolSettings, list_fold_names
@@ -393,6 +391,8 @@ class StudyContext:
 
     def load_fitted_runs(self, arm: Arm) -> tuple[Method, list[FittedRun]]:
         """Load the method of an arm and its fitted runs, with their weights."""
+        from ..jobs.train import load_fitted_runs  # imports torch
+
         return load_fitted_runs(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
 
     def measure_discrepancies(self, arm: Arm) -> pd.DataFrame:

@@ -18,8 +18,8 @@ from ..console import Progress, silent
 from ..drawing import make_panels, series_style
 from ..formatting import state_p
 from ..jobs import Job
-from ..jobs.execute import execute_plan
 from ..jobs.plan import build_plan
+from ..jobs.run import execute_plan
 from ..protocol import average_margins
 from ..protocol.metrics import score_columns, weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
