@@ -219,7 +219,9 @@ def pair_divergences(
     names, members = group_by_cell(site, label)
     if len(names) < 2:
         raise BrioError("a discrepancy between sites needs at least two source sites")
-    cost = _squared_distances(torch.as_tensor(representation).to(device, torch.float64))
+    unit = torch.nn.functional.normalize(torch.as_tensor(representation).to(device, torch.float64), dim=-1)
+    square = unit.square().sum(-1)
+    cost = (square[:, None] + square - 2.0 * unit @ unit.T).clamp_min(0.0).fill_diagonal_(0.0)  # [n, n]
     first, second = np.triu_indices(len(names), 1)
     cells = [scans for both in members for scans in both]  # cell 2 e + c
     every = np.arange(len(cells))
@@ -227,14 +229,6 @@ def pair_divergences(
     left, right = ((2 * e[:, None] + np.arange(2)).reshape(-1) for e in (first, second))
     across = _entropic_costs(cost, cells, left, right, epsilon, iterations).view(-1, 2)
     return (across - 0.5 * within[first] - 0.5 * within[second]).cpu()
-
-
-def _squared_distances(x: Tensor) -> Tensor:
-    """Squared distances between unit-normalised rows. Shape [n, d] -> [n, n]."""
-    unit = torch.nn.functional.normalize(x, dim=-1)
-    square = unit.square().sum(-1)
-    distance = square[:, None] + square - 2.0 * unit @ unit.T
-    return distance.clamp_min(0.0).fill_diagonal_(0.0)
 
 
 def _entropic_costs(
@@ -496,7 +490,8 @@ def rank_factors(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.nda
 
     Shapes: returns [J].
     """
-    require(by in RANKINGS, "ranking", by, f"one of {', '.join(RANKINGS)}")
+    if by not in RANKINGS:
+        raise BrioError(f"ranking '{by}' is unknown; known: {', '.join(RANKINGS)}")
     pi_task, support = evidence.qualification.pi_task, pair_support(evidence.qualification.q_re)
     scores = {
         "qualification": (pi_task * support).mean((0, 1)),

@@ -451,13 +451,11 @@ class StudyContext:
         return ArmResults(arm, stored, stored.rows)
 
     def _folder_of(self, arm: Arm) -> Path:
-        place = self.out if arm.label is None else self.out / LABELS / name_folder(arm.label)
+        place = self.out
+        if arm.label is not None:
+            question = arm.label.replace(">", " above ").replace("=", " is ")
+            place = place / LABELS / re.sub(r"[^\w.]+", "-", question).strip("-.")
         return place / "arms" / self.protocol_of(arm) / arm.name
-
-
-def name_folder(label: str) -> str:
-    """Name the folder of the arms of a question."""
-    return re.sub(r"[^\w.]+", "-", label.replace(">", " above ").replace("=", " is ")).strip("-.")
 
 
 def _check_settings(spec: JobSpec) -> None:

@@ -104,11 +104,14 @@ def compare_labels(context: StudyContext) -> Finding:
         label: summarise_arms(part, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
         for label, part in rows.items()
     }
+    best = summaries[TOGETHER].iloc[0]
     columns = Counter(question.split(">")[0].split("=")[0].strip() for question in questions)
     several = " and ".join(column for column, n in columns.items() if n > 1)
     repeated = f"{several} is asked for more than once, and " if several else ""
     text = [
-        *_describe_together(summaries[TOGETHER], reference, len(rows) - 1),
+        f"Over {len(rows) - 1} labels together, {display_name(best['arm'])} has the highest mean AUC: "
+        f"{best['AUC']:.1f} % (95 % interval {format_interval([best['low'], best['high']], '{:.1f}'.format)}).",
+        *describe_differences(summaries[TOGETHER], reference, "mean AUC over labels"),
         *_describe_consistency(summaries, reference, shared),
         *(_describe_label(label, one, reference) for label, one in summaries.items() if label != TOGETHER),
         "Holm's correction counts the methods of one label. Labels share their scans, so they are averaged at each "
@@ -133,16 +136,6 @@ def _average_labels(rows: dict[str, pd.DataFrame], shared: list[str]) -> pd.Data
     scores = every.groupby(keys, sort=False)[["auc", "acc", "n_test", "n_source"]].mean().reset_index()
     facts = every.drop_duplicates("arm").set_index("arm")[["epochs", "K"]]
     return scores.join(facts, on="arm")
-
-
-def _describe_together(summary: pd.DataFrame, reference: str, n_labels: int) -> list[str]:
-    best = summary.iloc[0]
-    interval = format_interval([best["low"], best["high"]], "{:.1f}".format)
-    return [
-        f"Over {n_labels} labels together, {display_name(best['arm'])} has the highest mean AUC: {best['AUC']:.1f} % "
-        f"(95 % interval {interval}).",
-        *describe_differences(summary, reference, "mean AUC over labels"),
-    ]
 
 
 def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, shared: list[str]) -> list[str]:
