@@ -15,7 +15,6 @@ from brio.cohort.simulate import Simulation, simulate
 LAZY_PACKAGES = [
     "brio",
     "brio.connectome",
-    "brio.diagnostics",
     "brio.methods",
     "brio.models",
     "brio.protocol",

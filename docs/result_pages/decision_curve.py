@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 import pandas as pd
+from brio.studies.decision_curve import average_net_benefit
 
 from brio.formatting import format_number, format_signed
-from brio.studies.decision_curve import average_net_benefit
 
 from .markdown import STATISTICS, atlas_label, signed_interval, state, write_page, write_table
 from .own_studies import ATLASES, describe_study, name_sources, read_arms, show_figure, write_study_commands

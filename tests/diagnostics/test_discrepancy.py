@@ -6,7 +6,7 @@ from diagnostic_cohorts import collect_outputs, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brio.diagnostics import discrepancy as discrepancy_module
+from brio import diagnostics
 from brio.diagnostics import (
     measure_discrepancies,
     pair_divergences,
@@ -70,14 +70,14 @@ def test_batches_of_any_size_give_the_same(monkeypatch):
     x, site, label = scans(1)
     whole = pair_divergences(x, site, label)
     assert whole.shape == (6, 2)
-    solved, entropic_cost = [], discrepancy_module.entropic_cost
+    solved, entropic_cost = [], diagnostics.entropic_cost
 
     def recorded(C, *rest):
         solved.append(C.shape)
         return entropic_cost(C, *rest)
 
-    monkeypatch.setattr(discrepancy_module, "_COSTS_AT_A_TIME", 40)
-    monkeypatch.setattr(discrepancy_module, "entropic_cost", recorded)
+    monkeypatch.setattr(diagnostics, "_COSTS_AT_A_TIME", 40)
+    monkeypatch.setattr(diagnostics, "entropic_cost", recorded)
     np.testing.assert_allclose(pair_divergences(x, site, label), whole, atol=1e-13)
     assert sum(shape[0] for shape in solved) == 6 * 2 + 4 * 2  # every pair and class, every site and class once
     assert all(shape[0] == 1 or shape.numel() <= 40 for shape in solved)

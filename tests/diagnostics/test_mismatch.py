@@ -132,16 +132,8 @@ def test_mismatch_rates_equal_the_loop_over_runs(digits, delta):
 
 
 def test_an_auc_at_the_tolerance_is_preserved():
-    rows = pd.DataFrame(
-        {
-            "method": ["backbone", "brio", "coral"],
-            "fold": "a",
-            "seed": 0,
-            "D_site": [2.0, 1.0, 3.0],
-            "D_re_pred": [2.0, 3.0, 1.0],
-            "validation_auc": [0.7, 0.69, 0.7],
-        }
-    )
+    measures = {"D_site": [2.0, 1.0, 3.0], "D_re_pred": [2.0, 3.0, 1.0], "validation_auc": [0.7, 0.69, 0.7]}
+    rows = pd.DataFrame({"method": ["backbone", "brio", "coral"], "fold": "a", "seed": 0, **measures})
     found = mark_mismatches(rows, "backbone", 0.01)
     assert found["mismatch"].tolist() == [False, True, False]
     assert found["auc_preserved_mismatch"].tolist() == [False, True, False]
@@ -152,16 +144,8 @@ def test_an_auc_at_the_tolerance_is_preserved():
 def test_a_run_at_a_median_is_neither_below_nor_above(at_median):
     other = {"D_site": "D_re_pred", "D_re_pred": "D_site"}[at_median]
     extreme = {"D_site": [1.0, 2.0, 3.0], "D_re_pred": [3.0, 2.0, 1.0]}
-    rows = pd.DataFrame(
-        {
-            "method": METHODS,
-            "fold": "a",
-            "seed": 0,
-            at_median: [2.0, 1.0, 3.0],
-            other: extreme[other],
-            "validation_auc": 0.7,
-        }
-    )
+    measures = {at_median: [2.0, 1.0, 3.0], other: extreme[other], "validation_auc": 0.7}
+    rows = pd.DataFrame({"method": METHODS, "fold": "a", "seed": 0, **measures})
     assert not mark_mismatches(rows, "backbone")["mismatch"][0]
 
 

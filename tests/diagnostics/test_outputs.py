@@ -7,10 +7,9 @@ import pytest
 import torch
 from diagnostic_cohorts import collect_outputs, fold, small, uneven
 
-from brio import draws
+from brio import diagnostics, draws
 from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
 from brio.connectome import connectomes as connectomes_module
-from brio.diagnostics import discrepancy as outputs_module
 from brio.diagnostics import estimate_source_block_length
 from brio.errors import BrioError
 from brio.training import FittedRun, Method, Prediction, Run, Scans
@@ -153,8 +152,8 @@ def test_small_portions_give_the_same_outputs(name, graphs, runs, fitted, monkey
     method, fitted_runs = fitted if name == "brio" else (small(name), None)
     fitted_runs = fitted_runs or method.fit(graphs, runs)
     whole = collect_outputs(method, fitted_runs, graphs, LENGTHS, K)
-    monkeypatch.setattr(outputs_module, "_SCANS_AT_A_TIME", 4)
-    monkeypatch.setattr(outputs_module, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
+    monkeypatch.setattr(diagnostics, "_SCANS_AT_A_TIME", 4)
+    monkeypatch.setattr(diagnostics, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 5 << 16)
     monkeypatch.setattr(connectomes_module, "chunk_budget", lambda device: 7 * K * 8 * graphs.n_rois**2)
     for one, other in zip(whole, collect_outputs(method, fitted_runs, graphs, LENGTHS, K), strict=True):

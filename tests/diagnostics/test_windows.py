@@ -11,6 +11,13 @@ from brio.diagnostics import PLACEMENTS, estimate_window_connectomes, locate_win
 from brio.errors import BrioError
 
 
+def rebuild(cohort: Cohort, scans: list[np.ndarray]) -> Cohort:
+    """The same participants with other scans."""
+    table = cohort.participants
+    known = {"site": table["site"], "label": table["label"], "participant_id": table["participant_id"]}
+    return Cohort.from_scans(scans, **known, covariates=table[["age", "sex", "tr", "mean_fd"]], atlas=cohort.atlas)
+
+
 @pytest.fixture(scope="module")
 def awkward(cohort) -> Cohort:
     """Scans with frames to drop, an ROI without signal in the first half, and one without any."""
@@ -19,15 +26,7 @@ def awkward(cohort) -> Cohort:
     scans[1][: len(scans[1]) // 2 + 2, 5] = 7.5
     scans[2][:, 1] = np.nan
     scans[3][-5:] = np.inf
-    table = cohort.participants
-    return Cohort.from_scans(
-        scans,
-        site=table["site"],
-        label=table["label"],
-        participant_id=table["participant_id"],
-        covariates=table[["age", "sex", "tr", "mean_fd"]],
-        atlas=cohort.atlas,
-    )
+    return rebuild(cohort, scans)
 
 
 def cut(cohort, share, placement):
@@ -41,15 +40,7 @@ def cut(cohort, share, placement):
         n = round(share * len(x) + 1e-9)
         start = {"first": 0, "middle": (len(x) - n) // 2, "last": len(x) - n}[placement]
         scans.append(x[start : start + n])
-    table = cohort.participants
-    return Cohort.from_scans(
-        scans,
-        site=table["site"],
-        label=table["label"],
-        participant_id=table["participant_id"],
-        covariates=table[["age", "sex", "tr", "mean_fd"]],
-        atlas=cohort.atlas,
-    )
+    return rebuild(cohort, scans)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

@@ -13,7 +13,7 @@ import brio
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec, train
-from brio.studies import StudyContext, alignment, context, run_study, sensitivity, study
+from brio.studies import StudyContext, agreement, comparison, context, run_study, study
 
 SIMULATION = Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, stable=0.8)
 SETTINGS = {
@@ -87,8 +87,8 @@ def watched() -> Iterator[dict[str, list]]:
 @contextmanager
 def shorter() -> Iterator[None]:
     """Fewer values of the settings that studies vary."""
-    fewer = mock.patch.multiple(sensitivity, K_VALUES=(2, 4), J_VALUES=(2, 4, 16))
-    with fewer, mock.patch.object(alignment, "LAMBDAS", (0.0, 2.0, 4.0)):
+    fewer = mock.patch.multiple(comparison, K_VALUES=(2, 4), J_VALUES=(2, 4, 16))
+    with fewer, mock.patch.object(agreement, "LAMBDAS", (0.0, 2.0, 4.0)):
         yield
 
 

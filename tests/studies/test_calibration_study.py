@@ -17,7 +17,7 @@ from brio.methods.linear.logistic import fit_logistic_path
 from brio.protocol import leave_one_site_out
 from brio.protocol.calibration import fit_recalibration
 from brio.studies import StudyContext, run_study
-from brio.studies.decision_curve import average_net_benefit
+from brio.studies.calibration import average_net_benefit
 from brio.training import Run
 
 

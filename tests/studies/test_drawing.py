@@ -9,10 +9,10 @@ from study_contexts import tree
 
 from brio.drawing import STYLES, horizontal_offset, make_panels, save_figure, series_style
 from brio.formatting import state_p
-from brio.studies import propositions
+from brio.studies import factors
 from brio.studies.context import display_name
 from brio.studies.study import find_study
-from brio.studies.summaries import compute_error_bars, draw_arms, draw_lines, label_log_ticks
+from brio.studies.summaries import compute_error_bars, draw_arms, draw_intervals, label_log_ticks
 
 
 def drawn():
@@ -138,7 +138,7 @@ def theorem():
 
 def test_the_axes_of_the_bound_begin_at_the_smallest_point(theorem):
     first, second = theorem
-    left, right = propositions._draw(first, second).axes
+    left, right = factors.draw_propositions(first, second).axes
     seen = first[first["change"] > 0]
     for (low, high), values in ((left.get_xlim(), seen["bound"]), (left.get_ylim(), seen["change"])):
         assert values.min() / 2 < low < values.min()
@@ -150,17 +150,17 @@ def test_the_axes_of_the_bound_begin_at_the_smallest_point(theorem):
 
 
 def test_thousands_of_points_make_a_small_file(theorem, tmp_path):
-    figure = propositions._draw(*theorem)
+    figure = factors.draw_propositions(*theorem)
     assert all(cloud.get_rasterized() for cloud in figure.axes[0].collections)
     path = save_figure(figure, tmp_path / "figure.svg")
     assert path.stat().st_size < 200_000
-    assert save_figure(propositions._draw(*theorem), tmp_path / "again.svg").read_bytes() == path.read_bytes()
+    assert save_figure(factors.draw_propositions(*theorem), tmp_path / "again.svg").read_bytes() == path.read_bytes()
 
 
 def test_lines_go_through_the_means(found):
     table = found("sensitivity").summary.query("setting == 'J'")
     _, (axis,) = make_panels(1)
-    draw_lines(axis, table["value"], table, 0)
+    draw_intervals(axis, table["value"], table["AUC"], table["low"], table["high"], 0)
     line = axis.lines[0]
     np.testing.assert_array_equal(line.get_xdata(), table["value"])
     np.testing.assert_array_equal(line.get_ydata(), table["AUC"])

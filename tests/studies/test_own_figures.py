@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from brio.drawing import STYLES
-from brio.studies import decision_curve, learning_curve, subgroups
+from brio.studies import calibration, learning_curve, subgroups
 
 MARKERS = {marker for _, marker in STYLES}
 
@@ -82,13 +82,12 @@ def test_both_means_of_a_learning_curve_stand_side_by_side_at_every_size():
 def test_the_gain_of_a_decision_curve_has_its_interval():
     rng = np.random.default_rng(0)
     sites = [
-        pd.DataFrame({"fold": fold, "seed": 0, "threshold": decision_curve.THRESHOLDS})
-        for fold in ("one", "two", "three")
+        pd.DataFrame({"fold": fold, "seed": 0, "threshold": calibration.THRESHOLDS}) for fold in ("one", "two", "three")
     ]
     rows = pd.concat(sites, ignore_index=True)
     rows["treat_all"], rows["net_benefit"] = 0.5 - rows["threshold"], rng.normal(0.2, 0.1, len(rows))
-    curve = decision_curve.average_net_benefit(rows)
-    left, right = decision_curve._draw({"ridge": curve, "svm": curve}).axes
+    curve = calibration.average_net_benefit(rows)
+    left, right = calibration.draw_curves({"ridge": curve, "svm": curve}).axes
     for points in read_series(left):
         np.testing.assert_allclose(points, np.column_stack([curve.index, curve["net_benefit"]]))
     bars = read_bars(right)

@@ -21,10 +21,10 @@ from brio.diagnostics import (
     spearman_interval,
 )
 from brio.protocol import auc
-from brio.studies import make_arm, regions
-from brio.studies.alignment import LAMBDAS, make_strength_arms, select_matched_runs
+from brio.studies import factors, make_arm
+from brio.studies.agreement import LAMBDAS, make_strength_arms, select_matched_runs
 from brio.studies.context import display_name
-from brio.studies.retention import RANDOM_ORDERS
+from brio.studies.factors import RANDOM_ORDERS
 from brio.studies.study import find_study
 
 # ---------------------------------------------------------------- agreement
@@ -370,7 +370,7 @@ def planted(rng, common: float, of_seed: float, P: int = 116, seeds: int = 3, fo
 def test_regions_of_noise_are_shared_as_often_as_chance_has_it(of_seed):
     """Also where all runs of a seed agree, as they do from starting with the same weights."""
     rng = np.random.default_rng(0)
-    shares = [regions.measure_shared_regions(*planted(rng, 0.0, of_seed)).mean() for _ in range(300)]
+    shares = [factors.measure_shared_regions(*planted(rng, 0.0, of_seed)).mean() for _ in range(300)]
     assert np.mean(shares) == pytest.approx(5 / 116, abs=4 * np.std(shares) / np.sqrt(300))
     assert np.std(shares) / np.sqrt(300) < 0.005, "else anything would do"
 
@@ -378,7 +378,7 @@ def test_regions_of_noise_are_shared_as_often_as_chance_has_it(of_seed):
 @pytest.mark.parametrize("of_seed", [0.0, 1.0])
 def test_regions_that_all_runs_have_are_all_shared(of_seed):
     rng = np.random.default_rng(0)
-    shares = regions.measure_shared_regions(*planted(rng, 1000.0, of_seed))
+    shares = factors.measure_shared_regions(*planted(rng, 1000.0, of_seed))
     assert shares.shape == (60,)
     assert shares.mean() > 0.97
 
@@ -394,10 +394,10 @@ def test_shared_regions_by_plain_loops():
         mean = [sum(column) / len(others) for column in zip(*others, strict=True)]
         top, own = (set(sorted(range(20), key=lambda u: -v[u])[:5]) for v in (mean, row))
         expected.append(len(top & own) / 5)
-    assert regions.measure_shared_regions(S_hat, seed).tolist() == pytest.approx(expected)
+    assert factors.measure_shared_regions(S_hat, seed).tolist() == pytest.approx(expected)
     assert 0.25 < np.mean(expected) < 1
     by_seed = [100 * np.mean([e for e, s in zip(expected, seed, strict=True) if s == k]) for k in range(3)]
-    assert regions._describe_repeatability(S_hat, seed) == (
+    assert factors._describe_repeatability(S_hat, seed) == (
         f"Of the 5 highest regions of a run, {100 * np.mean(expected):.0f} % are among the 5 highest of the mean over "
         f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f} %, depending on the seed). 25 % are expected by chance."
     )
@@ -405,8 +405,8 @@ def test_shared_regions_by_plain_loops():
 
 def test_one_seed_cannot_tell_whether_regions_come_back(context, found):
     S_hat, seed = planted(np.random.default_rng(0), 1.0, 1.0, seeds=1)
-    assert np.isnan(regions.measure_shared_regions(S_hat, seed)).all()
-    text = regions._describe_repeatability(S_hat, seed)
+    assert np.isnan(factors.measure_shared_regions(S_hat, seed)).all()
+    text = factors._describe_repeatability(S_hat, seed)
     assert text.startswith("One seed cannot show")
     assert "--seeds 3" in text
     assert "%" not in text
@@ -414,23 +414,24 @@ def test_one_seed_cannot_tell_whether_regions_come_back(context, found):
 
 
 def test_a_figure_without_a_brain_says_why_and_what_to_do(context, found, table, monkeypatch):
-    where = regions.read_coordinates(context)
+    where = factors.read_coordinates(context)
     assert where is not None
     assert "No brain" not in " ".join(found("regions").text)
-    assert len(regions._draw(table("regions"), where).axes) > 2, "nilearn puts its views beside the panels"
+    assert len(factors._draw_regions(table("regions"), where).axes) > 2, "nilearn puts its views beside the panels"
     monkeypatch.setitem(sys.modules, "nilearn", None)  # as on a machine without it
     text = find_study("regions").make_finding(context).text
     assert [line for line in text if line.startswith("No brain is drawn: nilearn is not installed.")] == text[3:]
     assert "pip install nilearn" in text[3]
-    assert len(regions._draw(table("regions"), where).axes) == 1
-    (line,) = regions._explain_missing_brain("mine", None)
-    assert line.startswith("No brain is drawn: atlas 'mine' lacks coordinates of some ROIs.")
+    assert len(factors._draw_regions(table("regions"), where).axes) == 1
+    monkeypatch.setattr(factors, "read_coordinates", lambda context: None)
+    (line,) = find_study("regions").make_finding(context).text[3:]
+    assert line.startswith(f"No brain is drawn: atlas '{context.cohort.atlas.name}' lacks coordinates of some ROIs.")
     assert "--atlas" in line
-    assert len(regions._draw(table("regions"), None).axes) == 1
+    assert len(factors._draw_regions(table("regions"), None).axes) == 1
 
 
 def test_scores_are_drawn_relative_to_one_over_p(table):
-    (axis,) = regions._draw(table("regions"), None).axes
+    (axis,) = factors._draw_regions(table("regions"), None).axes
     assert axis.get_xlabel() == "score relative to 1/P (mean, SD over runs)"
     (dots,) = [c for c in axis.collections if len(c.get_offsets()) > 1]
     assert dots.get_offsets()[:, 0].tolist() == sorted(table("regions")["times_1_over_P"])

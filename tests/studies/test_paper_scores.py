@@ -13,7 +13,8 @@ from study_contexts import METHODS, SETTINGS, VARIANTS, context_on, read
 from brio.connectome import BlockRule
 from brio.protocol import make_folds
 from brio.studies import make_arm
-from brio.studies.sensitivity import _list_arms, _make_groups
+from brio.studies.comparison import make_setting_arms
+from brio.studies.study import find_study
 
 SCORES = ["auc", "acc", "balanced_acc", "brier", "validation_auc"]
 
@@ -198,7 +199,7 @@ def test_sensitivity_does_not_train_the_default_twice(seen):
 
 
 def test_sensitivity_varies_what_the_paper_varies(cohort, tmp_path):
-    groups = _make_groups(context_on(cohort, tmp_path))
+    groups = make_setting_arms(context_on(cohort, tmp_path))
     assert groups == {
         "K": {2: make_arm("brio")} | {k: make_arm("brio", K=k) for k in (4, 8, 16)},
         "J": {j: make_arm("brio", J=j, d_t=16 // j) if j != 4 else make_arm("brio") for j in (1, 2, 4, 8, 16)},
@@ -240,7 +241,7 @@ def test_fewer_values_are_varied_where_the_width_does_not_divide(cohort, tmp_pat
     context = context_on(
         cohort, tmp_path / "out", settings={**SETTINGS, "K": "3", "J": "6", "d_t": "4", "block_scale": "1.5"}
     )
-    groups = _make_groups(context)
+    groups = make_setting_arms(context)
     assert {name: list(along) for name, along in groups.items()} == {
         "K": [2, 3, 4, 8, 16],
         "J": [1, 2, 4, 6, 8],
@@ -249,4 +250,4 @@ def test_fewer_values_are_varied_where_the_width_does_not_divide(cohort, tmp_pat
     assert groups["K"][3] == groups["J"][6] == groups["block"][1.5] == make_arm("brio")
     assert groups["J"][8] == make_arm("brio", J=8, d_t=3)
     assert groups["block"][1.0] == make_arm("brio", block_scale=1.0)
-    assert len(_list_arms(context)) == 1 + 4 + 4 + 3
+    assert len(find_study("sensitivity").list_arms(context)) == 1 + 4 + 4 + 3

@@ -1,25 +1,17 @@
 """Studies: each table and figure of the paper, and more, as arms to train and a finding derived from them."""
 
 from . import (  # noqa: F401 - importing registers them
-    ablation,
     adaptation,
     agreement,
-    alignment,
     calibration,
     comparison,
-    decision_curve,
     efficiency,
-    in_distribution,
+    factors,
     labels,
     learning_curve,
-    mismatch,
     permutation,
-    propositions,
-    regions,
-    retention,
     retest,
     scan_length,
-    sensitivity,
     subgroups,
 )
 from .context import Arm, StudyContext, make_arm

@@ -9,13 +9,14 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from .. import draws
-from ..drawing import horizontal_offset, make_panels, series_style
+from ..drawing import horizontal_offset, make_panels
 from ..errors import BrioError
 from ..formatting import format_interval, format_signed, join_names
 from ..models import PriorWidths, fit_adaptation
-from .context import StudyContext, display_name
+from ..protocol import t_interval
+from .context import StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import compute_error_bars, compute_site_interval, list_own_arms, tabulate_arms
+from .summaries import draw_intervals, label_axis, list_own_arms, tabulate_arms
 
 SIZES = (10, 20, 40)
 """Numbers of local scans, besides none."""
@@ -44,12 +45,11 @@ KINDS = {
 )
 def study_adaptation(context: StudyContext) -> Finding:
     """Adapt slope and intercept (default ridge) to 10, 20 and 40 scans of each test site, and score its other scans."""
-    arms = list_own_arms(context)
-    table, parts = tabulate_arms(context, arms, _score_runs)
-    changes = {a.name: summarise_sizes(rows) for a, rows in zip(arms, parts, strict=True)}
+    table = tabulate_arms(context, list_own_arms(context), _score_runs)
+    changes = {str(name): summarise_sizes(rows) for name, rows in table.groupby("arm", sort=False)}
     summary = pd.DataFrame([row for name, own in changes.items() for row in _format_rows(name, own)])
     text = [_describe(name, own) for name, own in changes.items()]
-    text += _name_small_sites(parts[0])
+    text += _name_small_sites(table)
     text.append(
         f"Local scans are drawn at random from the test site, {DRAWS} times for each size and seed, with its share of "
         "patients; its other scans are scored, before and after. Slope and intercept are shrunk towards no change by "
@@ -132,7 +132,7 @@ def summarise_sizes(rows: pd.DataFrame) -> pd.DataFrame:
         for score in ("brier", "accuracy"):
             for kind in KINDS:
                 change = (own[f"{score}_{kind}"] - own[score]).to_numpy()
-                low, high = compute_site_interval(change) if size else (np.nan, np.nan)
+                low, high = t_interval(change) if size else (np.nan, np.nan)
                 point |= {f"{score} {kind}": change.mean(), f"{score} {kind} low": low, f"{score} {kind} high": high}
         summary.append(point)
     return pd.DataFrame(summary).set_index("size")
@@ -150,7 +150,7 @@ def _format_rows(name: str, points: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows of the small table of one method."""
     rows = []
     for size, point in points.iterrows():
-        row = {"method": display_name(name.split(",")[0]), "local scans": size, "sites": int(point["sites"])}
+        row = {"method": display_method(name), "local scans": size, "sites": int(point["sites"])}
         row |= {"Brier score before": f"{point['brier']:.3f}"}
         for kind, words in _COLUMNS.items():
             row[words] = "" if not size else _format_change(point, f"brier {kind}", 3)
@@ -176,10 +176,11 @@ def _describe(name: str, points: pd.DataFrame) -> str:
         for size, point in points.iterrows()
         if size
     ]
-    shown, none = display_name(name.split(",")[0]), points.loc[0]
+    none = points.loc[0]
     return (
-        f"{shown}: without adaptation the Brier score is {none['brier']:.3f} and accuracy {none['accuracy']:.1f} % "
-        f"(means over {int(none['sites'])} test sites). Change of the Brier score with {'; with '.join(changes)}."
+        f"{display_method(name)}: without adaptation the Brier score is {none['brier']:.3f} and accuracy "
+        f"{none['accuracy']:.1f} % (means over {int(none['sites'])} test sites). Change of the Brier score with "
+        f"{'; with '.join(changes)}."
     )
 
 
@@ -187,34 +188,27 @@ def _name_small_sites(rows: pd.DataFrame) -> list[str]:
     """Name the sites that are left out of each size."""
     every = set(rows["fold"])
     missing = {size: sorted(every - set(rows.loc[rows["size"] == size, "fold"])) for size in SIZES}
-    listed = [f"{size} local scans: {join_names(names, 99)}" for size, names in missing.items() if names]
-    return (
-        [f"Too small, with fewer than {LEAST_REST} scans left to score, for {'; for '.join(listed)}."] if listed else []
-    )
+    listed = "; for ".join(f"{size} local scans: {join_names(names, 99)}" for size, names in missing.items() if names)
+    return [f"Too small, with fewer than {LEAST_REST} scans left to score, for {listed}."] if listed else []
 
 
 def _draw(changes: dict[str, pd.DataFrame]) -> Any:
     """Change of the Brier score and of accuracy against the number of local scans."""
     figure, axes = make_panels(2, 9.0, 3.7)
-    n_lines = 2 * len(changes)
     for axis, score in zip(axes, ("brier", "accuracy"), strict=True):
         for k, (name, points) in enumerate(changes.items()):
-            own, style = points.drop(index=0), series_style(k)
+            own = points.drop(index=0)
             for j, (kind, words) in enumerate((("adapted", ""), ("unshrunk", ", not shrunk"))):
-                bars = compute_error_bars(*(own[f"{score} {kind}{end}"] for end in ("", " low", " high")))
-                x = own.index + horizontal_offset(2 * k + j, n_lines, 14)
-                extra = {"linestyle": (0, (3, 2)), "markerfacecolor": "white"} if j else {}
-                label = f"{display_name(name.split(',')[0])}{words}"
-                axis.errorbar(
-                    x, own[f"{score} {kind}"], yerr=bars, capsize=2, linewidth=1.4, label=label, **style, **extra
-                )
+                x = own.index + horizontal_offset(2 * k + j, 2 * len(changes), 14)
+                look: dict[str, Any] = {"linewidth": 1.4, "label": f"{display_method(name)}{words}"}
+                look |= {"linestyle": (0, (3, 2)), "markerfacecolor": "white"} if j else {}
+                mean, low, high = (own[f"{score} {kind}{end}"] for end in ("", " low", " high"))
+                draw_intervals(axis, x, mean, low, high, k, **look)
         axis.axhline(0, color="0.35", linewidth=1.0, linestyle=(0, (1, 1.5)))
         axis.set_xticks(SIZES)
         axis.set_xlim(0, max(SIZES) + 10)
-        axis.set_xlabel("local scans", fontsize=9)
-        axis.grid(axis="y", color="0.93")
-        axis.set_axisbelow(True)
-    axes[0].set_ylabel("change of the Brier score; lower is better\n(95 % interval over sites)", fontsize=9)
-    axes[1].set_ylabel("change of accuracy, points\n(95 % interval over sites)", fontsize=9)
+    y = "change of the Brier score; lower is better", "change of accuracy, points"
+    for axis, label in zip(axes, y, strict=True):
+        label_axis(axis, "local scans", f"{label}\n(95 % interval over sites)", grid="y")
     axes[0].legend(fontsize=8, frameon=False, loc="upper right")
     return figure

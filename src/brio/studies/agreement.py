@@ -1,30 +1,36 @@
-"""Whether methods whose sites look alike also have predictions that are stable under re-estimation."""
+"""Whether sites that look alike also have stable predictions: agreement, alignment and mismatch."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
 from ..drawing import make_panels, series_style
-from ..formatting import format_signed
-from .comparison import describe_left_out
+from ..formatting import format_p, format_signed, state_p
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import FACTS, describe_differences, label_log_ticks, pair_with_reference
+from .summaries import (
+    FACTS,
+    describe_differences,
+    describe_left_out,
+    label_axis,
+    label_log_ticks,
+    pair_with_reference,
+)
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""
 
-OVERLAP = (
+_OVERLAP = (
     "Site discrepancy and predictive variation are measured on source scans, most of which the folds share. The "
     "results hold for other folds and seeds of these scans, not for other participants."
 )
 
 
-def diagnose_arms(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
+def _diagnose_arms(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
     """Measure site discrepancy and predictive variation of every run of some arms.
 
     Returns one row per run: arm, fold, seed, ``D_site``, ``D_re_pred``, validation and test AUC, and
@@ -34,8 +40,12 @@ def diagnose_arms(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).rename(columns={"method": "arm"})
 
 
-def average_runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Average the rows of :func:`diagnose_arms` over the runs of each arm; AUC is in percent."""
+def _collect_facts(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.groupby("arm", sort=False)[FACTS].first().astype("Int64").reset_index()
+
+
+def _average_runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Average the rows of :func:`_diagnose_arms` over the runs of each arm; AUC is in percent."""
     table = rows.groupby("arm", sort=False).agg(
         runs=("fold", "size"),
         D_site=("D_site", "mean"),
@@ -44,24 +54,18 @@ def average_runs(rows: pd.DataFrame) -> pd.DataFrame:
         **{"validation AUC": ("validation_auc", "mean")},
     )
     table[["AUC", "validation AUC"]] *= 100
-    facts = rows.groupby("arm", sort=False)[FACTS].first().astype("Int64")
-    return table.join(facts).reset_index()
+    return table.reset_index().merge(_collect_facts(rows), on="arm")
 
 
-def compare_variation(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Compare the predictive variation of each arm with that of BRIO, paired over folds.
-
-    Returns table: One row per other arm: its difference to BRIO with interval and p.
-    """
+def _compare_variation(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Compare the predictive variation of each arm with that of BRIO, paired over folds: a row each, and a sentence."""
     differences = pair_with_reference(rows, "D_re_pred", "brio")
-    sentences = describe_differences(
-        differences, "brio", quantity="predictive variation", write=partial(format_signed, digits=3)
-    )
+    sentences = describe_differences(differences, "brio", "predictive variation", partial(format_signed, digits=3))
     table = differences.rename(columns={"minus brio": "variation minus BRIO"}).drop(columns="warning")
     return table, " ".join(["Predictive variation is compared fold by fold.", *sentences])
 
 
-def _list_arms(context: StudyContext) -> list[Arm]:
+def _list_methods(context: StudyContext) -> list[Arm]:
     return [make_arm(name) for name in context.methods or context.select_runnable_methods(METHODS)]
 
 
@@ -70,59 +74,203 @@ def _list_arms(context: StudyContext) -> list[Arm]:
     "Agreement of sites and stability under re-estimation",
     "On ABIDE, methods with a lower site discrepancy do not consistently have a lower predictive variation. Agreement "
     "between sites alone therefore does not imply stable predictions within a subject.",
-    _list_arms,
+    _list_methods,
 )
 def relate_discrepancy_to_variation(context: StudyContext) -> Finding:
     """Relate site discrepancy D_site to predictive variation across methods (appendix)."""
-    rows = diagnose_arms(context, _list_arms(context))
-    by_method = rows.rename(columns={"arm": "method"})
-    rho, discordance = spearman(by_method), discordance_rate(by_method)
-    summary = average_runs(rows)
-    text, statistics = [], []
+    from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
+
+    rows = _diagnose_arms(context, _list_methods(context))
+    summary = _average_runs(rows)
+    rho, (rho_low, rho_high) = spearman(rows), spearman_interval(rows)
+    rate, (low, high) = 100 * discordance_rate(rows), 100 * np.array(discordance_interval(rows))
+    text, statistics, brackets = [], [], []
     if rho == rho:
-        rho_text = f"{rho:.2f}{_format_bracket(*spearman_interval(by_method), '.2f')}"
-        text += [f"Spearman's rho of D_site and predictive variation over {len(rows)} runs is {rho_text}."]
-        statistics += [f"rho = {rho_text}"]
-    if discordance == discordance:
-        low, high = discordance_interval(by_method)
-        rate_text = f"{100 * discordance:.0f} %{_format_bracket(100 * low, 100 * high, '.0f')}"
+        brackets.append(f" ({rho_low:.2f} to {rho_high:.2f})" if rho_low == rho_low else "")
+        text += [f"Spearman's rho of D_site and predictive variation over {len(rows)} runs is {rho:.2f}{brackets[-1]}."]
+        statistics += [f"rho = {rho:.2f}{brackets[-1]}"]
+    if rate == rate:
+        brackets.append(f" ({low:.0f} to {high:.0f})" if low == low else "")
         least_site, least_re = (summary.loc[summary[column].idxmin(), "arm"] for column in ("D_site", "D_re_pred"))
         text += [
             "Discordant pairs of methods (the one with the smaller D_site has the larger variation in the same fold "
-            f"and seed): {rate_text}.",
+            f"and seed): {rate:.0f} %{brackets[-1]}.",
             f"D_site is lowest for {display_name(least_site)}. Predictive variation is lowest for "
             f"{display_name(least_re)}.",
         ]
-        statistics += [f"discordant pairs: {rate_text}"]
+        statistics += [f"discordant pairs: {rate:.0f} %{brackets[-1]}"]
     if "brio" in set(rows["arm"]) and len(summary) > 1:
-        differences, sentence = compare_variation(rows)
+        differences, sentence = _compare_variation(rows)
         summary = summary.merge(differences, on="arm", how="left")
         text += [sentence]
-    if any("(" in statistic for statistic in statistics):
-        text += [f"Brackets hold 95 % bootstrap intervals over folds. {OVERLAP}"]
+    if any(brackets):
+        text += [f"Brackets hold 95 % bootstrap intervals over folds. {_OVERLAP}"]
     text += describe_left_out(context, METHODS)
-    return Finding(rows, summary, text, lambda: _draw(rows, summary, statistics))
+    return Finding(rows, summary, text, lambda: _draw_methods(rows, summary, statistics))
 
 
-def _format_bracket(low: float, high: float, form: str) -> str:
-    return f" ({low:{form}} to {high:{form}})" if low == low else ""
-
-
-def _draw(rows: pd.DataFrame, summary: pd.DataFrame, statistics: list[str]) -> Any:
-    figure, (axis,) = make_panels(1, 6.4, 4.2)
-    for k, row in summary.iterrows():
-        style, runs = series_style(int(str(k))), rows[rows["arm"] == row["arm"]]
-        axis.scatter(runs["D_site"], runs["D_re_pred"], s=9, alpha=0.25, linewidths=0, **style)
-        axis.scatter(
-            row["D_site"], row["D_re_pred"], s=80, edgecolors="white", label=display_name(row["arm"]), zorder=3, **style
-        )
-    axis.set_xlabel("site discrepancy D_site of source sites", fontsize=9)
-    axis.set_ylabel("normalised predictive variation", fontsize=9)
+def _label_measures(axis: Any, title: str, **legend: Any) -> None:
+    """Label the axes of a figure of predictive variation against D_site."""
     axis.set_xscale("log")
-    axis.set_yscale("log")
     label_log_ticks(axis.xaxis)
+    label_axis(axis, "site discrepancy D_site of source sites", "normalised predictive variation", title=title)
+    axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left", **legend)
+
+
+def _draw_methods(rows: pd.DataFrame, summary: pd.DataFrame, statistics: list[str]) -> Any:
+    figure, (axis,) = make_panels(1, 6.4, 4.2)
+    for k, (_, row) in enumerate(summary.iterrows()):
+        style, runs = series_style(k), rows[rows["arm"] == row["arm"]]
+        axis.scatter(runs["D_site"], runs["D_re_pred"], s=9, alpha=0.25, linewidths=0, **style)
+        large = {"s": 80, "edgecolors": "white", "zorder": 3, "label": display_name(row["arm"])}
+        axis.scatter(row["D_site"], row["D_re_pred"], **large, **style)
+    axis.set_yscale("log")
     label_log_ticks(axis.yaxis)
-    title = "\n".join(["large markers: means; small markers: runs", "; ".join(statistics)])
-    axis.set_title(title.strip(), fontsize=9, loc="left")
-    axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
+    _label_measures(axis, "\n".join(["large markers: means; small markers: runs", "; ".join(statistics)]).strip())
+    return figure
+
+
+LAMBDAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+MATCHED = "matched w/o QG"
+
+
+def make_strength_arms(context: StudyContext) -> dict[float, Arm]:
+    """Make an arm of BRIO w/o QG for each lambda_env.
+
+    Zero is the backbone and the default is the plain variant, so that their runs are shared with other studies.
+    """
+    default = context.settings_of("brio-wo-qg").lambda_env
+    shared = {default: make_arm("brio-wo-qg"), 0.0: make_arm("backbone")}
+    return {value: shared.get(value, make_arm("brio-wo-qg", lambda_env=value)) for value in LAMBDAS}
+
+
+def _list_strengths(context: StudyContext) -> list[Arm]:
+    return [*make_strength_arms(context).values(), make_arm("brio")]
+
+
+def select_matched_runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the run with the best validation AUC among those with positive lambda_env, for each fold and seed.
+
+    Of runs with the same AUC, the one with the smallest lambda_env is selected.
+    """
+    aligned = rows[rows["lambda_env"] > 0]
+    best = aligned.sort_values("lambda_env").groupby(["fold", "seed"])["validation_auc"].idxmax()
+    return aligned.loc[best].assign(arm=MATCHED)
+
+
+@register_study(
+    "alignment",
+    "Alignment strength without qualification",
+    "Stronger alignment lowers both site discrepancy and predictive variation. At comparable site discrepancy, the "
+    "full method has a lower predictive variation than w/o QG.",
+    _list_strengths,
+)
+def vary_alignment(context: StudyContext) -> Finding:
+    """Vary lambda_env without qualification, and compare D_site and predictive variation with those of BRIO.
+
+    The matched setting is chosen for each fold and seed on its own validation scans.
+    """
+    arms = make_strength_arms(context)
+    strengths = {a.name: value for value, a in arms.items()}
+    rows = _diagnose_arms(context, _list_strengths(context))
+    rows = rows.assign(lambda_env=rows["arm"].map(strengths))
+    rows = pd.concat([rows, select_matched_runs(rows)], ignore_index=True)
+    summary = _average_runs(rows)
+    summary.insert(1, "lambda_env", summary["arm"].map(strengths))
+    differences, sentence = _compare_variation(rows)
+    by_arm = summary.set_index("arm")
+    weakest, strongest = by_arm.loc[arms[LAMBDAS[0]].name], by_arm.loc[arms[LAMBDAS[-1]].name]
+    text = [
+        f"Between lambda_env {LAMBDAS[0]:g} and {LAMBDAS[-1]:g}, D_site changes from {weakest['D_site']:.3g} to "
+        f"{strongest['D_site']:.3g}, and predictive variation from {weakest['D_re_pred']:.3g} to "
+        f"{strongest['D_re_pred']:.3g}."
+    ]
+    for name, means in (("BRIO", by_arm.loc["brio"]), ("Matched w/o QG", by_arm.loc[MATCHED])):
+        text.append(
+            f"{name} has a D_site of {means['D_site']:.3g}, a predictive variation of {means['D_re_pred']:.3g} and an "
+            f"AUC of {means['AUC']:.1f} %."
+        )
+    shown = summary.merge(differences, on="arm", how="left")
+    return Finding(rows, shown, [*text, sentence, _OVERLAP], lambda: _draw_strengths(summary, differences))
+
+
+def _draw_strengths(summary: pd.DataFrame, differences: pd.DataFrame) -> Any:
+    figure, (axis,) = make_panels(1, 7.4, 4.0)
+    p = differences.set_index("arm")["p"]
+    line = summary[summary["lambda_env"].notna() & (summary["arm"] != MATCHED)].sort_values("lambda_env")
+    least, most = (state_p(f(p[line["arm"]])) for f in (min, max))
+    label = f"w/o QG\n({least if least == most else f'{least} to {most}'})"
+    axis.plot(line["D_site"], line["D_re_pred"], "-", linewidth=1.2, markersize=6, label=label, **series_style(0))
+    for _, row in line.iterrows():
+        beside = {"xytext": (-4, 6), "textcoords": "offset points", "fontsize": 8, "ha": "right"}
+        axis.annotate(f"{row['lambda_env']:g}", (row["D_site"], row["D_re_pred"]), **beside)
+    for k, name in enumerate(("brio", MATCHED), 1):
+        row = summary[summary["arm"] == name].iloc[0]
+        label = "\n".join([display_name(name), *(f"({state_p(value)})" for value in p[p.index == name])])
+        axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **series_style(k))
+    title = "means over runs, labelled with lambda_env\np: variation compared with BRIO, after Holm's correction"
+    _label_measures(axis, title, labelspacing=1.0)
+    return figure
+
+
+KINDS = {"mismatch": "total", "auc_preserved_mismatch": "AUC-preserved"}
+"""Kinds of mismatches: columns of the table, and their names."""
+
+
+@register_study(
+    "mismatch",
+    "Runs whose sites agree while predictions are unstable",
+    "BRIO has lower total and AUC-preserved mismatch rates than w/o QG at every lambda_env that was evaluated.",
+    _list_strengths,
+)
+def count_mismatches(context: StudyContext) -> Finding:
+    """Count runs with low site discrepancy and high predictive variation (appendix).
+
+    The paper does not give its tolerance on validation AUC; :data:`~brio.diagnostics.DELTA_AUC` is ours.
+    """
+    from ..diagnostics import DELTA_AUC, mark_mismatches, mismatch_rates
+
+    rows = _diagnose_arms(context, _list_strengths(context))
+    by_method = rows.rename(columns={"arm": "method"})
+    table = mark_mismatches(by_method, "backbone").rename(columns={"method": "arm"})
+    summary = mismatch_rates(by_method, "backbone").rename(columns={"method": "arm"})
+    summary[[f"{kind}_rate" for kind in KINDS]] *= 100
+    summary = summary.merge(_collect_facts(rows), on="arm")
+    tests = {kind: pair_with_reference(table.assign(rate=100 * table[kind]), "rate", "brio") for kind in KINDS}
+    compared = [
+        " ".join(describe_differences(tests[kind], "brio", f"{name} mismatch rate")) for kind, name in KINDS.items()
+    ]
+    rates = summary.set_index("arm")["mismatch_rate"]
+    others = rates.drop("brio")
+    text = [
+        f"Mismatches are {rates['brio']:.0f} % of the runs of BRIO, and {others.mean():.0f} % of the runs of w/o QG "
+        f"({others.min():.0f} to {others.max():.0f} %, depending on lambda_env).",
+        f"The medians that define a mismatch are those of all {len(rows)} runs.",
+        f"Validation AUC counts as preserved if it is at most {100 * DELTA_AUC:g} point below that of the backbone in "
+        "the same fold and seed.",
+        f"Rates are compared fold by fold. {compared[0]}",
+        compared[1],
+        _OVERLAP,
+    ]
+    differences = tests["mismatch"].rename(columns={"minus brio": "total minus BRIO"}).drop(columns="warning")
+    headers = {"mismatch_rate": "mismatches, %", "auc_preserved_mismatch_rate": "AUC-preserved mismatches, %"}
+    shown = summary.rename(columns=headers).merge(differences, on="arm", how="left")
+    labels = {a.name: f"w/o QG,\n{value:g}" for value, a in make_strength_arms(context).items()} | {"brio": "BRIO"}
+    return Finding(table, shown, text, lambda: _draw_rates(summary, labels, tests))
+
+
+def _draw_rates(summary: pd.DataFrame, labels: dict[str, str], tests: dict[str, pd.DataFrame]) -> Any:
+    figure, (axis,) = make_panels(1, 7.4, 3.6)
+    x = np.arange(len(summary))
+    for k, (kind, label) in enumerate(KINDS.items()):
+        hatch = {"hatch": "//", "edgecolor": "white"} if k else {}
+        color = series_style(k)["color"]
+        bars = axis.bar(x + 0.36 * (k - 0.5), summary[f"{kind}_rate"], 0.34, color=color, label=label, **hatch)
+        p = tests[kind].set_index("arm")["p"]
+        p_texts = [format_p(p[name]) if name in p else "" for name in summary["arm"]]
+        axis.bar_label(bars, p_texts, padding=2, fontsize=7, color="0.3")
+    axis.set_xticks(x, [labels[str(name)] for name in summary["arm"]], fontsize=8)
+    title = "above bars: p compared with BRIO, after Holm's correction"
+    label_axis(axis, "BRIO w/o QG at each lambda_env, and BRIO", "mismatches, % of runs", title=title)
+    axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     return figure

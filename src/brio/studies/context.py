@@ -1,13 +1,11 @@
-"""What a study works with: its arms, their results, trained or reused."""
+"""What a study works with: its arms, and a context that trains them or reuses the results of other jobs."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,6 +90,11 @@ def display_name(name: str) -> str:
     return ", ".join([_PAPER_NAMES.get(method, method), *(setting.strip() for setting in settings)])
 
 
+def display_method(name: str) -> str:
+    """Return the name of the method of an arm as readers see it."""
+    return display_name(name.split(",")[0])
+
+
 @dataclass(frozen=True, eq=False)
 class ArmResults:
     """The results of an arm, trained here or reused."""
@@ -107,11 +110,6 @@ class ArmResults:
         return self.job.summary.methods[self.arm.method]
 
     @property
-    def changed_settings(self) -> dict[str, Any]:
-        """Settings of reused runs that are not the method's defaults."""
-        return dict(self.summary.changed or {}) if self.reused else {}
-
-    @property
     def facts(self) -> dict[str, Any]:
         """Folds, seeds, epochs and K, which every row of a study states about the runs behind it."""
         counts = {"folds": self.rows["fold"].nunique(), "seeds": self.rows["seed"].nunique()}
@@ -122,47 +120,38 @@ REUSED, REUSED_OF_0_1 = "reused", "handed-in"
 """Folder of reused results inside the folder of studies, and its name in version 0.1.0."""
 
 
-@dataclass(frozen=True, eq=False)
-class ReusedResults:
-    """A finished job whose results are reused for the methods it holds."""
+def find_reused_results(
+    job: StoredJob, arm: Arm, runs: Sequence[tuple[str, int]], given: Mapping[str, Any]
+) -> ArmResults | None:
+    """Find the results of an arm in a finished job; None if it does not have the arm.
 
-    job: StoredJob
-
-    def find_arm(
-        self, arm: Arm, runs: Iterable[tuple[str, int]], given: Mapping[str, Any] = MappingProxyType({})
-    ) -> ArmResults | None:
-        """Find the results of an arm in the job.
-
-        Only plain arms can be found, not those with settings of their own. Tuned results are found only for arms that
-        allow them.
-
-        Returns None if the job does not have the arm.
-        """
-        summary = self.job.summary
-        if arm.settings or arm.method not in summary.methods or summary.protocol != arm.protocol or summary.harmonise:
-            return None
-        wanted = list(runs)
-        rows = self.job.rows[self.job.rows["method"] == arm.method].set_index(["fold", "seed"], drop=False)
-        for fold, seed in wanted:
-            if (fold, seed) not in rows.index:
-                raise BrioError(
-                    f"{self.job.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
-                    "needs; finish that job, or do not reuse the folder"
-                )
-        own = summary.methods[arm.method]
-        if own.is_tuned and not arm.tuned:
-            return None
-        stored = dataclasses.asdict(make_method(arm.method).settings) | dict(own.changed or {})
-        for name, value in given.items():
-            if stored[name] != value and not own.is_tuned:
-                raise BrioError(
-                    f"{self.job.folder}: its runs of '{arm.method}' have {name}={stored[name]}, but this study is "
-                    f"given {name}={value}; leave out the setting, or do not reuse the folder"
-                )
-        return ArmResults(arm, self.job, rows.loc[wanted].reset_index(drop=True), reused=True)
+    Only plain arms can be found, not those with settings of their own. Tuned results are found only for arms that allow
+    them.
+    """
+    summary = job.summary
+    if arm.settings or arm.method not in summary.methods or summary.protocol != arm.protocol or summary.harmonise:
+        return None
+    rows = job.rows[job.rows["method"] == arm.method].set_index(["fold", "seed"], drop=False)
+    for fold, seed in runs:
+        if (fold, seed) not in rows.index:
+            raise BrioError(
+                f"{job.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
+                "needs; finish that job, or do not reuse the folder"
+            )
+    own = summary.methods[arm.method]
+    if own.is_tuned and not arm.tuned:
+        return None
+    stored = asdict(make_method(arm.method).settings) | dict(own.changed or {})
+    for name, value in given.items():
+        if stored[name] != value and not own.is_tuned:
+            raise BrioError(
+                f"{job.folder}: its runs of '{arm.method}' have {name}={stored[name]}, but this study is "
+                f"given {name}={value}; leave out the setting, or do not reuse the folder"
+            )
+    return ArmResults(arm, job, rows.loc[list(runs)].reset_index(drop=True), reused=True)
 
 
-def read_reused_results(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> ReusedResults:
+def read_reused_results(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> StoredJob:
     """Read the folder of a finished job, to reuse its results in a study."""
     job = StoredJob.read(folder)
     summary, stored = job.summary, job.summary.protocol_settings
@@ -170,7 +159,7 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
         raise BrioError(f"{folder}: was written by an earlier version, which did not store all settings; run it again")
     if summary.fingerprint != fingerprint:
         raise BrioError(f"{folder}: its runs are of another cohort, or have other exclusions")
-    wanted = dataclasses.asdict(protocol_settings)
+    wanted = asdict(protocol_settings)
     for name in ["validation_sites"] if summary.protocol == "loso" else ["n_folds", "validation_folds"]:
         if stored.get(name) != wanted[name]:
             raise BrioError(
@@ -180,28 +169,28 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
         raise BrioError(
             f"{folder}: its folds were made by an earlier rule, under which classes were not balanced; run it again"
         )
-    return ReusedResults(job)
+    return job
 
 
 def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path) -> None:
     """Write reused results of an arm as a job folder of its own, so that a report can show them."""
     name, rows, source = results.arm.method, results.rows, results.job
     folder = place / (results.arm.name + (TUNED if results.summary.is_tuned else ""))
-    planned = plan.methods[name]
     tuned = source.tuning.choice(name) if source.tuning is not None and name in source.tuning.choices else None
-    planned = dataclasses.replace(planned, settings=planned.settings | results.changed_settings, tuned=tuned)
+    settings = plan.methods[name].settings | dict(results.summary.changed or {})
+    planned = replace(plan.methods[name], settings=settings, tuned=tuned)
     seeds = tuple(sorted(int(seed) for seed in rows["seed"].unique()))
-    plan = dataclasses.replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
+    plan = replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
     metrics: dict[str, Any] = {**summarise_metrics(rows, results.arm.protocol)}
-    method = dataclasses.replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
     if results.summary.seeds != len(seeds):  # the AUC of averaged logits needs the predictions of all seeds
-        method = dataclasses.replace(method, auc_of_averaged_logits=MetricSummary())
-        method = dataclasses.replace(method, pair_weighted_auc=None, auc_interval_over_people=None, p_chance=None)
+        metrics |= {"auc_of_averaged_logits": MetricSummary()}
+        metrics |= dict.fromkeys(("pair_weighted_auc", "auc_interval_over_people", "p_chance"))
+    method = replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
     predictions = source.predictions
     if predictions is not None:
         selected = predictions["method"].eq(name) & predictions["seed"].isin(seeds)
         predictions = predictions[selected & predictions["fold"].isin(rows["fold"])]
-    summary = dataclasses.replace(
+    summary = replace(
         source.summary,
         methods={name: method},
         n_excluded=len(plan.excluded),
@@ -249,7 +238,7 @@ class StudyContext:
         self.reused = [
             read_reused_results(Path(folder), self.cohort.fingerprint, self.job.protocol_settings) for folder in reuse
         ]
-        dataclasses.replace(self.job, say=say).announce_exclusions()
+        replace(self.job, say=say).announce_exclusions()
         self.left_out: dict[str, str] = {}
         self._jobs: dict[str, Job] = {}
         self._results: dict[Arm, ArmResults] = {}
@@ -281,7 +270,7 @@ class StudyContext:
             companions=tuple(companion.atlas.name for companion in spec.companions),
             exclude=spec.exclude,
             runs_per_stack=spec.runs_per_stack,
-            reuse=tuple("/".join(r.job.folder.resolve().parts[-2:]) for r in self.reused),
+            reuse=tuple("/".join(job.folder.resolve().parts[-2:]) for job in self.reused),
             device=Plan.read(trained[0]).device if trained else self.job.device.name,
         )
 
@@ -293,8 +282,9 @@ class StudyContext:
         reasons += [f"{key}={value}" for key, value in spec.method_settings.items()]
         for a in arms:
             by_itself = self.job_of(a).settings_of(a.method).keys() - spec.settings_of(a.method).keys()
-            changed = {k: v for k, v in self.results_of(a).changed_settings.items() if k not in by_itself}
-            reasons += [f"{a.name} reused with {key}={value}" for key, value in changed.items()]
+            results = self.results_of(a)
+            changed = dict(results.summary.changed or {}) if results.reused else {}
+            reasons += [f"{a.name} reused with {k}={v}" for k, v in changed.items() if k not in by_itself]
         return ", ".join(reasons)
 
     def select_runnable_methods(self, names: Sequence[str]) -> list[str]:
@@ -312,7 +302,7 @@ class StudyContext:
             return self.job
         if label not in self._jobs:
             spec = self.job.spec
-            job = prepare_job(dataclasses.replace(spec, label=label, folds=None))
+            job = prepare_job(replace(spec, label=label, folds=None))
             if spec.folds is not None:
                 known = list_fold_names(job.cohort, spec.protocol, spec.protocol_settings)
                 folds = [fold for fold in spec.folds if fold in known]
@@ -334,13 +324,12 @@ class StudyContext:
         reused = {a: results for a in wanted if (results := self._find_reused(a, plans[a])) is not None}
         missing = [a for a in wanted if a not in reused]
         for a in missing:
-            earlier = read_earlier_plan(self._folder_of(a))
-            if earlier is not None:
+            if (earlier := read_earlier_plan(self._folder_of(a))) is not None:
                 resume_plan(earlier, plans[a], self._folder_of(a))
         for a, results in reused.items():
             place = self.out / REUSED / self.protocol_of(a)
             write_reused_results(results, plans[a].document, self.job_of(a), place)
-            self._results[a] = results
+        self._results |= reused
         to_train = [a for a in dict.fromkeys(a.untuned for a in missing) if a not in self._results]
         for number, a in enumerate(to_train):
             self._results[a] = self._execute(a, self._progress_of_arm(number, len(to_train)))
@@ -349,13 +338,11 @@ class StudyContext:
     def train_shard(self, arms: Sequence[Arm]) -> bool:
         """Train the stacks of some arms that belong to the shard of the job; returns whether all are finished."""
         plans = {a: self.plan_arm(a) for a in dict.fromkeys(arms)}
-        to_train = list(dict.fromkeys(a.untuned for a in plans if self._find_reused(a, plans[a]) is None))
-        finished = [
-            train_shard(
-                self.job_of(a, self._progress_of_arm(number, len(to_train))), self.plan_arm(a), self._folder_of(a)
-            )
-            for number, a in enumerate(to_train)
-        ]
+        to_train = {a.untuned: plan for a, plan in plans.items() if self._find_reused(a, plan) is None}
+        finished = []
+        for number, (a, plan) in enumerate(to_train.items()):
+            job = self.job_of(a, self._progress_of_arm(number, len(to_train)))
+            finished.append(train_shard(job, plan, self._folder_of(a)))
         return all(finished)
 
     def _progress_of_arm(self, number: int, count: int) -> Progress:
@@ -382,11 +369,8 @@ class StudyContext:
     def collect_rows(self, arms: Sequence[Arm]) -> pd.DataFrame:
         """Collect the runs of some arms: one row per run, with the name of its arm, epochs and K."""
         self.train(arms)
-        parts = []
-        for a in arms:
-            results = self._results[a]
-            facts = {key: results.facts[key] for key in ("epochs", "K")}
-            parts.append(results.rows.assign(arm=a.name, **facts))
+        results = [self._results[a] for a in arms]
+        parts = [r.rows.assign(arm=r.arm.name, epochs=r.summary.epochs, K=r.summary.K) for r in results]
         return pd.concat(parts, ignore_index=True)
 
     def load_fitted_runs(self, arm: Arm) -> tuple[Method, list[FittedRun]]:
@@ -444,19 +428,19 @@ class StudyContext:
         shared = {key: value for key, value in spec.settings.items() if "." in key}
         settings = shared | spec.settings_of(arm.method) | dict(arm.settings)
         job = of_label.with_spec(protocol=protocol, settings=settings, folds=folds)
-        return dataclasses.replace(job, progress=progress)
+        return replace(job, progress=progress)
 
     def _find_reused(self, arm: Arm, plan: JobPlan) -> ArmResults | None:
         """Find the results of an arm in the first reused folder that has it; they are all of the study's own labels."""
         if arm.label is not None:
             return None
         runs = [(planned.run.fold.name, planned.run.seed) for planned in plan.runs.values()]
-        arm = dataclasses.replace(arm, protocol=self.protocol_of(arm))
-        planned = dataclasses.asdict(self.settings_of(arm.method))
+        arm = replace(arm, protocol=self.protocol_of(arm))
+        planned = asdict(self.settings_of(arm.method))
         given = {name: planned[name] for name in self.job.spec.settings_of(arm.method)}
-        results = next(filter(None, (reused.find_arm(arm, runs, given) for reused in self.reused)), None)
-        tuned = dataclasses.replace(arm, tuned=True)
-        if results is None and any(reused.find_arm(tuned, runs, given) for reused in self.reused):
+        results = next(filter(None, (find_reused_results(job, arm, runs, given) for job in self.reused)), None)
+        tuned = replace(arm, tuned=True)
+        if results is None and any(find_reused_results(job, tuned, runs, given) for job in self.reused):
             self.say(f"{arm.name}: tuned results are not compared with variants that are not tuned; it is trained here")
         return results
 
@@ -466,13 +450,11 @@ class StudyContext:
         return ArmResults(arm, stored, stored.rows)
 
     def _folder_of(self, arm: Arm) -> Path:
-        place = self.out if arm.label is None else self.out / LABELS / name_folder(arm.label)
+        place = self.out
+        if arm.label is not None:
+            question = arm.label.replace(">", " above ").replace("=", " is ")
+            place = place / LABELS / re.sub(r"[^\w.]+", "-", question).strip("-.")
         return place / "arms" / self.protocol_of(arm) / arm.name
-
-
-def name_folder(label: str) -> str:
-    """Name the folder of the arms of a question."""
-    return re.sub(r"[^\w.]+", "-", label.replace(">", " above ").replace("=", " is ")).strip("-.")
 
 
 def _check_settings(spec: JobSpec) -> None:

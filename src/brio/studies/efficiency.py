@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ import pandas as pd
 from ..drawing import make_panels, series_style
 from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds, make_inner_folds
-from .comparison import describe_left_out, list_compared_arms
+from .comparison import list_compared_arms
 from .context import StudyContext, display_name
 from .study import Finding, register_study
+from .summaries import FACTS, describe_left_out
 
 WARM, COUNTED = 5, 6
 """Epochs before the measurement, in which kernels are chosen and recorded, and epochs that are measured.
@@ -22,10 +23,7 @@ WARM, COUNTED = 5, 6
 BRIO refreshes its qualifications every M epochs. A multiple of M is measured, so that refreshes have their share."""
 
 FEW_K, MANY_K, HALF = "brio, K = 2", "brio, K = 16", "brio, half of the scans"
-COLUMNS = [
-    *("arm", "family", "seconds_an_epoch", "peak_memory_mib", "source_scans", "device"),
-    *("folds", "seeds", "epochs", "K"),
-]
+COLUMNS = ["arm", "family", "seconds_an_epoch", "peak_memory_mib", "source_scans", "device", *FACTS]
 _HEADERS = {
     "seconds_an_epoch": "seconds per epoch",
     "peak_memory_mib": "peak memory, MiB",
@@ -53,20 +51,20 @@ def measure_efficiency(context: StudyContext) -> Finding:
         fold = make_inner_folds(context.cohort, fold, 0)[0]  # one training at a time is measured
     methods = [a.method for a in list_compared_arms(context)]
     names = [name for name in methods if issubclass(find_method(name).method_class, NeuralMethod)]
-    rows = [measure_training(context, name, name, fold, {}) for name in names]
+    measured: list[tuple[str, str, Fold, dict[str, Any]]] = [(name, name, fold, {}) for name in names]
     if "brio" in names:
         if "K" not in context.job.spec.settings_of("brio"):
-            rows += [
-                measure_training(context, label, "brio", fold, {"K": K}) for label, K in ((FEW_K, 2), (MANY_K, 16))
-            ]
-        rows.append(measure_training(context, HALF, "brio", _halve_sources(context, fold), {}))
+            measured += [(FEW_K, "brio", fold, {"K": 2}), (MANY_K, "brio", fold, {"K": 16})]
+        cells = [context.cohort.sites[fold.source], context.cohort.labels[fold.source]]
+        every_second = pd.Series(fold.source).groupby(cells).cumcount().to_numpy() % 2 == 0  # of each site and class
+        measured.append((HALF, "brio", replace(fold, source=np.sort(fold.source[every_second])), {}))
+    rows = [measure_training(context, *one) for one in measured]
     table = pd.DataFrame(rows, columns=COLUMNS).astype({"K": "Int64"})
     text = [f"Device: {context.job.device.describe()}."]
     if rows:
         fastest = table.loc[table["seconds_an_epoch"].idxmin()]
-        text[0] += (
-            f" {display_name(fastest['arm'])} is the fastest: {fastest['seconds_an_epoch']:.3g} seconds per epoch."
-        )
+        seconds = fastest["seconds_an_epoch"]
+        text[0] += f" {display_name(fastest['arm'])} is the fastest: {seconds:.3g} seconds per epoch."
     else:
         text.append("None of the compared methods is trained in epochs.")
     memory = table.set_index("arm")["peak_memory_mib"]
@@ -126,16 +124,6 @@ def measure_training(
         "epochs": epochs,
         "K": getattr(method.settings, "K", None),
     }
-
-
-def _halve_sources(context: StudyContext, fold: Fold) -> Fold:
-    """Return the fold with every second source scan of each site and class, at least one of each."""
-    sites, labels = context.cohort.sites[fold.source].tolist(), context.cohort.labels[fold.source].tolist()
-    cells = list(zip(sites, labels, strict=True))
-    selected = []
-    for cell in dict.fromkeys(cells):
-        selected += [i for i, c in zip(fold.source, cells, strict=True) if c == cell][::2]
-    return dataclasses.replace(fold, source=np.sort(np.array(selected)))
 
 
 def _draw(table: pd.DataFrame) -> Any:

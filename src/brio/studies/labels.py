@@ -17,7 +17,16 @@ from ..methods import find_method
 from ..protocol import LEAST_SITES, find_two_class_sites
 from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
-from .summaries import compute_error_bars, describe_differences, list_own_arms, summarise_arms, tidy_rows
+from .summaries import (
+    describe_differences,
+    describe_left_out,
+    draw_intervals,
+    label_axis,
+    list_own_arms,
+    move_first,
+    summarise_arms,
+    tidy_rows,
+)
 
 QUESTIONS = ("age>site-median", "age>14.5", "sex")
 """What is asked besides the cohort's own label, where its covariates allow it."""
@@ -94,29 +103,28 @@ def compare_labels(context: StudyContext) -> Finding:
         label: summarise_arms(part, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
         for label, part in rows.items()
     }
+    best = summaries[TOGETHER].iloc[0]
+    columns = Counter(question.split(">")[0].split("=")[0].strip() for question in questions)
+    several = " and ".join(column for column, n in columns.items() if n > 1)
+    repeated = f"{several} is asked for more than once, and " if several else ""
     text = [
-        *_describe_together(summaries[TOGETHER], reference, len(rows) - 1),
+        f"Over {len(rows) - 1} labels together, {display_name(best['arm'])} has the highest mean AUC: "
+        f"{best['AUC']:.1f} % (95 % interval {format_interval([best['low'], best['high']], '{:.1f}'.format)}).",
+        *describe_differences(summaries[TOGETHER], reference, "mean AUC over labels"),
         *_describe_consistency(summaries, reference, shared),
         *(_describe_label(label, one, reference) for label, one in summaries.items() if label != TOGETHER),
         "Holm's correction counts the methods of one label. Labels share their scans, so they are averaged at each "
-        f"site first, and the tests count sites; {_count_columns(questions)}each label has the same weight.",
+        f"site first, and the tests count sites; {repeated}each label has the same weight.",
         *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
-        *(f"Left out: {why}." for why in context.left_out.values()),
+        *describe_left_out(context),
         *_explain_left_out(context, methods, questions),
     ]
     table = pd.concat([tidy_rows(part).assign(question=label) for label, part in rows.items() if label != TOGETHER])
     summary = pd.concat([one.assign(question=label) for label, one in summaries.items()], ignore_index=True)
-    shown = summary.drop(columns=["ACC", "ACC SD", "epochs", "K"])
-    order = ["question", *(name for name in shown if name != "question")]
-    table = table[["question", *(name for name in table if name != "question")]].reset_index(drop=True)
-    return Finding(table, shown[order], text, lambda: _draw(summary, own, reference))
-
-
-def _count_columns(questions: list[str]) -> str:
-    columns = Counter(question.split(">")[0].split("=")[0].strip() for question in questions)
-    twice = [column for column, n in columns.items() if n > 1]
-    return f"{' and '.join(twice)} is asked for more than once, and " if twice else ""
+    shown = move_first(summary.drop(columns=["ACC", "ACC SD", "epochs", "K"]), "question")
+    table = move_first(table, "question").reset_index(drop=True)
+    return Finding(table, shown, text, lambda: _draw(summary, own, reference))
 
 
 def _average_labels(rows: dict[str, pd.DataFrame], shared: list[str]) -> pd.DataFrame:
@@ -129,16 +137,6 @@ def _average_labels(rows: dict[str, pd.DataFrame], shared: list[str]) -> pd.Data
     return scores.join(facts, on="arm")
 
 
-def _describe_together(summary: pd.DataFrame, reference: str, n_labels: int) -> list[str]:
-    best = summary.iloc[0]
-    interval = format_interval([best["low"], best["high"]], "{:.1f}".format)
-    return [
-        f"Over {n_labels} labels together, {display_name(best['arm'])} has the highest mean AUC: {best['AUC']:.1f} % "
-        f"(95 % interval {interval}).",
-        *describe_differences(summary, reference, "mean AUC over labels"),
-    ]
-
-
 def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, shared: list[str]) -> list[str]:
     """Say which methods are above the reference for every label, for none, or for some alone."""
     column = f"minus {reference}"
@@ -148,18 +146,19 @@ def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, sh
         for name in shared
         if name != reference
     }
-    name_of = display_name(reference)
-    above = [display_name(name) for name, d in differences.items() if min(d) > 0]
-    below = [display_name(name) for name, d in differences.items() if max(d) < 0]
-    mixed = [
+    name_of, sentences = display_name(reference), []
+    above = ", ".join(display_name(name) for name, d in differences.items() if min(d) > 0)
+    below = ", ".join(display_name(name) for name, d in differences.items() if max(d) < 0)
+    mixed = "; ".join(
         f"{display_name(name)} ({', '.join(f'{format_signed(x)} {label}' for x, label in zip(d, labels, strict=True))})"
         for name, d in differences.items()
         if min(d) <= 0 <= max(d)
-    ]
-    sentences = [f"Above {name_of} for every label: {', '.join(above)}."] if above else []
-    sentences += [f"No method is above {name_of} for every label."] if differences and not above else []
-    sentences += [f"Below {name_of} for every label: {', '.join(below)}."] if below else []
-    sentences += [f"Above {name_of} for some labels and not for others: {'; '.join(mixed)}."] if mixed else []
+    )
+    if differences:
+        every = f"Above {name_of} for every label: {above}."
+        sentences.append(every if above else f"No method is above {name_of} for every label.")
+    sentences += [f"Below {name_of} for every label: {below}."] if below else []
+    sentences += [f"Above {name_of} for some labels and not for others: {mixed}."] if mixed else []
     return sentences
 
 
@@ -184,18 +183,12 @@ def _draw(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
             if name not in rows.index:
                 continue
             row = rows.loc[name]
-            style = series_style(0 if name == reference else 1)
+            dot: dict[str, Any] = {"k": 0 if name == reference else 1, "linestyle": "none", "markersize": 6}
             differs = name != reference and row["p"] is not None and row["p"] <= 0.05
-            fill = style["color"] if differs or name == reference else "white"
-            bars = compute_error_bars([row["AUC"]], [row["low"]], [row["high"]])
-            axis.errorbar(
-                x, row["AUC"], yerr=bars, fmt=style["marker"], color=style["color"], mfc=fill, capsize=2, markersize=6
-            )
+            fill = series_style(dot["k"])["color"] if differs or name == reference else "white"
+            draw_intervals(axis, [x], [row["AUC"]], [row["low"]], [row["high"]], **dot, markerfacecolor=fill)
         axis.axhline(rows.loc[reference, "AUC"], color="0.5", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        axis.set_title(f"{label} ({int(rows['folds'].max())} sites)", fontsize=9, loc="left")
-        axis.set_ylabel("AUC, %", fontsize=9)
-        axis.grid(axis="x", color="0.93")
-        axis.set_axisbelow(True)
+        label_axis(axis, y="AUC, %", title=f"{label} ({int(rows['folds'].max())} sites)", grid="x")
         axis.locator_params(axis="y", nbins=5)
     axes[-1].set_xticks(np.arange(len(arms)), [display_name(a) for a in arms], rotation=40, ha="right", fontsize=9)
     axes[-1].set_xlim(-0.6, len(arms) - 0.4)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,11 +16,12 @@ from ..device import memory_budget
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..formatting import format_interval, format_signed
 from ..jobs.plan import build_plan
-from ..protocol import Fold, auc, average_margins, count_participants
+from ..protocol import Fold, auc, average_margins, count_participants, t_interval
+from ..protocol.metrics import weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED
-from .context import Arm, StudyContext, display_name
+from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import compute_error_bars, compute_site_interval, count_site_pairs, list_own_arms, summarise_sites
+from .summaries import count_site_pairs, draw_intervals, label_axis, list_own_arms
 
 if TYPE_CHECKING:
     from ..training import Method, Run
@@ -59,8 +60,7 @@ def keep_participants(fold: Fold, cohort: Cohort, share: float, seed: int, draw:
     return replace(fold, source=fold.source[kept.to_numpy()[member]])
 
 
-@dataclass(frozen=True, eq=False)
-class _Subset:
+class _Subset(NamedTuple):
     """A fold with fewer source scans, and where it lies on the curves."""
 
     axis: str
@@ -87,7 +87,7 @@ def draw_learning_curves(context: StudyContext) -> Finding:
         f"Each point is the mean over {DRAWS} random subsets for every test site and seed; its interval is over test "
         "sites. Subsets of participants keep the shares of sites and classes."
     )
-    shown = summary.assign(arm=[display_name(str(name).split(",")[0]) for name in summary["arm"]]).drop(columns="size")
+    shown = summary.assign(arm=summary["arm"].map(display_method)).drop(columns="size")
     return Finding(table, shown, text, lambda: _draw(summary), digits=6)
 
 
@@ -96,28 +96,20 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
     planned_runs = list(build_plan(context.job_of(arm), [arm.method]).runs.values())
     method, cohort, facts = planned_runs[0].method, context.cohort, context.results_of(arm).facts
     subsets = [subset for planned in planned_runs for subset in _list_subsets(planned.run, cohort)]
-    rows = []
+    scored = []
     for subset, margin in _fit_subsets(context, method, subsets):
-        fold = subset.run.fold
-        place = {"arm": arm.name, "axis": subset.axis, "size": subset.size, "draw": subset.draw}
-        test, averaged = average_margins(cohort, fold.test, margin)
-        score = auc(cohort.labels[test], averaged)
-        learned = _count_source(cohort, fold)
-        rows.append({**place, "fold": fold.name, "seed": subset.run.seed, **learned, "auc": score})
-    full = context.results_of(arm).rows
-    for planned in planned_runs:
-        fold, seed = planned.run.fold, planned.run.seed
-        row = full[(full["fold"] == fold.name) & (full["seed"] == seed)].iloc[0]
-        learned = _count_source(cohort, fold)
-        of_all = {"arm": arm.name, "size": np.inf, "draw": 0, "fold": fold.name, "seed": seed, "auc": row["auc"]}
-        rows += [{"axis": axis, **of_all, **learned} for axis in _AXES]
-    table = pd.DataFrame(rows).assign(**facts)
-    return table.astype({"epochs": "Int64", "K": "Int64"})
-
-
-def _count_source(cohort: Cohort, fold: Fold) -> dict[str, int]:
-    n_sites, n_participants = len(np.unique(cohort.sites[fold.source])), count_participants(cohort, fold.source)
-    return {"source_sites": n_sites, "source_participants": n_participants}
+        test, averaged = average_margins(cohort, subset.run.fold.test, margin)
+        scored.append((subset, auc(cohort.labels[test], averaged)))
+    full = context.results_of(arm).rows.set_index(["fold", "seed"])["auc"]
+    for run in (planned.run for planned in planned_runs):
+        scored += [(_Subset(axis, np.inf, 0, run), full[run.fold.name, run.seed]) for axis in _AXES]
+    rows = []
+    for (axis, size, draw, run), score in scored:
+        row = {"arm": arm.name, "axis": axis, "size": size, "draw": draw, "fold": run.fold.name, "seed": run.seed}
+        row["source_sites"] = len(np.unique(cohort.sites[run.fold.source]))
+        row["source_participants"] = count_participants(cohort, run.fold.source)
+        rows.append(row | {"auc": score})
+    return pd.DataFrame(rows).assign(**facts).astype({"epochs": "Int64", "K": "Int64"})
 
 
 def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:
@@ -170,19 +162,19 @@ def _summarise_arm(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame:
         n_pairs = count_site_pairs(context, list(by_site.columns))
         for size, scores in by_site.iterrows():
             here = own[own["size"] == size]
-            difference = 100 * (scores - by_site.loc[np.inf])
-            low, high = compute_site_interval(difference.to_numpy())
+            values, differences = 100 * scores.to_numpy(dtype=float), 100 * (scores - by_site.loc[np.inf])
+            low, high = t_interval(values, limits=(0.0, 100.0))
             point = {
                 "arm": rows["arm"].iloc[0],
                 "against": label,
                 "size": size,
                 "source sites": float(here["source_sites"].mean()),
                 "source participants": float(here["source_participants"].mean()),
-                **summarise_sites(scores, n_pairs),
-                "minus all": np.nan if np.isinf(size) else difference.mean(),
-                "difference low": np.nan if np.isinf(size) else low,
-                "difference high": np.nan if np.isinf(size) else high,
+                **{"AUC": float(np.nanmean(values)), "low": low, "high": high},
+                "pair-weighted AUC": float(weigh_by_pairs(values, n_pairs)),
             }
+            gaps = (np.nan,) * 3 if np.isinf(size) else (differences.mean(), *t_interval(differences.to_numpy()))
+            point |= dict(zip(("minus all", "difference low", "difference high"), gaps, strict=True))
             summary.append(point | {"runs": len(here)})
     return pd.DataFrame(summary).drop_duplicates(["against", "source participants"], keep="last")
 
@@ -190,7 +182,7 @@ def _summarise_arm(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame:
 def _describe(summary: pd.DataFrame, several: bool) -> list[str]:
     """What all source scans are worth against the fewest and the second most of each curve, a sentence each."""
     sentences = []
-    name = f" of {display_name(str(summary['arm'].iloc[0]).split(',')[0])}" if several else ""
+    name = f" of {display_method(str(summary['arm'].iloc[0]))}" if several else ""
     for label in _AXES.values():
         own = summary[summary["against"] == label]
         if len(own) < 2:
@@ -217,33 +209,16 @@ def _draw(summary: pd.DataFrame) -> Any:
         offsets = [horizontal_offset(k, 2 * len(arms), sizes.max() / 5) for k in range(2 * len(arms))]
         for k, arm in enumerate(arms):
             own = summary[(summary["arm"] == arm) & (summary["against"] == label)]
-            style, name = series_style(k), display_name(arm.split(",")[0])
-            bars = compute_error_bars(own["AUC"], own["low"], own["high"])
-            axis.errorbar(
-                own[label] + offsets[2 * k],
-                own["AUC"],
-                yerr=bars,
-                capsize=2,
-                linewidth=1.4,
-                label=f"{name}, {MEAN_OVER_SITES}",
-                **style,
-            )
-            axis.plot(
-                own[label] + offsets[2 * k + 1],
-                own["pair-weighted AUC"],
-                linestyle=(0, (3, 2)),
-                linewidth=1.2,
-                markerfacecolor="white",
-                markersize=5,
-                label=f"{name}, {PAIR_WEIGHTED}",
-                **style,
-            )
-        axis.set_xlabel(f"{label}, mean over test sites" if label == _AXES["participants"] else label, fontsize=9)
+            name, x = display_method(arm), own[label] + offsets[2 * k]
+            line: dict[str, Any] = {"linewidth": 1.4, "label": f"{name}, {MEAN_OVER_SITES}"}
+            draw_intervals(axis, x, own["AUC"], own["low"], own["high"], k, **line)
+            dashed = {"linestyle": (0, (3, 2)), "linewidth": 1.2, "markerfacecolor": "white", "markersize": 5}
+            dashed |= {"label": f"{name}, {PAIR_WEIGHTED}", **series_style(k)}
+            axis.plot(own[label] + offsets[2 * k + 1], own["pair-weighted AUC"], **dashed)
+        label_axis(axis, f"{label}, mean over test sites" if label == _AXES["participants"] else label, grid="y")
         axis.set_xlim(0, 1.05 * sizes.max())
         axis.set_xticks(sizes, [f"{size:.0f}" for size in sizes])
         axis.yaxis.get_major_locator().set_params(integer=True)
-        axis.grid(axis="y", color="0.93")
-        axis.set_axisbelow(True)
     axes[0].set_ylabel("AUC at the test site, %\n(95 % interval over sites)", fontsize=9)
     axes[1].legend(fontsize=8, frameon=False, loc="lower right")
     return figure

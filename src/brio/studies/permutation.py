@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..protocol.metrics import score_columns, weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
 from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
-from .summaries import count_site_pairs, list_own_arms
+from .summaries import FACTS, count_site_pairs, label_axis, list_own_arms
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
@@ -63,7 +63,7 @@ def relabel_cohort(cohort: Cohort, labels: np.ndarray) -> Cohort:
     """
     digest = hashlib.sha256(cohort.fingerprint.encode() + b"labels" + np.asarray(labels, dtype=np.int8).tobytes())
     participants = cohort.participants.assign(label=labels)
-    return dataclasses.replace(cohort, participants=participants, fingerprint=digest.hexdigest(), path=None)
+    return replace(cohort, participants=participants, fingerprint=digest.hexdigest(), path=None)
 
 
 def compute_p(observed: float, permuted: np.ndarray) -> float:
@@ -85,16 +85,9 @@ def compare_with_permutations(context: StudyContext) -> Finding:
     """Compare the AUC of a method (default ridge) with that of the whole pipeline on labels permuted within sites."""
     arms = list_own_arms(context)
     scores = {a: _score_arm(context, a) for a in arms}
-    summary = pd.DataFrame(
-        [
-            _summarise(a, table, column, estimand)
-            for a, table in scores.items()
-            for column, estimand in _ESTIMANDS.items()
-        ]
-    )
-    table = pd.concat(
-        [rows.assign(arm=a.name, **context.results_of(a).facts) for a, rows in scores.items()], ignore_index=True
-    )
+    summary = pd.DataFrame([_summarise(a, rows, column) for a, rows in scores.items() for column in _ESTIMANDS])
+    parts = [rows.assign(arm=a.name, **context.results_of(a).facts) for a, rows in scores.items()]
+    table = pd.concat(parts, ignore_index=True)[["arm", "permutation", *_ESTIMANDS, *FACTS]]
     text = [
         f"{row['method']}, {row['estimand']}: AUC {row['AUC']:.1f} % ({state_p(row['p'])}, one-sided; "
         f"{row['permutations']:,} permutations: mean {row['permuted mean']:.1f}, SD {row['permuted SD']:.1f}, "
@@ -105,8 +98,7 @@ def compare_with_permutations(context: StudyContext) -> Finding:
         "Labels were permuted within sites, with the same permutation for every fold and seed. Every step that sees "
         "labels was repeated, the choice of the penalty or checkpoint included."
     )
-    columns = ["arm", "permutation", *_ESTIMANDS, "folds", "seeds", "epochs", "K"]
-    return Finding(table[columns], summary, text, lambda: _draw(scores, summary), digits=6)
+    return Finding(table, summary, text, lambda: _draw(scores, summary), digits=6)
 
 
 def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
@@ -170,15 +162,15 @@ def _relabel_job(job: Job, labels: np.ndarray) -> Job:
     """The same job on other labels; it stores no weights."""
     connectomes = copy.copy(job.connectomes)  # shares all tensors
     connectomes.cohort = relabel_cohort(job.cohort, labels)
-    relabelled = dataclasses.replace(job, cohort=connectomes.cohort, estimate=lambda: connectomes)
+    relabelled = replace(job, cohort=connectomes.cohort, estimate=lambda: connectomes)
     return relabelled.with_spec(records_only=True, engine=None)  # no folder has this cohort, so no worker can read it
 
 
-def _summarise(arm: Arm, scores: pd.DataFrame, column: str, estimand: str) -> dict[str, Any]:
+def _summarise(arm: Arm, scores: pd.DataFrame, column: str) -> dict[str, Any]:
     observed, permuted = 100 * scores[column].iloc[0], 100 * scores[column].iloc[1:].to_numpy()
     return {
         "method": display_name(arm.method),
-        "estimand": estimand,
+        "estimand": _ESTIMANDS[column],
         "AUC": observed,
         "permuted mean": permuted.mean(),
         "permuted SD": permuted.std(ddof=1),
@@ -203,7 +195,7 @@ def _draw(scores: dict[Arm, pd.DataFrame], summary: pd.DataFrame) -> Any:
             name = display_name(a.method)
             axis.axvline(values[0], color=colour, linewidth=1.6, label=f"{name}, {values[0]:.1f} % ({state_p(p[k])})")
         axis.axvline(50, color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        axis.set_xlabel(f"AUC, {estimand}, %", fontsize=9)
+        label_axis(axis, f"AUC, {estimand}, %")
         axis.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
     axes[0].set_ylabel("share of permutations, %", fontsize=9)
     return figure

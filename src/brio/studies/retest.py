@@ -13,9 +13,9 @@ from ..drawing import make_panels, series_style
 from ..errors import BrioError
 from ..formatting import format_interval
 from ..protocol.calibration import count_agreeing_pairs, estimate_session_variance, jackknife_participants
-from .context import Arm, StudyContext, display_name
+from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import list_own_arms
+from .summaries import label_axis, list_own_arms, move_first
 
 LEAST_PARTICIPANTS = 2
 """Participants with several scans: the jackknife leaves out one."""
@@ -98,8 +98,6 @@ def compare_sessions(context: StudyContext) -> Finding:
         rows.append(_summarise(a.name, own))
         text.append(_describe(rows[-1], own))
     table = pd.concat(tables, ignore_index=True).astype({"epochs": "Int64", "K": "Int64"})
-    first = ["arm", "seed", "participants"]
-    table = table[[*first, *(name for name in table.columns if name not in first)]]
     text.append(
         "Margins are those of test scans. Variances are of participants of one site and class, so that neither scanner "
         "nor diagnosis makes a model look reliable. Re-estimates resample the frames of one scan, so sessions that "
@@ -107,6 +105,7 @@ def compare_sessions(context: StudyContext) -> Finding:
         "Fleiss 1979), over all participants of a site and within its classes. Intervals are of a jackknife over "
         "participants."
     )
+    table = move_first(table, "arm", "seed", "participants")
     return Finding(table, pd.DataFrame(rows), text, lambda: _draw(repeats, context.cohort.classes), digits=6)
 
 
@@ -163,10 +162,9 @@ def _summarise(name: str, own: _Repeats) -> dict[str, Any]:
 
 
 def _describe(row: dict[str, Any], own: _Repeats) -> str:
-    n = len(own.cell)
     return (
-        f"{display_name(row['arm'])}: {n} participants with {len(own.member)} scans. Two sessions of a participant get "
-        f"the same decision in {row['same decision in two sessions, %']} % (a re-estimate and its scan "
+        f"{display_method(row['arm'])}: {len(own.cell)} participants with {len(own.member)} scans. Two sessions of a "
+        f"participant get the same decision in {row['same decision in two sessions, %']} % (a re-estimate and its scan "
         f"in {row['same decision of re-estimates, %']} %). The variance between sessions over that of "
         f"re-estimates of one scan is {row['sessions / scans (95 % interval)']}. ICC {row['ICC (95 % interval)']}, "
         f"within classes {row['ICC within classes (95 % interval)']}."
@@ -189,8 +187,7 @@ def _draw(repeats: dict[str, _Repeats], classes: tuple[str, str]) -> Any:
     left.plot(ends, ends, color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
     for line in (left.axhline, left.axvline):
         line(0, color="0.85", linewidth=0.8, zorder=0)
-    left.set_xlabel(f"margin in the first session ({display_name(name.split(',')[0])})", fontsize=9)
-    left.set_ylabel("margin in the second session", fontsize=9)
+    label_axis(left, f"margin in the first session ({display_method(name)})", "margin in the second session")
     left.legend(fontsize=8, frameon=False)
     _draw_components(right, repeats)
     return figure
@@ -208,8 +205,8 @@ def _draw_components(axis: Any, repeats: dict[str, _Repeats]) -> None:
             colour = series_style((2, 4, 5)[k])["color"]
             axis.barh(y, share, left=edge, height=0.6, color=colour, label=label if y == 0 else None)
             edge += share
-    axis.set_yticks(range(len(repeats)), [display_name(name.split(",")[0]) for name in repeats], fontsize=9)
+    axis.set_yticks(range(len(repeats)), [display_method(name) for name in repeats], fontsize=9)
     axis.set_ylim(len(repeats) - 0.4, -0.6)
     axis.set_xlim(0, 100)
-    axis.set_xlabel("share of the variance of margins within a class, %", fontsize=9)
+    label_axis(axis, "share of the variance of margins within a class, %")
     axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18))

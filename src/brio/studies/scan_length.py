@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ..cohort import Cohort
-from ..drawing import horizontal_offset, make_panels, series_style
+from ..drawing import make_panels
 from ..formatting import format_signed, state_p
-from ..protocol import auc, average_margins, compare_over_sites, t_interval
+from ..protocol import auc, average_margins, compare_over_sites
 from .comparison import choose_reference
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import compute_error_bars
+from .summaries import draw_over_sites, label_axis
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
@@ -74,22 +73,15 @@ def _score_windows(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
     for a in arms:
         method, fitted_runs = context.load_fitted_runs(a)
         for fitted in fitted_runs:
-            fold = fitted.run.fold
-            run = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed}
-            scores = {
-                window: _score(context.cohort, fold.test, method.predict_margins(fitted, connectomes, fold.test))
-                for window, connectomes in windows.items()
-            }
-            for (share, placement), score in scores.items():
-                change = score - scores[1.0, "all"]
-                rows.append({**run, "share": 100 * share, "window": placement, "auc": score, "change": change})
+            fold, of_whole_scans = fitted.run.fold, np.nan
+            for (share, placement), connectomes in windows.items():  # whole scans come first
+                margins = method.predict_margins(fitted, connectomes, fold.test)
+                first, averaged = average_margins(context.cohort, fold.test, margins)
+                score = auc(context.cohort.labels[first], averaged)
+                of_whole_scans = score if share == 1 else of_whole_scans
+                run = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed, "share": 100 * share}
+                rows.append({**run, "window": placement, "auc": score, "change": score - of_whole_scans})
     return pd.DataFrame(rows)
-
-
-def _score(cohort: Cohort, scans: np.ndarray, margins: np.ndarray) -> float:
-    """AUC over participants."""
-    first, averaged = average_margins(cohort, scans, margins)
-    return auc(cohort.labels[first], averaged)
 
 
 def _draw(change: pd.Series) -> Any:
@@ -97,17 +89,11 @@ def _draw(change: pd.Series) -> Any:
     names = list(dict.fromkeys(change.index.get_level_values("arm")))
     for k, name in enumerate(names):
         table = change.loc[name].unstack("share")
-        shares = [100.0, *table.columns]
-        mean = [0.0, *table.mean()]
-        intervals = [t_interval(table[share].to_numpy()) for share in table.columns]
-        low, high = np.array([(0.0, 0.0), *intervals]).T
-        x = [share - horizontal_offset(k, len(names), 25.0) for share in shares]  # the axis is inverted
-        bars = compute_error_bars(mean, low, high)
-        axis.errorbar(x, mean, yerr=bars, capsize=2, linewidth=1.2, label=display_name(name), **series_style(k))
-        axis.set_xticks(shares, [f"{share:g}" for share in shares])
+        table.insert(0, 100.0, 0.0)  # whole scans
+        draw_over_sites(axis, table, k, len(names), -25.0, display_name(name))  # the axis is inverted
+        axis.set_xticks(table.columns, [f"{share:g}" for share in table.columns])
     axis.invert_xaxis()
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
-    axis.set_xlabel("frames kept of each test scan, %", fontsize=9)
-    axis.set_ylabel("change of AUC, points (95 % interval)", fontsize=9)
+    label_axis(axis, "frames kept of each test scan, %", "change of AUC, points (95 % interval)")
     axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
     return figure

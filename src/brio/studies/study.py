@@ -114,31 +114,24 @@ def run_study_shard(name: str, context: StudyContext) -> bool:
 
 
 def _select_studies(name: str, context: StudyContext) -> list[Study]:
-    """Return the studies that a name stands for; an error where one cannot be made."""
+    """Return the studies that a name stands for; an error where one cannot be made under the protocol."""
     selected = [_STUDIES[key] for key in PAPER] if name == "paper" else [find_study(name)]
-    for study in selected:
-        _check_protocol(study, context)
-    return selected
-
-
-def _check_protocol(study: Study, context: StudyContext) -> None:
-    """Raise an error if a study cannot be made under the protocol, or leaves sites out of too few."""
     by_kfold = f"by k-fold there are {', '.join(one.name for one in list_studies() if one.kfold)}"
-    if context.job.spec.protocol == "kfold" and not study.kfold:
-        raise BrioError(
-            f"study '{study.name}' is about sites that are left out: use --protocol loso, which needs at least "
-            f"{LEAST_SITES} sites with both classes; {by_kfold}"
-        )
-    n_sites = len(find_two_class_sites(context.cohort))
-    if n_sites >= LEAST_SITES:
-        return
-    arms = study.list_arms(context)
-    protocols = {context.protocol_of(arm) for arm in arms} or {context.job.spec.protocol}
-    if "loso" in protocols:
-        raise BrioError(
-            f"study '{study.name}' leaves sites out and needs at least {LEAST_SITES} sites with both classes "
-            f"({n_sites} here); {by_kfold}: add --protocol kfold"
-        )
+    protocol, n_sites = context.job.spec.protocol, len(find_two_class_sites(context.cohort))
+    for study in selected:
+        if protocol == "kfold" and not study.kfold:
+            raise BrioError(
+                f"study '{study.name}' is about sites that are left out: use --protocol loso, which needs at least "
+                f"{LEAST_SITES} sites with both classes; {by_kfold}"
+            )
+        if n_sites < LEAST_SITES and "loso" in (
+            {context.protocol_of(a) for a in study.list_arms(context)} or {protocol}
+        ):
+            raise BrioError(
+                f"study '{study.name}' leaves sites out and needs at least {LEAST_SITES} sites with both classes "
+                f"({n_sites} here); {by_kfold}: add --protocol kfold"
+            )
+    return selected
 
 
 def _write_finding(study: Study, finding: Finding, context: StudyContext) -> None:
@@ -146,9 +139,9 @@ def _write_finding(study: Study, finding: Finding, context: StudyContext) -> Non
     place = context.out / "studies" / study.name
     figure = finding.draw()
     figures = {f"figure.{ending}": render_figure(figure, ending) for ending in ("svg", "png")}
-    arms = study.list_arms(context)
+    arms, table = study.list_arms(context), finding.table
     smoke = context.explain_smoke(arms)
-    table = finding.table
+    epochs, K = (tuple(sorted({int(value) for value in table[key].dropna()})) for key in ("epochs", "K"))
     record = StudyRecord(
         name=study.name,
         title=study.title,
@@ -160,8 +153,8 @@ def _write_finding(study: Study, finding: Finding, context: StudyContext) -> Non
         n_scans=len(context.cohort),
         folds=int(table["folds"].max()) if len(table) else 0,
         seeds=context.job.spec.seeds,
-        epochs=_list_distinct(table["epochs"]),
-        K=_list_distinct(table["K"]),
+        epochs=epochs,
+        K=K,
         arms=tuple(dict.fromkeys(a.name for a in arms)),
         options=context.record_options(arms),
         brio=__version__,
@@ -171,10 +164,6 @@ def _write_finding(study: Study, finding: Finding, context: StudyContext) -> Non
     paragraphs = record.frame([*text, *_describe_devices(arms, context), _format_summary(finding.summary)])
     float_format = None if finding.digits is None else f"%.{finding.digits}g"
     StoredStudy(place, record, "\n\n".join(paragraphs) + "\n", table).write(float_format, figures)
-
-
-def _list_distinct(column: pd.Series) -> tuple[int, ...]:
-    return tuple(sorted({int(value) for value in column.dropna()}))
 
 
 def _describe_devices(arms: list[Arm], context: StudyContext) -> list[str]:

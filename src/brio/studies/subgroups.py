@@ -20,9 +20,18 @@ from ..drawing import make_panels, series_style
 from ..errors import BrioError
 from ..formatting import format_interval, format_p, format_range, format_signed, state_p
 from ..protocol.statistics import adjust_holm
-from .context import StudyContext, display_name
+from .context import StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import compute_error_bars, list_own_arms, read_arm_predictions
+from .summaries import (
+    FACTS,
+    compute_error_bars,
+    draw_dot,
+    label_axis,
+    list_own_arms,
+    move_first,
+    note_beside,
+    read_arm_predictions,
+)
 
 RESAMPLES = 2_000
 """Bootstrap draws, and as many draws of random subgroups."""
@@ -104,14 +113,6 @@ class SubgroupScores:
         extreme = np.abs(random - random.mean()) >= abs(observed - random.mean()) - 1e-12
         return observed, interval, _central(random), float((1 + extreme.sum()) / (1 + len(random)))
 
-    def interval(self, group: int) -> tuple[float, float]:
-        """Return the 95 % bootstrap interval of the AUC of a subgroup."""
-        return _central(self.drawn[:, group])
-
-    def random_range(self, group: int) -> tuple[float, float]:
-        """Return the range that holds 95 % of the AUCs of random subgroups of the same size."""
-        return _central(self.random[:, group])
-
 
 def score_subgroups(
     pairs: Sequence[SitePairs], code: np.ndarray, n_groups: int, *, by_site: bool = False, seed: int = 0
@@ -138,11 +139,8 @@ def score_subgroups(
 
 def _indicate(site: SitePairs, code: np.ndarray, n_groups: int) -> tuple[np.ndarray, np.ndarray]:
     """1 where a patient, or a control, is in a subgroup. Shapes [1, n1, G] and [1, n0, G]."""
-    groups = np.arange(n_groups)
-    patients, controls = (
-        (code[rows][:, None] == groups).astype(float)[None] for rows in (site.patients, site.controls)
-    )
-    return patients, controls
+    members = (code[:, None] == np.arange(n_groups)).astype(float)[None]
+    return members[:, site.patients], members[:, site.controls]
 
 
 def _sum_pairs(site: SitePairs, patients: np.ndarray, controls: np.ndarray) -> np.ndarray:
@@ -214,11 +212,8 @@ def compare_subgroups(context: StudyContext) -> Finding:
         compared = rows["p"].notna()
         rows.loc[compared, "p Holm"] = adjust_holm(rows.loc[compared, "p"].to_numpy())
         tables.append(rows.assign(arm=a.name, **context.results_of(a).facts))
-    table = pd.concat(tables, ignore_index=True)
-    table = table[["arm", *(name for name in table.columns if name != "arm")]]
-    summary = table.drop(columns=["folds", "seeds", "epochs", "K"]).assign(
-        arm=[display_name(str(name).split(",")[0]) for name in table["arm"]]
-    )
+    table = move_first(pd.concat(tables, ignore_index=True), "arm")
+    summary = table.drop(columns=FACTS).assign(arm=table["arm"].map(display_method))
     text = [_describe(row, several=len(arms) > 1) for _, row in summary[summary["p"].notna()].iterrows()]
     text += [
         "AUC counts pairs of a patient and a control of the same site and the same subgroup. Intervals draw "
@@ -262,52 +257,32 @@ def _make_thirds(name: str, values: np.ndarray, site: np.ndarray) -> _Variable:
 def _score_variable(variable: _Variable, pairs: list[SitePairs], participants: pd.DataFrame) -> pd.DataFrame:
     """One row per subgroup in percent, then one for the difference of the last and the first subgroup."""
     scores = score_subgroups(pairs, variable.code, len(variable.groups), by_site=variable.by_site)
-    label, rows = participants["label"].to_numpy(), []
+    label, largest = participants["label"].to_numpy(), np.nanmax(variable.values)
+    digits = 0 if largest >= 100 else 1 if largest >= 10 else 2
+
+    def percent(auc: float, interval: tuple[float, float], random: tuple[float, float]) -> dict[str, float]:
+        values = zip(("AUC", "low", "high", "random low", "random high"), (auc, *interval, *random), strict=True)
+        return {name: 100 * value for name, value in values}
+
+    rows: list[dict[str, Any]] = []
     for g, group in enumerate(variable.groups):
         members = variable.code == g
-        (low, high), (random_low, random_high) = scores.interval(g), scores.random_range(g)
-        rows.append(
-            {
-                "variable": variable.name,
-                "subgroup": group,
-                "range": _format_values(variable, members),
-                "patients": int((members & (label == 1)).sum()),
-                "controls": int((members & (label == 0)).sum()),
-                "sites": int(scores.n_sites[g]),
-                "pairs": int(scores.n_pairs[g]),
-                "AUC": 100 * scores.auc[g],
-                "low": 100 * low,
-                "high": 100 * high,
-                "random low": 100 * random_low,
-                "random high": 100 * random_high,
-                "p": np.nan,
-            }
-        )
-    last = len(variable.groups) - 1
-    difference, interval, random, p = scores.difference(last, 0)
-    ends = {"low": interval[0], "high": interval[1], "random low": random[0], "random high": random[1]}
-    rows.append(
-        {"variable": variable.name, "subgroup": f"{variable.groups[last]} minus {variable.groups[0]}", "range": ""}
-        | {"AUC": 100 * difference, **{key: 100 * value for key, value in ends.items()}, "p": p}
-    )
+        values = variable.values[members]
+        ends = "" if variable.name == "sex" else format_range(float(values.min()), float(values.max()), digits)
+        row: dict[str, Any] = {"variable": variable.name, "subgroup": group, "range": ends}
+        row |= {"patients": int((members & (label == 1)).sum()), "controls": int((members & (label == 0)).sum())}
+        row |= {"sites": int(scores.n_sites[g]), "pairs": int(scores.n_pairs[g])}
+        row |= percent(scores.auc[g], _central(scores.drawn[:, g]), _central(scores.random[:, g]))
+        rows.append(row | {"p": np.nan})
+    difference, interval, random, p = scores.difference(len(variable.groups) - 1, 0)
+    row = {"variable": variable.name, "subgroup": f"{variable.groups[-1]} minus {variable.groups[0]}", "range": ""}
+    rows.append(row | percent(difference, interval, random) | {"p": p})
     return pd.DataFrame(rows).assign(units="sites" if variable.by_site else "participants")
-
-
-def _format_values(variable: _Variable, members: np.ndarray) -> str:
-    """The range of a variable in a subgroup."""
-    if variable.name == "sex":
-        return ""
-    values = variable.values[members]
-    largest = np.nanmax(variable.values)
-    digits = 0 if largest >= 100 else 1 if largest >= 10 else 2
-    return format_range(float(values.min()), float(values.max()), digits)
 
 
 def _describe(row: pd.Series, several: bool) -> str:
     of_method = f" of {row['arm']}" if several else ""
-    interval, random = (
-        format_interval([row[f"{kind}low"], row[f"{kind}high"]], format_signed) for kind in ("", "random ")
-    )
+    interval, random = (format_interval([row[f"{k}low"], row[f"{k}high"]], format_signed) for k in ("", "random "))
     return (
         f"{row['variable'].split(',')[0].capitalize()}, {row['subgroup']}: the AUC{of_method} differs by "
         f"{format_signed(row['AUC'])} points (95 % interval {interval}; random subgroups {random}; "
@@ -337,13 +312,11 @@ def _draw(summary: pd.DataFrame) -> Any:
         shift = 0.5 * (k - (len(arms) - 1) / 2)
         for place, (_, row) in zip(y + shift, rows.iterrows(), strict=True):
             _draw_row(axes[0 if np.isnan(row["p"]) else 1], place, row, k, 0.2 if len(arms) > 1 else 0.28)
-    axes[0].set_xlabel("AUC of pairs within site and subgroup, %", fontsize=9)
-    axes[1].set_xlabel("difference of AUC, points (p after Holm's correction)", fontsize=9)
+    label_axis(axes[0], "AUC of pairs within site and subgroup, %")
+    label_axis(axes[1], "difference of AUC, points (p after Holm's correction)")
     axes[1].axvline(0, color="0.5", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     compared = of_first["p"].notna().to_numpy()
-    labels = [
-        row["subgroup"] + (f", {row['range']}" if row["range"] else "") for _, row in of_first[~compared].iterrows()
-    ]
+    labels = (of_first["subgroup"] + ", " + of_first["range"]).str.removesuffix(", ")[~compared]
     axes[0].set_yticks([*headings.values(), *y[~compared]], [*headings, *labels], fontsize=9)
     for heading in axes[0].get_yticklabels()[: len(headings)]:
         heading.set_fontweight("bold")
@@ -375,10 +348,8 @@ def _place_rows(rows: pd.DataFrame, row_height: float) -> tuple[np.ndarray, dict
 
 def _draw_row(axis: Any, place: float, row: pd.Series, k: int, half: float) -> None:
     """Draw an AUC or a difference of arm k with its interval, over the range of random subgroups."""
-    style = series_style(k)
     axis.fill_betweenx([place - half, place + half], row["random low"], row["random high"], color="0.88", zorder=0)
     bars = compute_error_bars([row["AUC"]], [row["low"]], [row["high"]])
-    axis.errorbar(row["AUC"], place, xerr=bars, fmt=style["marker"], color=style["color"], capsize=2, markersize=5)
+    draw_dot(axis, row["AUC"], place, bars, k, markersize=5)
     if not np.isnan(row["p"]):
-        beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
-        axis.annotate(state_p(row["p Holm"]), (1.02, place), **beside)
+        note_beside(axis, place, row["p Holm"])

@@ -1,0 +1,704 @@
+"""Diagnostics of fitted runs with everything frozen: pure functions without files or figures.
+
+Outputs of fitted runs on re-estimates of their source scans; site discrepancy and predictive variation, and how they
+are related over runs; the factors of BRIO and both propositions; windows of scans; repeated scans of a participant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from . import draws
+from .cohort.scans import find_live_rois, find_valid_frames, index_participants
+from .connectome import BlockRule, Connectomes, HarmonisedConnectomes, ReestimateRequest, clip_block_length
+from .connectome.connectomes import LEAST_FRAMES
+from .errors import BrioError
+from .methods.brio import Brio, BrioSettings
+from .methods.brio.qualification import (
+    Qualification,
+    contribution_statistics,
+    pair_support,
+    qualification_profile,
+    qualify,
+    reestimation_support,
+    reestimation_variation,
+    reference_scale,
+)
+from .settings import require
+from .training import FittedRun, Inputs, Method, NeuralMethod, Run, Scans
+from .training.cells import cell_average_weights, group_by_cell
+from .training.stack import Stack, is_training_only
+from .transport import entropic_cost
+
+DEFAULT_REESTIMATES = 8
+"""Re-estimates of each scan by default; BRIO draws as many at a refresh."""
+
+# Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
+DIAGNOSTIC_REFRESH = draws.address("diagnostics")
+_SCANS_AT_A_TIME = 256  # full scans gathered together
+_PASS_BYTES = 64 << 20  # float64 features of one pass, for methods that are not stacked
+
+
+class SourceOutputs(NamedTuple):
+    """Outputs of one fitted run, scans in the order of ``run.fold.source``.
+
+    Shapes: full [n, ...], reestimated [n, K, ...].
+    """
+
+    position: int  # of the run in the sequence of fitted runs
+    full: dict[str, np.ndarray]  # requested fields for full scans
+    reestimated: dict[str, np.ndarray]  # requested fields for K re-estimates of each scan
+
+
+def estimate_source_block_length(connectomes: Connectomes, run: Run) -> float:
+    """Estimate the block length that all methods share for a fold and seed, from the source scans of the fold.
+
+    The default block rule is used, so that methods with other settings see the same re-estimates.
+    """
+    cohort, source = connectomes.cohort, run.fold.source
+    return connectomes.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
+
+
+def iterate_source_outputs(
+    method: Method,
+    fitted_runs: Sequence[FittedRun],
+    connectomes: Connectomes,
+    block_lengths: Sequence[float],
+    n_reestimates: int,
+    full_fields: Sequence[str],
+    reestimated_fields: Sequence[str],
+) -> Iterator[SourceOutputs]:
+    """Yield the outputs of fitted runs of one method, run by run.
+
+    Representations can be wide (a linear model reads every edge), so outputs of full scans are held for one run at a
+    time. Runs of one seed and block length share their re-estimates, which are drawn once for all of them.
+    """
+    inputs = method.gather_inputs(connectomes)
+    for (seed, rounded), positions in _group_runs(method, fitted_runs, block_lengths):
+        group = _RunGroup(method, [fitted_runs[p] for p in positions], inputs)
+        sources = [fitted_runs[p].run.fold.source for p in positions]
+        reestimated = _compute_reestimated(group, inputs, sources, rounded, seed, n_reestimates, reestimated_fields)
+        for r, position in enumerate(positions):
+            index = torch.from_numpy(sources[r]).to(connectomes.device)
+            parts = [group.compute(inputs.take(part), full_fields, [r]) for part in index.split(_SCANS_AT_A_TIME)]
+            full = {name: np.concatenate([part[name][0] for part in parts]) for name in full_fields}
+            yield SourceOutputs(position, full, reestimated[r])
+
+
+def _group_runs(
+    method: Method, fitted_runs: Sequence[FittedRun], block_lengths: Sequence[float]
+) -> Iterator[tuple[tuple[int, float], list[int]]]:
+    """Seed, rounded block length and positions of runs that share re-estimates and the shapes of their weights."""
+    groups: dict[tuple[int, float, tuple[tuple[int, ...], ...]], list[int]] = {}
+    for position, (fitted, length) in enumerate(zip(fitted_runs, block_lengths, strict=True)):
+        if not fitted.parameters:
+            raise BrioError(
+                f"method '{method.name}', fold {fitted.run.fold.name}, seed {fitted.run.seed}: the weights of this "
+                "run were not stored; run it again without --records-only"
+            )
+        shapes: tuple[tuple[int, ...], ...] = ()
+        if _is_stackable(method):  # some keep a tensor per source site for inference, so shapes differ between folds
+            read = [t for name, t in fitted.parameters.items() if not is_training_only(name, method)]
+            read += [*fitted.state.learned.values(), *fitted.state.inference.values()]
+            shapes = tuple(tuple(t.shape) for t in read)
+        groups.setdefault((fitted.run.seed, float(np.floor(length + 0.5)), shapes), []).append(position)
+    for (seed, rounded, _), positions in groups.items():
+        yield (seed, rounded), positions
+
+
+def _is_stackable(method: Method) -> TypeGuard[NeuralMethod]:
+    return isinstance(method, NeuralMethod) and type(method).predict is NeuralMethod.predict
+
+
+def _compute_reestimated(
+    group: _RunGroup,
+    inputs: Inputs,
+    sources: list[np.ndarray],
+    block_length: float,
+    seed: int,
+    n_reestimates: int,
+    names: Sequence[str],
+) -> list[dict[str, np.ndarray]]:
+    """Fields of every run on re-estimates of its own source scans. Shapes [n, K, ...]."""
+    scans = np.unique(np.concatenate(sources))
+    blocks = clip_block_length(block_length, inputs.connectomes.n_frames[scans], BlockRule())
+    row_of_scan = np.full((len(sources), len(scans)), -1)  # in the outputs of a run; -1: not one of its scans
+    for r, source in enumerate(sources):
+        row_of_scan[r, np.searchsorted(scans, source)] = np.arange(len(source))
+    outputs: list[dict[str, np.ndarray]] = [{} for _ in sources]
+    request = ReestimateRequest(scans, blocks, seed, DIAGNOSTIC_REFRESH, n_reestimates)
+    for chunk, resampled in inputs.iterate_reestimates(request):
+        for name, fields in group.compute(resampled, names).items():
+            values = fields.reshape(len(sources), len(chunk), n_reestimates, *fields.shape[2:])
+            for r, source in enumerate(sources):
+                own_rows = row_of_scan[r, chunk]
+                if name not in outputs[r]:
+                    outputs[r][name] = np.empty((len(source), *values.shape[2:]), values.dtype)
+                outputs[r][name][own_rows[own_rows >= 0]] = values[r, own_rows >= 0]
+    return outputs
+
+
+class _RunGroup:
+    """Fitted runs of one method that see the same scans: networks as a stack, other methods run by run."""
+
+    def __init__(self, method: Method, fitted_runs: Sequence[FittedRun], inputs: Inputs) -> None:
+        self.method, self.fitted_runs = method, fitted_runs
+        self.stack: Stack | None = None
+        if _is_stackable(method):
+            like = inputs.take(torch.zeros(1, dtype=torch.int64, device=inputs.connectomes.device))
+            self.stack = Stack.restore(method, like, fitted_runs)
+
+    def compute(self, scans: Scans, names: Sequence[str], runs: Sequence[int] | None = None) -> dict[str, np.ndarray]:
+        """Fields of the outputs of some of the runs (default: all) on the same scans. Shapes [R, B, ...]."""
+        chosen = range(len(self.fitted_runs)) if runs is None else runs
+        parts = []
+        for part in self._split(scans, len(chosen)):
+            if self.stack is None:
+                predictions = [self.method.predict(self.fitted_runs[r], part) for r in chosen]
+                fields = {"logit": "margin", "representation": "representation"}
+                parts.append({name: np.stack([getattr(one, fields[name]) for one in predictions]) for name in names})
+            else:
+                index = None if runs is None else torch.tensor(list(runs), device=scans.A.device)
+                out = self.stack.forward(part, shared=True, runs=index)
+                parts.append({name: getattr(out, name).cpu().numpy() for name in names})
+        return {name: np.concatenate([part[name] for part in parts], axis=1) for name in names}
+
+    def _split(self, scans: Scans, n_runs: int) -> Iterator[Scans]:
+        """Scans in portions that fit into memory."""
+        size = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
+        if self.stack is not None:
+            size = self.stack.scans_per_pass(n_runs, scans.A)
+        for fields in zip(*(field.split(size) for field in scans), strict=True):
+            yield Scans(*fields)
+
+
+_PAPER = BrioSettings()
+_COSTS_AT_A_TIME = 1 << 24  # entries of the cost matrices of one batch of transport problems
+
+
+def site_discrepancy(
+    representation: np.ndarray | Tensor,
+    site: np.ndarray,
+    label: np.ndarray,
+    epsilon: float = _PAPER.epsilon,
+    iterations: int = _PAPER.sinkhorn_iterations,
+    device: torch.device | str = "cpu",
+) -> float:
+    """Compute the class-conditional site discrepancy D_site (appendix); lower means that source sites are more alike.
+
+    D_site is the mean of :func:`pair_divergences` over pairs of source sites and both classes.
+
+    Shapes: representation [n, d], site, label [n].
+    """
+    return float(pair_divergences(representation, site, label, epsilon, iterations, device).mean())
+
+
+def pair_divergences(
+    representation: np.ndarray | Tensor,
+    site: np.ndarray,
+    label: np.ndarray,
+    epsilon: float = _PAPER.epsilon,
+    iterations: int = _PAPER.sinkhorn_iterations,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Compute the debiased Sinkhorn divergence between every pair of sites, class by class.
+
+    Representations are normalised to unit length. All scans of a cell have equal weight; nothing is qualified.
+
+    Shapes: returns [pairs, 2].
+    """
+    names, members = group_by_cell(site, label)
+    if len(names) < 2:
+        raise BrioError("a discrepancy between sites needs at least two source sites")
+    unit = torch.nn.functional.normalize(torch.as_tensor(representation).to(device, torch.float64), dim=-1)
+    square = unit.square().sum(-1)
+    cost = (square[:, None] + square - 2.0 * unit @ unit.T).clamp_min(0.0).fill_diagonal_(0.0)  # [n, n]
+    first, second = np.triu_indices(len(names), 1)
+    cells = [scans for both in members for scans in both]  # cell 2 e + c
+    every = np.arange(len(cells))
+    within = _entropic_costs(cost, cells, every, every, epsilon, iterations).view(-1, 2)  # once per cell, not per pair
+    left, right = ((2 * e[:, None] + np.arange(2)).reshape(-1) for e in (first, second))
+    across = _entropic_costs(cost, cells, left, right, epsilon, iterations).view(-1, 2)
+    return (across - 0.5 * within[first] - 0.5 * within[second]).cpu()
+
+
+def _entropic_costs(
+    cost: Tensor, cells: list[np.ndarray], left: np.ndarray, right: np.ndarray, epsilon: float, iterations: int
+) -> Tensor:
+    """Entropic costs between cells ``left[i]`` and ``right[i]``. Shape [problems].
+
+    Sides are padded to powers of two with points without mass, and problems of the same padded shape are solved in one
+    batch.
+    """
+    width = np.array([1 << (len(scans) - 1).bit_length() for scans in cells])
+    out = cost.new_empty(len(left))
+    shapes = np.stack([width[left], width[right]], 1)
+    for n, m in np.unique(shapes, axis=0):
+        problems = np.flatnonzero((shapes == [n, m]).all(1))
+        size = max(1, _COSTS_AT_A_TIME // int(n * m))
+        for part in (problems[start : start + size] for start in range(0, len(problems), size)):
+            rows, log_eta = _pad_cells(cells, left[part], n, cost)
+            columns, log_zeta = _pad_cells(cells, right[part], m, cost)
+            C = cost[rows[:, :, None], columns[:, None, :]]
+            out[torch.from_numpy(part).to(cost.device)] = entropic_cost(C, epsilon, iterations, log_eta, log_zeta)
+    return out
+
+
+def _pad_cells(cells: list[np.ndarray], chosen: np.ndarray, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Scans of the chosen cells, and their log weights, -inf for padding. Shapes [b, width]."""
+    index, weight = np.zeros((len(chosen), width), dtype=np.int64), np.zeros((len(chosen), width))
+    for row, cell in enumerate(chosen):
+        scans = cells[cell]
+        index[row], index[row, : len(scans)] = scans[0], scans
+        weight[row, : len(scans)] = 1.0 / len(scans)
+    return torch.from_numpy(index).to(like.device), torch.from_numpy(weight).to(like).log()
+
+
+def predictive_variation(margin: np.ndarray, reestimated: np.ndarray, site: np.ndarray, label: np.ndarray) -> float:
+    """Compute the normalised predictive re-estimation variation (appendix).
+
+    It says how much logits vary under re-estimation, relative to their spread: the mean over source sites and classes
+    of D_re / T, Eqs. (14) and (15) with the logit margin in place of a contribution. Scaling all logits
+    does not change it.
+
+    Shapes: margin [n], reestimated [n, K], site, label [n].
+    """
+    cells = cell_average_weights(site, label)
+    full, other = torch.from_numpy(margin).double()[:, None], torch.from_numpy(reestimated).double()
+    _, V, Delta = contribution_statistics(full, cells)
+    D_re = reestimation_variation((other - full).square().mean(1, keepdim=True), cells)
+    return float((D_re / (reference_scale(V, Delta) + 1e-12)).mean())
+
+
+def measure_discrepancies(
+    method: Method,
+    fitted_runs: Sequence[FittedRun],
+    connectomes: Connectomes,
+    block_lengths: Sequence[float],
+    n_reestimates: int = DEFAULT_REESTIMATES,
+) -> pd.DataFrame:
+    """Measure the site discrepancy and the predictive variation of each fitted run of a method.
+
+    Returns one row per run, in the order of ``fitted_runs``: ``method``, ``fold``, ``seed``, ``validation_auc``,
+    ``D_site``, ``D_re_pred``.
+    """
+    cohort = connectomes.cohort
+    rows: dict[int, dict[str, object]] = {}
+    fields = ("logit", "representation")
+    for position, full, reestimated in iterate_source_outputs(
+        method, fitted_runs, connectomes, block_lengths, n_reestimates, fields, ("logit",)
+    ):
+        fitted = fitted_runs[position]
+        source = fitted.run.fold.source
+        site, label = cohort.sites[source], cohort.labels[source]
+        rows[position] = {
+            "method": method.name,
+            "fold": fitted.run.fold.name,
+            "seed": fitted.run.seed,
+            "validation_auc": fitted.validation_auc,
+            "D_site": site_discrepancy(full["representation"], site, label, device=connectomes.device),
+            "D_re_pred": predictive_variation(full["logit"], reestimated["logit"], site, label),
+        }
+    return pd.DataFrame([rows[i] for i in range(len(fitted_runs))])
+
+
+DELTA_AUC = 0.01
+"""Tolerance for a preserved AUC; the paper does not state its value."""
+
+_MEASURES = ["D_site", "D_re_pred"]
+# The next functions read rows of runs, as measure_discrepancies returns them. Rates are shares, not percentages.
+
+
+def spearman(rows: pd.DataFrame) -> float:
+    """Compute Spearman's rho of D_site and the predictive variation over runs; NaN where one of them is constant."""
+    return _rho([rows[_MEASURES].to_numpy(dtype=float)])
+
+
+def spearman_interval(rows: pd.DataFrame) -> tuple[float, float]:
+    """Compute the 95 % bootstrap interval of :func:`spearman` over folds; NaN for one fold."""
+    return _bootstrap_folds([part[_MEASURES].to_numpy(dtype=float) for _, part in rows.groupby("fold")], _rho)
+
+
+def _rho(parts: Sequence[np.ndarray]) -> float:
+    """Spearman's rho of the two columns of concatenated arrays."""
+    values = np.concatenate(parts)
+    if len(values) < 2 or (values == values[0]).all(0).any() or np.isnan(values).any():
+        return float("nan")
+    ranks = []
+    for column in values.T:  # ties share their mean; several times faster than scipy for the few runs of a resample
+        _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[place])
+    return float(np.corrcoef(ranks[0], ranks[1])[1, 0])
+
+
+def discordance_rate(rows: pd.DataFrame) -> float:
+    """Compute R_discord: among pairs of methods, the share in which the smaller D_site has the larger variation.
+
+    Methods are compared within a fold and seed. Pairs that tie in either measure do not count; NaN if no pair is left.
+    """
+    return _rate([_count_discordant(part) for _, part in rows.groupby("fold")])
+
+
+def discordance_interval(rows: pd.DataFrame) -> tuple[float, float]:
+    """Compute the 95 % bootstrap interval of :func:`discordance_rate` over folds; NaN for one fold."""
+    return _bootstrap_folds([_count_discordant(part) for _, part in rows.groupby("fold")], _rate)
+
+
+def _count_discordant(rows: pd.DataFrame) -> np.ndarray:
+    """Numbers of discordant pairs of methods and of pairs without ties. Shape [2]."""
+    counts = np.zeros(2)
+    for _, group in rows.groupby(["fold", "seed"]):
+        a, b = np.triu_indices(len(group), 1)
+        D_site, D_re = group[_MEASURES].to_numpy(dtype=float).T
+        direction = np.sign(D_site[a] - D_site[b]) * np.sign(D_re[a] - D_re[b])
+        counts += (direction < 0).sum(), (direction != 0).sum()
+    return counts
+
+
+def _rate(counts: Sequence[np.ndarray]) -> float:
+    discordant, total = np.sum(counts, axis=0)
+    return float(discordant / total) if total else float("nan")
+
+
+def _bootstrap_folds(parts: list[Any], statistic: Callable[[list[Any]], float]) -> tuple[float, float]:
+    """Percentile bootstrap interval over folds; NaN for fewer than two folds, or if a resample has no value."""
+    if len(parts) < 2:
+        return float("nan"), float("nan")
+    resamples = np.random.default_rng(0).integers(0, len(parts), (2000, len(parts)))
+    low, high = np.quantile([statistic([parts[i] for i in drawn]) for drawn in resamples], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def mark_mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
+    """Mark the runs that are mismatches: their source sites look alike, yet their predictions vary.
+
+    Returns the rows with two further columns: ``mismatch`` (D_site below its median and variation above its median) and
+    ``auc_preserved_mismatch``.
+    """
+    of_reference = rows[rows["method"] == reference]
+    if of_reference.duplicated(["fold", "seed"]).any():
+        raise BrioError(f"'{reference}' has more than one run in a fold and seed; it cannot be the reference")
+    reference_auc = of_reference.set_index(["fold", "seed"])["validation_auc"]
+    fold_and_seed = pd.MultiIndex.from_frame(rows[["fold", "seed"]])
+    missing = ~fold_and_seed.isin(reference_auc.index)
+    if missing.any():
+        fold, seed = fold_and_seed[missing][0]
+        raise BrioError(f"fold {fold}, seed {seed}: the reference '{reference}' has no run there; run it as well")
+    mismatch = (rows["D_site"] < rows["D_site"].median()) & (rows["D_re_pred"] > rows["D_re_pred"].median())
+    slack = 1e-12  # an AUC exactly at the tolerance is preserved, however it was rounded
+    least = reference_auc.loc[fold_and_seed].to_numpy() - delta_auc - slack
+    preserved = rows["validation_auc"].to_numpy() >= least
+    return rows.assign(mismatch=mismatch, auc_preserved_mismatch=mismatch & preserved)
+
+
+def mismatch_rates(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
+    """Compute the total and the AUC-preserved mismatch rate of each method, both over all its runs.
+
+    Returns one row per method, in the order of ``rows``: ``method``, ``runs``, ``mismatch_rate``,
+    ``auc_preserved_mismatch_rate``. Medians are taken over all rows.
+    """
+    by_method = mark_mismatches(rows, reference, delta_auc).groupby("method", sort=False)
+    return by_method.agg(
+        runs=("mismatch", "size"),
+        mismatch_rate=("mismatch", "mean"),
+        auc_preserved_mismatch_rate=("auc_preserved_mismatch", "mean"),
+    ).reset_index()
+
+
+Ranking = Literal["qualification", "relevance", "support", "random"]
+RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
+"""Scores by which :func:`rank_factors` orders the factors of BRIO."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactorEvidence:
+    """Contributions and qualification of the factors of one frozen run on its source scans.
+
+    Tensors are float64 on the host.
+
+    Shapes: sites [E], a, squared_change [n, J], a_reestimated [n, K, J], cell_average [E, 2, n], Pi_bar [J, P].
+    """
+
+    sites: np.ndarray  # source sites, sorted. Every axis E has this order, and pairs of sites that of triu_indices
+    a: Tensor  # contributions of full scans, in the order of run.fold.source
+    a_reestimated: Tensor  # contributions of the re-estimates
+    squared_change: Tensor  # mean over the re-estimates of (a^(k) - a^(0))^2
+    cell_average: Tensor  # 1 / N_ec for the scans of site e and class c, else 0
+    qualification: Qualification
+    Pi_bar: Tensor  # the assignment, fixed after the warm-up
+    settings: BrioSettings
+
+
+def gather_factor_evidence(
+    method: Method,
+    fitted_runs: Sequence[FittedRun],
+    connectomes: Connectomes,
+    block_lengths: Sequence[float],
+    n_reestimates: int = DEFAULT_REESTIMATES,
+) -> list[FactorEvidence]:
+    """Compute contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share."""
+    settings = _require_brio(method).settings
+    cohort = connectomes.cohort
+    evidence: dict[int, FactorEvidence] = {}
+    fields = ("contributions",)
+    for position, full, reestimated in iterate_source_outputs(
+        method, fitted_runs, connectomes, block_lengths, n_reestimates, fields, fields
+    ):
+        fitted = fitted_runs[position]
+        source = fitted.run.fold.source
+        site, label = cohort.sites[source], cohort.labels[source]
+        a = torch.from_numpy(full["contributions"]).double()
+        a_reestimated = torch.from_numpy(reestimated["contributions"]).double()
+        cells, w = cell_average_weights(site, label), fitted.parameters["w"].double().cpu()
+        site_weight = torch.full((len(cells),), 1.0 / len(cells), dtype=torch.float64)
+        change = (a_reestimated - a[:, None]).square().mean(1)
+        qualification = qualify(a, change, w, cells, site_weight, replace(settings, variant="full"))
+        Pi_bar = fitted.state.inference["Pi_bar"].double().cpu()
+        names, _ = group_by_cell(site, label)
+        evidence[position] = FactorEvidence(names, a, a_reestimated, change, cells, qualification, Pi_bar, settings)
+    return [evidence[i] for i in range(len(fitted_runs))]
+
+
+def global_qualification(alpha_bar: Tensor) -> Tensor:
+    """Compute the global qualification of each factor: the mean over pairs and classes (appendix, interpretability).
+
+    Shapes: alpha_bar [pairs, 2, J]; returns [J].
+    """
+    return alpha_bar.mean((0, 1))
+
+
+def roi_profile(alpha_global: Tensor, Pi_bar: Tensor) -> Tensor:
+    """Compute the ROI profile S_hat: global qualifications assigned to ROIs (appendix, interpretability).
+
+    Shapes: alpha_global [J], Pi_bar [J, P]; returns [P].
+    """
+    S = alpha_global @ Pi_bar
+    return S / S.sum()
+
+
+def rank_factors(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.ndarray:
+    """Order the factors from best to worst; factors with equal scores keep their order.
+
+    Shapes: returns [J].
+    """
+    if by not in RANKINGS:
+        raise BrioError(f"ranking '{by}' is unknown; known: {', '.join(RANKINGS)}")
+    pi_task, support = evidence.qualification.pi_task, pair_support(evidence.qualification.q_re)
+    scores = {
+        "qualification": (pi_task * support).mean((0, 1)),
+        "relevance": pi_task,
+        "support": support.mean((0, 1)),
+        "random": torch.from_numpy(draws.draw_uniform(seed, "random ranking of factors", np.arange(len(pi_task)))),
+    }
+    return scores[by].sort(descending=True, stable=True).indices.numpy()
+
+
+def compute_contributions(method: Method, fitted: FittedRun, scans: Scans) -> Tensor:
+    """Compute the contributions a of any scans under a fitted BRIO run.
+
+    Shapes: returns [n, J].
+    """
+    return Stack.restore(_require_brio(method), scans, [fitted]).forward(scans, shared=True).contributions[0]
+
+
+def retained_margin(a: Tensor, fitted: FittedRun, retained: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Compute the logit from some of the factors: Eq. (10) without the others, with the same classifier.
+
+    With all factors retained, these are the margins of the run.
+
+    Shapes: a [n, J]; returns [n].
+    """
+    mask = torch.zeros(a.shape[-1], dtype=a.dtype, device=a.device)
+    mask[torch.as_tensor(np.asarray(retained, dtype=np.int64), device=a.device)] = 1.0
+    logit = (a * mask).sum(-1) / math.sqrt(a.shape[-1]) + fitted.parameters["b"].to(a)
+    return logit.double().cpu().numpy()
+
+
+def _require_brio(method: Method) -> Brio:
+    if not isinstance(method, Brio):
+        raise BrioError(f"method '{method.name}' has no factors; use runs of brio or of one of its variants")
+    return method
+
+
+_ROUNDING = 1e-7  # a bound is the root of a difference of numbers near 1, in float64
+
+
+def contrast_stability(V_sub: Tensor, Delta: Tensor, Delta_re: Tensor, D_re: Tensor, eps_q: float) -> dict[str, Tensor]:
+    """Compute the quantities of Proposition 1, Eq. (17), for every site and factor.
+
+    Shapes: V_sub, D_re [E, 2, J], Delta, Delta_re [E, J].
+    """
+    T = reference_scale(V_sub, Delta)
+    q_re = reestimation_support(T, D_re, eps_q)
+    kappa = Delta.square().unsqueeze(1) / (4.0 * (V_sub + eps_q))
+    threshold = (1.0 + kappa) / (1.0 + 2.0 * kappa)
+    bound = ((T + eps_q) * (1.0 / q_re - 1.0)).clamp_min(0.0).sqrt().sum(1)
+    rounding = _ROUNDING * (T + eps_q).sqrt().sum(1)
+    return {
+        "q_re": q_re,
+        "kappa": kappa,
+        "threshold": threshold,
+        "bound": bound,
+        "holds": (Delta_re - Delta).abs() <= bound + rounding,
+        "sign_condition": (q_re > threshold).all(1),
+        "sign_kept": Delta * Delta_re > 0,
+    }
+
+
+def check_proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
+    """Check that class contrasts are stable under re-estimation, for each source site and factor of a frozen run.
+
+    Proposition 1 says that ``holds`` is true in every row, and ``sign_kept`` wherever ``sign_condition`` is.
+
+    Returns one row per site and factor: ``site``, ``factor``, ``Delta``, ``Delta_re``, ``change`` (of the contrast),
+    ``bound``, ``holds``; by class ``q_0``, ``q_1``, ``threshold_0``, ``threshold_1``; ``sign_condition``,
+    ``sign_kept``. See :func:`contrast_stability`.
+    """
+    a, cells = evidence.a, evidence.cell_average
+    _, V_sub, Delta = contribution_statistics(a, cells)
+    _, _, Delta_re = contribution_statistics(evidence.a_reestimated.mean(1), cells)
+    D_re = reestimation_variation(evidence.squared_change, cells)
+    stability = contrast_stability(V_sub, Delta, Delta_re, D_re, evidence.settings.eps_q)
+    E, J = Delta.shape
+    columns: dict[str, Tensor] = {"Delta": Delta, "Delta_re": Delta_re, "change": (Delta_re - Delta).abs()}
+    columns |= {name: stability[name] for name in ("bound", "holds")}
+    columns |= {f"q_{c}": stability["q_re"][:, c] for c in (0, 1)}
+    columns |= {f"threshold_{c}": stability["threshold"][:, c] for c in (0, 1)}
+    columns |= {name: stability[name] for name in ("sign_condition", "sign_kept")}
+    place = {"site": np.repeat(evidence.sites, J), "factor": np.tile(np.arange(J), E)}
+    return pd.DataFrame(place | {name: t.flatten().numpy() for name, t in columns.items()})
+
+
+def reweighting_gain(pi: Tensor, q_pair: Tensor) -> dict[str, Tensor]:
+    """Compute how much support penalty reweighting by support saves (proof of Proposition 2).
+
+    Shapes: pi [J], q_pair [pairs, 2, J]; returns [pairs, 2].
+    """
+    g, alpha_bar = qualification_profile(pi, q_pair)
+    penalty_relevance = -torch.xlogy(pi, q_pair).sum(-1)
+    objective = (torch.xlogy(alpha_bar, alpha_bar) - torch.xlogy(alpha_bar, pi * q_pair)).sum(-1)
+    return {
+        "penalty_relevance": penalty_relevance,
+        "penalty": -g.log(),
+        "objective": objective,
+        "gain": penalty_relevance + g.log(),
+        "kl": (torch.xlogy(pi, pi) - torch.xlogy(pi, alpha_bar)).sum(-1),
+    }
+
+
+def check_proposition_2(evidence: FactorEvidence) -> pd.DataFrame:
+    """Check the variational form of the qualification, for each pair of source sites and class of a frozen run.
+
+    Returns one row per pair and class: ``site_1``, ``site_2``, ``label``, ``g``; ``penalty_relevance``, ``penalty``,
+    ``objective``, ``gain``, ``kl`` (see :func:`reweighting_gain`); and ``holds``: the objective at alpha_bar is -log g,
+    and the gain equals the KL divergence and is not negative.
+    """
+    qualification = evidence.qualification
+    gains = reweighting_gain(qualification.pi_task, pair_support(qualification.q_re))
+    tolerance = _ROUNDING * (1.0 + gains["penalty_relevance"])
+    holds = (gains["objective"] - gains["penalty"]).abs() <= tolerance
+    holds &= ((gains["gain"] - gains["kl"]).abs() <= tolerance) & (gains["gain"] >= -tolerance)
+    columns = {"g": (-gains["penalty"]).exp(), **gains, "holds": holds}
+    first, second = (np.repeat(evidence.sites[e], 2) for e in np.triu_indices(len(evidence.sites), 1))
+    place = {"site_1": first, "site_2": second, "label": np.arange(len(first)) % 2}
+    return pd.DataFrame(place | {name: t.flatten().numpy() for name, t in columns.items()})
+
+
+Placement = Literal["first", "middle", "last"]
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+"""Where in a scan its window may lie."""
+
+
+def locate_window(n_frames: int, share: float, placement: Placement) -> slice:
+    """Return the frames of a scan that its window holds. Their number is rounded half up."""
+    require(0 < share <= 1, "share", share, "above 0 and at most 1")
+    require(placement in PLACEMENTS, "placement", placement, f"one of {', '.join(PLACEMENTS)}")
+    # 1e-9 absorbs rounding errors: 0.29 * 50 is 14.499999999999998
+    length = int(np.floor(share * n_frames + 0.5 + 1e-9))
+    start = {"first": 0, "middle": (n_frames - length) // 2, "last": n_frames - length}[placement]
+    return slice(start, start + length)
+
+
+def estimate_window_connectomes(connectomes: Connectomes, share: float, placement: Placement) -> Connectomes:
+    """Estimate the connectomes of a cohort from a share of the valid frames of every scan.
+
+    A window is treated as a full scan: its connectome, its ROIs with signal and its resampled BOLD series are computed
+    from its frames only. (An ROI that is flat within the window is without signal there; frames that it alone made
+    invalid then count, beyond the share.) Scans keep their positions in the cohort, so
+    ``method.predict_margins(fitted, estimate_window_connectomes(...), fold.test)`` applies a fitted run to windows.
+    Frames are not copied.
+    """
+    if share == 1:
+        return connectomes
+    if isinstance(connectomes, HarmonisedConnectomes):
+        raise BrioError("harmonised connectomes cannot be cut to windows; use runs without harmonisation")
+    cohort = connectomes.cohort
+    starts, lengths = cohort.starts.copy(), cohort.n_frames.copy()
+    for i, n in enumerate(connectomes.n_frames):
+        window = locate_window(int(n), share, placement)
+        first, stop = window.start, window.stop
+        if stop - first < LEAST_FRAMES:
+            raise BrioError(
+                f"participant {cohort.ids[i]}: a share of {share:g} of its {n} frames is {stop - first}, fewer than "
+                f"the {LEAST_FRAMES} that a connectome needs; use a larger share or exclude the scan"
+            )
+        if n < cohort.n_frames[i]:  # from positions among the valid frames to positions in the scan
+            scan = cohort.scan(i)
+            valid = np.flatnonzero(find_valid_frames(scan, find_live_rois(scan)))
+            first, stop = int(valid[first]), int(valid[stop - 1]) + 1
+        starts[i], lengths[i] = cohort.starts[i] + first, stop - first
+    table = cohort.participants
+    if "n_frames" in table:
+        table = table.assign(n_frames=lengths)
+    fingerprint = hashlib.sha256(f"{cohort.fingerprint} {share} {placement}".encode()).hexdigest()
+    view = replace(cohort, starts=starts, n_frames=lengths, participants=table, fingerprint=fingerprint, path=None)
+    return Connectomes(view, connectomes.device, connectomes.dtype)
+
+
+class RepeatedMargins(NamedTuple):
+    """Margins of the test scans of participants with several scans in a fold.
+
+    Shapes: scans [N], full [N], reestimated [N, K].
+    """
+
+    scans: np.ndarray  # positions in the cohort
+    full: np.ndarray  # margins of the scans
+    reestimated: np.ndarray  # margins of their re-estimates
+
+
+def collect_repeated_margins(
+    method: Method,
+    fitted_runs: Sequence[FittedRun],
+    connectomes: Connectomes,
+    block_lengths: Sequence[float],
+    n_reestimates: int,
+) -> RepeatedMargins:
+    """Apply fitted runs of one seed to the repeated scans among their test scans."""
+    inputs = method.gather_inputs(connectomes)
+    parts = []
+    for fitted, length in zip(fitted_runs, block_lengths, strict=True):
+        test = fitted.run.fold.test
+        _, member = index_participants(connectomes.cohort.participant_ids[test])
+        scans = test[np.bincount(member, minlength=1)[member] > 1]
+        if len(scans) == 0:
+            continue
+        blocks = clip_block_length(length, connectomes.n_frames[scans], BlockRule())
+        request = ReestimateRequest(scans, blocks, fitted.run.seed, DIAGNOSTIC_REFRESH, n_reestimates)
+        reestimated = np.empty((len(scans), n_reestimates))
+        for chunk, resampled in inputs.iterate_reestimates(request):
+            reestimated[chunk] = method.predict(fitted, resampled).margin.reshape(len(chunk), n_reestimates)
+        full = method.predict_margins(fitted, connectomes, scans)
+        parts.append(RepeatedMargins(scans, full, reestimated))
+    if not parts:
+        names = ", ".join(dict.fromkeys(fitted.run.fold.name for fitted in fitted_runs))
+        raise BrioError(f"fold {names}: nobody has several scans among the test scans; choose other folds")
+    return RepeatedMargins(*(np.concatenate(field) for field in zip(*parts, strict=True)))

@@ -1,0 +1,320 @@
+"""The factors of trained BRIO models: retention, regions and propositions."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ..drawing import import_brain_plots, make_panels, series_style, show_names_as_text
+from ..formatting import format_signed, state_p
+from ..protocol import auc, average_margins, compare_over_sites
+from .context import Arm, StudyContext, make_arm
+from .study import Finding, register_study
+from .summaries import draw_over_sites, label_axis, label_log_ticks
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..diagnostics import FactorEvidence
+    from ..training import FittedRun, Method
+
+
+def _list_arms(context: StudyContext) -> list[Arm]:
+    return [make_arm("brio")]
+
+
+def _gather_evidence(context: StudyContext) -> tuple[Method, list[FittedRun], list[FactorEvidence]]:
+    """Load the fitted runs of BRIO and gather the evidence of the factors of each."""
+    from ..diagnostics import gather_factor_evidence
+
+    method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
+    lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
+    return method, fitted_runs, gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)
+
+
+RANDOM_ORDERS = 20
+"""Random rankings whose AUCs are averaged for each run."""
+
+
+@register_study(
+    "retention",
+    "AUC from the best-ranked factors alone",
+    "Ranking by full qualification has the highest AUC when some factors are kept, most clearly when few are kept. "
+    "Support alone is weaker. All rankings agree when all factors are kept.",
+    _list_arms,
+)
+def retain_factors(context: StudyContext) -> Finding:
+    """Score test sites with the best-ranked factors alone; factors are ranked on source sites, the classifier is fixed.
+
+    Rankings are by qualification, relevance, support, and at random.
+    """
+    rows = _score_runs(context)
+    by_site = rows.groupby(["ranking", "share", "fold"], sort=False)["auc"].mean()
+    means = 100 * by_site.groupby(["ranking", "share"], sort=False).mean().unstack("share")
+    text = []
+    for share in [s for s in means.columns if s < 100]:
+        scores = 100 * by_site.xs(share, level="share").unstack("ranking")
+        differences = ", ".join(
+            f"{test['method']} {format_signed(-test['mean_difference'])} points ({state_p(test['p_holm'])})"
+            for _, test in compare_over_sites(scores, "qualification").iterrows()
+        )
+        text.append(
+            f"With {share:g} % of the factors, ranking by {means[share].idxmax()} has the highest mean AUC. AUC of "
+            f"qualification minus that of the others: {differences}."
+        )
+    text.append(f"With all factors, AUC is {means[100.0].iloc[0]:.1f} % under every ranking.")
+    facts = context.trained_results(make_arm("brio")).facts
+    summary = means.rename(columns=lambda share: f"{share:g} %").reset_index().assign(**facts)
+    return Finding(rows.assign(**facts), summary, text, lambda: _draw_retention(by_site))
+
+
+def _score_runs(context: StudyContext) -> pd.DataFrame:
+    """Score every run under every ranking: one row per run, ranking and number of factors."""
+    import torch
+
+    from ..diagnostics import compute_contributions
+
+    method, fitted_runs, evidences = _gather_evidence(context)
+    inputs = method.gather_inputs(context.connectomes)
+    rows = []
+    for fitted, evidence in zip(fitted_runs, evidences, strict=True):
+        fold = fitted.run.fold
+        test = torch.from_numpy(fold.test).to(context.connectomes.device)
+        a = compute_contributions(method, fitted, inputs.take(test))
+        people, averaged = average_margins(context.cohort, fold.test, a.double().cpu().numpy())
+        a = torch.from_numpy(averaged).to(a)  # margins are linear in contributions, so this averages margins too
+        scores = _score_rankings(evidence, a, fitted, context.cohort.labels[people])
+        rows.append(scores.assign(fold=fold.name, seed=fitted.run.seed))
+    return pd.concat(rows, ignore_index=True)[["fold", "seed", "ranking", "factors", "share", "auc"]]
+
+
+def _score_rankings(evidence: FactorEvidence, a: Tensor, fitted: FittedRun, labels: np.ndarray) -> pd.DataFrame:
+    """Score one run on its test scans with 1 to J factors under each ranking; a has shape [participants, J]."""
+    from ..diagnostics import RANKINGS, rank_factors, retained_margin
+
+    J = a.shape[1]
+
+    @cache  # rankings share most of their sets of factors
+    def score(factors: frozenset[int]) -> float:
+        return auc(labels, retained_margin(a, fitted, sorted(factors)))
+
+    rows = []
+    for ranking in RANKINGS:
+        n_orders = RANDOM_ORDERS if ranking == "random" else 1
+        orders = [rank_factors(evidence, ranking, seed) for seed in range(n_orders)]
+        for n_factors in range(1, J + 1):
+            sets = [frozenset(order[:n_factors].tolist()) for order in (orders if n_factors < J else orders[:1])]
+            mean = float(np.mean([score(factors) for factors in sets]))
+            rows.append({"ranking": ranking, "factors": n_factors, "share": 100 * n_factors / J, "auc": mean})
+    return pd.DataFrame(rows)
+
+
+def _draw_retention(by_site: pd.Series) -> Any:
+    figure, (axis,) = make_panels(1, 7.0, 3.8)
+    rankings = list(dict.fromkeys(by_site.index.get_level_values("ranking")))
+    for k, ranking in enumerate(rankings):
+        table = 100 * by_site.loc[ranking].unstack("share")
+        draw_over_sites(axis, table, k, len(rankings), 100 / len(table.columns), ranking)
+        axis.set_xticks(table.columns, [f"{share:.0f}" for share in table.columns])
+    label_axis(axis, "factors kept, %", "AUC at test sites, % (95 % interval)")
+    outside = {"bbox_to_anchor": (1.01, 1), "loc": "upper left"}  # bars need the room inside
+    axis.legend(fontsize=8, frameon=False, title="factors ranked by", title_fontsize=8, **outside)
+    return figure
+
+
+TOP, TABULATED, DRAWN = 5, 10, 15
+"""Numbers of regions in the text, the small table and the figure."""
+
+
+@register_study(
+    "regions",
+    "Regions of the qualified factors",
+    "On ABIDE, the five regions with the highest scores are the left precuneus, right superior temporal gyrus, right "
+    "posterior cingulate gyrus, left medial superior frontal gyrus and right fusiform gyrus.",
+    _list_arms,
+)
+def rank_regions(context: StudyContext) -> Finding:
+    """Rank regions by the profile S_hat of the qualified factors (appendix), averaged over folds and seeds.
+
+    Without emphasis on any region, each of P regions has a score of 1/P.
+    """
+    from ..diagnostics import global_qualification, roi_profile
+
+    _, fitted_runs, evidences = _gather_evidence(context)
+    profiles = [roi_profile(global_qualification(one.qualification.alpha_bar), one.Pi_bar) for one in evidences]
+    S_hat = np.stack([profile.numpy() for profile in profiles])
+    mean = S_hat.mean(0)
+    spread = S_hat.std(0, ddof=1) if len(S_hat) > 1 else np.full(len(mean), np.nan)
+    columns = {"roi": context.cohort.atlas.rois["name"].tolist(), "S_hat": mean, "SD": spread}
+    table = pd.DataFrame(columns | {"times_1_over_P": mean * len(mean), "runs": len(S_hat)})
+    table = table.assign(**context.trained_results(make_arm("brio")).facts)
+    ordered = table.sort_values("S_hat", ascending=False).reset_index(drop=True)
+    coordinates = read_coordinates(context)
+    text = [
+        f"Highest mean scores: {', '.join(ordered['roi'][:TOP])}.",
+        f"The highest score is {ordered['times_1_over_P'][0]:.2f} times 1/P, the score of a region without emphasis.",
+        _describe_repeatability(S_hat, np.array([fitted.run.seed for fitted in fitted_runs])),
+    ]
+    if coordinates is None:
+        text.append(
+            f"No brain is drawn: atlas '{context.cohort.atlas.name}' lacks coordinates of some ROIs. 'brio atlas "
+            "COHORT TABLE --out COHORT2' adds them, as --atlas-table does at the import. All scores are in table.csv."
+        )
+    elif import_brain_plots() is None:
+        text.append(
+            "No brain is drawn: nilearn is not installed. Install it (pip install nilearn) and repeat the command. "
+            "Finished runs are not trained again."
+        )
+    shown = ordered[:TABULATED].rename(columns={"roi": "region", "times_1_over_P": "times 1/P"})
+    return Finding(table, shown, text, lambda: _draw_regions(table, coordinates))
+
+
+def measure_shared_regions(S_hat: np.ndarray, seed: np.ndarray) -> np.ndarray:
+    """Measure how many of each run's highest regions are also the highest in the mean over runs of other seeds.
+
+    All runs of a seed start from the same weights and share most of their scans, so their agreement shows nothing. A
+    run is therefore compared with other seeds, where a share of ``TOP / P`` is expected by chance.
+
+    Shapes: S_hat [runs, P], seed [runs]; returns [runs].
+    """
+    shares = np.full(len(S_hat), np.nan)
+    for s in np.unique(seed) if len(np.unique(seed)) > 1 else ():
+        top = np.argsort(-S_hat[seed != s].mean(0))[:TOP]
+        own = np.argsort(-S_hat[seed == s], axis=1)[:, :TOP]
+        shares[seed == s] = np.isin(own, top).mean(1)
+    return shares
+
+
+def _describe_repeatability(S_hat: np.ndarray, seed: np.ndarray) -> str:
+    """Say whether the highest regions are the same from seed to seed."""
+    shares = 100 * measure_shared_regions(S_hat, seed)
+    if np.isnan(shares).any():
+        return (
+            "One seed cannot show whether these regions are repeatable: all its runs start from the same weights. Use "
+            "more seeds (--seeds 3)."
+        )
+    by_seed = [shares[seed == s].mean() for s in np.unique(seed)]
+    return (
+        f"Of the {TOP} highest regions of a run, {shares.mean():.0f} % are among the {TOP} highest of the mean over "
+        f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f} %, depending on the seed). "
+        f"{100 * TOP / S_hat.shape[1]:.0f} % are expected by chance."
+    )
+
+
+def read_coordinates(context: StudyContext) -> np.ndarray | None:
+    """Return the coordinates of all ROIs, shape [P, 3]; None if one is missing."""
+    atlas = context.cohort.atlas
+    if not atlas.has_coordinates:
+        return None
+    xyz = atlas.rois[["x", "y", "z"]].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+    return xyz if np.isfinite(xyz).all() else None
+
+
+def _draw_regions(table: pd.DataFrame, coordinates: np.ndarray | None) -> Any:
+    """Draw the highest regions and, with coordinates and nilearn, the same regions in a brain in the same colours."""
+    brain = None if coordinates is None else import_brain_plots()
+    figure, axes = make_panels(1 if brain is None else 2, 5.4 if brain is None else 10.4, 4.2)
+    top, colours = table.sort_values("S_hat")[-DRAWN:], "viridis_r"
+    y, score = np.arange(len(top)), top["times_1_over_P"].to_numpy()
+    axes[0].errorbar(score, y, xerr=top["SD"] * len(table), fmt="none", ecolor="0.6", capsize=2)
+    axes[0].scatter(score, y, c=score, cmap=colours, s=40, zorder=3)
+    axes[0].axvline(1, color="0.6", linewidth=0.8, linestyle=(0, (4, 3)))
+    axes[0].set_yticks(y, top["roi"], fontsize=8)
+    label_axis(axes[0], "score relative to 1/P (mean, SD over runs)")
+    if brain is not None and coordinates is not None:
+        show_names_as_text(figure)
+        figure.draw_without_rendering()  # nilearn fills the panel as it is now, so the layout must be final
+        figure.set_layout_engine("none")
+        options = {"node_size": 60, "node_cmap": colours, "display_mode": "xz", "colorbar": False, "alpha": 1.0}
+        brain.plot_markers(score, coordinates[top.index], axes=axes[1], **options)
+    return figure
+
+
+@register_study(
+    "propositions",
+    "Propositions 1 and 2 in trained models",
+    "Both are theorems, so a violation would be an error in this code. The paper does not report how tight the bound "
+    "is, nor how often its sign rule applies.",
+    _list_arms,
+)
+def check_propositions(context: StudyContext) -> Finding:
+    """Check the bound and sign rule of Proposition 1, Eq. (17), and the gain of Proposition 2, Eqs. (20) and (21)."""
+    from ..diagnostics import check_proposition_1, check_proposition_2
+
+    _, fitted_runs, evidences = _gather_evidence(context)
+    checks: list[list[pd.DataFrame]] = [[], []]
+    for fitted, evidence in zip(fitted_runs, evidences, strict=True):
+        for tables, check in zip(checks, (check_proposition_1, check_proposition_2), strict=True):
+            tables.append(check(evidence).assign(fold=fitted.run.fold.name, seed=fitted.run.seed))
+    first, second = (pd.concat(tables, ignore_index=True) for tables in checks)
+    facts = context.trained_results(make_arm("brio")).facts
+    rule_applies = first["sign_condition"]
+    bound, applies, kept, identities = (
+        100 * column.mean() for column in (first["holds"], rule_applies, first["sign_kept"], second["holds"])
+    )
+    kept_where_applicable = 100 * first.loc[rule_applies, "sign_kept"].mean() if rule_applies.any() else np.nan
+    tightness = (first["change"] / first["bound"].where(first["bound"] > 0)).median()
+    quantities = {
+        "Prop. 1: sites and factors": f"{len(first)}",
+        "Prop. 1: bound holds, %": f"{bound:.1f}",
+        "Prop. 1: change over bound, median": f"{tightness:.3f}",
+        "Prop. 1: sign rule applies, %": f"{applies:.1f}",
+        "Prop. 1: sign kept where the rule applies, %": f"{kept_where_applicable:.1f}" if rule_applies.any() else "-",
+        "Prop. 1: sign kept overall, %": f"{kept:.1f}",
+        "Prop. 2: pairs of sites and classes": f"{len(second)}",
+        "Prop. 2: identities hold, %": f"{identities:.1f}",
+        "Prop. 2: reweighting gain, mean": f"{second['gain'].mean():.4f}",
+        "Prop. 2: strength g, mean": f"{second['g'].mean():.4f}",
+    }
+    summary = pd.DataFrame(quantities.items(), columns=["quantity", "value"]).assign(**facts)
+    where_applicable = f", where the sign is kept in {kept_where_applicable:.0f} %" if rule_applies.any() else ""
+    text = [
+        f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} combinations of site and "
+        f"factor. The median change of a class contrast is {100 * tightness:.0f} % of its bound.",
+        f"The sign rule applies to {applies:.0f} % of them{where_applicable}. "
+        f"Overall the sign is kept in {kept:.0f} %.",
+        f"Reweighting by support lowers the support penalty by {second['gain'].mean():.3g} on average (Proposition 2).",
+    ]
+    table = pd.concat([first.assign(proposition=1), second.assign(proposition=2)], ignore_index=True).assign(**facts)
+    table = table.astype({"factor": "Int64", "label": "Int64"})
+    return Finding(table, summary, text, lambda: draw_propositions(first, second), digits=6)
+
+
+def draw_propositions(first: pd.DataFrame, second: pd.DataFrame) -> Any:
+    """Draw the change of each class contrast against its bound, no point above the diagonal, and gains."""
+    figure, (left, right) = make_panels(2, 8.6, 3.6)
+    applies = first["sign_condition"].astype(bool)
+    for k, (mask, label) in enumerate(((~applies, "sign rule does not apply"), (applies, "sign rule applies"))):
+        points, style = first[mask], {"s": 6, "alpha": 0.3, "linewidths": 0, **series_style(k)}
+        left.scatter(points["bound"], points["change"], label=label, rasterized=True, **style)
+    left.set_xscale("log")
+    left.set_yscale("log")
+    limits = _log_limits(first["bound"])
+    left.plot(limits, limits, color="0.5", linewidth=0.8)
+    middle = float(np.sqrt(limits[0] * limits[1]))
+    beside = {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right", "fontsize": 8, "color": "0.3"}
+    left.annotate("change = bound", (middle, middle), **beside)
+    left.set_xlim(limits)
+    left.set_ylim(_log_limits(first["change"])[0], limits[1])
+    label_log_ticks(left.xaxis)
+    label_log_ticks(left.yaxis)
+    x, y = "bound on the change of the class contrast", "change under re-estimation"
+    label_axis(left, x, y, title="Proposition 1")
+    legend = left.legend(fontsize=8, frameon=False, loc="lower right", markerscale=1.8)
+    for handle in legend.legend_handles:
+        handle.set_alpha(1.0)
+    edges = np.linspace(0, max(float(second["gain"].max()), 1e-6), 30)
+    right.hist(second["gain"], bins=edges, color=series_style(0)["color"])
+    right.set_yscale("log")
+    label_log_ticks(right.yaxis)
+    label_axis(right, "reweighting gain", "site pairs and classes", title="Proposition 2")
+    return figure
+
+
+def _log_limits(values: pd.Series) -> tuple[float, float]:
+    """Return limits of a logarithmic axis, with a little room around the positive values."""
+    positive = values[values > 0]
+    return (float(positive.min()) / 1.5, float(positive.max()) * 1.5) if len(positive) else (0.1, 1.0)
