@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..connectome import fill_dead
 from ..settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Width, choice, setting
-from ..training import Batch, NeuralSettings, RunState, Scans, StepContext
+from ..training import Batch, NeuralSettings, Scans, StepContext
 from ..training.random_numbers import drop_out
 
 
@@ -26,21 +26,19 @@ class GraphSettings(NeuralSettings):
     edge_share: PositiveShare = 0.2
 
 
-def build_profiles(scans: Scans, state: RunState) -> Tensor:
+def build_profiles(scans: Scans) -> Tensor:
     """Build the node features of a graph: rows of the FC matrix, with edges of ROIs without signal filled in.
 
     Parameters
     ----------
     scans : Scans
-        B scans.
-    state : RunState
-        With the mean connectome of the source sites, ``state.learned["mean"]``, shape [P, P].
+        B scans. Their ``state.learned["mean"]`` is the mean connectome of the source sites, shape [P, P].
 
     Returns
     -------
     Tensor, shape [B, P, P]
     """
-    return fill_dead(scans.A, scans.alive, state.learned["mean"])
+    return fill_dead(scans.A, scans.alive, scans.state.learned["mean"])
 
 
 def select_strong_edges(scans: Scans) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...settings import Domain, InnerShare, LearningRate, ShareBelowOne, Weight, choice, setting
-from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
-from ..edges import (
+from ...training import Batch, InputShape, Output, StepContext
+from ..edges.scorer import (
     EdgeMethod,
     EdgeMLP,
     EdgeNetwork,
@@ -183,7 +183,6 @@ def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
 class BrainOOD(EdgeMethod):
     """Masked features, sampled edges with consistent scores over scans, reconstruction by a high-pass graph network."""
 
-    Settings = BrainOODSettings
     settings: BrainOODSettings
     training_only = ("reconstruct",)
     peak_matrices_per_scan = 180.0
@@ -191,7 +190,7 @@ class BrainOOD(EdgeMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return BrainOODNetwork(shape, self.settings)
 
-    def loss(self, out: BrainOODOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: BrainOODOutput, batch: Batch) -> Tensor:
         """Sum cross-entropy, reconstruction error, spread of edge logits, mask entropy and the bottleneck."""
         s = self.settings
         loss = (

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...settings import Layers, LearningRate, ShareBelowOne, Width, choice, setting
-from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ...training import Batch, InputShape, NeuralMethod, Output, Scans, StepContext
 from ..layers import Chain, Dropout, LayerNorm, Linear, classification_loss, linear
 from ..registry import BoldSettings, follow_paper, method
 
@@ -230,7 +230,7 @@ class DeCINetwork(nn.Module):
         self.blocks = nn.ModuleList(DeCIBlock(shape.n_rois, s.width, s.dropout) for _ in range(s.layers))
         self.classify = Linear(2 * s.layers * s.width, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Compute logits and representations of scans."""
         bold = split_windows(scans.bold, self.bold_windows)
         centred = bold - bold.mean(1, keepdim=True)
@@ -259,12 +259,11 @@ class DeCINetwork(nn.Module):
 class DeCI(BoldMethod):
     """Drift and cycle of the BOLD course of each ROI; ROIs are independent until their scores are averaged."""
 
-    Settings = DeCISettings
     settings: DeCISettings
     peak_matrices_per_scan = 32.0
 
     def network(self, shape: InputShape) -> nn.Module:
         return DeCINetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch) -> Tensor:
         return classification_loss(out.logit, batch)

@@ -99,16 +99,16 @@ class ScanEncoder(nn.Module):
         self.assign = ChebLayer(state, max(2, math.ceil(cluster_share * n_rois - 1e-9)), 3)
         self.dropout = Dropout(dropout)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Tensor:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Tensor:
         """Encode scans.
 
         Shapes: returns [B, P * width of a state].
         """
-        strength, side = scans.A.abs(), state.learned["side"]
+        strength, side = scans.A.abs(), scans.state.learned["side"]
         edges = (strength > self.alpha).to(strength.dtype)
         weights = edges * strength
         within = normalise_adjacency(weights * (side[:, None] * side == 1).to(weights.dtype))
-        H = self.first(self.dropout(build_profiles(scans, state), step), within, side)
+        H = self.first(self.dropout(build_profiles(scans), step), within, side)
         H = self.second(self.dropout(H, step), within, side)
         H = F.leaky_relu(self.whole(H, normalise_adjacency(weights)))
         local, selected = self.pool_locally(H, edges)
@@ -160,12 +160,7 @@ class PopulationLayer(nn.Module):
         self.norm = BatchNorm(n_out)
 
     def forward(
-        self,
-        x: Tensor,
-        same: Tensor,
-        other: Tensor,
-        bank: Tensor | None = None,
-        step: StepContext | None = None,
+        self, x: Tensor, same: Tensor, other: Tensor, bank: Tensor | None = None, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
         """Update scans by messages from each other, or from a bank.
 
@@ -187,12 +182,7 @@ class Population(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self,
-        x: Tensor,
-        same: Tensor,
-        other: Tensor,
-        bank: Tensor | None = None,
-        step: StepContext | None = None,
+        self, x: Tensor, same: Tensor, other: Tensor, bank: Tensor | None = None, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
         """Pass messages between the scans of a batch, or from a bank to them.
 
@@ -305,10 +295,10 @@ class FCHGNNNetwork(nn.Module):
         self.population = Population(shape.n_rois * s.state, s.state, s.layers, s.dropout)
         self.classify = nn.Linear(s.layers * s.state, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FCHGNNOutput:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> FCHGNNOutput:
         """Compute logits, representations and encoded scans."""
-        embedding = self.encode(scans, state, step)
-        age_mean, age_deviation = state.learned["age"]
+        embedding = self.encode(scans, step)
+        age_mean, age_deviation = scans.state.learned["age"]
         sex, age = scans.covariates[:, 0], (scans.covariates[:, 1] - age_mean) / age_deviation
         if step is not None:
             batch = Demographics(sex, age, step.site if self.site_likeness else None)
@@ -316,7 +306,7 @@ class FCHGNNNetwork(nn.Module):
             same, other = find_neighbours(batch, batch, candidate, self.age_window, self.beta)
             states, _ = self.population(embedding, same, other, None, step)
         else:
-            bank, scan = state.inference, Demographics(sex, age, None)
+            bank, scan = scans.state.inference, Demographics(sex, age, None)
             senders = Demographics(bank["bank_sex"], bank["bank_age"], None)
             same, other = find_neighbours(scan, senders, bank["bank_real"] > 0, self.age_window, self.beta)
             states, _ = self.population(embedding, same, other, bank["bank_messages"])
@@ -341,7 +331,6 @@ class FCHGNN(NeuralMethod):
     A fitted run holds sex, standardised age and the messages of the scans in its bank, and none of their connectomes.
     """
 
-    Settings = FCHGNNSettings
     settings: FCHGNNSettings
 
     @property
@@ -369,7 +358,7 @@ class FCHGNN(NeuralMethod):
             "inference.bank_messages": TensorSpec((s.layers, "scans", 4 * s.state)),
         }
 
-    def loss(self, out: FCHGNNOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: FCHGNNOutput, batch: Batch) -> Tensor:
         return classification_loss(out.logit, batch)
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:

@@ -44,7 +44,6 @@ class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
 class CoreScaffold(LogisticMethod):
     """Logistic regression (l2) on CORE's scaffold: reproducible edges, adjusted for age and sex."""
 
-    Settings = CoreScaffoldSettings
     settings: CoreScaffoldSettings
     version = 2  # of penalties that score alike the strongest is chosen; never calibrated
     features_use_labels = True
