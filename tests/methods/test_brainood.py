@@ -14,7 +14,7 @@ from brio.methods.brain.brainood import (
     VirtualGIN,
     logit_spread,
 )
-from brio.methods.edges import scorer as ed
+from brio.methods.edges import edge_list as ed
 from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape
 
@@ -25,12 +25,16 @@ def network():
     return moved(BrainOODNetwork(InputShape(P, 2, 0), BrainOODSettings(**SIZES, rounds=5)))
 
 
+@pytest.fixture
+def scans():
+    return graphs()
+
+
 def correlations(scans):
     return build_profiles(scans).tanh() + torch.eye(P)
 
 
-def test_one_mask_of_features_serves_all_scans(network):
-    scans = graphs()
+def test_one_mask_of_features_serves_all_scans(network, scans):
     seen = calls_of(network.encoder)
     network(scans)
     M = (network.feature @ network.feature.T).sigmoid()
@@ -88,8 +92,7 @@ def test_the_virtual_node_is_added_before_every_layer_but_the_first(layers):
     torch.testing.assert_close(gin(X, A), H)
 
 
-def test_features_are_reconstructed_from_high_pass_states(network):
-    scans = graphs()
+def test_features_are_reconstructed_from_high_pass_states(network, scans):
     encoded, rebuilt = calls_of(network.encoder), calls_of(network.reconstruct)
     out = in_training(network, scans)
     H, A, R = rebuilt[0]
@@ -104,8 +107,7 @@ def test_features_are_reconstructed_from_high_pass_states(network):
     torch.testing.assert_close(out.entropy, rows.entropy().mean())
 
 
-def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
-    scans = graphs()
+def test_edges_are_drawn_five_times_and_the_logits_averaged(network, scans):
     encoded, scores = calls_of(network.encoder), calls_of(network.score)
     out = in_training(network, scans)
     assert (
@@ -129,8 +131,7 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     torch.testing.assert_close(encoded[1][1].mean(1), probability, atol=0.04, rtol=0)
 
 
-def test_after_training_the_probabilities_stand_in_for_the_draws(network):
-    scans = graphs()
+def test_after_training_the_probabilities_stand_in_for_the_draws(network, scans):
     encoded, scores = calls_of(network.encoder), calls_of(network.score)
     out = network(scans)
     assert torch.equal(out.logit, network(scans).logit)
@@ -140,8 +141,7 @@ def test_after_training_the_probabilities_stand_in_for_the_draws(network):
     torch.testing.assert_close(out.logit, network.classify(H.mean(1)).squeeze(-1))
 
 
-def test_alignment_is_the_standard_deviation_over_real_scans():
-    scans = graphs()
+def test_alignment_is_the_standard_deviation_over_real_scans(scans):
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
     logit = ed.scatter_edges(torch.randn(edges.receiver.shape, dtype=torch.float64), edges, P).requires_grad_()
     found = logit_spread(logit, in_batch(scans, n_sites=2, padding=1))
@@ -151,8 +151,7 @@ def test_alignment_is_the_standard_deviation_over_real_scans():
     assert not grad[4:].any()
 
 
-def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(network):
-    scans = graphs()
+def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(network, scans):
     method = BrainOOD(BrainOODSettings())
     batch = in_batch(scans, n_sites=2, padding=1, epoch=30.0)
     out = in_training(network, scans)

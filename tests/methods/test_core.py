@@ -24,13 +24,15 @@ from brio.methods.brain.core import (
     describe_edges,
     describe_trajectories,
 )
-from brio.methods.confounds import fit_confounds, fit_huber, remove_confounds
 from brio.methods.scaffold import (
     Scaffold,
     ScaffoldSettings,
     build_scaffold,
     compute_site_effects,
     draw_bootstrap_weights,
+    fit_confounds,
+    fit_huber,
+    remove_confounds,
 )
 from brio.training import Run, RunState, Scans, SourceScans
 

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from brio.connectome import Connectomes, edge_cut
 from brio.errors import BrioError
 from brio.methods import make_method
-from brio.methods.edges import scorer as ed
+from brio.methods.edges import edge_list as ed
+from brio.methods.edges import scorer
 from brio.methods.graph_ood import (
     CEPG,
     GSAT,
@@ -62,6 +63,11 @@ def graphs(n=8, seed=0):
     scans = Scans.of(A, alive)._replace(cut=edge_cut(A, SHARE))
     mean = torch.randn(P, P, dtype=torch.float64, generator=g) / 9
     return scans._replace(state=RunState.from_learned(mean=(mean + mean.T) * (1 - torch.eye(P))))
+
+
+@pytest.fixture(name="scans")
+def make_scans():
+    return graphs()
 
 
 def in_batch(scans, n_sites=2, padding=0, epoch=1.0):
@@ -142,7 +148,7 @@ def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_py
     scans = graphs()
     A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
-    score = moved(ed.EdgeMLP(5, (6, 4), dropout=0.5))
+    score = moved(scorer.EdgeMLP(5, (6, 4), dropout=0.5))
     H = torch.randn(8, P, 5, dtype=torch.float64)
     found = ed.scatter_edges(score(H, edges), edges, P)
     pairs = [(i, u, v) for i in range(8) for u, v in pairs_of(A[i])]
@@ -156,10 +162,9 @@ def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_py
         torch.testing.assert_close(found[i, u, v], value)
 
 
-def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_graphs():
-    scans = graphs()
+def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_graphs(scans):
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
-    ours, theirs = ed.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
+    ours, theirs = scorer.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
     x = torch.randn(8, edges.receiver.shape[1], 3, dtype=torch.float64)
     graph_real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
     counted = (edges.real * graph_real[:, None]).bool()
@@ -176,7 +181,7 @@ def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_grap
 def test_the_encoder_passes_weighted_messages_like_the_dense_gin_of_pyg(residual):
     from torch_geometric.nn import DenseGINConv
 
-    encoder = moved(ed.GINEncoder(P, 6, 2, 0.5, residual))
+    encoder = moved(scorer.GINEncoder(P, 6, 2, 0.5, residual))
     scans = graphs()
     X = build_profiles(scans)
     A = select_strong_edges(scans) * torch.rand(8, P, P, dtype=torch.float64)
@@ -239,8 +244,7 @@ def gsat():
     return moved(GSATNetwork(InputShape(P, 2, 0), GSATSettings(**SIZES)))
 
 
-def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat):
-    scans = graphs()
+def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat, scans):
     seen = calls_of(gsat.encoder)
     out = in_training(gsat, scans)
     assert len(seen) == 2
@@ -252,8 +256,7 @@ def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_dir
     assert not torch.allclose(one_way, one_way.mT)
 
 
-def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat):
-    scans = graphs()
+def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat, scans):
     one, same, other = (in_training(gsat, scans, key).edge_sample for key in (0, 0, 1))
     assert torch.equal(one, same)
     assert (one - other).abs().mean() > 0.05
@@ -268,8 +271,7 @@ def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsa
 
 
 @pytest.mark.parametrize(("stage", "epoch"), [(0, 1.0), (0, 13.0), (1, 60.0)])
-def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, stage, epoch):
-    scans = graphs()
+def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, stage, epoch, scans):
     method = GSAT(GSATSettings(final_r=0.7, information=0.6, epochs=120))
     out = in_training(gsat, scans)
     batch = in_batch(scans, n_sites=2, padding=1, epoch=epoch)
@@ -303,8 +305,7 @@ def disc():
     return moved(DisCNetwork(InputShape(P, 2, 0), DisCSettings(**SIZES, layers=2)))
 
 
-def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
-    scans = graphs()
+def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc, scans):
     causal, bias = calls_of(disc.causal), calls_of(disc.bias)
     out = in_training(disc, scans)
     ((Xc, Ac, Hc),), ((Xb, Ab, Hb),) = causal, bias
@@ -321,8 +322,7 @@ def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
         assert p is not disc.bias.get_parameter(name)
 
 
-def test_disc_masker_averages_over_neighbours(disc):
-    scans = graphs()
+def test_disc_masker_averages_over_neighbours(disc, scans):
     X, A = build_profiles(scans), select_strong_edges(scans)
     masker = disc.masker
     node = calls_of(masker.node)
@@ -348,8 +348,7 @@ def test_disc_masker_averages_over_neighbours(disc):
     torch.testing.assert_close(torch.stack([edge[i, u, v] for i, u, v in pairs]), x.squeeze(-1).sigmoid())
 
 
-def test_each_disc_classifier_teaches_its_own_part_only(disc):
-    scans = graphs()
+def test_each_disc_classifier_teaches_its_own_part_only(disc, scans):
     out = in_training(disc, scans)
     for logit, own, other in [
         (out.logit, disc.causal, disc.bias),
@@ -363,8 +362,7 @@ def test_each_disc_classifier_teaches_its_own_part_only(disc):
         assert held is None or not held.any()
 
 
-def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(disc):
-    scans = graphs()
+def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(disc, scans):
     real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
     out = in_training(disc, scans, real=real)
     assert sorted(out.order.tolist()) == list(range(8))
@@ -391,8 +389,7 @@ def test_the_generalised_cross_entropy_has_the_gradient_of_its_paper():
 
 
 @pytest.mark.parametrize("stage", [0, 1])
-def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage):
-    scans = graphs()
+def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage, scans):
     method = DisC(DisCSettings(**SIZES, layers=2, q=0.7, swap=3.0))
     batch = in_batch(scans, n_sites=2)
     out = in_training(disc, scans)
@@ -438,8 +435,7 @@ def cepg():
     return moved(CEPGNetwork(InputShape(P, 3, 0), CEPGSettings(**SIZES)))
 
 
-def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg):
-    scans = graphs()
+def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg, scans):
     looks, passes = calls_of(cepg.score), calls_of(cepg.encoder)
     out = cepg(scans)
     (H1, edges, first), (H2, _, second) = looks
@@ -454,8 +450,7 @@ def test_the_complement_gives_the_environment_code_that_gates_the_second_look(ce
     assert (first - second).abs().mean() > 0.01
 
 
-def test_the_environment_moves_scores_of_edges_and_learns_nothing_from_them(cepg):
-    scans = graphs()
+def test_the_environment_moves_scores_of_edges_and_learns_nothing_from_them(cepg, scans):
     A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
     H = cepg.encoder(build_profiles(scans), A)
@@ -524,8 +519,7 @@ def disco():
     return moved(DiSCONetwork(InputShape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3, gate_width=5)))
 
 
-def test_every_expert_scores_both_directions_of_edges_with_an_mlp_of_its_own():
-    scans = graphs()
+def test_every_expert_scores_both_directions_of_edges_with_an_mlp_of_its_own(scans):
     A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
     masks = moved(ExpertMasks(5, 4, 2))
@@ -604,8 +598,7 @@ def test_every_expert_encodes_its_masked_graph_from_the_input_with_gin_layers_of
         torch.testing.assert_close(scores[:, k], hidden @ experts.classify.weight[k] + experts.classify_bias[k])
 
 
-def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_afterwards(disco):
-    scans = graphs()
+def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_afterwards(disco, scans):
     seen = calls_of(disco.experts)
     out = in_training(disco, scans)
     (X, A, regions, _), strong = seen[0], select_strong_edges(scans)
@@ -628,8 +621,7 @@ def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_after
     assert torch.equal(after.logit, disco(scans).logit)
 
 
-def test_nothing_but_masks_passes_from_the_whole_graph_to_the_experts(disco):
-    scans = graphs()
+def test_nothing_but_masks_passes_from_the_whole_graph_to_the_experts(disco, scans):
     other = copy.deepcopy(disco)
     for p in other.encoder.parameters():
         p.data.add_(torch.randn(p.shape, dtype=p.dtype))
@@ -698,8 +690,7 @@ def test_the_gate_standardises_over_the_batch_and_not_over_padding():
     torch.testing.assert_close(together[:1], alone)  # at inference a scan does not depend on others
 
 
-def test_disco_answers_with_the_gated_sum_of_its_experts(disco):
-    scans = graphs()
+def test_disco_answers_with_the_gated_sum_of_its_experts(disco, scans):
     gate, experts = calls_of(disco.gate), calls_of(disco.experts)
     out = disco(scans)
     pooled, scores = experts[0][-1]
@@ -772,8 +763,7 @@ def expected_disco(out, s, warm):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_disco_loss_has_all_its_terms(seed):
-    scans = graphs()
+def test_disco_loss_has_all_its_terms(seed, scans):
     s = DiSCOSettings(
         experts=4,
         keep=0.4,
@@ -794,8 +784,7 @@ def test_disco_loss_has_all_its_terms(seed):
     )
 
 
-def test_the_teacher_of_the_gate_is_not_taught():
-    scans = graphs()
+def test_the_teacher_of_the_gate_is_not_taught(scans):
     method = DiSCO(DiSCOSettings(experts=4, gate=1.0))
     out = made_output()
     answers = out.expert_logit.clone().requires_grad_()
@@ -818,8 +807,7 @@ def test_keep_rates_do_not_move_the_gate():
     assert torch.equal(*gradients)
 
 
-def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then():
-    scans = graphs()
+def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then(scans):
     method = DiSCO(DiSCOSettings(experts=4, epochs=120, gate=0.0))
     warm, after = method.stages()
     assert (warm.epochs, after.epochs, warm.selectable, after.selectable) == (9, 111, False, True)

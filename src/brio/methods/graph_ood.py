@@ -22,15 +22,8 @@ from ..settings import (
     setting,
 )
 from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext, Tensors
-from .edges.scorer import (
-    EdgeBatchNorm,
-    EdgeMethod,
-    EdgeMLP,
-    EdgeNetwork,
+from .edges.edge_list import (
     Edges,
-    EdgeSettings,
-    GINEncoder,
-    add_ends,
     average_directions,
     bernoulli_kl,
     find_keep_rate,
@@ -40,6 +33,7 @@ from .edges.scorer import (
     scatter_edges,
     straight_through,
 )
+from .edges.scorer import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings, GINEncoder, add_ends
 from .layers import (
     BatchNorm,
     Dropout,

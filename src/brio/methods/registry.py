@@ -1,4 +1,4 @@
-"""Where an implementation comes from, and the block of a table in which its rows stand."""
+"""The registry of methods: where each comes from, what it needs and how it is set, and methods of a user's own file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import BrioError, find_nearest, nearest
-from ..settings import Domain, find_numbers, replace_values
-from ..training import NeuralSettings
+from ..settings import find_numbers, replace_values
 
 if TYPE_CHECKING:
     from ..training import Method
@@ -91,15 +90,6 @@ def find_block(kind: str, family: str, control: bool) -> str:
 def rank_block(block: str) -> int:
     """Return the position of a block in a table; blocks that are not known here come last."""
     return BLOCKS.index(block) if block in BLOCKS else len(BLOCKS)
-
-
-@dataclass(frozen=True)
-class BoldSettings(NeuralSettings):
-    """Settings of methods that read BOLD; the rule itself is :class:`brio.connectome.BoldRule`."""
-
-    bold_frames: Annotated[int, Domain(8, 10_000)] = 100  # frames of a window; shorter scans are mirrored at their ends
-    bold_windows: Annotated[int, Domain(1, 1_000)] = 3
-    bold_tr: Annotated[float, Domain(0.01, 100)] | None = 2.0
 
 
 M = TypeVar("M", bound="type[Method]")

@@ -1,4 +1,4 @@
-"""One optimisation step of all runs in a stack; on a GPU it is recorded once and replayed."""
+"""The training of a stack: steps, stages, and how the epoch of each run is chosen; on a GPU a step is recorded once."""
 
 from __future__ import annotations
 

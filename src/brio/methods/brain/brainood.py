@@ -12,12 +12,8 @@ from torch.nn import functional as F
 
 from ...settings import Domain, InnerShare, LearningRate, ShareBelowOne, Weight, choice, setting
 from ...training import Batch, InputShape, Output, StepContext
-from ..edges.scorer import (
-    EdgeMethod,
-    EdgeMLP,
-    EdgeNetwork,
+from ..edges.edge_list import (
     Edges,
-    EdgeSettings,
     average_directions,
     bernoulli_kl,
     list_edges,
@@ -26,6 +22,7 @@ from ..edges.scorer import (
     schedule_keep_rate,
     straight_through,
 )
+from ..edges.scorer import EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings
 from ..layers import BatchNorm, Chain, Dropout, GINLayer, average_losses, classification_loss, linear
 from ..registry import follow_code, method, variant
 

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from ...connectome import fill_dead
 from ...settings import Count, Domain, Layers, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, setting
 from ...training import Batch, InputShape, Scans, SourceScans, StepContext, Tensors, TensorSpec
-from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
 from ..layers import BatchNorm, Dropout, Linear, average_losses, build_mlp, classification_loss, normalise_adjacency
-from ..registry import BoldSettings, method, reconstruct
-from ..scaffold import ScaffoldSettings, build_scaffold
-from .deci import BoldMethod, split_windows
+from ..registry import method, reconstruct
+from ..scaffold import Confounds, ScaffoldSettings, build_scaffold, declare_confounds, fit_confounds, remove_confounds
+from .deci import BoldMethod, BoldSettings, split_windows
 
 DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation", "mean step", "share above zero")
 """Features of an edge, in their order; all but the first describe its trajectory over sliding windows."""

@@ -1,22 +1,23 @@
-"""Several BOLD windows of a scan: each goes through the network, and what comes out is averaged.
+"""DeCI: drift and cycle of BOLD courses; and what networks that read BOLD share.
 
 A network that reads time courses has weights for a fixed number of frames, so the windows, and not the scan, have that
-length. Windows are treated as further scans of a batch. Those of one scan lie side by side, so that scans that pad a
-stack of runs stay last: random numbers go by position.
+length. Each window goes through the network as a further scan of the batch, and what comes out is averaged. Windows of
+one scan lie side by side, so that scans that pad a stack of runs stay last: random numbers go by position.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import Layers, LearningRate, ShareBelowOne, Width, choice, setting
-from ...training import Batch, InputShape, NeuralMethod, Output, Scans, StepContext
+from ...settings import Domain, Layers, LearningRate, ShareBelowOne, Width, choice, setting
+from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, StepContext
 from ..layers import Chain, Dropout, LayerNorm, Linear, classification_loss, linear
-from ..registry import BoldSettings, follow_paper, method
+from ..registry import follow_paper, method
 
 
 def split_windows(bold: Tensor, n_windows: int) -> Tensor:
@@ -35,6 +36,15 @@ def repeat_for_windows(x: Tensor, n_windows: int) -> Tensor:
 def average_windows(x: Tensor, n_windows: int) -> Tensor:
     """Average over the windows of each scan. Shape [B * n_windows, ...] -> [B, ...]."""
     return x.unflatten(0, (-1, n_windows)).mean(1)
+
+
+@dataclass(frozen=True)
+class BoldSettings(NeuralSettings):
+    """Settings of methods that read BOLD; the rule itself is :class:`brio.connectome.BoldRule`."""
+
+    bold_frames: Annotated[int, Domain(8, 10_000)] = 100  # frames of a window; shorter scans are mirrored at their ends
+    bold_windows: Annotated[int, Domain(1, 1_000)] = 3
+    bold_tr: Annotated[float, Domain(0.01, 100)] | None = 2.0
 
 
 class BoldMethod(NeuralMethod):

@@ -1,4 +1,8 @@
-"""Encoder of single scans in FC-HGNN: convolution within hemispheres and over the whole brain, two-channel pooling."""
+"""FC-HGNN: an encoder of single scans by hemispheres, and attention over a population of source scans.
+
+The encoder convolves within hemispheres and over the whole brain, and pools by two channels. A scan of another site
+receives messages from a bank of source scans, and from no other scan.
+"""
 
 from __future__ import annotations
 
@@ -79,25 +83,15 @@ class ScanEncoder(nn.Module):
     assignment. Dropped ROIs leave zeros, so that every other ROI keeps its position when the graph is flattened.
     """
 
-    def __init__(
-        self,
-        n_rois: int,
-        width: int,
-        state: int,
-        *,
-        alpha: float,
-        kept_share: float,
-        cluster_share: float,
-        dropout: float,
-    ) -> None:
+    def __init__(self, n_rois: int, s: FCHGNNSettings) -> None:
         super().__init__()
-        self.alpha = alpha
-        self.n_selected = max(1, math.ceil(kept_share * n_rois - 1e-9))
-        self.first, self.second = HemisphereLayer(n_rois, width), HemisphereLayer(width, state)
-        self.whole = GCNLayer(state, state)
-        self.score_own, self.score_near = nn.Linear(state, 1), nn.Linear(state, 1, bias=False)
-        self.assign = ChebLayer(state, max(2, math.ceil(cluster_share * n_rois - 1e-9)), 3)
-        self.dropout = Dropout(dropout)
+        self.alpha = s.alpha
+        self.n_selected = max(1, math.ceil(s.kept_share * n_rois - 1e-9))
+        self.first, self.second = HemisphereLayer(n_rois, s.width), HemisphereLayer(s.width, s.state)
+        self.whole = GCNLayer(s.state, s.state)
+        self.score_own, self.score_near = nn.Linear(s.state, 1), nn.Linear(s.state, 1, bias=False)
+        self.assign = ChebLayer(s.state, max(2, math.ceil(s.cluster_share * n_rois - 1e-9)), 3)
+        self.dropout = Dropout(s.dropout)
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Tensor:
         """Encode scans.
@@ -283,15 +277,7 @@ class FCHGNNNetwork(nn.Module):
     def __init__(self, shape: InputShape, s: FCHGNNSettings) -> None:
         super().__init__()
         self.site_likeness, self.age_window, self.beta = s.site_likeness, s.age_window, s.beta
-        self.encode = ScanEncoder(
-            shape.n_rois,
-            s.width,
-            s.state,
-            alpha=s.alpha,
-            kept_share=s.kept_share,
-            cluster_share=s.cluster_share,
-            dropout=s.dropout,
-        )
+        self.encode = ScanEncoder(shape.n_rois, s)
         self.population = Population(shape.n_rois * s.state, s.state, s.layers, s.dropout)
         self.classify = nn.Linear(s.layers * s.state, 1)
 

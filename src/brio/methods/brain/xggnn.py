@@ -1,4 +1,8 @@
-"""Parts of XG-GNN's objective: episodes of source sites, mixtures within a site, and maps of class differences."""
+"""XG-GNN: a connectome learned from BOLD, trained over episodes of source sites.
+
+Its objective mixes scans within a site, looks one step ahead on meta-training sites, and compares maps of class
+differences between meta-test sites.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ from torch import Tensor, nn
 from ...settings import Count, Domain, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, require, setting
 from ...training import Batch, InputShape, NetworkCall, Scans, StepContext, Tensors
 from ..layers import BatchNorm, Chain, Dropout, Linear, average_by_site, bce, build_profiles
-from ..registry import BoldSettings, follow_code, follow_paper, method, variant
-from .deci import BoldMethod, CourseEncoder, average_windows, repeat_for_windows, split_windows
+from ..registry import follow_code, follow_paper, method, variant
+from .deci import BoldMethod, BoldSettings, CourseEncoder, average_windows, repeat_for_windows, split_windows
 
 
 def split_episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""From graphs to factors, contributions and a logit, Eqs. (8)-(10)."""
+"""BRIO: its network, from graphs to factors, contributions and a logit, Eqs. (8)-(10), and how it is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many ridge regressions on the same scans at once: all penalties and all inner folds, without a decomposition.
+"""Ridge regression for all penalties and all inner folds at once, by eigenvectors or, for many scans, by products.
 
 Eigenvectors cost the third power of the number of scans, a product of the Gram matrix with a vector the second. Where
 there are thousands of scans, conjugate gradients need some tens of such products. Regressions that differ in the scans
