@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from .fc import fill_dead, find_live_edges, invert_fisher_z, log_connectome, psi, read_edges
     from .harmonisation import (
         Combat,
-        HarmonisationRule,
         HarmonisedConnectomes,
         Harmoniser,
         Residualiser,
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
         fit_harmoniser,
         fit_residualiser,
         harmonise_connectomes,
-        require_covariates,
     )
+    from .harmonisation_rule import HarmonisationRule, require_covariates
     from .resampling import BlockRule, ReestimateRequest, clip_block_length, reestimate
     from .support import edge_cut, source_mean, source_strength, sym_top
 
@@ -60,7 +59,6 @@ __getattr__, __dir__ = export_lazily(
         "fc": ("fill_dead", "find_live_edges", "invert_fisher_z", "log_connectome", "psi", "read_edges"),
         "harmonisation": (
             "Combat",
-            "HarmonisationRule",
             "HarmonisedConnectomes",
             "Harmoniser",
             "Residualiser",
@@ -68,8 +66,8 @@ __getattr__, __dir__ = export_lazily(
             "fit_harmoniser",
             "fit_residualiser",
             "harmonise_connectomes",
-            "require_covariates",
         ),
+        "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
         "resampling": ("BlockRule", "ReestimateRequest", "clip_block_length", "reestimate"),
         "support": ("edge_cut", "source_mean", "source_strength", "sym_top"),
     },

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..cohort import Cohort
-from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
+from ..cohort.covariates import read_covariates
 from ..errors import BrioError
-from ..settings import require
 from .connectomes import Connectomes
 from .fc import fill_dead
+from .harmonisation_rule import HarmonisationRule, require_covariates
 from .resampling import ReestimateRequest
 from .support import source_mean
 
@@ -138,67 +137,6 @@ def _posterior(
         if change <= tolerance:
             break
     return gamma, np.where(delta > 0, delta, 1.0)
-
-
-KINDS = ("none", "combat", "residualise")
-TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-"""Spellings of a setting that is true or false."""
-
-
-@dataclass(frozen=True)
-class HarmonisationRule:
-    """Whether and how connectomes are harmonised before a method reads them."""
-
-    kind: Literal["none", "combat", "residualise"] = "none"
-    unseen: Literal["identity", "pooled", "raise", "unlabelled"] = "identity"
-    covariates: str | bool = False
-
-    def __post_init__(self) -> None:
-        require(self.kind in KINDS, "harmonise.kind", self.kind, "none, combat or residualise")
-        text = str(self.covariates).replace(" ", "").lower()
-        if self.kind != "residualise":
-            rule = "true or false, unless harmonise.kind is residualise"
-            require(text in TRUTH, "harmonise.covariates", self.covariates, rule)
-            object.__setattr__(self, "covariates", TRUTH[text])
-            return
-        names, known = set(text.split(",")), ", ".join(COVARIATE_COLUMNS)
-        rule = f"some of {known}, separated by commas, where harmonise.kind is residualise"
-        require(names <= set(COVARIATE_COLUMNS), "harmonise.covariates", self.covariates, rule)
-        require(
-            self.unseen == "identity", "harmonise.unseen", self.unseen, "left out where harmonise.kind is residualise"
-        )
-        # one spelling, so that a run has one name
-        object.__setattr__(self, "covariates", ",".join(name for name in COVARIATE_COLUMNS if name in names))
-
-    @property
-    def covariate_names(self) -> tuple[str, ...]:
-        """Covariates that are preserved or removed."""
-        if isinstance(self.covariates, str):
-            return tuple(self.covariates.split(","))
-        return ("sex", "age") if self.covariates else ()
-
-    @property
-    def transductive(self) -> bool:
-        """Whether scans of the test site are read before they are predicted."""
-        return self.kind != "none" and self.unseen == "unlabelled"
-
-    def __str__(self) -> str:
-        if self.kind == "residualise":
-            return f"without effects of {', '.join(self.covariate_names)}"
-        return "" if self.kind == "none" else f"ComBat, unseen sites: {self.unseen}"
-
-
-def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) -> None:
-    """Require that each covariate of a rule is known of some source scan.
-
-    Shapes: values [n, C].
-    """
-    for name, column in zip(rule.covariate_names, values.T, strict=True):
-        if np.isnan(column).all():
-            raise BrioError(
-                f"{where}: no source scan has a value of {name}, so that its effect cannot be learned; leave {name} "
-                "out of harmonise.covariates"
-            )
 
 
 CONSTANT = 1e-5

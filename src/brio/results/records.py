@@ -16,7 +16,7 @@ from ..cohort import AuditRules
 from ..cohort.auditing.associations import CovariateByLabel, LabelBySite, LengthByLabel, LengthBySite, SiteCounts
 from ..cohort.auditing.audit import ExclusionReason
 from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, PatternTest, TooShort
-from ..connectome.harmonisation import HarmonisationRule
+from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
 from ..methods import find_method
 from ..methods.registry import find_block
