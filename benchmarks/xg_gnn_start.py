@@ -53,7 +53,7 @@ def share_between_rois(x: Tensor) -> float:
     return float((x - x.mean(1, keepdim=True)).square().mean() / x.square().mean())
 
 
-def observe(network: XGNetwork, scans: Scans, state: RunState) -> dict[str, Tensor]:
+def observe(network: XGNetwork, scans: Scans) -> dict[str, Tensor]:
     """Return the learned connectomes ("learner") and the states after each update, with the statistics of the batch."""
     outputs: dict[str, Tensor] = {}
     for part in ("learner", "first", "second", "third"):
@@ -61,7 +61,7 @@ def observe(network: XGNetwork, scans: Scans, state: RunState) -> dict[str, Tens
         module.register_forward_hook(lambda _, __, out, part=part: outputs.update({part: out}))
     n = len(scans.A)
     with torch.no_grad():
-        network(scans, state, StepContext(torch.tensor(0), torch.ones(n), torch.zeros(n, dtype=torch.long)))
+        network(scans, StepContext(torch.tensor(0), torch.ones(n), torch.zeros(n, dtype=torch.long)))
     return outputs
 
 
@@ -85,7 +85,7 @@ def main() -> None:
         network = network_class(inputs.shape(1), method.settings)
         if not residual:
             network.learner = ConnectomeLearner(method.settings.embedding, method.settings.heads, published=True)
-        outputs = observe(network, inputs.take(torch.arange(args.scans)), state)
+        outputs = observe(network, inputs.take(torch.arange(args.scans))._replace(state=state))
         m = outputs.pop("learner").double()
         shares = " | ".join(f"{share_between_rois(x):.2g}" for x in outputs.values())
         print(f"| {label} | {float((m.std((1, 2)) / m.mean((1, 2))).mean()):.2g} | {shares} |")

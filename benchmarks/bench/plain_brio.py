@@ -50,7 +50,7 @@ class PlainRun:
 
     def compute_outputs(self, A, scans):
         """Outputs of the network for connectomes of these scans."""
-        return self.network(Scans.of(A, self.connectomes.alive[scans]), self.state)
+        return self.network(Scans.of(A, self.connectomes.alive[scans])._replace(state=self.state))
 
     def find_loss(self, batch):
         """Classification and alignment, Eq. (27), of scans [E, 2, n]."""

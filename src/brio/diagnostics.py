@@ -177,8 +177,7 @@ class _RunGroup:
         size = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
         if self.stack is not None:
             size = self.stack.scans_per_pass(n_runs, scans.A)
-        for fields in zip(*(field.split(size) for field in scans), strict=True):
-            yield Scans(*fields)
+        yield from scans.split(size)
 
 
 _PAPER = BrioSettings()

@@ -127,12 +127,7 @@ def test_block_length_of_a_fold_reads_its_source_scans_alone():
     assert length(scans[8:]) == length(other)
 
 
-@given(
-    st.floats(0, 60),
-    st.integers(4, 400),
-    st.integers(2, 5),
-    st.integers(6, 40),
-)
+@given(st.floats(0, 60), st.integers(4, 400), st.integers(2, 5), st.integers(6, 40))
 def test_clip_rule(l_b, n_frames, l_min, l_max):
     rule = BlockRule(l_min=l_min, l_max=l_max)
     found = int(clip_block_length(l_b, n_frames, rule))

@@ -6,7 +6,7 @@ import torch
 from scipy.linalg import logm
 
 from brio.connectome import log_connectome
-from brio.connectome.log_euclidean import log_by_chebyshev, log_by_eigenvectors
+from brio.connectome.fc import log_by_chebyshev, log_by_eigenvectors
 
 
 def close(a, b, tolerance):

@@ -21,7 +21,7 @@ from brio.methods.brain.agmgc import (
     nt_xent,
 )
 from brio.methods.layers import classification_loss
-from brio.training import InputShape, RunState, Scans, Stage
+from brio.training import InputShape, RunState, Scans
 
 P, B, D = 11, 8, 6
 SETTINGS = AGMGCSettings(width=D, edge_share=0.3)
@@ -35,12 +35,7 @@ def scans():
     alive = torch.ones(B, P, dtype=torch.bool)
     alive[2, 3] = alive[4, [0, 8]] = False
     A = A * (alive[:, :, None] & alive[:, None, :])
-    return Scans.of(A, alive)._replace(cut=edge_cut(A, 0.3))
-
-
-@pytest.fixture
-def state(scans):
-    return RunState.from_learned(mean=scans.A.mean(0))
+    return Scans.of(A, alive)._replace(cut=edge_cut(A, 0.3), state=RunState.from_learned(mean=A.mean(0)))
 
 
 @pytest.fixture
@@ -188,8 +183,8 @@ def test_multi_graph_layer_sums_over_its_graphs():
         np.testing.assert_allclose(state[i].detach().numpy(), expected, atol=1e-12)
 
 
-def test_the_whole_network_in_plain_loops(network, scans, state):
-    out = network(scans, state)
+def test_the_whole_network_in_plain_loops(network, scans):
+    out = network(scans)
     w, live = weights(network), scans.alive.numpy()
 
     def linear(x, name):
@@ -201,7 +196,7 @@ def test_the_whole_network_in_plain_loops(network, scans, state):
     for i in range(B):
         A, edges = scans.A[i].numpy(), edges_of(scans, i)
         both = live[i][:, None] & live[i]
-        H = linear(np.where(both, A, state.learned["mean"].numpy()), "embed")
+        H = linear(np.where(both, A, scans.state.learned["mean"].numpy()), "embed")
         learned = symmetric(
             learned_graph(H, live[i], w["learner.query.weight"], w["learner.key.weight"], SETTINGS.edge_share)
         )
@@ -244,12 +239,12 @@ def test_the_loss_holds_the_contrast_by_its_weight():
     for weight in (0.0, 0.1, 0.7):
         method = make_method("agmgc", {"contrast_weight": weight, "temperature": 0.3})
         expected = classification_loss(logit, batch) + weight * nt_xent(first, second, batch, 0.3)
-        torch.testing.assert_close(method.loss(out, batch, RunState.from_learned(), Stage("training", 1)), expected)
+        torch.testing.assert_close(method.loss(out, batch), expected)
     assert make_method("agmgc").settings.contrast_weight == 0.1
 
 
-def test_both_graphs_and_the_spline_learn_from_the_label_alone(network, scans, state):
-    network(scans, state, make_step(B)).logit.square().sum().backward()
+def test_both_graphs_and_the_spline_learn_from_the_label_alone(network, scans):
+    network(scans, make_step(B)).logit.square().sum().backward()
     for name in ("learner.query.weight", "spline.weight", "spline.root.weight", "layers.1.weight"):
         grad = dict(network.named_parameters())[name].grad
         assert grad.abs().max() > 0, name

@@ -10,7 +10,7 @@ from torch import nn
 from brio.connectome import psi
 from brio.methods import make_method
 from brio.methods.brain.brainnettf import BrainNetTFNetwork, BrainNetTFSettings, EncoderLayer, OCRead, mix_up
-from brio.training import InputShape, Output, RunState, Scans, Stage
+from brio.training import InputShape, Output, RunState, Scans
 
 P, B = 12, 8
 SETTINGS = BrainNetTFSettings(feed_forward=20, centres=5)
@@ -26,7 +26,8 @@ def bold():
 
 @pytest.fixture
 def scans(bold):
-    return Scans.of(psi(bold, torch.full((B,), 40.0)))
+    mean = torch.zeros(P, P, dtype=torch.float64)
+    return Scans.of(psi(bold, torch.full((B,), 40.0)))._replace(state=RunState.from_learned(mean=mean))
 
 
 @pytest.fixture
@@ -35,23 +36,17 @@ def network():
     return BrainNetTFNetwork(InputShape(P, 2, 0), SETTINGS).double()
 
 
-@pytest.fixture
-def state():
-    return RunState.from_learned(mean=torch.zeros(P, P, dtype=torch.float64))
-
-
 def batch_of(scans, padded=0, key=0):
     """Two source sites, and so many that only pad."""
     weight = torch.zeros(2 + padded, 2, dtype=torch.float64)
     weight[:2] = 0.25
-    fields = [torch.cat([f, f[: len(f) * padded // 2]]) for f in scans]
-    return make_batch(Scans(*fields), weight, key)
+    return make_batch(scans.map(lambda t: torch.cat([t, t[: len(t) * padded // 2]])), weight, key)
 
 
-def test_tokens_are_rows_of_pearson_correlations(network, bold, scans, state):
+def test_tokens_are_rows_of_pearson_correlations(network, bold, scans):
     seen = []
     network.layers[0].register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
-    network(scans, state)
+    network(scans)
     for i in range(B):
         np.testing.assert_allclose(seen[0][i].numpy(), np.corrcoef(bold[i].numpy().T), atol=1e-6)
 
@@ -63,7 +58,7 @@ def test_rois_without_signal_are_filled_from_the_source_mean(network, scans):
     alive[:, 3] = False
     A = scans.A * (alive[:, :, None] & alive[:, None, :])
     mean = scans.A.mean(0)
-    network(scans._replace(A=A, alive=alive), RunState.from_learned(mean=mean))
+    network(scans._replace(A=A, alive=alive, state=RunState.from_learned(mean=mean)))
     expected = mean[3].tanh() + torch.eye(P, dtype=torch.float64)[3]
     torch.testing.assert_close(seen[0][:, 3], expected.expand(B, P))
 
@@ -117,21 +112,21 @@ def test_there_is_no_positional_encoding(network, scans):
     assert ((encoded(moved) - encoded(x)).abs().amax(-1) > 1e-6).all()
 
 
-def test_neither_fused_kernels_nor_torchs_own_dropout_are_used(network, scans, state, monkeypatch):
+def test_neither_fused_kernels_nor_torchs_own_dropout_are_used(network, scans, monkeypatch):
     def fail(*_):
         raise AssertionError
 
     monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", fail)
     monkeypatch.setattr(torch, "_native_multi_head_attention", fail)
     with torch.no_grad():
-        network.eval()(scans, state)
+        network.eval()(scans)
     network.train()
     assert not [m for m in network.modules() if isinstance(m, nn.Dropout)]
     assert all(layer.self_attn.dropout == 0 for layer in network.layers)
     outs = []
     for number in (0, 0, 1):
         torch.manual_seed(number)
-        outs.append(network(scans, state, make_step(B, number)).logit)
+        outs.append(network(scans, make_step(B, number)).logit)
     assert torch.equal(outs[0], outs[1])
     assert not torch.allclose(outs[0], outs[2])
 
@@ -205,8 +200,8 @@ def test_clusters_start_as_alike_as_under_the_published_centres(n_rois):
     assert 0.8 < differ[0] / differ[1] < 1.25
 
 
-def test_all_of_the_readout_reaches_the_classifier(network, scans, state):
-    out = network(scans, state)
+def test_all_of_the_readout_reaches_the_classifier(network, scans):
+    out = network(scans)
     x = scans.A.tanh() + torch.eye(P, dtype=torch.float64)
     for layer in network.layers:
         x = layer(x)
@@ -232,12 +227,12 @@ def share_and_partner(r, found):
     return best
 
 
-def test_mixup_mixes_correlations_and_labels_by_one_share(scans, state):
+def test_mixup_mixes_correlations_and_labels_by_one_share(scans):
     r = scans.A.tanh()
     shares = []
     for number in range(4):
         batch = batch_of(scans, key=number)
-        found, label = mix_up(batch, state)
+        found, label = mix_up(batch)
         best = share_and_partner(r, found.A.tanh())
         assert max(gap for gap, *_ in best) < 1e-6
         partners = [j for *_, j in best]
@@ -252,18 +247,18 @@ def test_mixup_mixes_correlations_and_labels_by_one_share(scans, state):
     assert len({round(s, 4) for s in shares}) == 4
 
 
-def test_shares_are_uniform(scans, state):
+def test_shares_are_uniform(scans):
     shares = []
     for number in range(400):
         batch = batch_of(scans, key=number)
-        label = mix_up(batch, state)[1]
+        label = mix_up(batch)[1]
         among = label[(batch.label == 1) & (label < 1)]  # patients mixed with a control
         shares += among[:1].tolist()
     assert len(shares) > 380
     assert scipy.stats.kstest(shares, "uniform").pvalue > 0.01
 
 
-def test_padding_is_never_mixed_into_a_scan(scans, state):
+def test_padding_is_never_mixed_into_a_scan(scans):
     batch = batch_of(scans, padded=2)
     noise = batch.scans.A.clone()
     noise[B:] = 3.0
@@ -271,15 +266,15 @@ def test_padding_is_never_mixed_into_a_scan(scans, state):
     found = []
     for A in (batch.scans.A, noise):
         padded = batch_of(scans, padded=2)
-        found.append(mix_up(padded._replace(scans=padded.scans._replace(A=A)), state))
+        found.append(mix_up(padded._replace(scans=padded.scans._replace(A=A))))
     torch.testing.assert_close(found[0][0].A[:B], found[1][0].A[:B])
-    alone = mix_up(batch_of(scans), state)
+    alone = mix_up(batch_of(scans))
     torch.testing.assert_close(found[0][0].A[:B], alone[0].A)
     torch.testing.assert_close(found[0][1][:B], alone[1])
 
 
 @pytest.mark.parametrize("mixup", [True, False])
-def test_the_loss_is_cross_entropy_on_soft_labels(scans, state, mixup):
+def test_the_loss_is_cross_entropy_on_soft_labels(scans, mixup):
     method = make_method("brainnettf", {"mixup": mixup})
     logit = torch.linspace(-2, 2, B, dtype=torch.float64)
     seen = []
@@ -288,9 +283,9 @@ def test_the_loss_is_cross_entropy_on_soft_labels(scans, state, mixup):
         seen.append(inputs)
         return Output(logit, logit[:, None])
 
-    loss = method.objective(call, {}, batch_of(scans, key=3), state, Stage("training", 1))
+    loss = method.objective(call, {}, batch_of(scans, key=3))
     batch = batch_of(scans, key=3)
-    inputs, y = mix_up(batch, state) if mixup else (batch.scans, batch.label)
+    inputs, y = mix_up(batch) if mixup else (batch.scans, batch.label)
     assert torch.equal(seen[0].A, inputs.A)
     p = logit.sigmoid()
     torch.testing.assert_close(loss, -(y * p.log() + (1 - y) * (1 - p).log()).mean())

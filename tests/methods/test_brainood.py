@@ -4,7 +4,6 @@ import pytest
 import torch
 from test_graph_ood import SHARE, SIZES, P, calls_of, graphs, in_batch, in_training, moved
 
-from brio.methods import edges as ed
 from brio.methods import find_method, make_method
 from brio.methods.brain.brainood import (
     BrainOOD,
@@ -15,10 +14,9 @@ from brio.methods.brain.brainood import (
     VirtualGIN,
     logit_spread,
 )
+from brio.methods.edges import edge_list as ed
 from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape
-
-STAGE = BrainOOD(BrainOODSettings()).stages()[0]
 
 
 @pytest.fixture
@@ -27,20 +25,24 @@ def network():
     return moved(BrainOODNetwork(InputShape(P, 2, 0), BrainOODSettings(**SIZES, rounds=5)))
 
 
-def correlations(scans, state):
-    return build_profiles(scans, state).tanh() + torch.eye(P)
+@pytest.fixture
+def scans():
+    return graphs()
 
 
-def test_one_mask_of_features_serves_all_scans(network):
-    scans, state = graphs()
+def correlations(scans):
+    return build_profiles(scans).tanh() + torch.eye(P)
+
+
+def test_one_mask_of_features_serves_all_scans(network, scans):
     seen = calls_of(network.encoder)
-    network(scans, state)
+    network(scans)
     M = (network.feature @ network.feature.T).sigmoid()
-    X = correlations(scans, state)
+    X = correlations(scans)
     assert len(seen) == 2  # one encoder for both passes
     for got, *_ in seen:
         torch.testing.assert_close(got, torch.stack([X[i] * M for i in range(8)]))
-    in_training(network, scans, state)
+    in_training(network, scans)
     dropped = seen[2][0] / X
     known = (X != 0).all(0)
     for i in range(8):
@@ -90,10 +92,9 @@ def test_the_virtual_node_is_added_before_every_layer_but_the_first(layers):
     torch.testing.assert_close(gin(X, A), H)
 
 
-def test_features_are_reconstructed_from_high_pass_states(network):
-    scans, state = graphs()
+def test_features_are_reconstructed_from_high_pass_states(network, scans):
     encoded, rebuilt = calls_of(network.encoder), calls_of(network.reconstruct)
-    out = in_training(network, scans, state)
+    out = in_training(network, scans)
     H, A, R = rebuilt[0]
     assert torch.equal(H, encoded[0][-1])
     assert torch.equal(A, select_strong_edges(scans))
@@ -106,10 +107,9 @@ def test_features_are_reconstructed_from_high_pass_states(network):
     torch.testing.assert_close(out.entropy, rows.entropy().mean())
 
 
-def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
-    scans, state = graphs()
+def test_edges_are_drawn_five_times_and_the_logits_averaged(network, scans):
     encoded, scores = calls_of(network.encoder), calls_of(network.score)
-    out = in_training(network, scans, state)
+    out = in_training(network, scans)
     assert (
         out.edge_sample - scores[0][-1].sigmoid()
     ).abs().mean() > 0.1  # drawn from a relaxed sample, not from the score
@@ -126,24 +126,22 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network):
     assert learns.abs().sum() > 0  # straight through both samples
     network.rounds = 4000
     encoded.clear()
-    out = in_training(network, scans, state)
+    out = in_training(network, scans)
     probability = ed.scatter_edges(ed.average_directions(out.edge_sample), out.edges, P)
     torch.testing.assert_close(encoded[1][1].mean(1), probability, atol=0.04, rtol=0)
 
 
-def test_after_training_the_probabilities_stand_in_for_the_draws(network):
-    scans, state = graphs()
+def test_after_training_the_probabilities_stand_in_for_the_draws(network, scans):
     encoded, scores = calls_of(network.encoder), calls_of(network.score)
-    out = network(scans, state)
-    assert torch.equal(out.logit, network(scans, state).logit)
+    out = network(scans)
+    assert torch.equal(out.logit, network(scans).logit)
     (_, edges, logit), (_, A, H) = scores[0], encoded[1]
     p = ed.scatter_edges(logit.sigmoid(), edges, P)
     torch.testing.assert_close(A, (p + p.mT) / 2)
     torch.testing.assert_close(out.logit, network.classify(H.mean(1)).squeeze(-1))
 
 
-def test_alignment_is_the_standard_deviation_over_real_scans():
-    scans, _ = graphs()
+def test_alignment_is_the_standard_deviation_over_real_scans(scans):
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
     logit = ed.scatter_edges(torch.randn(edges.receiver.shape, dtype=torch.float64), edges, P).requires_grad_()
     found = logit_spread(logit, in_batch(scans, n_sites=2, padding=1))
@@ -153,12 +151,11 @@ def test_alignment_is_the_standard_deviation_over_real_scans():
     assert not grad[4:].any()
 
 
-def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(network):
-    scans, state = graphs()
+def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(network, scans):
     method = BrainOOD(BrainOODSettings())
     batch = in_batch(scans, n_sites=2, padding=1, epoch=30.0)
-    out = in_training(network, scans, state)
-    found = method.loss(out, batch, state, STAGE)
+    out = in_training(network, scans)
+    found = method.loss(out, batch)
     label = torch.tensor([0.0, 0, 1, 1], dtype=torch.float64)
     ce = torch.nn.functional.binary_cross_entropy_with_logits(out.logit[:4], label)
     aligned = out.edge_logit[:4].std(0).mean()
@@ -167,7 +164,7 @@ def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(ne
     torch.testing.assert_close(out.edge_logit * (1 - select_strong_edges(scans)), torch.zeros_like(out.edge_logit))
     with_kl = BrainOOD(BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
     kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.7)[:4].mean()
-    torch.testing.assert_close(with_kl.loss(out, batch, state, STAGE), found + kl)
+    torch.testing.assert_close(with_kl.loss(out, batch), found + kl)
 
 
 def test_the_bottleneck_is_off_by_default_and_on_by_name():

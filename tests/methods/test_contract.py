@@ -250,8 +250,8 @@ class GatedNetwork(GCNNetwork):
         self.gate = nn.Linear(settings.width, settings.width)
         self.g = nn.Linear(settings.width, 1)
 
-    def forward(self, scans, state, step=None):
-        h = super().forward(scans, state, step).representation
+    def forward(self, scans, step=None):
+        h = super().forward(scans, step).representation
         h = h * self.gate(h).sigmoid()
         logit = self.classify(h) if step is None else self.classify(h) + self.g(h)
         return Output(logit.squeeze(-1), h)

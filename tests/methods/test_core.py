@@ -24,15 +24,17 @@ from brio.methods.brain.core import (
     describe_edges,
     describe_trajectories,
 )
-from brio.methods.confounds import fit_confounds, fit_huber, remove_confounds
 from brio.methods.scaffold import (
     Scaffold,
     ScaffoldSettings,
     build_scaffold,
     compute_site_effects,
     draw_bootstrap_weights,
+    fit_confounds,
+    fit_huber,
+    remove_confounds,
 )
-from brio.training import Run, RunState, Scans, SourceScans, Stage
+from brio.training import Run, RunState, Scans, SourceScans
 
 f64 = torch.float64
 
@@ -379,22 +381,22 @@ def fitted(graphs, run):
     torch.manual_seed(0)
     net = CORENetwork(method.settings).double()
     state = RunState.from_learned(**method.learn(source_of(graphs, run)))
-    scans = method.gather_inputs(graphs).take(torch.from_numpy(run.fold.source))
+    inputs = method.gather_inputs(graphs)
+    scans = inputs.take(torch.from_numpy(run.fold.source))._replace(state=state)
     for _ in range(20):
-        net(scans, state, make_step(len(scans.A)))
-    return method, net, state
+        net(scans, make_step(len(scans.A)))
+    return net, inputs.take(torch.from_numpy(run.fold.test))._replace(state=state)
 
 
 def apply_norm(norm, x):
     return (x - norm.running_mean) / (norm.running_var + 1e-5).sqrt() * norm.weight + norm.bias
 
 
-def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, fitted):
-    method, net, state = fitted
-    scans = method.gather_inputs(graphs).take(torch.from_numpy(run.fold.test))
+def test_the_network_is_gated_message_passing_over_the_line_graph(fitted):
+    net, scans = fitted
     assert not scans.alive.all()
-    out = net(scans, state)
-    learned = state.learned
+    out = net(scans)
+    learned = scans.state.learned
     u, v, prior = learned["u"], learned["v"], learned["prior"]
     shared = build_line_graph(u, v) + torch.eye(25)
     degree = shared.sum(1)
@@ -430,22 +432,20 @@ def test_the_network_is_gated_message_passing_over_the_line_graph(graphs, run, f
         torch.testing.assert_close(out.logit[i], net.classify(pooled)[0])
 
 
-def test_gates_depend_on_the_subject_and_on_the_prior(graphs, run, fitted):
-    method, net, state = fitted
-    scans = method.gather_inputs(graphs).take(torch.from_numpy(run.fold.test))
-    gate = net(scans, state).gate
+def test_gates_depend_on_the_subject_and_on_the_prior(fitted):
+    net, scans = fitted
+    gate, learned = net(scans).gate, scans.state.learned
     assert gate.std(0).max() > 1e-3
-    flat = RunState.from_learned(**state.learned | {"prior": state.learned["prior"] * 0})
-    assert not torch.allclose(net(scans, flat).gate, gate)
+    flat = RunState.from_learned(**learned | {"prior": learned["prior"] * 0})
+    assert not torch.allclose(net(scans._replace(state=flat)).gate, gate)
 
 
-def test_trajectories_and_connectomes_both_reach_the_answer(graphs, run, fitted):
-    method, net, state = fitted
-    scans = method.gather_inputs(graphs).take(torch.from_numpy(run.fold.test))
-    logit = net(scans, state).logit
-    assert not torch.allclose(net(scans._replace(bold=scans.bold.roll(1, 0)), state).logit, logit)
-    assert not torch.allclose(net(scans._replace(A=scans.A.roll(1, 0)), state).logit, logit)
-    assert not torch.allclose(net(scans._replace(covariates=scans.covariates + 3), state).logit, logit)
+def test_trajectories_and_connectomes_both_reach_the_answer(fitted):
+    net, scans = fitted
+    logit = net(scans).logit
+    assert not torch.allclose(net(scans._replace(bold=scans.bold.roll(1, 0))).logit, logit)
+    assert not torch.allclose(net(scans._replace(A=scans.A.roll(1, 0))).logit, logit)
+    assert not torch.allclose(net(scans._replace(covariates=scans.covariates + 3)).logit, logit)
 
 
 def test_open_gates_cost():
@@ -454,9 +454,7 @@ def test_open_gates_cost():
     none = torch.zeros(4, 0, 0)
     batch = make_batch(Scans(*[none] * 6), weight)
     logit, gate = torch.zeros(4), torch.tensor([[0.2, 0.4], [0.6, 0.8], [0.9, 0.9], [0.9, 0.9]])
-    loss = method.loss(
-        type("Out", (), {"logit": logit, "gate": gate}), batch, RunState.from_learned(), Stage("training", 1)
-    )
+    loss = method.loss(type("Out", (), {"logit": logit, "gate": gate}), batch)
     assert float(loss) == pytest.approx(np.log(2) + 0.5 * 0.5)
 
 

@@ -8,10 +8,9 @@ from torch.nn import functional as F
 
 from brio.methods import make_method
 from brio.methods.brain.deci import CausalConvolution, DeCINetwork, DeCISettings
-from brio.training import InputShape, Output, RunState, Scans, Stage
+from brio.training import InputShape, Output, Scans
 
 B, T, P, D = 6, 30, 5, 8
-NOTHING = RunState.from_learned()
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def roi_score(net, course, u):
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_logit_is_the_mean_of_the_scores_of_single_rois(scans, layers):
     net = network(layers)
-    logit = net(scans, NOTHING).logit
+    logit = net(scans).logit
     for i in range(B):
         alone = torch.stack([roi_score(net, scans.bold[i, :, u], u) for u in range(P)])
         torch.testing.assert_close(logit[i], alone.mean(), atol=1e-9, rtol=0)
@@ -94,9 +93,9 @@ def test_the_windows_of_a_scan_have_equal_votes(scans):
     settings = DeCISettings(width=D, layers=2, bold_frames=n_frames, bold_windows=2)
     net = DeCINetwork(InputShape(P, 3, 2 * n_frames), settings).double()
     assert net.embed.in_features == n_frames
-    both = net(scans, NOTHING).logit
+    both = net(scans).logit
     net.bold_windows = 1
-    parts = [net(scans._replace(bold=part), NOTHING).logit for part in scans.bold.split(n_frames, 1)]
+    parts = [net(scans._replace(bold=part)).logit for part in scans.bold.split(n_frames, 1)]
     torch.testing.assert_close(both, sum(parts) / 2)
 
 
@@ -104,7 +103,7 @@ def test_an_roi_without_signal_has_no_vote(scans):
     net = network(2)
     bold, alive = scans.bold.clone(), scans.alive.clone()
     bold[0, :, 3], alive[0, 3] = 0.0, False
-    logit = net(scans._replace(bold=bold, alive=alive), NOTHING).logit
+    logit = net(scans._replace(bold=bold, alive=alive)).logit
     votes = torch.stack([roi_score(net, bold[0, :, u], u) for u in (0, 1, 2, 4)])
     torch.testing.assert_close(logit[0], votes.mean(), atol=1e-9, rtol=0)
 
@@ -113,13 +112,13 @@ def test_courses_are_normalised_within_the_window(scans):
     net = network(1)
     scale = torch.linspace(0.5, 3, P, dtype=torch.float64)
     other = scans._replace(bold=scans.bold * scale + torch.arange(P))
-    torch.testing.assert_close(net(other, NOTHING).logit, net(scans, NOTHING).logit, atol=1e-3, rtol=0)
+    torch.testing.assert_close(net(other).logit, net(scans).logit, atol=1e-3, rtol=0)
 
 
 def test_dropout_falls_on_drift_and_cycle_in_training_alone(scans):
     net = network(1, dropout=0.5)
-    assert torch.equal(net(scans, NOTHING).logit, net(scans, NOTHING).logit)
-    logits = [net(scans, NOTHING, make_step(B, key)).logit for key in (1, 1, 2)]
+    assert torch.equal(net(scans).logit, net(scans).logit)
+    logits = [net(scans, make_step(B, key)).logit for key in (1, 1, 2)]
     assert torch.equal(logits[0], logits[1])
     assert not torch.allclose(logits[0], logits[2])
     drift = net.blocks[0](torch.ones(B, P, D, dtype=torch.float64), make_step(B, 1))[0]
@@ -137,7 +136,7 @@ def test_every_scan_is_held_to_its_own_label():
     batch = batch_of(cell_weight, n)
     logit = torch.linspace(-2, 2, 12, dtype=torch.float64, requires_grad=True)
     out = Output(logit, logit[:, None])
-    loss = make_method("deci").loss(out, batch, NOTHING, Stage("training", 1))
+    loss = make_method("deci").loss(out, batch)
     label = torch.tensor([0.0, 0, 1, 1] * 3, dtype=torch.float64)
     expected = F.binary_cross_entropy_with_logits(logit[:8], label[:8])
     torch.testing.assert_close(loss, expected)
@@ -150,7 +149,7 @@ def test_learned_kernels_belong_to_rois(scans):
     # ROI identity enters through the kernels alone: with equal kernels, ROIs may change places
     turned = scans._replace(bold=scans.bold[:, :, torch.arange(P).roll(1)])
     net = network(1)
-    assert not np.allclose(net(turned, NOTHING).logit.detach(), net(scans, NOTHING).logit.detach())
+    assert not np.allclose(net(turned).logit.detach(), net(scans).logit.detach())
     net.blocks[0].drift.kernel.data[:] = 1 / D
     net.blocks[0].drift.bias.data[:] = 0
-    torch.testing.assert_close(net(turned, NOTHING).logit, net(scans, NOTHING).logit)
+    torch.testing.assert_close(net(turned).logit, net(scans).logit)

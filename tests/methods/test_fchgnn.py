@@ -40,11 +40,6 @@ def scans():
     A = drawn(B, P, P)
     A = (A + A.mT) * (1 - torch.eye(P, dtype=torch.float64)) * 0.6
     known = torch.stack([(torch.arange(B) // 2 % 2).double(), 20 + 6 * drawn(B, seed=1)], -1)
-    return Scans.of(A)._replace(covariates=known)
-
-
-@pytest.fixture
-def state():
     m = 9
     learned = {
         "mean": torch.zeros(P, P, dtype=torch.float64),
@@ -57,7 +52,7 @@ def state():
         "bank_real": torch.tensor([1.0] * 7 + [0.0] * 2, dtype=torch.float64),
         "bank_messages": drawn(3, m, 4 * 5, seed=4),
     }
-    return RunState(learned, {}, bank)
+    return Scans.of(A)._replace(covariates=known, state=RunState(learned, {}, bank))
 
 
 @pytest.fixture
@@ -74,9 +69,9 @@ def strong(A):
     return edges, edges * A.abs()
 
 
-def in_training(network, scans, state, real=None):
+def in_training(network, scans, real=None):
     plain = {name: b.clone() for name, b in network.named_buffers()}
-    out = network(scans, state, make_step(len(scans.A), real=real, site=torch.arange(len(scans.A)) // 8))
+    out = network(scans, make_step(len(scans.A), real=real, site=torch.arange(len(scans.A)) // 8))
     for name, b in network.named_buffers():
         b.copy_(plain[name])
     return out
@@ -108,7 +103,7 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
     assert (found[:, SIDE == 0] == 0).all()
 
 
-def test_hemispheres_meet_in_the_whole_brain_layer_only(scans, state):
+def test_hemispheres_meet_in_the_whole_brain_layer_only(scans):
     torch.manual_seed(0)
     encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
     encoder.alpha = 0.0  # everyone is linked
@@ -117,10 +112,10 @@ def test_hemispheres_meet_in_the_whole_brain_layer_only(scans, state):
         getattr(encoder, name).register_forward_hook(
             lambda _, __, out, name=name: seen.setdefault(name, []).append(out)
         )
-    encoder(scans, state)
+    encoder(scans)
     A = scans.A.clone()
     A[:, 1, 3] = A[:, 3, 1] = 2.5  # an edge within the right hemisphere
-    encoder(scans._replace(A=A), state)
+    encoder(scans._replace(A=A))
     left, right, middle = SIDE == -1, SIDE == 1, SIDE == 0
     for name in ("first", "second"):
         before, after = seen[name]
@@ -173,12 +168,12 @@ def test_local_channel_is_that_of_sagpool(scans):
         torch.testing.assert_close(local[i, order], pooled)
 
 
-def test_kept_rois_take_up_their_clusters(scans, state):
+def test_kept_rois_take_up_their_clusters(scans):
     torch.manual_seed(0)
     encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
     seen = []
     encoder.whole.register_forward_hook(lambda _, __, out: seen.append(out))
-    found = encoder(scans, state).detach().unflatten(1, (P, 5)).numpy()
+    found = encoder(scans).detach().unflatten(1, (P, 5)).numpy()
     H = torch.nn.functional.leaky_relu(seen[0])
     edges, _ = strong(scans.A)
     local, kept = encoder.pool_locally(H, edges)
@@ -274,9 +269,9 @@ def test_neighbours_are_more_alike_than_most_of_their_sex(beta, site):
     assert count > 20
 
 
-def test_in_training_a_scan_receives_from_its_batch_as_typed_by_sex_and_age(network, scans, state):
+def test_in_training_a_scan_receives_from_its_batch_as_typed_by_sex_and_age(network, scans):
     network.population.dropout.p = network.encode.dropout.p = 0.0
-    out = in_training(network, scans, state)
+    out = in_training(network, scans)
     age = (scans.covariates[:, 1] - 20) / 6
     batch = Demographics(scans.covariates[:, 0], age, torch.arange(B) // 8)
     same, other = find_neighbours(batch, batch, exclude_self(B, age.device), 0.5, 1.0)
@@ -289,31 +284,31 @@ def test_in_training_a_scan_receives_from_its_batch_as_typed_by_sex_and_age(netw
         scans._replace(covariates=scans.covariates * torch.tensor([0.0, 1.0])),
         scans._replace(covariates=scans.covariates.flip(0)),
     ):
-        assert not torch.allclose(in_training(network, changed, state).logit, out.logit)
+        assert not torch.allclose(in_training(network, changed).logit, out.logit)
     network.site_likeness = False
-    assert not torch.allclose(in_training(network, scans, state).logit, out.logit)
+    assert not torch.allclose(in_training(network, scans).logit, out.logit)
 
 
-def test_padding_sends_nothing(network, scans, state):
-    half = Scans(*(f[:8] for f in scans))
+def test_padding_sends_nothing(network, scans):
+    half = scans.map(lambda t: t[:8])
     alone = FCHGNNNetwork(InputShape(P, 1, 0), SETTINGS).double()
     alone.load_state_dict(network.state_dict())
-    expected = in_training(alone, half, state).logit
+    expected = in_training(alone, half).logit
     real = torch.cat([torch.ones(8), torch.zeros(8)]).double()
     for padding in (1.0, 40.0):
         A = scans.A.clone()
         A[8:] *= padding
-        found = in_training(network, scans._replace(A=A), state, real).logit
+        found = in_training(network, scans._replace(A=A), real).logit
         torch.testing.assert_close(found[:8], expected)
 
 
-def test_at_inference_a_scan_receives_from_the_bank_and_no_other_scan(network, scans, state):
-    out = network(scans, state)
+def test_at_inference_a_scan_receives_from_the_bank_and_no_other_scan(network, scans):
+    out = network(scans)
     for i in (0, 3):
-        alone = network(Scans(*(f[i : i + 1] for f in scans)), state)
+        alone = network(scans.split(1)[i])
         torch.testing.assert_close(alone.logit, out.logit[i : i + 1])
     age = (scans.covariates[:, 1] - 20) / 6
-    held = state.inference
+    held = scans.state.inference
     bank = Demographics(held["bank_sex"], held["bank_age"], None)
     same, other = find_neighbours(
         Demographics(scans.covariates[:, 0], age, None), bank, held["bank_real"] > 0, 0.5, 1.0
@@ -322,7 +317,9 @@ def test_at_inference_a_scan_receives_from_the_bank_and_no_other_scan(network, s
     assert not other[:, 7:].any()
     states, _ = network.population(out.embedding, same, other, held["bank_messages"])
     torch.testing.assert_close(out.representation, states)
-    silent = network(scans, state._replace(inference=held | {"bank_real": torch.zeros_like(held["bank_real"])}))
+    silent = network(
+        scans._replace(state=scans.state._replace(inference=held | {"bank_real": torch.zeros_like(held["bank_real"])}))
+    )
     receives = (same | other).any(1)
     assert receives.sum() > 4
     assert (~receives).sum() > 0
@@ -380,7 +377,7 @@ def test_bank_holds_the_messages_of_its_scans_after_they_exchanged_them(site_lik
     network.load_state_dict({n: t[r].detach() for n, t in (stack.params | stack.buffers).items()})
     state = RunState(*({n: t[r] for n, t in group.items()} for group in stack.state))
     learned, bank = state.learned, state.inference
-    scans = stack.inputs.take(own)
+    scans = stack.inputs.take(own)._replace(state=state)
     age = (scans.covariates[:, 1] - learned["age"][0]) / learned["age"][1]
     group = Demographics(scans.covariates[:, 0], age, torch.arange(12) // 6 if site_likeness else None)
     s = method.settings
@@ -388,7 +385,7 @@ def test_bank_holds_the_messages_of_its_scans_after_they_exchanged_them(site_lik
     assert same.any()
     assert other.any()
     with torch.no_grad():
-        _, sent = network.population(network.encode(scans, state), same, other)
+        _, sent = network.population(network.encode(scans), same, other)
     torch.testing.assert_close(bank["bank_messages"][:, :12], sent)
     torch.testing.assert_close(bank["bank_sex"][:12], scans.covariates[:, 0])
     torch.testing.assert_close(bank["bank_age"][:12], age)

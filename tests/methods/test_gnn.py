@@ -25,7 +25,7 @@ def _double():
     torch.set_default_dtype(torch.float32)
 
 
-def draw_scans() -> tuple[Scans, RunState]:
+def draw_scans() -> Scans:
     """Signed FC of six scans, one ROI of the third without signal, and a source mean."""
     A = torch.randn(B, P, P).tril(-1)
     A = A + A.mT
@@ -34,8 +34,8 @@ def draw_scans() -> tuple[Scans, RunState]:
     A[2, 4] = A[2, :, 4] = 0
     mean = torch.randn(P, P).tril(-1)
     none = torch.zeros(B, 0)
-    scans = Scans(A, alive, edge_cut(A, 0.2), torch.ones(B), torch.zeros(B, 0, P), none)
-    return scans, RunState.from_learned(mean=mean + mean.mT)
+    state = RunState.from_learned(mean=mean + mean.mT)
+    return Scans(A, alive, edge_cut(A, 0.2), torch.ones(B), torch.zeros(B, 0, P), none, state)
 
 
 def plain_graphs(scans: Scans, mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -122,38 +122,38 @@ CASES = [
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("kind", "settings", "more", "by_pyg"), CASES)
 def test_network_is_the_one_built_from_pyg(kind, settings, more, by_pyg, training):
-    scans, state = draw_scans()
+    scans = draw_scans()
     net = moved(kind(InputShape(P, 1, 0), settings, *more))
-    expected = by_pyg(net, *plain_graphs(scans, state.learned["mean"]), training)  # before the statistics move
-    out = net(scans, state, train_step() if training else None)
+    expected = by_pyg(net, *plain_graphs(scans, scans.state.learned["mean"]), training)  # before the statistics move
+    out = net(scans, train_step() if training else None)
     torch.testing.assert_close(out.representation, expected)
     torch.testing.assert_close(out.logit, F.linear(expected, net.classify.weight, net.classify.bias)[:, 0])
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(GCNNetwork, GCNSettings()), (GINNetwork, GINSettings())])
 def test_states_are_dropped_in_training(kind, settings):
-    scans, state = draw_scans()
+    scans = draw_scans()
     net = kind(InputShape(P, 1, 0), settings)
     plain = kind(InputShape(P, 1, 0), dataclasses.replace(settings, dropout=0.0))
     plain.load_state_dict(net.state_dict())
-    assert not torch.allclose(net(scans, state, train_step()).logit, plain(scans, state, train_step()).logit)
+    assert not torch.allclose(net(scans, train_step()).logit, plain(scans, train_step()).logit)
 
 
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
 def test_gat_drops_states_and_attention(name):
-    scans, state = draw_scans()
+    scans = draw_scans()
     still = GATSettings(dropout=0.0, attention_dropout=0.0)
     nets = [GATNetwork(InputShape(P, 1, 0), s) for s in (still, dataclasses.replace(still, **{name: 0.5}))]
     nets[1].load_state_dict(nets[0].state_dict())
-    assert not torch.allclose(*(net(scans, state, train_step()).logit for net in nets))
-    torch.testing.assert_close(*(net(scans, state).logit for net in nets))
+    assert not torch.allclose(*(net(scans, train_step()).logit for net in nets))
+    torch.testing.assert_close(*(net(scans).logit for net in nets))
 
 
 def test_mean_readout_tells_apart_what_the_sum_does():
     # the classifier on means of P ROIs is the one on sums with weights divided by P: the family is the same
-    scans, state = draw_scans()
+    scans = draw_scans()
     net = GINNetwork(InputShape(P, 1, 0), GINSettings(dropout=0.0))
-    out = net(scans, state)
+    out = net(scans)
     sums = out.representation * P
     logit = sums @ (net.classify.weight[0] / P) + net.classify.bias
     torch.testing.assert_close(out.logit, logit)
@@ -176,12 +176,12 @@ def test_settings_that_make_no_gat_are_refused(values):
 
 
 def test_weakest_of_the_strong_edges_is_in_and_the_next_is_out():
-    scans, state = draw_scans()
+    scans = draw_scans()
     net = moved(GINNetwork(InputShape(P, 1, 0), GINSettings(dropout=0.0, readout="last")))
     size = scans.A[0].abs()[tuple(np.triu_indices(P, 1))].sort(descending=True).values
     between = scans._replace(cut=scans.cut.clone())
     between.cut[0] = (size[10] + size[11]) / 2  # 11 edges of 55
-    torch.testing.assert_close(net(between, state).logit, net(scans, state).logit)
+    torch.testing.assert_close(net(between).logit, net(scans).logit)
     for cut in ((size[9] + size[10]) / 2, (size[11] + size[12]) / 2):
         between.cut[0] = cut
-        assert not torch.allclose(net(between, state).logit[0], net(scans, state).logit[0])
+        assert not torch.allclose(net(between).logit[0], net(scans).logit[0])

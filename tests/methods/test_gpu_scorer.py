@@ -12,8 +12,9 @@ from torch.func import functional_call, stack_module_state
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import make_method
-from brio.methods.edges import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, Edges, list_edges, scorer
-from brio.methods.edges.scorer import compute_edge_moments, find_gpu_twin
+from brio.methods.edges import scorer
+from brio.methods.edges.edge_list import Edges, list_edges
+from brio.methods.edges.scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, compute_edge_moments, find_gpu_twin
 from brio.protocol import leave_one_site_out
 from brio.training import Run, random_numbers
 from brio.training.stack import Stack
@@ -445,8 +446,7 @@ def test_kernels_are_used_where_they_can_be(twin, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "seeds"),
-    [("gsat", (0, 0)), *((name, (0, 1)) for name in ("gsat", "disc", "cepg", "disco", "brainood"))],
+    ("name", "seeds"), [("gsat", (0, 0)), *((name, (0, 1)) for name in ("gsat", "disc", "cepg", "disco", "brainood"))]
 )
 def test_a_training_step(path, monkeypatch, name, seeds):
     """Losses of a stack and their gradients, with draws by kernels as well; runs of one seed share those."""

@@ -16,8 +16,9 @@ from torch.nn import functional as F
 
 from brio.connectome import Connectomes, edge_cut
 from brio.errors import BrioError
-from brio.methods import edges as ed
 from brio.methods import make_method
+from brio.methods.edges import edge_list as ed
+from brio.methods.edges import scorer
 from brio.methods.graph_ood import (
     CEPG,
     GSAT,
@@ -61,7 +62,12 @@ def graphs(n=8, seed=0):
     A = A * (alive[:, :, None] & alive[:, None, :])
     scans = Scans.of(A, alive)._replace(cut=edge_cut(A, SHARE))
     mean = torch.randn(P, P, dtype=torch.float64, generator=g) / 9
-    return scans, RunState.from_learned(mean=(mean + mean.T) * (1 - torch.eye(P)))
+    return scans._replace(state=RunState.from_learned(mean=(mean + mean.T) * (1 - torch.eye(P))))
+
+
+@pytest.fixture(name="scans")
+def make_scans():
+    return graphs()
 
 
 def in_batch(scans, n_sites=2, padding=0, epoch=1.0):
@@ -71,9 +77,9 @@ def in_batch(scans, n_sites=2, padding=0, epoch=1.0):
     return make_batch(scans, cell, epoch=epoch)
 
 
-def in_training(network, scans, state, key=0, real=None):
+def in_training(network, scans, key=0, real=None):
     """The output of the network in a training step."""
-    return network(scans, state, make_step(len(scans.A), key, real))
+    return network(scans, make_step(len(scans.A), key, real))
 
 
 def moved(network):
@@ -105,7 +111,7 @@ def pairs_of(adjacency):
 
 
 def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked():
-    A = select_strong_edges(graphs()[0])
+    A = select_strong_edges(graphs())
     edges = ed.list_edges(A, SHARE)
     half = edges.receiver.shape[1] // 2
     assert half == round(SHARE * P * (P - 1) / 2)
@@ -119,7 +125,7 @@ def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked
 
 
 def test_values_of_edges_become_weights_of_messages():
-    A = select_strong_edges(graphs()[0])
+    A = select_strong_edges(graphs())
     edges = ed.list_edges(A, SHARE)
     values = torch.randn(8, 3, edges.receiver.shape[1], dtype=torch.float64)
     expected = torch.zeros(8, 3, P, P, dtype=torch.float64)
@@ -139,10 +145,10 @@ def test_values_of_edges_become_weights_of_messages():
 def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_pyg():
     from torch_geometric.nn import InstanceNorm
 
-    scans, _ = graphs()
+    scans = graphs()
     A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
-    score = moved(ed.EdgeMLP(5, (6, 4), dropout=0.5))
+    score = moved(scorer.EdgeMLP(5, (6, 4), dropout=0.5))
     H = torch.randn(8, P, 5, dtype=torch.float64)
     found = ed.scatter_edges(score(H, edges), edges, P)
     pairs = [(i, u, v) for i in range(8) for u, v in pairs_of(A[i])]
@@ -156,10 +162,9 @@ def test_edge_scores_are_those_of_an_mlp_over_pairs_with_the_instance_norm_of_py
         torch.testing.assert_close(found[i, u, v], value)
 
 
-def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_graphs():
-    scans, _ = graphs()
+def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_graphs(scans):
     edges = ed.list_edges(select_strong_edges(scans), SHARE)
-    ours, theirs = ed.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
+    ours, theirs = scorer.EdgeBatchNorm(3).double(), nn.BatchNorm1d(3).double()
     x = torch.randn(8, edges.receiver.shape[1], 3, dtype=torch.float64)
     graph_real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
     counted = (edges.real * graph_real[:, None]).bool()
@@ -176,9 +181,9 @@ def test_batch_norm_over_edges_is_that_of_torch_over_the_real_edges_of_real_grap
 def test_the_encoder_passes_weighted_messages_like_the_dense_gin_of_pyg(residual):
     from torch_geometric.nn import DenseGINConv
 
-    encoder = moved(ed.GINEncoder(P, 6, 2, 0.5, residual))
-    scans, state = graphs()
-    X = build_profiles(scans, state)
+    encoder = moved(scorer.GINEncoder(P, 6, 2, 0.5, residual))
+    scans = graphs()
+    X = build_profiles(scans)
     A = select_strong_edges(scans) * torch.rand(8, P, P, dtype=torch.float64)
     H = encoder.embed(X)
     for layer, norm in zip(encoder.layers, encoder.norms, strict=True):
@@ -220,7 +225,7 @@ def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final
 
 
 def test_the_information_term_is_the_divergence_of_two_coins():
-    edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
+    edges = ed.list_edges(select_strong_edges(graphs()), SHARE)
     kept = torch.rand(edges.receiver.shape, dtype=torch.float64)
     coin = torch.distributions.Bernoulli
     each = torch.distributions.kl_divergence(coin(kept), coin(torch.tensor(0.7, dtype=torch.float64)))
@@ -239,10 +244,9 @@ def gsat():
     return moved(GSATNetwork(InputShape(P, 2, 0), GSATSettings(**SIZES)))
 
 
-def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat):
-    scans, state = graphs()
+def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat, scans):
     seen = calls_of(gsat.encoder)
-    out = in_training(gsat, scans, state)
+    out = in_training(gsat, scans)
     assert len(seen) == 2
     (X1, A1, _), (X2, A2, _) = seen
     assert torch.equal(X1, X2)
@@ -252,15 +256,14 @@ def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_dir
     assert not torch.allclose(one_way, one_way.mT)
 
 
-def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat):
-    scans, state = graphs()
-    one, same, other = (in_training(gsat, scans, state, key).edge_sample for key in (0, 0, 1))
+def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat, scans):
+    one, same, other = (in_training(gsat, scans, key).edge_sample for key in (0, 0, 1))
     assert torch.equal(one, same)
     assert (one - other).abs().mean() > 0.05
     seen = calls_of(gsat.encoder)
     scores = calls_of(gsat.score)
-    out = gsat(scans, state)
-    assert torch.equal(out.logit, gsat(scans, state).logit)
+    out = gsat(scans)
+    assert torch.equal(out.logit, gsat(scans).logit)
     (_, edges, logit), (_, A, H) = scores[0], seen[1]
     p = ed.scatter_edges(logit.sigmoid(), edges, P)
     torch.testing.assert_close(A, (p + p.mT) / 2)
@@ -268,12 +271,11 @@ def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsa
 
 
 @pytest.mark.parametrize(("stage", "epoch"), [(0, 1.0), (0, 13.0), (1, 60.0)])
-def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, stage, epoch):
-    scans, state = graphs()
+def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, stage, epoch, scans):
     method = GSAT(GSATSettings(final_r=0.7, information=0.6, epochs=120))
-    out = in_training(gsat, scans, state)
+    out = in_training(gsat, scans)
     batch = in_batch(scans, n_sites=2, padding=1, epoch=epoch)
-    found = method.loss(out, batch, state, method.stages()[stage])
+    found = method.loss(out, batch._replace(stage=method.stages()[stage]))
     r = max(0.7, 0.9 - 0.1 * ((epoch - 1) // 12))
     expected = 0.0
     for i in range(4):  # the other site pads
@@ -303,12 +305,11 @@ def disc():
     return moved(DisCNetwork(InputShape(P, 2, 0), DisCSettings(**SIZES, layers=2)))
 
 
-def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
-    scans, state = graphs()
+def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc, scans):
     causal, bias = calls_of(disc.causal), calls_of(disc.bias)
-    out = in_training(disc, scans, state)
+    out = in_training(disc, scans)
     ((Xc, Ac, Hc),), ((Xb, Ab, Hb),) = causal, bias
-    X, A = build_profiles(scans, state), select_strong_edges(scans)
+    X, A = build_profiles(scans), select_strong_edges(scans)
     torch.testing.assert_close(Xc + Xb, X)
     torch.testing.assert_close(Ac + Ab, A)
     edge, node = Ac[A > 0], (Xc / X.where(X != 0, torch.ones_like(X)))[X != 0]
@@ -321,9 +322,8 @@ def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc):
         assert p is not disc.bias.get_parameter(name)
 
 
-def test_disc_masker_averages_over_neighbours(disc):
-    scans, state = graphs()
-    X, A = build_profiles(scans, state), select_strong_edges(scans)
+def test_disc_masker_averages_over_neighbours(disc, scans):
+    X, A = build_profiles(scans), select_strong_edges(scans)
     masker = disc.masker
     node = calls_of(masker.node)
     edge, mask = masker(X, A)
@@ -348,9 +348,8 @@ def test_disc_masker_averages_over_neighbours(disc):
     torch.testing.assert_close(torch.stack([edge[i, u, v] for i, u, v in pairs]), x.squeeze(-1).sigmoid())
 
 
-def test_each_disc_classifier_teaches_its_own_part_only(disc):
-    scans, state = graphs()
-    out = in_training(disc, scans, state)
+def test_each_disc_classifier_teaches_its_own_part_only(disc, scans):
+    out = in_training(disc, scans)
     for logit, own, other in [
         (out.logit, disc.causal, disc.bias),
         (out.swapped, disc.causal, disc.bias),
@@ -363,10 +362,9 @@ def test_each_disc_classifier_teaches_its_own_part_only(disc):
         assert held is None or not held.any()
 
 
-def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(disc):
-    scans, state = graphs()
+def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(disc, scans):
     real = torch.tensor([1.0] * 6 + [0.0] * 2, dtype=torch.float64)
-    out = in_training(disc, scans, state, real=real)
+    out = in_training(disc, scans, real=real)
     assert sorted(out.order.tolist()) == list(range(8))
     assert sorted(out.order[6:].tolist()) == [6, 7]
     assert out.order.tolist() != list(range(8))
@@ -374,10 +372,10 @@ def test_disc_swaps_biased_parts_between_real_scans_and_reads_them_at_test_time(
     mixed = torch.cat([z_c, torch.stack([z_b[j] for j in out.order.tolist()])], -1)
     torch.testing.assert_close(out.swapped, disc.classify(mixed).squeeze(-1))
     torch.testing.assert_close(out.swapped_biased, disc.classify_bias(mixed).squeeze(-1))
-    before = disc(scans, state)
+    before = disc(scans)
     torch.testing.assert_close(before.logit, disc.classify(before.representation).squeeze(-1))
     disc.bias.embed.weight.data.add_(1.0)
-    assert not torch.allclose(disc(scans, state).logit, before.logit)
+    assert not torch.allclose(disc(scans).logit, before.logit)
 
 
 def test_the_generalised_cross_entropy_has_the_gradient_of_its_paper():
@@ -391,14 +389,13 @@ def test_the_generalised_cross_entropy_has_the_gradient_of_its_paper():
 
 
 @pytest.mark.parametrize("stage", [0, 1])
-def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage):
-    scans, state = graphs()
+def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage, scans):
     method = DisC(DisCSettings(**SIZES, layers=2, q=0.7, swap=3.0))
     batch = in_batch(scans, n_sites=2)
-    out = in_training(disc, scans, state)
+    out = in_training(disc, scans)
     leaves = [t.detach().requires_grad_() for t in (out.logit, out.biased, out.swapped, out.swapped_biased)]
     made = out._replace(logit=leaves[0], biased=leaves[1], swapped=leaves[2], swapped_biased=leaves[3])
-    found = method.loss(made, batch, state, method.stages()[stage])
+    found = method.loss(made, batch._replace(stage=method.stages()[stage]))
     label = [0, 0, 1, 1] * 2
 
     def ce(z, y):
@@ -438,10 +435,9 @@ def cepg():
     return moved(CEPGNetwork(InputShape(P, 3, 0), CEPGSettings(**SIZES)))
 
 
-def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg):
-    scans, state = graphs()
+def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg, scans):
     looks, passes = calls_of(cepg.score), calls_of(cepg.encoder)
-    out = cepg(scans, state)
+    out = cepg(scans)
     (H1, edges, first), (H2, _, second) = looks
     (_, A, H), (_, rest, Hs), (_, kept, Hc) = passes
     assert torch.equal(H1, H)
@@ -454,11 +450,10 @@ def test_the_complement_gives_the_environment_code_that_gates_the_second_look(ce
     assert (first - second).abs().mean() > 0.01
 
 
-def test_the_environment_moves_scores_of_edges_and_learns_nothing_from_them(cepg):
-    scans, state = graphs()
+def test_the_environment_moves_scores_of_edges_and_learns_nothing_from_them(cepg, scans):
     A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
-    H = cepg.encoder(build_profiles(scans, state), A)
+    H = cepg.encoder(build_profiles(scans), A)
     code = torch.randn(2, 8, 6, dtype=torch.float64, requires_grad=True)
     one, other = (cepg.score(cepg.gate_states(H, z), edges) for z in code)
     assert (one - other).abs().mean() > 0.01  # a code added to all edges would vanish in the instance norm
@@ -466,9 +461,9 @@ def test_the_environment_moves_scores_of_edges_and_learns_nothing_from_them(cepg
 
 
 def test_cepg_kept_part_unlearns_the_site(cepg):
-    scans, state = graphs(n=12)
+    scans = graphs(n=12)
     batch = in_batch(scans, n_sites=3)
-    out = in_training(cepg, scans, state)
+    out = in_training(cepg, scans)
     weight, bias = cepg.site_of_kept.weight, cepg.site_of_kept.bias
     target = batch.site
     reversed_ = torch.autograd.grad(
@@ -482,11 +477,11 @@ def test_cepg_kept_part_unlearns_the_site(cepg):
 
 
 def test_cepg_loss_has_all_its_terms(cepg):
-    scans, state = graphs(n=12)
+    scans = graphs(n=12)
     method = CEPG(CEPGSettings(environment=0.5, adversary=0.2, information=0.3, risk_variance=2.0, epochs=100))
     batch = in_batch(scans, n_sites=3, padding=1, epoch=60.0)
-    out = in_training(cepg, scans, state)
-    found = method.loss(out, batch, state, method.stages()[-1])
+    out = in_training(cepg, scans)
+    found = method.loss(out, batch._replace(stage=method.stages()[-1]))
     risk = F.binary_cross_entropy_with_logits(out.logit, batch.label, reduction="none").view(3, 4).mean(1)[:2]
     site = torch.arange(2).repeat_interleave(4)
     rest, kept = (F.cross_entropy(t[:8, :2], site) for t in (out.site_of_rest, out.site_of_kept))
@@ -494,7 +489,7 @@ def test_cepg_loss_has_all_its_terms(cepg):
     kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.5)[:8].mean()
     expected = risk.mean() + 0.5 * rest + 0.2 * ramp * kept + 0.3 * kl + 2.0 * risk.var(unbiased=False)
     torch.testing.assert_close(found, expected)
-    early = method.loss(out, batch._replace(epoch=torch.tensor(1.0)), state, method.stages()[0])
+    early = method.loss(out, batch._replace(epoch=torch.tensor(1.0))._replace(stage=method.stages()[0]))
     kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.9)[:8].mean()
     torch.testing.assert_close(early, risk.mean() + 0.5 * rest + 0.3 * kl + 2.0 * risk.var(unbiased=False))
 
@@ -524,8 +519,7 @@ def disco():
     return moved(DiSCONetwork(InputShape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3, gate_width=5)))
 
 
-def test_every_expert_scores_both_directions_of_edges_with_an_mlp_of_its_own():
-    scans, _ = graphs()
+def test_every_expert_scores_both_directions_of_edges_with_an_mlp_of_its_own(scans):
     A = select_strong_edges(scans)
     edges = ed.list_edges(A, SHARE)
     masks = moved(ExpertMasks(5, 4, 2))
@@ -604,12 +598,11 @@ def test_every_expert_encodes_its_masked_graph_from_the_input_with_gin_layers_of
         torch.testing.assert_close(scores[:, k], hidden @ experts.classify.weight[k] + experts.classify_bias[k])
 
 
-def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_afterwards(disco):
-    scans, state = graphs()
+def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_afterwards(disco, scans):
     seen = calls_of(disco.experts)
-    out = in_training(disco, scans, state)
+    out = in_training(disco, scans)
     (X, A, regions, _), strong = seen[0], select_strong_edges(scans)
-    assert torch.equal(X, build_profiles(scans, state))
+    assert torch.equal(X, build_profiles(scans))
     assert A.shape == (8, 4, P, P)
     assert set(A.unique().tolist()) == {0.0, 1.0}
     assert not torch.equal(A, A.mT)  # directions are drawn one by one
@@ -621,23 +614,22 @@ def test_disco_masks_are_binary_and_distinct_in_training_and_probabilities_after
             assert (A[:, j] != A[:, k]).any()
     learns = torch.autograd.grad(out.expert_logit.sum(), disco.masks.weight)[0]
     assert (learns.abs().sum(1) > 0).all()  # straight through
-    after = disco(scans, state)
+    after = disco(scans)
     edges = ed.list_edges(strong, SHARE)
-    logit = disco.masks(disco.encoder(build_profiles(scans, state), strong), edges)
+    logit = disco.masks(disco.encoder(build_profiles(scans), strong), edges)
     torch.testing.assert_close(seen[1][1], ed.scatter_edges(1 - (-logit.exp()).exp(), edges, P))
-    assert torch.equal(after.logit, disco(scans, state).logit)
+    assert torch.equal(after.logit, disco(scans).logit)
 
 
-def test_nothing_but_masks_passes_from_the_whole_graph_to_the_experts(disco):
-    scans, state = graphs()
+def test_nothing_but_masks_passes_from_the_whole_graph_to_the_experts(disco, scans):
     other = copy.deepcopy(disco)
     for p in other.encoder.parameters():
         p.data.add_(torch.randn(p.shape, dtype=p.dtype))
-    assert not torch.allclose(disco(scans, state).logit, other(scans, state).logit)
+    assert not torch.allclose(disco(scans).logit, other(scans).logit)
     for network in (disco, other):
         network.masks.weight.data.zero_()
-    assert torch.equal(disco(scans, state).logit, other(scans, state).logit)
-    assert torch.equal(in_training(disco, scans, state).logit, in_training(other, scans, state).logit)
+    assert torch.equal(disco(scans).logit, other(scans).logit)
+    assert torch.equal(in_training(disco, scans).logit, in_training(other, scans).logit)
 
 
 def by_root(z, alpha):
@@ -698,14 +690,13 @@ def test_the_gate_standardises_over_the_batch_and_not_over_padding():
     torch.testing.assert_close(together[:1], alone)  # at inference a scan does not depend on others
 
 
-def test_disco_answers_with_the_gated_sum_of_its_experts(disco):
-    scans, state = graphs()
+def test_disco_answers_with_the_gated_sum_of_its_experts(disco, scans):
     gate, experts = calls_of(disco.gate), calls_of(disco.experts)
-    out = disco(scans, state)
+    out = disco(scans)
     pooled, scores = experts[0][-1]
     torch.testing.assert_close(out.logit, (gate[0][1] * (scores[..., 1] - scores[..., 0])).sum(-1))
     assert torch.equal(out.representation, pooled.flatten(1))
-    training = in_training(disco, scans, state)
+    training = in_training(disco, scans)
     through_gate = torch.autograd.grad(
         training.shares[:, 0].sum(), [disco.experts.classify.weight, disco.masks.weight], allow_unused=True
     )
@@ -713,7 +704,7 @@ def test_disco_answers_with_the_gated_sum_of_its_experts(disco):
 
 
 def test_only_mean_correlation_beyond_tau_costs():
-    edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
+    edges = ed.list_edges(select_strong_edges(graphs()), SHARE)
     mask = (torch.rand(8, 4, edges.real.shape[1], dtype=torch.float64) < 0.6).double()
     mask[:4, 1] = mask[:4, 0]
     mask[:2, 2] = 1 - mask[:2, 0]
@@ -732,7 +723,7 @@ def test_only_mean_correlation_beyond_tau_costs():
 
 def made_output(seed=0, K=4):
     g = torch.Generator().manual_seed(seed)
-    edges = ed.list_edges(select_strong_edges(graphs()[0]), SHARE)
+    edges = ed.list_edges(select_strong_edges(graphs()), SHARE)
     answers = torch.randn(8, K, dtype=torch.float64, generator=g)
     shares = torch.rand(8, K, dtype=torch.float64, generator=g)
     shares[0, 1] = 0  # entmax leaves experts out
@@ -772,8 +763,7 @@ def expected_disco(out, s, warm):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_disco_loss_has_all_its_terms(seed):
-    scans, state = graphs()
+def test_disco_loss_has_all_its_terms(seed, scans):
     s = DiSCOSettings(
         experts=4,
         keep=0.4,
@@ -788,16 +778,17 @@ def test_disco_loss_has_all_its_terms(seed):
     method, out = DiSCO(s), made_output(seed)
     batch = in_batch(scans, n_sites=2, padding=1)
     warm, after = method.stages()
-    assert method.loss(out, batch, state, warm).item() == pytest.approx(expected_disco(out, s, True), rel=1e-6)
-    assert method.loss(out, batch, state, after).item() == pytest.approx(expected_disco(out, s, False), rel=1e-6)
+    assert method.loss(out, batch._replace(stage=warm)).item() == pytest.approx(expected_disco(out, s, True), rel=1e-6)
+    assert method.loss(out, batch._replace(stage=after)).item() == pytest.approx(
+        expected_disco(out, s, False), rel=1e-6
+    )
 
 
-def test_the_teacher_of_the_gate_is_not_taught():
-    scans, state = graphs()
+def test_the_teacher_of_the_gate_is_not_taught(scans):
     method = DiSCO(DiSCOSettings(experts=4, gate=1.0))
     out = made_output()
     answers = out.expert_logit.clone().requires_grad_()
-    loss = method.loss(out._replace(expert_logit=answers), in_batch(scans), state, method.stages()[1])
+    loss = method.loss(out._replace(expert_logit=answers), in_batch(scans)._replace(stage=method.stages()[1]))
     found = torch.autograd.grad(loss, answers)[0]
     label = torch.tensor([0.0, 0, 1, 1] * 2, dtype=torch.float64)[:, None]
     torch.testing.assert_close(found, out.shares * (out.expert_logit.sigmoid() - label) / 8)
@@ -805,27 +796,26 @@ def test_the_teacher_of_the_gate_is_not_taught():
 
 def test_keep_rates_do_not_move_the_gate():
     """The gate would otherwise prefer experts that keep the right number of edges to those that are right."""
-    scans, state = graphs()
+    scans = graphs()
     zero = {"gate": 0.0, "diversity": 0.0}
     out, gradients = made_output(), []
     for keep_weight in (0.0, 5.0):
         shares = out.shares.clone().requires_grad_()
         method = DiSCO(DiSCOSettings(experts=4, keep_weight=keep_weight, **zero))
-        loss = method.loss(out._replace(shares=shares), in_batch(scans), state, method.stages()[1])
+        loss = method.loss(out._replace(shares=shares), in_batch(scans)._replace(stage=method.stages()[1]))
         gradients.append(torch.autograd.grad(loss, shares)[0])
     assert torch.equal(*gradients)
 
 
-def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then():
-    scans, state = graphs()
+def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then(scans):
     method = DiSCO(DiSCOSettings(experts=4, epochs=120, gate=0.0))
     warm, after = method.stages()
     assert (warm.epochs, after.epochs, warm.selectable, after.selectable) == (9, 111, False, True)
     one, other = made_output(0), made_output(1)
     batch = in_batch(scans)
     moved_gate = one._replace(shares=other.shares, logit=other.logit)
-    assert method.loss(one, batch, state, warm) == method.loss(moved_gate, batch, state, warm)
-    assert method.loss(one, batch, state, after) != method.loss(moved_gate, batch, state, after)
+    assert method.loss(one, batch._replace(stage=warm)) == method.loss(moved_gate, batch._replace(stage=warm))
+    assert method.loss(one, batch._replace(stage=after)) != method.loss(moved_gate, batch._replace(stage=after))
     assert [s.epochs for s in DiSCO(DiSCOSettings(epochs=1)).stages()] == [1]
 
 
@@ -867,7 +857,7 @@ def test_published_values_are_the_defaults(name):
 
 def test_outputs_are_kept_apart(gsat):
     """An output in training says more than one at test time, and begins alike."""
-    scans, state = graphs()
-    trained, tested = in_training(gsat, scans, state), copy.deepcopy(gsat)(scans, state)
+    scans = graphs()
+    trained, tested = in_training(gsat, scans), copy.deepcopy(gsat)(scans)
     assert isinstance(trained, GSATOutput)
     assert trained._fields[:2] == tested._fields == ("logit", "representation")

@@ -221,7 +221,7 @@ def test_shared_products_are_those_of_the_features_of_the_fold(dead_share, fill)
     graphs = Connectomes(simulate(replace(WHOLE, dead_share=dead_share)))
     fold = split(graphs.cohort, [1, 2, 3], [4, 5], [6])
     method = make_method("ridge", {"dead_rois": fill})
-    prepared = method.prepare_run(graphs, method.read_scans(graphs), Run(fold, 0))
+    prepared = method.prepare_run(graphs, method.open_scans(graphs), Run(fold, 0))
     assert (graphs.alive.all().item()) == (dead_share == 0.0)
     np.testing.assert_allclose(prepared.gram, prepared.rows.x @ prepared.rows.x.T, atol=1e-11)
     np.testing.assert_allclose(prepared.rows.x.mean(0), 0.0, atol=1e-12)
@@ -233,7 +233,7 @@ def test_a_fit_in_a_job_on_a_gpu_is_that_of_the_cpu(name):
     cohort, method = simulate(replace(WHOLE, dead_share=0.1)), make_method(name)
     here, there = (Connectomes(cohort, device, torch.float64) for device in ("cpu", "cuda"))
     runs = [Run(split(cohort, *sites), 0) for sites in (([1, 2, 3], [4, 5], [6]), ([2, 3, 4], [5, 6], [1]))]
-    assert {t.device.type for t in method.open_scans(there)(runs[0].fold.source)} == {"cpu"}
+    assert {t.device.type for t in method.open_scans(there)(runs[0].fold.source)[:-1]} == {"cpu"}
     for own, other in zip(method.fit(here, runs), method.fit(there, runs), strict=True):
         np.testing.assert_allclose(other.test_logit, own.test_logit, atol=1e-6)
         margin = method.predict_margins(other, there, other.run.fold.test)

@@ -17,7 +17,8 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import find_method, list_methods, make_method
-from brio.methods.linear.base import average_site_auc, centre_gram, predict_withheld_sites
+from brio.methods.linear.base import average_site_auc, centre_gram
+from brio.methods.linear.ridge import predict_withheld_sites
 from brio.training import Run
 
 P = 8

@@ -59,7 +59,7 @@ def test_inner_folds_are_those_that_would_be_fitted_one_by_one(name, error):
     graphs = Connectomes(simulate(Simulation(n_sites=5, per_class=5, n_rois=8, frames=60)), dtype=torch.float64)
     fold = split(graphs.cohort, [1, 2, 3, 4], [], [5])
     method = make_method(name, {"choose_by": "source-sites"})
-    prepared = method.prepare_run(graphs, method.read_scans(graphs), Run(fold, 0))
+    prepared = method.prepare_run(graphs, method.open_scans(graphs), Run(fold, 0))
     y = 2.0 * prepared.source.label - 1.0
     found = method.predict_inner_folds(prepared, y, prepared.penalties)
     expected = LinearMethod.predict_inner_folds(method, prepared, y, prepared.penalties)

@@ -14,7 +14,8 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
-from brio.methods.linear.base import FitsManyLabels, KernelEigen, choose_penalty, predict_columns
+from brio.methods.linear.base import KernelEigen, choose_penalty
+from brio.methods.linear.ridge import KernelRidgeMethod, predict_columns
 from brio.protocol import auc, leave_one_site_out
 from brio.protocol.metrics import score_columns, weigh_by_pairs
 from brio.studies.permutation import permute_labels, relabel_cohort
@@ -36,7 +37,7 @@ def on_labels(graphs, labels):
 @pytest.mark.parametrize("name", ["ridge", "tangent-ridge", "fc-tangent-ridge"])
 def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose_by):
     method = make_method(name, {"choose_by": choose_by})
-    assert isinstance(method, FitsManyLabels)
+    assert isinstance(method, KernelRidgeMethod)
     fold = leave_one_site_out(graphs.cohort, 0, 2 if choose_by == "validation" else 0)[2]
     labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 20)])
     (margins,) = method.fit_labels(graphs, [Run(fold, 0)], labels)
@@ -51,7 +52,7 @@ def test_columns_are_the_ordinary_method_on_permuted_labels(graphs, name, choose
 @pytest.mark.parametrize("choose_by", ["validation", "source-sites"])
 def test_columns_of_log_ridge_are_its_margins_before_calibration(graphs, choose_by):
     method = make_method("log-ridge", {"choose_by": choose_by})
-    assert isinstance(method, FitsManyLabels)
+    assert isinstance(method, KernelRidgeMethod)
     runs = [Run(leave_one_site_out(graphs.cohort, 0, 2)[k], 0) for k in (2, 4)]
     labels = np.column_stack([graphs.cohort.labels, permute_labels(graphs.cohort, 15)])
     columns = method.fit_labels(graphs, runs, labels)
@@ -83,8 +84,8 @@ def test_labels_of_test_scans_change_no_margin(graphs):
 
 
 def test_methods_that_are_not_linear_in_labels_have_no_such_fit():
-    assert not isinstance(make_method("svm"), FitsManyLabels)
-    assert not isinstance(make_method("logistic"), FitsManyLabels)
+    assert not isinstance(make_method("svm"), KernelRidgeMethod)
+    assert not isinstance(make_method("logistic"), KernelRidgeMethod)
 
 
 def inner_fold(kernel, y, site, e, penalty, per_site):

@@ -22,8 +22,7 @@ def draw_scans():
     alive[2, 4] = False
     A[2, 4] = A[2, :, 4] = 0
     mean = torch.randn(P, P).tril(-1)
-    scans = Scans(A, alive, torch.zeros(B), torch.ones(B), torch.zeros(B, 0, P), torch.zeros(B, 0))
-    return scans, RunState.from_learned(mean=mean + mean.mT)
+    return Scans.of(A, alive)._replace(state=RunState.from_learned(mean=mean + mean.mT))
 
 
 def train_step() -> StepContext:
@@ -33,15 +32,15 @@ def train_step() -> StepContext:
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("training", [True, False])
 def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training):
-    scans, state = draw_scans()
+    scans = draw_scans()
     net = MLPNetwork(InputShape(P, 1, 0), MLPSettings(width=7, norm=norm))
-    x = torch.from_numpy(vectorise_fc(scans, state.learned["mean"])).float()
+    x = torch.from_numpy(vectorise_fc(scans, scans.state.learned["mean"])).float()
     assert x.shape == (B, P * (P - 1) // 2)
     theirs = nn.Sequential(net.hidden, nn.BatchNorm1d(7) if norm else nn.Identity(), nn.ReLU()).train(training)
     hidden = theirs(x)
     if training:
         hidden = hidden * (train_step().draw_uniform((B, 7), x) >= 0.5) / 0.5
-    out = net(scans, state, train_step() if training else None)
+    out = net(scans, train_step() if training else None)
     torch.testing.assert_close(out.representation, hidden)
     torch.testing.assert_close(out.logit, net.classify(hidden)[:, 0])
 
@@ -50,10 +49,10 @@ def test_it_is_listed_as_a_network_on_edges_and_reads_no_graph():
     assert find_method("mlp").family == "network on edges"
     assert find_method("mlp").block != "linear"
     assert not hasattr(make_method("mlp").settings, "edge_share")
-    scans, state = draw_scans()
+    scans = draw_scans()
     net = MLPNetwork(InputShape(P, 1, 0), MLPSettings())
     other = scans._replace(cut=torch.full((B,), 9.0))
-    assert torch.equal(net(other, state).logit, net(scans, state).logit)
+    assert torch.equal(net(other).logit, net(scans).logit)
 
 
 def test_sizes_are_those_of_the_atlas():

@@ -38,7 +38,7 @@ def example():
 
 def test_factors_are_unit_images_of_the_pooled_rois(example):
     network, A, alive, state = example
-    out = network(Scans.of(A, alive), state)
+    out = network(Scans.of(A, alive)._replace(state=state))
     live = alive[:, :, None] & alive[:, None, :]
     filled = torch.where(live, A, state.learned["mean"].expand_as(A))
     H = network.encoder(filled, state.learned["S"]).detach().numpy()
@@ -58,7 +58,7 @@ def test_factors_are_unit_images_of_the_pooled_rois(example):
 
 def test_representation_concatenates_the_factors_to_a_unit_vector(example):
     network, A, alive, state = example
-    out = network(Scans.of(A, alive), state)
+    out = network(Scans.of(A, alive)._replace(state=state))
     for i in range(7):
         expected = np.concatenate([out.factors[i, j].detach().numpy() for j in range(3)]) / math.sqrt(3)
         np.testing.assert_allclose(out.representation[i].detach().numpy(), expected, atol=1e-14)
@@ -68,7 +68,7 @@ def test_representation_concatenates_the_factors_to_a_unit_vector(example):
 def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representation(example):
     network, A, alive, state = example
     network.b.data.fill_(0.37)
-    out = network(Scans.of(A, alive), state)
+    out = network(Scans.of(A, alive)._replace(state=state))
     w = network.w.detach().numpy()
     for i in range(7):
         a = [float(w[j] @ out.factors[i, j].detach().numpy()) for j in range(3)]
@@ -82,33 +82,35 @@ def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representati
 
 def test_permuting_rois_with_all_that_belongs_to_them_leaves_the_logits(example):
     network, A, alive, state = example
-    out = network(Scans.of(A, alive), state)
+    out = network(Scans.of(A, alive)._replace(state=state))
     order = torch.randperm(P, generator=torch.Generator().manual_seed(5))
     turn = lambda M: M[..., order, :][..., :, order]  # noqa: E731
     with torch.no_grad():
         network.encoder.roi.copy_(network.encoder.roi[order])
     S, mean = state.learned["S"], state.learned["mean"]
-    turned = network(Scans.of(turn(A), alive[:, order]), RunState.from_learned(S=turn(S), mean=turn(mean)))
+    turned = network(
+        Scans.of(turn(A), alive[:, order])._replace(state=RunState.from_learned(S=turn(S), mean=turn(mean)))
+    )
     torch.testing.assert_close(turned.logit, out.logit, atol=1e-10, rtol=0)
     torch.testing.assert_close(turned.factors, out.factors, atol=1e-10, rtol=0)
-    wrong = network(Scans.of(turn(A), alive[:, order]), RunState.from_learned(S=S, mean=turn(mean)))
+    wrong = network(Scans.of(turn(A), alive[:, order])._replace(state=RunState.from_learned(S=S, mean=turn(mean))))
     assert (wrong.logit - out.logit).abs().max().item() > 1e-4
 
 
 def test_scans_of_a_batch_do_not_see_each_other(example):
     network, A, alive, state = example
-    out = network(Scans.of(A, alive), state)
+    out = network(Scans.of(A, alive)._replace(state=state))
     order = torch.tensor([4, 2, 6, 0])
     torch.testing.assert_close(
-        network(Scans.of(A[order], alive[order]), state).logit, out.logit[order], atol=1e-13, rtol=0
+        network(Scans.of(A[order], alive[order])._replace(state=state)).logit, out.logit[order], atol=1e-13, rtol=0
     )
 
 
 def test_values_under_a_dead_roi_are_never_read(example):
     network, A, alive, state = example
-    expected = network(Scans.of(A, alive), state).logit
+    expected = network(Scans.of(A, alive)._replace(state=state)).logit
     no_mean = RunState.from_learned(**state.learned | {"mean": torch.zeros(P, P, dtype=torch.float64)})
-    zero = network(Scans.of(A, alive), no_mean).logit
+    zero = network(Scans.of(A, alive)._replace(state=no_mean)).logit
     changed = (zero - expected).abs() > 1e-9
     assert changed.tolist() == [False, False, True, False, True, False, False]
 
@@ -116,12 +118,12 @@ def test_values_under_a_dead_roi_are_never_read(example):
 def test_the_cached_assignment_replaces_queries_and_keys(example):
     network, A, alive, state = example
     Pi = network.assignment(network.encoder.roi).detach()
-    out = network(Scans.of(A, alive), state)
-    cached = state._replace(inference={"Pi_bar": Pi})
-    torch.testing.assert_close(network(Scans.of(A, alive), cached).logit, out.logit, atol=1e-13, rtol=0)
+    out = network(Scans.of(A, alive)._replace(state=state))
+    cached = Scans.of(A, alive)._replace(state=state._replace(inference={"Pi_bar": Pi}))
+    torch.testing.assert_close(network(cached).logit, out.logit, atol=1e-13, rtol=0)
     network.assignment.queries.data += 5.0 * torch.randn(3, 6, dtype=torch.float64)
-    torch.testing.assert_close(network(Scans.of(A, alive), cached).logit, out.logit, atol=1e-13, rtol=0)
-    assert (network(Scans.of(A, alive), state).logit - out.logit).abs().max().item() > 1e-5
+    torch.testing.assert_close(network(cached).logit, out.logit, atol=1e-13, rtol=0)
+    assert (network(Scans.of(A, alive)._replace(state=state)).logit - out.logit).abs().max().item() > 1e-5
 
 
 def test_network_has_the_widths_of_the_paper():

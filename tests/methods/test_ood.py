@@ -24,11 +24,10 @@ from brio.methods.ood import (
     ramp_up,
     vrex_penalty,
 )
-from brio.training import Batch, InputShape, Run, RunState, Scans, Stage, StepContext
+from brio.training import Batch, InputShape, Run, RunState, Scans, StepContext
 from brio.training.cells import SourceCells
 from brio.training.checkpoint import BestValidationEpoch
 
-NOTHING_LEARNED = RunState.from_learned()
 OOD = ["coral", "irm", "vrex", "groupdro", "dann"]
 P = 9
 
@@ -58,7 +57,7 @@ def batch_of(sites: int, n: int = 4, padding: int = 0, epoch: float = 1.0, key: 
     B = len(A)
     scans = Scans(
         A, torch.ones(B, P, dtype=torch.bool), edge_cut(A, 0.2), torch.ones(B), A.new_zeros(B, 0, P), A.new_zeros(B, 0)
-    )
+    )._replace(state=RunState.from_learned(mean=torch.zeros(P, P)))
     cell_weight = (real / (2.0 * sites))[:, None].expand(E, 2)
     pair_weight = (real[first] & real[second]) / float(pairs)
     step = step_of(real, n, key)
@@ -69,11 +68,6 @@ def step_of(real: torch.Tensor, n: int, key: int = 0) -> StepContext:
     """A step whose batch has n scans of each class at each site; ``real`` is 0 for sites that pad the stack."""
     site = torch.arange(len(real)).repeat_interleave(2 * n)
     return StepContext(torch.tensor(key), real.double()[site], site)
-
-
-def zero_mean() -> RunState:
-    """A state whose mean connectome is zero."""
-    return RunState.from_learned(mean=torch.zeros(P, P))
 
 
 def by_site(x: torch.Tensor, sites: int, n: int) -> list[torch.Tensor]:
@@ -148,7 +142,7 @@ def test_coral_adds_its_penalty_to_the_mean_risk():
         method = make_method("coral", {"penalty": 2.5, "means": means})
         risk = np.mean([float(F.binary_cross_entropy_with_logits(z, labels(4))) for z in by_site(logit, 3, 4)])
         expected = risk + 2.5 * float(coral_penalty(x, batch, means))
-        found = method.loss(Out(logit, x), batch, NOTHING_LEARNED, method.stages()[0])
+        found = method.loss(Out(logit, x), batch._replace(stage=method.stages()[0]))
         assert float(found) == pytest.approx(expected, abs=1e-12)
 
 
@@ -240,7 +234,7 @@ def test_weight_of_the_penalty_is_one_and_then_its_own(name):
     risk = float(F.binary_cross_entropy_with_logits(logit, batch.label))
     penalty = float({"irm": irm_penalty, "vrex": vrex_penalty}[name](logit, batch))
     for stage, weight in ((first, 1.0), (then, 100.0)):
-        found = float(method.loss(Out(logit), batch, NOTHING_LEARNED, stage))
+        found = float(method.loss(Out(logit), batch._replace(stage=stage)))
         assert found == pytest.approx(risk + weight * penalty, abs=1e-12)
     assert (first.epochs, then.epochs) == (12, 108)
     assert not first.selectable
@@ -286,13 +280,13 @@ def test_groupdro_follows_the_published_update(padding):
     q = torch.ones(sites)
     for step in range(5):
         batch = batch_of(sites, n, padding, key=step)
-        out = net(batch.scans, zero_mean(), batch.step)
+        out = net(batch.scans, batch.step)
         risks = [F.binary_cross_entropy_with_logits(z, labels(n)) for z in by_site(out.logit, sites, n)]
         for e in range(sites):
             q[e] *= float((eta * risks[e].detach()).exp())
         q = q / q.sum()
         expected = sum(float(q[e]) * risks[e] for e in range(sites))
-        found = method.loss(out, batch, NOTHING_LEARNED, Stage("training", 1))
+        found = method.loss(out, batch)
         torch.testing.assert_close(net.log_share[:sites].softmax(0), q)
         assert not net.log_share[sites:].any()
         torch.testing.assert_close(found, expected)
@@ -303,7 +297,7 @@ def test_groupdro_follows_the_published_update(padding):
     assert q.std() > 0.001
     held = net.log_share.clone()
     assert not held[sites:].any()
-    assert len(net(batch.scans, zero_mean())) == 2
+    assert len(net(batch.scans)) == 2
     assert torch.equal(net.log_share, held)
 
 
@@ -352,11 +346,11 @@ def test_features_climb_where_the_site_classifier_descends(epoch, padding):
     net = DANNNetwork(InputShape(P, 3 + padding, 0), settings)
     nn.init.normal_(net.site[-1].weight)
     method = make_method("dann", {"strength": 3.0, "epochs": 40})
-    out = net(batch.scans, zero_mean(), batch.step)
+    out = net(batch.scans, batch.step)
     plain = net.site(out.representation)[:, :3]
     site = F.cross_entropy(plain[:24], torch.arange(3).repeat_interleave(8))
     risk = F.binary_cross_entropy_with_logits(out.logit[:24], batch.label[:24])
-    found = method.loss(out, batch, NOTHING_LEARNED, Stage("training", 40))
+    found = method.loss(out, batch)
     torch.testing.assert_close(found, risk + site)
     size = 3.0 * (2 / (1 + np.exp(-10 * (epoch - 1) / 39)) - 1)
     for name, p in net.named_parameters():
@@ -385,7 +379,7 @@ def test_site_classifier_begins_at_zero_and_is_no_part_of_the_prediction():
         else:
             assert torch.equal(p, q)
             assert name.startswith("site.") or torch.equal(p, plain[name])
-    assert len(nets[0](batch_of(3).scans, zero_mean())) == 2
+    assert len(nets[0](batch_of(3).scans)) == 2
 
 
 def test_dann_tells_the_site_classifier_of_its_own_sites():

@@ -127,8 +127,8 @@ def short_job(tmp_path_factory):
 def test_an_error_in_training_names_the_file(loss, problem, tmp_path, short_job):
     cohort, options = short_job
     text = EXAMPLE.read_text().replace("gated-profiles", f"profiles-{len(loss)}")
-    assert "return classification_loss(out.logit, batch)" in text
-    (tmp_path / "wrong.py").write_text(text.replace("return classification_loss(out.logit, batch)", loss))
+    assert "return authoring.classification_loss(out.logit, batch)" in text
+    (tmp_path / "wrong.py").write_text(text.replace("return authoring.classification_loss(out.logit, batch)", loss))
     said = command("run", cohort, "--load", tmp_path / "wrong.py", *options, "--out", tmp_path / "o")
     assert said.status == 2
     assert re.search(problem, said.err), said.err

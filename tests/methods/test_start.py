@@ -54,12 +54,12 @@ class Start:
         self.axes = {N_ROIS, *(t.shape[1] for name, t in stack.state.learned.items() if name == "u")}  # CORE: edges
         self.states: dict[str, Tensor] = {}
         with torch.no_grad():
-            stack.network(stack.inputs.take(torch.from_numpy(fold.source)), select_run(stack), step)
+            stack.network(stack.inputs.take(torch.from_numpy(fold.source))._replace(state=select_run(stack)), step)
             stack.buffers = {name: b.unsqueeze(0) for name, b in stack.network.named_buffers()}
             method.update_inference_state(stack)
             for name, module in stack.network.named_modules():
                 module.register_forward_hook(lambda _, __, out, name=name: self.keep(name, out))
-            out = stack.network.eval()(stack.inputs.take(torch.arange(len(graphs))), select_run(stack))
+            out = stack.network.eval()(stack.inputs.take(torch.arange(len(graphs)))._replace(state=select_run(stack)))
         self.representation, self.label = out.representation.double(), graphs.cohort.labels.copy()
 
     def keep(self, name: str, out: object) -> None:

@@ -33,7 +33,6 @@ from brio.training.stack import Stack
 
 P, T = 7, 60
 f64 = torch.float64
-NO_MEAN = RunState.from_learned(mean=torch.zeros(P, P, dtype=f64))
 
 
 def some_scans(n, seed=0, n_rois=P, n_frames=T):
@@ -42,7 +41,9 @@ def some_scans(n, seed=0, n_rois=P, n_frames=T):
     A = A + A.transpose(1, 2)
     A.diagonal(dim1=1, dim2=2).zero_()
     bold = torch.randn(n, n_frames, n_rois, generator=rng, dtype=f64).cumsum(1)
-    return Scans.of(A)._replace(bold=(bold - bold.mean(1, keepdim=True)) / bold.std(1, keepdim=True))
+    bold = (bold - bold.mean(1, keepdim=True)) / bold.std(1, keepdim=True)
+    no_mean = RunState.from_learned(mean=torch.zeros(n_rois, n_rois, dtype=f64))
+    return Scans.of(A)._replace(bold=bold, state=no_mean)
 
 
 # --- courses ---------------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ def trained_network(n_rois=P, n_frames=T, **values):
     s = XGSettings(**{"bold_frames": T, "bold_windows": 1, "dropout": 0.0} | values)
     net = XGNetwork(InputShape(n_rois, 3, n_frames), s).double()
     mean = torch.zeros(n_rois, n_rois, dtype=f64)
-    net(some_scans(8, 5, n_rois, n_frames), RunState.from_learned(mean=mean), make_step(8))
+    net(some_scans(8, 5, n_rois, n_frames)._replace(state=RunState.from_learned(mean=mean)), make_step(8))
     return net
 
 
@@ -187,7 +188,7 @@ def test_profiles_are_updated_under_the_learned_connectome(published):
     x = run(net.third, update(run(net.second, update(run(net.first, update(scans.A))))))
     x = (x - net.norm.running_mean[:, None]) / (net.norm.running_var[:, None] + 1e-5).sqrt()
     score = net.classify(net.read(x.flatten(1)))
-    out = net(scans, NO_MEAN)
+    out = net(scans)
     if published:  # cross-entropy of two sigmoids is that of one logit, their difference
         label = torch.tensor([0, 1, 1])
         expected = F.cross_entropy(score.sigmoid(), label)
@@ -197,7 +198,7 @@ def test_profiles_are_updated_under_the_learned_connectome(published):
     assert out.learned.shape[1] == 0
     # the connectome is learned from BOLD: other courses, another answer
     other = scans._replace(bold=some_scans(3, 8).bold)
-    assert not torch.allclose(net(other, NO_MEAN).logit, out.logit)
+    assert not torch.allclose(net(other).logit, out.logit)
 
 
 def share_over_rois(x):
@@ -223,7 +224,7 @@ def test_embeddings_are_averaged_over_the_windows_of_a_scan():
     m = net.learner((sum(parts) / 3).softmax(-1))
     x = net.second(net.pass_messages(m, net.first(net.pass_messages(m, scans.A))))
     x = net.norm(net.third(net.pass_messages(m, x)).transpose(1, 2)).transpose(1, 2)
-    torch.testing.assert_close(net(scans, NO_MEAN).representation, net.read(x.flatten(1)))
+    torch.testing.assert_close(net(scans).representation, net.read(x.flatten(1)))
 
 
 def test_windows_count_as_further_scans_in_batch_statistics():
@@ -275,10 +276,11 @@ def test_blends_are_blends_of_filled_connectomes_and_of_bold():
     alive = scans.alive.clone()
     alive[0, 2] = alive[1, 5] = alive[1, 6] = False
     both = (alive.unsqueeze(-1) & alive.unsqueeze(-2)).to(f64)
-    scans = scans._replace(A=scans.A * both, alive=alive, bold=scans.bold * alive.unsqueeze(1))
     mean = some_scans(1, 3).A[0]
+    scans = scans._replace(A=scans.A * both, alive=alive, bold=scans.bold * alive.unsqueeze(1))
+    scans = scans._replace(state=RunState.from_learned(mean=mean))
     partner, share = torch.tensor([1, 0, 3, 2]), torch.tensor([0.3, 0.8, 1.0, 0.5], dtype=f64)
-    found, label = mix_scans(scans, torch.tensor([0.0, 1, 0, 1], dtype=f64), partner, share, mean)
+    found, label = mix_scans(scans, torch.tensor([0.0, 1, 0, 1], dtype=f64), partner, share)
     filled = scans.A * both + mean * (1 - both)
     for i, j in enumerate(partner):
         a = share[i]
@@ -343,10 +345,10 @@ def gradients(method, net, batch, key):
     buffers = {name: b.clone() for name, b in net.named_buffers()}
 
     def call(params, scans, step):
-        return functional_call(net, params | buffers, (scans, NO_MEAN, step))
+        return functional_call(net, params | buffers, (scans, step))
 
     batch = batch._replace(step=make_step(len(batch.real), key, batch.real, batch.site))
-    loss = method.objective(call, params, batch, NO_MEAN, Stage("training", 1))
+    loss = method.objective(call, params, batch)
     loss.backward()
     return loss.detach(), {name: p.grad for name, p in params.items()}, buffers
 
@@ -364,13 +366,13 @@ def plain_episode(net, batch, train, test, s):
 
     published = s.get("published", False)
     adam = torch.optim.Adam(net.parameters(), lr=s["inner_rate"])
-    out = net(batch.scans, NO_MEAN, make_step(len(batch.real), real=train[batch.site]))
+    out = net(batch.scans, make_step(len(batch.real), real=train[batch.site]))
     sum(site_loss(out, e) for e in sites if train[e]).backward()
     adam.step()
     net.zero_grad()
     for name, b in net.named_buffers():
         b.copy_(start[name])
-    out = net(batch.scans, NO_MEAN, make_step(len(batch.real), real=test[batch.site]))
+    out = net(batch.scans, make_step(len(batch.real), real=test[batch.site]))
     chosen = [e for e in sites if test[e]]
     loss = sum(site_loss(out, e) for e in chosen)
     maps = {e: compute_difference_maps(out.learned[rows(e)], batch.label[rows(e)], (1, 2, 2)) for e in chosen}

@@ -122,7 +122,8 @@ def test_tensors_come_back_as_they_lay_in_memory(graphs, uneven):
     (one,) = stores.stored
     resumable, stack = ResumableTraining(InMemory(one)), Stack.build(method, graphs, uneven)
     optimiser = StackedAdamW(stack.params, 1e-3, 0.0)
-    now = StackTraining.begin(stack, optimiser, BestValidationEpoch(graphs.cohort, uneven, method.settings))
+    choice, rows = BestValidationEpoch(graphs.cohort, uneven, method.settings), np.arange(len(stack))
+    now = StackTraining(stack, optimiser, choice, rows, rows >= 0, {})
     resumable.restore(now)
     odd = now.stack.state.training["odd/name"]
     assert (tuple(odd.shape), odd.stride()) == ((3, 2, 3), (1, 3, 6))

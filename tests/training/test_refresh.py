@@ -38,7 +38,11 @@ def by_loops(graphs, stack, r, refresh):
 
     def contributions(A, i):
         with torch.no_grad():
-            return network(Scans.of(torch.from_numpy(A)[None], graphs.alive[i : i + 1]), state).contributions[0].numpy()
+            return (
+                network(Scans.of(torch.from_numpy(A)[None], graphs.alive[i : i + 1])._replace(state=state))
+                .contributions[0]
+                .numpy()
+            )
 
     sites = sorted(set(cohort.sites[run.fold.source]))
     shape = (len(sites), 2, s.J)

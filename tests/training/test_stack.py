@@ -111,7 +111,7 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
         network = stack.method.network(InputShape(10, 1, 0)).double()
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         state = stack.state.select(torch.tensor(r))
-        out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]]), state)
+        out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]])._replace(state=state))
         np.testing.assert_allclose(whole[r], out.logit.detach().numpy(), atol=1e-12)
     assert not graphs.alive[:50].all()
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 1)

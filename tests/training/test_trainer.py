@@ -84,7 +84,7 @@ def loss_by_hand(graphs, stack, batch, r):
     for e in range(E):
         for c in (0, 1):
             scans = batch[r, e, c]
-            out = network(Scans.of(graphs.full[scans], graphs.alive[scans]), state)
+            out = network(Scans.of(graphs.full[scans], graphs.alive[scans])._replace(state=state))
             assert (graphs.cohort.labels[scans] == c).all()
             total += sum(entropy(z, c) for z in out.logit.tolist()) / len(scans)
     return total / (2 * E)
@@ -117,7 +117,9 @@ def test_guided_loss_adds_the_weighted_alignment_of_the_same_batch(graphs, uneve
         network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
         state = stack.state.select(torch.tensor(r))
         flat = scans.reshape(-1)
-        factors = network(Scans.of(graphs.full[flat], graphs.alive[flat]), state).factors.unflatten(0, scans.shape)
+        factors = network(Scans.of(graphs.full[flat], graphs.alive[flat])._replace(state=state)).factors.unflatten(
+            0, scans.shape
+        )
         first, second = torch.triu_indices(4, 4, 1)
         real = (first < E) & (second < E)
         weight = torch.full((int(real.sum()),), 2 / (E * (E - 1)), dtype=torch.float64)

@@ -8,7 +8,7 @@ from ..lazy import export_lazily
 
 if TYPE_CHECKING:
     from .connectomes import BoldRule, Connectomes
-    from .fc import fill_dead, find_live_edges, invert_fisher_z, psi, read_edges
+    from .fc import fill_dead, find_live_edges, invert_fisher_z, log_connectome, psi, read_edges
     from .harmonisation import (
         Combat,
         HarmonisedConnectomes,
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         harmonise_connectomes,
     )
     from .harmonisation_rule import HarmonisationRule, require_covariates
-    from .log_euclidean import log_connectome
     from .resampling import BlockRule, ReestimateRequest, clip_block_length, reestimate
     from .support import edge_cut, source_mean, source_strength, sym_top
 
@@ -57,7 +56,7 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "connectomes": ("BoldRule", "Connectomes"),
-        "fc": ("fill_dead", "find_live_edges", "invert_fisher_z", "psi", "read_edges"),
+        "fc": ("fill_dead", "find_live_edges", "invert_fisher_z", "log_connectome", "psi", "read_edges"),
         "harmonisation": (
             "Combat",
             "HarmonisedConnectomes",
@@ -69,7 +68,6 @@ __getattr__, __dir__ = export_lazily(
             "harmonise_connectomes",
         ),
         "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
-        "log_euclidean": ("log_connectome",),
         "resampling": ("BlockRule", "ReestimateRequest", "clip_block_length", "reestimate"),
         "support": ("edge_cut", "source_mean", "source_strength", "sym_top"),
     },

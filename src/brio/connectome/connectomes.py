@@ -1,8 +1,9 @@
-"""BOLD windows of one length: the rule shared by all methods that read time series instead of connectomes.
+"""Connectomes of a cohort, their re-estimates, and BOLD windows of one length.
 
-Scans differ in repetition time and in length, and both reveal the site. Every scan is therefore interpolated linearly
-to frames ``tr`` seconds apart, and its middle ``frames`` are used, or several windows of so many frames, spread evenly
-over the scan. A scan that is too short is extended by its mirror image at both ends. Nothing is learned from data.
+Scans differ in repetition time and in length, and both reveal the site. For methods that read time series instead of
+connectomes every scan is therefore interpolated linearly to frames ``tr`` seconds apart, and its middle ``frames`` are
+used, or several windows of so many frames, spread evenly over the scan. A scan that is too short is extended by its
+mirror image at both ends. Nothing is learned from data.
 """
 
 from __future__ import annotations

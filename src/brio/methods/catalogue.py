@@ -33,7 +33,8 @@ def _describe(entry: MethodEntry) -> dict[str, Any]:
 
 
 def _write_catalogue() -> None:
-    write_atomically(CATALOGUE, json.dumps(describe_classes(), indent=1) + "\n")
+    lines = ",\n".join(json.dumps(entry) for entry in describe_classes())
+    write_atomically(CATALOGUE, f"[\n{lines}\n]\n")  # a line for each method
     print(f"wrote {CATALOGUE}")
 
 

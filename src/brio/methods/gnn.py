@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..settings import Domain, ShareBelowOne, choice, require, setting
-from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
+from ..training import Batch, InputShape, NeuralMethod, Output, Scans, StepContext
 from .layers import (
     BatchNorm,
     Dropout,
@@ -52,10 +52,10 @@ class GCNNetwork(nn.Module):
         self.readout = readout
         self.classify = nn.Linear(s.width * (shape.n_rois if readout == "concat" else 1), 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Return logits [B] and pooled states [B, width] or [B, P * width]; ``step`` is None at inference."""
         A_hat = normalise_adjacency(select_strong_edges(scans) * scans.A.abs())
-        H = build_profiles(scans, state)
+        H = build_profiles(scans)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             H = self.dropout(norm(layer(H, A_hat), step).relu(), step)
         pooled = H.flatten(1) if self.readout == "concat" else H.mean(1)
@@ -66,13 +66,12 @@ class GCNNetwork(nn.Module):
 class GCN(NeuralMethod):
     """Graph convolution over connection profiles, mean readout."""
 
-    Settings = GCNSettings
     settings: GCNSettings
 
     def network(self, shape: InputShape) -> nn.Module:
         return GCNNetwork(shape, self.settings, self.settings.readout)
 
-    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch) -> Tensor:
         return classification_loss(out.logit, batch)
 
 
@@ -116,10 +115,10 @@ class GATNetwork(nn.Module):
         self.dropout = Dropout(s.dropout)
         self.classify = nn.Linear(s.width, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Return logits [B] and pooled states [B, width]; ``step`` is None at inference."""
         mask = select_strong_edges(scans)
-        H = build_profiles(scans, state)
+        H = build_profiles(scans)
         for layer in self.layers:
             H = self.dropout(F.elu(layer(H, mask, step)), step)
         pooled = H.mean(1)
@@ -130,14 +129,13 @@ class GATNetwork(nn.Module):
 class GAT(NeuralMethod):
     """Graph attention over connection profiles, mean readout."""
 
-    Settings = GATSettings
     settings: GATSettings
     peak_matrices_per_scan: ClassVar[float] = 90.0  # scores, attention and its dropout of four heads in two layers
 
     def network(self, shape: InputShape) -> nn.Module:
         return GATNetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch) -> Tensor:
         return classification_loss(out.logit, batch)
 
 
@@ -171,10 +169,10 @@ class GINNetwork(nn.Module):
         self.readout = s.readout
         self.classify = nn.Linear(sum(widths) if s.readout == "every" else s.width, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Return logits [B] and pooled states, concatenated over layers, [B, d]; ``step`` is None at inference."""
         A = select_strong_edges(scans)
-        states = [build_profiles(scans, state)]
+        states = [build_profiles(scans)]
         for layer, norm in zip(self.layers, self.norms, strict=True):
             states.append(self.dropout(norm(layer(states[-1], A, step), step).relu(), step))
         read_out = states if self.readout == "every" else states[-1:]
@@ -186,11 +184,10 @@ class GINNetwork(nn.Module):
 class GIN(NeuralMethod):
     """Sum aggregation and an MLP update over connection profiles, sums of every layer read out."""
 
-    Settings = GINSettings
     settings: GINSettings
 
     def network(self, shape: InputShape) -> nn.Module:
         return GINNetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch) -> Tensor:
         return classification_loss(out.logit, batch)

@@ -22,15 +22,8 @@ from ..settings import (
     setting,
 )
 from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext, Tensors
-from .edges import (
-    EdgeBatchNorm,
-    EdgeMethod,
-    EdgeMLP,
-    EdgeNetwork,
+from .edges.edge_list import (
     Edges,
-    EdgeSettings,
-    GINEncoder,
-    add_ends,
     average_directions,
     bernoulli_kl,
     find_keep_rate,
@@ -40,6 +33,7 @@ from .edges import (
     scatter_edges,
     straight_through,
 )
+from .edges.scorer import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings, GINEncoder, add_ends
 from .layers import (
     BatchNorm,
     Dropout,
@@ -117,7 +111,6 @@ class GSATNetwork(EdgeNetwork):
 class GSAT(EdgeMethod):
     """Graph stochastic attention: noisy edge weights under an information bottleneck."""
 
-    Settings = GSATSettings
     settings: GSATSettings
     peak_matrices_per_scan = 90.0
 
@@ -128,10 +121,10 @@ class GSAT(EdgeMethod):
         """Choose checkpoints after r has reached its last value, as published."""
         return plan_decay_stages(self.settings.epochs, self.settings.final_r)
 
-    def loss(self, out: GSATOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: GSATOutput, batch: Batch) -> Tensor:
         """Cross-entropy + information * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
         s = self.settings
-        r = find_keep_rate(batch.epoch, stage, s.epochs, s.final_r)
+        r = find_keep_rate(batch, s.epochs, s.final_r)
         information = average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
         return classification_loss(out.logit, batch) + s.information * information
 
@@ -256,7 +249,6 @@ def generalised_cross_entropy(losses: Tensor, q: float) -> Tensor:
 class DisC(EdgeMethod):
     """Disentangle a causal from an easily learned biased subgraph, and swap the latter between scans."""
 
-    Settings = DisCSettings
     settings: DisCSettings
     peak_matrices_per_scan = 170.0
 
@@ -269,7 +261,7 @@ class DisC(EdgeMethod):
         first = [Stage("disentangling", s.epochs - swapping, selectable=False)] if swapping < s.epochs else []
         return [*first, Stage("swapping", swapping)]
 
-    def loss(self, out: DisCOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: DisCOutput, batch: Batch) -> Tensor:
         """L_D + swap * L_G.
 
         Each is a cross-entropy of the causal branch, weighted by difficulty, and a generalised cross-entropy of the
@@ -279,7 +271,7 @@ class DisC(EdgeMethod):
         causal, biased = bce(out.logit, label), bce(out.biased, label)
         difficulty = (biased / (biased + causal + 1e-8)).detach()
         loss = average_losses(difficulty * causal + generalised_cross_entropy(biased, s.q), batch)
-        if stage.name == "swapping":
+        if batch.stage.name == "swapping":
             causal, biased = bce(out.swapped, label), bce(out.swapped_biased, label[out.order])
             swapped = difficulty * causal + generalised_cross_entropy(biased, s.q)
             loss = loss + s.swap * average_losses(swapped, batch)
@@ -376,7 +368,6 @@ class CEPGNetwork(EdgeNetwork):
 class CEPG(EdgeMethod):
     """Environment-promoted invariant learning: the part that predicts the site guides which edges are kept."""
 
-    Settings = CEPGSettings
     settings: CEPGSettings
     training_only = ("site_of_rest", "site_of_kept")
     peak_matrices_per_scan = 150.0
@@ -387,14 +378,14 @@ class CEPG(EdgeMethod):
     def stages(self) -> list[Stage]:
         return plan_decay_stages(self.settings.epochs, self.settings.final_r)
 
-    def loss(self, out: CEPGOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: CEPGOutput, batch: Batch) -> Tensor:
         """Sum the losses of all terms.
 
         They are the class, the site from the complement, the adversarial site from the kept part, information, and the
         variance of the risks over sites.
         """
         s = self.settings
-        r = find_keep_rate(batch.epoch, stage, s.epochs, s.final_r)
+        r = find_keep_rate(batch, s.epochs, s.final_r)
         risks = average_by_site(bce(out.logit, batch.label), batch)
         mean = (batch.site_weight * risks).sum()
         return (
@@ -773,7 +764,6 @@ def keep_rate_loss(mask: Tensor, real: Tensor, use: Tensor, keep: float) -> Tens
 class DiSCO(NeuralMethod):
     """Diverse and sparse mixture of experts, each on its own subgraph."""
 
-    Settings = DiSCOSettings
     settings: DiSCOSettings
     version = 2
     peak_matrices_per_scan = 180.0
@@ -787,7 +777,7 @@ class DiSCO(NeuralMethod):
         first = [Stage("warm-up", warm, selectable=False)] if warm else []
         return [*first, Stage("specialised", s.epochs - warm)]
 
-    def loss(self, out: DiSCOOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: DiSCOOutput, batch: Batch) -> Tensor:
         """Sum weighted cross-entropies of the experts, keep rate, diversity of the masks and the loss of the gate.
 
         While warming up, experts have equal weights and the gate only follows its own loss. Diversity is the mean of a
@@ -795,7 +785,7 @@ class DiSCO(NeuralMethod):
         """
         s = self.settings
         losses = bce(out.expert_logit, batch.label.unsqueeze(-1).expand_as(out.expert_logit))  # [B, K]
-        weights = torch.full_like(out.shares, 1 / s.experts) if stage.name == "warm-up" else out.shares
+        weights = torch.full_like(out.shares, 1 / s.experts) if batch.stage.name == "warm-up" else out.shares
         use = (batch.weight.unsqueeze(-1) * weights).sum(0).detach()
         of_edges = excess_correlation(out.mask, out.real, s.correlation)
         of_regions = excess_correlation(out.regions, torch.ones_like(out.regions[:, 0]), s.correlation)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..connectome import fill_dead
-from ..settings import Domain, Layers, LearningRate, PositiveShare, ShareBelowOne, Width, choice, setting
-from ..training import Batch, NeuralSettings, RunState, Scans, StepContext
+from ..settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Width, choice, setting
+from ..training import Batch, NeuralSettings, Scans, StepContext
 from ..training.random_numbers import drop_out
 
 
@@ -39,42 +38,19 @@ class GraphSettings(NeuralSettings):
     edge_share: PositiveShare = 0.2
 
 
-@dataclass(frozen=True)
-class BoldSettings(NeuralSettings):
-    """Settings of methods that read BOLD; the rule itself is :class:`brio.connectome.BoldRule`.
-
-    Attributes
-    ----------
-    bold_frames : int
-        Frames of a window; shorter scans are mirrored at their ends.
-    bold_windows : int
-        Windows of a scan, spread evenly over it; one lies in the middle. As many as ``bold_frames`` goes into the
-        longest scan, rounded up, use all frames: 3 for scans of up to 300 frames. It is a number and not "all", since
-        the longest scan may be one of the test site.
-    bold_tr : float or None
-        Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
-    """
-
-    bold_frames: Annotated[int, Domain(8, 10_000)] = 100
-    bold_windows: Annotated[int, Domain(1, 1_000)] = 3
-    bold_tr: Annotated[float, Domain(0.01, 100)] | None = 2.0
-
-
-def build_profiles(scans: Scans, state: RunState) -> Tensor:
+def build_profiles(scans: Scans) -> Tensor:
     """Build the node features of a graph: rows of the FC matrix, with edges of ROIs without signal filled in.
 
     Parameters
     ----------
     scans : Scans
-        B scans.
-    state : RunState
-        With the mean connectome of the source sites, ``state.learned["mean"]``, shape [P, P].
+        B scans. Their ``state.learned["mean"]`` is the mean connectome of the source sites, shape [P, P].
 
     Returns
     -------
     Tensor, shape [B, P, P]
     """
-    return fill_dead(scans.A, scans.alive, state.learned["mean"])
+    return fill_dead(scans.A, scans.alive, scans.state.learned["mean"])
 
 
 def select_strong_edges(scans: Scans) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..connectome import read_edges
 from ..settings import LearningRate, ShareBelowOne, Weight, Width, choice, setting
-from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, RunState, Scans, Stage, StepContext
+from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, StepContext
 from .layers import BatchNorm, Dropout, Identity, build_profiles, classification_loss
 from .registry import TEXTBOOK, method
 
@@ -47,9 +47,9 @@ class MLPNetwork(nn.Module):
         self.dropout = Dropout(settings.dropout)
         self.classify = nn.Linear(settings.width, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Return logits [B] and hidden units [B, width]; ``step`` is None at inference."""
-        A = build_profiles(scans, state)  # FC, with the edges of ROIs without signal filled in
+        A = build_profiles(scans)  # FC, with the edges of ROIs without signal filled in
         hidden = self.dropout(self.norm(self.hidden(read_edges(A)), step).relu(), step)
         return Output(self.classify(hidden).squeeze(-1), hidden)
 
@@ -58,12 +58,11 @@ class MLPNetwork(nn.Module):
 class MLP(NeuralMethod):
     """One hidden layer on the edges of the connectome (Fisher z), with dropout."""
 
-    Settings = MLPSettings
     settings: MLPSettings
     peak_matrices_per_scan: ClassVar[float] = 8.0  # the filled FC and its edges; no layer keeps P x P values
 
     def network(self, shape: InputShape) -> nn.Module:
         return MLPNetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch) -> Tensor:
         return classification_loss(out.logit, batch)

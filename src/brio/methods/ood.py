@@ -23,7 +23,6 @@ class GCNMethod(NeuralMethod):
     from these few. A larger ``cell_batch`` makes the estimates better and the steps fewer.
     """
 
-    Settings = GraphSettings
     settings: GraphSettings
 
     def network(self, shape: InputShape) -> nn.Module:
@@ -52,7 +51,6 @@ class AnnealedMethod(GCNMethod):
     The optimiser starts afresh there, because its running averages are those of gradients of another size.
     """
 
-    Settings = AnnealedSettings
     settings: AnnealedSettings
 
     @abstractmethod
@@ -70,8 +68,8 @@ class AnnealedMethod(GCNMethod):
         penalised = Stage("penalised", s.epochs - first, fresh_optimiser=first > 0)
         return [Stage("annealing", first, selectable=False), penalised] if first else [penalised]
 
-    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
-        weight = 1.0 if stage.name == "annealing" else self.settings.penalty
+    def loss(self, out: Output, batch: Batch) -> Tensor:
+        weight = 1.0 if batch.stage.name == "annealing" else self.settings.penalty
         return classification_loss(out.logit, batch) + weight * self.penalty(out.logit, batch)
 
 
@@ -123,10 +121,9 @@ def _subtract_pairs(x: Tensor) -> Tensor:
 class CORAL(GCNMethod):
     """GCN whose pooled states have similar covariances (and means) at all source sites."""
 
-    Settings = CORALSettings
     settings: CORALSettings
 
-    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch) -> Tensor:
         penalty = coral_penalty(out.representation, batch, self.settings.means)
         return classification_loss(out.logit, batch) + self.settings.penalty * penalty
 
@@ -166,7 +163,6 @@ def irm_penalty(logit: Tensor, batch: Batch) -> Tensor:
 class IRM(AnnealedMethod):
     """GCN whose classifier is optimal in scale at every source site (IRMv1)."""
 
-    Settings = IRMSettings
     settings: IRMSettings
 
     def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
@@ -202,7 +198,6 @@ def vrex_penalty(logit: Tensor, batch: Batch) -> Tensor:
 class VREx(AnnealedMethod):
     """GCN with a penalty on the variance of the source sites' risks."""
 
-    Settings = VRExSettings
     settings: VRExSettings
 
     def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
@@ -239,9 +234,9 @@ class GroupDRONetwork(GCNNetwork):
         super().__init__(shape, s)
         self.register_buffer("log_share", torch.zeros(shape.n_sites))
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Any:
         """Return a :class:`GroupOutput` in training, else an :class:`~brio.training.Output`."""
-        out = super().forward(scans, state, step)
+        out = super().forward(scans, step)
         return out if step is None else GroupOutput(*out, self.log_share)
 
 
@@ -249,14 +244,13 @@ class GroupDRONetwork(GCNNetwork):
 class GroupDRO(GCNMethod):
     """GCN that weights source sites by their losses so far."""
 
-    Settings = GroupDROSettings
     settings: GroupDROSettings
     training_only = ("log_share",)
 
     def network(self, shape: InputShape) -> nn.Module:
         return GroupDRONetwork(shape, self.settings)
 
-    def loss(self, out: GroupOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: GroupOutput, batch: Batch) -> Tensor:
         """Take one exponentiated-gradient step of the site weights, then average the losses of the sites by them."""
         losses = average_by_site(bce(out.logit, batch.label), batch)
         real = (batch.site_weight > 0).to(losses.dtype)
@@ -299,9 +293,9 @@ class DANNNetwork(GCNNetwork):
         for p in self.site[-1].parameters():
             nn.init.zeros_(p)  # it has as many rows as the stack has sites, and no random draw may depend on that
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Any:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Any:
         """Return a :class:`SiteOutput` in training, else an :class:`~brio.training.Output`."""
-        out = super().forward(scans, state, step)
+        out = super().forward(scans, step)
         if step is None:
             return out
         h = out.representation
@@ -318,14 +312,13 @@ def ramp_up(epoch: Tensor, epochs: int) -> Tensor:
 class DANN(GCNMethod):
     """GCN trained against a classifier of the source site, through a reversed gradient."""
 
-    Settings = DANNSettings
     settings: DANNSettings
     training_only = ("site",)
 
     def network(self, shape: InputShape) -> nn.Module:
         return DANNNetwork(shape, self.settings)
 
-    def loss(self, out: SiteOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: SiteOutput, batch: Batch) -> Tensor:
         """Add the risks of both classifiers.
 
         The ramp scales the gradient of the features only; the site classifier learns at full size throughout.

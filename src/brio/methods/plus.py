@@ -27,8 +27,9 @@ from ..console import Progress, silent
 from ..machine import map_on_cores
 from ..settings import BlockLength, Count, Weight
 from ..training import FittedRun, Inputs, MethodFacts, Run
+from ..training.trainer import report_part
 from .linear.base import HeldRows, OpenedScans, PreparedRun, ScanReader
-from .linear.log_ridge import LogRidge, LogRidgeSettings, log_matrices
+from .linear.log_ridge import LogRidge, LogRidgeSettings
 from .registry import Provenance, method
 
 Result = TypeVar("Result")
@@ -98,11 +99,6 @@ class _PenalisedRows(HeldRows):
         return super().combine(weights) - (self.correction @ weights).astype(self.T.dtype) @ self.T
 
 
-def _report_part(progress: Progress, before: float, share: float) -> Progress:
-    """Return a progress of a part of the work, which begins at ``before`` and is a share of the whole."""
-    return lambda message, part: progress(message, before + share * part)
-
-
 @method(
     "brio-plus",
     family="BRIO",
@@ -113,7 +109,6 @@ def _report_part(progress: Progress, before: float, share: float) -> Progress:
 class BrioPlus(LogRidge):
     """Ridge regression on log-connectomes, penalised for margins that do not survive re-estimation."""
 
-    Settings = BrioPlusSettings
     settings: BrioPlusSettings
     version = 5
 
@@ -152,7 +147,7 @@ class BrioPlus(LogRidge):
         """Take the logarithm of every scan, and of the re-estimates of the source scans of runs that share them."""
         if not runs or (key := self._find_resampling(connectomes, runs[0])) is None:
             return super().open_scans(connectomes, runs)
-        logs = log_matrices(connectomes.full, self.settings.shrinkage)
+        logs = self.transform(connectomes.full)
         scans = np.unique(np.concatenate([run.fold.source for run in runs]))
         return _Reader(self.gather_inputs(connectomes), logs, scans, self._find_changes(connectomes, logs, scans, *key))
 
@@ -208,7 +203,7 @@ class BrioPlus(LogRidge):
             groups.setdefault(self._find_resampling(connectomes, run), []).append(position)
         results: dict[int, tuple[Result, Resampling]] = {}
         for key, positions in groups.items():
-            report = _report_part(progress, len(results) / len(runs), len(positions) / len(runs))
+            report = report_part(progress, len(results) / len(runs), len(positions) / len(runs))
             computed = compute(connectomes, [runs[p] for p in positions], report)
             results |= {p: (result, key) for p, result in zip(positions, computed, strict=True)}
         return [results[position] for position in range(len(runs))]

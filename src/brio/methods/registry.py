@@ -1,4 +1,4 @@
-"""Where an implementation comes from, and the block of a table in which its rows stand."""
+"""The registry of methods: where each comes from, what it needs and how it is set, and methods of a user's own file."""
 
 from __future__ import annotations
 

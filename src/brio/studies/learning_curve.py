@@ -129,7 +129,7 @@ def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:
 
 def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) -> Iterator[tuple[_Subset, np.ndarray]]:
     """Fit all subsets, as many in a stack as memory allows, and yield the margins of their test scans."""
-    from ..methods.linear.base import FitsManyLabels
+    from ..methods.linear.ridge import KernelRidgeMethod
 
     connectomes = context.connectomes
     need = max((method.bytes_per_run(connectomes, subset.run) for subset in subsets), default=0)
@@ -141,7 +141,7 @@ def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) 
         def report(message: str, share: float, start: int = start, n: int = len(stack)) -> None:
             context.progress(f"{method.name}, subsets: {message}", (start + share * n) / len(subsets))
 
-        if isinstance(method, FitsManyLabels):  # the same margins without fitting the inner folds
+        if isinstance(method, KernelRidgeMethod):  # the same margins without fitting the inner folds
             columns = method.fit_labels(connectomes, runs, context.cohort.labels[:, None], report)
             yield from zip(stack, (margins[:, 0] for margins in columns), strict=True)
             continue

@@ -29,7 +29,7 @@ from .summaries import FACTS, count_site_pairs, label_axis, list_own_arms
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
-    from ..methods.linear.base import FitsManyLabels
+    from ..methods.linear.ridge import KernelRidgeMethod
     from ..training import Run
 
 PERMUTATIONS_IN_CLOSED_FORM = 1_000
@@ -103,12 +103,12 @@ def compare_with_permutations(context: StudyContext) -> Finding:
 
 def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
     """Both estimands with the true labels (permutation 0) and each permutation (from 1): one row per permutation."""
-    from ..methods.linear.base import FitsManyLabels
+    from ..methods.linear.ridge import KernelRidgeMethod
 
     observed = average_seeds(context.results_of(arm).rows)[arm.method]
     planned_runs = list(build_plan(context.job_of(arm), [arm.method]).runs.values())
     method = planned_runs[0].method  # settings do not differ between the folds of an arm
-    if isinstance(method, FitsManyLabels):
+    if isinstance(method, KernelRidgeMethod):
         labels = permute_labels(context.cohort, PERMUTATIONS_IN_CLOSED_FORM)
         runs = [planned.run for planned in planned_runs]
         permuted = score_label_columns(method, context.connectomes, runs, labels, context.progress)
@@ -122,7 +122,7 @@ def _score_arm(context: StudyContext, arm: Arm) -> pd.DataFrame:
 
 
 def score_label_columns(
-    method: FitsManyLabels,
+    method: KernelRidgeMethod,
     connectomes: Connectomes,
     runs: Sequence[Run],
     labels: np.ndarray,

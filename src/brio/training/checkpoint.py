@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,17 +19,11 @@ from ..protocol import auc
 from .contract import FittedRun, Run, RunState, Tensors, group_tensors
 from .stack import Stack, StackedAdamW
 
+if TYPE_CHECKING:
+    from .neural import NeuralSettings
+
 ScoreScans = Callable[[np.ndarray], np.ndarray]
 """Logit margins of scans of each run, positions [R, n] in and margins [R, n] out."""
-
-
-class SelectionSettings(Protocol):
-    """Settings that the choice of a checkpoint reads, see :class:`brio.training.NeuralSettings`."""
-
-    @property
-    def validation_auc(self) -> str: ...
-    @property
-    def patience(self) -> int | None: ...
 
 
 def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -95,7 +89,7 @@ class BestValidationEpoch(CheckpointChoice):
     Shapes: scans [R, n].
     """
 
-    def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: SelectionSettings) -> None:
+    def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: NeuralSettings) -> None:
         super().__init__()
         width = max(len(run.fold.validation) for run in runs)
         self.rule, self.patience = settings.validation_auc, settings.patience
@@ -143,7 +137,7 @@ class BestMeanEpoch(BestValidationEpoch):
     Shapes: owner [R].
     """
 
-    def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: SelectionSettings, owner: np.ndarray) -> None:
+    def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: NeuralSettings, owner: np.ndarray) -> None:
         super().__init__(cohort, runs, settings)
         self.owner = owner
         self.rule = "pooled"  # an inner fold is one site, or too few scans of each for an AUC of their own
@@ -215,12 +209,6 @@ class StackTraining:
     running: np.ndarray
     done: dict[int, FittedRun]  # runs that have stopped, by number
     epoch: int = 0  # epochs that are finished, of all stages
-
-    @classmethod
-    def begin(cls, stack: Stack, optimiser: StackedAdamW, choice: CheckpointChoice) -> StackTraining:
-        """Begin the training of a fresh stack."""
-        n = len(stack)
-        return cls(stack, optimiser, choice, np.arange(n), np.ones(n, dtype=bool), {})
 
     def select(self, keep: np.ndarray) -> None:
         """Go on with some rows of the stack (boolean mask, shape [R])."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates, read_hemispheres, read_repetition_times
@@ -160,6 +162,38 @@ NEEDS = {
 """What a method may need besides connectomes and labels, and what each means."""
 
 
+Tensors = dict[str, Tensor]
+
+
+class RunState(NamedTuple):
+    """What a run holds besides the parameters of its network, by name.
+
+    For one run the tensors have the shapes that its method gives them; for a stack of runs a first axis [R] more.
+
+    Attributes
+    ----------
+    learned : dict of Tensor
+        Learned from the source scans before training, outside gradient descent.
+    training : dict of Tensor
+        Read by the loss or a refresh only; a fitted run predicts without it.
+    inference : dict of Tensor
+        Derived from the present weights and read by the network.
+    """
+
+    learned: Tensors
+    training: Tensors
+    inference: Tensors
+
+    @classmethod
+    def from_learned(cls, **learned: Tensor) -> RunState:
+        """Make the state of a run that has learned something and not trained yet."""
+        return cls(learned, {}, {})
+
+    def select(self, rows: Tensor) -> RunState:
+        """Select some runs of a stack by position (int64)."""
+        return RunState(*({name: t[rows] for name, t in group.items()} for group in self))
+
+
 class Scans(NamedTuple):
     """A batch of scans as networks see them.
 
@@ -178,6 +212,8 @@ class Scans(NamedTuple):
         z-scored BOLD series of one length, the windows of a scan one after the other; T = 0 where it is not needed.
     covariates : Tensor, shape [B, C]
         Sex, age and motion: those needed, in this order.
+    state : RunState
+        What the run that looks at them holds besides its parameters; empty before a network is called.
     """
 
     A: Tensor
@@ -186,6 +222,7 @@ class Scans(NamedTuple):
     n_frames: Tensor
     bold: Tensor
     covariates: Tensor
+    state: RunState = RunState({}, {}, {})
 
     @staticmethod
     def of(A: Tensor, alive: Tensor | None = None) -> Scans:
@@ -211,6 +248,16 @@ class Scans(NamedTuple):
         zeros = A.new_zeros(A.shape[:-2])
         no_bold, no_covariates = A.new_zeros(*A.shape[:-2], 0, A.shape[-1]), A.new_zeros(*A.shape[:-2], 0)
         return Scans(A, alive, zeros, zeros, no_bold, no_covariates)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Scans:
+        """Change every tensor of the scans; the state stays."""
+        return Scans._make([*map(change, self[:-1]), self.state])
+
+    def split(self, size: int, axis: int = 0) -> list[Scans]:
+        """Split scans along an axis into portions of so many; all have the same state."""
+        return [
+            Scans._make([*part, self.state]) for part in zip(*(t.split(size, axis) for t in self[:-1]), strict=True)
+        ]
 
 
 class InputShape(NamedTuple):
@@ -321,9 +368,6 @@ class Inputs:
             yield chunk, scans
 
 
-Tensors = dict[str, Tensor]
-
-
 class TensorSpec(NamedTuple):
     """What a stored tensor must be; its values are always finite."""
 
@@ -342,35 +386,6 @@ class Run:
 
     fold: Fold
     seed: int
-
-
-class RunState(NamedTuple):
-    """What a run holds besides the parameters of its network, by name.
-
-    For one run the tensors have the shapes that its method gives them; for a stack of runs a first axis [R] more.
-
-    Attributes
-    ----------
-    learned : dict of Tensor
-        Learned from the source scans before training, outside gradient descent.
-    training : dict of Tensor
-        Read by the loss or a refresh only; a fitted run predicts without it.
-    inference : dict of Tensor
-        Derived from the present weights and read by the network.
-    """
-
-    learned: Tensors
-    training: Tensors
-    inference: Tensors
-
-    @classmethod
-    def from_learned(cls, **learned: Tensor) -> RunState:
-        """Make the state of a run that has learned something and not trained yet."""
-        return cls(learned, {}, {})
-
-    def select(self, rows: Tensor) -> RunState:
-        """Select some runs of a stack by position (int64)."""
-        return RunState(*({name: t[rows] for name, t in group.items()} for group in self))
 
 
 def name_tensors(parameters: Tensors, state: RunState) -> Tensors:
@@ -473,7 +488,7 @@ class Prediction(NamedTuple):
 class Method(ABC):
     """A way to learn from source sites and to score scans of other sites.
 
-    A subclass names itself through :func:`brio.methods.method`, has a frozen dataclass ``Settings``
+    A subclass names itself through :func:`brio.methods.method`, says of which frozen dataclass its ``settings`` are,
     and fits any number of runs at once. A fitted run predicts for any scans: full ones or re-estimates.
 
     Parameters
@@ -496,6 +511,13 @@ class Method(ABC):
     """Whether runs are fitted on the CPU, also in a job on a GPU; see :meth:`place_fit`."""
 
     Settings: ClassVar[type]
+    """Dataclass of its settings: the type that a subclass gives to ``settings``."""
+
+    def __init_subclass__(cls) -> None:
+        annotation = inspect.get_annotations(cls).get("settings")
+        if "Settings" not in vars(cls) and annotation is not None:
+            known = vars(sys.modules[cls.__module__])
+            cls.Settings = eval(annotation, known) if isinstance(annotation, str) else annotation
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = self.Settings() if settings is None else settings
@@ -655,6 +677,34 @@ class Method(ABC):
         return 0
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of training under one loss.
+
+    Attributes
+    ----------
+    name : str
+        Shown in the progress line; a loss may depend on it.
+    epochs : int
+        Length of the stage.
+    frozen : tuple of str
+        Parameters whose names start with one of these are not updated.
+    selectable : bool
+        Whether checkpoints of this stage may be chosen.
+    refresh_every : int or None
+        Call :meth:`NeuralMethod.refresh` before the first epoch of the stage and after every so many.
+    fresh_optimiser : bool
+        Forget the optimiser's running averages when the stage begins.
+    """
+
+    name: str
+    epochs: int
+    frozen: tuple[str, ...] = ()
+    selectable: bool = True
+    refresh_every: int | None = None
+    fresh_optimiser: bool = False
+
+
 class Batch(NamedTuple):
     """Scans of one step of one run, equally many from each source site and class.
 
@@ -672,6 +722,8 @@ class Batch(NamedTuple):
         Counted from 1.
     step : StepContext
         Random numbers and padding of this step.
+    stage : Stage
+        The stage that the step is part of.
     """
 
     scans: Scans
@@ -679,6 +731,7 @@ class Batch(NamedTuple):
     pair_weight: Tensor
     epoch: Tensor
     step: StepContext
+    stage: Stage = Stage("training", 1)
 
     @property
     def cells(self) -> tuple[int, int, int]:
@@ -727,34 +780,6 @@ class Output(NamedTuple):
     representation: Tensor
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A stretch of training under one loss.
-
-    Attributes
-    ----------
-    name : str
-        Shown in the progress line; a loss may depend on it.
-    epochs : int
-        Length of the stage.
-    frozen : tuple of str
-        Parameters whose names start with one of these are not updated.
-    selectable : bool
-        Whether checkpoints of this stage may be chosen.
-    refresh_every : int or None
-        Call :meth:`NeuralMethod.refresh` before the first epoch of the stage and after every so many.
-    fresh_optimiser : bool
-        Forget the optimiser's running averages when the stage begins.
-    """
-
-    name: str
-    epochs: int
-    frozen: tuple[str, ...] = ()
-    selectable: bool = True
-    refresh_every: int | None = None
-    fresh_optimiser: bool = False
-
-
 @dataclass(frozen=True, eq=False)
 class SourceScans:
     """The source scans of a run, which are all that it may learn from.
@@ -799,22 +824,5 @@ class SourceScans:
         return assign_inner_folds(self.connectomes.cohort, fold, least_sites=2)
 
 
-class NetworkCall(Protocol):
-    """The function with which :meth:`NeuralMethod.objective` runs the network of one run."""
-
-    def __call__(self, params: Tensors, scans: Scans, step: StepContext) -> Any: ...
-
-
-class StackableMethod(Protocol):
-    """The part of :class:`brio.training.NeuralMethod` that :class:`Stack` uses."""
-
-    name: ClassVar[str]
-    training_only: ClassVar[tuple[str, ...]]
-
-    def gather_inputs(self, connectomes: Connectomes) -> Inputs: ...
-    def network(self, shape: InputShape) -> nn.Module: ...
-    def name_sites(self, cohort: Cohort, run: Run) -> np.ndarray: ...
-    def learn(self, source: SourceScans) -> Tensors: ...
-    def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor: ...
-    def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int: ...
-    def bytes_per_scan(self, A: Tensor) -> float: ...
+NetworkCall = Callable[[Tensors, Scans, StepContext], Any]
+"""The function ``call(params, scans, step)`` with which :meth:`NeuralMethod.objective` runs the network of one run."""

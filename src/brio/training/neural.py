@@ -95,7 +95,7 @@ class NeuralMethod(Method):
     def network(self, shape: InputShape) -> nn.Module:
         """Build a freshly initialised network.
 
-        ``network(scans, state, step)`` returns an :class:`Output` or more; ``step`` is None at inference. What it draws
+        ``network(scans, step)`` returns an :class:`Output` or more; ``step`` is None at inference. What it draws
         at random when it is built must not depend on ``shape.n_sites``, which is that of the stack.
         """
 
@@ -157,7 +157,7 @@ class NeuralMethod(Method):
         """The stretches of training, in order."""
         return [Stage("training", self.settings.epochs)]
 
-    def loss(self, out: Any, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: Any, batch: Batch) -> Tensor:
         """Loss of one run on one batch.
 
         Parameters
@@ -165,8 +165,7 @@ class NeuralMethod(Method):
         out : Output
             What the network returned for the batch.
         batch : Batch
-        state : RunState
-        stage : Stage
+            Also tells the stage (``batch.stage``) and what the run holds (``batch.scans.state``).
 
         Returns
         -------
@@ -174,7 +173,7 @@ class NeuralMethod(Method):
         """
         raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
 
-    def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """What a step descends on: the loss of the network's output.
 
         A method that trains on other inputs than the batch (mixtures), or under other weights (a look ahead),
@@ -187,14 +186,12 @@ class NeuralMethod(Method):
         params : dict of Tensor
             Parameters of the run.
         batch : Batch
-        state : RunState
-        stage : Stage
 
         Returns
         -------
         Tensor, scalar
         """
-        return self.loss(call(params, batch.scans, batch.step), batch, state, stage)
+        return self.loss(call(params, batch.scans, batch.step), batch)
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Called once when the stack enters a stage."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,12 +26,14 @@ from .contract import (
     RunState,
     Scans,
     SourceScans,
-    StackableMethod,
     Stage,
     StepContext,
     Tensors,
     name_tensors,
 )
+
+if TYPE_CHECKING:
+    from .neural import NeuralMethod
 
 
 class StackedAdamW:
@@ -124,7 +126,7 @@ class Stack:
 
     Attributes
     ----------
-    method : StackableMethod
+    method : NeuralMethod
     runs : list of Run
     network : torch.nn.Module
         Network of one run, called with the parameters of each.
@@ -138,7 +140,7 @@ class Stack:
 
     def __init__(
         self,
-        method: StackableMethod,
+        method: NeuralMethod,
         inputs: Inputs | None,
         runs: Sequence[Run],
         network: nn.Module,
@@ -154,12 +156,12 @@ class Stack:
             self._pair_weight = self.to_tensor(sources.pair_weight)
 
     @classmethod
-    def build(cls, method: StackableMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
+    def build(cls, method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
         """Build fresh networks, each initialised from its own seed, and let each run learn what training starts with.
 
         Parameters
         ----------
-        method : StackableMethod
+        method : NeuralMethod
         connectomes : Connectomes
         runs : sequence of Run
 
@@ -183,12 +185,12 @@ class Stack:
         return cls(method, inputs, runs, networks[0], params, buffers, state, sources)
 
     @classmethod
-    def restore(cls, method: StackableMethod, like: Scans, fitted_runs: Sequence[FittedRun]) -> Stack:
+    def restore(cls, method: NeuralMethod, like: Scans, fitted_runs: Sequence[FittedRun]) -> Stack:
         """Restore the stack of fitted runs, for inference.
 
         Parameters
         ----------
-        method : StackableMethod
+        method : NeuralMethod
             With the settings that the runs were fitted with.
         like : Scans
             Scans such as those it will predict; they give shape, precision and device.
@@ -300,12 +302,12 @@ class Stack:
         ) -> Tensor:
             real = (cell_weight > 0).to(cell_weight.dtype)[:, :, None].expand(cells).flatten()
             step = StepContext(key, real, site)
-            batch = Batch(scans, cell_weight, pair_weight, epoch, step)
+            batch = Batch(scans._replace(state=state), cell_weight, pair_weight, epoch, step, stage)
 
             def call(params: Tensors, scans: Scans, step: StepContext) -> Any:
-                return functional_call(self.network, params | buffers, (scans, state, step), strict=True)
+                return functional_call(self.network, params | buffers, (scans, step), strict=True)
 
-            return self.method.objective(call, params, batch, state, stage)
+            return self.method.objective(call, params, batch)
 
         # runs of one seed draw the same numbers: then these are drawn once for all
         one_seed = len({run.seed for run in self.runs}) == 1
@@ -345,11 +347,10 @@ class Stack:
         size = self.scans_per_pass(len(next(iter(params.values()))), scans.A)
 
         def one(params: Tensors, state: RunState, scans: Scans) -> Any:
-            return functional_call(self.network, params, (scans, state, None))
+            return functional_call(self.network, params, (scans._replace(state=state), None))
 
         mapped = torch.vmap(one, in_dims=(0, 0, None) if shared else 0)
-        split = [field.split(size, axis) for field in scans]
-        parts = [mapped(params, state, Scans(*fields)) for fields in zip(*split, strict=True)]
+        parts = [mapped(params, state, part) for part in scans.split(size, axis)]
         if len(parts) == 1:
             return parts[0]
         return tree_map(lambda *t: torch.cat(t, dim=1), *parts)
@@ -417,7 +418,7 @@ class Stack:
         return name_tensors({name: p.detach() for name, p in self.params.items()} | self.buffers, self.state)
 
 
-def is_training_only(name: str, method: StackableMethod) -> bool:
+def is_training_only(name: str, method: NeuralMethod) -> bool:
     """Return whether a parameter or buffer of a network is, or lies inside, what inference does not read."""
     return any(name == part or name.startswith(f"{part}.") for part in method.training_only)
 

@@ -1,11 +1,11 @@
-"""One optimisation step of all runs in a stack; on a GPU it is recorded once and replayed."""
+"""The training of a stack: steps, stages, and how the epoch of each run is chosen; on a GPU a step is recorded once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,11 +24,13 @@ from .checkpoint import (
     CheckpointStore,
     GivenEpoch,
     ResumableTraining,
-    SelectionSettings,
     StackTraining,
 )
-from .contract import FittedRun, Run, RunState, StackableMethod, Stage, Tensors, group_tensors
+from .contract import FittedRun, Run, Stage, group_tensors
 from .stack import Stack, StackedAdamW
+
+if TYPE_CHECKING:
+    from .neural import NeuralMethod
 
 
 class Step:
@@ -82,37 +84,8 @@ COMPACT_BELOW = 0.75
 """Runs that have stopped leave the stack once at most this share of it is running; a smaller stack is a new one."""
 
 
-class TrainSettings(SelectionSettings, Protocol):
-    """Settings that training reads, see :class:`brio.training.NeuralSettings`."""
-
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def cell_batch(self) -> int: ...
-    @property
-    def schedule(self) -> str: ...
-    @property
-    def refit(self) -> bool: ...
-
-
-class TrainableMethod(StackableMethod, Protocol):
-    """What training asks of a method; :class:`brio.training.NeuralMethod` has all of it."""
-
-    @property
-    def settings(self) -> TrainSettings: ...
-    def stages(self) -> list[Stage]: ...
-    def begin_stage(self, stack: Stack, stage: Stage) -> None: ...
-    def refresh(self, stack: Stack, due: np.ndarray, number: int) -> None: ...
-    def update_inference_state(self, stack: Stack) -> None: ...
-    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]: ...
-    def block_length(self, state: RunState) -> float | None: ...
-    def predict_margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray: ...
-
-
 def train(
-    method: TrainableMethod,
+    method: NeuralMethod,
     connectomes: Connectomes,
     runs: Sequence[Run],
     progress: Progress,
@@ -123,44 +96,39 @@ def train(
     Validation scans choose the checkpoint of each run. Where folds have none, inner folds of the source scans choose
     the number of epochs, and each run is trained on all its source scans to that epoch.
     """
-    resumable = ResumableTraining(checkpoints)
-    if not any(len(run.fold.validation) for run in runs):
-        first_share, choose = _share_of_inner_folds(connectomes, runs), _choose_by_inner_folds
-    elif method.settings.refit:
-        first_share, choose = 0.5, _choose_by_validation
+    resumable, cohort = ResumableTraining(checkpoints), connectomes.cohort
+    if any(len(run.fold.validation) for run in runs):
+        first_share = 0.5 if method.settings.refit else 1.0
+        choice, first_progress = (
+            BestValidationEpoch(cohort, runs, method.settings),
+            report_part(progress, 0.0, first_share),
+        )
+        first_fits = _train_until_chosen(method, connectomes, runs, choice, first_progress, resumable)
+        if not method.settings.refit:
+            return first_fits
     else:
-        return _choose_by_validation(method, connectomes, runs, progress, resumable)
-
-    def first_progress(message: str, share: float) -> None:
-        progress(message, first_share * share)
-
-    def second_progress(message: str, share: float) -> None:
-        progress(message, first_share + (1 - first_share) * share)
-
-    first_fits = choose(method, connectomes, runs, first_progress, resumable)
+        n_inner = sum(count_inner_folds(cohort, run.fold) for run in runs)
+        first_share = n_inner / (n_inner + len(runs))  # of all trainings, if each takes as long
+        first_fits = _choose_by_inner_folds(
+            method, connectomes, runs, report_part(progress, 0.0, first_share), resumable
+        )
     sound = [first for first in first_fits if first.selected_epoch is not None]  # the others have diverged
     if not sound:
         return first_fits
-    refits = [Run(first.run.fold.move_validation_to_source(connectomes.cohort), first.run.seed) for first in sound]
+    refits = [Run(first.run.fold.move_validation_to_source(cohort), first.run.seed) for first in sound]
     epochs = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
+    second_progress = report_part(progress, first_share, 1 - first_share)
     second_fits = iter(_train_until_chosen(method, connectomes, refits, epochs, second_progress, resumable))
     return [first if first.selected_epoch is None else _merge_fits(first, next(second_fits)) for first in first_fits]
 
 
-def _choose_by_validation(
-    method: TrainableMethod,
-    connectomes: Connectomes,
-    runs: Sequence[Run],
-    progress: Progress,
-    resumable: ResumableTraining,
-) -> list[FittedRun]:
-    """Train runs to the checkpoints that their validation scans choose."""
-    choice = BestValidationEpoch(connectomes.cohort, runs, method.settings)
-    return _train_until_chosen(method, connectomes, runs, choice, progress, resumable)
+def report_part(progress: Progress, before: float, share: float) -> Progress:
+    """Return a progress of a part of the work, which begins at ``before`` and is a share of the whole."""
+    return lambda message, part: progress(message, before + share * part)
 
 
 def _choose_by_inner_folds(
-    method: TrainableMethod,
+    method: NeuralMethod,
     connectomes: Connectomes,
     runs: Sequence[Run],
     progress: Progress,
@@ -173,10 +141,14 @@ def _choose_by_inner_folds(
     owner = np.repeat(np.arange(len(runs)), [len(own) for own in folds])
     choice = BestMeanEpoch(cohort, inner_runs, method.settings, owner)
 
-    def inner_progress(message: str, share: float) -> None:
-        progress(f"inner folds: {message}", share)
-
-    fits = _train_until_chosen(method, connectomes, inner_runs, choice, inner_progress, resumable)
+    fits = _train_until_chosen(
+        method,
+        connectomes,
+        inner_runs,
+        choice,
+        lambda message, share: progress(f"inner folds: {message}", share),
+        resumable,
+    )
     return [
         replace(
             fits[int(np.flatnonzero(owner == r)[0])],
@@ -186,12 +158,6 @@ def _choose_by_inner_folds(
         )
         for r, run in enumerate(runs)
     ]
-
-
-def _share_of_inner_folds(connectomes: Connectomes, runs: Sequence[Run]) -> float:
-    """Share of the trainings of these runs that inner folds are; the others are the runs themselves."""
-    n_inner = sum(count_inner_folds(connectomes.cohort, run.fold) for run in runs)
-    return n_inner / (n_inner + len(runs))
 
 
 def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
@@ -208,7 +174,7 @@ def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
 
 
 def _train_until_chosen(
-    method: TrainableMethod,
+    method: NeuralMethod,
     connectomes: Connectomes,
     runs: Sequence[Run],
     choice: CheckpointChoice,
@@ -222,7 +188,7 @@ def _train_until_chosen(
     settings = method.settings
     stack = Stack.build(method, connectomes, runs)
     optimiser = StackedAdamW(stack.params, settings.learning_rate, settings.weight_decay)
-    now = StackTraining.begin(stack, optimiser, choice)
+    now = StackTraining(stack, optimiser, choice, np.arange(len(stack)), np.ones(len(stack), dtype=bool), {})
     resumable.restore(now)
     stages = method.stages()
     total = sum(stage.epochs for stage in stages)
@@ -240,8 +206,15 @@ def _train_until_chosen(
             if stage.refresh_every is not None and (now.epoch - start) % stage.refresh_every == 0:
                 method.refresh(now.stack, now.running, (now.epoch - start) // stage.refresh_every)
             now.epoch += 1
-            optimiser.set_rate(settings.learning_rate * _rate_share(settings.schedule, now.epoch, total))
-            _train_epoch(method, step, now.epoch, now.running)
+            if settings.schedule == "cosine":
+                share = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (now.epoch - 1) / max(1, total - 1)))
+                optimiser.set_rate(settings.learning_rate * share)
+            sources = now.stack.sources
+            for number, (scans, active) in enumerate(
+                zip(*sources.batches(now.epoch, settings.cell_batch), strict=True)
+            ):
+                key = draws.key(sources.seeds, "step", now.epoch, number).view(np.int64)
+                step(scans, active & now.running, key, now.epoch)
             if stage.selectable:
                 _stop_runs(method, now, last=now.epoch == total)
                 if not now.running.any():
@@ -253,7 +226,7 @@ def _train_until_chosen(
     raise BrioError(f"method '{method.name}': its settings leave no epoch in which a checkpoint could be chosen")
 
 
-def _stop_runs(method: TrainableMethod, now: StackTraining, last: bool) -> None:
+def _stop_runs(method: NeuralMethod, now: StackTraining, last: bool) -> None:
     """Consider the present weights as checkpoints, and stop the runs whose choice is made, all of them if ``last``."""
     method.update_inference_state(now.stack)
     now.choice.consider(now.stack.score_scans, now.stack.checkpoint(), now.epoch)
@@ -263,14 +236,7 @@ def _stop_runs(method: TrainableMethod, now: StackTraining, last: bool) -> None:
     now.running = now.running & ~stop
 
 
-def _rate_share(schedule: str, epoch: int, total: int) -> float:
-    """Share of the learning rate that an epoch is trained with."""
-    if schedule == "constant":
-        return 1.0
-    return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / max(1, total - 1)))
-
-
-def _train_epoch(method: TrainableMethod, step: Step, epoch: int, running: np.ndarray) -> None:
+def _train_epoch(method: NeuralMethod, step: Step, epoch: int, running: np.ndarray) -> None:
     """Train one epoch of the runs that are still running."""
     sources = step.stack.sources
     batches, active = sources.batches(epoch, method.settings.cell_batch)
@@ -279,9 +245,7 @@ def _train_epoch(method: TrainableMethod, step: Step, epoch: int, running: np.nd
         step(scans, takes_step, key, epoch)
 
 
-def _build_fitted_run(
-    method: TrainableMethod, stack: Stack, choice: CheckpointChoice, row: int, epoch: int
-) -> FittedRun:
+def _build_fitted_run(method: NeuralMethod, stack: Stack, choice: CheckpointChoice, row: int, epoch: int) -> FittedRun:
     """Build the fitted run of one row of a stack from its chosen checkpoint, and score its test scans."""
     run = stack.runs[row]
     steps = epoch * int(stack.sources.steps(method.settings.cell_batch)[row])
@@ -289,8 +253,8 @@ def _build_fitted_run(
         nothing = np.full(len(run.fold.test), np.nan)
         return FittedRun(run, nothing, float("nan"), trained_epochs=epoch, steps=steps)
     named = {name: t[row].detach().cpu().clone() for name, t in choice.checkpoint.items()}
-    n_sites = int(stack.sources.n_sites[row])
-    parameters, state = method.remove_padding(*group_tensors(named), n_sites)
+    parameters, state = method.remove_padding(*group_tensors(named), int(stack.sources.n_sites[row]))
+    scores = [(e, float(score[row])) for e, score in choice.curve]  # not finite where the run had diverged
     fitted = FittedRun(
         run=run,
         test_logit=np.empty(0),
@@ -300,14 +264,9 @@ def _build_fitted_run(
         block_length=method.block_length(state),
         parameters=parameters,
         state=state,
-        details={"validation_curve": [[e, _round_score(score[row])] for e, score in choice.curve]},
+        details={"validation_curve": [[e, round(s, 5) if math.isfinite(s) else None] for e, s in scores]},
         steps=steps,
     )
     if len(run.fold.test):  # inner folds and final models have none, and not every network can be called with none
         fitted.test_logit = method.predict_margins(fitted, stack.connectomes, run.fold.test)
     return fitted
-
-
-def _round_score(score: float) -> float | None:
-    """A score as a record keeps it; none where the run had diverged in that epoch."""
-    return round(float(score), 5) if np.isfinite(score) else None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...settings import Domain, Temperature, Weight, choice, setting
-from ...training import Batch, InputShape, NeuralMethod, RunState, Scans, Stage, StepContext
+from ...training import Batch, InputShape, NeuralMethod, Scans, StepContext
 from ..layers import (
     BatchNorm,
     Dropout,
@@ -164,10 +164,10 @@ class AGMGCNetwork(nn.Module):
         self.dropout = Dropout(s.dropout)
         self.classify = build_mlp(2 * s.width, s.width, 1, dropout=s.dropout)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> AGMGCOutput:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> AGMGCOutput:
         """Compute logits and representations of scans, and those of each graph alone."""
         edges = select_strong_edges(scans)
-        H = self.embed(build_profiles(scans, state))
+        H = self.embed(build_profiles(scans))
         learned = normalise_without_loops(self.learner(H, scans.alive))
         correlation = normalise_without_loops(edges * scans.A.abs())
         H = self.spline(H, compute_spline_position(scans.A, edges), edges)
@@ -206,14 +206,13 @@ def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> 
 class AGMGC(NeuralMethod):
     """Spline and multi-graph convolution over a learned and a correlation graph, aligned by a contrastive loss."""
 
-    Settings = AGMGCSettings
     settings: AGMGCSettings
     peak_matrices_per_scan = 60.0
 
     def network(self, shape: InputShape) -> nn.Module:
         return AGMGCNetwork(shape, self.settings)
 
-    def loss(self, out: AGMGCOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: AGMGCOutput, batch: Batch) -> Tensor:
         """Cross-entropy + contrast_weight * NT-Xent."""
         contrast = nt_xent(out.learned, out.correlation, batch, self.settings.temperature)
         return classification_loss(out.logit, batch) + self.settings.contrast_weight * contrast

@@ -17,9 +17,7 @@ from ...training import (
     NeuralMethod,
     NeuralSettings,
     Output,
-    RunState,
     Scans,
-    Stage,
     StepContext,
     Tensors,
 )
@@ -130,25 +128,25 @@ class BrainNetTFNetwork(nn.Module):
         self.head = nn.Sequential(nn.Linear(8 * n_centres, 256), nn.LeakyReLU(), nn.Linear(256, 32), nn.LeakyReLU())
         self.classify = nn.Linear(32, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Compute logits and representations of scans."""
-        H = undo_fisher_z(scans, state)
+        H = undo_fisher_z(scans)
         for layer in self.layers:
             H = layer(H, step)
         h = self.head(self.narrow(self.read(H)).flatten(1))
         return Output(self.classify(h).squeeze(-1), h)
 
 
-def undo_fisher_z(scans: Scans, state: RunState) -> Tensor:
+def undo_fisher_z(scans: Scans) -> Tensor:
     """Compute the Pearson correlations that the published network reads, with ones on the diagonal.
 
     Shapes: returns [B, P, P].
     """
     eye = torch.eye(scans.A.shape[-1], device=scans.A.device, dtype=scans.A.dtype)
-    return build_profiles(scans, state).tanh() + eye
+    return build_profiles(scans).tanh() + eye
 
 
-def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
+def mix_up(batch: Batch) -> tuple[Scans, Tensor]:
     """Mix every scan and its label with another one (mixup with alpha = 1, Zhang et al. 2018).
 
     One share is drawn for the whole batch. Correlations are mixed, not their Fisher z.
@@ -156,7 +154,7 @@ def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
     Shapes: returns label [B].
     """
     share, other = batch.step.draw_uniform((1,), batch.scans.A), batch.step.draw_permutation()
-    r, y = undo_fisher_z(batch.scans, state), batch.label
+    r, y = undo_fisher_z(batch.scans), batch.label
     A = fisher_z(share * r + (1 - share) * r[other])
     return batch.scans._replace(A=A, alive=torch.ones_like(batch.scans.alive)), share * y + (1 - share) * y[other]
 
@@ -170,14 +168,13 @@ def mix_up(batch: Batch, state: RunState) -> tuple[Scans, Tensor]:
 class BrainNetTF(NeuralMethod):
     """Transformer over connection profiles with an orthonormal clustering readout, trained on mixtures of scans."""
 
-    Settings = BrainNetTFSettings
     settings: BrainNetTFSettings
     peak_matrices_per_scan = 160.0
 
     def network(self, shape: InputShape) -> nn.Module:
         return BrainNetTFNetwork(shape, self.settings)
 
-    def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Binary cross-entropy with mixed labels."""
-        scans, label = mix_up(batch, state) if self.settings.mixup else (batch.scans, batch.label)
+        scans, label = mix_up(batch) if self.settings.mixup else (batch.scans, batch.label)
         return average_losses(bce(call(params, scans, batch.step).logit, label), batch)

@@ -11,13 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...settings import Domain, InnerShare, LearningRate, ShareBelowOne, Weight, choice, setting
-from ...training import Batch, InputShape, Output, RunState, Stage, StepContext
-from ..edges import (
-    EdgeMethod,
-    EdgeMLP,
-    EdgeNetwork,
+from ...training import Batch, InputShape, Output, StepContext
+from ..edges.edge_list import (
     Edges,
-    EdgeSettings,
     average_directions,
     bernoulli_kl,
     list_edges,
@@ -26,6 +22,7 @@ from ..edges import (
     schedule_keep_rate,
     straight_through,
 )
+from ..edges.scorer import EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings
 from ..layers import BatchNorm, Chain, Dropout, GINLayer, average_losses, classification_loss, linear
 from ..registry import follow_code, method, variant
 
@@ -198,7 +195,6 @@ def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
 class BrainOOD(EdgeMethod):
     """Masked features, sampled edges with consistent scores over scans, reconstruction by a high-pass graph network."""
 
-    Settings = BrainOODSettings
     settings: BrainOODSettings
     training_only = ("reconstruct",)
     peak_matrices_per_scan = 180.0
@@ -206,7 +202,7 @@ class BrainOOD(EdgeMethod):
     def network(self, shape: InputShape) -> nn.Module:
         return BrainOODNetwork(shape, self.settings)
 
-    def loss(self, out: BrainOODOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: BrainOODOutput, batch: Batch) -> Tensor:
         """Sum cross-entropy, reconstruction error, spread of edge logits, mask entropy and the bottleneck."""
         s = self.settings
         loss = (

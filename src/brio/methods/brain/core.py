@@ -10,21 +10,11 @@ from torch import Tensor, nn
 
 from ...connectome import fill_dead
 from ...settings import Count, Domain, Layers, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, setting
-from ...training import Batch, InputShape, RunState, Scans, SourceScans, Stage, StepContext, Tensors, TensorSpec
-from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
-from ..layers import (
-    BatchNorm,
-    BoldSettings,
-    Dropout,
-    Linear,
-    average_losses,
-    build_mlp,
-    classification_loss,
-    normalise_adjacency,
-)
+from ...training import Batch, InputShape, Scans, SourceScans, StepContext, Tensors, TensorSpec
+from ..layers import BatchNorm, Dropout, Linear, average_losses, build_mlp, classification_loss, normalise_adjacency
 from ..registry import method, reconstruct
-from ..scaffold import ScaffoldSettings, build_scaffold
-from .deci import BoldMethod, split_windows
+from ..scaffold import Confounds, ScaffoldSettings, build_scaffold, declare_confounds, fit_confounds, remove_confounds
+from .deci import BoldMethod, BoldSettings, split_windows
 
 DESCRIPTORS = ("full-scan FC", "mean", "spread", "range", "lag-1 autocorrelation", "mean step", "share above zero")
 """Features of an edge, in their order; all but the first describe its trajectory over sliding windows."""
@@ -141,9 +131,9 @@ class CORENetwork(nn.Module):
         self.dropout = Dropout(s.dropout)
         self.classify = build_mlp(d, d, 1, dropout=s.dropout)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> COREOutput:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> COREOutput:
         """Compute logits, representations and gates of scans."""
-        learned = state.learned
+        learned = scans.state.learned
         confounds = Confounds(*(learned[name] for name in Confounds._fields))
         u, v, prior = learned["u"], learned["v"], learned["prior"].expand(len(scans.A), -1, -1)
         live = (scans.alive[:, u] & scans.alive[:, v]).to(scans.A.dtype).unsqueeze(-1)  # [B, M, 1]
@@ -184,7 +174,6 @@ def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_
 class CORE(BoldMethod):
     """Trajectories of edges whose diagnosis effect is reproducible over sites, in a gated line graph network."""
 
-    Settings = CORESettings
     settings: CORESettings
     peak_matrices_per_scan = 70.0
 
@@ -198,8 +187,8 @@ class CORE(BoldMethod):
         edges = build_scaffold(source, scans, self.settings)
         learned = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.compute_priors()}
         learned["line"] = normalise_adjacency(build_line_graph(edges.u, edges.v).to(graphs.dtype))
-        s, parts = self.settings, zip(*(field.split(128) for field in scans), strict=True)
-        x = torch.cat([describe_edges(Scans(*part), learned, s.window, s.step, s.bold_windows) for part in parts])
+        s = self.settings
+        x = torch.cat([describe_edges(p, learned, s.window, s.step, s.bold_windows) for p in scans.split(128)])
         live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).to(x.dtype).unsqueeze(-1).expand_as(x)
         return learned | fit_confounds(source, x, live, scans.covariates)._asdict()
 
@@ -209,6 +198,6 @@ class CORE(BoldMethod):
         declared |= {"learned.prior": TensorSpec(("edges", 4)), "learned.line": TensorSpec(("edges", "edges"))}
         return declared | declare_confounds(2, "edges", "descriptors")
 
-    def loss(self, out: COREOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: COREOutput, batch: Batch) -> Tensor:
         """Cross-entropy + sparsity * mean gate."""
         return classification_loss(out.logit, batch) + self.settings.sparsity * average_losses(out.gate.mean(-1), batch)

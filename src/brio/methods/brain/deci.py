@@ -1,21 +1,22 @@
-"""Several BOLD windows of a scan: each goes through the network, and what comes out is averaged.
+"""DeCI: drift and cycle of BOLD courses; and what networks that read BOLD share.
 
 A network that reads time courses has weights for a fixed number of frames, so the windows, and not the scan, have that
-length. Windows are treated as further scans of a batch. Those of one scan lie side by side, so that scans that pad a
-stack of runs stay last: random numbers go by position.
+length. Each window goes through the network as a further scan of the batch, and what comes out is averaged. Windows of
+one scan lie side by side, so that scans that pad a stack of runs stay last: random numbers go by position.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import Layers, LearningRate, ShareBelowOne, Width, choice, setting
-from ...training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext
-from ..layers import BoldSettings, Chain, Dropout, LayerNorm, Linear, classification_loss, linear
+from ...settings import Domain, Layers, LearningRate, ShareBelowOne, Width, choice, setting
+from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, StepContext
+from ..layers import Chain, Dropout, LayerNorm, Linear, classification_loss, linear
 from ..registry import follow_paper, method
 
 
@@ -35,6 +36,27 @@ def repeat_for_windows(x: Tensor, n_windows: int) -> Tensor:
 def average_windows(x: Tensor, n_windows: int) -> Tensor:
     """Average over the windows of each scan. Shape [B * n_windows, ...] -> [B, ...]."""
     return x.unflatten(0, (-1, n_windows)).mean(1)
+
+
+@dataclass(frozen=True)
+class BoldSettings(NeuralSettings):
+    """Settings of methods that read BOLD; the rule itself is :class:`brio.connectome.BoldRule`.
+
+    Attributes
+    ----------
+    bold_frames : int
+        Frames of a window; shorter scans are mirrored at their ends.
+    bold_windows : int
+        Windows of a scan, spread evenly over it; one lies in the middle. As many as ``bold_frames`` goes into the
+        longest scan, rounded up, use all frames: 3 for scans of up to 300 frames. It is a number and not "all", since
+        the longest scan may be one of the test site.
+    bold_tr : float or None
+        Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
+    """
+
+    bold_frames: Annotated[int, Domain(8, 10_000)] = 100
+    bold_windows: Annotated[int, Domain(1, 1_000)] = 3
+    bold_tr: Annotated[float, Domain(0.01, 100)] | None = 2.0
 
 
 class BoldMethod(NeuralMethod):
@@ -240,7 +262,7 @@ class DeCINetwork(nn.Module):
         self.blocks = nn.ModuleList(DeCIBlock(shape.n_rois, s.width, s.dropout) for _ in range(s.layers))
         self.classify = Linear(2 * s.layers * s.width, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Output:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Compute logits and representations of scans."""
         bold = split_windows(scans.bold, self.bold_windows)
         centred = bold - bold.mean(1, keepdim=True)
@@ -269,12 +291,11 @@ class DeCINetwork(nn.Module):
 class DeCI(BoldMethod):
     """Drift and cycle of the BOLD course of each ROI; ROIs are independent until their scores are averaged."""
 
-    Settings = DeCISettings
     settings: DeCISettings
     peak_matrices_per_scan = 32.0
 
     def network(self, shape: InputShape) -> nn.Module:
         return DeCINetwork(shape, self.settings)
 
-    def loss(self, out: Output, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: Output, batch: Batch) -> Tensor:
         return classification_loss(out.logit, batch)

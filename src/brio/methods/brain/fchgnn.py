@@ -1,4 +1,8 @@
-"""Encoder of single scans in FC-HGNN: convolution within hemispheres and over the whole brain, two-channel pooling."""
+"""FC-HGNN: an encoder of single scans by hemispheres, and attention over a population of source scans.
+
+The encoder convolves within hemispheres and over the whole brain, and pools by two channels. A scan of another site
+receives messages from a bank of source scans, and from no other scan.
+"""
 
 from __future__ import annotations
 
@@ -79,36 +83,26 @@ class ScanEncoder(nn.Module):
     assignment. Dropped ROIs leave zeros, so that every other ROI keeps its position when the graph is flattened.
     """
 
-    def __init__(
-        self,
-        n_rois: int,
-        width: int,
-        state: int,
-        *,
-        alpha: float,
-        kept_share: float,
-        cluster_share: float,
-        dropout: float,
-    ) -> None:
+    def __init__(self, n_rois: int, s: FCHGNNSettings) -> None:
         super().__init__()
-        self.alpha = alpha
-        self.n_selected = max(1, math.ceil(kept_share * n_rois - 1e-9))
-        self.first, self.second = HemisphereLayer(n_rois, width), HemisphereLayer(width, state)
-        self.whole = GCNLayer(state, state)
-        self.score_own, self.score_near = nn.Linear(state, 1), nn.Linear(state, 1, bias=False)
-        self.assign = ChebLayer(state, max(2, math.ceil(cluster_share * n_rois - 1e-9)), 3)
-        self.dropout = Dropout(dropout)
+        self.alpha = s.alpha
+        self.n_selected = max(1, math.ceil(s.kept_share * n_rois - 1e-9))
+        self.first, self.second = HemisphereLayer(n_rois, s.width), HemisphereLayer(s.width, s.state)
+        self.whole = GCNLayer(s.state, s.state)
+        self.score_own, self.score_near = nn.Linear(s.state, 1), nn.Linear(s.state, 1, bias=False)
+        self.assign = ChebLayer(s.state, max(2, math.ceil(s.cluster_share * n_rois - 1e-9)), 3)
+        self.dropout = Dropout(s.dropout)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> Tensor:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> Tensor:
         """Encode scans.
 
         Shapes: returns [B, P * width of a state].
         """
-        strength, side = scans.A.abs(), state.learned["side"]
+        strength, side = scans.A.abs(), scans.state.learned["side"]
         edges = (strength > self.alpha).to(strength.dtype)
         weights = edges * strength
         within = normalise_adjacency(weights * (side[:, None] * side == 1).to(weights.dtype))
-        H = self.first(self.dropout(build_profiles(scans, state), step), within, side)
+        H = self.first(self.dropout(build_profiles(scans), step), within, side)
         H = self.second(self.dropout(H, step), within, side)
         H = F.leaky_relu(self.whole(H, normalise_adjacency(weights)))
         local, selected = self.pool_locally(H, edges)
@@ -160,12 +154,7 @@ class PopulationLayer(nn.Module):
         self.norm = BatchNorm(n_out)
 
     def forward(
-        self,
-        x: Tensor,
-        same: Tensor,
-        other: Tensor,
-        bank: Tensor | None = None,
-        step: StepContext | None = None,
+        self, x: Tensor, same: Tensor, other: Tensor, bank: Tensor | None = None, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
         """Update scans by messages from each other, or from a bank.
 
@@ -187,12 +176,7 @@ class Population(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self,
-        x: Tensor,
-        same: Tensor,
-        other: Tensor,
-        bank: Tensor | None = None,
-        step: StepContext | None = None,
+        self, x: Tensor, same: Tensor, other: Tensor, bank: Tensor | None = None, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
         """Pass messages between the scans of a batch, or from a bank to them.
 
@@ -319,22 +303,14 @@ class FCHGNNNetwork(nn.Module):
     def __init__(self, shape: InputShape, s: FCHGNNSettings) -> None:
         super().__init__()
         self.site_likeness, self.age_window, self.beta = s.site_likeness, s.age_window, s.beta
-        self.encode = ScanEncoder(
-            shape.n_rois,
-            s.width,
-            s.state,
-            alpha=s.alpha,
-            kept_share=s.kept_share,
-            cluster_share=s.cluster_share,
-            dropout=s.dropout,
-        )
+        self.encode = ScanEncoder(shape.n_rois, s)
         self.population = Population(shape.n_rois * s.state, s.state, s.layers, s.dropout)
         self.classify = nn.Linear(s.layers * s.state, 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FCHGNNOutput:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> FCHGNNOutput:
         """Compute logits, representations and encoded scans."""
-        embedding = self.encode(scans, state, step)
-        age_mean, age_deviation = state.learned["age"]
+        embedding = self.encode(scans, step)
+        age_mean, age_deviation = scans.state.learned["age"]
         sex, age = scans.covariates[:, 0], (scans.covariates[:, 1] - age_mean) / age_deviation
         if step is not None:
             batch = Demographics(sex, age, step.site if self.site_likeness else None)
@@ -342,7 +318,7 @@ class FCHGNNNetwork(nn.Module):
             same, other = find_neighbours(batch, batch, candidate, self.age_window, self.beta)
             states, _ = self.population(embedding, same, other, None, step)
         else:
-            bank, scan = state.inference, Demographics(sex, age, None)
+            bank, scan = scans.state.inference, Demographics(sex, age, None)
             senders = Demographics(bank["bank_sex"], bank["bank_age"], None)
             same, other = find_neighbours(scan, senders, bank["bank_real"] > 0, self.age_window, self.beta)
             states, _ = self.population(embedding, same, other, bank["bank_messages"])
@@ -367,7 +343,6 @@ class FCHGNN(NeuralMethod):
     A fitted run holds sex, standardised age and the messages of the scans in its bank, and none of their connectomes.
     """
 
-    Settings = FCHGNNSettings
     settings: FCHGNNSettings
 
     @property
@@ -395,7 +370,7 @@ class FCHGNN(NeuralMethod):
             "inference.bank_messages": TensorSpec((s.layers, "scans", 4 * s.state)),
         }
 
-    def loss(self, out: FCHGNNOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: FCHGNNOutput, batch: Batch) -> Tensor:
         return classification_loss(out.logit, batch)
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:

@@ -1,4 +1,8 @@
-"""Parts of XG-GNN's objective: episodes of source sites, mixtures within a site, and maps of class differences."""
+"""XG-GNN: a connectome learned from BOLD, trained over episodes of source sites.
+
+Its objective mixes scans within a site, looks one step ahead on meta-training sites, and compares maps of class
+differences between meta-test sites.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,11 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...connectome import fill_dead
 from ...settings import Count, Domain, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, require, setting
-from ...training import Batch, InputShape, NetworkCall, RunState, Scans, Stage, StepContext, Tensors
-from ..layers import BatchNorm, BoldSettings, Chain, Dropout, Linear, average_by_site, bce, build_profiles
+from ...training import Batch, InputShape, NetworkCall, Scans, StepContext, Tensors
+from ..layers import BatchNorm, Chain, Dropout, Linear, average_by_site, bce, build_profiles
 from ..registry import follow_code, follow_paper, method, variant
-from .deci import BoldMethod, CourseEncoder, average_windows, repeat_for_windows, split_windows
+from .deci import BoldMethod, BoldSettings, CourseEncoder, average_windows, repeat_for_windows, split_windows
 
 
 def split_episode(draw: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,19 +40,19 @@ def pair_within_sites(draw: Tensor, site: Tensor) -> Tensor:
     return torch.argsort(draw + 2.0 * site, stable=True)
 
 
-def mix_scans(scans: Scans, label: Tensor, partner: Tensor, share: Tensor, mean: Tensor) -> tuple[Scans, Tensor]:
+def mix_scans(scans: Scans, label: Tensor, partner: Tensor, share: Tensor) -> tuple[Scans, Tensor]:
     """Mix scans and labels with those of their partners (mixup, Zhang et al. 2018).
 
     Edges of ROIs without signal are filled before connectomes are mixed, so the network fills nothing in a mixture.
 
-    Shapes: label [B], partner [B], share [B], mean [P, P]; returns label [B].
+    Shapes: label [B], partner [B], share [B]; returns label [B].
     """
 
     def mix(x: Tensor) -> Tensor:
         own = share.view(-1, *[1] * (x.dim() - 1))
         return own * x + (1 - own) * x[partner]
 
-    A, alive = mix(fill_dead(scans.A, scans.alive, mean)), mix(scans.alive.to(mean.dtype))
+    A, alive = mix(build_profiles(scans)), mix(scans.alive.to(scans.A.dtype))
     return scans._replace(A=A, alive=alive, bold=mix(scans.bold)), mix(label)
 
 
@@ -194,12 +197,12 @@ class XGNetwork(nn.Module):
         self.read = nn.Sequential(Linear(8 * P, 256), nn.LeakyReLU(0.2), Linear(256, 32), nn.LeakyReLU(0.2))
         self.classify = Linear(32, 2 if s.published else 1)
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> XGOutput:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> XGOutput:
         """Compute logits and representations of scans; in training also the learned connectomes."""
         n = self.bold_windows
         embedding = self.courses(split_windows(scans.bold, n), repeat_for_windows(scans.alive, n), step)
         m = self.learner(average_windows(embedding, n).softmax(-1))
-        x = self.first(self.pass_messages(m, build_profiles(scans, state)), step)
+        x = self.first(self.pass_messages(m, build_profiles(scans)), step)
         x = self.second(self.pass_messages(m, x), step)
         x = self.third(self.pass_messages(m, x), step)  # [B, P, 8]
         x = self.norm(x.transpose(1, 2), step).transpose(1, 2)  # statistics of each ROI
@@ -235,14 +238,13 @@ class XGGNN(BoldMethod):
     """Connectome learned from BOLD, meta-learning over episodes of sites, consistent class-difference maps."""
 
     version = 2
-    Settings = XGSettings
     settings: XGSettings
     peak_matrices_per_scan = 80.0
 
     def network(self, shape: InputShape) -> nn.Module:
         return XGNetwork(shape, self.settings)
 
-    def objective(self, call: NetworkCall, params: Tensors, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Loss at the meta-test sites, under weights that are one step ahead on the meta-training sites.
 
         First-order MAML: the gradient is taken after the step ahead and applied before it.
@@ -255,7 +257,7 @@ class XGGNN(BoldMethod):
         if s.mixup:
             partner = pair_within_sites(draw_uniform(label.shape, weight), batch.site)
             share = draw_uniform(real.shape, weight)[batch.site]
-            scans, label = mix_scans(scans, label, partner, share, state.learned["mean"])
+            scans, label = mix_scans(scans, label, partner, share)
         key = (draw_uniform((2,), weight) * 2**24).long()  # one for each pass
         ahead = StepContext(key[0], train[batch.site], batch.site, update_statistics=False)
 

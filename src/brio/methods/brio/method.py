@@ -1,4 +1,4 @@
-"""From graphs to factors, contributions and a logit, Eqs. (8)-(10)."""
+"""BRIO: its network, from graphs to factors, contributions and a logit, Eqs. (8)-(10), and how it is trained."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class BrioNetwork(nn.Module):
         self.w = nn.Parameter(torch.empty(s.J, s.d_t).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.zeros(()))
 
-    def forward(self, scans: Scans, state: RunState, step: StepContext | None = None) -> FactorOutput:
+    def forward(self, scans: Scans, step: StepContext | None = None) -> FactorOutput:
         """Compute factors, contributions and logits of B graphs."""
         J = len(self.w)
-        learned = state.learned
+        learned, inference = scans.state.learned, scans.state.inference
         standard = (learned.get("c_mean"), learned.get("c_sd"))
         H = self.encoder(scans.A, learned["S"], scans.alive, learned["mean"], *standard)
-        Pi = state.inference["Pi_bar"] if "Pi_bar" in state.inference else self.assignment(self.encoder.roi)
+        Pi = inference["Pi_bar"] if "Pi_bar" in inference else self.assignment(self.encoder.roi)
         factors = self.factor_map(J * (Pi @ H))
         contributions = (factors * self.w).sum(-1)
         return FactorOutput(
@@ -108,7 +108,6 @@ class Brio(NeuralMethod):
     """Brain network re-estimation-informed out-of-distribution learning; the page on decisions lists what is ours."""
 
     version = 3  # clouds of eight scans, refreshes between epochs
-    Settings = BrioSettings
     settings: BrioSettings
 
     def network(self, shape: InputShape) -> nn.Module:
@@ -156,16 +155,16 @@ class Brio(NeuralMethod):
         guided = Stage("guided", settings.epochs - settings.T_w, frozen=("assignment.",), refresh_every=every)
         return [Stage("warm-up", settings.T_w, selectable=False), guided]
 
-    def loss(self, out: FactorOutput, batch: Batch, state: RunState, stage: Stage) -> Tensor:
+    def loss(self, out: FactorOutput, batch: Batch) -> Tensor:
         """Compute the overall objective, Eq. (27); classification alone during warm-up."""
-        settings, cells = self.settings, batch.cells
+        settings, training = self.settings, batch.scans.state.training
         loss = classification_loss(out.logit, batch)
-        if stage.name == "guided" and self._aligns:
-            clouds, log_weight = extend_clouds(out.factors.unflatten(0, cells), state.training)
+        if batch.stage.name == "guided" and self._aligns:
+            clouds, log_weight = extend_clouds(out.factors.unflatten(0, batch.cells), training)
             loss = loss + settings.lambda_env * alignment_loss(
                 clouds,
-                state.training["alpha_bar"],
-                state.training["g"],
+                training["alpha_bar"],
+                training["g"],
                 batch.pair_weight,
                 settings.epsilon,
                 settings.sinkhorn_iterations,

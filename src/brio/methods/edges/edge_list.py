@@ -1,4 +1,4 @@
-"""The edges of a graph as a list, and values of edges.
+"""Edges of a graph as a list, values of edges, and random masks of them.
 
 A graph holds a fifth of all pairs of ROIs. Values are therefore computed on lists of edges, [B, 2 M, h], and scattered
 into P x P matrices once they are single numbers: a fifth of the memory of an MLP over all pairs.
@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from ...training import Batch, Stage, StepContext
 
 
 class Edges(NamedTuple):
@@ -72,3 +74,60 @@ def average_directions(values: Tensor) -> Tensor:
 def average_edges(values: Tensor, edges: Edges) -> Tensor:
     """Average values over the edges of each graph. Shape [B, 2 M] -> [B]."""
     return (values * edges.real).sum(-1) / edges.real.sum(-1).clamp_min(1)
+
+
+INITIAL_RATE, DECREMENT, N_INTERVALS = 0.9, 0.1, 10
+"""The share of edges that the prior keeps starts here and falls by so much after each interval of the epochs."""
+
+
+def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float = 1.0) -> Tensor:
+    """Draw relaxed Bernoulli samples (Maddison et al. 2017) in training; return their probability at inference.
+
+    Shapes: logit [B, ...]; returns [B, ...].
+    """
+    if step is None:
+        return logit.sigmoid()
+    u = step.draw_uniform(logit.shape, logit)
+    return ((logit + u.log() - (-u).log1p()) / temperature).sigmoid()
+
+
+def straight_through(probability: Tensor, threshold: Tensor | float) -> Tensor:
+    """Make values binary, with the gradient of the values themselves (Bengio et al. 2013).
+
+    Shapes: probability [...], threshold [...]; returns [...].
+    """
+    return (probability > threshold).to(probability.dtype) + (probability - probability.detach())
+
+
+def schedule_keep_rate(epoch: Tensor, epochs: int, final: float) -> Tensor:
+    """Schedule r, the share of edges that the prior keeps (GSAT, Miao et al. 2022).
+
+    It is 0.9 at first and falls by 0.1 after every tenth of the epochs, down to ``final``.
+    """
+    n_falls = torch.div(epoch - 1, max(1, epochs // N_INTERVALS), rounding_mode="floor")
+    return (INITIAL_RATE - DECREMENT * n_falls).clamp_min(final)
+
+
+def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
+    """Plan a stage in which r falls, and a selectable one in which it is ``final``.
+
+    No checkpoint is chosen while r falls. At least one epoch is left for choosing.
+    """
+    falling = max(1, round((INITIAL_RATE - final) / DECREMENT)) * max(1, epochs // N_INTERVALS)
+    falling = min(falling, epochs - 1)
+    first = [Stage("decay", falling, selectable=False)] if falling else []
+    return [*first, Stage("constant rate", epochs - falling)]
+
+
+def find_keep_rate(batch: Batch, epochs: int, final: float) -> Tensor | float:
+    """Find r in one of the stages of :func:`plan_decay_stages`."""
+    return schedule_keep_rate(batch.epoch, epochs, final) if batch.stage.name == "decay" else final
+
+
+def bernoulli_kl(probability: Tensor, edges: Edges, r: Tensor | float) -> Tensor:
+    """KL(Bernoulli(a) || Bernoulli(r)), mean over the edges of each graph.
+
+    Shapes: probability [B, 2 M]; returns [B].
+    """
+    a = probability.clamp(1e-6, 1 - 1e-6)
+    return average_edges(a * (a / r).log() + (1 - a) * ((1 - a) / (1 - r)).log(), edges)

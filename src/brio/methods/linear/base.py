@@ -1,5 +1,8 @@
-"""What linear models share: features of a fold, penalties chosen on validation sites or inner folds, calibrated
-margins.
+"""What linear models share.
+
+A run learns the features of its source scans, centres them and multiplies them with each other. Models are solved from
+these products alone, for a grid of penalties. Validation scans or inner folds over source sites choose the penalty, and
+inner folds calibrate the margins. Features of large cohorts are never held for a run: their edges are stored once.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +26,6 @@ from ...errors import BrioError
 from ...formatting import format_count
 from ...machine import map_on_cores
 from ...protocol import auc
-from ...protocol.metrics import score_columns
 from ...settings import GridSize, Positive, check_domains, require
 from ...training import (
     ANY_TENSOR,
@@ -184,41 +186,17 @@ class KernelEigen(NamedTuple):
         return np.linalg.solve(block, weights[withheld])
 
 
-def predict_withheld_sites(
-    gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray, inner_fold: np.ndarray
-) -> np.ndarray:
-    """Predict the scans of each inner fold by a ridge regression, with an intercept for each site, on all other scans.
-
-    One eigendecomposition serves all penalties and inner folds, see :class:`KernelEigen`.
-
-    Shapes: gram [n, n], y [n] or [n, c], site [n], penalties [k], inner_fold [n]; returns [k, n] or [k, n, c].
-    """
-    eigen = KernelEigen.of_kernel(gram, site)
-    rotated = eigen.rotate(y)
-    withheld = [np.flatnonzero(inner_fold == k) for k in np.unique(inner_fold)]
-    margins = np.empty((len(penalties), *y.shape))
-    for k, penalty in enumerate(penalties):
-        weights = eigen.solve(rotated, penalty)
-        for scans in withheld:
-            v = eigen.find_residuals(weights, scans, penalty)
-            without = weights - eigen.solve(eigen.rotate_part(v, scans), penalty)
-            without[scans] = 0.0
-            margins[k, scans] = gram[scans] @ without
-    return margins
-
-
-ChosenOn = Literal["validation", "source-sites"]
-"""What scored the penalties: the validation scans, or inner folds over source sites."""
-
-_WITHOUT_AUC: dict[ChosenOn, str] = {
+_WITHOUT_AUC = {
     "validation": "the validation scans hold one class only, so no penalty can be chosen; use more validation sites",
     "source-sites": "a source site holds one class only, so its inner fold has no AUC and no penalty can be chosen; "
     "exclude the site, or choose on validation scans (choose_by=validation)",
 }
 
 
-def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: ChosenOn, fold_name: str) -> np.ndarray:
+def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: str, fold_name: str) -> np.ndarray:
     """Choose the penalty with the highest score; of several the strongest, since it gives the simplest model.
+
+    ``chosen_on`` says what scored them: the validation scans, or inner folds over source sites.
 
     Shapes: scores [penalties] or [penalties, B], penalties [penalties]; returns [] or [B].
     """
@@ -226,99 +204,6 @@ def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: ChosenO
         raise BrioError(f"fold {fold_name}: {_WITHOUT_AUC[chosen_on]}")
     from_strongest = np.argsort(-penalties, kind="stable")
     return from_strongest[np.nanargmax(scores[from_strongest], axis=0)]
-
-
-T = TypeVar("T")
-
-
-def fit_distinct_runs(
-    fit_run: Callable[[Run], T],
-    runs: Sequence[Run],
-    *,
-    uses_seed: bool,
-    bytes_each: float,
-    message: str,
-    progress: Progress = silent,
-) -> list[T]:
-    """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
-
-    Several are fitted at once, each on one core, where memory allows.
-    """
-    keys = [_find_key(run, i if uses_seed else None) for i, run in enumerate(runs)]
-    distinct = dict(reversed(list(zip(keys, runs, strict=True))))
-    to_fit = [distinct[key] for key in dict.fromkeys(keys)]
-
-    def report(position: int) -> None:
-        progress(f"{message}, fold {to_fit[position].fold.name}", position / len(to_fit))
-
-    fitted = map_on_cores(fit_run, to_fit, report=report, bytes_each=bytes_each)
-    fitted_by_key = dict(zip(dict.fromkeys(keys), fitted, strict=True))
-    return [fitted_by_key[key] for key in keys]
-
-
-def _find_key(run: Run, position: int | None) -> tuple[object, ...]:
-    """What decides the fit of a run: the scans of its fold, and where a seed may matter the run itself."""
-    return (*(part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test)), position)
-
-
-@runtime_checkable
-class FitsManyLabels(Protocol):
-    """A method that fits many columns of labels at once.
-
-    Its features do not depend on labels. ``fit_labels`` orders the test scans as ``fit`` does on a cohort with the
-    labels of that column, the choice of the penalty included.
-    """
-
-    def fit_labels(
-        self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
-    ) -> list[np.ndarray]:
-        """Compute the margins of the test scans of runs for many columns of labels.
-
-        Shapes: labels [N, B]; returns [n_test, B].
-        """
-
-
-def predict_columns(
-    eigen: KernelEigen,
-    Y: np.ndarray,
-    penalties: np.ndarray,
-    across_test: np.ndarray,
-    choose: tuple[np.ndarray, np.ndarray] | np.ndarray,
-    fold_name: str,
-) -> np.ndarray:
-    """Predict test scans for many columns of labels, each under its own best penalty.
-
-    The penalty is chosen on validation scans, or by the mean AUC over inner folds, none of which has to be fitted: the
-    margins of a withheld site are its labels less their residuals, up to its intercept.
-
-    Shapes: Y [n, B], penalties [L], across_test [n_test, n], choose [n]; returns [n_test, B].
-    """
-    rotated = eigen.rotate(Y)
-    margins = np.empty((len(penalties), len(across_test), Y.shape[1]))
-    scores = np.empty((len(penalties), Y.shape[1]))
-    for k, penalty in enumerate(penalties):
-        alpha = eigen.solve(rotated, penalty)
-        margins[k] = across_test @ alpha
-        if isinstance(choose, tuple):
-            across_validation, label = choose
-            scores[k] = score_columns(label, across_validation @ alpha)
-        else:
-            scores[k] = _score_inner_folds(eigen, Y, alpha, choose, penalty)
-    chosen_on: ChosenOn = "validation" if isinstance(choose, tuple) else "source-sites"
-    best = choose_penalty(scores, penalties, chosen_on, fold_name)
-    return np.take_along_axis(margins, best[None, None, :], axis=0)[0]
-
-
-def _score_inner_folds(
-    eigen: KernelEigen, Y: np.ndarray, alpha: np.ndarray, inner_fold: np.ndarray, penalty: float
-) -> np.ndarray:
-    """Mean AUC over inner folds for each column, from weights alpha [n, B] fitted to all source scans. Shape [B]."""
-    scores = []
-    for k in np.unique(inner_fold):
-        withheld = np.flatnonzero(inner_fold == k)
-        margin = Y[withheld] - eigen.find_residuals(alpha, withheld, penalty)
-        scores.append(score_columns(Y[withheld] > 0, margin, scale=1.0))
-    return np.mean(scores, axis=0)
 
 
 LEAST_SLOPE = 0.1
@@ -355,6 +240,64 @@ def _fit_slope(f: np.ndarray, patient: np.ndarray) -> float:
     soft = np.where(patient, (patient.sum() + 1) / (patient.sum() + 2), 1 / ((~patient).sum() + 2))
     both, weights = np.repeat([1, 0], len(f)), np.concatenate([soft, 1 - soft])
     return float(LogisticRegression(C=1e6, tol=1e-9).fit(np.tile(f, 2)[:, None], both, weights).coef_[0, 0])
+
+
+class ScanReader:
+    """Scans of a cohort by position, and products of their edges, which all runs share.
+
+    Nothing here is learned: an entry depends on its own scans alone. Scans are held in the memory of the machine, also
+    in a job on a GPU, because runs are fitted on the cores of the machine.
+
+    Shapes: matrices [N, P, P].
+    """
+
+    def __init__(self, inputs: Inputs, matrices: Tensor, share_products: bool = False) -> None:
+        everyone = torch.arange(len(matrices), device=matrices.device)
+        self._scans = inputs.take(everyone, matrices).map(Tensor.cpu)
+        x = read_edges(self._scans.A).double().numpy() if share_products else None
+        self._products = None if x is None else x @ x.T
+
+    def __call__(self, scans: np.ndarray) -> Scans:
+        """Take scans by position [n]."""
+        index = torch.from_numpy(scans)
+        return self._scans.map(lambda t: t[index])
+
+    def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Compute the products of the features of scans with each other.
+
+        Shapes: scans [n], x [n, d]; returns [n, n].
+        """
+        if self._products is None:
+            return x @ x.T
+        gram = self._products[np.ix_(scans, scans)]
+        filled = np.flatnonzero(~self._scans.alive.numpy()[scans].all(1))
+        across = x @ x[filled].T
+        gram[:, filled], gram[filled] = across, across.T
+        return gram
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """The centred features of the source scans of a run, held in memory.
+
+    Shapes: x [n, d], centre [d].
+    """
+
+    x: np.ndarray  # centred features
+    centre: np.ndarray  # mean of the features
+    read: Callable[[np.ndarray], np.ndarray]
+
+    def multiply(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
+        return (self.read(scans) - self.centre) @ self.x.T
+
+    def combine(self, weights: np.ndarray) -> np.ndarray:
+        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
+        return self.x.T @ weights
+
+    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
+        return project_rows(self.read(scans) - self.centre, coefficients)
 
 
 HELD_BYTES = 1 << 30
@@ -532,71 +475,8 @@ def _multiply_rows(x: np.ndarray) -> np.ndarray:
     return products
 
 
-class ScanReader:
-    """Scans of a cohort by position, and products of their edges, which all runs share.
-
-    Nothing here is learned: an entry depends on its own scans alone. Scans are held in the memory of the machine, also
-    in a job on a GPU, because runs are fitted on the cores of the machine.
-
-    Shapes: matrices [N, P, P].
-    """
-
-    def __init__(self, inputs: Inputs, matrices: Tensor | None = None, share_products: bool = False) -> None:
-        connectomes = inputs.connectomes
-        everyone = torch.arange(len(connectomes), device=connectomes.device)
-        scans = inputs.take(everyone, connectomes.full if matrices is None else matrices)
-        self._scans = Scans(*(t.cpu() for t in scans))
-        self._products = self._multiply_edges() if share_products else None
-
-    def __call__(self, scans: np.ndarray) -> Scans:
-        """Take scans by position [n]."""
-        index = torch.from_numpy(scans)
-        return Scans(*(t[index] for t in self._scans))
-
-    def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Compute the products of the features of scans with each other.
-
-        Shapes: scans [n], x [n, d]; returns [n, n].
-        """
-        if self._products is None:
-            return x @ x.T
-        gram = self._products[np.ix_(scans, scans)]
-        filled = np.flatnonzero(~self._scans.alive.numpy()[scans].all(1))
-        across = x @ x[filled].T
-        gram[:, filled], gram[filled] = across, across.T
-        return gram
-
-    def _multiply_edges(self) -> np.ndarray:
-        x = read_edges(self._scans.A).double().numpy()
-        return x @ x.T
-
-
 OpenedScans: TypeAlias = ScanReader | StoredEdges
 """What the runs of a fit read scans from."""
-
-
-@dataclass(frozen=True)
-class HeldRows:
-    """The centred features of the source scans of a run, held in memory.
-
-    Shapes: x [n, d], centre [d].
-    """
-
-    x: np.ndarray  # centred features
-    centre: np.ndarray  # mean of the features
-    read: Callable[[np.ndarray], np.ndarray]
-
-    def multiply(self, scans: np.ndarray) -> np.ndarray:
-        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
-        return (self.read(scans) - self.centre) @ self.x.T
-
-    def combine(self, weights: np.ndarray) -> np.ndarray:
-        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
-        return self.x.T @ weights
-
-    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
-        return project_rows(self.read(scans) - self.centre, coefficients)
 
 
 @dataclass(frozen=True)
@@ -636,123 +516,6 @@ class PreparedRun:
         return inner - row - row[:, None] + total, across
 
 
-class FeatureMethod(Method):
-    """A method that reads features of a scan, here the entries of its FC matrix. A subclass says how it is solved."""
-
-    Settings = LinearSettings
-    settings: LinearSettings
-    fits_on_cpu = True
-    features_are_edges = False
-    """Whether the features are the edges that :meth:`read_scans` reads, but for ROIs without signal. Their products are
-    then computed once for all folds."""
-    feature_copies = 3
-    """Copies of all edges in float64 that a run has in memory at once, to estimate what it needs."""
-
-    @property
-    def most_decomposed(self) -> float:
-        """Most source scans of which the Gram matrix is decomposed, or copied to be solved; beyond, only multiplied."""
-        return math.inf
-
-    @property
-    def can_store_edges(self) -> bool:
-        """Whether :meth:`read_matrices` gives matrices whose edges are the features."""
-        return self.features_are_edges
-
-    def learn(self, source: SourceScans, scans: Scans) -> Tensors:
-        """Learn what the features need from the source scans."""
-        return {"mean": self._average_source(source)}
-
-    def learn_fill(self, source: SourceScans, stored: StoredEdges) -> tuple[Tensors, np.ndarray]:
-        """Learn what :meth:`learn` does from stored edges, and what fills those of ROIs without signal.
-
-        Shapes: returns fill [d].
-        """
-        mean = self._average_source(source)
-        return {"mean": mean}, read_edges(mean).double().numpy()
-
-    def _average_source(self, source: SourceScans) -> Tensor:
-        """Average what fills edges of ROIs without signal: source connectomes, or zeros. Shape [P, P], on the CPU."""
-        mean = torch.zeros_like(source.connectomes.full[0])
-        if self.settings.dead_rois == "source-mean":
-            mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
-        return mean.cpu()
-
-    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
-        """Extract the features of scans, here the entries of the FC matrix.
-
-        Shapes: returns [n, d].
-        """
-        return vectorise_fc(scans, learned["mean"])
-
-    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
-        """Learn what the features need, and extract those of the source scans. Parameters as of :meth:`learn`."""
-        learned = self.learn(source, scans)
-        return learned, self.extract_features(scans, learned)
-
-    def open_scans(self, connectomes: Connectomes, runs: Sequence[Run] = ()) -> OpenedScans:
-        """Return what runs read scans from: their edges, stored once, where features of a run would be too large.
-
-        A subclass may add what its runs share.
-        """
-        matrices = self.read_matrices(connectomes)
-        if matrices is None or not StoredEdges.are_needed(len(connectomes), connectomes.n_rois):
-            return self.read_scans(connectomes)
-        return StoredEdges(matrices, connectomes.alive)
-
-    def read_matrices(self, connectomes: Connectomes) -> Iterable[Tensor] | None:
-        """Iterate over matrices [m, P, P] of all scans whose edges are the features; None where features are others.
-
-        Edges of ROIs without signal must be zero in the matrices; what a run fills them with, it learns by
-        :meth:`learn_fill`.
-        """
-        return connectomes.full.split(1024) if self.features_are_edges else None
-
-    def read_scans(self, connectomes: Connectomes) -> ScanReader:
-        """Return a function from positions in the cohort to scans as :meth:`extract_features` reads them.
-
-        A subclass may transform every scan of the cohort here once, for all folds, if the result depends on that scan
-        alone; :meth:`predict` has to do the same.
-        """
-        return ScanReader(self.gather_inputs(connectomes), share_products=self.features_are_edges)
-
-    def prepare_run(self, connectomes: Connectomes, opened: OpenedScans, run: Run) -> PreparedRun:
-        """Learn the features of a run, centre those of its source scans, and scale the grid of penalties."""
-        source = SourceScans.of_run(connectomes, run)
-        rows: HeldRows | StoredRows
-        if isinstance(opened, StoredEdges):
-            learned, fill = self.learn_fill(source, opened)
-            rows, gram = StoredRows.prepare(opened, source.scans, fill)
-        else:
-            learned, rows, gram = self._hold_features(source, opened)
-        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
-        return PreparedRun(source, learned, rows, gram, penalties, source.assign_inner_folds(run.fold))
-
-    def _hold_features(self, source: SourceScans, reader: ScanReader) -> tuple[Tensors, HeldRows, np.ndarray]:
-        """Learn what the features of source scans need, centre the features, and multiply them with each other."""
-        learned, x = self.learn_features(source, reader(source.scans))
-        centre = x.mean(0)
-        if self.features_are_edges:
-            gram = centre_gram(reader.multiply(source.scans, x), np.zeros(len(x)))
-            x -= centre
-        else:
-            x = x - centre
-            gram = x @ x.T
-        return learned, HeldRows(x, centre, lambda scans: self.extract_features(reader(scans), learned)), gram
-
-    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory of a fit: that of a run, and where edges are stored these and their products."""
-        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
-        shared = StoredEdges.count_bytes(n_scans, n_rois) if stored else 0.0
-        return self.estimate_run_bytes(n_scans, n_rois) + shared
-
-    def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool = False) -> float:
-        """Estimate the memory of one run: copies of its features, and of its Gram matrix."""
-        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
-        features = READ_BYTES if stored else 8.0 * self.feature_copies * n_scans * n_rois**2 / 2
-        n_decomposed = n_scans if decomposed or not stored else min(n_scans, self.most_decomposed)
-        return features + 8.0 * max(6.0 * n_decomposed**2, 1.5 * n_scans**2)
-
-
 class DualSolution(NamedTuple):
     """A linear model in terms of its source scans: margin = k(x, source) @ weights + intercept."""
 
@@ -760,10 +523,22 @@ class DualSolution(NamedTuple):
     intercept: float
 
 
-class LinearMethod(FeatureMethod):
-    """A linear model on features of a scan. A subclass solves the dual; it may have features of its own."""
+Fit = TypeVar("Fit")
 
+
+class LinearMethod(Method):
+    """A linear model on features of a scan, here the entries of its FC matrix. A subclass solves the dual."""
+
+    settings: LinearSettings
     version = 3  # of penalties that score alike the strongest is chosen; since 2 probabilities are calibrated
+    fits_on_cpu = True
+    features_are_edges = False
+    """Whether the features are the edges of FC matrices, but for ROIs without signal. Their products are then computed
+    once for all folds."""
+    feature_copies = 3
+    """Copies of all edges in float64 that a run has in memory at once, to estimate what it needs."""
+    most_decomposed: float = math.inf
+    """Most source scans of which the Gram matrix is decomposed, or copied to be solved; beyond, only multiplied."""
     uses_seed = True
     """Whether anything may depend on the seed. If not, runs whose folds hold the same scans share one solution. A
     subclass that draws random numbers must set it back to True."""
@@ -773,11 +548,17 @@ class LinearMethod(FeatureMethod):
     """Whether margins are log-odds of the classes already. If not, probabilities are calibrated on inner folds."""
     site_intercepts = False
     """Whether each source site has an intercept of its own, which is not penalised. Then features and labels are
-    centred within sites before :meth:`solve`, which comes to the same."""
+    centred within sites before :meth:`solve`, which comes to the same, and margins are calibrated on inner folds,
+    because intercepts of source sites say nothing about another site."""
     edge_values = "Fisher z"
     """What the value of an edge is, for an explanation; empty where features do not belong to edges."""
     beyond_edges = ""
     """What the margin is made of besides the edges, for an explanation."""
+
+    @property
+    def can_store_edges(self) -> bool:
+        """Whether the edges of what :meth:`transform` returns are the features."""
+        return self.features_are_edges
 
     @property
     def needs_validation(self) -> bool:  # type: ignore[override]
@@ -794,6 +575,64 @@ class LinearMethod(FeatureMethod):
             explains="coefficients of edges" if self.edge_values else "",
             uses_seed=self.uses_seed,
         )
+
+    def transform(self, A: Tensor) -> Tensor:
+        """Transform every FC matrix by itself, [n, P, P] in and out, before features are learned or extracted.
+
+        Edges of ROIs without signal are zero in the matrices that it returns.
+        """
+        return A
+
+    def learn(self, source: SourceScans, scans: Any) -> Tensors:
+        """Learn from the source scans what the features need, and under ``mean`` what fills edges without signal.
+
+        Scans are :class:`Scans`, or the :class:`StoredEdges` of the whole cohort.
+        """
+        mean = torch.zeros_like(source.connectomes.full[0])
+        if self.settings.dead_rois == "source-mean":
+            mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
+        return {"mean": mean.cpu()}
+
+    def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
+        """Extract the features of scans, here the entries of the FC matrix. Shape [n, d]."""
+        return vectorise_fc(scans, learned["mean"])
+
+    def learn_features(self, source: SourceScans, scans: Scans) -> tuple[Tensors, np.ndarray]:
+        """Learn what the features need, and extract those of the source scans. Parameters as of :meth:`learn`."""
+        learned = self.learn(source, scans)
+        return learned, self.extract_features(scans, learned)
+
+    def open_scans(self, connectomes: Connectomes, runs: Sequence[Run] = ()) -> OpenedScans:
+        """Return what runs read scans from: their edges, stored once, where features of a run would be too large.
+
+        A subclass may add what its runs share.
+        """
+        if self.can_store_edges and StoredEdges.are_needed(len(connectomes), connectomes.n_rois):
+            return StoredEdges((self.transform(A) for A in connectomes.full.split(1024)), connectomes.alive)
+        return ScanReader(
+            self.gather_inputs(connectomes), self.transform(connectomes.full), share_products=self.features_are_edges
+        )
+
+    def prepare_run(self, connectomes: Connectomes, opened: OpenedScans, run: Run) -> PreparedRun:
+        """Learn the features of a run, centre those of its source scans, and scale the grid of penalties."""
+        source = SourceScans.of_run(connectomes, run)
+        rows: HeldRows | StoredRows
+        if isinstance(opened, StoredEdges):
+            learned = self.learn(source, opened)
+            fill = learned["mean"] if learned["mean"].dim() == 1 else read_edges(learned["mean"])
+            rows, gram = StoredRows.prepare(opened, source.scans, fill.double().numpy())
+        else:
+            learned, x = self.learn_features(source, opened(source.scans))
+            centre = x.mean(0)
+            if self.features_are_edges:
+                gram = centre_gram(opened.multiply(source.scans, x), np.zeros(len(x)))
+                x -= centre
+            else:
+                x = x - centre
+                gram = x @ x.T
+            rows = HeldRows(x, centre, lambda scans: self.extract_features(opened(scans), learned))
+        penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
+        return PreparedRun(source, learned, rows, gram, penalties, source.assign_inner_folds(run.fold))
 
     @abstractmethod
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
@@ -833,29 +672,78 @@ class LinearMethod(FeatureMethod):
         solutions = self.solve_grid(prepared, y)
         return solutions, self.predict_inner_folds(prepared, y, prepared.penalties) if with_inner_folds else None
 
-    def calibrate(
-        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, inner_fold: np.ndarray
-    ) -> tuple[float, float]:
-        """Return slope and intercept that turn the products of a solution into margins; here 1 and its own intercept.
-
-        Shapes: inner_margin [n], label, inner_fold [n].
-        """
-        return 1.0, solution.intercept
-
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
         """Fit every run and score its test scans."""
-        message = format_count(len(runs), "run")
+        needed = self.estimate_run_bytes(len(connectomes), connectomes.n_rois)
         with full_precision():
             opened = self.open_scans(connectomes, runs)
-            fitted_runs = fit_distinct_runs(
-                lambda run: self._fit_run(connectomes, opened, run),
-                runs,
-                uses_seed=self.uses_seed,
-                bytes_each=self.estimate_run_bytes(len(connectomes), connectomes.n_rois),
-                message=message,
-                progress=progress,
-            )
+
+            def fit_run(run: Run) -> FittedRun:
+                return self._fit_run(connectomes, opened, run)
+
+            fitted_runs = self.fit_distinct(fit_run, runs, needed, format_count(len(runs), "run"), progress)
         return [replace(fitted, run=run) for fitted, run in zip(fitted_runs, runs, strict=True)]
+
+    def fit_distinct(
+        self, fit_run: Callable[[Run], Fit], runs: Sequence[Run], bytes_each: float, message: str, progress: Progress
+    ) -> list[Fit]:
+        """Fit every run, but only once those that hold the same scans where nothing depends on the seed.
+
+        Several are fitted at once, each on one core, where memory allows.
+        """
+        distinct: dict[tuple[object, ...], Run] = {}
+        keys: list[tuple[object, ...]] = []
+        for i, run in enumerate(runs):
+            scans = (part.tobytes() for part in (run.fold.source, run.fold.validation, run.fold.test))
+            keys.append((*scans, i if self.uses_seed else None))
+            distinct.setdefault(keys[-1], run)
+        to_fit = list(distinct.values())
+
+        def report(position: int) -> None:
+            progress(f"{message}, fold {to_fit[position].fold.name}", position / len(to_fit))
+
+        fitted = dict(zip(distinct, map_on_cores(fit_run, to_fit, report=report, bytes_each=bytes_each), strict=True))
+        return [fitted[key] for key in keys]
+
+    def _fit_run(self, connectomes: Connectomes, opened: OpenedScans, run: Run) -> FittedRun:
+        """Learn features, choose the penalty, and score the test scans of one run."""
+        fold, prepared = run.fold, self.prepare_run(connectomes, opened, run)
+        label, penalties, inner_fold = prepared.source.label, prepared.penalties, prepared.inner_fold
+        y = 2.0 * label - 1.0
+        validation_label = connectomes.cohort.labels[fold.validation]
+        by_sites = self.settings.choose_by == "source-sites"
+        solutions, inner = self.solve_run(prepared, y, by_sites or self.site_intercepts)
+        inner_auc = np.empty(0) if inner is None else average_site_auc(inner, label, inner_fold)
+        validation_auc = inner_auc
+        if len(validation_label) and (not by_sites or len(np.unique(validation_label)) == 2):
+            across = prepared.rows.multiply(fold.validation)
+            validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
+        scores = inner_auc if by_sites else validation_auc
+        best = int(choose_penalty(scores, penalties, self.settings.choose_by, fold.name))
+        slope, intercept = 1.0, solutions[best].intercept
+        details: dict[str, Any] = {"penalty": float(penalties[best])}
+        if self.site_intercepts and inner is not None:
+            slope, intercept = fit_calibration(inner[best], label, inner_fold).tolist()
+        elif not self.features_use_labels and not self.margins_are_log_odds:
+            if inner is None:
+                inner_margin = self.predict_inner_folds(prepared, y, penalties[best : best + 1])[0]
+            else:
+                inner_margin = inner[best]
+            a, b = fit_calibration(inner_margin, label, inner_fold).tolist()
+            details["calibration"] = [a, b - a * intercept]  # inner margins have no intercept
+        coefficients = prepared.rows.combine(slope * solutions[best].weights)
+        return FittedRun(
+            run=run,
+            test_logit=prepared.rows.project(fold.test, coefficients) + intercept,
+            validation_auc=float(validation_auc[best]),
+            details=details,
+            state=RunState.from_learned(**prepared.learned),
+            parameters={
+                "centre": torch.from_numpy(prepared.rows.centre),
+                "coefficients": torch.from_numpy(coefficients),
+                "intercept": torch.tensor(intercept, dtype=torch.float64),
+            },
+        )
 
     def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
         """Declare centre and coefficient of each feature, the intercept, and what the features need."""
@@ -877,8 +765,11 @@ class LinearMethod(FeatureMethod):
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred features."""
         p = fitted.parameters
+        if "coefficients" not in p:  # stored under the former name of a method
+            raise BrioError(f"these weights are not of this version of '{self.name}': fit it again")
         with full_precision():  # as in fit
-            centred = self.extract_features(scans, fitted.state.learned) - p["centre"].double().numpy()
+            features = self.extract_features(scans._replace(A=self.transform(scans.A)), fitted.state.learned)
+            centred = features - p["centre"].double().numpy()
         margin = project_rows(centred, p["coefficients"].double().numpy()) + float(p["intercept"])
         return Prediction(margin, centred)
 
@@ -898,55 +789,15 @@ class LinearMethod(FeatureMethod):
         """Pick the features that belong to edges. Shape [..., d] -> [..., edges]."""
         return features
 
-    def _fit_run(self, connectomes: Connectomes, opened: OpenedScans, run: Run) -> FittedRun:
-        """Learn features, choose the penalty, and score the test scans of one run."""
-        fold, prepared = run.fold, self.prepare_run(connectomes, opened, run)
-        source, penalties = prepared.source, prepared.penalties
-        y = 2.0 * source.label - 1.0
-        validation_label = connectomes.cohort.labels[fold.validation]
-        by_sites = self.settings.choose_by == "source-sites"
-        solutions, inner = self.solve_run(prepared, y, by_sites or self.site_intercepts)
-        inner_auc = np.empty(0) if inner is None else average_site_auc(inner, source.label, prepared.inner_fold)
-        validation_auc = inner_auc
-        if len(validation_label) and (not by_sites or len(np.unique(validation_label)) == 2):
-            across = prepared.rows.multiply(fold.validation)
-            validation_auc = np.array([auc(validation_label, across @ solution.weights) for solution in solutions])
-        scores = inner_auc if by_sites else validation_auc
-        best = int(choose_penalty(scores, penalties, self.settings.choose_by, fold.name))
-        inner_margin = self._predict_chosen(inner, best, prepared, y)
-        slope, intercept = self.calibrate(solutions[best], inner_margin, source.label, prepared.inner_fold)
-        coefficients = prepared.rows.combine(slope * solutions[best].weights)
-        return FittedRun(
-            run=run,
-            test_logit=prepared.rows.project(fold.test, coefficients) + intercept,
-            validation_auc=float(validation_auc[best]),
-            details={"penalty": float(penalties[best])}
-            | self._calibrate_probability(solutions[best], inner_margin, source.label, prepared.inner_fold),
-            state=RunState.from_learned(**prepared.learned),
-            parameters={
-                "centre": torch.from_numpy(prepared.rows.centre),
-                "coefficients": torch.from_numpy(coefficients),
-                "intercept": torch.tensor(intercept, dtype=torch.float64),
-            },
-        )
+    def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
+        """Estimate the memory of a fit: that of a run, and where edges are stored these and their products."""
+        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
+        shared = StoredEdges.count_bytes(n_scans, n_rois) if stored else 0.0
+        return self.estimate_run_bytes(n_scans, n_rois) + shared
 
-    def _predict_chosen(
-        self, inner: np.ndarray | None, best: int, prepared: PreparedRun, y: np.ndarray
-    ) -> np.ndarray | None:
-        """Margins of the inner folds [n] under the chosen penalty; None where they are not honest or not needed."""
-        if self.features_use_labels:
-            return None
-        if inner is not None:
-            return inner[best]
-        if self.margins_are_log_odds:
-            return None
-        return self.predict_inner_folds(prepared, y, prepared.penalties[best : best + 1])[0]
-
-    def _calibrate_probability(
-        self, solution: DualSolution, inner_margin: np.ndarray | None, label: np.ndarray, inner_fold: np.ndarray
-    ) -> dict[str, list[float]]:
-        """Slope and intercept that turn a margin into the logit of a probability, for the details of a run."""
-        if self.margins_are_log_odds or inner_margin is None:
-            return {}
-        slope, intercept = fit_calibration(inner_margin, label, inner_fold).tolist()
-        return {"calibration": [slope, intercept - slope * solution.intercept]}  # inner margins have no intercept
+    def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool = False) -> float:
+        """Estimate the memory of one run: copies of its features, and of its Gram matrix."""
+        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
+        features = READ_BYTES if stored else 8.0 * self.feature_copies * n_scans * n_rois**2 / 2
+        n_decomposed = n_scans if decomposed or not stored else min(n_scans, self.most_decomposed)
+        return features + 8.0 * max(6.0 * n_decomposed**2, 1.5 * n_scans**2)

@@ -10,9 +10,8 @@ from torch import Tensor
 from ...connectome import fill_dead
 from ...settings import GridSize, Positive, require
 from ...training import MethodFacts, Scans, SourceScans, Tensors, TensorSpec
-from ..confounds import Confounds, declare_confounds, fit_confounds, remove_confounds
 from ..registry import method, reconstruct
-from ..scaffold import ScaffoldSettings, build_scaffold
+from ..scaffold import Confounds, ScaffoldSettings, build_scaffold, declare_confounds, fit_confounds, remove_confounds
 from .base import LinearSettings
 from .logistic import LogisticMethod
 
@@ -44,7 +43,6 @@ class CoreScaffoldSettings(ScaffoldSettings, LinearSettings):
 class CoreScaffold(LogisticMethod):
     """Logistic regression (l2) on CORE's scaffold: reproducible edges, adjusted for age and sex."""
 
-    Settings = CoreScaffoldSettings
     settings: CoreScaffoldSettings
     version = 2  # of penalties that score alike the strongest is chosen; never calibrated
     features_use_labels = True

@@ -1,4 +1,4 @@
-"""Many ridge regressions on the same scans at once: all penalties and all inner folds, without a decomposition.
+"""Ridge regression for all penalties and all inner folds at once, by eigenvectors or, for many scans, by products.
 
 Eigenvectors cost the third power of the number of scans, a product of the Gram matrix with a vector the second. Where
 there are thousands of scans, conjugate gradients need some tens of such products. Regressions that differ in the scans
@@ -15,20 +15,10 @@ from ...connectome import Connectomes
 from ...console import Progress, silent
 from ...errors import BrioError
 from ...machine import require_memory
+from ...protocol.metrics import score_columns
 from ...training import Run
 from ..registry import TEXTBOOK, method
-from .base import (
-    DualSolution,
-    FitsManyLabels,
-    KernelEigen,
-    LinearMethod,
-    LinearSettings,
-    OpenedScans,
-    PreparedRun,
-    fit_distinct_runs,
-    predict_columns,
-    predict_withheld_sites,
-)
+from .base import DualSolution, KernelEigen, LinearMethod, LinearSettings, PreparedRun, choose_penalty
 
 _STEPS = 2000
 
@@ -98,6 +88,64 @@ class _Centring:
         return centred
 
 
+def predict_withheld_sites(
+    gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray, inner_fold: np.ndarray
+) -> np.ndarray:
+    """Predict the scans of each inner fold by a ridge regression, with an intercept for each site, on all other scans.
+
+    One eigendecomposition serves all penalties and inner folds, see :class:`KernelEigen`.
+
+    Shapes: gram [n, n], y [n] or [n, c], site [n], penalties [k], inner_fold [n]; returns [k, n] or [k, n, c].
+    """
+    eigen = KernelEigen.of_kernel(gram, site)
+    rotated = eigen.rotate(y)
+    withheld = [np.flatnonzero(inner_fold == k) for k in np.unique(inner_fold)]
+    margins = np.empty((len(penalties), *y.shape))
+    for k, penalty in enumerate(penalties):
+        weights = eigen.solve(rotated, penalty)
+        for scans in withheld:
+            v = eigen.find_residuals(weights, scans, penalty)
+            without = weights - eigen.solve(eigen.rotate_part(v, scans), penalty)
+            without[scans] = 0.0
+            margins[k, scans] = gram[scans] @ without
+    return margins
+
+
+def predict_columns(
+    eigen: KernelEigen,
+    Y: np.ndarray,
+    penalties: np.ndarray,
+    across_test: np.ndarray,
+    choose: tuple[np.ndarray, np.ndarray] | np.ndarray,
+    fold_name: str,
+) -> np.ndarray:
+    """Predict test scans for many columns of labels, each under its own best penalty.
+
+    The penalty is chosen on validation scans, or by the mean AUC over inner folds, none of which has to be fitted: the
+    margins of a withheld site are its labels less their residuals, up to its intercept.
+
+    Shapes: Y [n, B], penalties [L], across_test [n_test, n], choose [n]; returns [n_test, B].
+    """
+    rotated = eigen.rotate(Y)
+    margins = np.empty((len(penalties), len(across_test), Y.shape[1]))
+    scores = np.empty((len(penalties), Y.shape[1]))
+    for k, penalty in enumerate(penalties):
+        alpha = eigen.solve(rotated, penalty)
+        margins[k] = across_test @ alpha
+        if isinstance(choose, tuple):
+            across_validation, label = choose
+            scores[k] = score_columns(label, across_validation @ alpha)
+        else:
+            inner_aucs = []
+            for withheld in (np.flatnonzero(choose == name) for name in np.unique(choose)):
+                margin = Y[withheld] - eigen.find_residuals(alpha, withheld, penalty)
+                inner_aucs.append(score_columns(Y[withheld] > 0, margin, scale=1.0))
+            scores[k] = np.mean(inner_aucs, axis=0)
+    chosen_on = "validation" if isinstance(choose, tuple) else "source-sites"
+    best = choose_penalty(scores, penalties, chosen_on, fold_name)
+    return np.take_along_axis(margins, best[None, None, :], axis=0)[0]
+
+
 RidgeSettings = LinearSettings
 
 DECOMPOSED_SCANS = 3000
@@ -107,27 +155,19 @@ _TOLERANCE = 1e-8
 """Of conjugate gradients: margins differ from those of eigenvectors by about this share of the labels."""
 
 
-def solve_ridge(gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
-    """Fit ridge regression of labels on centred features by scikit-learn's KernelRidge.
-
-    Shapes: gram [n, n], y [n].
-    """
-    from sklearn.kernel_ridge import KernelRidge
-
-    fitted = KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y - y.mean())
-    return DualSolution(fitted.dual_coef_, float(y.mean()))
-
-
-class KernelRidgeMethod(LinearMethod, FitsManyLabels):
+class KernelRidgeMethod(LinearMethod):
     """Ridge regression on features that do not depend on labels; it fits many columns of labels at once."""
 
     @property
-    def most_decomposed(self) -> float:
+    def most_decomposed(self) -> float:  # type: ignore[override]
         """Most source scans of a run that is solved by eigenvectors; beyond, conjugate gradients solve it."""
         return DECOMPOSED_SCANS
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
-        return solve_ridge(gram, y, penalty)
+        from sklearn.kernel_ridge import KernelRidge
+
+        fitted = KernelRidge(alpha=penalty, kernel="precomputed").fit(gram, y - y.mean())
+        return DualSolution(fitted.dual_coef_, float(y.mean()))
 
     def solve_run(
         self, prepared: PreparedRun, y: np.ndarray, with_inner_folds: bool
@@ -187,32 +227,29 @@ class KernelRidgeMethod(LinearMethod, FitsManyLabels):
     def fit_labels(
         self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
     ) -> list[np.ndarray]:
-        """Compute the margins of the ordinary fit; without its calibration where each site has an intercept."""
+        """Compute the margins of the test scans of runs for many columns of labels.
+
+        They are those of the ordinary fit to each column, the choice of the penalty included, but without its
+        calibration where each site has an intercept.
+
+        Shapes: labels [N, B]; returns [n_test, B].
+        """
         opened = self.open_scans(connectomes, runs)
         needed = self.estimate_run_bytes(len(connectomes), connectomes.n_rois, decomposed=True)
         require_memory(needed, f"a run of '{self.name}' for many labels needs", "use a machine with more memory")
-        return fit_distinct_runs(
-            lambda run: self._fit_run_labels(connectomes, opened, run, labels),
-            runs,
-            uses_seed=self.uses_seed,
-            bytes_each=needed,
-            message=f"{labels.shape[1]:,} columns of labels",
-            progress=progress,
-        )
 
-    def _fit_run_labels(
-        self, connectomes: Connectomes, opened: OpenedScans, run: Run, labels: np.ndarray
-    ) -> np.ndarray:
-        """Margins of the test scans of one run. Labels [N, B] -> [n_test, B]."""
-        fold, prepared = run.fold, self.prepare_run(connectomes, opened, run)
-        site, Y = prepared.source.site, 2.0 * labels[fold.source] - 1.0
-        choose: tuple[np.ndarray, np.ndarray] | np.ndarray = prepared.inner_fold
-        if self.settings.choose_by == "validation":
-            choose = prepared.rows.multiply(fold.validation), labels[fold.validation]
-        across = prepared.rows.multiply(fold.test)
-        eigen = KernelEigen.of_kernel(prepared.gram, site) if self.site_intercepts else prepared.eigen
-        margins = predict_columns(eigen, Y, prepared.penalties, across, choose, fold.name)
-        return margins if self.site_intercepts else margins + Y.mean(0)
+        def fit_run(run: Run) -> np.ndarray:
+            fold, prepared = run.fold, self.prepare_run(connectomes, opened, run)
+            Y = 2.0 * labels[fold.source] - 1.0
+            choose: tuple[np.ndarray, np.ndarray] | np.ndarray = prepared.inner_fold
+            if self.settings.choose_by == "validation":
+                choose = prepared.rows.multiply(fold.validation), labels[fold.validation]
+            across, site = prepared.rows.multiply(fold.test), prepared.source.site
+            eigen = KernelEigen.of_kernel(prepared.gram, site) if self.site_intercepts else prepared.eigen
+            margins = predict_columns(eigen, Y, prepared.penalties, across, choose, fold.name)
+            return margins if self.site_intercepts else margins + Y.mean(0)
+
+        return self.fit_distinct(fit_run, runs, needed, f"{labels.shape[1]:,} columns of labels", progress)
 
 
 @method("ridge", family="linear", provenance=TEXTBOOK, reference="Hoerl & Kennard 1970; scikit-learn's KernelRidge")

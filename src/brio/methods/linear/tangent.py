@@ -97,7 +97,6 @@ def map_to_tangent_space(S: Tensor, whitening: Tensor) -> Tensor:
 class TangentRidge(KernelRidgeMethod):
     """Ridge regression in tangent space: shrunk covariances, reference from source sites."""
 
-    Settings = TangentSettings
     settings: TangentSettings
     uses_seed = False
     feature_copies = 6  # besides the features whole matrices
@@ -138,10 +137,7 @@ class TangentRidge(KernelRidgeMethod):
 
 
 @method(
-    "fc-tangent-ridge",
-    family="linear",
-    provenance=TEXTBOOK,
-    reference="sum of the kernels of ridge and tangent-ridge",
+    "fc-tangent-ridge", family="linear", provenance=TEXTBOOK, reference="sum of the kernels of ridge and tangent-ridge"
 )
 class FCTangentRidge(TangentRidge):
     """Ridge regression on FC entries and tangent space together, both scaled to the same mean square."""
