@@ -43,8 +43,8 @@ from .models import (
 )
 from .models.explain import DEFAULT_REESTIMATES as DEFAULT_EXPLAIN_REESTIMATES
 from .models.fit import define_final_model, require_consent_to_scans
-from .models.patterns import GET_AGAIN, MODEL
 from .models.predict import DEFAULT_REESTIMATES
+from .models.sums import GET_AGAIN, MODEL
 from .schemas import Setting, SettingsOf, from_json
 from .schemas.stored_values import Pattern
 from .training import Method

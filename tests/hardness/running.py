@@ -287,7 +287,7 @@ def _make_writable(folder: Path) -> None:
 def read_result(recipe: Recipe, printed: str) -> dict[str, object]:
     """Read what a command gave: what it printed, or its files without times; folders of brio must verify."""
     from brio.cohort import Cohort
-    from brio.models.patterns import check_sums
+    from brio.models.sums import check_sums
     from brio.results import StoredJob
 
     result: dict[str, object] = {"printed": printed} if recipe.prints else {}

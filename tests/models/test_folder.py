@@ -15,7 +15,7 @@ import torch
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import predict_scans, read_model, write_model
-from brio.models.patterns import read_known_header
+from brio.models.sums import read_known_header
 from brio.storage import SUMS
 
 SURVIVORS = ("ridge", "brio-plus", "brio")

@@ -22,9 +22,9 @@ from brio.models.evidence import (
     Estimate,
     Evidence,
     ReasonEvidence,
-    _flag_by_other_sites,
     compare_reasons,
     find_flagged_scans,
+    flag_by_other_sites,
     learn_call_rules,
 )
 from brio.models.external import score_labelled_scans, summarise_predictions, tabulate_scores
@@ -274,7 +274,7 @@ def test_reasons_are_tested_over_scans_and_sites():
 def test_evidence_scans_are_checked_against_the_other_sites(cohort):
     tr = np.where(cohort.sites == "site03", 3.0, 2.0)
     slow = Connectomes(replace(cohort, participants=cohort.participants.assign(tr=tr)))
-    left_out = check_left_out_sites(slow, np.arange(len(cohort)))
+    left_out = check_left_out_sites(slow)
     np.testing.assert_array_equal(left_out["tr"].loc[cohort.ids], cohort.sites == "site03")
     assert not left_out["foreign"].any()
     scans = pd.DataFrame({"participant_id": cohort.ids[::-1]})
@@ -442,12 +442,12 @@ def test_a_further_named_column_is_named_with_its_option(ridge, cohort):
 def test_single_scans_of_the_model_are_recognised(ridge, cohort, fit):
     some = cohort.select([5, 40, 7])
     learned = np.isin(cohort.sites, list(ridge.training.sites))
-    np.testing.assert_array_equal(ridge.find_learned_scans(cohort), learned)
-    np.testing.assert_array_equal(ridge.find_learned_scans(some), learned[[5, 40, 7]])
+    np.testing.assert_array_equal(ridge.known_scans.recognise(cohort), learned)
+    np.testing.assert_array_equal(ridge.known_scans.recognise(some), learned[[5, 40, 7]])
     frames = cohort.frames.copy()
     frames[cohort.starts[5], 0] += 1
     changed = replace(cohort, frames=frames).select([5, 7])
-    assert ridge.find_learned_scans(changed).tolist() == [False, True]
+    assert ridge.known_scans.recognise(changed).tolist() == [False, True]
     predictions = predict_scans(ridge, changed, reestimates=2, device="cpu")
     warning = "the model was fitted to 1 of these scans"
     assert warning in summarise_predictions(ridge, changed, predictions)[0]
@@ -562,7 +562,7 @@ def test_a_rule_is_scored_with_flags_that_other_sites_gave():
     left_out = pd.DataFrame(False, index=scans["participant_id"], columns=["foreign", *TESTED])
     left_out["short"] = np.isin(site, ["A", "B"])
     assert compare_reasons(scans, left_out)[0].is_flag
-    assert not _flag_by_other_sites(scans, left_out).any()  # without A, the scans of one site alone have the reason
+    assert not flag_by_other_sites(scans, left_out).any()  # without A, the scans of one site alone have the reason
 
 
 def test_few_labelled_scans_are_called_too_few(ridge, cohort):

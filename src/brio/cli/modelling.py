@@ -77,7 +77,7 @@ _READER_OPTIONS = (
 def _read_scans(scans: Path, model: Path, given: dict[str, Any]) -> Iterator[Cohort]:
     """Read the scans that a command is given, into a folder that is removed at the end."""
     from ..cohort.readers import read_scans_to_predict
-    from ..models.patterns import read_known_header
+    from ..models.sums import read_known_header
 
     options = {name: None if given[name] == [] else given[name] for name in _READER_OPTIONS}
     header, kind, tr = read_known_header(model), given["kind"], given["tr"]
@@ -126,7 +126,7 @@ def fit(
     from ..jobs.job import open_cohort
     from ..jobs.spec import check_settings
     from ..models.evidence import read_evidence_job
-    from ..models.patterns import CARD
+    from ..models.sums import CARD
 
     require_creatable(out)
     if evidence is not None and evaluate:
@@ -209,7 +209,7 @@ def predict(
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
     given = locals()  # the options by their names
     from ..cohort.readers import summarise_scans_to_predict
-    from ..models.patterns import check_sums
+    from ..models.sums import check_sums
 
     refuse_existing(out)
     check_sums(model, scans_follow=True)
@@ -282,7 +282,7 @@ def adapt(
     """
     given = locals()  # the options by their names
     from ..cohort.readers import summarise_scans_to_predict
-    from ..models.patterns import check_sums
+    from ..models.sums import check_sums
 
     refuse_existing(out)
     check_sums(model, scans_follow=True)
@@ -339,7 +339,7 @@ def explain(
     Example: brio explain model --cohort cohort --sites --out explanation
     """
     from ..jobs.job import prepare_job
-    from ..models.patterns import check_sums
+    from ..models.sums import check_sums
 
     refuse_existing(out)
     check_sums(model)
