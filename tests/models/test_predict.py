@@ -1,6 +1,8 @@
 """Probabilities, intervals, calls, and scans that a model should not be asked about."""
 
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -585,3 +587,29 @@ def test_few_labelled_scans_are_called_too_few(ridge, cohort):
         assert ('<th scope="row">AUC' in page) == (not few)
         assert "unknown" not in text
         assert "called" not in text.split("right; fewer")[0], "the model was not evaluated"
+
+
+SITE = "CALTECH"
+FLAGGED = {"noise", "another atlas of the same size", "regions in another order", "all left regions first"}
+NOTED = {"half the length", "another repetition time"}
+
+
+@pytest.fixture(scope="module")
+def benchmark_module():
+    """What the benchmark of all sites makes strange scans with."""
+    path = Path(__file__).parents[2] / "benchmarks" / "strange_scans.py"
+    spec = importlib.util.spec_from_file_location("strange_scans", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.soak
+def test_strange_scans_of_a_left_out_site(benchmark_module, abide_folder, tmp_path):
+    aal, cc = benchmark_module.read_atlases(abide_folder, tmp_path)
+    own, wide = (cohort.select(cohort.sites == SITE) for cohort in (aal, cc))
+    scans = {"ordinary": own} | benchmark_module.make_strange(own, wide)
+    checked = benchmark_module.check_without(aal, scans, SITE)
+    assert {name for name, table in checked.items() if (table["flag"] == "foreign").all()} == FLAGGED
+    assert {name for name, table in checked.items() if (table["flag"] == "").all()} == checked.keys() - FLAGGED
+    assert {name for name, table in checked.items() if (table["notes"] != "").all()} >= NOTED
