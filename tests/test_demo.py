@@ -114,8 +114,7 @@ def test_parts_of_networks_add_up_to_the_margins(shown):
     source = cohort.select(np.arange(len(cohort) - 1))  # without the copy
     models = [read_model(out / "models" / method) for method in ("ridge", "brio-plus")]
     networks = list_networks(*models, source, new, cohort.provenance["truth"])
-    for model, parts in zip(models, ([n.ridge for n in networks], [n.plus for n in networks]), strict=True):
-        at_source, at_new = np.sum(parts, axis=0)
+    for model, (at_source, at_new) in zip(models, sum(networks.values()), strict=True):
         assert at_source == pytest.approx(1.0)
         gaps = [compute_gap(model, c) for c in (source, new)]
         assert at_new == pytest.approx(gaps[1] / gaps[0], rel=1e-6)

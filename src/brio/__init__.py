@@ -16,7 +16,7 @@ from .lazy import export_lazily
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api import Result, run, study, tune
+    from .api import Result, fit, import_cohort, load_model, predict, run, study, tune
     from .cohort import Atlas, AuditRules, Cohort, audit
     from .cohort.simulate import Simulation, simulate
     from .estimator import BrioClassifier
@@ -34,6 +34,10 @@ __all__ = [
     "SiteStratifiedKFold",
     "__version__",
     "audit",
+    "fit",
+    "import_cohort",
+    "load_model",
+    "predict",
     "run",
     "simulate",
     "study",
@@ -43,7 +47,7 @@ __all__ = [
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "api": ("Result", "run", "study", "tune"),
+        "api": ("Result", "fit", "import_cohort", "load_model", "predict", "run", "study", "tune"),
         "cohort": ("Atlas", "AuditRules", "Cohort", "audit"),
         "cohort.simulate": ("Simulation", "simulate"),
         "estimator": ("BrioClassifier",),

@@ -1,4 +1,4 @@
-"""Evaluate methods from Python: :func:`run`, :func:`tune` and the :class:`Result` they return; :func:`study`."""
+"""What users call from Python: read a cohort, evaluate methods on it, make studies, fit a model and predict with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -18,8 +18,53 @@ from .errors import BrioError
 from .formatting import MISSING, format_interval, format_number, typeset
 from .jobs import FinishedJob, JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
-from .report import write_report
 from .results import StoredStudy, Summary, TuningRecord
+from .storage import open_scratch_folder, refuse_existing
+
+if TYPE_CHECKING:
+    from .models import Model, ScanPredictions
+
+
+def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any) -> Cohort:
+    """Import scans in one of the layouts of ``brio import`` to a new cohort folder.
+
+    Parameters
+    ----------
+    kind : str
+        Layout of the files, such as ``"table"`` or ``"bids"``.
+    src : path
+        Folder or file of the scans.
+    out : path
+        The cohort folder to write.
+    **options
+        Those of ``brio import`` for this layout, such as ``atlas``, ``participants``, ``label_column``, ``patient``
+        and ``control``.
+
+    Returns
+    -------
+    Cohort
+        The cohort, as :meth:`brio.Cohort.load` reads it from ``out``.
+
+    Raises
+    ------
+    BrioError
+        If the layout or an option is unknown, a file cannot be read, or ``out`` exists.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> rows = [f"{site}{k}\\t{site}\\t{k % 2}" for site in ("NYU", "KKI") for k in range(4)]
+    >>> _ = (folder / "participants.tsv").write_text("\\n".join(["participant_id\\tsite\\tlabel", *rows]) + "\\n")
+    >>> for k, row in enumerate(rows):
+    ...     scan = np.random.default_rng(k).normal(size=(60, 4))
+    ...     np.savetxt(folder / f"{row.split()[0]}.csv", scan, delimiter=",")
+    >>> import_cohort("table", folder, out=folder / "cohort").n_rois
+    4
+    """
+    from .cohort.readers import import_cohort as read_layout
+
+    return read_layout(kind, src, out, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +167,8 @@ class Result:
         Path
             Of the page.
         """
+        from .report import write_report
+
         return write_report(self.folder, path)
 
     def _repr_html_(self) -> str:
@@ -371,3 +418,177 @@ def study(
     folders = [reuse] if isinstance(reuse, str | Path) else reuse
     context = StudyContext(spec, out, questions=questions, reuse=folders, progress=progress, say=say)
     return StoredStudy.read(run_study(name, context))
+
+
+def fit(
+    cohort: Cohort | str | Path,
+    method: str = "log-ridge",
+    *,
+    out: str | Path | None = None,
+    seeds: int = 1,
+    evaluate: bool = False,
+    evidence: str | Path | None = None,
+    validation_sites: Sequence[str] = (),
+    holds_scans: bool = False,
+    progress: Progress = silent,
+    say: Say = ignore,
+    **options: Any,
+) -> Model:
+    """Fit a method to all sites of a cohort: a model that other sites can use, as ``brio fit`` makes it.
+
+    Parameters
+    ----------
+    cohort : Cohort or path of a cohort folder
+    method : str
+        See ``brio methods``.
+    out : path, optional
+        Folder to write the model to; it must not exist. By default nothing is written.
+    seeds : int
+        Members of the model, whose logits are averaged.
+    evaluate : bool
+        Evaluate the method at each site in turn, and keep the evidence. Without evidence, no class is called.
+    evidence : path, optional
+        Folder of :func:`brio.run` that evaluated this method at left-out sites, in place of ``evaluate``.
+    validation_sites : names, optional
+        Networks: sites that choose the epoch; drawn by default.
+    holds_scans : bool
+        Allow a model that holds numbers of single scans.
+    progress, say
+        As for :func:`brio.run`.
+    **options
+        ``label``, ``settings``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as for
+        :func:`brio.run`.
+
+    Returns
+    -------
+    Model
+        See :class:`brio.models.Model`.
+
+    Raises
+    ------
+    BrioError
+        If an option is not valid, the cohort cannot be used, or ``out`` exists.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> fit(simulate(Simulation(n_sites=4, per_class=6)), "ridge", device="cpu")
+    Model('ridge': 1 seed, 46 scans of 4 sites, 24 ROIs (simulated), not evaluated)
+    """
+    if out is not None:
+        refuse_existing(out)
+    if evaluate and evidence is not None:
+        raise BrioError("evidence and evaluate exclude each other; give one of them")
+    from .models import fit_model, write_model
+
+    spec = JobSpec(cohort, [method], seeds=seeds, **options | {"settings": options.get("settings") or {}})
+    model = fit_model(
+        spec,
+        validation_sites=validation_sites,
+        holds_scans=holds_scans,
+        to_evaluate=evaluate,
+        evidence=evidence,
+        progress=progress,
+        say=say,
+    )
+    if out is not None:
+        write_model(model, out)
+    return model
+
+
+def load_model(path: str | Path) -> Model:
+    """Read a model that :func:`fit` or a command of brio wrote, and check every file of it.
+
+    Parameters
+    ----------
+    path : path of a model folder
+
+    Returns
+    -------
+    Model
+        See :class:`brio.models.Model`.
+
+    Raises
+    ------
+    BrioError
+        If the folder is no model, a file is damaged, or the method is unknown.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> out = Path(tempfile.mkdtemp()) / "model"
+    >>> _ = fit(simulate(Simulation(n_sites=4, per_class=6)), "ridge", out=out, device="cpu")
+    >>> load_model(out).classes
+    ('control', 'patient')
+    """
+    from .models import read_model
+
+    return read_model(path)
+
+
+def predict(
+    model: Model | str | Path,
+    scans: Cohort | str | Path,
+    *,
+    out: str | Path | None = None,
+    reestimates: int = 47,
+    accuracy: float = 0.8,
+    device: str = "auto",
+    **options: Any,
+) -> ScanPredictions:
+    """Predict scans with a model, as ``brio predict`` does.
+
+    Parameters
+    ----------
+    model : Model or path of a model folder
+    scans : Cohort or path
+        A cohort folder, one file, or a folder in any layout of ``brio import``.
+    out : path, optional
+        Folder to write the predictions and their page to; it must not exist. By default nothing is written.
+    reestimates : int
+        Re-estimates of each scan, for its interval.
+    accuracy : float
+        Accuracy that called classes shall have; other scans get no call.
+    device : {"auto", "cpu", "cuda", "cuda-tf32"}
+    **options
+        Where ``scans`` is a path: ``kind``, ``tr`` and the options of ``brio import``.
+
+    Returns
+    -------
+    ScanPredictions
+        ``table``, one row per scan: probability with its interval, called class, and in what the scan differs from
+        those of the model; ``contributions`` of factors, where the method has some.
+
+    Raises
+    ------
+    BrioError
+        If the ROIs of the scans are not those of the model, an option is not valid, or ``out`` exists.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> cohort = simulate(Simulation(n_sites=5, per_class=6))
+    >>> here = cohort.sites == "site05"
+    >>> model = fit(cohort.select(~here), "ridge", device="cpu")
+    >>> predict(model, cohort.select(here), device="cpu").table["probability"].between(0, 1).all()
+    np.True_
+    """
+    if out is not None:
+        refuse_existing(out)
+    from .models import predict_scans
+    from .models.external import write_predictions
+
+    with open_scratch_folder() as place:
+        fitted = load_model(model) if isinstance(model, str | Path) else model
+        if isinstance(scans, Cohort) and options:
+            raise BrioError(f"{min(options)}: scans that are a Cohort are read already; give their path instead")
+        if not isinstance(scans, Cohort):
+            from .cohort.readers import read_scans_to_predict
+
+            scans = read_scans_to_predict(scans, place / "scans", known_header=fitted.training.header, **options)
+        predictions = predict_scans(fitted, scans, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
+        if out is not None:
+            from .report.predictions import render_prediction_page
+
+            write_predictions(fitted, scans, predictions, out, render_prediction_page(fitted, scans, predictions))
+    return predictions

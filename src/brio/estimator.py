@@ -1,4 +1,4 @@
-"""Convert the arguments of a scikit-learn estimator (scans, labels, sites) to a cohort."""
+"""The scikit-learn estimator: its arguments (scans, labels, sites) become a cohort, its fit a model."""
 
 from __future__ import annotations
 
@@ -167,22 +167,6 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     return Cohort.from_scans(scans, site=sites, label=label.tolist(), participant_id=ids, classes=names), classes
 
 
-def build_unlabelled_cohort(scans: list[np.ndarray]) -> Cohort:
-    """Build a cohort of scans to predict, without sites and labels.
-
-    Shapes: scans [T_i, P].
-    """
-    lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
-    return Cohort(
-        name="scans to predict",
-        frames=np.concatenate(scans),
-        starts=locate_scans(lengths),
-        n_frames=lengths,
-        participants=pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(len(scans))]}),
-        atlas=Atlas.unnamed(scans[0].shape[1]),
-    )
-
-
 @dataclass(frozen=True)
 class EstimatorParams:
     """Parameters of a saved estimator, as ``model.json`` has them."""
@@ -274,9 +258,9 @@ class FittedModelMixin(BaseEstimator):
                     "this copy of the estimator has lost the scans it was fitted to: call save() or predict_interval() "
                     "before it is pickled, or fit it again"
                 )
-            cohort = self._training_scans
-            connectomes = Connectomes(cohort, resolve_device(self.device).torch_device)
-            with resolve_device(self.device).network_precision():
+            cohort, compute = self._training_scans, resolve_device(self.device)
+            with compute.network_precision():
+                connectomes = Connectomes(cohort, compute.torch_device)
                 self._model = complete_model(self.method_, self._members, connectomes, cohort)
         return self._model
 
@@ -337,11 +321,21 @@ class FittedModelMixin(BaseEstimator):
         return state | ({"_training_scans": None} if "_training_scans" in state else {})
 
     def _make_cohort(self, X: Any) -> Cohort:
-        """Scans to be scored, with the ROIs of the model."""
+        """Scans to be scored, with the ROIs of the model; without sites and labels where they are no cohort."""
         check_is_fitted(self)
-        cohort = X if isinstance(X, Cohort) else build_unlabelled_cohort(convert_scans(X))
-        check_atlas(self._atlas, cohort)
-        return cohort
+        if not isinstance(X, Cohort):
+            scans = convert_scans(X)
+            lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
+            X = Cohort(
+                name="scans to predict",
+                frames=np.concatenate(scans),
+                starts=locate_scans(lengths),
+                n_frames=lengths,
+                participants=pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(len(scans))]}),
+                atlas=Atlas.unnamed(scans[0].shape[1]),
+            )
+        check_atlas(self._atlas, X)
+        return X
 
     def _connectomes(self, X: Any) -> Connectomes:
         """Full-scan FC of scans to be scored."""
@@ -532,8 +526,17 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         """
         cohort, classes = build_labelled_cohort(X, y, sites)
         device = resolve_device(self.device)
-        seed = self._choose_seed()
-        method, runs = define_final_model(self.method, self._gather_settings(), cohort, [seed], self.validation_sites)
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)  # refuses what is none
+        if isinstance(self.random_state, int | np.integer):
+            seed = self.random_state  # as 'brio fit' counts its seeds
+        if not isinstance(self.settings, Mapping | None):
+            raise BrioError(f"settings={self.settings!r}: give a dictionary of the method's settings")
+        values = {name: getattr(self, name) for name in MAIN_SETTINGS if getattr(self, name) is not None}
+        twice = sorted(values.keys() & (self.settings or {}).keys())
+        if twice:
+            raise BrioError(f"'{twice[0]}' is given twice, as a parameter and in settings; keep one")
+        values |= self.settings or {}
+        method, runs = define_final_model(self.method, values, cohort, [int(seed)], self.validation_sites)
         check_memory([method], cohort, device)
         fold = runs[0].fold
         if fold.one_class_sites:
@@ -675,20 +678,3 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         """Deprecated name of ``one_class_sites_``."""
         warnings.warn("left_out_sites_ is now one_class_sites_", DeprecationWarning, stacklevel=2)
         return self.one_class_sites_
-
-    def _choose_seed(self) -> int:
-        """Return an integer ``random_state`` itself, as ``brio fit`` counts its seeds, else draw a seed from it."""
-        generator = check_random_state(self.random_state)  # refuses what is none
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(generator.randint(np.iinfo(np.int32).max))
-
-    def _gather_settings(self) -> dict[str, Any]:
-        if not isinstance(self.settings, Mapping | None):
-            raise BrioError(f"settings={self.settings!r}: give a dictionary of the method's settings")
-        main = {name: getattr(self, name) for name in MAIN_SETTINGS if getattr(self, name) is not None}
-        others = dict(self.settings or {})
-        twice = sorted(main.keys() & others.keys())
-        if twice:
-            raise BrioError(f"'{twice[0]}' is given twice, as a parameter and in settings; keep one")
-        return main | others

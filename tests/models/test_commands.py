@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
+import brio
 from brio import BrioError, Cohort
 from brio.cohort import Atlas
 from brio.jobs import JobSpec, run_job
@@ -276,3 +277,28 @@ def test_its_own_scans_are_noticed(brio_command, fitted, folders):
         "predict", fitted[0], folders / "five", "--out", folders / "own", "--reestimates", 2, "--device", "cpu"
     )
     assert "the model was fitted to these very scans" in said.text
+
+
+def test_python_fits_and_predicts_as_the_commands_do(brio_command, cohort, new_scans, tmp_path):
+    for name, scans in (("cohort", cohort), ("new", new_scans)):
+        scans.save(tmp_path / name)
+    words = ("--keep-all", "--method", "ridge", "--device", "cpu", "--out", tmp_path / "model")
+    assert brio_command("fit", tmp_path / "cohort", *words).status == 0
+    fitted = brio.fit(tmp_path / "cohort", "ridge", exclude=False, device="cpu", out=tmp_path / "own")
+    assert repr(fitted) == repr(brio.load_model(tmp_path / "model"))
+    words = ("--reestimates", 4, "--device", "cpu", "--out", tmp_path / "predictions")
+    assert brio_command("predict", tmp_path / "model", tmp_path / "new", *words).status == 0
+    options = {"reestimates": 4, "device": "cpu"}
+    brio.predict(tmp_path / "own", tmp_path / "new", out=tmp_path / "again", **options)
+    tables = [(tmp_path / folder / "predictions.csv").read_bytes() for folder in ("predictions", "again")]
+    assert tables[0] == tables[1]
+    assert (tmp_path / "again" / "predictions.html").is_file()
+    table = brio.predict(fitted, new_scans, **options).table
+    assert len(table) == tables[0].count(b"\n") - 1
+    for refused, words in (
+        (lambda: brio.fit(cohort, "ridge", out=tmp_path / "model"), "exists"),
+        (lambda: brio.fit(cohort, evaluate=True, evidence=tmp_path), "exclude each other"),
+        (lambda: brio.predict(fitted, new_scans, kind="table"), "kind: scans that are a Cohort are read already"),
+    ):
+        with pytest.raises(BrioError, match=words):
+            refused()

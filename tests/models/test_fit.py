@@ -1,18 +1,22 @@
-"""A model fitted to all sites but one gives the margins that ``brio run`` gives at that site."""
+"""Fit a model: what it learns from, its evidence, its interval factor, and what it gives away."""
 
+import csv
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from brio import BrioClassifier, Cohort
+from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
 from brio.errors import BrioError
 from brio.jobs import JobSpec, run_job
 from brio.models import add_evidence, fit_model
 from brio.models.attacks import fit_halves, read_measured_attacks
 from brio.models.card import write_card
-from brio.models.fit import settle_final_settings
+from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
 from commands import command
@@ -248,3 +252,100 @@ def test_labels_of_validation_sites_are_not_among_those_of_the_source(cohort):
     assert not set(cohort.sites[fold.source]) & {"site02", "site04"}
     with pytest.raises(BrioError, match="validation site 'Atlantis'"):
         make_training_fold(cohort, 0, ["Atlantis"])
+
+
+def test_halves_are_equally_long_and_share_no_frame(cohort):
+    first, second = halve_scans(cohort)
+    for i in range(0, len(cohort), 7):
+        n = len(cohort.scan(i)) // 2
+        np.testing.assert_array_equal(np.concatenate([first.scan(i), second.scan(i)]), cohort.scan(i)[: 2 * n])
+        assert len(first.scan(i)) == len(second.scan(i)) == n
+
+
+def test_scans_that_change_half_way_need_wider_intervals(cohort, ridge):
+    connectomes, scans = Connectomes(cohort), np.arange(len(cohort))
+    steady = learn_interval_factor(ridge, connectomes, scans)
+    frames = cohort.frames.copy()
+    rng = np.random.default_rng(0)
+    for i in range(len(cohort)):  # a region that goes with another one in one half only
+        start, n = int(cohort.starts[i]), int(cohort.n_frames[i])
+        half = slice(start + n // 2, start + n) if rng.uniform() < 0.5 else slice(start, start + n // 2)
+        frames[half, :4] += 3 * frames[half, 4:5]
+    changed = Connectomes(replace(cohort, frames=frames, path=None))
+    assert 1 <= steady < 2
+    assert learn_interval_factor(ridge, changed, scans) > 1.5 * steady
+
+
+def rebuild(cohort, first_scan):
+    """The same cohort with another first scan."""
+    scans = [first_scan, *(cohort.scan(i) for i in range(1, len(cohort)))]
+    return Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, participant_id=cohort.ids)
+
+
+def test_a_censored_scan_is_halved_as_if_it_had_its_valid_frames_alone(cohort, ridge):
+    scan, everyone = cohort.scan(0), np.arange(len(cohort))
+    gap = np.full((len(scan) + 10, scan.shape[1]), np.nan, dtype=np.float32)
+    censored, plain = rebuild(cohort, np.concatenate([gap, scan])), rebuild(cohort, scan)
+    for half, expected in zip(halve_scans(censored), halve_scans(plain), strict=True):
+        np.testing.assert_array_equal(half.frames, expected.frames)
+    factors = [learn_interval_factor(ridge, Connectomes(one), everyone) for one in (censored, plain)]
+    assert factors[0] == factors[1]
+
+
+def test_scans_with_halves_that_are_too_short_are_left_out_of_the_factor(cohort, ridge):
+    scan, everyone = cohort.scan(0), np.arange(len(cohort))
+    flat = np.concatenate([np.ones_like(scan), scan])  # its first half has no signal
+    expected = learn_interval_factor(ridge, Connectomes(cohort), everyone[1:])
+    for changed in (scan[:7], flat):
+        assert learn_interval_factor(ridge, Connectomes(rebuild(cohort, changed)), everyone) == expected
+    short = Connectomes(rebuild(cohort, scan[:7]))
+    with pytest.warns(UserWarning, match="no source scan has two halves of at least 4 usable frames"):
+        assert learn_interval_factor(ridge, short, np.array([0])) == 1.0
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def attacks():
+    """The benchmark."""
+    spec = importlib.util.spec_from_file_location("model_attacks", ROOT / "benchmarks" / "model_attacks.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def connectomes():
+    return Connectomes(simulate(Simulation(n_sites=4, per_class=14, n_rois=32, frames=120, seed=2)))
+
+
+def test_stored_rows_give_labels_and_participants_away(attacks, connectomes, tmp_path):
+    found = attacks.attack_method("fc-hgnn", connectomes, "simulated")
+    assert found.rows_diagnosis > 0.95
+    assert found.rows_recognised > 0.5 * found.rows
+    attacks.add_row(tmp_path / "rows.csv", found)
+    attacks.add_row(tmp_path / "rows.csv", found)
+    (row,) = csv.DictReader((tmp_path / "rows.csv").open())
+    assert (row["method"], row["rows"]) == ("fc-hgnn", str(found.rows))
+
+
+def test_coefficients_tell_members_from_others(attacks, connectomes):
+    ridge = attacks.attack_method("ridge", connectomes, "simulated")
+    assert ridge.membership > 0.6
+    assert ridge.diagnosis_in > ridge.diagnosis_out
+    assert ridge.rows is None
+    assert ridge.describe_rows() == ""
+
+
+def test_the_package_carries_the_figures_of_the_evidence(attacks):
+    evidence = ROOT / "evidence" / "measurements" / "model-attacks.csv"
+    assert (ROOT / "src" / "brio" / "models" / "measured_attacks.csv").read_bytes() == evidence.read_bytes()
+    names, page = [row["method"] for row in csv.DictReader(evidence.open())], (ROOT / "docs" / "models.md").read_text()
+    assert {*names} == {*attacks.METHODS}, "every kind of model that a cohort can be fitted with"
+    for name in names:
+        measured = read_measured_attacks(name)
+        numbers = (measured.membership, measured.diagnosis_in, measured.diagnosis_out)
+        assert f"| `{name}` | {' | '.join(f'{number:.2f}' for number in numbers)} |" in page
+        assert (measured.rows is not None) == (name in attacks.ATTACKS_ON_ROWS)
+    assert read_measured_attacks("own method") is None

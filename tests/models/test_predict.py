@@ -1,6 +1,8 @@
 """Probabilities, intervals, calls, and scans that a model should not be asked about."""
 
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,9 +24,9 @@ from brio.models.evidence import (
     Estimate,
     Evidence,
     ReasonEvidence,
-    _flag_by_other_sites,
     compare_reasons,
     find_flagged_scans,
+    flag_by_other_sites,
     learn_call_rules,
 )
 from brio.models.external import score_labelled_scans, summarise_predictions, tabulate_scores
@@ -275,7 +277,7 @@ def test_reasons_are_tested_over_scans_and_sites():
 def test_evidence_scans_are_checked_against_the_other_sites(cohort):
     tr = np.where(cohort.sites == "site03", 3.0, 2.0)
     slow = Connectomes(replace(cohort, participants=cohort.participants.assign(tr=tr)))
-    left_out = check_left_out_sites(slow, np.arange(len(cohort)))
+    left_out = check_left_out_sites(slow)
     np.testing.assert_array_equal(left_out["tr"].loc[cohort.ids], cohort.sites == "site03")
     assert not left_out["foreign"].any()
     scans = pd.DataFrame({"participant_id": cohort.ids[::-1]})
@@ -443,12 +445,12 @@ def test_a_further_named_column_is_named_with_its_option(ridge, cohort):
 def test_single_scans_of_the_model_are_recognised(ridge, cohort, fit):
     some = cohort.select([5, 40, 7])
     learned = np.isin(cohort.sites, list(ridge.training.sites))
-    np.testing.assert_array_equal(ridge.find_learned_scans(cohort), learned)
-    np.testing.assert_array_equal(ridge.find_learned_scans(some), learned[[5, 40, 7]])
+    np.testing.assert_array_equal(ridge.known_scans.recognise(cohort), learned)
+    np.testing.assert_array_equal(ridge.known_scans.recognise(some), learned[[5, 40, 7]])
     frames = cohort.frames.copy()
     frames[cohort.starts[5], 0] += 1
     changed = replace(cohort, frames=frames).select([5, 7])
-    assert ridge.find_learned_scans(changed).tolist() == [False, True]
+    assert ridge.known_scans.recognise(changed).tolist() == [False, True]
     predictions = predict_scans(ridge, changed, reestimates=2, device="cpu")
     warning = "the model was fitted to 1 of these scans"
     assert warning in summarise_predictions(ridge, changed, predictions)[0]
@@ -485,7 +487,7 @@ def test_external_scores_count_participants():
         session=[1] * 30 + [2] * 7,
     )
 
-    assert score(repeated, logit[again]).to_json() == score(once, logit).to_json()
+    assert score(repeated, logit[again]) == score(once, logit)
 
 
 def score(cohort, logit):
@@ -563,7 +565,7 @@ def test_a_rule_is_scored_with_flags_that_other_sites_gave():
     left_out = pd.DataFrame(False, index=scans["participant_id"], columns=["foreign", *TESTED])
     left_out["short"] = np.isin(site, ["A", "B"])
     assert compare_reasons(scans, left_out)[0].is_flag
-    assert not _flag_by_other_sites(scans, left_out).any()  # without A, the scans of one site alone have the reason
+    assert not flag_by_other_sites(scans, left_out).any()  # without A, the scans of one site alone have the reason
 
 
 def test_few_labelled_scans_are_called_too_few(ridge, cohort):
@@ -586,3 +588,29 @@ def test_few_labelled_scans_are_called_too_few(ridge, cohort):
         assert ('<th scope="row">AUC' in page) == (not few)
         assert "unknown" not in text
         assert "called" not in text.split("right; fewer")[0], "the model was not evaluated"
+
+
+SITE = "CALTECH"
+FLAGGED = {"noise", "another atlas of the same size", "regions in another order", "all left regions first"}
+NOTED = {"half the length", "another repetition time"}
+
+
+@pytest.fixture(scope="module")
+def benchmark_module():
+    """What the benchmark of all sites makes strange scans with."""
+    path = Path(__file__).parents[2] / "benchmarks" / "strange_scans.py"
+    spec = importlib.util.spec_from_file_location("strange_scans", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.soak
+def test_strange_scans_of_a_left_out_site(benchmark_module, abide_folder, tmp_path):
+    aal, cc = benchmark_module.read_atlases(abide_folder, tmp_path)
+    own, wide = (cohort.select(cohort.sites == SITE) for cohort in (aal, cc))
+    scans = {"ordinary": own} | benchmark_module.make_strange(own, wide)
+    checked = benchmark_module.check_without(aal, scans, SITE)
+    assert {name for name, table in checked.items() if (table["flag"] == "foreign").all()} == FLAGGED
+    assert {name for name, table in checked.items() if (table["flag"] == "").all()} == checked.keys() - FLAGGED
+    assert {name for name, table in checked.items() if (table["notes"] != "").all()} >= NOTED

@@ -1,13 +1,26 @@
-"""Scores against scikit-learn and plain counts."""
+"""Scores and DeLong's statistics against scikit-learn, plain counts and the bootstrap."""
 
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from brio.protocol import auc, bootstrap_interval, placement_values, roc_band, score_predictions
+from brio.protocol import (
+    SiteAreas,
+    assess_over_people,
+    auc,
+    bootstrap_interval,
+    delong_covariance,
+    equal_weights,
+    pair_weights,
+    placement_values,
+    roc_band,
+    score_predictions,
+)
 from brio.protocol.metrics import merge_ties, score_columns
 
 
@@ -91,3 +104,165 @@ def test_bootstrap_interval_covers_the_mean_and_narrows():
     assert (low, high) == pytest.approx((many.mean() - normal, many.mean() + normal), abs=0.003)
     assert bootstrap_interval(few) == bootstrap_interval(np.append(few, np.nan))
     assert all(map(math.isnan, bootstrap_interval([0.5, np.nan])))
+
+
+def brute_kernel(patient, control):
+    """Every pair of patient and control: 1 in order, 0.5 tied, 0 otherwise."""
+    return np.array([[1.0 if p > c else 0.5 if p == c else 0.0 for c in control] for p in patient])
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3)), min_size=2, max_size=20))
+def test_placement_values_are_means_over_pairs_also_with_ties(scans):
+    label, logit = (np.array(column) for column in zip(*scans, strict=True))
+    placements = placement_values(label, logit)
+    if len(set(label)) == 1:
+        assert np.isnan(placements).all()
+        return
+    kernel = brute_kernel(logit[label == 1], logit[label == 0])
+    assert placements[label == 1] == pytest.approx(kernel.mean(axis=1))
+    assert placements[label == 0] == pytest.approx(kernel.mean(axis=0))
+    assert placements[label == 1].mean() == pytest.approx(auc(label, logit.astype(float)))
+
+
+def test_missing_logits_are_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        placement_values(np.array([0, 1]), np.array([0.0, np.nan]))
+
+
+def test_covariances_are_those_of_delong_by_hand():
+    """S10 / m + S01 / n with sums over pairs written out, for two methods with ties."""
+    rng = np.random.default_rng(0)
+    label = np.repeat([1, 0], [7, 9])
+    margins = rng.integers(-3, 4, (16, 2)) + label[:, None]
+    kernels = [brute_kernel(margins[label == 1, k], margins[label == 0, k]) for k in (0, 1)]
+    expected = np.zeros((2, 2))
+    for axis, n in ((1, 7), (0, 9)):
+        structural = [kernel.mean(axis=axis) for kernel in kernels]
+        expected += np.cov(structural) / n
+    areas, covariance = delong_covariance(label, np.transpose([placement_values(label, m) for m in margins.T]))
+    assert areas == pytest.approx([kernel.mean() for kernel in kernels])
+    assert covariance == pytest.approx(expected)
+
+
+def test_covariances_are_near_the_two_sample_jackknife():
+    """Leaving out each patient, and each control: the jackknife of each sample, whose variances add."""
+    rng = np.random.default_rng(1)
+    label = np.repeat([1, 0], [40, 50])
+    shared = rng.standard_normal(90)
+    margins = np.transpose([shared + rng.standard_normal(90) + label for _ in range(2)])
+
+    def areas(keep):
+        return np.array([auc(label[keep], margins[keep, k]) for k in (0, 1)])
+
+    expected = np.zeros((2, 2))
+    for own in (1, 0):
+        members = np.flatnonzero(label == own)
+        without = np.array([areas(np.arange(90) != i) for i in members])
+        centred = without - without.mean(axis=0)
+        expected += (len(members) - 1) / len(members) * centred.T @ centred
+    _, covariance = delong_covariance(label, np.transpose([placement_values(label, m) for m in margins.T]))
+    assert covariance == pytest.approx(expected, rel=1e-9)  # the jackknife of a mean over pairs is DeLong's
+
+
+def test_the_variance_is_that_of_new_people_and_seeds_do_not_divide_it():
+    rng = np.random.default_rng(2)
+    label = np.repeat([1, 0], [15, 20])
+    seen, estimated, one_seed = [], [], []
+    for _ in range(3000):
+        person = label + rng.standard_normal(35)
+        placements = [placement_values(label, person + 0.1 * rng.standard_normal(35)) for _ in range(4)]
+        area, covariance = delong_covariance(label, np.mean(placements, axis=0)[:, None])
+        seen.append(area[0])
+        estimated.append(covariance[0, 0])
+        one_seed.append(delong_covariance(label, placements[0][:, None])[1][0, 0])
+    assert np.mean(estimated) == pytest.approx(np.var(seen), rel=0.08)
+    assert np.mean(estimated) == pytest.approx(np.mean(one_seed), rel=0.05)
+
+
+def test_a_class_with_one_scan_has_no_variance():
+    label = np.array([1, 0, 0])
+    areas, covariance = delong_covariance(label, placement_values(label, np.array([1.0, 0.0, 2.0]))[:, None])
+    assert areas == [0.5]
+    assert np.isnan(covariance).all()
+    result = assess_over_people(
+        SiteAreas(np.array([1]), np.array([2]), areas[None], covariance[None]), np.array([1.0]), np.array([1.0])
+    )
+    assert result.mean == 0.5
+    assert all(map(math.isnan, (result.error, result.low, result.high)))
+
+
+def simulate_areas(rng, sizes, shift=(1.0, 1.0)):
+    auc_of, covariance = [], []
+    for n_patients, n_controls in sizes:
+        label = np.repeat([1, 0], [n_patients, n_controls])
+        person = rng.standard_normal(len(label))
+        margins = [person + 0.7 * rng.standard_normal(len(label)) + d * label for d in shift]
+        one = delong_covariance(label, np.transpose([placement_values(label, m) for m in margins]))
+        auc_of.append(one[0])
+        covariance.append(one[1])
+    n_patients, n_controls = np.transpose(sizes)
+    return SiteAreas(n_patients, n_controls, np.array(auc_of), np.array(covariance))
+
+
+def test_pair_weights_count_every_pair_within_a_site_once():
+    rng = np.random.default_rng(3)
+    sizes = [(5, 9), (12, 4), (8, 8)]
+    margins = [(rng.standard_normal(m) + 0.5, rng.standard_normal(n)) for m, n in sizes]
+    kernels = [brute_kernel(*pair) for pair in margins]
+    areas = SiteAreas(*np.transpose(sizes), np.array([[k.mean()] for k in kernels]), np.zeros((3, 1, 1)))
+    pooled = sum(k.sum() for k in kernels) / sum(k.size for k in kernels)
+    assert assess_over_people(areas, np.array([1.0]), pair_weights(areas)).mean == pytest.approx(pooled)
+    mean = np.mean([k.mean() for k in kernels])
+    assert assess_over_people(areas, np.array([1.0]), equal_weights(areas)).mean == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("weigh", [equal_weights, pair_weights])
+def test_intervals_of_one_model_over_people_hold_the_truth(weigh):
+    rng = np.random.default_rng(4)
+    contrast, missed = np.array([1.0, -1.0]), []
+    for _ in range(600):
+        areas = simulate_areas(rng, [(20, 18), (14, 25), (40, 30)])
+        found = assess_over_people(areas, contrast, weigh(areas), correction=0.0)
+        missed.append(not found.low <= 0 <= found.high)
+    assert 0.025 < np.mean(missed) < 0.085  # binomial SD 0.009
+
+
+def test_the_interval_is_two_standard_errors_and_wider_for_left_out_sites():
+    areas = simulate_areas(np.random.default_rng(5), [(20, 18), (30, 25), (12, 12)], shift=(1.2, 0.4))
+    contrast = np.array([1.0, -1.0])
+    one_model = assess_over_people(areas, contrast, equal_weights(areas), correction=0.0)
+    variance = sum(contrast @ c @ contrast for c in areas.covariance) / 9
+    assert one_model.error == pytest.approx(math.sqrt(variance))
+    assert one_model.high - one_model.low == pytest.approx(2 * 1.959964 * one_model.error)
+    left_out = assess_over_people(areas, contrast, equal_weights(areas))
+    assert left_out.mean == one_model.mean
+    assert left_out.error == pytest.approx(math.sqrt(1 + 3 / 1) * one_model.error)
+
+
+def test_areas_that_do_not_vary_have_no_interval():
+    areas = SiteAreas(np.array([5, 5]), np.array([5, 5]), np.ones((2, 1)), np.zeros((2, 1, 1)))
+    found = assess_over_people(areas, np.array([1.0]), equal_weights(areas))
+    assert found.mean == 1.0
+    assert all(map(math.isnan, (found.error, found.low, found.high)))
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300), st.sampled_from([0.0, 1 / 3, 1.0]))), st.data())
+def test_a_mean_over_sites_is_between_those_of_the_sites(sites, data):
+    """Also to the last bit, since an AUC of more than 1 is refused where it is read."""
+    sites = sites or [(6, 6, 1.0)]
+    if data.draw(st.booleans(), "all alike"):
+        sites = [sites[0]] * data.draw(st.integers(1, 60), "number of sites")
+    patients, controls, auc = map(np.array, zip(*sites, strict=True))
+    areas = SiteAreas(patients, controls, auc[:, None], np.zeros((len(sites), 1, 1)))
+    for weigh in (equal_weights, pair_weights):
+        found = assess_over_people(areas, np.array([1.0]), weigh(areas))
+        assert auc.min() <= found.mean <= auc.max()
+
+
+@pytest.mark.parametrize("auc", [0.0, 1.0])
+def test_as_many_perfect_sites_as_you_like_have_a_mean_of_exactly_that(auc):
+    for n in range(1, 60):
+        areas = SiteAreas(np.full(n, 6), np.full(n, 6), np.full((n, 1), auc), np.zeros((n, 1, 1)))
+        found = [assess_over_people(areas, np.array([1.0]), w(areas)) for w in (equal_weights, pair_weights)]
+        assert [mean.mean for mean in found] == [auc, auc], n
+        assert all(math.isnan(mean.low) and math.isnan(mean.high) for mean in found), "that is no certainty"

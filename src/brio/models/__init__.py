@@ -17,35 +17,12 @@ if TYPE_CHECKING:
     from .predict import ScanPredictions, predict_scans
     from .ranges import ScanRanges
 
-__all__ = [
-    "Adaptation",
-    "CallRule",
-    "Ensemble",
-    "Evidence",
-    "KnownScans",
-    "Member",
-    "Model",
-    "ModelExplanation",
-    "PriorWidths",
-    "ScanPredictions",
-    "ScanRanges",
-    "TrainingFacts",
-    "adapt_model",
-    "add_evidence",
-    "check_atlas",
-    "choose_rule",
-    "complete_model",
-    "evaluate_model",
-    "explain_model",
-    "fit_adaptation",
-    "fit_model",
-    "gather_evidence",
-    "predict_scans",
-    "read_model",
-    "remove_fit_job",
-    "trace_risk",
-    "write_model",
-]
+__all__ = ["Adaptation", "PriorWidths", "fit_adaptation"]
+__all__ += ["CallRule", "Evidence", "choose_rule", "gather_evidence", "trace_risk"]
+__all__ += ["ModelExplanation", "explain_model"]
+__all__ += ["adapt_model", "add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job"]
+__all__ += ["Ensemble", "Member", "Model", "TrainingFacts", "check_atlas", "read_model", "write_model"]
+__all__ += ["KnownScans", "ScanPredictions", "ScanRanges", "predict_scans"]
 
 __getattr__, __dir__ = export_lazily(
     __name__,

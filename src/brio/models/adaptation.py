@@ -72,46 +72,40 @@ class Adaptation:
         share = (
             f"The intercept follows the share of {names.positives} among these scans, which is not that of a clinic "
             "unless they are a fair sample of it."
-            if self.prevalence is None
-            else f"The share of {names.positives} was given: {self.prevalence:.1%}."
         )
+        if self.prevalence is not None:
+            share = f"The share of {names.positives} was given: {self.prevalence:.1%}."
         scans = f"{self.n_foreign} labelled scans were" if self.n_foreign > 1 else "One labelled scan was"
-        why = "another atlas, another order of regions, or noise"
-        left_out = f" {scans} left out: {why}." if self.n_foreign else ""
-        return [
+        left_out = f" {scans} left out: another atlas, another order of regions, or noise." if self.n_foreign else ""
+        source = {"default": "default", "evidence": "from the evidence of the model", "given": "as given"}
+        gain = "These scans cannot say what it buys: they are of one class."
+        if self.brier_before is not None and self.brier_change is not None:
+            error = "" if self.brier_change_se is None else f" (standard error {self.brier_change_se:.3f})"
+            gain = (
+                "Expected change of the Brier score by leaving out each local scan: "
+                f"{format_signed(self.brier_change, 3)}{error}, from {self.brier_before:.3f}; below 0 is better."
+            )
+        sentences = [
             f"Adapted to {self.n_participants} local participants ({self.n_patients} {names.are_positive}, "
             f"{self.n_controls} {names.are_negative}).{left_out} Weights and margins are those of the original model.",
             f"Slope {self.slope:.2f} (standard error {self.slope_se:.2f}), intercept {self.intercept:+.2f} "
             f"({self.intercept_se:.2f}): the probability is one half where that of the original model is "
             f"{expit(self.threshold):.1%}. {share}",
-            f"Both are shrunk towards no change by how much sites differ ({_SOURCES[self.widths.source]}: standard "
+            f"Both are shrunk towards no change by how much sites differ ({source[self.widths.source]}: standard "
             f"deviation {self.widths.slope:.2f} of the logarithm of the slope, {self.widths.intercept:.2f} of the "
             "intercept).",
-            self._describe_gain(),
-            *self._describe_caution(),
+            gain,
         ]
-
-    def _describe_caution(self) -> list[str]:
         if not self.n_patients or not self.n_controls:
-            return ["Caution: the local scans are of one class, so nothing was learned but the share that was given."]
-        if self.n_participants < FEW_PARTICIPANTS:
-            return [
+            sentences.append(
+                "Caution: the local scans are of one class, so nothing was learned but the share that was given."
+            )
+        elif self.n_participants < FEW_PARTICIPANTS:
+            sentences.append(
                 f"Caution: the benefit with fewer than {FEW_PARTICIPANTS} local participants was not measured; they "
                 "hardly say how this hospital differs."
-            ]
-        return []
-
-    def _describe_gain(self) -> str:
-        if self.brier_before is None or self.brier_change is None:
-            return "These scans cannot say what it buys: they are of one class."
-        error = "" if self.brier_change_se is None else f" (standard error {self.brier_change_se:.3f})"
-        return (
-            "Expected change of the Brier score by leaving out each local scan: "
-            f"{format_signed(self.brier_change, 3)}{error}, from {self.brier_before:.3f}; below 0 is better."
-        )
-
-
-_SOURCES = {"default": "default", "evidence": "from the evidence of the model", "given": "as given"}
+            )
+        return sentences
 
 
 def choose_widths(evidence: Evidence | None, slope: float | None = None, intercept: float | None = None) -> PriorWidths:
@@ -122,9 +116,8 @@ def choose_widths(evidence: Evidence | None, slope: float | None = None, interce
     widths = PriorWidths()
     if evidence is not None and evidence.slope_sd is not None and evidence.intercept_sd is not None:
         mean = max(evidence.slope.value or 1.0, 0.5)  # of the logarithm, to first order
-        widths = PriorWidths(
-            max(LEAST_WIDTH, evidence.slope_sd / mean), max(LEAST_WIDTH, evidence.intercept_sd), "evidence"
-        )
+        spread = (max(LEAST_WIDTH, evidence.slope_sd / mean), max(LEAST_WIDTH, evidence.intercept_sd))
+        widths = PriorWidths(*spread, "evidence")
     if slope is None and intercept is None:
         return widths
     return PriorWidths(slope or widths.slope, intercept or widths.intercept, "given")
@@ -156,13 +149,13 @@ def fit_adaptation(
             f"the local scans are {n_patients + n_controls} {seen} and no others, from which no share of patients can "
             "be learned; add scans of the other class, or give the share with --prevalence"
         )
-    estimate, covariance = _find_mode(label, logits, widths, prevalence, _find_centre(prevalence, source_share))
-    slope = float(np.exp(estimate[0]))
+    (log_slope, intercept), covariance = _find_mode(label, logits, widths, prevalence, source_share)
+    slope = float(np.exp(log_slope))
     return Adaptation(
         n_patients=n_patients,
         n_controls=n_controls,
         slope=slope,
-        intercept=float(estimate[1]),
+        intercept=float(intercept),
         slope_se=slope * float(np.sqrt(covariance[0, 0])),
         intercept_se=float(np.sqrt(covariance[1, 1])),
         widths=widths,
@@ -173,31 +166,37 @@ def fit_adaptation(
 def expect_gain(adaptation: Adaptation, label: np.ndarray, logits: np.ndarray, source_share: float = 0.5) -> Adaptation:
     """Estimate what an adaptation buys: the change of the Brier score, each local scan left out in turn.
 
+    With a given prevalence, the score is that of both classes at this prevalence.
+
     Shapes: label [n], logits [n].
     """
     label, logits = np.asarray(label, dtype=float), np.asarray(logits, dtype=float)
     prevalence, widths = adaptation.prevalence, adaptation.widths
-    centre = _find_centre(prevalence, source_share)
-    adapted = np.empty(len(label))
+    groups = [(1.0, np.ones(len(label), dtype=bool))]
+    if prevalence is not None:
+        groups = [(prevalence, label == 1), (1 - prevalence, label == 0)]
+    if not all(group.any() for _, group in groups):
+        return replace(adaptation, brier_before=None, brier_change=None, brier_change_se=None)
+    adapted, error = np.empty(len(label)), None
     for i in range(len(label)):
         others = np.arange(len(label)) != i
-        (log_slope, intercept), _ = _find_mode(label[others], logits[others], widths, prevalence, centre)
+        (log_slope, intercept), _ = _find_mode(label[others], logits[others], widths, prevalence, source_share)
         adapted[i] = np.exp(log_slope) * logits[i] + intercept
-    before, change, error = _compare_brier(label, logits, adapted, prevalence)
-    return replace(adaptation, brier_before=before, brier_change=change, brier_change_se=error)
-
-
-def _find_centre(prevalence: float | None, source_share: float) -> float:
-    """Intercept that the prevalence alone lets expect."""
-    return 0.0 if prevalence is None else float(logit(prevalence) - logit(source_share))
+    before, after = ((expit(values) - label) ** 2 for values in (logits, adapted))
+    change = after - before
+    if all(group.sum() > 1 for _, group in groups):
+        variance = sum(share**2 * change[group].var(ddof=1) / group.sum() for share, group in groups)
+        error = float(np.sqrt(variance))
+    total, gained = (float(sum(share * one[group].mean() for share, group in groups)) for one in (before, change))
+    return replace(adaptation, brier_before=total, brier_change=gained, brier_change_se=error)
 
 
 def _find_mode(
-    label: np.ndarray, logits: np.ndarray, widths: PriorWidths, prevalence: float | None, centre: float
+    label: np.ndarray, logits: np.ndarray, widths: PriorWidths, prevalence: float | None, source_share: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logarithm of the slope and intercept at the mode, and their covariance, by Fisher scoring."""
     precision = np.array([widths.slope**-2.0, widths.intercept**-2.0])
-    start = np.array([0.0, centre])
+    start = np.array([0.0, 0.0 if prevalence is None else float(logit(prevalence) - logit(source_share))])
     share = label.mean() if len(label) else 0.0
     if not 0 < share < 1 and prevalence is not None:
         return start, np.diag(1 / precision)  # scans of one class say nothing once the prevalence is given
@@ -221,24 +220,3 @@ def _find_mode(
             break
         theta, loss = theta + size * step, new_loss
     return theta, np.linalg.inv(information)
-
-
-def _compare_brier(
-    label: np.ndarray, logits: np.ndarray, adapted: np.ndarray, prevalence: float | None
-) -> tuple[float | None, float | None, float | None]:
-    """Brier score before, its change and the standard error of the change, at the prevalence where it is given."""
-    before, after = ((expit(values) - label) ** 2 for values in (logits, adapted))
-    groups = [(1.0, np.ones(len(label), dtype=bool))]
-    if prevalence is not None:
-        groups = [(prevalence, label == 1), (1 - prevalence, label == 0)]
-    if not all(group.any() for _, group in groups):
-        return None, None, None
-    change = after - before
-    error = None
-    if all(group.sum() > 1 for _, group in groups):
-        variance = sum(share**2 * change[group].var(ddof=1) / group.sum() for share, group in groups)
-        error = float(np.sqrt(variance))
-    total_before, total_change = (
-        float(sum(share * values[group].mean() for share, group in groups)) for values in (before, change)
-    )
-    return total_before, total_change, error

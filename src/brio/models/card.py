@@ -4,30 +4,53 @@ from __future__ import annotations
 
 from ..formatting import escape_markdown, format_code, format_count, format_p, format_percent, format_table
 from .attacks import read_measured_attacks
-from .evidence import LEAST_SITES, LEAST_WITH_REASON, LEVEL, REASONS, Estimate, Evidence, choose_rule
+from .evidence import LEAST_SITES, LEAST_WITH_REASON, LEVEL, REASONS, Evidence, choose_rule
 from .model import Model
 from .predict import DEFAULT_ACCURACY
-from .ranges import LEAST_PARTICIPANTS, PARTICIPANTS_BEHIND, ScanRanges
+from .ranges import LEAST_PARTICIPANTS, PARTICIPANTS_BEHIND
 
 
 def write_card(model: Model) -> str:
     """Write the card of a model as Markdown."""
-    training, ranges = model.training, model.ranges
+    training, ranges, facts, adaptation = model.training, model.ranges, model.method.facts, model.adaptation
     zero, one = model.classes
     sites = [[escape_markdown(name), str(n[0]), str(n[1])] for name, n in training.sites.items()]
-    seeds = len(model.members)
+    measured = read_measured_attacks(model.method.name)  # on ABIDE
+    attacks = model.attacks or measured
+    usual = [f"- Ranges are not stored: fewer than {LEAST_PARTICIPANTS} participants."]
+    if ranges.least_frames is not None:
+        usual = [
+            f"- 95% have at least {ranges.least_frames:.0f} frames.",
+            f"- Usual repetition time: {_describe_range(ranges.tr, 's')}.",
+            f"- Usual mean framewise displacement: {_describe_range(ranges.motion, 'mm')}.",
+            f"- Usually at most {format_count(ranges.dead_rois or 0, 'ROI')} without signal.",
+        ]
+    kept, adapted, local = [], [], ""
+    if facts.keeps_scans:
+        rows = "" if measured is None else f" {measured.describe_rows()}"
+        kept = [
+            f"**It holds numbers of single source scans**: {facts.keeps_scans}.{rows} Treat it as participants' data."
+        ]
+    if adaptation is not None:
+        scores = "The scores above are of the original model at new sites, and so is the rule for `predicted`."
+        sentences = (*adaptation.describe((escape_markdown(zero), escape_markdown(one))), scores)
+        adapted = ["## Adapted to one hospital", "\n".join(f"- {sentence}" for sentence in sentences)]
+        if adaptation.known_scans is not None:
+            local = f", and of the scans of {adaptation.n_participants} participants it was adapted to"
+    n_sessions = len(model.known_scans.digests) - training.n_scans
+    sessions = f" and of {n_sessions} sessions that were joined" if n_sessions > 0 else ""
     lines = [
         f"# Model card: {model.method.name} on {escape_markdown(training.cohort)}",
-        *_warn_of_kept_scans(model),
+        *kept,
         f"Fitted with brio {training.versions['brio']} to {training.n_scans} scans of {len(training.sites)} sites, "
-        f"{len(model.atlas)} ROIs ({escape_markdown(model.atlas.name)}); {seeds} member{'s' if seeds > 1 else ''}. A "
-        f"probability is that of class {format_code(one)} against {format_code(zero)}.",
+        f"{len(model.atlas)} ROIs ({escape_markdown(model.atlas.name)}); {format_count(len(model.members), 'member')}. "
+        f"A probability is that of class {format_code(one)} against {format_code(zero)}.",
         "## What it is for",
         "Research on groups of scans from sites that it was not fitted to. Not a medical device; do not use it to make "
         "decisions about individuals.",
         "## How good it is at new sites",
         *_describe_evidence(model.evidence),
-        *_describe_adaptation(model),
+        *adapted,
         "## Scans that differ from those it was fitted to",
         *_describe_reasons(model.evidence),
         "## The interval",
@@ -37,66 +60,24 @@ def write_card(model: Model) -> str:
         "allows for that.",
         "## Scans it was fitted to",
         format_table(["site", escape_markdown(zero), escape_markdown(one)], sites),
-        "\n".join(
-            [
-                *_describe_ranges(ranges),
-                f"- Excluded by the audit: {training.n_excluded}. Cohort fingerprint {training.fingerprint[:12]}.",
-            ]
-        ),
+        "\n".join(usual)
+        + f"\n- Excluded by the audit: {training.n_excluded}. Cohort fingerprint {training.fingerprint[:12]}.",
         "## What it holds of participants",
-        *_describe_attacks(model),
-        f"The method holds {model.method.facts.holds}. The model also holds the mean connectome of the source sites, "
+        attacks.describe()
+        if attacks is not None
+        else "What somebody who has a participant's scan can tell from a model of this method was not measured. "
+        "Take it that they can tell whether it was in the training set.",
+        f"The method holds {facts.holds}. The model also holds the mean connectome of the source sites, "
         f"the ranges above (each limit is a value that {PARTICIPANTS_BEHIND} participants reach, or computed from "
         f"quartiles of {LEAST_PARTICIPANTS} or more), the numbers of scans of each site and class"
         f"{', and what it reads, averaged over source scans' if model.patterns else ''}.",
-        _describe_known_scans(model),
+        f"It holds a short salted digest of each of the {training.n_scans} scans it was fitted to{sessions}{local}, by "
+        "which it recognises them and flags their predictions. Nothing of a scan can be computed from its digest, but "
+        "who has the same file, bit by bit, can tell for certain that it was among them.",
         "## Settings",
         "\n".join(f"- `{name}`: {value}" for name, value in vars(model.method.settings).items()),
     ]
     return "\n\n".join(lines) + "\n"
-
-
-def _describe_known_scans(model: Model) -> str:
-    n, n_sessions = model.training.n_scans, len(model.known_scans.digests) - model.training.n_scans
-    sessions = f" and of {n_sessions} sessions that were joined" if n_sessions > 0 else ""
-    local = ""
-    if model.adaptation is not None and model.adaptation.known_scans is not None:
-        local = f", and of the scans of {model.adaptation.n_participants} participants it was adapted to"
-    return (
-        f"It holds a short salted digest of each of the {n} scans it was fitted to{sessions}{local}, by which it "
-        "recognises them and flags their predictions. Nothing of a scan can be computed from its digest, but who has "
-        "the same file, bit by bit, can tell for certain that it was among them."
-    )
-
-
-def _warn_of_kept_scans(model: Model) -> list[str]:
-    kept, measured = model.method.facts.keeps_scans, read_measured_attacks(model.method.name)
-    if not kept:
-        return []
-    found = "" if measured is None else f" {measured.describe_rows()}"
-    return [f"**It holds numbers of single source scans**: {kept}.{found} Treat it as participants' data."]
-
-
-def _describe_attacks(model: Model) -> list[str]:
-    """Say what the holder of a scan can tell, measured on the cohort of the model or else on ABIDE."""
-    measured = model.attacks or read_measured_attacks(model.method.name)
-    if measured is None:
-        return [
-            "What somebody who has a participant's scan can tell from a model of this method was not measured. "
-            "Take it that they can tell whether it was in the training set."
-        ]
-    return [measured.describe()]
-
-
-def _describe_ranges(ranges: ScanRanges) -> list[str]:
-    if ranges.least_frames is None:
-        return [f"- Ranges are not stored: fewer than {LEAST_PARTICIPANTS} participants."]
-    return [
-        f"- 95% have at least {ranges.least_frames:.0f} frames.",
-        f"- Usual repetition time: {_describe_range(ranges.tr, 's')}.",
-        f"- Usual mean framewise displacement: {_describe_range(ranges.motion, 'mm')}.",
-        f"- Usually at most {format_count(ranges.dead_rois or 0, 'ROI')} without signal.",
-    ]
 
 
 def _describe_reasons(evidence: Evidence | None) -> list[str]:
@@ -131,21 +112,21 @@ def _describe_reasons(evidence: Evidence | None) -> list[str]:
 def _describe_evidence(evidence: Evidence | None) -> list[str]:
     if evidence is None:
         return ["**Not evaluated.** Fit it with `--evidence RESULTS` or `--evaluate` to know."]
+    auc, weighted = (one.write(format_percent, " %") for one in (evidence.auc, evidence.pair_weighted_auc))
+    slope, intercept = (one.write("{:.2f}".format) for one in (evidence.slope, evidence.intercept))
     lines = [
         f"- Leave one site out: {evidence.n_participants} participants of {format_count(evidence.n_sites, 'site')}, "
         f"{format_count(evidence.n_seeds, 'seed')}.",
-        f"- AUC, mean over {evidence.averaged_sites}: {_describe_percent(evidence.auc)}. Pair-weighted: "
-        f"{_describe_percent(evidence.pair_weighted_auc)}.",
+        f"- AUC, mean over {evidence.averaged_sites}: {auc}. Pair-weighted: {weighted}.",
         f"- Accuracy: {evidence.accuracy_in_words}. Brier score {evidence.brier:.3f}.",
-        f"- Calibration slope {_describe(evidence.slope)} (perfect: 1), intercept {_describe(evidence.intercept)} "
-        "(perfect: 0).",
+        f"- Calibration slope {slope} (perfect: 1), intercept {intercept} (perfect: 0).",
     ]
-    rows = "\n".join(
-        f"| {p.coverage:.0%} | {format_percent(p.accuracy)} % ({p.n_right} of {p.n}) | {p.threshold:.2f} |"
+    rows = [
+        [f"{p.coverage:.0%}", f"{format_percent(p.accuracy)} % ({p.n_right} of {p.n})", f"{p.threshold:.2f}"]
         for p in evidence.risk
         if round(20 * p.coverage) % 4 == 0
-    )
-    table = f"| largest absolute logits | accuracy | absolute logit at least |\n| --- | --- | --- |\n{rows}"
+    ]
+    table = format_table(["largest absolute logits", "accuracy", "absolute logit at least"], rows)
     differences = [f"**The evidence differs from the model: {words}.**" for words in evidence.differences]
     smoke = [f"**{evidence.smoke_note}**"] if evidence.smoke_note else []
     rule = choose_rule(evidence.rules, DEFAULT_ACCURACY)
@@ -156,31 +137,6 @@ def _describe_evidence(evidence: Evidence | None) -> list[str]:
             f"accuracy of {DEFAULT_ACCURACY:.0%}) and the scan has no flag. At left-out sites: {rule.describe()}."
         )
     return [*smoke, "\n".join(lines), table, calls, *differences]
-
-
-def _describe_adaptation(model: Model) -> list[str]:
-    if model.adaptation is None:
-        return []
-    zero, one = map(escape_markdown, model.classes)
-    sentences = model.adaptation.describe((zero, one))
-    scores = "The scores above are of the original model at new sites, and so is the rule for `predicted`."
-    return ["## Adapted to one hospital", "\n".join(f"- {sentence}" for sentence in (*sentences, scores))]
-
-
-def _describe_percent(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "unknown"
-    interval = (
-        f" ({format_percent(estimate.low)} to {format_percent(estimate.high)})" if estimate.low is not None else ""
-    )
-    return f"{format_percent(estimate.value)} %{interval}"
-
-
-def _describe(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "unknown"
-    interval = f" ({estimate.low:.2f} to {estimate.high:.2f})" if estimate.low is not None else ""
-    return f"{estimate.value:.2f}{interval}"
 
 
 def _describe_range(limits: tuple[float, ...] | None, unit: str) -> str:

@@ -1,7 +1,8 @@
-"""Reasons why a scan differs from those of a model, and which of them are flags; needs no torch.
+"""Evidence: how well the method of a model does at left-out sites, read from a finished job; needs no torch.
 
-A difference is a **flag** where the model cannot mean the scan (it is no connectome of these regions, or the model has
-seen it), or where scans with that difference did worse at left-out sites. Else it is a **note**.
+It says for which scans a class is called, and which differences of a scan from those of the model matter. A difference
+is a **flag** where the model cannot mean the scan (it is no connectome of these regions, or the model has seen it), or
+where scans with that difference did worse at left-out sites. Else it is a **note**.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..connectome import HarmonisationRule
 from ..errors import BrioError
 from ..formatting import format_count, format_percent
 from ..protocol.calibration import average_over_sites, fit_recalibration
-from ..results import MetricSummary, StoredJob, describe_smoke_run
+from ..results import StoredJob, describe_smoke_run
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
 from ..schemas.records import formerly
 from ..schemas.stored_values import one_of
@@ -80,26 +81,20 @@ def compare_reasons(scans: pd.DataFrame, left_out: pd.DataFrame) -> tuple[Reason
     of its scans or that between its sites, whichever is larger: scans of one site are right or wrong together.
     """
     right = ((scans["logit"] > 0) == scans["label"]).to_numpy(dtype=float)
-    site, checked = scans["fold"].to_numpy(), left_out.loc[scans["participant_id"]]
-    return tuple(_test_reason(code, right, site, checked[code].to_numpy()) for code in TESTED)
-
-
-def _test_reason(code: str, right: np.ndarray, site: np.ndarray, has: np.ndarray) -> ReasonEvidence:
-    n, n_sites = int(has.sum()), len(np.unique(site[has]))
-    accuracy, without = (float(right[part].mean()) if part.any() else None for part in (has, ~has))
-    p = None
-    if accuracy is not None and without is not None and n >= LEAST_WITH_REASON and n_sites >= LEAST_SITES:
-        variance = sum(_find_variance(right[part], site[part]) for part in (has, ~has))
-        p = float(ndtr((accuracy - without) / max(variance, 1e-12) ** 0.5))
-    return ReasonEvidence(code, n, n_sites, accuracy, without, p)
-
-
-def _find_variance(right: np.ndarray, site: np.ndarray) -> float:
-    """Variance of a share of right scans: over scans, or over sites where that is larger."""
-    share, n = right.mean(), len(right)
-    sums = pd.Series(right - share).groupby(site).sum()
-    over_sites = float((sums**2).sum()) / n**2 * len(sums) / max(1, len(sums) - 1)
-    return max(float(share * (1 - share)) / n, over_sites)
+    site, checked, tested = scans["fold"].to_numpy(), left_out.loc[scans["participant_id"]], []
+    for code in TESTED:
+        has = checked[code].to_numpy()
+        n, n_sites, p, variance = int(has.sum()), len(np.unique(site[has])), None, 0.0
+        accuracy, without = (float(right[part].mean()) if part.any() else None for part in (has, ~has))
+        if accuracy is not None and without is not None and n >= LEAST_WITH_REASON and n_sites >= LEAST_SITES:
+            for part in (has, ~has):
+                share, n_part = right[part].mean(), int(part.sum())
+                sums = pd.Series(right[part] - share).groupby(site[part]).sum()
+                over_sites = float((sums**2).sum()) / n_part**2 * len(sums) / max(1, len(sums) - 1)
+                variance += max(float(share * (1 - share)) / n_part, over_sites)
+            p = float(ndtr((accuracy - without) / max(variance, 1e-12) ** 0.5))
+        tested.append(ReasonEvidence(code, n, n_sites, accuracy, without, p))
+    return tuple(tested)
 
 
 def find_flagged_scans(scans: pd.DataFrame, left_out: pd.DataFrame, reasons: Iterable[ReasonEvidence]) -> np.ndarray:
@@ -136,39 +131,27 @@ def describe_differing_settings(
     if not evaluated or job.plan is None:
         return ("the settings of the evaluated runs are not stored",)
     own = json.loads(json.dumps(dict(settings)))  # as records hold them
-    differing = sorted({key for one in evaluated for key in one if one[key] != own.get(key)})
-    explained = [key for key in differing if key in _FINAL_SETTINGS and own.get(key) == _FINAL_SETTINGS[key][0]]
-    parts = [
-        f"{key} ({_join_values([one[key] for one in evaluated if key in one])} in the evidence, {own.get(key)} in the "
-        "model)"
-        for key in differing
-        if key not in explained
-    ]
-    theirs = asdict(HarmonisationRule(**job.plan.harmonise or {}))
+    question = f" --label {shlex.quote(job.plan.label)}" if job.plan.label else ""
+    sentences, parts = [], []
+    for key in sorted({key for one in evaluated for key in one if one[key] != own.get(key)}):
+        value, words, options = _FINAL_SETTINGS.get(key, (None, "", ""))
+        if key in _FINAL_SETTINGS and own.get(key) == value:
+            command = f"brio run COHORT --method {name}{question} --seeds 3 {options} --out RESULTS"
+            sentences.append(f"{words}; to evaluate what is fitted, give --evaluate, or a folder of '{command}'")
+        else:
+            theirs = " or ".join(dict.fromkeys(str(one[key]) for one in evaluated if key in one))
+            parts.append(f"{key} ({theirs} in the evidence, {own.get(key)} in the model)")
+    rule = asdict(HarmonisationRule(**job.plan.harmonise or {}))
     parts += [
-        f"harmonise.{key} ({theirs[key]} in the evidence, {value} in the model)"
+        f"harmonise.{key} ({rule[key]} in the evidence, {value} in the model)"
         for key, value in asdict(harmonisation).items()
-        if value != theirs[key]
+        if value != rule[key]
     ]
-    sentences = [_explain_default(key, name, job.plan.label) for key in explained]
     return (*sentences, *([f"other values of {', '.join(parts)}"] if parts else []))
-
-
-def _explain_default(key: str, name: str, label: str | None) -> str:
-    """Explain a difference between the defaults of the two commands, and how to evaluate what was fitted."""
-    _, words, options = _FINAL_SETTINGS[key]
-    asked = f" --label {shlex.quote(label)}" if label else ""
-    command = f"brio run COHORT --method {name}{asked} --seeds 3 {options} --out RESULTS"
-    return f"{words}; to evaluate what is fitted, give --evaluate, or a folder of '{command}'"
-
-
-def _join_values(values: list[Any]) -> str:
-    return " or ".join(dict.fromkeys(map(str, values)))
 
 
 UNNAMED = ["0", "1"]
 """Classes of a cohort whose classes have no names: labels alone are compared."""
-OTHER_EVIDENCE = "give a job of the same cohort, or leave out --evidence and give --evaluate"
 
 
 def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = None) -> StoredJob:
@@ -192,19 +175,9 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     Another question are another atlas, other classes, another label of a participant, or no participant in common.
     """
     assert job.predictions is not None
-    folder, keys = job.folder, ["participant_id", "site"]
-    if job.summary.atlas != cohort.atlas.name:
-        raise BrioError(
-            f"{folder}: was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in "
-            f"'{cohort.atlas.name}'; {OTHER_EVIDENCE}"
-        )
+    keys, problem = ["participant_id", "site"], ""
     theirs = (job.cohort_facts or {}).get("classes", UNNAMED)
     names = [[name.casefold() for name in classes] for classes in (theirs, cohort.classes)]
-    if names[0] != names[1] and UNNAMED not in names:
-        raise BrioError(
-            f"{folder}: is evidence of another question: its classes are {' and '.join(theirs)}, those of the model "
-            f"{' and '.join(cohort.classes)}; {OTHER_EVIDENCE}"
-        )
     labelled = cohort.select(cohort.labelled)
     own = pd.DataFrame({"participant_id": labelled.participant_ids, "site": labelled.sites, "own": labelled.labels})
     evaluated = job.predictions.loc[job.predictions["method"] == method, [*keys, "label"]].astype({"site": str})
@@ -212,14 +185,23 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     common = pairs[pairs["found"] == "both"]
     n_own, n_common = (pairs["found"] != "right_only").sum(), len(common)
     n_differing = int((common["own"] != common["label"]).sum())
-    if n_common == 0:
-        raise BrioError(f"{folder}: has no participant (by name and site) in common with the model; {OTHER_EVIDENCE}")
-    if n_differing:
-        raise BrioError(
-            f"{folder}: is evidence of another question: {n_differing} of {format_count(n_common, 'participant')} in "
-            f"common {'has' if n_differing == 1 else 'have'} another label there than in the cohort of the model; "
-            f"{OTHER_EVIDENCE}"
+    if job.summary.atlas != cohort.atlas.name:
+        problem = f"was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in '{cohort.atlas.name}'"
+    elif names[0] != names[1] and UNNAMED not in names:
+        problem = (
+            f"is evidence of another question: its classes are {' and '.join(theirs)}, those of the model "
+            f"{' and '.join(cohort.classes)}"
         )
+    elif n_common == 0:
+        problem = "has no participant (by name and site) in common with the model"
+    elif n_differing:
+        problem = (
+            f"is evidence of another question: {n_differing} of {format_count(n_common, 'participant')} in common "
+            f"{'has' if n_differing == 1 else 'have'} another label there than in the cohort of the model"
+        )
+    if problem:
+        advice = "give a job of the same cohort, or leave out --evidence and give --evaluate"
+        raise BrioError(f"{job.folder}: {problem}; {advice}")
     differences = []
     if n_common < n_own:
         differences.append(f"the evidence is of {n_common} of the {n_own} participants of the model")
@@ -286,8 +268,8 @@ class CallRule:
         """Of the called participants, expected at a new site; 95 % interval by Wilson."""
         if not self.n_called:
             return Estimate(None, None, None)
-        low, high = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
-        return Estimate(self.n_right / self.n_called, low, high)
+        ends = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
+        return Estimate(self.n_right / self.n_called, *ends)
 
     def describe(self) -> str:
         """Say what the rule reached at the sites of the evidence, with the counts behind it."""
@@ -313,6 +295,15 @@ class Estimate:
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None):
             raise BrioError("has one end of an interval; both or none are expected")
+
+    def write(self, show: Callable[[float], str], unit: str = "", kind: str = "") -> str:
+        """Write the number with its unit, and its interval in brackets."""
+        if self.value is None:
+            return "unknown"
+        number = f"{show(self.value)}{unit}"
+        if self.low is None or self.high is None:
+            return number
+        return f"{number} ({kind}{show(self.low)} to {show(self.high)})"
 
 
 @dataclass(frozen=True)
@@ -362,10 +353,12 @@ class Evidence:
 
     def describe(self) -> str:
         """Say in one line how well the method separates the classes at test sites."""
+        auc, weighted = (
+            one.write(format_percent, " %", "95 % interval ") for one in (self.auc, self.pair_weighted_auc)
+        )
         return (
-            f"at {self.n_sites} sites, each left out in turn: AUC, mean over {self.averaged_sites}, "
-            f"{_show_percent(self.auc)}; "
-            f"pair-weighted {_show_percent(self.pair_weighted_auc)}"
+            f"at {self.n_sites} sites, each left out in turn: AUC, mean over {self.averaged_sites}, {auc}; "
+            f"pair-weighted {weighted}"
         )
 
 
@@ -392,22 +385,27 @@ def gather_evidence(
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
+    auc, weighted = (
+        Estimate(None, None, None) if one is None else Estimate(one.mean, *(one.interval or (None, None)))
+        for one in (summary.auc, summary.pair_weighted_auc)
+    )
     people = average_seeds(own)
+    right = (people["logit"] > 0) == people["label"]
     (slope, slope_sd), (intercept, intercept_sd) = calibrate_sites(own)
     reasons: tuple[ReasonEvidence, ...] = ()
     unflagged = people  # by which classes are called, since flagged ones never are
     if is_same_cohort and check_left_out is not None:
         left_out = check_left_out()
         reasons = compare_reasons(people, left_out)
-        unflagged = people[~_flag_by_other_sites(people, left_out)]
+        unflagged = people[~flag_by_other_sites(people, left_out)]
     return Evidence(
         n_participants=len(people),
         n_sites=people["fold"].nunique(),
         n_seeds=own["seed"].nunique(),
         fingerprint=job.summary.fingerprint,
-        auc=_read_estimate(summary.auc),
-        pair_weighted_auc=_read_estimate(summary.pair_weighted_auc),
-        accuracy=float(((people["logit"] > 0) == people["label"]).mean()),
+        auc=auc,
+        pair_weighted_auc=weighted,
+        accuracy=float(right.mean()),
         brier=float(((people["probability"] - people["label"]) ** 2).mean()),
         slope=slope,
         intercept=intercept,
@@ -418,13 +416,13 @@ def gather_evidence(
         n_two_class_sites=summary.auc.n,
         smoke_run=job.summary.smoke_run,
         mean_accuracy=summary.acc.mean,
-        accuracy_over_sites=float(((people["logit"] > 0) == people["label"]).groupby(people["fold"]).mean().mean()),
+        accuracy_over_sites=float(right.groupby(people["fold"]).mean().mean()),
         reasons=reasons,
         rules=learn_call_rules(*(unflagged[name].to_numpy() for name in ("label", "logit", "fold"))),
     )
 
 
-def _flag_by_other_sites(people: pd.DataFrame, left_out: pd.DataFrame) -> np.ndarray:
+def flag_by_other_sites(people: pd.DataFrame, left_out: pd.DataFrame) -> np.ndarray:
     """Find which participants of each site are flagged by what was learned at the other sites. Shape [n], bool."""
     flagged, site = np.empty(len(people), dtype=bool), people["fold"].to_numpy()
     for e in np.unique(site):
@@ -433,47 +431,32 @@ def _flag_by_other_sites(people: pd.DataFrame, left_out: pd.DataFrame) -> np.nda
     return flagged
 
 
-def _show_percent(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "unknown"
-    known = estimate.low is not None and estimate.high is not None
-    interval = f" (95 % interval {format_percent(estimate.low)} to {format_percent(estimate.high)})" if known else ""
-    return f"{format_percent(estimate.value)} %{interval}"
-
-
-def _read_estimate(summary: MetricSummary | None) -> Estimate:
-    if summary is None:
-        return Estimate(None, None, None)
-    low, high = summary.interval or (None, None)
-    return Estimate(summary.mean, low, high)
-
-
 def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
     """Average the logits of the probabilities of each participant over seeds.
 
     Returns ``fold``, ``participant_id``, ``label``, ``logit`` and ``probability``.
     """
-    probability = predictions["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
-    table = predictions.assign(logit=logit(probability))
-    groups = table.groupby(["fold", "participant_id"], sort=False)
+    groups = predictions.assign(logit=_read_logits(predictions)).groupby(["fold", "participant_id"], sort=False)
     people = groups.agg(label=("label", "first"), logit=("logit", "mean"))
     return people.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
+
+
+def _read_logits(predictions: pd.DataFrame) -> np.ndarray:
+    return np.asarray(logit(predictions["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)))
 
 
 def calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
     """Calibration slope and intercept in the large over sites, each with its standard deviation between sites."""
     rows = []
     for (fold, _), run in predictions.groupby(["fold", "seed"], sort=False):
-        probability = run["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)
-        rows.append({"fold": fold} | fit_recalibration(run["label"].to_numpy(), logit(probability))._asdict())
+        rows.append({"fold": fold} | fit_recalibration(run["label"].to_numpy(), _read_logits(run))._asdict())
     sites = pd.DataFrame(rows).groupby("fold").mean(numeric_only=True)
-
-    def average(name: str) -> tuple[Estimate, float | None]:
+    means = []
+    for name in ("slope", "in_the_large"):
         mean = average_over_sites(*(sites[[name, f"{name}_se"]].to_numpy(dtype=float).T))
-        value, low, high, sd = (float(v) if np.isfinite(v) else None for v in (mean.mean, mean.low, mean.high, mean.sd))
-        return Estimate(value, low, high), sd
-
-    return [average("slope"), average("in_the_large")]
+        *estimate, sd = (float(v) if np.isfinite(v) else None for v in (mean.mean, mean.low, mean.high, mean.sd))
+        means.append((Estimate(*estimate), sd))
+    return means
 
 
 def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
@@ -484,11 +467,8 @@ def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:
     size = np.abs(logits)
     order = np.argsort(-size, kind="stable")
     right = ((logits > 0) == label)[order]
-    points = []
-    for coverage in COVERAGES:
-        n = max(1, round(coverage * len(order)))
-        points.append(RiskPoint(coverage, float(size[order[n - 1]]), float(right[:n].mean()), n))
-    return tuple(points)
+    sizes = [(coverage, max(1, round(coverage * len(order)))) for coverage in COVERAGES]
+    return tuple(RiskPoint(c, float(size[order[n - 1]]), float(right[:n].mean()), n) for c, n in sizes)
 
 
 def learn_call_rules(label: np.ndarray, logits: np.ndarray, site: np.ndarray) -> tuple[CallRule, ...]:

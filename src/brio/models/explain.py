@@ -1,8 +1,8 @@
-"""Whether a model reads the same without each of its sites: closed-form methods are fitted again, site by site."""
+"""Explain what a model reads, as tables, and whether it reads the same elsewhere and without each of its sites."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from ..machine import require_memory
 from ..methods import list_methods, make_method
 from ..protocol import Fold, make_training_fold
 from ..settings import ReestimatesOrNone, require, require_number
-from ..training import Explanation, FittedRun, Inputs, Run
+from ..training import Explanation, Run
 from .model import Model, check_atlas
 from .patterns import (
     CohortReading,
@@ -61,18 +61,13 @@ class SitePatterns(NamedTuple):
         classes, 0 by chance; ``strongest_same_sign``, the share of the 15 strongest edges of that pattern in which the
         classes differ in its direction, half by chance.
         """
+        table = pd.DataFrame({"site": self.sites, "n_scans": self.n_scans})
+        table["coefficient_correlation"] = [_correlate(own, coefficients) for own in self.coefficients]
+        table["pattern_correlation"] = [_correlate(own, pattern) for own in self.pattern]
         pairs = list(zip(self.pattern, self.difference, strict=True))
-        return pd.DataFrame(
-            {
-                "site": self.sites,
-                "n_scans": self.n_scans,
-                "coefficient_correlation": [_correlate(own, coefficients) for own in self.coefficients],
-                "pattern_correlation": [_correlate(own, pattern) for own in self.pattern],
-                "difference_correlation": [_correlate(own, there) for own, there in pairs],
-                "strongest_same_sign": [_compare_strongest(own, there) for own, there in pairs],
-                "edge_values": self.edge_values,
-            }
-        )
+        table["difference_correlation"] = [_correlate(*pair) for pair in pairs]
+        table["strongest_same_sign"] = [_compare_strongest(*pair) for pair in pairs]
+        return table.assign(edge_values=self.edge_values)
 
     def score_new_sites(self) -> pd.DataFrame:
         """Compare the strongest edges of each fit with the classes at the site that took no part in choosing them.
@@ -121,113 +116,57 @@ def find_reason_against_refits(model: Model) -> str:
 
 
 def refit_without_each_site(model: Model, plain: Connectomes, progress: Progress = silent) -> SitePatterns:
-    """Fit the method of a model again without each site in turn, with the settings and the first seed of the model."""
-    cohort, seed = plain.cohort, model.members[0].fitted.run.seed
-    whole = make_training_fold(cohort, seed, 0)
+    """Fit the method of a model again without each site in turn, with the settings and the first seed of the model.
+
+    Each fit is harmonised on its own sites where the model is.
+    """
+    cohort, method, (member, *_) = plain.cohort, model.method, model.members
+    whole = make_training_fold(cohort, member.fitted.run.seed, 0)
     sites = sorted(set(cohort.sites[whole.source].tolist()))
     if len(sites) < LEAST_SITES:
         raise BrioError(f"{len(sites)} sites hold both classes; at least {LEAST_SITES} are needed to leave one out")
-    runs = [Run(_leave_out(whole, cohort.sites, site), seed) for site in sites]
-    coefficients: list[np.ndarray] = []
-    patterns: list[np.ndarray] = []
-    differences: list[np.ndarray] = []
-    edge_values: list[str] = []
-    for k, (run, fitted, inputs) in enumerate(_refit(model, plain, runs, progress)):
+    runs = []
+    for site in sites:
+        own = cohort.sites[whole.source] == site
+        fold = Fold(site, whole.source[~own], whole.validation, whole.source[own], (site,), ())
+        runs.append(Run(fold, member.fitted.run.seed))
+    plain_fits = iter(method.fit(plain, runs, progress)) if member.harmoniser is None else None
+    inputs = method.gather_inputs(plain)
+    rows, edge_values = [], []
+    for k, run in enumerate(runs):
+        if plain_fits is not None:
+            fitted = next(plain_fits)
+        elif member.harmoniser is not None:
+            progress(f"fitting without {run.fold.name}", k / len(runs))
+            harmoniser = fit_harmoniser(plain, run.fold.source, member.harmoniser.rule)
+            connectomes = HarmonisedConnectomes(plain, harmoniser)
+            (fitted,) = method.fit(connectomes, [run])
+            inputs = method.gather_inputs(connectomes)
         progress(f"reading without {run.fold.name}", k / len(runs))
-        explanation = model.method.explain(fitted)
+        left_out = run.fold.test
+        explanation, read = method.explain(fitted), read_scans(method, fitted, inputs, run.fold.source)
+        there = read_scans(method, fitted, inputs, left_out, label=cohort.labels[left_out])
         assert explanation is not None
         assert explanation.coefficients is not None
-        coefficients.append(explanation.coefficients)
+        assert read.pattern is not None
+        assert there.difference is not None
+        rows.append((explanation.coefficients, read.pattern[0], there.difference[0]))
         edge_values.append(explanation.edge_values)
-        pattern = read_scans(model.method, fitted, inputs, run.fold.source).pattern
-        assert pattern is not None
-        patterns.append(pattern[0])
-        left_out = run.fold.test
-        difference = read_scans(model.method, fitted, inputs, left_out, label=cohort.labels[left_out]).difference
-        assert difference is not None
-        differences.append(difference[0])
+    coefficients, patterns, differences = (np.stack(own) for own in zip(*rows, strict=True))
     sizes = np.array([len(run.fold.test) for run in runs])
-    return SitePatterns(sites, np.stack(coefficients), np.stack(patterns), np.stack(differences), sizes, edge_values)
-
-
-def _leave_out(whole: Fold, sites: np.ndarray, site: str) -> Fold:
-    own = sites[whole.source] == site
-    return Fold(site, whole.source[~own], whole.validation, whole.source[own], (site,), ())
-
-
-def _refit(
-    model: Model, plain: Connectomes, runs: list[Run], progress: Progress
-) -> Iterator[tuple[Run, FittedRun, Inputs]]:
-    """Yield every run with its fit and its inputs; each is harmonised on its own sites where the model is."""
-    method, harmoniser = model.method, model.members[0].harmoniser
-    if harmoniser is None:
-        inputs = method.gather_inputs(plain)
-        yield from ((run, fitted, inputs) for run, fitted in zip(runs, method.fit(plain, runs, progress), strict=True))
-        return
-    for k, run in enumerate(runs):
-        progress(f"fitting without {run.fold.name}", k / len(runs))
-        connectomes = HarmonisedConnectomes(plain, fit_harmoniser(plain, run.fold.source, harmoniser.rule))
-        (fitted,) = method.fit(connectomes, [run])
-        yield run, fitted, method.gather_inputs(connectomes)
+    return SitePatterns(sites, coefficients, patterns, differences, sizes, edge_values)
 
 
 _TOP_ROIS = 5
 
 
-class EdgeWeights(NamedTuple):
-    """Coefficients and patterns of edges, averaged over the members of a model."""
-
-    coefficients: np.ndarray  # [edges]
-    pattern: np.ndarray  # [edges]
+Weights = tuple[np.ndarray, np.ndarray]
+"""Coefficients and patterns of edges, averaged over the members of a model; shapes [edges]."""
 
 
-class Stability(NamedTuple):
-    """Patterns to compare with those of the model; None where they were not computed."""
-
-    cohort: np.ndarray | None  # [edges] over the scans that were given
-    reestimates: np.ndarray | None  # [K, edges] over their re-estimates
-    sites: SitePatterns | None
-
-    @classmethod
-    def gather(cls, reading: CohortReading | None, sites: SitePatterns | None) -> Stability:
-        """Average the patterns of a reading over members."""
-        if reading is None:
-            return cls(None, None, sites)
-        cohort = _average([p.pattern for p in reading.patterns])
-        return cls(cohort, _average([r.pattern for r in reading.reestimated]), sites)
-
-
-def _average(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+def _average(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:
     present = [a for a in arrays if a is not None]
     return np.mean(present, axis=0) if present else None
-
-
-def average_weights(members: Sequence[Explanation], patterns: Sequence[Patterns]) -> EdgeWeights | None:
-    """Average coefficients and patterns over members; None where edges have no coefficients."""
-    coefficients, pattern = _average([m.coefficients for m in members]), _average([p.pattern for p in patterns])
-    return None if coefficients is None or pattern is None else EdgeWeights(coefficients, pattern)
-
-
-def average_emphasis(members: Sequence[Explanation], patterns: Sequence[Patterns]) -> np.ndarray | None:
-    """Compute the share of each ROI in the margin, by its factors, averaged over members.
-
-    Shapes: returns [P].
-
-    Returns times P, so that 1 is an ROI without emphasis. None where there are no factors.
-    """
-    return _average(
-        [
-            None if m.assignment is None or p.factor_share is None else _spread_shares(m.assignment, p.factor_share)
-            for m, p in zip(members, patterns, strict=True)
-        ]
-    )
-
-
-def _spread_shares(assignment: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Spread the shares of factors [J] over their ROIs, times P. Shape [P]."""
-    total = assignment.sum(1, keepdims=True)
-    within = assignment / np.where(total > 0, total, 1.0)  # parts of the ROIs in a factor, which sum to one
-    return assignment.shape[1] * share @ within
 
 
 def sum_over_edges(values: np.ndarray, n_rois: int) -> np.ndarray:
@@ -241,7 +180,7 @@ def sum_over_edges(values: np.ndarray, n_rois: int) -> np.ndarray:
     return matrix.sum(-1) + matrix.sum(-2)
 
 
-def tabulate_edges(atlas: Atlas, weights: EdgeWeights, stability: Stability) -> pd.DataFrame:
+def tabulate_edges(atlas: Atlas, weights: Weights, stability: Mapping[str, np.ndarray | None]) -> pd.DataFrame:
     """Tabulate the edges of a model.
 
     Returns ``roi_a``, ``roi_b``, ``coefficient`` and ``pattern``. With scans: ``pattern_cohort``; with re-estimates of
@@ -250,22 +189,26 @@ def tabulate_edges(atlas: Atlas, weights: EdgeWeights, stability: Stability) -> 
     These fits share most of their scans: what holds at a site that took no part is in
     :meth:`~brio.models.explain.SitePatterns.score_new_sites`.
     """
-    name = atlas.rois["name"].astype(str).to_numpy()
+    name, (coefficients, pattern) = atlas.rois["name"].astype(str).to_numpy(), weights
     u, v = np.triu_indices(len(name), 1)
-    table = {"roi_a": name[u], "roi_b": name[v], "coefficient": weights.coefficients, "pattern": weights.pattern}
-    sign = np.sign(weights.pattern)
-    if stability.cohort is not None:
-        table["pattern_cohort"] = stability.cohort
-    if stability.reestimates is not None:
-        table["pattern_sd_reestimates"] = stability.reestimates.std(0, ddof=1)
-        table["same_sign_reestimates"] = (np.sign(stability.reestimates) == sign).mean(0)
-    if stability.sites is not None:
-        table["same_sign_sites"] = (np.sign(stability.sites.pattern) == sign).mean(0)
+    table = {"roi_a": name[u], "roi_b": name[v], "coefficient": coefficients, "pattern": pattern}
+    cohort, reestimates, sites = (stability[key] for key in ("cohort", "reestimates", "sites"))
+    if cohort is not None:
+        table["pattern_cohort"] = cohort
+    if reestimates is not None:
+        table["pattern_sd_reestimates"] = reestimates.std(0, ddof=1)
+        table["same_sign_reestimates"] = (np.sign(reestimates) == np.sign(pattern)).mean(0)
+    if sites is not None:
+        table["same_sign_sites"] = (np.sign(sites) == np.sign(pattern)).mean(0)
     return pd.DataFrame(table)
 
 
 def tabulate_rois(
-    atlas: Atlas, groups: RoiGroups, weights: EdgeWeights | None, emphasis: np.ndarray | None, stability: Stability
+    atlas: Atlas,
+    groups: RoiGroups,
+    weights: Weights | None,
+    emphasis: np.ndarray | None,
+    stability: Mapping[str, np.ndarray | None],
 ) -> pd.DataFrame:
     """Tabulate the ROIs of a model.
 
@@ -283,17 +226,14 @@ def tabulate_rois(
         table[["x", "y", "z"]] = atlas.rois[["x", "y", "z"]].to_numpy()
     table["group"] = groups.name
     if weights is not None:
-        for name, values in (("pattern", weights.pattern), ("coefficient", weights.coefficients)):
+        for name, values in zip(("pattern", "coefficient"), weights[::-1], strict=True):
             table[f"absolute_{name}"] = sum_over_edges(np.abs(values), n_rois)
             table[f"signed_{name}"] = sum_over_edges(values, n_rois)
     if emphasis is not None:
         table["emphasis"] = emphasis
     table["rank"] = _rank(table["emphasis" if weights is None else "absolute_pattern"].to_numpy())
-    for name, patterns in (
-        ("reestimates", stability.reestimates),
-        ("sites", None if stability.sites is None else stability.sites.pattern),
-    ):
-        if patterns is not None:
+    for name in ("reestimates", "sites"):
+        if (patterns := stability[name]) is not None:
             table[f"lowest_rank_{name}"] = _rank(sum_over_edges(np.abs(patterns), n_rois)).max(0)
     return table
 
@@ -315,18 +255,24 @@ def tabulate_factors(
     and ``reliability``: the part of the variance of a contribution that lies between scans, the rest within them; not a
     number where it does not vary.
     """
-    rows = []
+    names, rows = model.atlas.rois["name"].astype(str).to_numpy(), []
+
+    def add(table: pd.DataFrame, patterns: Patterns, end: str = "") -> None:
+        assert patterns.factor_mean is not None
+        table[f"share{end}"] = patterns.factor_share
+        for name, mean in zip(model.classes, patterns.factor_mean, strict=True):
+            table[f"mean_{name}{end}"] = mean
+        table[f"sd{end}"] = patterns.factor_sd
+
     for k, (member, patterns) in enumerate(zip(members, model.patterns, strict=True)):
         if member.assignment is None or patterns.factor_share is None:
             return None
-        table = pd.DataFrame(
-            {"seed": model.members[k].fitted.run.seed, "factor": np.arange(len(member.assignment)) + 1}
-        )
-        table = _add_contributions(table, patterns, model.classes, "")
-        names = model.atlas.rois["name"].astype(str).to_numpy()
+        seed, factors = model.members[k].fitted.run.seed, np.arange(len(member.assignment)) + 1
+        table = pd.DataFrame({"seed": seed, "factor": factors})
+        add(table, patterns)
         table["rois"] = [", ".join(names[np.argsort(-row, kind="stable")[:_TOP_ROIS]]) for row in member.assignment]
         if reading is not None:
-            table = _add_contributions(table, reading.patterns[k], model.classes, "_cohort")
+            add(table, reading.patterns[k], "_cohort")
         if reading is not None and reading.reestimated:
             margin, a = reading.reestimated[k][:2]
             assert a is not None
@@ -340,35 +286,19 @@ def tabulate_factors(
     return pd.concat(rows, ignore_index=True)
 
 
-def _add_contributions(table: pd.DataFrame, patterns: Patterns, classes: Sequence[str], end: str) -> pd.DataFrame:
-    assert patterns.factor_mean is not None
-    columns = {f"share{end}": patterns.factor_share}
-    columns |= {f"mean_{name}{end}": mean for name, mean in zip(classes, patterns.factor_mean, strict=True)}
-    return table.assign(**columns, **{f"sd{end}": patterns.factor_sd})
-
-
 def tabulate_profiles(model: Model, members: Sequence[Explanation]) -> pd.DataFrame | None:
     """Tabulate which ROIs make up each factor.
 
     Returns ``seed``, ``factor``, ``roi`` and ``assignment``: the share of the ROI that belongs to the factor. The
     shares of an ROI sum to one.
     """
-    names = model.atlas.rois["name"].astype(str).to_numpy()
-    rows = []
+    names, rows = model.atlas.rois["name"].astype(str).to_numpy(), []
     for fitted, member in zip(model.members, members, strict=True):
         if member.assignment is None:
             return None
         J, P = member.assignment.shape
-        rows.append(
-            pd.DataFrame(
-                {
-                    "seed": fitted.fitted.run.seed,
-                    "factor": np.repeat(np.arange(J) + 1, P),
-                    "roi": np.tile(names, J),
-                    "assignment": (P * member.assignment).reshape(-1),
-                }
-            )
-        )
+        table = pd.DataFrame({"seed": fitted.fitted.run.seed, "factor": np.repeat(np.arange(J) + 1, P)})
+        rows.append(table.assign(roi=np.tile(names, J), assignment=(P * member.assignment).reshape(-1)))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -407,7 +337,19 @@ def explain_model(
     A model holds its coefficients, its factors, and their patterns over the scans it was fitted to. Scans are needed
     for patterns elsewhere and for stability only.
     """
-    members = _explain_members(model)
+    explanations = [model.method.explain(member.fitted) for member in model.members]
+    members = tuple(e for e in explanations if e is not None)
+    if not members:
+        able = ", ".join(entry.name for entry in list_methods() if make_method(entry.name).facts.explains)
+        raise BrioError(
+            f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain. "
+            f"These methods have: {able}"
+        )
+    if not any(np.any(p.factor_share if p.pattern is None else p.pattern) for p in model.patterns):
+        raise BrioError(
+            f"the margins of this '{model.method.name}' do not vary over the scans that it was fitted to: it predicts "
+            "the same for every scan, so there is nothing to explain"
+        )
     reading: CohortReading | None = None
     by_site: SitePatterns | None = None
     if sites and cohort is None:
@@ -436,44 +378,31 @@ def explain_model(
             if sites:
                 by_site = refit_without_each_site(model, plain, progress)
     groups = group_rois(model.atlas, model.mean)
-    weights = average_weights(members, model.patterns)
-    stability = Stability.gather(reading, by_site)
+    coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
+    weights = None if coefficients is None or pattern is None else (coefficients, pattern)
+    emphases = []  # share of each ROI in the margin, by its factors, times P: 1 is an ROI without emphasis
+    for member, own in zip(members, model.patterns, strict=True):
+        if member.assignment is not None and own.factor_share is not None:
+            total = member.assignment.sum(1, keepdims=True)
+            within = member.assignment / np.where(total > 0, total, 1.0)  # parts of the ROIs, which sum to one
+            emphases.append(member.assignment.shape[1] * own.factor_share @ within)
+    stability = {
+        "cohort": _average(p.pattern for p in reading.patterns) if reading else None,
+        "reestimates": _average(r.pattern for r in reading.reestimated) if reading else None,
+        "sites": None if by_site is None else by_site.pattern,
+    }
     return ModelExplanation(
         model=model,
         members=members,
         groups=groups,
         edges=None if weights is None else tabulate_edges(model.atlas, weights, stability),
-        rois=tabulate_rois(model.atlas, groups, weights, average_emphasis(members, model.patterns), stability),
+        rois=tabulate_rois(model.atlas, groups, weights, _average(emphases), stability),
         factors=tabulate_factors(model, members, reading),
         profiles=tabulate_profiles(model, members),
         sites=None if by_site is None or weights is None else by_site.compare(*weights),
         new_sites=None if by_site is None else by_site.score_new_sites(),
         reading=reading,
     )
-
-
-def _explain_members(model: Model) -> tuple[Explanation, ...]:
-    """What the method says of each member; an error that names methods which can, where it says nothing."""
-    explanations = [model.method.explain(member.fitted) for member in model.members]
-    members = tuple(e for e in explanations if e is not None)
-    if not members:
-        able = ", ".join(entry.name for entry in list_methods() if make_method(entry.name).facts.explains)
-        raise BrioError(
-            f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain. "
-            f"These methods have: {able}"
-        )
-    if not any(_has_pattern(patterns) for patterns in model.patterns):
-        raise BrioError(
-            f"the margins of this '{model.method.name}' do not vary over the scans that it was fitted to: it predicts "
-            "the same for every scan, so there is nothing to explain"
-        )
-    return members
-
-
-def _has_pattern(patterns: Patterns) -> bool:
-    """Whether anything goes with the margin of a member."""
-    values = patterns.factor_share if patterns.pattern is None else patterns.pattern
-    return values is not None and bool(np.any(values))
 
 
 def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -> CohortReading:
@@ -495,6 +424,6 @@ def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -
         patterns.append(summarise_reading(read, label))
         if K:
             reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))
-    learned = model.find_learned_scans(cohort)
+    learned = model.known_scans.recognise(cohort)
     is_training = model.was_fitted_to(cohort) and bool(learned.all())
     return CohortReading(cohort.name, int(learned.sum()), is_training, tuple(patterns), tuple(reestimated))

@@ -35,21 +35,23 @@ def draw_matrix(explanation: ModelExplanation) -> Any:
     if edges is None:
         return _draw_assignment(explanation)
     figure, axes = make_panels(2, 12.0, 5.6)
+    starts, centres = _find_blocks(groups)
     titles = {"pattern": "Pattern: what goes with the margin", "coefficient": "Coefficient: what is weighed"}
     for ax, (column, title) in zip(axes, titles.items(), strict=True):
         matrix = _fill_matrix(edges[column].to_numpy(), len(groups.name))[np.ix_(groups.order, groups.order)]
-        _draw_square(figure, ax, matrix, groups, title)
+        limit = float(np.quantile(np.abs(matrix), 0.995)) or 1.0
+        image = ax.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit, interpolation="nearest")
+        for start in starts[1:]:
+            ax.axhline(start - 0.5, color="0.35", linewidth=0.6)
+            ax.axvline(start - 0.5, color="0.35", linewidth=0.6)
+        ax.set_yticks(centres, groups.in_order, fontsize=8)
+        _finish_matrix(figure, ax, image, groups, title)
     return figure
 
 
-def _draw_square(figure: Any, ax: Any, matrix: np.ndarray, groups: RoiGroups, title: str) -> None:
-    limit = float(np.quantile(np.abs(matrix), 0.995)) or 1.0
-    image = ax.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit, interpolation="nearest")
-    starts, centres = _find_blocks(groups)
-    for start in starts[1:]:
-        ax.axhline(start - 0.5, color="0.35", linewidth=0.6)
-        ax.axvline(start - 0.5, color="0.35", linewidth=0.6)
-    ax.set_yticks(centres, groups.in_order, fontsize=8)
+def _finish_matrix(figure: Any, ax: Any, image: Any, groups: RoiGroups, title: str) -> None:
+    """Add the groups below a matrix, its title and its scale."""
+    centres = _find_blocks(groups)[1]
     ax.set_xticks(centres, groups.in_order, fontsize=8, rotation=45, ha="right", rotation_mode="anchor")
     ax.tick_params(length=0)
     ax.set_title(title, fontsize=10)
@@ -63,16 +65,12 @@ def _draw_assignment(explanation: ModelExplanation) -> Any:
     J, P = assignment.shape
     figure, (ax,) = make_panels(1, 10.0, 2.2 + 0.4 * J)
     image = ax.imshow(P * assignment[:, groups.order], cmap="viridis", vmin=0, aspect="auto", interpolation="nearest")
-    starts, centres = _find_blocks(groups)
-    for start in starts[1:]:
+    for start in _find_blocks(groups)[0][1:]:
         ax.axvline(start - 0.5, color="white", linewidth=0.8)
-    ax.set_xticks(centres, groups.in_order, fontsize=8, rotation=45, ha="right", rotation_mode="anchor")
     assert explanation.factors is not None
     shares = explanation.factors["share"].to_numpy()[:J]
     ax.set_yticks(np.arange(J), [f"factor {j + 1} ({s:.0%} of the margin)" for j, s in enumerate(shares)], fontsize=8)
-    ax.tick_params(length=0)
-    ax.set_title("Share of each region that belongs to a factor", fontsize=10)
-    figure.colorbar(image, ax=ax, shrink=0.8).ax.tick_params(labelsize=8)
+    _finish_matrix(figure, ax, image, groups, "Share of each region that belongs to a factor")
     return figure
 
 
@@ -150,7 +148,10 @@ def draw_chords(explanation: ModelExplanation) -> Any:
     groups, edges = explanation.groups, explanation.edges
     assert edges is not None
     names = groups.in_order
-    angle = _place_on_circle(groups)
+    ordered = groups.name[groups.order]  # clockwise from the top, with a gap between groups
+    position = np.arange(len(ordered)) + 1.5 * np.cumsum(np.concatenate([[0], ordered[1:] != ordered[:-1]]))
+    angle = np.empty(len(ordered))
+    angle[groups.order] = np.pi / 2 - 2 * np.pi * (position + 1.25) / (position[-1] + 2.5)
     point = np.stack([np.cos(angle), np.sin(angle)], 1)
     figure = Figure(figsize=(10.4, 8.4))
     ax = figure.add_axes((0.0, 0.0, 0.81, 1.0))
@@ -196,16 +197,6 @@ def draw_chords(explanation: ModelExplanation) -> Any:
     title = f"{len(strongest)} strongest patterns"
     figure.legend(handles=[*signs, *patches], loc="center right", frameon=False, fontsize=9, title=title)
     return figure
-
-
-def _place_on_circle(groups: RoiGroups) -> np.ndarray:
-    """Angle of each ROI: in the order of the figure, clockwise from the top, with a gap between groups. Shape [P]."""
-    names = groups.name[groups.order]
-    gap = 1.5 * np.cumsum(np.concatenate([[0], names[1:] != names[:-1]]))
-    position = np.arange(len(names)) + gap
-    angle = np.empty(len(names))
-    angle[groups.order] = np.pi / 2 - 2 * np.pi * (position + 1.25) / (position[-1] + 2.5)
-    return angle
 
 
 def _fill_matrix(values: np.ndarray, n_rois: int) -> np.ndarray:
@@ -330,7 +321,9 @@ def _describe_edges(explanation: ModelExplanation) -> list[str]:
     if len(values) > 1:
         text.append("Members read edges in different units, so their mean is a rough one.")
     if members[0].beyond_edges:
-        share = _measure_edge_share(explanation)
+        pairs = zip(members, explanation.model.patterns, strict=True)
+        shares = [m.coefficients @ p.pattern for m, p in pairs if m.coefficients is not None and p.pattern is not None]
+        share = float(sum(shares) / len(shares))
         text.append(f"Edges make {share:.0%} of the variance of the margin, the rest is {members[0].beyond_edges}.")
     strongest = edges.reindex(edges["pattern"].abs().sort_values(ascending=False, kind="stable").index)
     agreement = edges["coefficient"].corr(edges["pattern"])
@@ -343,13 +336,6 @@ def _describe_edges(explanation: ModelExplanation) -> list[str]:
         f"![Patterns and coefficients of all edges]({MATRIX})",
         f"![The strongest patterns as chords]({CHORDS})",
     ]
-
-
-def _measure_edge_share(explanation: ModelExplanation) -> float:
-    """Share of the edges in the variance of the margin, mean over members: coefficients times patterns."""
-    pairs = zip(explanation.members, explanation.model.patterns, strict=True)
-    shares = [m.coefficients @ p.pattern for m, p in pairs if m.coefficients is not None and p.pattern is not None]
-    return float(sum(shares) / len(shares))
 
 
 def _describe_factors(explanation: ModelExplanation) -> list[str]:

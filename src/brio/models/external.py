@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from scipy.special import logit as to_logit
 from ..cohort import Cohort
 from ..cohort.covariates import ClassNames
 from ..formatting import format_count
-from ..protocol import PeopleEstimate, auc, average_margins
+from ..protocol import auc, average_margins
 from ..protocol.calibration import fit_recalibration
 from ..protocol.metrics import SiteAreas, assess_over_people, delong_covariance, placement_values
 from ..protocol.statistics import t_interval
@@ -30,7 +30,7 @@ FEW_PER_CLASS = 5
 """With fewer of a class, each of them makes up a quarter of the AUC or more, and DeLong's variance says nothing."""
 
 _Z = 1.959963984540054
-_UNKNOWN = Estimate(None, None, None)
+_SHARE = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,6 @@ class ExternalScores:
     slope: Estimate
     intercept: Estimate
     pooled: PooledScores
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the scores as plain dictionaries."""
-        document: dict[str, Any] = to_json(self)
-        return document
 
     @property
     def caution(self) -> str:
@@ -125,33 +120,60 @@ class ScoreRow(NamedTuple):
 def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: CallRule | None) -> list[ScoreRow]:
     """List the scores that are known, each beside what the evidence promised."""
     n_people = scores.n_patients + scores.n_controls
-    one = scores.n_sites == 1
-    promised = dict.fromkeys(("auc", "pair_weighted_auc", "slope", "intercept"), _UNKNOWN)
-    accuracy = brier = None
-    if evidence is not None:
-        promised = {name: getattr(evidence, name) for name in promised}
-        accuracy, brier = evidence.accuracy_over_sites, evidence.brier
-    over = "" if one else ", mean over sites"
-    rows = [
-        ScoreRow("auc", f"AUC{over}, %", scores.auc, promised["auc"]),
-        ScoreRow("pair_weighted_auc", "AUC, pair-weighted, %", scores.pair_weighted_auc, promised["pair_weighted_auc"]),
-        ScoreRow("accuracy", f"accuracy{over}, %", scores.accuracy, _make_bare(accuracy)),
-    ]
+    over = "" if scores.n_sites == 1 else ", mean over sites"
+
+    def compare(name: str, words: str, promised: str = "", factor: int = 100, digits: int = 1) -> ScoreRow:
+        expected = _estimate(getattr(evidence, promised or name, None))
+        return ScoreRow(name, words, _estimate(getattr(scores, name)), expected, factor, digits)
+
+    rows = [compare("auc", f"AUC{over}, %")]
+    if scores.n_sites > 1:  # else it is the same number
+        rows.append(compare("pair_weighted_auc", "AUC, pair-weighted, %"))
+    rows.append(compare("accuracy", f"accuracy{over}, %", "accuracy_over_sites"))
     if rule is not None:
         here, expected = scores.n_called / n_people, rule.coverage * scores.n_unflagged / n_people
         called = f"accuracy of the {scores.n_called} called, %"
         rows += [
-            ScoreRow("called", "called, % (never those with a flag)", _make_bare(here), _make_bare(expected)),
+            ScoreRow("called", "called, % (never those with a flag)", _estimate(here), _estimate(expected)),
             ScoreRow("accuracy_called", called, scores.accuracy_called, rule.accuracy),
         ]
     rows += [
-        ScoreRow("brier", "Brier score (always 50%: 0.25)", _make_bare(scores.brier), _make_bare(brier), 1, 3),
-        ScoreRow("slope", "calibration slope (perfect: 1)", scores.slope, promised["slope"], 1, 2),
-        ScoreRow("intercept", "calibration intercept (perfect: 0)", scores.intercept, promised["intercept"], 1, 2),
+        compare("brier", "Brier score (always 50%: 0.25)", factor=1, digits=3),
+        compare("slope", "calibration slope (perfect: 1)", factor=1, digits=2),
+        compare("intercept", "calibration intercept (perfect: 0)", factor=1, digits=2),
     ]
-    if one:
-        del rows[1]  # the same number
     return [row for row in rows if row.here.value is not None]
+
+
+def _estimate(
+    value: Estimate | float | None, error: float = np.nan, limits: tuple[float, float] = (-np.inf, np.inf)
+) -> Estimate:
+    """Make an estimate of a number and its standard error, without an interval where that is not known."""
+    if isinstance(value, Estimate):
+        return value
+    if value is None or not np.isfinite(value):
+        return Estimate(None, None, None)
+    if not np.isfinite(error):
+        return Estimate(float(value), None, None)
+    return Estimate(float(value), float(max(limits[0], value - _Z * error)), float(min(limits[1], value + _Z * error)))
+
+
+def _estimate_share(right: np.ndarray) -> Estimate:
+    """Share with the interval of Clopper and Pearson."""
+    n, k = len(right), int(right.sum())
+    if n == 0:
+        return _estimate(None)
+    low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
+    high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
+    return Estimate(k / n, low, high)
+
+
+def _average_sites(scores: pd.Series) -> Estimate:
+    """Mean over sites with its t interval."""
+    known = scores.dropna().to_numpy(dtype=float)
+    low, high = t_interval(known, 0.0, limits=_SHARE)
+    mean = float(known.mean())
+    return _estimate(mean) if np.isnan(low) else Estimate(mean, low, high)
 
 
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
@@ -173,16 +195,13 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     label, probability = labelled.labels[people], expit(logits)
     right = (logits > 0) == label
     scans = np.column_stack([find_called(predictions.table), ~find_flagged(predictions.table)])[known]
-    called, unflagged = (
-        average_margins(labelled, everyone, scans.astype(float))[1] == 1
-    ).T  # all scans of a participant
+    called, unflagged = (average_margins(labelled, everyone, scans.astype(float))[1] == 1).T  # all their scans
     named = labelled.participants.get("site", pd.Series("", labelled.participants.index))
-    site = named.where(named.notna(), "").to_numpy(dtype=str)
     table = pd.DataFrame(
         {
             "method": "model",
             "seed": 0,
-            "fold": site[people],
+            "fold": named.where(named.notna(), "").to_numpy(dtype=str)[people],
             "participant_id": labelled.participant_ids[people],
             "label": label,
             "logit": logits,
@@ -191,83 +210,43 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     )
     # one model for all sites: nothing is shared that another cohort would change
     tests = assess_auc(site_rows(table, "loso"), covariance_rows(table, "loso"), "model", correction=0.0)
-    scores = table.assign(right=right).groupby("fold").apply(_score_site, include_groups=False)  # [sites, 2]
-    pooled = _score_together(label, logits)
+    by_site = table.assign(right=right).groupby("fold")
+    aucs = by_site.apply(lambda own: auc(own["label"].to_numpy(), own["logit"].to_numpy()), include_groups=False)
+    over_sites, weighted = (
+        _estimate(tests[name].mean, tests[name].error, _SHARE) if tests else _estimate(None)
+        for name in (MEAN_OVER_SITES, PAIR_WEIGHTED)
+    )
+    area, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
+    n_patients, n_controls, one = int(label.sum()), int((1 - label).sum()), np.ones(1)
+    areas = SiteAreas(np.array([n_patients]), np.array([n_controls]), area[None], covariance[None])
+    together = assess_over_people(areas, one, one, correction=0.0)
+    fitted = fit_recalibration(label, to_logit(probability.clip(1e-12, 1 - 1e-12)))
+    pooled = PooledScores(
+        auc=_estimate(together.mean, together.error, _SHARE),
+        accuracy=_estimate_share(right),
+        slope=_estimate(fitted.slope, fitted.slope_se),
+        intercept=_estimate(fitted.in_the_large, fitted.in_the_large_se),
+    )
     (slope, _), (intercept, _) = calibrate_sites(table)
     if slope.low is None:
         slope, intercept = pooled.slope, pooled.intercept
     return ExternalScores(
-        n_patients=int(label.sum()),
-        n_controls=int((1 - label).sum()),
-        n_sites=len(scores),
-        n_two_class_sites=int(scores["auc"].count()),
+        n_patients=n_patients,
+        n_controls=n_controls,
+        n_sites=len(aucs),
+        n_two_class_sites=int(aucs.count()),
         n_known=len(np.unique(cohort.participant_ids[cohort.labelled & is_known])),
         n_called=int(called.sum()),
         n_unflagged=int(unflagged.sum()),
-        auc=_average_sites(scores["auc"], tests[MEAN_OVER_SITES]) if tests else _UNKNOWN,
-        pair_weighted_auc=_limit(tests[PAIR_WEIGHTED]) if tests else _UNKNOWN,
-        accuracy=_average_sites(scores["accuracy"], None) if len(scores) > 1 else pooled.accuracy,
+        auc=_average_sites(aucs) if tests and aucs.count() > 1 else over_sites,
+        pair_weighted_auc=weighted,
+        accuracy=_average_sites(by_site["right"].mean()) if len(aucs) > 1 else pooled.accuracy,
         accuracy_called=_estimate_share(right[called]),
         brier=float(((probability - label) ** 2).mean()),
         slope=slope,
         intercept=intercept,
         pooled=pooled,
     )
-
-
-def _score_site(people: pd.DataFrame) -> pd.Series:
-    return pd.Series(
-        {"auc": auc(people["label"].to_numpy(), people["logit"].to_numpy()), "accuracy": people["right"].mean()}
-    )
-
-
-def _average_sites(scores: pd.Series, over_people: PeopleEstimate | None) -> Estimate:
-    """Mean over sites with its t interval; the AUC of one site has an interval over its participants instead."""
-    known = scores.dropna().to_numpy(dtype=float)
-    if len(known) == 1 and over_people is not None:
-        return _limit(over_people)
-    low, high = t_interval(known, 0.0, limits=(0.0, 1.0))
-    return _make_bare(float(known.mean())) if np.isnan(low) else Estimate(float(known.mean()), low, high)
-
-
-def _limit(test: PeopleEstimate) -> Estimate:
-    return _make_estimate(test.mean, test.error, 0.0, 1.0)
-
-
-def _score_together(label: np.ndarray, logits: np.ndarray) -> PooledScores:
-    """Scores of all participants as if they were of one site."""
-    area, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
-    n_patients, one = int((label == 1).sum()), np.ones(1)
-    areas = SiteAreas(np.array([n_patients]), np.array([len(label) - n_patients]), area[None], covariance[None])
-    fitted = fit_recalibration(label, to_logit(expit(logits).clip(1e-12, 1 - 1e-12)))
-    return PooledScores(
-        auc=_limit(assess_over_people(areas, one, one, correction=0.0)),
-        accuracy=_estimate_share((logits > 0) == label),
-        slope=_make_estimate(fitted.slope, fitted.slope_se),
-        intercept=_make_estimate(fitted.in_the_large, fitted.in_the_large_se),
-    )
-
-
-def _make_estimate(value: float, se: float, least: float = -np.inf, largest: float = np.inf) -> Estimate:
-    if not np.isfinite(value):
-        return _UNKNOWN
-    if not np.isfinite(se):
-        return _make_bare(value)
-    return Estimate(float(value), float(max(least, value - _Z * se)), float(min(largest, value + _Z * se)))
-
-
-def _make_bare(value: float | None) -> Estimate:
-    """A number without an interval."""
-    return Estimate(None if value is None else float(value), None, None)
-
-
-def _estimate_share(right: np.ndarray) -> Estimate:
-    n, k = len(right), int(right.sum())
-    if n == 0:
-        return _UNKNOWN
-    low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
-    high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
-    return Estimate(k / n, low, high)
 
 
 PREDICTIONS, CONTRIBUTIONS, VALIDATION = "predictions.csv", "contributions.csv", "validation.json"
@@ -288,7 +267,7 @@ def write_predictions(
             rows = tabulate_scores(scores, model.evidence, predictions.rule)
             lines += scores.describe(cohort.classes, rows)
             expected = {row.field: row.expected for row in rows if row.expected.value is not None}
-            write_json(partial / VALIDATION, {**scores.to_json(), "expected": to_json(expected)})
+            write_json(partial / VALIDATION, {**to_json(scores), "expected": to_json(expected)})
         if page is not None:
             write_atomically(partial / PAGE, page)
         write_sums(partial)
@@ -299,68 +278,49 @@ def write_predictions(
 
 def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
     """Say in a few lines what predictions show."""
-    table = predictions.table
-    lines = [*warn_of_unnamed_rois(model, cohort), *_warn_of_known_scans(model, cohort)]
+    table, rule, evidence = predictions.table, predictions.rule, model.evidence
+    lines = warn_of_unnamed_rois(model, cohort)
+    adapted = model.adaptation.known_scans if model.adaptation is not None else None
+    for words, known in (("fitted to", model.known_scans), ("adapted to", adapted)):
+        seen = np.zeros(1, dtype=bool) if known is None else known.recognise(cohort)
+        if seen.any():  # nobody shall take their scores for an external validation
+            which = "these very" if seen.all() else f"{seen.sum()} of these"
+            lines.append(f"warning: the model was {words} {which} scans, which says nothing about new ones")
     lines += warn_of_other_classes(model, cohort)
-    scans = "1 scan" if len(table) == 1 else f"{len(table)} scans"
-    lines.append(f"{scans} predicted, {_count_reasons(table, 'flag', 'flagged')}")
+
+    def count(column: str, words: str) -> str:
+        n = int((table[column] != "").sum())
+        return f"{n} {words}" + (f": {describe_codes(table[column])} (columns {column}, reasons)" if n else "")
+
+    lines.append(f"{'1 scan' if len(table) == 1 else f'{len(table)} scans'} predicted, {count('flag', 'flagged')}")
     if (table["notes"] != "").any():
-        lines.append(f"notes, which change no prediction: {_count_reasons(table, 'notes', 'with one')}")
-    lines += _describe_calls(model, predictions)
-    if model.evidence is not None and model.evidence.smoke_note:
-        lines.append(f"warning: {_start_small(model.evidence.smoke_note)}")
+        lines.append(f"notes, which change no prediction: {count('notes', 'with one')}")
+    if evidence is None:
+        lines.append("the model was not evaluated, so no class is called (column predicted): fit it with --evaluate")
+    elif evidence.rules is None:
+        lines.append("no class is called: the evidence is of an earlier version, without a rule; fit the model again")
+    elif rule is None:
+        why = "no rule reaches the wanted accuracy for a tenth of participants"
+        lines.append(f"no class is called: {why}; lower --accuracy")
+    else:
+        called = find_called(table)
+        crossing = int((called & (table["interval_crosses_half"] == "yes")).sum())
+        n_expected = rule.coverage * int((~find_flagged(table)).sum())
+        whose = "expected" if model.adaptation is None else "expected of the original model"
+        lines.append(
+            f"{int(called.sum())} of {len(table)} called (column predicted): absolute logit at least "
+            f"{rule.threshold:.2f}, no flag; {whose} at a new site: {n_expected:.0f}, {rule.describe()}"
+        )
+        if crossing:
+            lines.append(
+                f"{crossing} of the calls have an interval across one half (column interval_crosses_half): other "
+                "minutes of the same scan may give the other class"
+            )
+    if evidence is not None and (note := evidence.smoke_note):
+        lines.append(f"warning: {note[:1].lower()}{note[1:].removesuffix('.')}")
     if model.adaptation is not None:
         lines.append(
             f"probabilities are adapted to {model.adaptation.n_participants} participants of one hospital; margins are "
             "not; the adapted model was not evaluated"
         )
     return lines
-
-
-def _count_reasons(table: pd.DataFrame, column: str, words: str) -> str:
-    """Count the scans with a code in a column, and these codes."""
-    n = int((table[column] != "").sum())
-    return f"{n} {words}" + (f": {describe_codes(table[column])} (columns {column}, reasons)" if n else "")
-
-
-def _describe_calls(model: Model, predictions: ScanPredictions) -> list[str]:
-    """Say how many scans are called, how many were to be expected, and how many calls other minutes might turn."""
-    table, rule = predictions.table, predictions.rule
-    if model.evidence is None:
-        return ["the model was not evaluated, so no class is called (column predicted): fit it with --evaluate"]
-    if model.evidence.rules is None:
-        return ["no class is called: the evidence is of an earlier version, without a rule; fit the model again"]
-    if rule is None:
-        return ["no class is called: no rule reaches the wanted accuracy for a tenth of participants; lower --accuracy"]
-    called = find_called(table)
-    crossing = int((called & (table["interval_crosses_half"] == "yes")).sum())
-    n_unflagged = int((~find_flagged(table)).sum())
-    whose = "expected at a new site" if model.adaptation is None else "expected of the original model at a new site"
-    lines = [
-        f"{int(called.sum())} of {len(table)} called (column predicted): absolute logit at least {rule.threshold:.2f}, "
-        f"no flag; {whose}: {rule.coverage * n_unflagged:.0f}, {rule.describe()}"
-    ]
-    if crossing:
-        lines.append(
-            f"{crossing} of the calls have an interval across one half (column interval_crosses_half): other minutes "
-            "of the same scan may give the other class"
-        )
-    return lines
-
-
-def _start_small(sentence: str) -> str:
-    """Write a sentence as the rest of a line."""
-    return sentence[:1].lower() + sentence[1:].removesuffix(".")
-
-
-def _warn_of_known_scans(model: Model, cohort: Cohort) -> list[str]:
-    """Say which scans are not new, so that nobody takes their scores for an external validation."""
-    learned = model.find_learned_scans(cohort)
-    known = model.adaptation.known_scans if model.adaptation is not None else None
-    adapted = np.zeros(len(cohort), dtype=bool) if known is None else known.recognise(cohort)
-    return [
-        f"warning: the model was {words} {'these very' if seen.all() else f'{seen.sum()} of these'} scans, which says "
-        "nothing about new ones"
-        for words, seen in (("fitted to", learned), ("adapted to", adapted))
-        if seen.any()
-    ]

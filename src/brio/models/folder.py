@@ -40,7 +40,7 @@ from ..results.records import Details
 from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, to_json
 from ..schemas.records import show_value
 from ..schemas.stored_values import Range
-from ..storage import create_whole_folder, write_sums
+from ..storage import SUMS, create_whole_folder, write_sums
 from ..training import FittedRun, Method, Run, TensorSpec, group_tensors, name_tensors
 from ..version import __version__
 from .adaptation import Adaptation
@@ -51,14 +51,13 @@ from .known_scans import KnownScans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns
 from .ranges import ScanRanges
-from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums, require_listed
+from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums
 
 FORMAT = 2
 """Version of the format of a model folder."""
 
 PATTERNS = "patterns.safetensors"
 StoredSize = Annotated[float, Range("a number above 0 and at most 1e9", 0, 1e9, open_below=True)]
-FIND_METHOD = "load the file that declares it (--load), use the version of brio that wrote the model, or fit it again"
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class MemberRecord:
     trained_epochs: StoredCount | None
     block_length: StoredSize | None
     details: Details
-    harmonised_sites: tuple[str, ...] | None
+    harmonised_sites: tuple[str, ...] | None  # whose effects it has; empty where covariates are removed
 
 
 @dataclass(frozen=True)
@@ -99,79 +98,61 @@ class ModelRecord:
     attacks: MeasuredAttacks | None = None
 
 
+_OF_RUN = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", "details")
+"""What a record of a member has as its fitted run has it."""
+_OF_MODEL = (
+    *("classes", "block_length", "interval_factor", "training", "ranges", "known_scans", "evidence", "estimator"),
+    *("adaptation", "attacks"),
+)
+"""What ``model.json`` has as the model has it."""
+
+
 def write_model(model: Model, out: str | Path) -> None:
     """Write a model to a new folder, which is there whole or not at all."""
     with create_whole_folder(Path(out)) as folder:
-        _write_files(model, folder)
+        files: dict[str, str | dict[str, Tensor]] = {MODEL: _write_record(model), ROIS: format_table(model.atlas.rois)}
+        files |= {MEAN: {"mean": model.mean}, CARD: write_card(model)}
+        if model.patterns:
+            named = zip(model.members, model.patterns, strict=True)
+            arrays = {f"{m.fitted.run.seed}.{name}": array for m, p in named for name, array in vars(p).items()}
+            files[PATTERNS] = {name: torch.as_tensor(array) for name, array in arrays.items() if array is not None}
+        for member in model.members:
+            fitted, harmoniser = member.fitted, member.harmoniser
+            tensors = name_tensors(fitted.parameters, fitted.state._replace(training={}))
+            files[f"weights-{fitted.run.seed}.safetensors"] = tensors
+            if harmoniser is not None:
+                effects = {**vars(harmoniser.residualiser or harmoniser.combat)}
+                effects |= {name: getattr(harmoniser, name) for name in ("covariate_mean", "covariate_sd")}
+                tensors = {name: torch.from_numpy(np.asarray(a)) for name, a in effects.items() if name != "sites"}
+                files[f"harmonisation-{fitted.run.seed}.safetensors"] = tensors | {"fill": harmoniser.dead_roi_fill}
+        for name, content in files.items():
+            if isinstance(content, dict):
+                own = save({key: tensor.detach().cpu().clone().contiguous() for key, tensor in content.items()})
+            write_atomically(folder / name, content if isinstance(content, str) else own)
+        write_sums(folder, list(files))
 
 
-def _write_files(model: Model, folder: Path) -> None:
-    names = [MODEL, ROIS, MEAN, CARD]
-    document = to_json(_make_record(model))
-    text = json.dumps(document, indent=1, allow_nan=False, default=lambda value: value.tolist())
-    write_atomically(folder / MODEL, text + "\n")
-    write_atomically(folder / ROIS, format_table(model.atlas.rois))
-    write_atomically(folder / CARD, write_card(model))
-    _save_tensors({"mean": model.mean}, folder / MEAN)
-    if model.patterns:
-        named = zip(model.members, model.patterns, strict=True)
-        tensors = {f"{m.fitted.run.seed}.{key}": t for m, p in named for key, t in p.to_tensors().items()}
-        _save_tensors(tensors, folder / PATTERNS)
-        names.append(PATTERNS)
-    for member in model.members:
-        seed, fitted = member.fitted.run.seed, member.fitted
-        state = fitted.state._replace(training={})
-        _save_tensors(name_tensors(fitted.parameters, state), folder / _name_weights(seed))
-        names.append(_name_weights(seed))
-        if member.harmoniser is not None:
-            _save_tensors(_harmoniser_tensors(member.harmoniser), folder / _name_harmonisation(seed))
-            names.append(_name_harmonisation(seed))
-    write_sums(folder, names)
-
-
-def _make_record(model: Model) -> ModelRecord:
-    rule = model.harmonisation
-    return ModelRecord(
+def _write_record(model: Model) -> str:
+    record = ModelRecord(
         format=FORMAT,
         brio=__version__,
         method=model.method.name,
         version=model.method.version,
         settings=asdict(model.method.settings),
-        classes=model.classes,
         atlas=model.atlas.name,
-        block_length=model.block_length,
-        interval_factor=model.interval_factor,
-        harmonise=None if rule.kind == "none" else rule,
-        members=tuple(_make_member_record(member) for member in model.members),
-        training=model.training,
-        ranges=model.ranges,
-        evidence=model.evidence,
-        estimator=model.estimator,
-        adaptation=model.adaptation,
-        known_scans=model.known_scans,
-        attacks=model.attacks,
+        harmonise=None if model.harmonisation.kind == "none" else model.harmonisation,
+        members=tuple(
+            MemberRecord(
+                seed=fitted.run.seed,
+                validation_sites=fitted.run.fold.validation_sites,
+                harmonised_sites=None if h is None else () if h.combat is None else h.combat.sites,
+                **{name: getattr(fitted, name) for name in _OF_RUN},
+            )
+            for fitted, h in ((member.fitted, member.harmoniser) for member in model.members)
+        ),
+        **{name: getattr(model, name) for name in _OF_MODEL},
     )
-
-
-def _make_member_record(member: Member) -> MemberRecord:
-    fitted = member.fitted
-    return MemberRecord(
-        seed=fitted.run.seed,
-        validation_sites=fitted.run.fold.validation_sites,
-        validation_auc=fitted.validation_auc,
-        selected_epoch=fitted.selected_epoch,
-        trained_epochs=fitted.trained_epochs,
-        block_length=fitted.block_length,
-        details=fitted.details,
-        harmonised_sites=_list_harmonised_sites(member.harmoniser),
-    )
-
-
-def _list_harmonised_sites(harmoniser: Harmoniser | None) -> tuple[str, ...] | None:
-    """List the sites whose effects a harmoniser has; empty where it removes covariates, None without one."""
-    if harmoniser is None:
-        return None
-    return () if harmoniser.combat is None else harmoniser.combat.sites
+    return json.dumps(to_json(record), indent=1, allow_nan=False, default=lambda value: value.tolist()) + "\n"
 
 
 def read_model(path: str | Path) -> Model:
@@ -181,46 +162,60 @@ def read_model(path: str | Path) -> Model:
     and before it takes memory.
     """
     folder = Path(path)
-    names = check_sums(folder)
-    document = _read_document(folder)
+    listed = check_sums(folder)
+    document = read_json(folder / MODEL, GET_AGAIN)
+    if document.get("format") != FORMAT:
+        stored, remedy = show_value(document.get("format")), "use the version of brio that wrote it, or a later one"
+        raise file_error(folder / MODEL, f"is in format {stored}, this brio reads format {FORMAT}", remedy)
     record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
     _check_record(record, folder / MODEL)
     named = [record.training.cohort, record.atlas, *record.classes]
     refuse_unsafe_names(named, f"{folder / MODEL}, name of the cohort, its atlas or a class")
     method = _make_method(record, folder)
     rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
-    P, rule = len(rois), record.harmonise
+    P, rule, nothing = len(rois), record.harmonise, np.empty(0, dtype=np.int64)
     if P < 2:
         raise file_error(folder / ROIS, f"has {P} ROIs, at least two are expected", GET_AGAIN)
-    mean = _load_tensors(folder / MEAN, {"mean": TensorSpec((P, P))})["mean"]
+
+    def load(name: str, declared: dict[str, TensorSpec]) -> dict[str, Tensor]:
+        if name not in listed:
+            raise file_error(folder / SUMS, f"has no line for {name}, which {MODEL} asks for", GET_AGAIN)
+        return _load_tensors(folder / name, declared)
+
+    mean = load(MEAN, {"mean": TensorSpec((P, P))})["mean"]
     declared, members = method.declare_tensors(P), []
     for one in record.members:
-        require_listed(folder, names, _name_weights(one.seed))
-        tensors = _load_tensors(folder / _name_weights(one.seed), declared)
-        fitted = _make_fitted_run(one, record.training, tensors)
+        parameters, state = group_tensors(load(f"weights-{one.seed}.safetensors", declared))
+        fold = Fold("all", nothing, nothing, nothing, (), one.validation_sites, record.training.one_class_sites)
+        values = {name: getattr(one, name) for name in _OF_RUN}
+        fitted = FittedRun(Run(fold, one.seed), np.empty(0), parameters=parameters, state=state, **values)
         harmoniser = None
         if rule is not None and one.harmonised_sites is not None:
-            require_listed(folder, names, _name_harmonisation(one.seed))
-            expected = _declare_harmoniser(rule, len(one.harmonised_sites), P)
-            tensors = _load_tensors(folder / _name_harmonisation(one.seed), expected)
+            effects = _declare_effects(rule, len(one.harmonised_sites), P)
+            tensors = load(f"harmonisation-{one.seed}.safetensors", effects)
             harmoniser = _make_harmoniser(rule, one.harmonised_sites, tensors)
         members.append(Member(fitted, harmoniser))
+    patterns: list[Patterns] = []
+    if (explanation := method.explain(members[0].fitted)) is not None:
+        own = {"n_scans": TensorSpec((), 1, whole=True)}
+        if explanation.coefficients is not None:
+            own["pattern"] = TensorSpec((P * (P - 1) // 2,))
+        if explanation.assignment is not None:
+            J = len(explanation.assignment)
+            own |= {"factor_share": TensorSpec((J,)), "factor_mean": TensorSpec((2, J))}
+            own["factor_sd"] = TensorSpec((J,), 0)
+        seeds = [one.seed for one in record.members]
+        tensors = load(PATTERNS, {f"{seed}.{name}": spec for seed in seeds for name, spec in own.items()})
+        for seed in seeds:
+            arrays = {name: tensors[f"{seed}.{name}"].numpy() for name in own}
+            patterns.append(Patterns(int(arrays.pop("n_scans")), **arrays))
     return Model(
         method=method,
         members=tuple(members),
         atlas=Atlas(record.atlas, rois),
-        classes=record.classes,
-        block_length=record.block_length,
-        interval_factor=record.interval_factor,
-        ranges=record.ranges,
         mean=mean,
-        training=record.training,
-        evidence=record.evidence,
-        estimator=record.estimator,
-        adaptation=record.adaptation,
-        patterns=_read_patterns(folder, names, method, members, P),
-        known_scans=record.known_scans,
-        attacks=record.attacks,
+        patterns=tuple(patterns),
+        **{name: getattr(record, name) for name in _OF_MODEL},
     )
 
 
@@ -250,42 +245,14 @@ def _check_record(record: ModelRecord, path: Path) -> None:
         raise file_error(path, problem, GET_AGAIN)
 
 
-def _read_patterns(
-    folder: Path, names: list[str], method: Method, members: list[Member], n_rois: int
-) -> tuple[Patterns, ...]:
-    explanation = method.explain(members[0].fitted)
-    if explanation is None:
-        return ()
-    require_listed(folder, names, PATTERNS)
-    own = {"n_scans": TensorSpec((), 1, whole=True)}
-    if explanation.coefficients is not None:
-        own["pattern"] = TensorSpec((n_rois * (n_rois - 1) // 2,))
-    if explanation.assignment is not None:
-        J = len(explanation.assignment)
-        own |= {"factor_share": TensorSpec((J,)), "factor_mean": TensorSpec((2, J)), "factor_sd": TensorSpec((J,), 0)}
-    seeds = [member.fitted.run.seed for member in members]
-    declared = {f"{seed}.{name}": spec for seed in seeds for name, spec in own.items()}
-    tensors = _load_tensors(folder / PATTERNS, declared)
-    return tuple(Patterns.from_tensors({name: tensors[f"{seed}.{name}"] for name in own}) for seed in seeds)
-
-
-def _read_document(folder: Path) -> dict[str, Any]:
-    document = read_json(folder / MODEL, GET_AGAIN)
-    if document.get("format") != FORMAT:
-        stored, remedy = show_value(document.get("format")), "use the version of brio that wrote it, or a later one"
-        raise file_error(folder / MODEL, f"is in format {stored}, this brio reads format {FORMAT}", remedy)
-    return document
-
-
 def _make_method(record: ModelRecord, folder: Path) -> Method:
+    remedy = "load the file that declares it (--load), use the version of brio that wrote the model, or fit it again"
     try:
         fixed = find_method(record.method, list_all=False).fixed
-    except BrioError as error:
-        raise file_error(folder / MODEL, str(error), FIND_METHOD) from error
-    try:
+        remedy = GET_AGAIN
         method = make_method(record.method, {k: v for k, v in record.settings.items() if k not in fixed})
     except BrioError as error:
-        raise file_error(folder / MODEL, str(error), GET_AGAIN) from error
+        raise file_error(folder / MODEL, str(error), remedy) from error
     if method.version != record.version:
         raise BrioError(
             f"{folder / MODEL}: was fitted by version {record.version} of '{record.method}' (brio {record.brio}); this "
@@ -294,36 +261,7 @@ def _make_method(record: ModelRecord, folder: Path) -> Method:
     return method
 
 
-def _make_fitted_run(one: MemberRecord, training: TrainingFacts, tensors: dict[str, Tensor]) -> FittedRun:
-    parameters, state = group_tensors(tensors)
-    none = np.empty(0, dtype=np.int64)
-    fold = Fold("all", none, none, none, (), one.validation_sites, training.one_class_sites)
-    return FittedRun(
-        run=Run(fold, one.seed),
-        test_logit=np.empty(0),
-        validation_auc=one.validation_auc,
-        selected_epoch=one.selected_epoch,
-        trained_epochs=one.trained_epochs,
-        block_length=one.block_length,
-        parameters=parameters,
-        state=state,
-        details=one.details,
-    )
-
-
-_COMBAT_ARRAYS = ("alpha", "sigma", "beta", "gamma", "delta", "prior")
-
-
-def _harmoniser_tensors(harmoniser: Harmoniser) -> dict[str, Tensor]:
-    if harmoniser.residualiser is not None:
-        arrays = {"slope": harmoniser.residualiser.slope}
-    else:
-        arrays = {name: getattr(harmoniser.combat, name) for name in _COMBAT_ARRAYS}
-    arrays |= {"covariate_mean": harmoniser.covariate_mean, "covariate_sd": harmoniser.covariate_sd}
-    return {name: torch.from_numpy(np.asarray(a)) for name, a in arrays.items()} | {"fill": harmoniser.dead_roi_fill}
-
-
-def _declare_harmoniser(rule: HarmonisationRule, n_sites: int, n_rois: int) -> dict[str, TensorSpec]:
+def _declare_effects(rule: HarmonisationRule, n_sites: int, n_rois: int) -> dict[str, TensorSpec]:
     edges, C, above = n_rois * (n_rois - 1) // 2, len(rule.covariate_names), float(np.finfo(float).tiny)
     declared = {"covariate_mean": TensorSpec((C,)), "covariate_sd": TensorSpec((C,), above)}
     declared["fill"] = TensorSpec((n_rois, n_rois))
@@ -335,44 +273,32 @@ def _declare_harmoniser(rule: HarmonisationRule, n_sites: int, n_rois: int) -> d
 
 
 def _make_harmoniser(rule: HarmonisationRule, sites: tuple[str, ...], tensors: dict[str, Tensor]) -> Harmoniser:
-    arrays = {name: t.numpy() for name, t in tensors.items() if name != "fill"}
-    scale = arrays["covariate_mean"], arrays["covariate_sd"]
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name != "fill"}
+    scale = arrays.pop("covariate_mean"), arrays.pop("covariate_sd")
     if rule.kind == "residualise":
-        return Harmoniser(rule, None, tensors["fill"], *scale, Residualiser(arrays["slope"]))
-    combat = Combat(sites, **{name: arrays[name] for name in _COMBAT_ARRAYS})
-    return Harmoniser(rule, combat, tensors["fill"], *scale)
-
-
-def _name_weights(seed: int) -> str:
-    return f"weights-{seed}.safetensors"
-
-
-def _name_harmonisation(seed: int) -> str:
-    return f"harmonisation-{seed}.safetensors"
-
-
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    write_atomically(path, save({name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}))
-
-
-_DTYPES = {False: ("F32", "F64"), True: ("I64",)}
+        return Harmoniser(rule, None, tensors["fill"], *scale, Residualiser(**arrays))
+    return Harmoniser(rule, Combat(sites, **arrays), tensors["fill"], *scale)
 
 
 def _load_tensors(path: Path, declared: dict[str, TensorSpec]) -> dict[str, Tensor]:
     """Load the tensors of a file; names, types and shapes are checked before any of them takes memory."""
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = {}  # of axes with a name: those that the first tensor with it has
     specs: dict[str, TensorSpec] = {}
+    groups = {key[:-1]: spec for key, spec in declared.items() if key.endswith("*")}
     try:
         with safe_open(path, "pt") as file:
             for name in sorted(file.keys()):
-                spec = _find_spec(name, declared)
+                spec = declared.get(name) or next((s for start, s in groups.items() if name.startswith(start)), None)
                 part = file.get_slice(name)
                 shape, dtype = part.get_shape(), part.get_dtype()
                 if spec is None:
                     raise file_error(path, f"has a tensor {show_value(name)}, which is not of this model", GET_AGAIN)
-                if spec.shape is not None and dtype not in _DTYPES[spec.whole]:
+                if spec.shape is not None and dtype not in (("I64",) if spec.whole else ("F32", "F64")):
                     raise file_error(path, f"{show_value(name)} is of type {dtype}", GET_AGAIN)
-                if spec.shape is not None and not _fits(shape, spec.shape, sizes):
+                axes = shape if spec.shape is None else spec.shape
+                pairs = zip(shape, axes, strict=False)
+                sides = [sizes.setdefault(axis, max(n, 1)) if isinstance(axis, str) else axis for n, axis in pairs]
+                if len(axes) != len(shape) or sides != shape:
                     problem = f"{show_value(name)} has the shape {shape}, which does not go with {ROIS} and {MODEL}"
                     raise file_error(path, problem, GET_AGAIN)
                 specs[name] = spec
@@ -388,20 +314,3 @@ def _load_tensors(path: Path, declared: dict[str, TensorSpec]) -> dict[str, Tens
         if tensor.numel() and not specs[name].low <= float(tensor.min()) <= float(tensor.max()) <= specs[name].high:
             raise file_error(path, f"{show_value(name)} has values out of range", GET_AGAIN)
     return tensors
-
-
-def _find_spec(name: str, declared: dict[str, TensorSpec]) -> TensorSpec | None:
-    if name in declared:
-        return declared[name]
-    return next((spec for key, spec in declared.items() if key.endswith("*") and name.startswith(key[:-1])), None)
-
-
-def _fits(shape: list[int], axes: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
-    """Whether a shape has the declared axes; sizes with a name are those that the first tensor with it had."""
-    if len(shape) != len(axes):
-        return False
-    known = [
-        sizes.setdefault(axis, max(n, 1)) if isinstance(axis, str) else axis
-        for n, axis in zip(shape, axes, strict=True)
-    ]
-    return known == shape

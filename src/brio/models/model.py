@@ -26,7 +26,7 @@ from ..connectome.resampling import find_design_size
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
 from ..schemas import StoredCount
-from ..training import FittedRun, Inputs, Method, Scans
+from ..training import FittedRun, Inputs, Method
 from .adaptation import Adaptation
 from .attacks import MeasuredAttacks
 from .evidence import Evidence
@@ -65,18 +65,18 @@ class TrainingFacts:
 
 def require_finite(values: np.ndarray) -> np.ndarray:
     """Return what a model computed of scans; an error where a value is not finite."""
-    if not np.isfinite(values).all():
-        raise BrioError(
-            "the model has no finite margin for some of these scans: its numbers are damaged or too large; copy the "
-            "model again from where it came, or fit it again"
-        )
-    return values
+    if np.isfinite(values).all():
+        return values
+    raise BrioError(
+        "the model has no finite margin for some of these scans: its numbers are damaged or too large; copy the "
+        "model again from where it came, or fit it again"
+    )
 
 
 class Margins(NamedTuple):
-    """Margins of S members for n scans and K re-estimates of each.
+    """Margins of S members for n scans and K re-estimates of each, or logits that are averaged over members.
 
-    Shapes: full [S, n], reestimated [S, n, K].
+    Shapes: full [S, n], reestimated [S, n, K]; of logits full [n], reestimated [n, K].
     """
 
     full: np.ndarray
@@ -92,25 +92,28 @@ class Ensemble:
 
     def collect_margins(self, plain: Connectomes, request: ReestimateRequest | None = None) -> Margins:
         """Compute the margins of scans, and of re-estimates that all members share."""
-        full, reestimated = [], []
-        for member in self.members:
+        index = torch.arange(len(plain), device=plain.device)
+        full = np.empty((len(self.members), len(plain)))
+        reestimated = np.empty((*full.shape, 0 if request is None else request.K))
+        for k, member in enumerate(self.members):
             inputs = self.gather_inputs(plain, member)
-            index = torch.arange(len(plain), device=plain.device)
-            parts = [self._predict(member, inputs.take(part)) for part in index.split(_SCANS_AT_A_TIME)]
-            full.append(np.concatenate(parts))
-            margins = np.empty((len(plain), 0 if request is None else request.K))
+            for part in index.split(_SCANS_AT_A_TIME):
+                full[k, part.cpu().numpy()] = self.method.predict(member.fitted, inputs.take(part)).margin
             if request is not None:
                 for chunk, scans in inputs.iterate_reestimates(request):
-                    margins[chunk] = self._predict(member, scans).reshape(len(chunk), request.K)
-            reestimated.append(margins)
-        return Margins(np.stack(full), np.stack(reestimated))
+                    margin = self.method.predict(member.fitted, scans).margin
+                    reestimated[k, chunk] = np.reshape(margin, (len(chunk), request.K))
+        return Margins(require_finite(full), require_finite(reestimated))
 
-    def average_members(self, margins: Margins) -> tuple[np.ndarray, np.ndarray]:
+    def average_members(self, margins: Margins) -> Margins:
         """Turn margins into logits of probabilities, and average them over members; shapes [n] and [n, K]."""
         details = [member.fitted.details for member in self.members]
-        full = [calibrate_margins(own, one) for own, one in zip(margins.full, details, strict=True)]
-        reestimated = [calibrate_margins(own, one) for own, one in zip(margins.reestimated, details, strict=True)]
-        return require_finite(np.mean(full, axis=0)), require_finite(np.mean(reestimated, axis=0))
+        logits = ([calibrate_margins(*pair) for pair in zip(part, details, strict=True)] for part in margins)
+        return Margins(*(require_finite(self.adapt_logits(np.mean(part, axis=0))) for part in logits))
+
+    def adapt_logits(self, logits: np.ndarray) -> np.ndarray:
+        """Return logits as they are; those of an adapted model follow its hospital."""
+        return logits
 
     def compute_contributions(self, plain: Connectomes) -> np.ndarray | None:
         """Compute what each factor adds to the margin of each scan, for every member.
@@ -133,9 +136,6 @@ class Ensemble:
         """Gather scans as a member reads them."""
         connectomes = plain if member.harmoniser is None else HarmonisedConnectomes(plain, member.harmoniser)
         return self.method.gather_inputs(connectomes)
-
-    def _predict(self, member: Member, scans: Scans) -> np.ndarray:
-        return require_finite(np.asarray(self.method.predict(member.fitted, scans).margin, dtype=float))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,14 +178,10 @@ class Model(Ensemble):
         """Whether a cohort, after exclusions, is the one that the model was fitted to."""
         return bool(cohort.fingerprint) and cohort.fingerprint == self.training.fingerprint
 
-    def find_learned_scans(self, cohort: Cohort) -> np.ndarray:
-        """Find the scans that the model learned from. Shape [n], bool."""
-        return self.known_scans.recognise(cohort)
-
     def find_known_scans(self, cohort: Cohort) -> np.ndarray:
         """Find the scans that the model has seen, learned from or adapted to. Shape [n], bool."""
         adapted = None if self.adaptation is None else self.adaptation.known_scans
-        learned = self.find_learned_scans(cohort)
+        learned = self.known_scans.recognise(cohort)
         return learned if adapted is None else learned | adapted.recognise(cohort)
 
     def check_scans(self, plain: Connectomes) -> pd.DataFrame:
@@ -210,62 +206,52 @@ class Model(Ensemble):
         scale = np.sqrt(plain.find_design_scales(request))[:, None]
         return margins._replace(reestimated=margins.full[..., None] + scale * change)
 
+    def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> Margins:
+        """Compute the logits of the probabilities of scans [n] and of their re-estimates [n, K]."""
+        return self.average_members(self.compute_margins(plain, reestimates))
+
+    def adapt_logits(self, logits: np.ndarray) -> np.ndarray:
+        """Return the logits of the hospital that the model is adapted to."""
+        return logits if self.adaptation is None else self.adaptation.apply(logits)
+
     def request_reestimates(self, plain: Connectomes, reestimates: int) -> ReestimateRequest:
         """Ask for drawn re-estimates of all scans, the same for all members."""
         blocks = clip_block_length(self.block_length, plain.n_frames, BlockRule())
         return ReestimateRequest(np.arange(len(plain)), blocks, _SEED, _REFRESH, reestimates)
 
-    def compute_logits(self, plain: Connectomes, reestimates: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the logits of the probabilities of scans and of their re-estimates, averaged over members.
-
-        Shapes: returns logit [n], reestimated [n, K].
-        """
-        return self.average_members(self.compute_margins(plain, reestimates))
-
-    def average_members(self, margins: Margins) -> tuple[np.ndarray, np.ndarray]:
-        """Turn margins into logits, average them over members, and adapt them; shapes [n] and [n, K]."""
-        full, reestimated = super().average_members(margins)
-        if self.adaptation is None:
-            return full, reestimated
-        return require_finite(self.adaptation.apply(full)), require_finite(self.adaptation.apply(reestimated))
-
 
 def check_atlas(atlas: Atlas, cohort: Cohort) -> None:
     """Refuse scans whose ROIs are not those of a model."""
-    if cohort.n_rois != len(atlas):
+    unnamed = atlas.is_unnamed or cohort.atlas.is_unnamed
+    theirs, own = (one.rois["name"].astype(str).tolist() for one in (cohort.atlas, atlas))
+    if len(theirs) != len(own):
         raise BrioError(
-            f"the scans have {cohort.n_rois} ROIs, but the model was fitted to {len(atlas)} (atlas '{atlas.name}'); "
-            f"{_advise_on_number(atlas, cohort)}"
+            f"the scans have {len(theirs)} ROIs, but the model was fitted to {len(own)} (atlas '{atlas.name}'); "
+            f"{_advise_on_number(atlas, cohort, [] if unnamed else theirs, own)}"
         )
-    if atlas.is_unnamed or cohort.atlas.is_unnamed:
+    u = next((u for u in range(len(own)) if theirs[u] != own[u]), None)
+    if unnamed or u is None:
         return
-    theirs, own = cohort.atlas.rois["name"].astype(str).to_numpy(), atlas.rois["name"].astype(str).to_numpy()
-    differing = np.flatnonzero(theirs != own)
-    if len(differing) == 0:
-        return
-    match = atlas.find_rows(theirs.tolist())  # a header may hold codes instead of names
-    if match is not None and np.array_equal(match[0], np.arange(len(atlas))):
-        return
-    u = int(differing[0])
-    if match is not None:
+    match = atlas.find_rows(theirs)  # a header may hold codes instead of names
+    if match is None:
+        raise BrioError(
+            f"the scans are of another atlas: column {u + 1} is {theirs[u]} ({cohort.atlas.name}), the model has "
+            f"{own[u]} ({atlas.name}); extract time series with the atlas of the model"
+        )
+    if not np.array_equal(match[0], np.arange(len(atlas))):
         raise BrioError(
             f"the scans have the ROIs of the model in another order: column {u + 1} is {theirs[u]}, the model has "
             f"{own[u]} there; reorder the columns, or give the rois.tsv of the model with --atlas-table"
         )
-    raise BrioError(
-        f"the scans are of another atlas: column {u + 1} is {theirs[u]} ({cohort.atlas.name}), the model has {own[u]} "
-        f"({atlas.name}); extract time series with the atlas of the model"
-    )
 
 
-def _advise_on_number(atlas: Atlas, cohort: Cohort) -> str:
+def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list[str]) -> str:
     """Say what to do about scans with too many or too few ROIs: names tell which are too many, or lacking."""
+    elsewhere = "extract time series with that atlas"
     if (cohort.n_frames == len(atlas)).all():
         return "the scans have as many rows: if rows are the ROIs, transpose them"
-    elsewhere = "extract time series with that atlas"
-    if atlas.is_unnamed or cohort.atlas.is_unnamed:
+    if not theirs:
         return f"{elsewhere}, or leave out further columns with --drop-roi"
-    own, theirs = atlas.rois["name"].astype(str).tolist(), cohort.atlas.rois["name"].astype(str).tolist()
     lacking = [name for name in own if name not in theirs]
     if not lacking:
         extra = [name for name in theirs if name not in own]

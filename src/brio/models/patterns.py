@@ -1,4 +1,4 @@
-"""Patterns of a model: over edges, and groups of ROIs."""
+"""What a fitted run reads of scans: patterns of edges, shares of factors; and groups of ROIs to show them by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from ..cohort import Atlas
 from ..cohort.atlas import load_bundled_atlas
 from ..connectome import ReestimateRequest
-from ..training import ExplainedScans, FittedRun, Inputs, Method
+from ..training import FittedRun, Inputs, Method, Scans
 
 _SCANS_AT_A_TIME = 256
 _TINY = np.finfo(float).tiny
@@ -46,17 +46,6 @@ class Patterns:
     factor_mean: np.ndarray | None = None  # mean contribution of each factor in each class
     factor_sd: np.ndarray | None = None  # standard deviation of its contribution over scans
 
-    def to_tensors(self) -> dict[str, Tensor]:
-        """Return the tensors to store, by name."""
-        arrays = {name: value for name, value in vars(self).items() if value is not None}
-        return {name: torch.as_tensor(value) for name, value in arrays.items()}
-
-    @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor]) -> Patterns:
-        """Rebuild what :meth:`to_tensors` returned."""
-        arrays = {name: t.numpy() for name, t in tensors.items() if name != "n_scans"}
-        return cls(int(tensors["n_scans"]), **arrays)
-
 
 @dataclass(frozen=True, eq=False)
 class CohortReading:
@@ -67,26 +56,6 @@ class CohortReading:
     is_training: bool  # whether these are the very scans that the model was fitted to
     patterns: tuple[Patterns, ...]  # one for each member
     reestimated: tuple[Reading, ...]
-
-
-class _Sums:
-    """Sums over scans from which slopes of edges on a score are computed, so that their values need not be kept."""
-
-    def __init__(self, K: int, n_edges: int) -> None:
-        self.x, self.xs = np.zeros((K, n_edges)), np.zeros((K, n_edges))
-
-    def add(self, edges: np.ndarray, score: np.ndarray) -> None:
-        """Add scans: edges [b, K, edges], scores [b, K]."""
-        self.x += edges.sum(0)
-        self.xs += np.einsum("bke,bk->ke", edges, score)
-
-    def compute_slopes(self, score: np.ndarray) -> np.ndarray:
-        """Compute covariance over variance of the score from the scores [n, K] of all scans. Shape [K, edges].
-
-        Nothing goes with a score that does not vary: its slopes are 0.
-        """
-        covariance = self.xs / len(score) - self.x / len(score) * score.mean(0)[:, None]
-        return np.where(find_varying(score)[:, None], covariance / np.maximum(score.var(0), _TINY)[:, None], 0.0)
 
 
 def find_varying(score: np.ndarray) -> np.ndarray:
@@ -106,42 +75,43 @@ def read_scans(
 
     Shapes: scans [n], label [n].
     """
+    index, parts = torch.from_numpy(scans).to(inputs.connectomes.device), -(-len(scans) // _SCANS_AT_A_TIME)
+    versions: Iterator[tuple[np.ndarray, Scans]] = (
+        ((chunk, inputs.take(index[chunk])) for chunk in np.array_split(np.arange(len(scans)), parts))
+        if reestimates is None
+        else inputs.iterate_reestimates(reestimates)
+    )
     K = 1 if reestimates is None else reestimates.K
-    margin = np.empty((len(scans), K))
+    scores = [np.empty((len(scans), K))]  # the margin, and the class where labels are given
+    if label is not None:
+        scores.append(np.repeat(label[:, None].astype(float), K, axis=1))
     contributions: np.ndarray | None = None
-    sums: _Sums | None = None
-    sums_by_class: _Sums | None = None
-    classes = None if label is None else np.repeat(label[:, None].astype(float), K, axis=1)
-    for chunk, read in _iterate_readings(method, fitted, inputs, scans, reestimates):
-        margin[chunk] = read.margin.reshape(len(chunk), K)
+    sums: list[np.ndarray] = []  # of edges, and of edges times each score, so that edges need not be kept
+    for chunk, own in versions:
+        read = method.read_explained(fitted, own)
+        scores[0][chunk] = read.margin.reshape(len(chunk), K)
         if read.contributions is not None:
             if contributions is None:
                 contributions = np.empty((len(scans), K, read.contributions.shape[1]))
             contributions[chunk] = read.contributions.reshape(len(chunk), K, -1)
         if read.edges is not None:
             edges = read.edges.reshape(len(chunk), K, -1)
-            sums = sums or _Sums(K, edges.shape[-1])
-            sums.add(edges, margin[chunk])
-            if classes is not None:
-                sums_by_class = sums_by_class or _Sums(K, edges.shape[-1])
-                sums_by_class.add(edges, classes[chunk])
-    pattern = None if sums is None else sums.compute_slopes(margin)
-    if classes is None or sums_by_class is None:
-        return Reading(margin, contributions, pattern)
-    return Reading(margin, contributions, pattern, sums_by_class.compute_slopes(classes))
+            added = [edges.sum(0), *(np.einsum("bke,bk->ke", edges, score[chunk]) for score in scores)]
+            sums = sums or [np.zeros(edges.shape[1:])] * len(added)
+            sums = [total + more for total, more in zip(sums, added, strict=True)]
+    if not sums:
+        return Reading(scores[0], contributions, None)
+    slopes = (_compute_slopes(sums[0], products, score) for products, score in zip(sums[1:], scores, strict=True))
+    return Reading(scores[0], contributions, *slopes)
 
 
-def _iterate_readings(
-    method: Method, fitted: FittedRun, inputs: Inputs, scans: np.ndarray, reestimates: ReestimateRequest | None
-) -> Iterator[tuple[np.ndarray, ExplainedScans]]:
-    """Yield positions into ``scans``, and what is read there."""
-    if reestimates is not None:
-        for chunk, resampled in inputs.iterate_reestimates(reestimates):
-            yield chunk, method.read_explained(fitted, resampled)
-        return
-    index = torch.from_numpy(scans).to(inputs.connectomes.device)
-    for chunk in np.array_split(np.arange(len(scans)), -(-len(scans) // _SCANS_AT_A_TIME)):
-        yield chunk, method.read_explained(fitted, inputs.take(index[chunk]))
+def _compute_slopes(edges: np.ndarray, products: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Compute covariance over variance of a score from sums [K, edges] over scans and the scores [n, K] of all scans.
+
+    Nothing goes with a score that does not vary: its slopes are 0.
+    """
+    covariance = products / len(score) - edges / len(score) * score.mean(0)[:, None]
+    return np.where(find_varying(score)[:, None], covariance / np.maximum(score.var(0), _TINY)[:, None], 0.0)
 
 
 def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What the scans looked like that a model learned from, and in what a new scan differs from them."""
+"""How new scans compare with those of a model: whether it has seen them, and in what they differ."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
 from ..formatting import format_count
-from ..protocol import average_margins
+from ..protocol import average_margins, find_two_class_sites
 from ..schemas import StoredCount, StoredNonNegative
 from .evidence import CANNOT_BE_MEANT, REASONS
 
@@ -62,31 +61,26 @@ class ScanRanges:
         return FOREIGN_DISTANCE if self.distance is None else min(FOREIGN_DISTANCE, (1 + self.distance) / 2)
 
 
-def learn_ranges(connectomes: Connectomes, source: np.ndarray) -> tuple[ScanRanges, Tensor]:
+def learn_ranges(
+    connectomes: Connectomes, source: np.ndarray, facts: pd.DataFrame | None = None
+) -> tuple[ScanRanges, Tensor]:
     """Learn the ranges of source scans, and their mean connectome.
 
     Shapes: source [n]; returns mean [P, P].
     """
-    return _learn_ranges(connectomes, _describe_scans(connectomes), source)
-
-
-def _learn_ranges(connectomes: Connectomes, facts: pd.DataFrame, source: np.ndarray) -> tuple[ScanRanges, Tensor]:
-    sites = connectomes.cohort.sites[source]
+    cohort, sites = connectomes.cohort, connectomes.cohort.sites[source]
     names, own = np.unique(sites, return_inverse=True)
     if len(names) < LEAST_SITES_OF_MODEL:
         raise BrioError(ONE_SITE)
     means = [connectomes.site_mean(source[sites == e]) for e in names]
     mean = source_mean(means).cpu()
-    if len(np.unique(connectomes.cohort.participant_ids[source])) < LEAST_PARTICIPANTS:
+    if len(np.unique(cohort.participant_ids[source])) < LEAST_PARTICIPANTS:
         return ScanRanges(), mean
     others = torch.stack([source_mean(means[:e] + means[e + 1 :]) for e in range(len(means))])
     distances = measure_distances(connectomes, source, others)[np.arange(len(source)), own]
-    usual = pd.DataFrame(
-        average_margins(connectomes.cohort, source, facts.iloc[source].assign(distance=distances).to_numpy())[1],
-        columns=[*facts.columns, "distance"],
-    )
-    dead_rois = _find_limits(usual["dead_rois"])
-    distance = _find_fences(usual["distance"])
+    facts = (_describe_scans(connectomes) if facts is None else facts).iloc[source].assign(distance=distances)
+    usual = pd.DataFrame(average_margins(cohort, source, facts.to_numpy())[1], columns=facts.columns)
+    dead_rois, distance = _find_limits(usual["dead_rois"]), _find_fences(usual["distance"])
     frames = _find_limits(usual["frames"], SHORT_SHARE)
     ranges = ScanRanges(
         least_frames=None if frames is None else frames[0],
@@ -170,67 +164,54 @@ def check_ranges(
 
 def _find_reasons(ranges: ScanRanges, facts: pd.DataFrame) -> pd.DataFrame:
     """Find by code what holds of each scan, without what needs the scans themselves. One bool column per code."""
-    never = pd.Series(data=False, index=facts.index)
-
-    def lies_outside(name: str, tolerance: float = 0.0) -> pd.Series:
-        limits = getattr(ranges, name)
-        if limits is None:
-            return never
-        return (facts[name] < limits[0] * (1 - tolerance)) | (facts[name] > limits[1] * (1 + tolerance))
-
-    foreign = facts["distance"] > ranges.foreign_distance
-    least_frames, dead_rois = ranges.least_frames, ranges.dead_rois
-    return pd.DataFrame(
-        {
-            "foreign": foreign,
-            "short": never if least_frames is None else facts["frames"] < TOLERATED_SHARE * least_frames,
-            "dead_rois": never if dead_rois is None else facts["dead_rois"] > dead_rois,
-            "tr": lies_outside("tr", 0.01),
-            "motion": lies_outside("motion"),
-            "edge_sd": lies_outside("edge_sd"),
-            "far": never if ranges.distance is None else (facts["distance"] > ranges.distance) & ~foreign,
-            "tr_unknown": facts["tr"].isna() if ranges.tr is not None else never,
-        }
+    nan = np.nan  # no number lies beyond it
+    least_frames, dead_rois, distance = (
+        nan if limit is None else limit for limit in (ranges.least_frames, ranges.dead_rois, ranges.distance)
     )
+    foreign = facts["distance"] > ranges.foreign_distance
+    reasons = {
+        "foreign": foreign,
+        "short": facts["frames"] < TOLERATED_SHARE * least_frames,
+        "dead_rois": facts["dead_rois"] > dead_rois,
+        "far": (facts["distance"] > distance) & ~foreign,
+        "tr_unknown": facts["tr"].isna() & (ranges.tr is not None),
+    }
+    for name, tolerance in (("tr", 0.01), ("motion", 0.0), ("edge_sd", 0.0)):
+        low, high = getattr(ranges, name) or (nan, nan)
+        reasons[name] = (facts[name] < low * (1 - tolerance)) | (facts[name] > high * (1 + tolerance))
+    return pd.DataFrame(reasons)
 
 
 def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     """Write a reason as words, with the number of the scan and what is usual."""
-    if code == "foreign":
-        return (
-            f"distance {scan['distance']:.2f} to the mean connectome, where 1 is nothing in common: another atlas, "
-            "regions in another order, or noise"
-        )
-    if code == "known":
-        return "the model has seen this scan"
-    if code == "short":
-        return f"short: {scan['frames']} frames, usually {ranges.least_frames:.0f} or more"
-    if code == "dead_rois":
-        return f"{format_count(scan['dead_rois'], 'ROI')} without signal, usually at most {ranges.dead_rois}"
-    if code == "tr_unknown":
-        return "repetition time unknown"
-    if code == "far":
-        return f"distance {scan['distance']:.2f} to the mean connectome, usually at most {ranges.distance:.2f}"
+    usual = {"short": ranges.least_frames, "dead_rois": ranges.dead_rois, "far": ranges.distance}.get(code)
     words = {
-        "tr": "repetition time {:.3g} s, usually {:.3g} to {:.3g} s",
-        "motion": "mean framewise displacement {:.2f} mm, usually {:.2f} to {:.2f} mm",
-        "edge_sd": "spread of the edges {:.2f}, usually {:.2f} to {:.2f}",
+        "foreign": "distance {distance:.2f} to the mean connectome, where 1 is nothing in common: another atlas, "
+        "regions in another order, or noise",
+        "known": "the model has seen this scan",
+        "short": "short: {frames} frames, usually {usual:.0f} or more",
+        "dead_rois": "{n_dead} without signal, usually at most {usual}",
+        "tr_unknown": "repetition time unknown",
+        "far": "distance {distance:.2f} to the mean connectome, usually at most {usual:.2f}",
+        "tr": "repetition time {tr:.3g} s, usually {limits[0]:.3g} to {limits[1]:.3g} s",
+        "motion": "mean framewise displacement {motion:.2f} mm, usually {limits[0]:.2f} to {limits[1]:.2f} mm",
+        "edge_sd": "spread of the edges {edge_sd:.2f}, usually {limits[0]:.2f} to {limits[1]:.2f}",
     }[code]
-    return words.format(scan[code], *getattr(ranges, code))
+    n_dead = format_count(scan["dead_rois"], "ROI")
+    return words.format(**scan, n_dead=n_dead, usual=usual, limits=getattr(ranges, code, None))
 
 
-def check_left_out_sites(connectomes: Connectomes, learned: np.ndarray) -> pd.DataFrame:
-    """Check the scans of each site against the ranges of the others, as a new site would be.
-
-    Shapes: learned [n].
+def check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
+    """Check the scans of each site against the ranges of the other sites with both classes, as a new site would be.
 
     Returns the index is ``participant_id``; one column of bool per code, true where it holds of any of their scans.
     """
     cohort, facts = connectomes.cohort, _describe_scans(connectomes)
+    learned = np.flatnonzero(np.isin(cohort.sites, find_two_class_sites(cohort)))
     parts = []
     for site in np.unique(cohort.sites):
         here = np.flatnonzero(cohort.sites == site)
-        ranges, mean = _learn_ranges(connectomes, facts, learned[cohort.sites[learned] != site])
+        ranges, mean = learn_ranges(connectomes, learned[cohort.sites[learned] != site], facts)
         own = facts.iloc[here].assign(distance=measure_distances(connectomes, here, mean[None])[:, 0])
         parts.append(_find_reasons(ranges, own))
     return pd.concat(parts).sort_index().groupby(cohort.participant_ids).any()
@@ -239,23 +220,15 @@ def check_left_out_sites(connectomes: Connectomes, learned: np.ndarray) -> pd.Da
 def _describe_scans(connectomes: Connectomes) -> pd.DataFrame:
     """One row per scan: frames, repetition time, motion, ROIs without signal, spread of the edges."""
     u, v = torch.triu_indices(connectomes.n_rois, connectomes.n_rois, 1, device=connectomes.device)
-    alive = connectomes.alive
+    alive, table = connectomes.alive, connectomes.cohort.participants
     spread = []
     for A, live in zip(connectomes.full, alive, strict=True):
         used = live[u] & live[v]
         spread.append(float(A[u, v][used].double().std(correction=0)))
-    return pd.DataFrame(
-        {
-            "frames": connectomes.n_frames,
-            "tr": _read_numbers(connectomes.cohort, "tr"),
-            "motion": _read_numbers(connectomes.cohort, "mean_fd"),
-            "dead_rois": (~alive).sum(1).cpu().numpy(),
-            "edge_sd": spread,
-        }
+    tr, motion = (
+        pd.to_numeric(table.get(name, pd.Series(np.nan, table.index)), errors="coerce").to_numpy(dtype=float)
+        for name in ("tr", "mean_fd")
     )
-
-
-def _read_numbers(cohort: Cohort, column: str) -> np.ndarray:
-    if column not in cohort.participants:
-        return np.full(len(cohort), np.nan)
-    return pd.to_numeric(cohort.participants[column], errors="coerce").to_numpy(dtype=float)
+    dead_rois = (~alive).sum(1).cpu().numpy()
+    facts = {"frames": connectomes.n_frames, "tr": tr, "motion": motion, "dead_rois": dead_rois, "edge_sd": spread}
+    return pd.DataFrame(facts)

@@ -63,6 +63,17 @@ def draw_ring_of_sites(sites: np.ndarray, seed: int) -> np.ndarray:
     return names[np.argsort(draws.draw_uniform(seed, "ring of sites", draws.addresses(names)), kind="stable")]
 
 
+def find_two_class_sites(cohort: Cohort) -> list[str]:
+    """Return the names of the sites that hold both classes, sorted."""
+    sites, labels = cohort.sites, cohort.labels
+    return [str(s) for s in np.unique(sites) if len(np.unique(labels[sites == s])) == 2]
+
+
+def count_validation_sites(n_sites: int) -> int:
+    """Count the validation sites of a fold by default, of so many sites with both classes that are not tested."""
+    return USUAL_VALIDATION_SITES if n_sites >= USUAL_VALIDATION_SITES + LEAST_SOURCE_SITES else 0
+
+
 def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> list[Fold]:
     """Make one fold for each site: it is the test site, the next sites in a ring validate, all others are source.
 
@@ -71,17 +82,22 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     validation nor source sites, since methods need both classes at each source site. They are still test sites, and the
     sites after them in the ring validate more often.
     """
-    sites, labels = cohort.sites, cohort.labels
+    sites, two_class_sites = cohort.sites, find_two_class_sites(cohort)
     ring = draw_ring_of_sites(sites, seed)
-    has_both_classes = {str(s): len(np.unique(labels[sites == s])) == 2 for s in ring}
     folds = []
     for k, test in enumerate(ring):
         others = [str(s) for s in np.roll(ring, -k)[1:]]
-        usable = [s for s in others if has_both_classes[s]]
+        usable = [s for s in others if s in two_class_sites]
         if len(usable) < validation_sites + LEAST_SOURCE_SITES:
+            advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
+            if len(usable) >= LEAST_SOURCE_SITES:
+                advice = (
+                    "leave out protocol.validation_sites, which then follows the number of sites, or lower "
+                    f"protocol.validation_sites to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
+                )
             raise BrioError(
                 f"test site {test}: {len(usable)} other sites hold both classes, but {validation_sites} are needed for "
-                f"validation and at least {LEAST_SOURCE_SITES} as source; {_advise_on_sites(len(usable))}"
+                f"validation and at least {LEAST_SOURCE_SITES} as source; {advice}"
             )
         validation, source = usable[:validation_sites], usable[validation_sites:]
         folds.append(
@@ -98,30 +114,15 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     return sorted(folds, key=lambda f: f.name)
 
 
-def _advise_on_sites(n_others: int) -> str:
-    """Say what to do where too few other sites hold both classes."""
-    if n_others >= LEAST_SOURCE_SITES:
-        return (
-            "leave out protocol.validation_sites, which then follows the number of sites, or lower "
-            f"protocol.validation_sites to {n_others - LEAST_SOURCE_SITES}, or add sites"
-        )
-    return "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
-
-
-def count_validation_sites(n_sites: int) -> int:
-    """Count the validation sites of a fold by default, of so many sites with both classes that are not tested."""
-    return USUAL_VALIDATION_SITES if n_sites >= USUAL_VALIDATION_SITES + LEAST_SOURCE_SITES else 0
-
-
 def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | Sequence[str]) -> Fold:
     """Make a fold without test scans, to train on a whole cohort.
 
     In the ring of sites (:func:`draw_ring_of_sites`), the first sites with both classes validate; all others with both
     classes are source.
     """
-    sites, labels = cohort.sites, cohort.labels
+    sites, two_class = cohort.sites, find_two_class_sites(cohort)
     ring = draw_ring_of_sites(sites, seed)
-    two_class_sites = [str(s) for s in ring if len(np.unique(labels[sites == s])) == 2]
+    two_class_sites = [str(s) for s in ring if s in two_class]
     if validation_sites == "auto":
         validation_sites = count_validation_sites(len(two_class_sites))
     if isinstance(validation_sites, str):
@@ -192,7 +193,8 @@ def assign_stratified_folds(
     groups = [np.zeros_like(site), label, site, cell]
     fold = deal_in_turn(ids, sites, labels, n_folds, seed)[first][order]
     while True:
-        counts = np.concatenate([_count_in_folds(group, fold, n_folds) for group in groups])  # [groups, folds]
+        cells = (np.bincount(g * n_folds + fold, minlength=(int(g.max()) + 1) * n_folds) for g in groups)
+        counts = np.concatenate(list(cells)).reshape(-1, n_folds)  # [groups, folds]
         uneven = int(np.argmax(np.ptp(counts, axis=1)))
         most, fewest = int(counts[uneven].argmax()), int(counts[uneven].argmin())
         if counts[uneven, most] - counts[uneven, fewest] <= 1:
@@ -203,11 +205,6 @@ def assign_stratified_folds(
     assigned = np.empty(len(first), dtype=np.int64)
     assigned[order] = number[fold]
     return assigned[member]
-
-
-def _count_in_folds(group: np.ndarray, fold: np.ndarray, n_folds: int) -> np.ndarray:
-    n_groups = int(group.max()) + 1
-    return np.bincount(group * n_folds + fold, minlength=n_groups * n_folds).reshape(n_groups, n_folds)
 
 
 def _halve(site: np.ndarray, label: np.ndarray) -> np.ndarray:
@@ -302,27 +299,23 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
         return site_number
     participants = cohort.participant_ids[fold.source]
     first, _ = index_participants(participants)
-    _check_fifths(fold, sites[first], labels[first])
-    # dealt class by class, not site by site: then every fifth has both classes as soon as each has five participants
-    return deal_in_turn(draws.addresses(participants), labels.astype(str), site_number, FIFTHS, seed)
-
-
-def _check_fifths(fold: Fold, sites: np.ndarray, labels: np.ndarray) -> None:
-    """Raise an error unless every fifth has both classes, and every site both classes without it."""
     where = f"fold {fold.name}: " if fold.test_sites else ""
-    least = min(int((labels == c).sum()) for c in (0, 1))
-    if least < FIFTHS:
+    of_people = list(zip(sites[first], labels[first], strict=True))
+    least = min(int((labels[first] == c).sum()) for c in (0, 1))
+    if least < FIFTHS:  # every fifth has both classes
         raise BrioError(
             f"{where}inner folds over participants need at least {FIFTHS} participants of each class among the source "
             f"scans, but one class has {least}; add participants or sites"
         )
-    for site in np.unique(sites):
-        least = min(int(((sites == site) & (labels == c)).sum()) for c in (0, 1))
+    for site in names:  # and every site has both classes without it
+        least = min(of_people.count((site, c)) for c in (0, 1))
         if least < 2:
             raise BrioError(
                 f"{where}inner folds over participants need at least 2 of each class at every source site, but site "
                 f"{site} has {least} of one class; add participants, or leave the site out"
             )
+    # dealt class by class, not site by site: then every fifth has both classes as soon as each has five participants
+    return deal_in_turn(draws.addresses(participants), labels.astype(str), site_number, FIFTHS, seed)
 
 
 def make_inner_folds(cohort: Cohort, fold: Fold, seed: int) -> list[Fold]:
@@ -380,12 +373,6 @@ class ProtocolSettings:
         check_domains(self, "protocol.")
         least = self.validation_folds + 2  # one test fold and at least one source fold
         require(self.n_folds >= least, "protocol.n_folds", self.n_folds, f"at least {least}")
-
-
-def find_two_class_sites(cohort: Cohort) -> list[str]:
-    """Return the names of the sites that hold both classes, sorted."""
-    sites, labels = cohort.sites, cohort.labels
-    return [str(s) for s in np.unique(sites) if len(np.unique(labels[sites == s])) == 2]
 
 
 def settle_protocol(settings: ProtocolSettings, cohort: Cohort, protocol: str) -> ProtocolSettings:

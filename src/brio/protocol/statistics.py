@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -172,16 +173,6 @@ class Difference:
     df: int  # degrees of freedom
 
 
-def _paired_differences(first: Values, second: Values) -> tuple[np.ndarray, int]:
-    """Differences of the pairs with both scores, and the number of other pairs.
-
-    Rounded, so that scores that are equal as fractions give exact ties.
-    """
-    differences = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
-    complete = differences[~np.isnan(differences)].round(12)
-    return complete, len(differences) - len(complete)
-
-
 def compare_by_corrected_t(
     first: Values,
     second: Values,
@@ -195,8 +186,9 @@ def compare_by_corrected_t(
 
     Shapes: first, second [n].
     """
-    differences, n_missing = _paired_differences(first, second)
-    n = len(differences)
+    pairs = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
+    differences = pairs[~np.isnan(pairs)].round(12)  # so that scores that are equal as fractions give exact ties
+    n, n_missing = len(differences), len(pairs) - len(differences)
     mean = float(differences.mean()) if n else float("nan")
     low, high = t_interval(differences, correction, level=1 - alpha)
     error = standard_error(differences, correction)
@@ -271,11 +263,7 @@ def compare_over_sites(
     ``detectable_in_family``: the smallest true difference that the test at level alpha, or at alpha divided by the
     number of comparisons, finds with 80 % power.
     """
-
-    def test(first: np.ndarray, second: np.ndarray) -> Difference:
-        return compare_by_corrected_t(first, second, alpha=alpha, lower_is_better=lower_is_better, margin=margin)
-
-    return _compare_family(scores, reference, test, "sites", alpha)
+    return _compare_family(scores, reference, "sites", None, alpha, lower_is_better, margin)
 
 
 def compare_over_folds(
@@ -296,21 +284,17 @@ def compare_over_folds(
     """
     n_folds = scores.index.get_level_values("fold").nunique() if "fold" in scores.index.names else len(scores)
     correction = fold_correction(n_test, n_source, n_folds)
-
-    def test(first: np.ndarray, second: np.ndarray) -> Difference:
-        return compare_by_corrected_t(
-            first, second, correction, alpha=alpha, lower_is_better=lower_is_better, margin=margin
-        )
-
-    return _compare_family(scores, reference, test, "folds", alpha)
+    return _compare_family(scores, reference, "folds", correction, alpha, lower_is_better, margin)
 
 
 def _compare_family(
     scores: pd.DataFrame,
     reference: str | None,
-    test: Callable[[np.ndarray, np.ndarray], Difference],
     units: str,
+    correction: Correction,
     alpha: float,
+    lower_is_better: bool,
+    margin: float,
 ) -> pd.DataFrame:
     """Test all pairs of methods, or all against the reference, and adjust their p values as one family."""
     names = [str(name) for name in scores.columns]
@@ -320,22 +304,18 @@ def _compare_family(
     if not pairs:
         raise BrioError(f"only {', '.join(names) or 'nothing'} has scores; a comparison needs two methods")
     values = scores.to_numpy(dtype=float, na_value=np.nan)
-    column = {name: values[:, k] for k, name in enumerate(names)}
-    differences = [test(column[first], column[second]) for first, second in pairs]
+    column = dict(zip(names, values.T, strict=True))
+    how: dict[str, Any] = {"alpha": alpha, "margin": margin, "lower_is_better": lower_is_better}
+    differences = [compare_by_corrected_t(column[one], column[two], correction, **how) for one, two in pairs]
     p = np.array([d.p for d in differences])
     tested = max(1, int((~np.isnan(p)).sum()))
+    columns = {f"n_{units}": "n", "left_out": "n_missing", "mean_difference": "mean"}
+    columns |= {name: name for name in ("low", "high", "better", "worse", "p")}
     return pd.DataFrame(
         {
             "method": [first for first, _ in pairs],
             "other": [second for _, second in pairs],
-            f"n_{units}": [d.n for d in differences],
-            "left_out": [d.n_missing for d in differences],
-            "mean_difference": [d.mean for d in differences],
-            "low": [d.low for d in differences],
-            "high": [d.high for d in differences],
-            "better": [d.better for d in differences],
-            "worse": [d.worse for d in differences],
-            "p": p,
+            **{name: [getattr(d, field) for d in differences] for name, field in columns.items()},
             "p_holm": adjust_holm(p),
             "p_level": [d.p_level for d in differences],
             "warning": ["" if d.error > 0 else TooFew(d.n, units) for d in differences],
