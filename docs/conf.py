@@ -11,7 +11,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
-import brio.authoring  # noqa: E402
+import brio  # noqa: E402
 
 project = "brio"
 author = "The brio developers"
@@ -39,15 +39,14 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:obj", r"typing\.Annotated\[.*"),  # numpydoc splits a domain at its comma
     ("py:class", r"participant_id"),  # the column that a domain in an annotation names
-    ("py:class", r"Module"),  # in a docstring that networks inherit from torch
+    ("py:class", r"Module|Tensors?"),  # of torch, in docstrings that networks inherit and in names for types
     ("py:class", r"(numpy|np|torch|nn|pd|pandas|sklearn|pathlib|collections|typing|abc|types|matplotlib)\b.*"),
     ("py:class", r"(dict|list|tuple)\[.*"),
 ]
-# API reference: every name that a room offers in __all__
+# API reference: every name that users and authors of methods import
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autosummary_imported_members = True
-autosummary_context = {"documented_above": {*brio.__all__, *brio.authoring.__all__}}
 autodoc_default_options = {"member-order": "bysource"}
 autodoc_preserve_defaults = True
 autodoc_typehints = "signature"

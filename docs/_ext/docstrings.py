@@ -7,68 +7,35 @@ reference documents it where users import it from (``brio.Cohort``).
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
+from pydoc import locate
 from typing import Any
 
 from sphinx.util.nodes import make_refnode
 
-PUBLIC_FIRST = ("brio", "brio.authoring")
-"""Where a name is looked up before the room that holds it."""
+PUBLIC = ("brio", "brio.authoring")
 
 
 def resolve(app: Any, env: Any, node: Any, contnode: Any) -> Any:
-    """Resolve a reference that Sphinx could not.
-
-    Returns
-    -------
-    A link to the public page of the object; its text alone where the object exists without a page of its own; None,
-    which Sphinx reports, where there is no such object.
-    """
+    """Resolve a reference that Sphinx could not: a link, plain text, or None, which Sphinx reports."""
     target = node.get("reftarget", "")
     if node.get("refdomain") != "py":
         return None
-    if "." in target and not target.startswith("brio.") and not target[:1].isupper():
-        return None
+    name = target.rsplit(".", 1)[-1] if target.startswith("brio.") else target
     objects = env.get_domain("py").objects
-    for candidate in _candidates(target, objects):
+    for candidate in (f"{module}.{name}" for module in PUBLIC):
         if candidate in objects:
             entry = objects[candidate]
             document = node.get("refdoc", env.docname)
             return make_refnode(app.builder, document, entry.docname, entry.node_id, contnode, candidate)
-    return contnode if _exists(target) else None
+    return contnode if target.startswith("brio.") and exists(target) else None
 
 
-def _candidates(target: str, objects: Any) -> list[str]:
-    """List the names under which an object may be documented: of users first, then of its room, then of any."""
-    *modules, name = target.split(".")
-    if modules and modules[0] == "brio":
-        rooms = [".".join(modules[:n]) for n in range(len(modules), 0, -1)]
-        return [f"{room}.{name}" for room in (*PUBLIC_FIRST, *rooms)]
-    elsewhere = sorted((key for key in objects if key.startswith("brio.") and key.endswith(f".{target}")), key=len)
-    return [*(f"{room}.{target}" for room in PUBLIC_FIRST), *elsewhere]
-
-
-def _exists(target: str) -> bool:
-    """Whether brio has an object: by its full path, or by a name in any module that is loaded."""
-    path = target.split(".")
-    if path[0] != "brio":
-        loaded = [module for key, module in list(sys.modules.items()) if key.split(".")[0] == "brio"]
-        return any(_reach(module, path) for module in loaded)
-    for n in range(len(path), 0, -1):
-        try:
-            return _reach(importlib.import_module(".".join(path[:n])), path[n:])
-        except ImportError:
-            continue
-    return False
-
-
-def _reach(start: Any, path: list[str]) -> bool:
-    """Whether attributes lead along a path."""
-    for name in path:
-        start = getattr(start, name, None)
-    return start is not None
+def exists(target: str) -> bool:
+    """Return whether brio has an object; a function may hide the module of its name, which defines others."""
+    module, _, name = target.rpartition(".")
+    return hasattr(sys.modules.get(module), name) or locate(target) is not None
 
 
 def skip_inherited(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:

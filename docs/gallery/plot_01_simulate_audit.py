@@ -52,7 +52,7 @@ damaged = brio.Cohort.from_scans(
 
 report = brio.audit(damaged)
 for participant, reasons in report.exclusions.items():
-    print(f"{participant}: {'; '.join(reasons)}")
+    print(f"{participant}: {'; '.join(map(str, reasons))}")
 print(f"{report.n_before} scans, {report.n_after} after exclusion")
 
 # %%

@@ -1,77 +1,119 @@
 """The result pages of the documentation, generated from the stored results in ``evidence/``.
 
-One module per page. :mod:`.evidence` reads files, :mod:`.comparisons` tests, :mod:`.markdown` formats.
+A page is a template of its name in ``templates/`` and a module of its name, which computes what is special to it. A
+template knows the names of its module and of :mod:`.evidence`, which reads files, :mod:`.comparisons`, which tests, and
+:mod:`.markdown`, which formats with :mod:`brio.formatting`. Lines that start with ``%%`` are statements of Jinja;
+paragraphs are wrapped freely.
 """
 
 from __future__ import annotations
 
+import builtins
+import re
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from . import (
-    ablation,
-    adaptation,
-    benchmarks,
-    brio_plus,
-    calibration,
-    decision_curve,
-    factors,
-    growth,
-    harmonisation,
-    in_distribution,
-    learning_curve,
-    level,
-    permutation,
-    prediction_intervals,
-    reproducibility,
-    scan_length,
-    sensitivity,
-    speed,
-    stability,
-    subgroups,
-    summary,
-    tuning,
-    unseen_sites,
-)
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.ext import Extension
 
-__all__ = ["draw_figures", "fill_readme", "generate_pages"]
+from brio import formatting
+from brio import formatting as results_format
 
+from . import comparisons, evidence, markdown
+
+__all__ = ["draw_figures", "fill_readme", "generate_pages", "render_page"]
+
+TEMPLATES = Path(__file__).parent / "templates"
 PAGES = (
-    unseen_sites,
-    brio_plus,
-    in_distribution,
-    permutation,
-    learning_curve,
-    subgroups,
-    calibration,
-    decision_curve,
-    prediction_intervals,
-    adaptation,
-    ablation,
-    sensitivity,
-    stability,
-    factors,
-    scan_length,
-    harmonisation,
-    tuning,
-    reproducibility,
-    speed,
-    benchmarks,
-    growth,
-    level,
+    "unseen-sites",
+    "brio-plus",
+    "in-distribution",
+    "permutation",
+    "learning-curve",
+    "subgroups",
+    "calibration",
+    "decision-curve",
+    "prediction-intervals",
+    "adaptation",
+    "ablation",
+    "sensitivity",
+    "stability",
+    "factors",
+    "scan-length",
+    "harmonisation",
+    "tuning",
+    "reproducibility",
+    "speed",
+    "benchmarks",
+    "growth",
+    "level",
 )
+"""Pages in the order of the index; the last lists the comparisons that the others make."""
+WITH_VERDICTS = (
+    "unseen-sites",
+    "in-distribution",
+    "ablation",
+    "sensitivity",
+    "stability",
+    "factors",
+    "scan-length",
+    "speed",
+)
+"""Pages with verdicts on claims of the paper."""
+WITH_FIGURES = ("prediction-intervals", "growth")
+"""Pages with figures that are not stored with a study."""
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+
+
+def load_page(name: str) -> Any:
+    """Import the module of a page."""
+    return import_module(f".{name.replace('-', '_')}", __name__)
+
+
+class EmptyLines(Extension):
+    """Keep empty lines after statements, which part blocks; Jinja would skip them."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        """Write an empty comment before them."""
+        return re.sub(r"^(%%.*\n)(?=\n)", r"\1{##}", source, flags=re.MULTILINE)
+
+
+@cache
+def make_environment() -> Environment:
+    """Make the one reader of templates."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        line_statement_prefix="%%",
+        keep_trailing_newline=True,
+        extensions=[EmptyLines],
+    )
+    environment.globals |= vars(builtins)
+    for module in (formatting, results_format, markdown, evidence, comparisons):
+        environment.globals |= vars(module)
+    return environment
+
+
+def render_page(name: str, **values: Any) -> str:
+    """Return the text of a page."""
+    template = make_environment().get_template(f"{name}.md")
+    title, rest = template.render(vars(load_page(name)) | values).lstrip().split("\n", 1)
+    return markdown.reflow(f"{title}\n\n{markdown.GENERATED}\n\n{rest}")
 
 
 def generate_pages() -> dict[str, str]:
     """Return the text of every page, by file name."""
-    titles = {module.FILE: module.TITLE for module in PAGES}
-    # the last page lists the comparisons that the others make
-    return {summary.FILE: summary.page(titles)} | {module.FILE: module.page() for module in PAGES}
+    titles = {name: (TEMPLATES / f"{name}.md").read_text(encoding="utf-8").splitlines()[0][2:] for name in PAGES}
+    verdicts = [(name, *verdict) for name in WITH_VERDICTS for verdict in load_page(name).judge_claims()]
+    pages = {"index.md": render_page("index", titles=titles, verdicts=verdicts)}
+    return pages | {f"{name}.md": render_page(name) for name in PAGES}
 
 
 def draw_figures() -> dict[str, Any]:
     """Draw the figures that are not stored with a study, by file name."""
-    return {name: draw() for name, draw in (prediction_intervals.FIGURES | growth.FIGURES).items()}
+    return {file: draw() for page in WITH_FIGURES for file, draw in load_page(page).FIGURES.items()}
 
 
 def fill_readme(text: str) -> str:
@@ -80,4 +122,5 @@ def fill_readme(text: str) -> str:
         return text
     before, rest = text.split(BEGIN, 1)
     _, after = rest.split(END, 1)
-    return f"{before}{BEGIN}\n\n{summary.headline_table()}\n\n{summary.headline_note()}\n\n{END}{after}"
+    headline = make_environment().get_template("headline.md").render(vars(load_page("index")))
+    return f"{before}{BEGIN}\n\n{markdown.reflow(headline)}\n{END}{after}"

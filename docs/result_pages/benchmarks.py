@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from brio.studies.study import PAPER
 
-from .evidence import EVIDENCE, name_source, read_measured_table, read_measurement
-from .markdown import fixed, in_words, keep_together, state, write_commands, write_frame, write_page, write_table
-from .study_times import parse_study_times
+from .evidence import EVIDENCE, read_measured_table, read_measurement
+from .markdown import code, fixed, in_words, keep_together
 
-FILE = "benchmarks.md"
-TITLE = "How fast is it against other code?"
-FOLDER = "bench"
+FOLDER = EVIDENCE / "bench"
 TRAINING_FILE = "brio-training-speed.txt"
 WORKERS_FILE = "dask-scaling.txt"
 STUDIES_FILE = "paper-studies.txt"
@@ -32,6 +29,11 @@ GPU_TARGETS = [  # 100 epochs of BRIO on an H200: work, its runs, whether in TF3
 ]
 COMPARISONS = ("comparison", "in-distribution")  # of all methods
 MOST_STUDY_SECONDS = 420.0  # that the paper's studies may take on an H200
+
+
+COLUMNS = ["study", "arms", "runs", "training s", "whole s", "products, TFLOP"]
+
+_ARM = re.compile(r"# (?P<name>\w+ [^:]+): (?P<runs>\d+) runs, (?P<seconds>[\d.]+) s(, (?P<products>\d+) TFLOP)?")
 
 
 class Row(NamedTuple):
@@ -112,184 +114,38 @@ def format_seconds(seconds: float) -> str:
     return f"{value:.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
 
 
-def page(folder: Path = EVIDENCE / FOLDER) -> str:
-    """Return the page."""
-    kept = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+def read_kept() -> list[dict[str, Any]]:
+    """Read what is kept of the benchmarks, one entry per machine."""
+    kept = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(FOLDER.glob("*.json"))]
     if not kept:
-        raise FileNotFoundError(f"no benchmark in {folder}")
-    on_cpu = [one for one in kept if one["conditions"]["device"] == "cpu"]
-    with_target = [row for one in on_cpu for row in read_rows(one) if row.outcome]
-    missed = [row for row in with_target if row.outcome == "missed"]
-    gpu_rows = list_gpu_rows()
-    return write_page(
-        TITLE,
-        f"**{len(with_target) - len(missed)} of {len(with_target)} targets are met on a CPU, "
-        f"{sum(row.outcome == 'met' for row in gpu_rows)} of {len(gpu_rows)} on a GPU.** {_name_missed(missed)} "
-        "Those for a GPU have a table below.",
-        "A ratio is the time of other code over that of brio for the same work, measured in one run on one machine "
-        "with the same number of threads: the least of several repeats, but one measurement where the work is long "
-        "(linear models, a fold of BRIO plus, nilearn, the plain loop). Scans are float32. FC, re-estimates and BRIO "
-        "are computed in float32 unless a name says otherwise, linear models in float64, and the changes of BRIO "
-        "plus in float32; floors are of float32.",
-        *(block for one in kept for block in _write_machine(one)),
-        "## What is counted",
-        "The floor is the arithmetic that the work cannot do without, or its traffic to memory, at the rates of large "
-        "products, of elementwise functions and of a copy that were measured in the same run on all threads. Code that "
-        "uses these libraries does not get below it; code that needs decompositions, iterations or many small products "
-        "stays far above.",
-        write_table(
-            ["work", "what the floor counts"],
-            [
-                ["FC, re-estimates", "one triangle of each product (of the distinct frames, 63 %) and its Fisher z"],
-                ["divergences", "exponentials of all updates"],
-                ["linear models", "one Gram matrix for all folds; tangent space: one per fold, and the whitening"],
-                ["BRIO plus", "products of the re-estimates, and of scans and changes with each other"],
-                [
-                    "an epoch of BRIO",
-                    "products of the network, with dense graphs, and of the re-estimates (63 % of the frames)",
-                ],
-            ],
-        ),
-        "The plain loop of BRIO is `benchmarks/bench/plain_brio.py`: one run, an ordinary module, autograd through the "
-        "Sinkhorn iterations, re-estimates scan by scan. scikit-learn is given the features; the time of brio includes "
-        "them. It is measured in one fold, and its time multiplied by the number of folds.",
-        *write_gpu_section(),
-        "## More workers",
-        _join_comments(WORKERS_FILE),
-        write_frame(read_measured_table(WORKERS_FILE)),
-        "The wall time includes the start of the workers. The stacks of this job are small, so that it weighs more "
-        "than in a real one.",
-        "## Commands",
-        "The other rows of the training of BRIO: with `--seeds 5`, with `--device cuda`, and without `--setting`. The "
-        "first process for the studies was stopped in `comparison`.",
-        write_commands(
-            "make bench KEEP=evidence/bench/cpu.json",
-            "python benchmarks/training_speed.py abide-aal --device cuda-tf32 --setting cell_batch=4",
-            "python benchmarks/paper_studies.py abide-aal studies --device cuda-tf32",
-            "python benchmarks/paper_studies.py abide-aal more --device cuda-tf32 --study comparison in-distribution",
-            "python benchmarks/dask_scaling.py --threads 2 --sites 6 --per-class 15",
-            "make results",
-        ),
-        name_source(FOLDER, *(f"measurements/{name}" for name in (TRAINING_FILE, STUDIES_FILE, WORKERS_FILE)))
-        if folder == EVIDENCE / FOLDER
-        else "",
-    )
+        raise FileNotFoundError(f"no benchmark in {FOLDER}")
+    return kept
 
 
-def write_gpu_section() -> list[str]:
-    """Return the section on what was measured on a GPU."""
-    studies = read_studies()
-    return [
-        "## On a GPU",
-        f"BRIO, 100 epochs of every run, AAL116. {_join_comments(TRAINING_FILE)}",
-        write_gpu_table(),
-        f"The targets were set for the batches of version 0.1.0 ({OLD_STEPS} steps an epoch):",
-        write_table(
-            ["work", "measured (over floor)", "target"],
-            [[row.work, row.own_cell, row.target_cell] for row in list_gpu_rows()],
-        ),
-        "Here the floor is the arithmetic of the dense products at the peak of the data sheet of an H200, "
-        f"{PEAK['full precision']:g} TFLOP/s in full precision and {PEAK['TF32']:g} in TF32. At that peak the "
-        f"products of BRIO's training would take {in_words(_list_shares())} % of the time in TF32; what they really "
-        "take was not measured. The floor of the studies counts only the training of the full method (`brio`, "
-        "with any K, J and block length), not its ablations, other methods or diagnostics: it is too low.",
-        "### The paper's studies",
-        f"With BRIO's settings of version 0.1.0, three seeds, TF32. {_join_comments(STUDIES_FILE)} Arms that an "
-        "earlier study trained are not trained again; those that the second process had to repeat are taken out of the "
-        "table. The rest of a study's time goes into diagnostics, tables and figures, and in `efficiency` into short "
-        "trainings that are timed.",
-        _write_study_times(studies),
-        _describe_reuse(studies),
-    ]
+def list_targets() -> list[Row]:
+    """List the rows with a target that were measured on a CPU."""
+    on_cpu = [kept for kept in read_kept() if kept["conditions"]["device"] == "cpu"]
+    return [row for kept in on_cpu for row in read_rows(kept) if row.outcome]
 
 
-def _list_shares() -> list[str]:
-    """Shares of the floor in the time of the trainings in TF32, in percent."""
-    rows = _list_training_rows(read_measured_table(TRAINING_FILE))
-    return [fixed(100 * row.floor / row.own, 0) for row in rows if "TF32" in row.work and row.own and row.floor]
-
-
-def write_gpu_table() -> str:
-    """Return the table of what was measured on a GPU."""
-    measured = read_measured_table(TRAINING_FILE)
-    header = {
-        "runs": "runs",
-        "steps": "steps per epoch",
-        "training s": "seconds",
-        "ms per epoch and run": "ms per epoch and run",
-    }
-    chosen = measured[[*header, "peak memory"]].rename(columns=header)
-    chosen.insert(2, "precision", ["TF32" if "TF32" in device else "full" for device in measured["device"]])
-    return write_frame(chosen)
-
-
-def _name_missed(missed: list[Row]) -> str:
-    """Name every miss with its figures."""
-    if not missed:
-        return "None is missed."
+def name_missed(rows: list[Row]) -> str:
+    """Name every missed target with its figures."""
     figures = []
-    for row in missed:
+    for row in (row for row in rows if row.outcome == "missed"):
         reached = row.own_time if row.ratio is None else f"{fixed(row.ratio)}x against {row.contender}"
         figures.append(f"{row.work}: {reached} instead of {row.goal.removeprefix('at most ')}")
-    return f"Missed are {'; '.join(figures)}."
+    return f"Missed are {'; '.join(figures)}." if figures else "None is missed."
 
 
-def _write_machine(kept: dict[str, Any]) -> list[str]:
-    """Table of ratios and floors of one machine, and its conditions."""
-    machine, conditions = kept["machine"], kept["conditions"]
-    runs = sorted({entry["measured"] for entry in kept["work"].values()})
-    versions = [f"{name} {version}" for name, version in machine.items() if name != "processor"]
-    return [
-        f"## {conditions['device'].upper()}, {conditions['threads']} threads",
-        write_table(
-            ["work", "brio (over floor)", "against", "its time", "ratio", "target"],
-            [
-                [
-                    row.work,
-                    row.own_cell,
-                    row.contender,
-                    "" if row.other is None else keep_together(format_seconds(row.other)),
-                    "" if row.ratio is None else fixed(row.ratio),
-                    row.target_cell,
-                ]
-                for row in read_rows(kept)
-            ],
-        ),
-        f"FC and re-estimates: {conditions['scans']} simulated scans of 78 to 316 frames. Fits: {conditions['fits']}. "
-        f"Machine: {machine['processor']}. Versions: {in_words(versions)}. Runs that ended at (UTC) {in_words(runs)}; "
-        f"the file says which work is of which. {kept['note']}",
-    ]
+def list_versions(machine: dict[str, str]) -> str:
+    """List the versions of the libraries on a machine."""
+    return in_words(f"{name} {version}" for name, version in machine.items() if name != "processor")
 
 
-def _join_comments(name: str) -> str:
-    """The lines before the table of a stored measurement, which say its conditions, as a paragraph."""
+def join_comments(name: str) -> str:
+    """Return the lines before the table of a stored measurement, which say its conditions, as a paragraph."""
     lines = takewhile(lambda line: not line.startswith("|"), read_measurement(name).splitlines())
     return " ".join(line.removeprefix("# ") for line in lines).strip()
-
-
-def list_gpu_rows() -> list[Row]:
-    """List the targets on a GPU, with what was measured."""
-    return [*_list_training_rows(read_measured_table(TRAINING_FILE)), _sum_studies(read_studies())]
-
-
-def _describe_reuse(studies: pd.DataFrame) -> str:
-    """Say how long the studies take where finished jobs are reused for the comparisons of all methods."""
-    compared = studies[studies["study"].isin(COMPARISONS)]
-    seconds = float(studies["whole s"].sum() - compared["training s"].sum())
-    names = in_words([f"`{name}`" for name in COMPARISONS])
-    return state(
-        f"The target, {format_seconds(MOST_STUDY_SECONDS)}, is half of the 14 minutes that version 0.1.0 took (noted "
-        "then, not stored: its command was killed after 8 minutes, given again, and took 6 more). It reused finished "
-        f"jobs for {names} (now `--reuse`). Without the training for these two, the studies above take "
-        f"{format_seconds(seconds)}: as long as then.",
-        abs(seconds - 14 * 60) < 60,
-    )
-
-
-def _write_study_times(studies: pd.DataFrame) -> str:
-    """Return the table of the times of the paper's studies."""
-    seconds = {name: [fixed(value) for value in studies[name]] for name in ("training s", "whole s")}
-    return write_frame(studies[["study", "arms", "runs"]].assign(**seconds))
 
 
 def read_studies() -> pd.DataFrame:
@@ -297,7 +153,69 @@ def read_studies() -> pd.DataFrame:
     return parse_study_times(read_measurement(STUDIES_FILE))
 
 
-def _list_training_rows(measured: pd.DataFrame) -> Iterator[Row]:
+def parse_study_times(text: str) -> pd.DataFrame:
+    """Read the times of each study, as one process would have taken them.
+
+    Where the studies ran in several processes, one after the other in the text, a later process trains arms again
+    that studies of an earlier one had trained. They are taken out of its rows. Rows of sums are left out, and so are
+    arms of a study that was not finished. A study that occurs twice,
+    or has more or fewer arms in its row than lines of arms, is an error.
+    """
+    rows: list[list[object]] = []
+    trained: set[str] = set()
+    arms: dict[str, re.Match[str]] = {}
+    for line in text.splitlines():
+        arm = _ARM.fullmatch(line)
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if arm is not None:
+            arms[arm["name"]] = arm
+        elif cells[0] == COLUMNS[0]:  # the header of another process
+            arms = {}
+        elif cells[0] in PAPER:
+            if cells[0] in [row[0] for row in rows]:
+                raise ValueError(f"{cells[0]}: occurs twice")
+            if len(arms) != int(cells[1]):
+                raise ValueError(f"{cells[0]}: its row has {cells[1]} arms, but {len(arms)} lines are of arms")
+            repeated = [match for name, match in arms.items() if name in trained]
+            rows.append([cells[0], *_subtract(cells[1:], repeated)])
+            trained |= arms.keys()
+            arms = {}
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _subtract(cells: list[str], repeated: list[re.Match[str]]) -> list[float]:
+    """Subtract repeated arms from the numbers in the row of a study."""
+    n_arms, n_runs, training, whole, products = map(float, cells)
+    runs_again, seconds_again, products_again = (
+        sum(float(arm[what] or 0) for arm in repeated) for what in ("runs", "seconds", "products")
+    )
+    return [
+        int(n_arms) - len(repeated),
+        int(n_runs - runs_again),
+        training - seconds_again,
+        whole - seconds_again,
+        products - products_again,
+    ]
+
+
+def reuse_seconds(studies: pd.DataFrame) -> float:
+    """Return the seconds of the studies where finished jobs are reused for the comparisons of all methods."""
+    compared = studies[studies["study"].isin(COMPARISONS)]
+    return float(studies["whole s"].sum() - compared["training s"].sum())
+
+
+def list_gpu_rows() -> list[Row]:
+    """List the targets on a GPU, with what was measured."""
+    return [*list_training_rows(read_measured_table(TRAINING_FILE)), sum_studies(read_studies())]
+
+
+def list_shares() -> list[float]:
+    """List the shares of the floor in the time of the trainings in TF32, in percent."""
+    rows = list_training_rows(read_measured_table(TRAINING_FILE))
+    return [100 * row.floor / row.own for row in rows if "TF32" in row.work and row.own and row.floor]
+
+
+def list_training_rows(measured: pd.DataFrame) -> Iterator[Row]:
     """List the targets for the training of BRIO, from the table of ``benchmarks/training_speed.py``."""
     by_target = {
         (row["runs"], "TF32" in row["device"]): row
@@ -313,11 +231,11 @@ def _list_training_rows(measured: pd.DataFrame) -> Iterator[Row]:
             yield Row(work, float(row["training s"]), floor, most)
 
 
-def _sum_studies(measured: pd.DataFrame) -> Row:
+def sum_studies(measured: pd.DataFrame) -> Row:
     """Sum up the times of the paper's studies, and name those that are missing."""
     seconds, products = (measured[name].sum() for name in ("whole s", "products, TFLOP"))
-    missing = [f"`{name}`" for name in PAPER if name not in set(measured["study"])]
+    missing = [name for name in PAPER if name not in set(measured["study"])]
     count = f"{len(measured)} of the paper's {len(PAPER)}" if missing else f"the paper's {len(PAPER)}"
     work = f"{count} studies on AAL116 with BRIO's settings of version 0.1.0, TF32 (sum of two processes)"
-    work += f", without {in_words(missing)} (target: all {len(PAPER)})" if missing else ""
+    work += f", without {code(missing)} (target: all {len(PAPER)})" if missing else ""
     return Row(work, float(seconds), float(products) / PEAK["TF32"], MOST_STUDY_SECONDS, is_whole=not missing)

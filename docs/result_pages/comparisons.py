@@ -1,11 +1,11 @@
-"""Scores over sites, paired differences between methods, and the verdict on a claim.
+"""Scores over sites or participants, paired differences between methods, and the verdict on a claim.
 
 The tests are those of :mod:`brio.protocol`. All scores are in percent.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import numpy as np
@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from brio.formatting import format_p, format_signed
+from brio.methods.registry import rank_block
 from brio.protocol import (
     EQUIVALENCE_MARGIN,
     FoldOverlap,
@@ -21,7 +22,17 @@ from brio.protocol import (
     compare_over_folds,
     compare_over_sites,
 )
-from brio.results import MetricSummary, average_seeds, summarise_scores, unit_columns
+from brio.report import gather_jobs
+from brio.results import (
+    PAIR_WEIGHTED,
+    MethodSummary,
+    StoredJob,
+    assess_auc,
+    average_seeds,
+    compare_over_people,
+    summarise_scores,
+    unit_columns,
+)
 
 from .markdown import signed_interval
 
@@ -58,9 +69,7 @@ def describe_scores(scores: pd.DataFrame, correction: FoldOverlap | None = None)
     return table.sort_values("mean", ascending=False, kind="stable")
 
 
-@cache  # several pages describe the same scores
-def _summarise(scores: tuple[float, ...], correction: FoldOverlap | None) -> MetricSummary:
-    return summarise_scores(scores, correction)
+_summarise = cache(summarise_scores)  # several pages describe the same scores
 
 
 FAMILIES = {
@@ -166,21 +175,17 @@ def compare_pair(scores: pd.DataFrame, first: str, second: str, family: str, whe
     return compare_sites(scores[[first, second]], second, family, where).loc[first]
 
 
-def difference_cells(differences: pd.DataFrame, name: str, digits: int = 1) -> list[str]:
-    """Return the table cells of one comparison: difference, interval and corrected p; empty for the reference."""
+def difference_cells(differences: pd.DataFrame, name: str, digits: int = 1) -> str:
+    """Return the three table cells of one comparison: difference, interval and corrected p; empty for the reference."""
     if name not in differences.index:
-        return ["", "", ""]
+        return " | | "
     row = differences.loc[name]
-    return [
+    cells = (
         format_signed(row["mean"], digits),
         signed_interval(row["low"], row["high"], digits),
         format_p(row["p_holm"]),
-    ]
-
-
-def with_interval(row: pd.Series, digits: int = 1) -> str:
-    """Return a difference with its interval, for a sentence."""
-    return f"{format_signed(row['mean'], digits)} ({signed_interval(row['low'], row['high'], digits)})"
+    )
+    return " | ".join(cells)
 
 
 def shown(differences: pd.DataFrame, direction: int) -> pd.DataFrame:
@@ -188,35 +193,12 @@ def shown(differences: pd.DataFrame, direction: int) -> pd.DataFrame:
     return differences[(differences["p_holm"] <= LEVEL) & (direction * differences["mean"] > 0)]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a claim of the paper.
-
-    Attributes
-    ----------
-    claim : str
-        What the paper says.
-    measured : str
-        What was measured here.
-    word : str
-        ``agrees``, ``in part``, ``not shown`` or ``contradicted``.
-    page : str
-        File that reports the measurement.
-    """
-
-    claim: str
-    measured: str
-    word: str
-    page: str
+Verdict = tuple[str, str, str]
+"""What became of a claim of the paper: what it says; what was measured here; the word for it, see :func:`judge`."""
 
 
 def judge(n_shown: int, n_opposite: int, n: int) -> str:
-    """Return the verdict on a claim that consists of ``n`` comparisons.
-
-    Parameters
-    ----------
-    n_shown, n_opposite : int
-        Comparisons that are shown as claimed, and shown the other way round.
+    """Return the verdict on a claim of ``n`` comparisons, of which some are shown as claimed, some the other way round.
 
     Examples
     --------
@@ -228,6 +210,12 @@ def judge(n_shown: int, n_opposite: int, n: int) -> str:
     return "agrees" if n_shown == n else "in part" if 2 * n_shown >= n else "not shown"
 
 
+def count_shown(tables: Iterable[pd.DataFrame]) -> tuple[int, int, int]:
+    """Count the comparisons of some tables that are shown to be below and above their reference, and all."""
+    together = pd.concat(tables)
+    return len(shown(together, -1)), len(shown(together, 1)), len(together)
+
+
 JUDGEMENT = (
     "Rule for the verdict: a claim consists of one or more paired comparisons, and a comparison is shown where its p "
     f"value, corrected by Holm's method, is at most {LEVEL}. *Agrees*: all are shown. *In part*: at least half are. "
@@ -236,3 +224,29 @@ JUDGEMENT = (
     "Two claims say that something is *not* consistently so: they agree unless it is shown in all comparisons (general "
     "OOD methods), or unless the interval of Spearman's rho lies above zero (site discrepancy)."
 )
+
+
+def pair_weighted(jobs: Sequence[StoredJob]) -> dict[str, float]:
+    """Return the pair-weighted AUC of each method of leave-one-site-out jobs, where they keep ``covariances.csv``."""
+    joined = gather_jobs(jobs)
+    tests = {method: assess_auc(joined.sites, joined.covariances, method) for method in joined.sites["method"].unique()}
+    return {method: 100 * test[PAIR_WEIGHTED].mean for method, test in tests.items() if test}
+
+
+def compare_people(jobs: Sequence[StoredJob], reference: str) -> pd.DataFrame:
+    """Return the differences to a method over participants at the sites of leave-one-site-out jobs of one cohort.
+
+    By method and estimand, see :func:`brio.results.compare_over_people`; empty where no covariances are kept.
+    """
+    joined = gather_jobs(jobs)
+    table = compare_over_people(joined.sites, joined.covariances, reference).set_index(["method", "estimand"])
+    numbers = ["mean_difference", "low", "high"]
+    return table.assign(**{name: 100 * table[name] for name in numbers}).rename(columns={"mean_difference": "mean"})
+
+
+def group_by_block(names: Iterable[str], methods: dict[str, MethodSummary]) -> list[tuple[str, list[str]]]:
+    """Group names of methods by the block of tables that they belong to; names stay in their order."""
+    blocks: dict[str, list[str]] = {}
+    for name in names:
+        blocks.setdefault(methods[name].block, []).append(name)
+    return [(f"{block[0].upper()}{block[1:]}", blocks[block]) for block in sorted(blocks, key=rank_block)]

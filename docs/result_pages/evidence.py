@@ -1,4 +1,4 @@
-"""Read the stored results under ``evidence/``.
+"""Read the stored results under ``evidence/``, and say what they are.
 
 The files of jobs and studies are read by :mod:`brio.results`; the paper's figures and the printed output of benchmarks
 are read here.
@@ -7,7 +7,7 @@ are read here.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,36 @@ from typing import Any
 import pandas as pd
 
 from brio.methods import present_name
-from brio.protocol import FOLD_RULE
-from brio.results import MethodSummary, StoredJob, StoredStudy, Summary, TuningRecord
+from brio.results import MethodSummary, StoredJob, StoredStudy, StudyOptions, StudyRecord
 from brio.results.files import RESULTS
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-EVIDENCE = REPOSITORY / "evidence"
+from .markdown import write_commands
+
+EVIDENCE = Path(__file__).resolve().parents[2] / "evidence"
+ATLASES = ("aal116", "cc200")
+_COHORTS = {"aal116": "abide-aal", "cc200": "abide-cc"}
+OWN_STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decision-curve", "adaptation")
+"""Studies of ours that have a page each. Their arms have no validation sites."""
+TODAY_RUNS = "brio-versions/aal116/version-2-ablations"
+"""Runs of version 2 of BRIO and its ablations; those behind the studies of that version have the same AUCs."""
+
+_read_job = cache(StoredJob.read)  # some folders lie in others
+
+
+def atlas_label(atlas: str) -> str:
+    """Return an atlas as readers know it."""
+    return atlas.upper()
+
+
+def by_atlas(function: Callable[..., Any], *args: Any, row: str | None = None) -> pd.DataFrame:
+    """Return what a function says on each atlas, one row each: a Series, or one row of a table."""
+    parts = {atlas: function(atlas, *args) for atlas in ATLASES}
+    return pd.DataFrame({atlas: part if row is None else part.loc[row] for atlas, part in parts.items()}).T
+
+
+def stack_atlases(function: Callable[..., pd.DataFrame], *args: Any) -> pd.DataFrame:
+    """Return the tables of a function on each atlas below each other, with the atlas as a column."""
+    return pd.concat([function(atlas, *args).assign(atlas=atlas) for atlas in ATLASES])
 
 
 @cache
@@ -35,65 +59,16 @@ def read_jobs(folder: str) -> tuple[StoredJob, ...]:
     return jobs
 
 
-@cache  # some folders lie in others
-def _read_job(folder: Path) -> StoredJob:
-    return StoredJob.read(folder)
-
-
 @cache
 def read_runs(folder: str) -> pd.DataFrame:
-    """Read the runs of every job in a folder.
-
-    Returns
-    -------
-    DataFrame
-        One row per run: ``method``, ``fold``, ``seed``, ``auc``, ``acc``, ``device``, ... as ``results.csv`` has them.
-    """
+    """Read the runs of every job in a folder: one row per run, with the columns of ``results.csv``."""
     runs = pd.concat([job.rows for job in read_jobs(folder)], ignore_index=True)
     return runs.assign(method=runs["method"].map(present_name))
 
 
-def describe_protocol(runs: pd.DataFrame) -> str:
-    """Say how the folds of leave-one-site-out jobs are made up, from their runs."""
-    sites, seeds = runs["fold"].nunique(), runs["seed"].nunique()
-    (validation,) = {len(str(names).split(";")) if pd.notna(names) else 0 for names in runs["validation_sites"]}
-    held = f"{validation} validation sites and {sites - 1 - validation} source sites"
-    other = held if validation else f"all {sites - 1} other sites as source sites"
-    return f"{sites} folds with one test site each, {other}, {seeds} seeds"
-
-
-def describe_fold_rule(*folders: str) -> str:
-    """Say that k-fold jobs in some folders have folds of an earlier rule; empty where all have those of today."""
-    summaries = [job.summary for folder in folders for job in read_jobs(folder) if job.summary.protocol == "kfold"]
-    stale = [summary for summary in summaries if summary.fold_rule != FOLD_RULE]
-    if not stale:
-        return ""
-    which = "These results" if len(stale) == len(summaries) else f"{len(stale)} of these {len(summaries)} jobs"
-    return (
-        f"{which} have folds of an earlier rule, which did not balance the classes; they have not been computed again "
-        "with the folds that brio makes now."
-    )
-
-
-def read_summaries(folder: str) -> dict[str, Summary]:
-    """Read the summary of the job of each method in a folder."""
-    return {present_name(method): job.summary for job in read_jobs(folder) for method in job.summary.methods}
-
-
 def read_methods(folder: str) -> dict[str, MethodSummary]:
     """Read what the jobs in a folder say about each method."""
-    jobs = read_jobs(folder)
-    return {present_name(name): m for job in jobs for name, m in job.summary.methods.items()}
-
-
-def count_fingerprints() -> Counter[tuple[str, str]]:
-    """Count the stored jobs by atlas and cohort fingerprint."""
-    return Counter((job.summary.atlas, job.summary.fingerprint) for job in read_jobs("."))
-
-
-def read_tuning(folder: str) -> dict[str, TuningRecord]:
-    """Read the search of each tuned method in a folder."""
-    return {method: job.tuning for job in read_jobs(folder) if job.tuning for method in job.tuning.choices}
+    return {present_name(name): m for job in read_jobs(folder) for name, m in job.summary.methods.items()}
 
 
 @cache
@@ -121,11 +96,6 @@ def read_sentence(folder: str, start: str) -> str:
     return sentence
 
 
-def read_paper_claim(folder: str) -> str:
-    """Read what a study says the paper claims."""
-    return read_sentence(folder, "The paper: ").removeprefix("The paper: ")
-
-
 @cache
 def read_paper() -> dict[str, Any]:
     """Read the figures of the paper that are not in its main table."""
@@ -137,22 +107,22 @@ def read_measurement(name: str) -> str:
     return (EVIDENCE / "measurements" / name).read_text().strip()
 
 
-def read_measured_table(name: str) -> pd.DataFrame:
-    """Read the Markdown table in the stored output of a benchmark. Cells are strings."""
-    return _parse_table(read_measurement(name))
+def read_measured_table(name: str, numbers: Iterable[str] = ()) -> pd.DataFrame:
+    """Read the one Markdown table in the stored output of a benchmark. Cells are strings but in columns of numbers."""
+    table = _parse_table(read_measurement(name))
+    return table.assign(**{column: pd.to_numeric(table[column]) for column in numbers})
+
+
+def _parse_table(text: str) -> pd.DataFrame:
+    """Parse the one Markdown table in a text. Cells are strings."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return pd.DataFrame(rows, columns=header)
 
 
 def read_measured_tables(name: str) -> list[pd.DataFrame]:
     """Read all Markdown tables in the stored output of a benchmark. Cells are strings."""
-    blocks = read_measurement(name).split("\n\n")
-    return [_parse_table(block) for block in blocks if block.startswith("|")]
-
-
-def _parse_table(text: str) -> pd.DataFrame:
-    """Parse the one Markdown table in a text."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return pd.DataFrame(rows, columns=header)
+    return [_parse_table(block) for block in read_measurement(name).split("\n\n") if block.startswith("|")]
 
 
 def link_figure(path: str, caption: str) -> str:
@@ -162,14 +132,25 @@ def link_figure(path: str, caption: str) -> str:
     return f"![{caption}](../../evidence/{path})"
 
 
-def describe_version(folder: str) -> str:
-    """Say that a stored study or job is of version 0.1.0, whose BRIO had other settings.
+def name_source(*folders: str) -> str:
+    """Return the line that says which stored files a section was computed from."""
+    for folder in folders:
+        if not (EVIDENCE / folder).exists():
+            raise FileNotFoundError(EVIDENCE / folder)
+    return "Computed from " + ", ".join(f"`evidence/{folder}`" for folder in folders) + "."
 
-    Raises
-    ------
-    ValueError
-        If it is of a later version: the sentence would be wrong.
-    """
+
+def describe_protocol(runs: pd.DataFrame) -> str:
+    """Say how the folds of leave-one-site-out jobs are made up, from their runs."""
+    sites, seeds = runs["fold"].nunique(), runs["seed"].nunique()
+    (validation,) = {len(str(names).split(";")) if pd.notna(names) else 0 for names in runs["validation_sites"]}
+    held = f"{validation} validation sites and {sites - 1 - validation} source sites"
+    other = held if validation else f"all {sites - 1} other sites as source sites"
+    return f"{sites} folds with one test site each, {other}, {seeds} seeds"
+
+
+def describe_version(folder: str) -> str:
+    """Say that a stored study or job is of version 0.1.0, whose BRIO had other settings; refuse one that is not."""
     if any((EVIDENCE / folder / name).is_file() for name in ("study.json", "sites.csv")):
         raise ValueError(f"{folder} is not of version 0.1.0")
     return (
@@ -178,24 +159,48 @@ def describe_version(folder: str) -> str:
     )
 
 
-TODAY_RUNS = "brio-versions/aal116/version-2-ablations"
-"""Runs of version 2 of BRIO and its ablations; those behind the studies of that version have the same AUCs."""
-
-
 def describe_runs_of_today() -> str:
     """Describe the runs behind the studies of AAL116 with version 2 of BRIO: protocol and precision."""
     clouds = "BRIO is of its version 2, whose clouds have one scan; these studies are not computed again yet."
     return f"{describe_protocol(read_runs(TODAY_RUNS))}; TF32. {clouds}"
 
 
-def describe_old_runs(folder: str) -> str:
-    """Describe runs of version 0.1.0: protocol, precision and version."""
-    return f"{describe_protocol(read_runs(folder))}; TF32. {describe_version(folder)}"
+def read_record(name: str, atlas: str) -> StudyRecord:
+    """Read what a study of ours says about itself; a smoke run is refused."""
+    record = read_stored_study(f"studies/{atlas}/{name}").record
+    if record.smoke:
+        raise ValueError(f"study '{name}' on {atlas} is a smoke run: it has no place in the result pages")
+    return record
 
 
-def name_source(*folders: str) -> str:
-    """Return the line that says which stored files a section was computed from."""
-    for folder in folders:
-        if not (EVIDENCE / folder).exists():
-            raise FileNotFoundError(EVIDENCE / folder)
-    return "Computed from " + ", ".join(f"`evidence/{folder}`" for folder in folders) + "."
+@cache
+def read_arms(name: str, atlas: str) -> dict[str, pd.DataFrame]:
+    """Read the table of a study of ours by method, in the order of its arms."""
+    read_record(name, atlas)
+    table = read_study(f"studies/{atlas}/{name}")
+    return {str(arm).split(",")[0]: rows for arm, rows in table.groupby("arm", sort=False)}
+
+
+def write_study_commands(name: str) -> str:
+    """Return the commands that made a study of ours on both atlases, from the options it has stored."""
+    return write_commands(_compose_command(name, atlas) for atlas in ATLASES)
+
+
+def _compose_command(name: str, atlas: str) -> str:
+    options = read_record(name, atlas).options or StudyOptions()
+    words = ["brio study", name, _COHORTS[atlas]]
+    words += [f"--with {_COHORTS[other]}" for other in options.companions]
+    words += [f"--method {method}" for method in options.methods or ()]
+    words += [f"--seeds {options.seeds}"] if options.seeds != StudyOptions().seeds else []
+    words += [f"--set {key}={value}" for key, value in options.settings.items()]
+    words += [f"--device {options.device}"] if options.device else []
+    return " ".join([*words, f"--out studies/{atlas}"])
+
+
+def describe_study(name: str) -> str:
+    """Say of which scans, folds and seeds a study of ours was made."""
+    ((scans, folds, seeds),) = {(r.n_scans, r.folds, r.seeds) for r in (read_record(name, a) for a in ATLASES)}
+    return (
+        f"ABIDE I, {scans} scans: {folds} folds with one test site each, all {folds - 1} other sites as source sites, "
+        f"{seeds} seeds."
+    )

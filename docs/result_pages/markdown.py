@@ -1,4 +1,4 @@
-"""Join sentences, tables and figures to pages.
+"""Write numbers, lists, tables and sentences of the pages.
 
 Numbers are formatted by :mod:`brio.formatting`. Scores on these pages are in percent, so that the helpers here
 differ from those only in their default of one decimal.
@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import pandas as pd
 
-from brio.formatting import format_interval, format_number, format_signed, format_table, format_training, join_names
-from brio.methods.registry import rank_block
+from brio.formatting import (
+    format_interval,
+    format_number,
+    format_p,
+    format_signed,
+    format_table,
+    format_training,
+    join_names,
+)
 from brio.results import MethodSummary
 
 _ARM_LABELS = {
@@ -27,7 +34,6 @@ _ARM_LABELS = {
     "brio-shuffled": "shuffled sites",
     "backbone-shuffled": "backbone, shuffled sites",
 }
-_ATLASES = {"aal116": "AAL116", "cc200": "CC200"}
 _NUMBERS = re.compile(r"< \d\S*|[+-]?\d\S*(?: (?:±|to|of) [+-]?\d\S*)+")
 _NO_BREAK = "\u00a0"
 _OPTIONS = re.compile(r"(--[a-z-]+) (?!-)")
@@ -39,20 +45,38 @@ class StaleSentenceError(Exception):
     """A sentence of the pages no longer follows from the evidence."""
 
 
-def state(text: str, holds: bool) -> str:
-    """Return a sentence, or stop if the evidence no longer supports it.
+def state(holds: bool, caller: Callable[[], str]) -> str:
+    """Return the sentence between the tags of a template, or stop if the evidence no longer supports it.
 
     Numbers in a sentence are filled in; the words around them are written by hand. The condition under which those
     words are true stands beside them, so that new evidence cannot leave a wrong sentence on a page.
     """
     if not holds:
-        raise StaleSentenceError(f"the evidence no longer supports this sentence; rewrite it: {text}")
-    return text
+        raise StaleSentenceError(f"the evidence no longer supports this sentence; rewrite it: {caller()}")
+    return caller()
 
 
-def write_page(title: str, *blocks: str) -> str:
-    """Join paragraphs, tables and figures to a page."""
-    return "\n\n".join([f"# {title}", GENERATED, *(block.strip() for block in blocks if block)]) + "\n"
+def reflow(text: str) -> str:
+    """Join the lines of each paragraph and list item; tables and blocks of code stay, one empty line parts blocks.
+
+    Examples
+    --------
+    >>> reflow("a\\nb\\n\\n\\n- c\\n  d\\n- e")
+    'a b\\n\\n- c d\\n- e\\n'
+    """
+    blocks: list[list[str]] = [[]]
+    in_code = False
+    for line in text.splitlines():
+        if in_code:
+            blocks[-1].append(line)
+        elif not line.strip():
+            blocks.append([])
+        elif line.startswith(("|", "- ", "```")) or not blocks[-1]:
+            blocks[-1].append(line.strip())
+        else:
+            blocks[-1][-1] += f" {line.strip()}"
+        in_code ^= line.startswith("```")
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -61,27 +85,19 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return format_table(header, cells)
 
 
-def write_blocks(header: Sequence[str], rows: Iterable[tuple[MethodSummary, Sequence[str]]]) -> str:
-    """Return a table for each block of methods, with the name of the block above it; rows stay in their order.
+def table(caller: Callable[[], str]) -> str:
+    """Return the table whose header and rows stand between the tags of a template.
 
-    Parameters
-    ----------
-    header : sequence of str
-    rows : iterable of (MethodSummary, sequence of str)
-        The method, which names its block, and the cells of its row.
+    A line that starts with a bar starts a row; other lines continue it.
     """
-    blocks: dict[str, list[Sequence[str]]] = {}
-    for method, row in rows:
-        blocks.setdefault(method.block, []).append(row)
-    parts = []
-    for block in sorted(blocks, key=rank_block):
-        parts += [f"**{block[0].upper()}{block[1:]}**", write_table(header, blocks[block])]
-    return "\n\n".join(parts)
+    rows = re.split(r"\n(?=\|)", caller().strip())
+    header, *body = ([cell.strip() for cell in row.strip()[1:-1].split("|")] for row in rows)
+    return write_table(header, body) + "\n"
 
 
-def training(method: MethodSummary) -> str:
-    """Format how long a method was trained: mean epochs of the largest number, and mean optimisation steps."""
-    return format_training(method.epochs, method.trained_epochs, method.steps)
+def write_frame(frame: pd.DataFrame) -> str:
+    """Return a table of strings as Markdown."""
+    return write_table([str(name) for name in frame.columns], frame.astype(str).to_numpy().tolist())
 
 
 def keep_together(text: str) -> str:
@@ -89,16 +105,21 @@ def keep_together(text: str) -> str:
     return text.replace(" ", _NO_BREAK)
 
 
-def write_commands(*commands: str) -> str:
+def write_commands(commands: Iterable[str]) -> str:
     """Return commands as a block of code, in lines that fit a page; an option stays with its value."""
     bound = (_OPTIONS.sub(rf"\1{_NO_BREAK}", command) for command in commands)
     lines = [" \\\n    ".join(textwrap.wrap(command, 84, break_on_hyphens=False)) for command in bound]
     return "\n".join(["```", *lines, "```"]).replace(_NO_BREAK, " ")
 
 
-def write_frame(frame: pd.DataFrame) -> str:
-    """Return a table of strings as Markdown."""
-    return write_table([str(name) for name in frame.columns], frame.astype(str).to_numpy().tolist())
+def commands(caller: Callable[[], str]) -> str:
+    """Return the commands between the tags of a template, one per line; indented lines continue one."""
+    return write_commands(re.sub(r"\n\s+", " ", caller().strip()).splitlines()) + "\n"
+
+
+def training(method: MethodSummary) -> str:
+    """Format how long a method was trained: mean epochs of the largest number, and mean optimisation steps."""
+    return format_training(method.epochs, method.trained_epochs, method.steps)
 
 
 def fixed(value: float, digits: int = 1) -> str:
@@ -156,28 +177,36 @@ def value_with_interval(value: float, low: float, high: float, digits: int = 1) 
     return f"{fixed(value, digits)} ({interval(low, high, digits)})"
 
 
-def arm_label(name: str) -> str:
-    """Return what readers are shown for an arm of a study.
-
-    Examples
-    --------
-    >>> arm_label("brio-wo-qg,lambda_env=0.1"), arm_label("core")
-    ('w/o QG, lambda_env=0.1', 'core')
-    """
-    method, *settings = name.split(",")
-    return ", ".join([_ARM_LABELS.get(method, method), *(setting.strip() for setting in settings)])
+def change_with_interval(row: pd.Series, name: str = "", digits: int = 1) -> str:
+    """Format a difference with its interval: the columns ``mean``, ``low`` and ``high``, or those of a name."""
+    mean, low, high = row[[name, f"{name} low", f"{name} high"] if name else ["mean", "low", "high"]]
+    return f"{format_signed(mean, digits)} ({signed_interval(low, high, digits)})"
 
 
-def atlas_label(atlas: str) -> str:
-    """Return an atlas as readers know it.
+def in_words(items: Iterable[str]) -> str:
+    """List items in a sentence."""
+    every = list(items)
+    return join_names(every, most=len(every)) or "none"
 
-    Examples
-    --------
-    >>> atlas_label("aal116"), atlas_label("cc200 merged to 50")
-    ('AAL116', 'CC200 merged to 50')
-    """
-    name, *rest = atlas.split(" ", 1)
-    return " ".join([_ATLASES[name], *rest])
+
+def list_fixed(values: Iterable[float], digits: int = 1) -> str:
+    """List scores in a sentence."""
+    return in_words(fixed(value, digits) for value in values)
+
+
+def list_signed(values: Iterable[float], digits: int = 1) -> str:
+    """List differences in a sentence."""
+    return in_words(format_signed(value, digits) for value in values)
+
+
+def list_p(values: Iterable[float]) -> str:
+    """List p values in a sentence."""
+    return in_words(map(format_p, values))
+
+
+def list_changes(rows: pd.DataFrame) -> str:
+    """List differences with their intervals in a sentence."""
+    return in_words(change_with_interval(row) for _, row in rows.iterrows())
 
 
 def code(names: Iterable[str]) -> str:
@@ -188,10 +217,16 @@ def code(names: Iterable[str]) -> str:
     >>> code(["ridge", "svm", "gcn"]), code(["ridge"]), code([])
     ('`ridge`, `svm` and `gcn`', '`ridge`', 'none')
     """
-    return in_words([f"`{name}`" for name in names])
+    return in_words(f"`{name}`" for name in names)
 
 
-def in_words(items: Iterable[str]) -> str:
-    """List items in a sentence."""
-    every = list(items)
-    return join_names(every, most=len(every)) or "none"
+def arm_label(name: str) -> str:
+    """Return what readers are shown for an arm of a study.
+
+    Examples
+    --------
+    >>> arm_label("brio-wo-qg,lambda_env=0.1"), arm_label("core")
+    ('w/o QG, lambda_env=0.1', 'core')
+    """
+    method, *settings = name.split(",")
+    return ", ".join([_ARM_LABELS.get(method, method), *(setting.strip() for setting in settings)])

@@ -7,256 +7,190 @@ from functools import cache
 import pandas as pd
 
 from brio.formatting import state_p
+from brio.protocol import adjust_holm
+from brio.report import paper_figures
 
-from .brio_versions import write_versions
-from .comparisons import (
-    FAMILIES,
-    Verdict,
-    compare_pair,
-    compare_sites,
-    describe_scores,
-    judge,
-    name_family,
-    reverse,
-    shown,
-    with_interval,
-)
-from .evidence import (
-    describe_protocol,
-    link_figure,
-    name_source,
-    read_jobs,
-    read_measurement,
-    read_paper,
-    read_runs,
-    read_summaries,
-)
-from .markdown import (
-    STATISTICS,
-    atlas_label,
-    code,
-    fixed,
-    signed_interval,
-    state,
-    write_commands,
-    write_page,
-    write_table,
-)
-from .motion import write_motion
-from .people import write_people
-from .sister_sites import write_sisters
-from .unseen_scores import (
-    ATLASES,
-    above_paper,
-    baselines,
-    baselines_below_brio,
-    best_brain_network,
-    differences,
-    family_of,
-    folder,
-    graph_ood,
-    networks,
-    scores,
-    site_penalty_differences,
-)
-from .unseen_tables import (
-    write_changes,
-    write_deci,
-    write_differences,
-    write_paper_figures,
-    write_provenance,
-    write_scores,
-    write_site_penalties,
-)
+from .comparisons import Verdict, compare_pair, compare_sites, count_shown, describe_scores, judge, reverse, site_scores
+from .evidence import ATLASES, atlas_label, read_measured_table, read_measurement, read_methods, read_runs
 
-FILE = "unseen-sites.md"
-TITLE = "How do the methods compare at unseen sites?"
+FOLDERS = {atlas: f"unseen-sites/{atlas}" for atlas in ATLASES}
 LINEAR_ON_ENTRIES = ["ridge", "logistic", "svm"]
-
-
-def _conclusion() -> str:
-    ridge = {atlas: reverse(differences(atlas, "ridge")).loc["brio"] for atlas in ATLASES}
-    tangent = {atlas: differences(atlas, "ridge").loc["fc-tangent-ridge"] for atlas in ATLASES}
-    best = {atlas: networks(atlas)[0] for atlas in ATLASES}
-    mean = {atlas: scores(atlas).mean() for atlas in ATLASES}
-    on_entries = max(m[LINEAR_ON_ENTRIES].max() - m[LINEAR_ON_ENTRIES].min() for m in mean.values())
-    lines = [
-        state(
-            "**Linear models lead on both atlases.** `ridge` has a mean AUC of "
-            f"{fixed(mean['aal116']['ridge'])} on AAL116 and {fixed(mean['cc200']['ridge'])} on CC200, BRIO "
-            f"{fixed(mean['aal116']['brio'])} and {fixed(mean['cc200']['brio'])}: ridge is "
-            f"{fixed(ridge['aal116']['mean'])} and {fixed(ridge['cc200']['mean'])} points higher "
-            f"({state_p(ridge['aal116']['p_holm'])} and {state_p(ridge['cc200']['p_holm'])}: shown on AAL116, not on "
-            "CC200).",
-            ridge["aal116"]["p_holm"] <= 0.05 < ridge["cc200"]["p_holm"]
-            and all(d["mean"] > 0 for d in ridge.values())
-            and all(family_of(str(m.idxmax())) == "linear" for m in mean.values()),
-        ),
-        state(
-            f"{code(LINEAR_ON_ENTRIES)} on the entries of the connectome are within {fixed(on_entries)} point of each "
-            f"other. Adding tangent space (`fc-tangent-ridge`) changes ridge by {with_interval(tangent['aal116'])} and "
-            f"{with_interval(tangent['cc200'])} points: no gain is shown.",
-            on_entries < 1 and all(d["p_holm"] > 0.05 for d in tangent.values()),
-        ),
-        state(
-            f"The best network is `{best['aal116']}` on both atlases ({fixed(mean['aal116'][best['aal116']])} and "
-            f"{fixed(mean['cc200'][best['cc200']])}), an MLP on the same entries.",
-            best["aal116"] == best["cc200"] == "mlp",
-        ),
-        state(
-            "Networks that select subgraphs (`brainood`, `gsat`, `disco`, `cepg`, `disc`) and `deci`, which reads "
-            "time courses alone, are below BRIO's mean on both atlases.",
-            all(
-                m[name] < m["brio"]
-                for m in mean.values()
-                for name in ("brainood", "gsat", "disco", "cepg", "disc", "deci")
-            ),
-        ),
-        state(
-            "Age, sex and motion alone (`covariates-only`) reach "
-            f"{fixed(mean['aal116']['covariates-only'])}; scan length and missing regions are not above chance.",
-            all(m[name] < 50.5 for m in mean.values() for name in ("length-only", "dead-rois-only")),
-        ),
-    ]
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def _against_brio() -> str:
-    rows = []
-    for atlas in ATLASES:
-        paper_rows, table = baselines(atlas), differences(atlas, "brio")
-        above, below = shown(table, 1).index, shown(table, -1).index
-        rows.append(
-            [
-                atlas_label(atlas),
-                fixed(scores(atlas)["brio"].mean()),
-                code(name for name in paper_rows if table.loc[name, "mean"] > 0),
-                code(name for name in paper_rows if name in above),
-                code(name for name in paper_rows if name in below),
-            ]
-        )
-    header = ["atlas", "BRIO's AUC", "baselines with a higher mean", "baselines shown above", "baselines shown below"]
-    return write_table(header, rows)
-
-
-def page() -> str:
-    """Return the page."""
-    n = read_summaries(folder("aal116"))["ridge"].n_scans
-    above = {atlas: above_paper(atlas) for atlas in ATLASES}
-    atlases = compare_pair(
-        pd.DataFrame({"cc200": scores("cc200")["ridge"], "aal116": scores("aal116")["ridge"]}),
-        "cc200",
-        "aal116",
-        "single pairs",
-        "ridge",
-    )
-    return write_page(
-        TITLE,
-        _conclusion(),
-        f"ABIDE I, {n} scans: {describe_protocol(read_runs(folder('aal116')))}. AUC and ACC are means over test sites "
-        "in percent, with their SD; seeds are averaged first. *Seeds averaged* is the AUC of the logits averaged over "
-        f"seeds. Intervals are 95 % corrected t intervals over sites. {name_family('unseen sites')} Differences to "
-        f"BRIO are a family of their own, *baselines*: {FAMILIES['baselines']}. "
-        f"The paper's cohort has more controls ({read_paper()['n_controls']}) than this release "
-        f"({read_paper()['n_controls_of_the_release']}), so its figures are a guide only. {STATISTICS}",
-        "## AAL116",
-        "Every network has its own settings, at most 80 epochs and a checkpoint chosen on the validation sites; what "
-        "tuning would add is on [a page of its own](tuning.md). Linear models choose their penalty on the same sites, "
-        "`log-ridge` on inner folds. Networks ran in TF32 on one H200.",
-        write_commands(
-            "brio run abide-aal --with abide-cc --method gcn --seeds 3 --device cuda-tf32 --records-only --out "
-            "unseen-sites/aal116/gcn",
-        ),
-        write_scores("aal116"),
-        "Paired differences in AUC:",
-        write_differences("aal116"),
-        *write_people(read_jobs(folder("aal116")), "ridge", describe_scores(scores("aal116")).index),
-        name_source(folder("aal116")),
-        "## CC200",
-        "The same commands with `abide-cc --with abide-aal`. Ridge is "
-        f"{fixed(atlases['mean'])} points higher than on AAL116 at the same sites "
-        f"({signed_interval(atlases['low'], atlases['high'])}, {state_p(atlases['p'])}).",
-        write_scores("cc200"),
-        "Paired differences in AUC:",
-        write_differences("cc200"),
-        *write_people(read_jobs(folder("cc200")), "ridge", describe_scores(scores("cc200")).index),
-        name_source(folder("cc200")),
-        "Differences of about a point between two trained networks should not be read as gains: see "
-        "[reproducibility](reproducibility.md).",
-        *write_sisters(),
-        *write_motion(),
-        *write_changes(),
-        *write_versions(),
-        "## Against BRIO",
-        "The paper's baselines against BRIO, as in the tables above:",
-        _against_brio(),
-        "`brio-plus` is on [its own page](brio-plus.md). The figure is made by `brio study comparison`.",
-        link_figure("studies/aal116/comparison/figure.svg", "AUC and ACC of all methods on AAL116"),
-        "## Against the paper's figures",
-        f"{len(above['aal116'])} of {len(baselines('aal116'))} baselines on AAL116 and {len(above['cc200'])} of "
-        f"{len(baselines('cc200'))} on CC200 have a higher mean here than in the paper. The reasons were examined for "
-        "DeCI only. Cohort, settings and the choice of checkpoint may all differ; the paper does not give the last "
-        "two.",
-        write_paper_figures(),
-        "The paper's SD over sites is smaller than sampling alone makes likely. With as many patients and controls "
-        "at each site as here, and the same true AUC at all sites, the SD over sites would be (AAL116, then CC200):",
-        f"```\n{_without_comments(read_measurement('site-spread.txt'))}\n```",
-        "`python benchmarks/site_spread.py abide-aal --with abide-cc --auc 67.53 --sd 4.12 --draws 100000`",
-        "## Penalties on differences between sites",
-        state(
-            "No gain is shown for CORAL, IRM, V-REx, GroupDRO and DANN over the GCN that they are added to, and no "
-            "loss.",
-            not any(len(shown(site_penalty_differences(atlas), sign)) for atlas in ATLASES for sign in (1, -1)),
-        ),
-        write_site_penalties(),
-        *write_deci(),
-        "## What each row stands for",
-        "`core-scaffold` is a logistic regression on the edges that our reading of CORE selects. `brainood-kl`, a "
-        "variant of ours, was not run.",
-        write_provenance(),
-    )
+SITE_PENALTIES = ["coral", "irm", "vrex", "groupdro", "dann"]
+SUBGRAPHS = ["brainood", "gsat", "disco", "cepg", "disc"]
+VERSIONS = {
+    "version-1": "version 1",
+    "version-2-patience-25": "version 2, patience of 25",
+    "version-2": "version 2",
+    "version-3": "version 3",
+}
+CHANGES = {
+    "xg-gnn": "version 0.1.0 started with the same vector for every region of a scan; now its start tells regions "
+    "apart, and it sees all frames",
+    "disc": "version 0.1.0 was tuned; its own settings stay at chance ([tuning](tuning.md))",
+    "deci": "it sees all frames of a scan instead of 100, and was tuned then",
+}
+"""Why rows of AAL116 differ from those of version 0.1.0."""
+DISPLACEMENT = "displacement alone"
 
 
 @cache
-def verdicts() -> list[Verdict]:
-    """Return the verdicts on the paper's comparison."""
-    out = []
+def scores(atlas: str, metric: str = "auc") -> pd.DataFrame:
+    """Return the score of every method at every test site."""
+    return site_scores(read_runs(FOLDERS[atlas]), metric)
+
+
+@cache
+def differences(atlas: str, reference: str) -> pd.DataFrame:
+    """Return the differences in AUC of every method to ridge, or of the paper's baselines to BRIO."""
+    if reference == "ridge":
+        return compare_sites(scores(atlas), "ridge", "unseen sites", atlas_label(atlas))
+    return compare_sites(scores(atlas)[["brio", *baselines(atlas)]], "brio", "baselines", atlas_label(atlas))
+
+
+@cache
+def paper(atlas: str) -> pd.DataFrame:
+    """Return the figures of the paper's main table, by method."""
+    table = paper_figures()
+    return table[table["cohort"] == f"abide-{atlas}"].set_index("method")
+
+
+def baselines(atlas: str) -> list[str]:
+    """Return the methods of the paper's table without BRIO."""
+    return [name for name in paper(atlas).index if name != "brio"]
+
+
+def count_above_paper(atlas: str) -> int:
+    """Count the baselines whose mean AUC is higher here than in the paper."""
+    names = baselines(atlas)
+    return int((scores(atlas)[names].mean() > paper(atlas).loc[names, "auc"]).sum())
+
+
+def family_of(name: str) -> str:
+    """Return the family of a method."""
+    return read_methods(FOLDERS["aal116"])[name].family
+
+
+@cache
+def networks(atlas: str) -> list[str]:
+    """Return the trained networks, highest mean AUC first."""
+    trained = {name for name, method in read_methods(FOLDERS[atlas]).items() if method.epochs}
+    return [name for name in describe_scores(scores(atlas)).index if name in trained]
+
+
+def described_scores(atlas: str) -> pd.DataFrame:
+    """Return mean AUC, SD and interval of every method, highest mean first."""
+    return describe_scores(scores(atlas))
+
+
+def mean_scores(atlas: str) -> pd.Series:
+    """Return the mean AUC of every method."""
+    return scores(atlas).mean()
+
+
+def ridge_minus_brio(atlas: str) -> pd.Series:
+    """Return the difference in AUC of ridge to BRIO."""
+    return reverse(differences(atlas, "ridge")).loc["brio"]
+
+
+@cache
+def compare_penalties(atlas: str) -> pd.DataFrame:
+    """Return the differences in AUC of methods that penalise site differences to the GCN they are added to."""
+    return compare_sites(scores(atlas)[["gcn", *SITE_PENALTIES]], "gcn", "site penalties", atlas_label(atlas))
+
+
+def compare_atlases() -> pd.Series:
+    """Compare ridge on the two atlases at the same sites: CC200 minus AAL116."""
+    pair = pd.DataFrame({atlas: scores(atlas)["ridge"] for atlas in ATLASES})
+    return compare_pair(pair, "cc200", "aal116", "single pairs", "ridge")
+
+
+def list_changes_since() -> pd.DataFrame:
+    """Return the mean AUC of networks on AAL116 in version 0.1.0 and here, largest gain first."""
+    table = pd.DataFrame({"before": site_scores(read_runs("tuning/aal116")).mean(), "now": scores("aal116").mean()})
+    table = table.assign(change=table["now"] - table["before"]).dropna()
+    return table.sort_values("change", ascending=False)
+
+
+@cache
+def compare_sisters() -> pd.DataFrame:
+    """Return the AUC at sites of one institution with and without the other as source site, by atlas and method.
+
+    Mean AUCs, the difference of the first two with its interval, ``p``, and ``p_holm`` corrected for all rows.
+    """
+    columns = ["with_sister", "without_sister", "without_others"]
+    measured = read_measured_table("sister-sites.txt", columns)
+    rows = []
     for atlas in ATLASES:
-        table = differences(atlas, "brio").loc[baselines(atlas)]
-        below, above = len(baselines_below_brio(atlas)), len(shown(table, 1))
-        out.append(
-            Verdict(
-                f"BRIO is above all baselines ({atlas_label(atlas)})",
-                f"shown above {below} of {len(table)}; "
-                f"{int((table['mean'] > 0).sum())} have a higher mean than BRIO, {above} shown",
-                judge(below, above, len(table)),
-                FILE,
-            )
-        )
-    tables = [site_penalty_differences(atlas) for atlas in ATLASES]
-    better, n = sum(len(shown(t, 1)) for t in tables), sum(len(t) for t in tables)
-    out.append(
-        Verdict(
+        for method in measured["method"].unique():
+            own = measured[(measured["cohort"] == atlas) & (measured["method"] == method)].set_index("site")[columns]
+            where = f"{atlas_label(atlas)}, {method}"
+            gain = compare_pair(own, "with_sister", "without_sister", "sister sites", where)
+            rows.append({"atlas": atlas, "method": method} | own.mean().to_dict() | gain.to_dict())
+    table = pd.DataFrame(rows)
+    return table.assign(p_holm=adjust_holm(table["p"].to_numpy()))
+
+
+def list_sisters() -> list[str]:
+    """List the sites that are samples of one institution."""
+    return sorted(read_measured_table("sister-sites.txt")["site"].unique())
+
+
+def compare_single_sites(atlas: str) -> pd.Series:
+    """Compare ridge with BRIO at the sites without a sister: their difference, and both means."""
+    single = scores(atlas).drop(index=list_sisters())
+    pair = compare_pair(single, "ridge", "brio", "single pairs", f"{atlas_label(atlas)}, without sisters")
+    return pd.concat([pair, single[["ridge", "brio"]].mean()])
+
+
+def describe_brio(atlas: str, version: str) -> pd.Series:
+    """Return the AUC of a version of BRIO with its interval, its ACC, and the name of its folder."""
+    folder = f"brio-versions/{atlas}/{version}"
+    row = describe_scores(site_scores(read_runs(folder))[["brio"]]).loc["brio"]
+    return pd.concat([row, pd.Series({"acc": site_scores(read_runs(folder), "acc")["brio"].mean(), "folder": folder})])
+
+
+def compare_versions(atlas: str) -> pd.Series:
+    """Compare the last version of BRIO with the first."""
+    runs = {
+        name: f"brio-versions/{atlas}/{version}" for name, version in (("today", "version-3"), ("before", "version-1"))
+    }
+    pair = pd.DataFrame({name: site_scores(read_runs(folder))["brio"] for name, folder in runs.items()})
+    return compare_pair(pair, "today", "before", "single pairs", atlas_label(atlas))
+
+
+def read_site_spread() -> str:
+    """Read the spread over sites that sampling alone makes, without its comments."""
+    return "\n".join(line for line in read_measurement("site-spread.txt").splitlines() if not line.startswith("#"))
+
+
+@cache
+def judge_claims() -> list[Verdict]:
+    """Return the verdicts on the paper's comparison."""
+    verdicts = []
+    for atlas in ATLASES:
+        table = differences(atlas, "brio")
+        below, above, n = count_shown([table])
+        higher = int((table["mean"] > 0).sum())
+        measured = f"shown above {below} of {n}; {higher} have a higher mean than BRIO, {above} shown"
+        verdicts.append((f"BRIO is above all baselines ({atlas_label(atlas)})", measured, judge(below, above, n)))
+    _, better, n = count_shown(map(compare_penalties, ATLASES))
+    verdicts.append(
+        (
             "General OOD methods are not consistently better than GNNs",
             f"{better} of {n} shown above the GCN they are added to",
             "agrees" if better < n else "contradicted",
-            FILE,
         )
     )
     for atlas in ATLASES:
-        best = best_brain_network(atlas)
-        table = compare_sites(scores(atlas)[[best, *graph_ood(atlas)]], best, "graph OOD", atlas_label(atlas))
-        below, above = len(shown(table, -1)), len(shown(table, 1))
-        out.append(
-            Verdict(
+        best = next(name for name in networks(atlas) if family_of(name) == "brain networks")
+        graph_ood = [name for name in scores(atlas) if family_of(name) == "graph OOD"]
+        table = compare_sites(scores(atlas)[[best, *graph_ood]], best, "graph OOD", atlas_label(atlas))
+        below, above, n = count_shown([table])
+        verdicts.append(
+            (
                 f"The best brain networks are better than graph OOD methods ({atlas_label(atlas)})",
-                f"`{best}` is shown above {below} of {len(table)} (largest {state_p(table['p_holm'].max())})",
-                judge(below, above, len(table)),
-                FILE,
+                f"`{best}` is shown above {below} of {n} (largest {state_p(table['p_holm'].max())})",
+                judge(below, above, n),
             )
         )
-    return out
-
-
-def _without_comments(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    return verdicts

@@ -231,7 +231,7 @@ class FittedModelMixin(BaseEstimator):
     def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
         """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
 
-        Returns see :class:`brio.models.ScanPredictions`.
+        Returns see ``brio.models.ScanPredictions``.
         """
         model = self.to_model()
         return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
@@ -362,7 +362,7 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
     method : str
         Any method that ``brio methods`` lists: ``"brio"``, its ablations, ``"ridge"``, ...
     J, K, M, T_w, epochs, patience : int, optional
-        Main settings of the method, see its ``Settings`` (:class:`brio.methods.BrioSettings`); None is the method's own
+        Main settings of the method, see its ``Settings`` (``brio.methods.BrioSettings``); None is the method's own
         default. A setting that the method does not have is an error.
     epsilon, lambda_env, learning_rate, rho_g, weight_decay : float, optional
         Likewise.

@@ -1,5 +1,6 @@
 """From the output of pytest-benchmark to the page of ratios: sums of parts, targets, misses and floors."""
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -80,8 +81,13 @@ def test_kept_are_sums_of_parts_multiples_and_no_name_of_the_computer(kept):
     assert '"me"' not in kept.read_text()
 
 
-def test_page_says_what_is_met_and_what_is_missed(kept, benchmarks_page):
-    text = benchmarks_page.page(kept.parent)
+def render(**names):
+    return importlib.import_module("result_pages").render_page("benchmarks", **names)
+
+
+def test_page_says_what_is_met_and_what_is_missed(kept, benchmarks_page, monkeypatch):
+    monkeypatch.setattr(benchmarks_page, "FOLDER", kept.parent)
+    text = render()
     assert "**1 of 3 targets are met on a CPU, " in text
     assert "Missed are FC, 116 ROIs: 2.0x against loop instead of 3x; plus: 4 s instead of 3.5 s." in text
     assert "| FC, 116 ROIs | 500\N{NO-BREAK SPACE}ms (5.0x) | loop | 1\N{NO-BREAK SPACE}s | 2.0 | 3x: missed |" in text
@@ -92,9 +98,10 @@ def test_page_says_what_is_met_and_what_is_missed(kept, benchmarks_page):
     assert "2026-11-16 10:00 and 2026-11-17 10:00" in text
 
 
-def test_a_page_without_a_measurement_is_refused(benchmarks_page, tmp_path):
+def test_a_page_without_a_measurement_is_refused(benchmarks_page, tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmarks_page, "FOLDER", tmp_path)
     with pytest.raises(FileNotFoundError, match="no benchmark"):
-        benchmarks_page.page(tmp_path)
+        render()
 
 
 def test_targets_on_a_gpu_are_compared_with_the_stored_table(benchmarks_page):
@@ -105,7 +112,7 @@ def test_targets_on_a_gpu_are_compared_with_the_stored_table(benchmarks_page):
         ["brio", "20", "100", "27", "99.0", "300", "cuda (NVIDIA H200)"],  # other batches
         ["brio", "100", "50", "6", "1.0", "300", "cuda (NVIDIA H200)"],  # fewer epochs
     ]
-    first, second, *others = benchmarks_page._list_training_rows(pd.DataFrame(rows, columns=columns))
+    first, second, *others = benchmarks_page.list_training_rows(pd.DataFrame(rows, columns=columns))
     assert first.own_cell.replace("\N{NO-BREAK SPACE}", " ") == "20.4 s (10.2x)"  # 134 TFLOP at 67 TFLOP/s
     assert first.target_cell == "at most 6 s: missed"
     assert second.own_cell.replace("\N{NO-BREAK SPACE}", " ") == "5.9 s (21.8x)"
@@ -120,7 +127,7 @@ def _measure_studies(names, seconds):
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(10, "met"), (100, "missed")])
 def test_times_of_all_studies_are_compared_with_their_floor_and_target(benchmarks_page, seconds, outcome):
-    row = benchmarks_page._sum_studies(_measure_studies(PAPER, seconds))
+    row = benchmarks_page.sum_studies(_measure_studies(PAPER, seconds))
     assert row.work.startswith("the paper's 12 studies on AAL116")
     assert (row.own, row.floor) == (12 * seconds, 12)
     assert row.target_cell == f"at most 420 s: {outcome}"
@@ -128,7 +135,7 @@ def test_times_of_all_studies_are_compared_with_their_floor_and_target(benchmark
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(10, "open"), (100, "missed")])
 def test_a_target_for_all_studies_is_not_met_by_some(benchmarks_page, seconds, outcome):
-    row = benchmarks_page._sum_studies(_measure_studies(PAPER[2:], seconds))
+    row = benchmarks_page.sum_studies(_measure_studies(PAPER[2:], seconds))
     assert row.work.startswith("10 of the paper's 12 studies")
     assert row.work.endswith(", without `comparison` and `in-distribution` (target: all 12)")
     assert row.target_cell == f"at most 420 s: {outcome}"
@@ -171,10 +178,10 @@ def test_times_of_studies_that_do_not_add_up_are_refused(benchmarks_page, monkey
 def test_the_page_says_what_the_studies_take_with_finished_jobs(benchmarks_page):
     from result_pages.markdown import StaleSentenceError
 
-    studies = _measure_studies(PAPER, 85).assign(**{"training s": 90.0})
-    assert "take 840 s: as long as then" in benchmarks_page._describe_reuse(studies)
+    studies = _measure_studies(PAPER, 85).assign(arms=1, runs=60, **{"training s": 90.0})
+    assert "take 840 s: as long as then" in render(read_studies=lambda: studies)
     with pytest.raises(StaleSentenceError):  # the sentence ends with what it says
-        benchmarks_page._describe_reuse(_measure_studies(PAPER, 10).assign(**{"training s": 9.0}))
+        render(read_studies=lambda: studies.assign(**{"whole s": 10.0}))
 
 
 def test_the_count_of_products_is_that_of_torch(monkeypatch):

@@ -30,6 +30,10 @@ def load(name):
     return importlib.import_module(f"result_pages.{name}")
 
 
+def render(name):
+    return importlib.import_module("result_pages").render_page(name)
+
+
 def correct_interval(values):
     """95 % interval of a mean over left-out sites, which share training scans."""
     n = len(values)
@@ -55,7 +59,7 @@ def test_studies_of_an_atlas_are_whole_and_of_the_same_scans(atlas):
 @pytest.mark.parametrize("study", STUDIES)
 def test_commands_are_those_that_the_command_line_understands(study):
     command_line = get_command(app)
-    block = load("own_studies").write_study_commands(study)
+    block = load("evidence").write_study_commands(study)
     commands = block.strip("`\n").replace("\\\n", " ").split("\nbrio ")
     assert len(commands) == 2
     for text, atlas in zip(commands, ATLASES, strict=True):
@@ -70,7 +74,9 @@ def test_commands_are_those_that_the_command_line_understands(study):
 
 
 def test_lines_of_a_command_do_not_part_an_option_from_its_value():
-    block = load("markdown").write_commands("brio run cohort --records-only " + "--method ridge " * 12 + "--out there")
+    block = load("markdown").write_commands(
+        ["brio run cohort --records-only " + "--method ridge " * 12 + "--out there"]
+    )
     lines = block.strip("`\n").split("\n")
     assert len(lines) > 2
     assert max(map(len, lines)) <= 90
@@ -96,10 +102,10 @@ def test_gains_of_the_learning_curve_are_paired_over_sites(atlas, axis, size):
     point = load("learning_curve").curve(atlas, axis).loc[size]
     assert point["auc"] == pytest.approx(few.mean())
     assert point["gain"] == pytest.approx((every - few).mean())
-    assert [point["low"], point["high"]] == pytest.approx(correct_interval(every - few))
+    assert [point["gain low"], point["gain high"]] == pytest.approx(correct_interval(every - few))
     sites = read_table("calibration", atlas).groupby("fold")[["patients", "controls"]].first()
     weighted = np.average(few, weights=sites.prod(axis=1).loc[few.index])
-    cells = [line.split(" | ") for line in load("learning_curve").page().splitlines() if line.startswith("| ")]
+    cells = [line.split(" | ") for line in render("learning-curve").splitlines() if line.startswith("| ")]
     label = {"aal116": "| AAL116", "cc200": "| CC200"}[atlas]
     (row,) = (c for c in cells if c[:2] == [label, axis] and c[3] == f"{point['source_participants']:.0f}")
     assert (row[4].split(" ")[0], row[5]) == (f"{few.mean():.1f}", f"{weighted:.1f}")
@@ -131,7 +137,7 @@ def test_thresholds_of_the_decision_curve_are_those_with_a_gain_above_zero():
 
 
 def test_differences_between_subgroups_are_on_the_page_with_their_corrected_p():
-    text = load("subgroups").page()
+    text = render("subgroups")
     _, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
     for atlas, section in zip(ATLASES, sections, strict=False):
         assert section.lower().startswith(atlas)
@@ -164,4 +170,4 @@ def test_changes_by_adaptation_are_paired_at_each_site(atlas):
         assert point["sites"] == len(change) == 20 - len(page.missing_sites(size))
         names = ["brier adapted", "brier adapted low", "brier adapted high"]
         np.testing.assert_allclose(point[names].to_numpy(dtype=float), [change.mean(), low, high], atol=1e-9)
-        assert f"{change.mean():+.3f} ({low:+.3f} to " in page.page().replace("\u00a0", " ")
+        assert f"{change.mean():+.3f} ({low:+.3f} to " in render("adaptation").replace("\u00a0", " ")

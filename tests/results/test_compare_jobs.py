@@ -160,7 +160,9 @@ def test_the_command_prints_the_comparison_and_writes_the_tables(folders, tmp_pa
 
 def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "docs")
-    people = importlib.import_module("result_pages.people")
+    pages = importlib.import_module("result_pages")
+    comparisons = importlib.import_module("result_pages.comparisons")
+    people = pages.make_environment().get_template("parts.md").module.people
     jobs = [StoredJob.read(folder) for folder in folders]
     joined = gather_jobs(jobs)
     table = compare_over_people(joined.sites, joined.covariances, "ridge").set_index(["method", "estimand"])
@@ -169,18 +171,17 @@ def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
         (folder / "predictions.csv").unlink()
         rehash(folder)
     kept = [StoredJob.read(folder) for folder in folders]
-    _, text = people.write_people(kept, "ridge", ["svm", "gcn"])
-    row = [cell.strip() for cell in text.splitlines()[3].strip("|").split("|")]
-    assert row[0] == "`gcn`"
+    text = people(kept, "ridge", ["svm", "gcn"])
+    row = [cell.strip() for cell in text.split("| `gcn` |")[1].splitlines()[0].split("|")]
     for k, estimand in enumerate(("mean over sites", "pair-weighted")):
         difference = table.loc[("gcn", estimand)]
-        assert row[1 + 2 * k] == f"{100 * difference['mean_difference']:+.1f}"
-        assert row[2 + 2 * k].startswith(f"{100 * difference['low']:+.1f}")
-    assert people.pair_cells(people.pair_weighted(kept), "gcn") == people.pair_cells(people.pair_weighted(jobs), "gcn")
+        assert row[2 * k] == f"{100 * difference['mean_difference']:+.1f}"
+        assert row[1 + 2 * k].startswith(f"{100 * difference['low']:+.1f}")
+    assert comparisons.pair_weighted(kept)["gcn"] == pytest.approx(comparisons.pair_weighted(jobs)["gcn"])
     for folder in folders:
         (folder / "sites.csv").unlink()
     (folders[0].parent / "covariances.csv").unlink()
     rehash(folders[0].parent)
     older = [StoredJob.read(folder) for folder in folders]
-    assert people.write_people(older, "ridge", ["svm", "gcn"]) == []
-    assert people.pair_header(people.pair_weighted(older)) == []
+    assert people(older, "ridge", ["svm", "gcn"]).strip() == ""
+    assert comparisons.pair_weighted(older) == {}

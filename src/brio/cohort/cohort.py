@@ -357,6 +357,7 @@ def _render_cell(tag: str, value: object, column: int = 0) -> str:
 
 # Column of a cohort under another question (`brio.cohort.relabel`): the class of the label before it.
 FORMER_LABEL = "former_label"
+"""Column of a cohort under another question (``brio.cohort.relabel``): the class of the label before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,7 +365,7 @@ class Cohort:
     """Scans of unequal length, their participants, the atlas and the provenance. Immutable.
 
     Build one with :meth:`from_scans`, :meth:`load`, :func:`brio.simulate` or a reader
-    (:func:`brio.cohort.readers.import_cohort`).
+    (``brio.cohort.readers.import_cohort``).
 
     Attributes
     ----------
@@ -490,7 +491,7 @@ class Cohort:
 
     @property
     def label_covariate(self) -> str | None:
-        """Column of which :func:`brio.cohort.relabel` made the labels, and which no method may see, or None."""
+        """Column of which ``brio.cohort.relabel`` made the labels, and which no method may see, or None."""
         asks = self.provenance.get("label")
         return str(asks["column"]) if isinstance(asks, dict) else None
 

@@ -173,7 +173,7 @@ class StepLayer(nn.Module):
 
 
 class Identity(StepLayer):
-    """Return the input: a placeholder for a :class:`StepLayer` that a network does without."""
+    """Return the input: a placeholder for a ``StepLayer`` that a network does without."""
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
         """Return x."""
@@ -181,7 +181,7 @@ class Identity(StepLayer):
 
 
 class Chain(nn.Sequential):
-    """Layers one after another, like ``nn.Sequential``; those that are a :class:`StepLayer` are handed the step."""
+    """Layers one after another, like ``nn.Sequential``; those that are a ``StepLayer`` are handed the step."""
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
         """Apply the layers to x in order."""
@@ -225,7 +225,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """A linear layer for inputs with the graph as their first axis; see :func:`linear`."""
+    """A linear layer for inputs with the graph as their first axis; see ``linear``."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Map [B, ..., n_in] to [B, ..., n_out]."""

@@ -169,7 +169,7 @@ def method(
     provenance : Provenance or str
         Where the implementation comes from; text of your own is fine.
     needs : iterable of str
-        What it needs besides connectomes and labels, see :data:`brio.training.contract.NEEDS`.
+        What it needs besides connectomes and labels, see ``brio.training.contract.NEEDS``.
     transductive : bool
         Whether unlabelled scans of the test site take part in its fit.
     control : bool

@@ -395,7 +395,7 @@ def name_tensors(parameters: Tensors, state: RunState) -> Tensors:
 
 
 def group_tensors(named: Tensors) -> tuple[Tensors, RunState]:
-    """Split what :func:`name_tensors` made into parameters and state."""
+    """Split what ``name_tensors`` made into parameters and state."""
     groups: dict[str, Tensors] = {"parameters": {}, "learned": {}, "training": {}, "inference": {}}
     for full_name, tensor in named.items():
         group, _, name = full_name.partition(".")
@@ -452,7 +452,7 @@ class FittedRun:
 
     @property
     def tensors(self) -> Tensors:
-        """All its tensors under the names they are stored with, see :func:`name_tensors`."""
+        """All its tensors under the names they are stored with, see ``name_tensors``."""
         return name_tensors(self.parameters, self.state)
 
     def require_finite(self, name: str) -> None:
@@ -499,7 +499,7 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What it needs besides connectomes and labels, see :data:`brio.training.contract.NEEDS`."""
+    """What it needs besides connectomes and labels, see ``brio.training.contract.NEEDS``."""
 
     version: ClassVar[int] = 1
     """Increase it whenever the method's predictions change; part of the key of a run."""

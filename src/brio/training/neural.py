@@ -106,7 +106,7 @@ class NeuralMethod(Method):
     def learn(self, source: SourceScans) -> Tensors:
         """Learn from the source scans what training starts with; it becomes ``state.learned``.
 
-        By default ``mean``, which fills the edges of ROIs without signal (:func:`brio.connectome.fill_dead`).
+        By default ``mean``, which fills the edges of ROIs without signal (``brio.connectome.fill_dead``).
         """
         return {"mean": self.dead_roi_fill(source)}
 

@@ -277,7 +277,7 @@ class Stack:
         scans : Tensor of int64, shape [R, E, 2, n]
             Positions in the cohort.
         key : Tensor of int64, shape [R]
-            Key of the random numbers of the step (:func:`brio.draws.key`).
+            Key of the random numbers of the step (``brio.draws.key``).
         epoch : Tensor, scalar
             Counted from 1.
         stage : Stage
@@ -414,7 +414,7 @@ class Stack:
         )
 
     def checkpoint(self) -> Tensors:
-        """Return parameters, running statistics and state by name (:func:`name_tensors`), detached views [R, ...]."""
+        """Return parameters, running statistics and state by name (``name_tensors``), detached views [R, ...]."""
         return name_tensors({name: p.detach() for name, p in self.params.items()} | self.buffers, self.state)
 
 

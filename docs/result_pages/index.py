@@ -1,0 +1,73 @@
+"""The first page: what holds of the paper, what does not, what to use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+
+import pandas as pd
+
+from . import ablation, brio_plus, stability, unseen_sites  # noqa: F401 (some are for the template)
+from .comparisons import count_shown, describe_scores, site_scores
+from .evidence import ATLASES, OWN_STUDIES, atlas_label, read_record, read_runs
+from .markdown import in_words, list_fixed
+from .unseen_sites import FOLDERS, networks
+
+WORDS = {
+    "agrees": "agree",
+    "in part": "agree in part",
+    "not shown": "are not shown",
+    "contradicted": "are contradicted",
+}
+LABELS = {
+    "brio": "BRIO (`brio`)",
+    "network": "best network",
+    "ridge": "ridge regression (`ridge`)",
+    "fc-tangent-ridge": "ridge with tangent space (`fc-tangent-ridge`)",
+    "log-ridge": "ridge on log-connectomes (`log-ridge`)",
+    "brio-plus": "BRIO plus (`brio-plus`)",
+}
+"""Rows of the small table."""
+
+
+@cache
+def headline_scores(atlas: str) -> pd.DataFrame:
+    """Return the mean AUC, with its interval, of the methods of the small table, all with the same folds and seeds."""
+    plus = read_runs(f"brio-plus/{atlas}-17-source-sites")
+    plus = plus[plus["seed"].isin(read_runs(FOLDERS[atlas])["seed"].unique())]
+    every = unseen_sites.scores(atlas)
+    scores = every.assign(**{"brio-plus": site_scores(plus)["brio-plus"], "network": every[networks(atlas)[0]]})
+    return describe_scores(scores[list(LABELS)])
+
+
+def best_networks() -> list[str]:
+    """Return the best network of each atlas, once where it is the same."""
+    return list(dict.fromkeys(networks(atlas)[0] for atlas in ATLASES))
+
+
+def network_minus_ridge(atlas: str) -> pd.Series:
+    """Return the difference in AUC of the best network to ridge."""
+    return unseen_sites.differences(atlas, "ridge").loc[networks(atlas)[0]]
+
+
+def count_below(atlas: str) -> str:
+    """Say how many of the paper's baselines BRIO is shown to be above."""
+    below, _, n = count_shown([unseen_sites.differences(atlas, "brio")])
+    return f"{below} of {n} on {atlas_label(atlas)}"
+
+
+def list_plus(method: str) -> str:
+    """List the mean AUC of a method with all other sites as source sites on each atlas."""
+    return list_fixed(brio_plus.scores(atlas)[method].mean() for atlas in ATLASES)
+
+
+def count_words(verdicts: Iterable[tuple[str, ...]]) -> str:
+    """Say how many claims of the paper have which verdict."""
+    counts = Counter(word for *_, word in verdicts)
+    return in_words(f"{counts[word]} {text}" for word, text in WORDS.items() if counts[word])
+
+
+def list_versions() -> str:
+    """List the versions with which our own studies were made."""
+    return in_words(sorted({read_record(name, atlas).brio for name in OWN_STUDIES for atlas in ATLASES}))
