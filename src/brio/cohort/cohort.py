@@ -357,7 +357,6 @@ def _render_cell(tag: str, value: object, column: int = 0) -> str:
 
 # Column of a cohort under another question (`brio.cohort.relabel`): the class of the label before it.
 FORMER_LABEL = "former_label"
-"""Column of a cohort under another question (``brio.cohort.relabel``): the class of the label before it."""
 
 
 @dataclass(frozen=True, eq=False)
