@@ -56,12 +56,12 @@ def watching(hook: Hook) -> Iterator[list[Step]]:
     steps: list[Step] = []
 
     def wrap(name: str, call: Callable) -> Callable:
-        def watched(*arguments):
+        def watched(*arguments, **named):
             number, last = len(steps), arguments[1] if name in ("rename", "replace") else arguments[0]
             steps.append(Step(name, Path(last).name if isinstance(last, Path) else ""))
             hook(number, steps[number], "before")
             try:
-                return call(*arguments)
+                return call(*arguments, **named)
             finally:  # also where there was nothing to remove
                 hook(number, steps[number], "after")
 

@@ -344,3 +344,12 @@ def test_a_plan_that_cannot_be_read(brio, folder, tiny, tmp_path, plan):
     assert said.status == 2
     assert "plan.json" in said.err
     assert [p.name for p in out.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize("target", ["nowhere", "out"], ids=["broken", "a loop"])
+def test_a_link_that_leads_nowhere_is_refused_and_stays(brio, folder, tmp_path, target):
+    out = tmp_path / "out"
+    out.symlink_to(target)
+    said = brio("run", folder, "--out", out, "--method", "ridge")
+    assert (said.status, "a file is in the way" in said.err) == (2, True)
+    assert os.readlink(out) == target

@@ -212,7 +212,8 @@ def test_a_model_does_not_depend_on_the_order_of_its_scans(name, method):
     tables = [predict(model, build(scans, change))[0] for model, change in zip(models, (None, shuffle), strict=True)]
     people = (HOSPITALS | BUILDERS)[scans]().table
     assert sorted(tables[0].index) == sorted(people["participant_id"].unique() if name == SOURCE else tables[1].index)
-    close(tables[1].loc[tables[0].index, COLUMNS], tables[0][COLUMNS], 1e-5)
+    for column in COLUMNS:  # a margin that rounds to the other side of 0 is one of 47 re-estimates
+        close(tables[1].loc[tables[0].index, column], tables[0][column], 0.03 if column == "agreement" else 1e-5)
     assert tables[0]["probability"].nunique() > len(tables[0]) / 2
     if method == "brio-plus":
         label = people.drop_duplicates("participant_id").set_index("participant_id")["label"]

@@ -25,7 +25,11 @@ def damage(path: Path, how: str) -> None:
         path.unlink()
         return
     if how == "flipped":
-        place = len(content) // 2 if path.name != SUMS else content.index(b"json") - 10  # a hash that is used
+        place = (
+            len(content) // 2
+            if path.name != SUMS
+            else content.index(b"tuning.json" if b"tuning.json" in content else b"json") - 10
+        )  # a hash that is used
         content[place] ^= 1
     path.write_bytes({"flipped": content, "cut": content[: len(content) // 2], "emptied": b""}[how])
 

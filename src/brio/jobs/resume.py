@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -468,7 +469,7 @@ def open_job(
 @contextmanager
 def _leave_nothing_if_refused(folder: Path) -> Iterator[None]:
     """Remove a folder that was not there before, if the job is refused before it has anything to go on from."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     try:
         yield
     except BrioError:

@@ -20,10 +20,11 @@ from scipy.special import logit, ndtr
 
 from ..cohort import Cohort
 from ..connectome import HarmonisationRule
-from ..errors import BrioError
+from ..errors import BrioError, file_error
 from ..formatting import format_count, format_percent
 from ..protocol.calibration import average_over_sites, fit_recalibration
 from ..results import StoredJob, describe_smoke_run
+from ..results.files import PREDICTIONS
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
 from ..schemas.records import formerly
 from ..schemas.stored_values import one_of
@@ -396,6 +397,8 @@ def gather_evidence(
     unflagged = people  # by which classes are called, since flagged ones never are
     if is_same_cohort and check_left_out is not None:
         left_out = check_left_out()
+        if unknown := sorted(set(people["participant_id"]) - set(left_out.index)):
+            raise file_error(Path(folder) / PREDICTIONS, f"participant '{unknown[0]:.40}' is not in the cohort")
         reasons = compare_reasons(people, left_out)
         unflagged = people[~flag_by_other_sites(people, left_out)]
     return Evidence(

@@ -181,7 +181,7 @@ def draw_decision_curve(context: StudyContext) -> Finding:
             "net benefit": f"{curve.loc[t, 'net_benefit']:z.3f}",
             "treat all": f"{curve.loc[t, 'treat_all']:z.3f}",
             "gain over the better of all and none": f"{curve.loc[t, 'gain']:+z.3f}",
-            "interval of gain": f"{curve.loc[t, 'gain low']:+z.3f} to {curve.loc[t, 'gain high']:+z.3f}",
+            "interval of gain": format_interval(curve.loc[t, ["gain low", "gain high"]].tolist(), "{:+z.3f}".format),
         }
         for name, curve in curves.items()
         for t in _SHOWN
