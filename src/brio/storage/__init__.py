@@ -122,7 +122,8 @@ def open_scratch_folder() -> Iterator[Path]:
     remove_old_scratch()
     folder = reserve_name(Path(tempfile.gettempdir()), secrets.token_hex(8))
     try:
-        disk.make_folder(folder, mode=0o700)
+        with explain_failure(folder):
+            disk.make_folder(folder, mode=0o700)
         yield folder
     finally:
         remove_quietly(folder)
