@@ -12,7 +12,7 @@ from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, choose_path, k
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
-from brio import device as launching
+from brio import kernels as launching
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method

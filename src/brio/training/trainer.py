@@ -209,12 +209,7 @@ def _train_until_chosen(
             if settings.schedule == "cosine":
                 share = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (now.epoch - 1) / max(1, total - 1)))
                 optimiser.set_rate(settings.learning_rate * share)
-            sources = now.stack.sources
-            for number, (scans, active) in enumerate(
-                zip(*sources.batches(now.epoch, settings.cell_batch), strict=True)
-            ):
-                key = draws.key(sources.seeds, "step", now.epoch, number).view(np.int64)
-                step(scans, active & now.running, key, now.epoch)
+            _train_epoch(method, step, now.epoch, now.running)
             if stage.selectable:
                 _stop_runs(method, now, last=now.epoch == total)
                 if not now.running.any():
