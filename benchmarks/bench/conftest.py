@@ -14,7 +14,7 @@ import torch
 from scipy.signal import lfilter
 
 from brio.cohort import Cohort, audit
-from brio.cohort.readers import ImportOptions, read_packed
+from brio.cohort.readers import import_cohort
 from brio.connectome import Connectomes
 
 N_SITES = 20
@@ -101,7 +101,7 @@ def connectomes(request, device, tmp_path_factory):
     folder = os.environ.get("BRIO_ABIDE")
     if folder:
         place = tmp_path_factory.mktemp("abide") / "aal"
-        imported = read_packed(folder, place, ImportOptions(atlas="aal116"))
+        imported = import_cohort("packed", folder, place, atlas="aal116")
         cohort, what = imported.select(audit(imported).keep), "scans of ABIDE I, AAL116"
     else:
         cohort, what = simulate_noise(request.config.getoption("--scans"), 116), "simulated scans of 116 ROIs"
