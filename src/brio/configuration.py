@@ -1,4 +1,4 @@
-"""Options of a command in a TOML file: reading them, and writing values and settings as TOML."""
+"""TOML: read a configuration, write values and settings."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
 
 
 def check_domains(settings: Any, prefix: str = "") -> None:
-    """Check that every number of settings lies in the domain that its field declares, see :mod:`brio.settings`.
+    """Check that every number of settings lies in the domain that its field declares.
 
     A class of settings calls this in ``__post_init__``. A number without a declared domain has to be finite.
     """

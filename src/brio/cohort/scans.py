@@ -1,4 +1,4 @@
-"""Scans: sessions, ROIs without signal, given connectomes, repetition times."""
+"""Scans: repetition times, sessions, ROIs without signal, given connectomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All settings that a job takes: those of methods, protocol, audit and harmonisation."""
+"""What a job is asked to do: its engine, ``JobSpec``, and all settings that it takes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _list_all_methods() -> list[ListedSetting]:
 
 
 class Engine(Protocol):
-    """What executes the stacks of a plan that are not finished, see :mod:`brio.jobs.dask`."""
+    """What executes the stacks of a plan that are not finished: ``LocalEngine`` of ``jobs/run.py``, ``DaskEngine``."""
 
     @property
     def shares_folder(self) -> bool: ...

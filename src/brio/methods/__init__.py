@@ -1,4 +1,4 @@
-"""Methods: one small file for each, and the registry that knows them by name.
+"""Methods: a file for each family or method, and the registry that knows them by name.
 
 :mod:`brio.methods.catalogue` imports all families, in the order in which tables list them.
 """
@@ -12,7 +12,7 @@ from .registry import find_method, list_methods, load_methods, make_method, meth
 
 if TYPE_CHECKING:
     from .brio import Brio, BrioSettings
-    from .linear.ridge import Ridge, RidgeSettings
+    from .linear.ridge import Ridge
     from .plus import BrioPlus, BrioPlusSettings
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "BrioPlusSettings",
     "BrioSettings",
     "Ridge",
-    "RidgeSettings",
     "find_method",
     "list_methods",
     "load_methods",
@@ -35,7 +34,7 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "brio": ("Brio", "BrioSettings"),
-        "linear.ridge": ("Ridge", "RidgeSettings"),
+        "linear.ridge": ("Ridge",),
         "plus": ("BrioPlus", "BrioPlusSettings"),
     },
 )

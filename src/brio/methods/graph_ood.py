@@ -402,24 +402,6 @@ class CEPG(EdgeMethod):
         return parameters | {name: p[:n_sites].contiguous().clone() for name, p in classifiers.items()}, state
 
 
-__all__ = [
-    "DiSCO",
-    "DiSCONetwork",
-    "DiSCOOutput",
-    "DiSCOSettings",
-    "ExpertGate",
-    "ExpertMasks",
-    "GraphExperts",
-    "describe_experts",
-    "entmax",
-    "excess_correlation",
-    "gate_loss",
-    "keep_rate_loss",
-    "keep_regions",
-    "sample_masks",
-]
-
-
 TEMPERATURE = 0.1
 """Of the relaxed samples of masks, whose gradient the binary masks have."""
 

@@ -1,4 +1,4 @@
-"""Which regions speak for a prediction: what their edges add to the margin of a linear model."""
+"""Predict scans with a model: logits, intervals, calls, warnings, and which regions speak for each."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def check_ranges(
     Shapes: mean [P, P], known [n].
 
     Returns ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
-    :data:`~brio.models.reasons.REASONS`; ``reasons``, all of them in words.
+    :data:`~brio.models.evidence.REASONS`; ``reasons``, all of them in words.
     """
     facts = _describe_scans(connectomes)
     facts["distance"] = measure_distances(connectomes, np.arange(len(facts)), mean[None])[:, 0]

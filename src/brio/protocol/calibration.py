@@ -1,4 +1,4 @@
-"""Calibration of probabilities: scaling, its error, reliability curves, and recalibration at a new site."""
+"""Probabilities: reliability and ROC curves, recalibration at a site, Brier parts, net benefit, repeated scans."""
 
 from __future__ import annotations
 

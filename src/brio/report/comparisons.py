@@ -1,4 +1,4 @@
-"""How the methods of a job compare: ranks, differences over sites and participants, tables."""
+"""How the methods of one or several jobs compare: ranks, differences over sites and participants, tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a job and nothing else: typed records, aggregation from seeds to sites, formatting.
+"""The files of a job and nothing else: typed records, the store of runs, summaries from seeds to sites.
 
 No other room reads or writes these files.
 """

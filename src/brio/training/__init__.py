@@ -1,4 +1,4 @@
-"""Training over a runs axis: the contract of a method, the sampler, the trainer, model selection."""
+"""Training over a runs axis: the contract of a method, balanced batches, the trainer, model selection."""
 
 from .checkpoint import CheckpointStore, StackCheckpoint
 from .contract import (

@@ -1,4 +1,4 @@
-"""Transport: batched log-domain Sinkhorn and the debiased divergence with its envelope gradient."""
+"""Transport: batched log-domain Sinkhorn with its envelope gradient."""
 
 from .sinkhorn import coupling, entropic_cost, potential_sums
 

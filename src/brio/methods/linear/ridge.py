@@ -18,7 +18,7 @@ from ...machine import require_memory
 from ...protocol.metrics import score_columns
 from ...training import Run
 from ..registry import TEXTBOOK, method
-from .base import DualSolution, KernelEigen, LinearMethod, LinearSettings, PreparedRun, choose_penalty
+from .base import DualSolution, KernelEigen, LinearMethod, PreparedRun, choose_penalty
 
 _STEPS = 2000
 
@@ -145,8 +145,6 @@ def predict_columns(
     best = choose_penalty(scores, penalties, chosen_on, fold_name)
     return np.take_along_axis(margins, best[None, None, :], axis=0)[0]
 
-
-RidgeSettings = LinearSettings
 
 DECOMPOSED_SCANS = 3000
 """Source scans up to which a run is solved by eigenvectors. Their time grows with the third power and reaches about ten
