@@ -20,6 +20,7 @@ from jinja2.ext import Extension
 
 from brio import formatting
 from brio import formatting as results_format
+from brio.studies.context import display_name
 
 from . import comparisons, evidence, markdown
 
@@ -90,7 +91,7 @@ def make_environment() -> Environment:
         keep_trailing_newline=True,
         extensions=[EmptyLines],
     )
-    environment.globals |= vars(builtins)
+    environment.globals |= vars(builtins) | {"display_name": display_name}
     for module in (formatting, results_format, markdown, evidence, comparisons):
         environment.globals |= vars(module)
     return environment

@@ -7,10 +7,11 @@ from functools import cache
 import pandas as pd
 
 from brio.formatting import format_signed
+from brio.studies.context import display_name
 
 from .comparisons import Verdict, compare_pair, compare_sites, judge, shown, site_scores
 from .evidence import ATLASES, atlas_label, read_runs
-from .markdown import arm_label, in_words
+from .markdown import in_words
 
 JOBS = {atlas: f"brio-versions/{atlas}/version-3" for atlas in ATLASES}
 PAPER_ARMS = ["brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf"]
@@ -56,7 +57,7 @@ def judge_claims() -> list[Verdict]:
     for atlas in ATLASES:
         table, acc = differences(atlas).loc[PAPER_ARMS], scores(atlas, "acc").mean()
         below, above, n = shown(table, -1), shown(table, 1), len(table)
-        named = f" ({in_words(map(arm_label, below.index))}, {in_words(map(format_signed, below['mean']))})"
+        named = f" ({in_words(map(display_name, below.index))}, {in_words(map(format_signed, below['mean']))})"
         higher = int((acc[PAPER_ARMS] < acc["brio"]).sum())
         verdicts.append(
             (

@@ -6,9 +6,10 @@ from functools import cache
 
 import pandas as pd
 
+from brio.studies.context import display_name
+
 from .comparisons import LEVEL, VERDICTS
 from .evidence import read_measured_table
-from .markdown import arm_label
 
 MEASUREMENT = "interval-coverage.txt"
 MOST_ALLOWED = 7.0
@@ -40,7 +41,7 @@ def worst_rates() -> list[list[str]]:
 def list_verdicts() -> pd.DataFrame:
     """Return the comparisons that all other pages have made, and whether they were and are significant."""
     rows = [
-        (family, where, f"{arm_label(name)} minus {arm_label(reference)}", *values)
+        (family, where, f"{display_name(name)} minus {display_name(reference)}", *values)
         for (family, where, name, reference), values in VERDICTS.items()
     ]
     table = pd.DataFrame(sorted(rows), columns=["family", "where", "pair", "mean", "p_before", "p_now"])

@@ -24,16 +24,6 @@ from brio.formatting import (
 )
 from brio.results import MethodSummary
 
-_ARM_LABELS = {
-    "brio": "BRIO",
-    "brio-wo-rs": "w/o RS",
-    "brio-wo-tr": "w/o TR",
-    "brio-wo-sm": "w/o SM",
-    "brio-wo-sf": "w/o SF",
-    "brio-wo-qg": "w/o QG",
-    "brio-shuffled": "shuffled sites",
-    "backbone-shuffled": "backbone, shuffled sites",
-}
 _NUMBERS = re.compile(r"< \d\S*|[+-]?\d\S*(?: (?:±|to|of) [+-]?\d\S*)+")
 _NO_BREAK = "\u00a0"
 _OPTIONS = re.compile(r"(--[a-z-]+) (?!-)")
@@ -218,15 +208,3 @@ def code(names: Iterable[str]) -> str:
     ('`ridge`, `svm` and `gcn`', '`ridge`', 'none')
     """
     return in_words(f"`{name}`" for name in names)
-
-
-def arm_label(name: str) -> str:
-    """Return what readers are shown for an arm of a study.
-
-    Examples
-    --------
-    >>> arm_label("brio-wo-qg,lambda_env=0.1"), arm_label("core")
-    ('w/o QG, lambda_env=0.1', 'core')
-    """
-    method, *settings = name.split(",")
-    return ", ".join([_ARM_LABELS.get(method, method), *(setting.strip() for setting in settings)])

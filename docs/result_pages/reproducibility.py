@@ -7,9 +7,10 @@ from functools import cache
 
 import pandas as pd
 
+from brio.studies.context import display_name
+
 from .comparisons import compare_pair, site_scores
 from .evidence import read_jobs, read_measurement, read_runs
-from .markdown import arm_label
 
 FULL = "repeats/aal116-full-precision"
 BEFORE_KERNELS = "repeats/aal116-before-encoder-kernels/arms"
@@ -31,7 +32,7 @@ def list_kernels() -> list[tuple[str, str, str, str]]:
     """List the arms that ran before and after the encoder's kernels, BRIO first."""
     arms = sorted(read_runs(BEFORE_KERNELS)["method"].unique(), key=lambda name: (name != "brio", name))
     words = "before and after the encoder's kernels"
-    return [(f"{arm_label(arm)}: {words}", arm, BEFORE_KERNELS, f"{STUDY_ARMS}/{arm}") for arm in arms]
+    return [(f"{display_name(arm)}: {words}", arm, BEFORE_KERNELS, f"{STUDY_ARMS}/{arm}") for arm in arms]
 
 
 @cache

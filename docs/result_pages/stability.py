@@ -9,10 +9,11 @@ from scipy import stats
 
 from brio.diagnostics import DELTA_AUC, discordance_interval, discordance_rate, spearman, spearman_interval
 from brio.formatting import format_signed, state_p
+from brio.studies.context import display_name
 
 from .comparisons import Verdict, arm_scores, compare_sites, count_shown, judge
 from .evidence import read_study
-from .markdown import arm_label, fixed, interval
+from .markdown import fixed, interval
 
 STUDIES, OLD = "studies/aal116-version-2", "studies/aal116"
 STUDIED = ("agreement", "alignment", "agreement-of-ablations", "mismatch")
@@ -56,7 +57,7 @@ def label(arm: str) -> str:
     """Return what readers are shown for an arm: its strength of alignment, if that is what it differs by."""
     strength = means("alignment")["lambda_env"].get(arm)
     if arm in ("brio", MATCHED) or strength is None:
-        return arm_label(arm)
+        return display_name(arm)
     return f"w/o QG, lambda_env = {strength:g}" if strength else "backbone (lambda_env = 0)"
 
 
