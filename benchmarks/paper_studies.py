@@ -1,16 +1,15 @@
-"""How long do the paper's studies take with BRIO's settings of version 0.1.0?
+"""How long do the paper's studies take?
 
     python benchmarks/paper_studies.py COHORT OUT [--study NAME ...] [--seeds 3] [--device cuda-tf32] [--quick]
 
-Makes the studies of ``brio study paper`` one after the other in one process. BRIO and its variants have their settings
-of version 0.1.0, all other methods their own. Prints a table with a row for each study, and a line with # for each arm
-that it trains; arms of earlier studies are shared. The columns: arms and runs that were trained, seconds of their
-training, seconds of the whole study with its diagnostics, tables and figures, and the operations of the matrix products
-in training the full method ``brio``, as ``benchmarks/training_speed.py`` counts them. The two comparisons of all
-methods come last. OUT must not exist, because what is finished there would not be trained again. It is for timing
-alone: its files do not say that the settings are old ones. Outputs of several processes, with different studies, may be
-stored one after the other: the page of benchmarks takes out the arms that a later one trained again. ``--quick`` trains
-three epochs, to try the script.
+Makes the studies of ``brio study paper`` one after the other in one process, every method with its own settings.
+Prints a table with a row for each study, and a line with # for each arm that it trains; arms of earlier studies are
+shared. The columns: arms and runs that were trained, seconds of their training, seconds of the whole study with its
+diagnostics, tables and figures, and the operations of the matrix products in training the full method ``brio``, as
+``benchmarks/training_speed.py`` counts them. The two comparisons of all methods come last. OUT must not exist, because
+what is finished there would not be trained again. Outputs of several processes, with different studies, may be stored
+one after the other: the page of benchmarks takes out the arms that a later one trained again. ``--quick`` trains three
+epochs, to try the script.
 """
 
 import argparse
@@ -22,7 +21,6 @@ from bench.brio_flops import count_training_flops
 
 from brio.console import Progress
 from brio.jobs import JobSpec
-from brio.methods import find_method
 from brio.studies import StudyContext, run_study
 from brio.studies.context import Arm, ArmResults
 from brio.studies.study import PAPER
@@ -30,19 +28,6 @@ from brio.studies.study import PAPER
 COLUMNS = ["study", "arms", "runs", "training s", "whole s", "products, TFLOP"]
 COMPARISONS = ("comparison", "in-distribution")
 STUDIES = [*(name for name in PAPER if name not in COMPARISONS), *COMPARISONS]
-OLD_SETTINGS = {"cell_batch": 4, "descriptors": "raw", "epochs": 220, "patience": 80}
-
-
-class OldSpec(JobSpec):
-    """A specification under which BRIO and its variants have their settings of version 0.1.0.
-
-    As settings of a plain specification they would reach every method that has them.
-    """
-
-    def settings_of(self, method: str) -> dict[str, Any]:
-        """Return the settings of a method."""
-        old = OLD_SETTINGS if find_method(method).base == "brio" else {}
-        return old | super().settings_of(method)
 
 
 class TimedContext(StudyContext):
@@ -96,7 +81,7 @@ def main() -> None:
 
     start = time.perf_counter()
     settings = {"epochs": 3, "T_w": 1} if args.quick else {}
-    spec = OldSpec(args.cohort, seeds=args.seeds, device=args.device, settings=settings)
+    spec = JobSpec(args.cohort, seeds=args.seeds, device=args.device, settings=settings)
     context = TimedContext(spec, args.out)
     print(f"# {context.job.device.describe()}, {len(context.cohort)} scans, start {time.perf_counter() - start:.1f} s")
     print(f"| {' | '.join(COLUMNS)} |\n{'| --- ' * len(COLUMNS)}|")
