@@ -192,3 +192,16 @@ def test_a_file_makes_no_command_execute_anything(brio, here, option):
     assert f"give --{option} on the command line" in said.err
     assert not (here / "executed").exists()
     assert f"\n{option} =" not in brio("config", "run", "cohort", "--load", "mine.py", "--out", "new").out
+
+
+ODD = ["seeds = 1979-05-27", 'method = [["ridge"]]', "out = true", "seeds = 1\nseeds = 2", 'config = "study.toml"']
+ODD += ['"" = 3', "[set.a.b.c]\nd = 1", "[set]\npenalties = [1, 2]", f"method = {'[' * 5000}{']' * 5000}"]
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:30])
+def test_an_odd_file_is_refused_in_one_line_that_names_it(brio, here, text):
+    (here / "study.toml").write_text(f"{text}\n")
+    said = brio("run", "cohort", "--config", "study.toml", "--method", "ridge", "--out", "new")
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith("brio: study.toml: ")
+    assert not (here / "new").exists()

@@ -45,10 +45,7 @@ MISTAKES = [
     ("table cohort", "cohort: has no summary.json"),
     ("table nowhere", "nowhere: there is no such folder; give the --out of 'brio run'"),
     ("compare nowhere", "nowhere: there is no such folder; give the --out of 'brio run'"),
-    (
-        "explain job --out new",
-        "a folder of results of 'brio run'; give a folder that 'brio fit' wrote\n",
-    ),
+    ("explain job --out new", "a folder of results of 'brio run'; give a folder that 'brio fit' wrote\n"),
     ("predict job scans --out new", "give a folder that 'brio fit' wrote, the scans after it\n"),
     ("run job --method ridge --out new", "job: is a folder of results of 'brio run', not a cohort folder"),
     ("predict cohort scans --out new", "cohort: is no model, but a cohort folder; give a folder that 'brio fit' wrote"),

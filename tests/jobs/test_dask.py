@@ -307,53 +307,34 @@ def test_the_third_death_names_a_stack_whatever_the_scheduler_allows(dispatch):
     assert given.failed[4].startswith("3 workers died over it")
 
 
-def test_a_finished_stack_leaves_no_checkpoint(work):
-    """Of a worker that was killed after it had stored the last run."""
-    job, plan, store = work
-    store.remove_partial_runs()
-    task = make_task(job, plan, 1, store)
-    train_task(task)
-    path = store.checkpoint_path(plan.document.stacks[0])
-    path.parent.mkdir()
-    path.touch()
-    train_task(task)
-    assert not path.exists()
-
-
-def test_another_gpu_is_held_against_the_worker(work, monkeypatch):
-    job, plan, store = work
-    task = make_task(job, plan, 1, store)
-    monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
-    with pytest.raises(UnfitWorkerError, match=r"trains on cpu, the worker has cuda \(another\)"):
-        train_task(task)
-
-
-def test_a_finished_stack_is_not_trained_again(work, monkeypatch):
+def test_a_finished_stack_is_not_trained_again_and_leaves_no_checkpoint(work, monkeypatch):
+    """Its checkpoint is that of a worker that was killed after it had stored the last run."""
     job, plan, store = work
     store.remove_partial_runs()
     task = make_task(job, plan, 1, store)
     train_task(pickle.loads(pickle.dumps(task)))
     assert all(key in store for key in plan.document.stacks[0])
+    checkpoint = store.checkpoint_path(plan.document.stacks[0])
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
     monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished stack was trained again"))
     train_task(task)
+    assert not checkpoint.exists()
 
 
-def test_another_version_is_refused_with_both(work):
+def test_a_worker_refuses_what_is_not_as_in_the_job(work, monkeypatch):
+    job, plan, store = work
     with pytest.raises(UnfitWorkerError, match=f"has brio {__version__}, this job brio 9.9"):
         train_task(StackTask("9.9", (), b""))
-
-
-def test_another_cohort_on_a_worker_is_refused(work):
-    job, plan, store = work
     other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
     with pytest.raises(UnfitWorkerError, match="is another cohort on this worker"):
         train_task(make_task(job, other, 1, store))
-
-
-def test_a_cohort_in_memory_is_refused(work):
-    job, plan, store = work
     with pytest.raises(BrioError, match="workers read the cohort from its folder"):
         make_task(job.with_spec(cohort=job.cohort), plan, 1, store)
+    task = make_task(job, plan, 1, store)
+    monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
+    with pytest.raises(UnfitWorkerError, match=r"trains on cpu, the worker has cuda \(another\)"):
+        train_task(task)
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -409,25 +390,22 @@ def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
     assert (keywords["python"], keywords["job_extra_directives"]) == ("/opt/python", [])
 
 
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [("1GB", "sbatch: there is no such command here"), ("lots", "the cluster cannot be started: .*lots")],
+)
+def test_a_cluster_of_slurm_that_cannot_be_started(memory, message, tmp_path, monkeypatch):
+    pytest.importorskip("dask_jobqueue")
+    if memory == "lots":
+        (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory=memory, walltime="01:00:00"))
+    with pytest.raises(BrioError, match=message), connect(options, 1, gpu=False):
+        pass
+
+
 def test_workers_do_not_share_a_gpu():
     with pytest.raises(BrioError, match="would share one GPU"), connect(ClusterOptions(workers=2), None, gpu=True):
-        pass
-
-
-def test_a_machine_without_slurm(tmp_path, monkeypatch):
-    pytest.importorskip("dask_jobqueue")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00"))
-    with pytest.raises(BrioError, match="sbatch: there is no such command here"), connect(options, 1, gpu=False):
-        pass
-
-
-def test_a_cluster_that_cannot_be_started_is_an_error_for_people(tmp_path, monkeypatch):
-    pytest.importorskip("dask_jobqueue")
-    (tmp_path / "sbatch").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory="lots", walltime="01:00:00"))
-    with pytest.raises(BrioError, match=r"the cluster cannot be started: .*lots"), connect(options, 1, gpu=False):
         pass
 
 

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import shutil
 
 import pandas as pd
 import pytest
@@ -108,17 +107,6 @@ def test_small_sites_follow_the_rules_of_the_audit(place):
 def test_companions_are_asked_the_same(place):
     job = prepare_job(JobSpec(place, label="sex", companions=[Cohort.load(place)], device="cpu"))
     assert len(job.cohort) == len(job.cohort_before_exclusions)
-
-
-def test_damaged_frames_are_noticed(place, tmp_path):
-
-    folder = tmp_path / "cohort"
-    shutil.copytree(place, folder)
-    content = bytearray((folder / "frames.npy").read_bytes())
-    content[-1] ^= 1
-    (folder / "frames.npy").write_bytes(content)
-    with pytest.raises(package.BrioError, match=r"frames\.npy"):
-        prepare_job(JobSpec(folder, label="sex", device="cpu"))
 
 
 def test_a_worker_makes_the_same_labels(place, asked, tmp_path):

@@ -36,7 +36,7 @@ def stacks_of(out: Path) -> list[list[str]]:
     return json.loads((out / "plan.json").read_text())["stacks"]
 
 
-def test_shards_make_up_the_job(brio, folder, whole, tmp_path):
+def test_shards_make_up_the_job(brio, folder, whole, tmp_path, monkeypatch):
     out = tmp_path / "out"
     said = brio("run", folder, "--out", out, *RIDGE, "--shard", "2/2")
     assert said.status == 0, said.text
@@ -48,16 +48,10 @@ def test_shards_make_up_the_job(brio, folder, whole, tmp_path):
     said = brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2")
     assert "all runs are finished" in said.out
     assert not (out / "results.csv").exists()
+    monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished run was trained again"))
+    assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2").status == 0
     assert brio("run", folder, "--out", out, *RIDGE).status == 0
     assert content_without_seconds(out) == content_without_seconds(whole)
-
-
-def test_the_command_after_the_shards_trains_nothing(brio, folder, tmp_path, monkeypatch):
-    out = tmp_path / "out"
-    assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/1").status == 0
-    monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished run was trained again"))
-    assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/1").status == 0
-    assert brio("run", folder, "--out", out, *RIDGE).status == 0
 
 
 def test_the_first_process_decides_the_stacks(brio, folder, tmp_path):
@@ -68,14 +62,6 @@ def test_the_first_process_decides_the_stacks(brio, folder, tmp_path):
     other = [*RIDGE[:3], "5", *RIDGE[4:]]
     assert brio("run", folder, "--out", out, *other, "--shard", "2/2").status == 0
     assert len(stacks_of(out)) == N_STACKS
-
-
-def test_a_shard_of_another_job_is_refused(brio, folder, tmp_path):
-    out = tmp_path / "out"
-    assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2").status == 0
-    said = brio("run", folder, "--out", out, *RIDGE, "--seeds", "2", "--shard", "2/2")
-    assert said.status == 2
-    assert "belongs to another job: it has 1 seed, now 2" in said.err
 
 
 def test_two_shards_of_the_same_number_at_once(folder, tmp_path, monkeypatch):
