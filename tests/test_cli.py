@@ -26,8 +26,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 def refused(here: Path, *words: object) -> str:
     """The one line that a command answers; it prints nothing else, leaves nothing and changes no file."""
     before = tree(here)
-    said = command(*words)
-    assert said.status == 2, said
+    said = command(*words).refuse()
     assert said.out == ""
     assert said.err.startswith("brio: ")
     assert said.err.count("\n") == 1
@@ -72,8 +71,7 @@ def commands(group, prefix=()):
 
 @pytest.mark.parametrize("words", [(), *commands(get_command(app))], ids=" ".join)
 def test_help(words):
-    said = command(*words, "--help")
-    assert said.status == 0
+    said = command(*words, "--help").succeed()
     assert "Usage:" in said.out
     assert said.err == ""
 
@@ -93,8 +91,7 @@ def test_version():
 
 
 def test_methods():
-    said = command("methods")
-    assert said.status == 0
+    said = command("methods").succeed()
     assert {(line.split() or [""])[0] for line in said.out.splitlines()} >= {e.name for e in list_methods()}
 
 
@@ -124,8 +121,7 @@ def test_methods_as_json():
 def test_simulate_writes_a_cohort(tmp_path):
     out = tmp_path / "new" / "sim"
     words = ["--sites", 3, "--per-class", 2, "--rois", 8, "--frames", 50, "--seed", 4]
-    said = command("simulate", "--out", out, *words)
-    assert said.status == 0
+    said = command("simulate", "--out", out, *words).succeed()
     cohort = Cohort.load(out)
     assert cohort.fingerprint[:12] in said.out
     assert str(out) in said.out
@@ -140,8 +136,7 @@ def test_audit_as_json(here):
         label=[*cohort.labels, 1 - cohort.labels[0]],
         participant_id=[*cohort.ids, "copy"],
     ).save(here / "copied")
-    said = command("audit", "copied", "--json", "--set", "min_class=30", "--set", "audit.min_frames=41")
-    assert said.status == 0
+    said = command("audit", "copied", "--json", "--set", "min_class=30", "--set", "audit.min_frames=41").succeed()
 
     def no_nan(word):
         raise AssertionError(f"{word} is not JSON")
@@ -158,16 +153,14 @@ def test_audit_as_json(here):
 def test_import_audit_run_table(here):
     """The whole way of somebody with files of their own."""
     words = ["--label-column", "label", "--name", "mine"]
-    said = command("import", "table", "scans", "--out", "imported", *words)
-    assert said.status == 0
+    said = command("import", "table", "scans", "--out", "imported", *words).succeed()
     cohort = Cohort.load("imported")
     assert f"{len(cohort)} scans imported, nothing skipped" in said.out
     assert cohort.name == "mine"
     assert command("audit", "imported").status == 0
-    said = command(
+    command(
         "run", "imported", "--method", "ridge", "--out", "r", "--quiet", "--set", "protocol.validation_sites=1"
-    )
-    assert said.status == 0, said
+    ).succeed()
     assert "mine" in command("table", "r").out
 
 
@@ -179,8 +172,7 @@ def test_an_atlas_and_groups_of_ones_own(here):
     table = here / "scans" / "participants.tsv"
     table.write_text("c".join(table.read_text().rsplit("b", 1)))  # the last b is a c
     words = ["--label-column", "dx", "--patient", "b", "--patient", "c", "--control", "a", "--drop-roi", "GS"]
-    said = command("import", "table", "scans", *words, "--out", "plain")
-    assert said.status == 0, said
+    said = command("import", "table", "scans", *words, "--out", "plain").succeed()
     assert "columns with the same name were numbered in their order: r0 -> r0, r0_2" in said.out
     assert "'brio atlas plain TABLE --out COHORT2' adds them" in said.out
     plain = Cohort.load("plain")
@@ -191,11 +183,9 @@ def test_an_atlas_and_groups_of_ones_own(here):
     assert "b/c" in command("audit", "plain").out
     rows = [f"{u}\t{-u}\tnet{u % 2}\t{2 * u}\t{name}" for u, name in enumerate([*names[:6], "r0_2"])]
     (here / "rois.tsv").write_text("\n".join(["x\ty\tnetwork\tz\tname", *rows[::-1]]) + "\n")
-    said = command("import", "table", "scans", *words, "--atlas-table", "rois.tsv", "--out", "tabled")
-    assert said.status == 0, said
+    said = command("import", "table", "scans", *words, "--atlas-table", "rois.tsv", "--out", "tabled").succeed()
     assert "adds them" not in said.out
-    said = command("atlas", "plain", "rois.tsv", "--out", "named")
-    assert said.status == 0, said
+    said = command("atlas", "plain", "rois.tsv", "--out", "named").succeed()
     assert "7 ROIs matched by name; columns: name, x, y, network, z" in said.out
     tabled, named = Cohort.load("tabled"), Cohort.load("named")
     np.testing.assert_array_equal(tabled.frames[:, ::-1], named.frames)
@@ -206,15 +196,13 @@ def test_an_atlas_and_groups_of_ones_own(here):
     predict = ["predict", "model", "scans", "--drop-roi", "GS", "--reestimates", 4]
     said = command(*predict, "--atlas", "x", "--out", "p")
     assert "reorder the columns, or give the rois.tsv of the model with --atlas-table" in said.err
-    said = command(*predict, "--atlas-table", "model/rois.tsv", "--out", "p")
-    assert said.status == 0, said
+    command(*predict, "--atlas-table", "model/rois.tsv", "--out", "p").succeed()
     assert "--drop-roi" in command("predict", "model", "scans", "--out", "q").err
 
 
 def test_table_is_markdown(here):
     summary = json.loads((here / "job" / "summary.json").read_text())
-    said = command("table", "job", "job")
-    assert said.status == 0
+    said = command("table", "job", "job").succeed()
     lines, notes = said.out.split("\n\n")
     assert notes.splitlines()[0] == "95 % interval of the mean AUC: corrected t over sites."
     head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines.splitlines()]
@@ -309,8 +297,7 @@ def test_what_run_refuses(here, words, message):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there(here):
     assert "no usable GPU" in refused(here, *RUN, "--device", "cuda")
-    said = command("demo", "--out", "demo", "--device", "cuda", "--quiet")
-    assert said.status == 2
+    said = command("demo", "--out", "demo", "--device", "cuda", "--quiet").refuse()
     assert "no usable GPU" in said.err
     assert not (here / "demo").exists()
 
@@ -415,8 +402,7 @@ def test_words_that_make_no_command_are_answered_in_one_line(here, words, answer
 
 
 def test_no_words_are_answered_with_the_help(here):
-    said = command()
-    assert said.status == 2
+    said = command().refuse()
     assert "Usage:" in said.text
 
 

@@ -210,11 +210,6 @@ def test_random_state_decides_everything():
     np.testing.assert_array_equal(drawn.decision_function(X_NEW), same.decision_function(X_NEW))
 
 
-def test_without_random_state_fits_differ():
-    model = BrioClassifier("ridge", device="cpu")
-    assert model.fit(X, Y, sites=SITES).seed_ != model.fit(X, Y, sites=SITES).seed_
-
-
 # ---------------------------------------------------------------- inputs
 
 
@@ -285,15 +280,6 @@ def test_rois_of_another_atlas_are_refused():
         model.predict(cohort_of(atlas=swapped))
     model.predict(X_NEW)  # plain arrays have no names to compare
     assert not hasattr(model.fit(X, Y, sites=SITES), "feature_names_in_")
-
-
-@pytest.mark.parametrize(
-    ("atlas", "named"),
-    [(Atlas("unknown", pd.DataFrame({"name": list("abcdefghijkl")})), True), (Atlas.unnamed(12, "mine"), False)],
-)
-def test_features_have_names_if_rois_do_whatever_the_atlas_is_called(atlas, named):
-    model = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort_of(atlas=atlas))
-    assert getattr(model, "feature_names_in_", np.array([])).tolist() == (list("abcdefghijkl") if named else [])
 
 
 def test_missing_frames_and_dead_rois_are_no_obstacle(ridge):
@@ -369,12 +355,6 @@ def test_the_main_settings_are_settings_of_brio():
     used = BrioClassifier(**given, settings={"d_t": 4}, random_state=0).fit(X, Y, sites=SITES).method_.settings
     assert {name: getattr(used, name) for name in given} == given
     assert used.d_t == 4
-
-
-def test_settings_reach_what_none_cannot_say():
-    model = BrioClassifier(**SHORT | {"settings": NARROW | {"patience": None}}, random_state=0).fit(X, Y, sites=SITES)
-    assert model.method_.settings.patience is None
-    assert model.fitted_run_.trained_epochs == 3
 
 
 def test_a_second_fit_forgets_the_first():

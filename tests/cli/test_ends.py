@@ -18,8 +18,7 @@ application = importlib.import_module("brio.cli.app")  # brio.cli has an object 
 
 
 def test_a_method_is_shown_with_its_settings(brio):
-    said = brio("methods", "brio-wo-rs")
-    assert said.status == 0
+    said = brio("methods", "brio-wo-rs").succeed()
     assert "variant" in said.out
     assert "(fixed)" in said.out
     assert "What each setting means: brio settings brio-wo-rs" in said.out
@@ -75,8 +74,7 @@ def test_a_command_runs_outside_of_the_main_thread(monkeypatch):
 def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
     said = brio(
         "run", "cohort", "--method", "ridge", "--fold", "site01", "--device", "cpu", "--out", "job2", "--report"
-    )
-    assert said.status == 0, said
+    ).succeed()
     for name in ("table.md", "sites.png", "report.html"):
         assert (here / "job2" / name).stat().st_size > 0
         assert str(Path("job2") / name) in said.out

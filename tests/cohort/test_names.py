@@ -96,8 +96,7 @@ def test_a_formula_or_a_control_character_is_refused_at_import_and_never_printed
         table.write_text(table.read_text().replace("p1", name))
     words = ["import", "table", "study", "--patient", patient, "--control", "HC", "--atlas-table", "study/rois.tsv"]
     words += ["--name", name] if place == "name" else []
-    said = command(*words, "--out", "new")
-    assert said.status == 2, said
+    said = command(*words, "--out", "new").refuse()
     assert said.err.count("\n") == 1
     assert reason in said.err
     assert not find_control(said.err, "\n")
@@ -112,8 +111,7 @@ def test_names_of_files_and_cells_are_escaped_in_errors(tmp_path, monkeypatch):
         ["import", "table", "study", "--patient", "MDD", "--control", "HC"],
         ["import", "table", "no\x1b[2Jfolder"],
     ):
-        said = command(*words, "--out", "new")
-        assert said.status == 2
+        said = command(*words, "--out", "new").refuse()
         assert "\\x1b[2J" in said.err
         assert not find_control(said.err, "\n")
     with pytest.raises(BrioError, match=r"no column '\\x1b\[2J'"):
@@ -182,8 +180,7 @@ def test_no_name_is_a_formula_of_a_figure():
 def test_numbers_with_a_sign_and_marks_of_missing_values_are_names_like_others(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_study(tmp_path / "study", label="-1", handedness="--")
-    said = command("import", "table", "study", "--patient", "-1", "--control", "HC", "--out", "new")
-    assert said.status == 0, said
+    command("import", "table", "study", "--patient", "-1", "--control", "HC", "--out", "new").succeed()
     assert Cohort.load("new").classes == ("HC", "-1")
 
 

@@ -156,8 +156,7 @@ def test_a_command_names_the_damaged_file(file, old, new, words, box, monkeypatc
     place(box, Case(file, new, text.replace(old, new, 1).encode))
     monkeypatch.chdir(box)
     before = sorted(box.rglob("*"))
-    said = command(*words.split())
-    assert said.status == 2, said.text
+    said = command(*words.split()).refuse()
     assert said.out == ""
     assert said.err.count("\n") == 1
     check_refusal(said.err.rstrip("\n"), file)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from test_run_resume import content
 
 import brio as package
@@ -143,33 +142,6 @@ def test_a_checkpoint_that_cannot_be_trusted_is_named_and_not_used(
     assert content(out) == content(finished)
 
 
-def test_any_damage_is_seen(tmp_path):
-    path = tmp_path / "checkpoints" / "stack.safetensors"
-    tensors = {"w": torch.arange(3.0), "n": torch.tensor(2), "mask": torch.tensor([True]), "none": torch.ones(0)}
-    write_checkpoint(path, "job", 1.0, StackCheckpoint({"epoch": 3}, tensors))
-    read, seconds = read_checkpoint(path, "job")
-    whole, facts = path.read_bytes(), (read.facts, seconds)
-    assert facts == ({"epoch": 3}, 1.0)
-    refused = 0
-    for place in range(0, len(whole), 5):
-        path.write_bytes(flip_bit(whole, place))
-        try:
-            read, seconds = read_checkpoint(path, "job")
-        except BrioError:
-            refused += 1
-        else:  # white space of the header
-            assert (read.facts, seconds) == facts
-            assert all(torch.equal(read.tensors[name], t) for name, t in tensors.items())
-    assert refused > 0.9 * len(whole) / 5
-    for length in (0, 7, 100, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with pytest.raises(BrioError, match="cannot be read"):
-            read_checkpoint(path, "job")
-    save_file({"w": torch.ones(1)}, path)
-    with pytest.raises(BrioError, match="cannot be read"):
-        read_checkpoint(path, "job")
-
-
 def test_a_checkpoint_belongs_to_one_plan_stack_version_and_device(folder, monkeypatch):
     job = prepare_job(JobSpec(folder, device="cpu"))
     plan = dataclasses.replace(build_plan(job, ["ridge"]).document, stacks=(("a", "b"), ("c",)))
@@ -226,12 +198,6 @@ def test_checkpoints_are_stored_by_the_clock(tmp_path, monkeypatch):
     assert torch.equal(later.load().tensors["w"], torch.ones(2))
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan")])
-def test_the_time_between_checkpoints_is_checked(seconds, folder):
-    with pytest.raises(BrioError, match="checkpoint_every"):
-        JobSpec(folder, checkpoint_every=seconds)
-
-
 def test_a_network_with_a_fit_of_its_own_needs_not_know_checkpoints():
     class Own(MLP):
         def fit(self, connectomes, runs, progress):
@@ -256,8 +222,7 @@ def test_ctrl_c_says_how_to_go_on(brio, folder, finished, epochs, tmp_path):
     assert said.status == 130
     assert said.err == "brio: interrupted; give the same command again to go on from where it was\n"
     assert not list(out.rglob("*.partial"))
-    again = brio("run", folder, "--out", out, *WORDS)
-    assert again.status == 0
+    again = brio("run", folder, "--out", out, *WORDS).succeed()
     assert "resuming after epoch 1" in again.out
     assert epochs[2:4] == [2, 3]
     assert content(out) == content(finished)
@@ -280,11 +245,30 @@ def test_a_local_fit_resumes_if_checkpoints_are_asked_for(brio, folder, epochs, 
         assert brio(*words).status == 130
     assert [path.name for path in tmp_path.iterdir()] == ["model.job"]
     epochs.clear()
-    again = brio(*words)
-    assert again.status == 0
+    again = brio(*words).succeed()
     assert "resuming after epoch 2" in again.out
     assert epochs[:3] == [3, 4, 1], "then it is fitted to all sites"
     assert brio("fit", folder, "--out", tmp_path / "whole", *FIT, "--quiet").status == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "whole"]
     models = [{p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("model", "whole")]
     assert models[0] == models[1]
+
+
+def test_any_damage_is_seen(tmp_path):
+    path = tmp_path / "checkpoints" / "stack.safetensors"
+    tensors = {"w": torch.arange(3.0), "n": torch.tensor(2), "mask": torch.tensor([True]), "none": torch.ones(0)}
+    write_checkpoint(path, "job", 1.0, StackCheckpoint({"epoch": 3}, tensors))
+    whole, refused = path.read_bytes(), 0
+    for place in range(0, len(whole), 5):
+        path.write_bytes(flip_bit(whole, place))
+        try:
+            read, seconds = read_checkpoint(path, "job")
+        except BrioError:
+            refused += 1
+        else:  # white space of the header
+            assert (read.facts, seconds) == ({"epoch": 3}, 1.0)
+            assert all(torch.equal(read.tensors[name], t) for name, t in tensors.items())
+    assert refused > 0.9 * len(whole) / 5
+    path.write_bytes(whole[:-1])
+    with pytest.raises(BrioError, match="cannot be read"):
+        read_checkpoint(path, "job")

@@ -53,8 +53,7 @@ def read_rows(folder):
 def test_leaving_one_site_out_of_few(here, n_sites, folds, brio):
     few(n_sites).save(here / "cohort")
     words = [*SMALL_OPTIONS, "--keep-all", *(word for name in folds for word in ("--fold", name)), "--out", "job"]
-    said = brio("run", "cohort", *words)
-    assert said.status == 0, said
+    said = brio("run", "cohort", *words).succeed()
     assert f"{n_sites} sites hold both classes, too few for validation sites" in said.out
     assert "ridge: choose_by=source-sites" in said.out
     assert "gcn, brio: number of epochs by inner folds" in said.out
@@ -69,8 +68,7 @@ def test_leaving_one_site_out_of_few(here, n_sites, folds, brio):
     assert plan["protocol_settings"]["validation_sites"] == 0
     assert plan["methods"]["ridge"]["settings"]["choose_by"] == "source-sites"
     weights = {path.name: path.read_bytes() for path in (here / "job" / "runs").rglob("*.safetensors")}
-    again = brio("run", "cohort", *words)
-    assert again.status == 0
+    again = brio("run", "cohort", *words).succeed()
     assert f"{len(rows)} of {len(rows)} runs are finished" in again.out
     assert weights == {path.name: path.read_bytes() for path in (here / "job" / "runs").rglob("*.safetensors")}
 
@@ -80,8 +78,7 @@ def test_kfold_of_one_or_two_sites(here, n_sites, brio):
     few(n_sites, per_class=12).save(here / "cohort")
     folds = ["--protocol", "kfold", "--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
     only = ["--fold", "2", "--keep-all"]
-    said = brio("run", "cohort", *SMALL_OPTIONS, *folds, *only, "--out", "job")
-    assert said.status == 0, said
+    brio("run", "cohort", *SMALL_OPTIONS, *folds, *only, "--out", "job").succeed()
     for row in read_rows(here / "job"):
         assert int(row["n_validation"]) > 0
         assert 0 <= float(row["auc"]) <= 1
@@ -173,8 +170,7 @@ def test_what_few_sites_do_not_allow(here, n_sites, one_class, per_class, name, 
     exact.select(np.sort(kept)).save(here / "cohort")
     positional = {"tune": ["ridge", "cohort"], "study": [words[0] if words else "", "cohort"]}.get(name, ["cohort"])
     rest = words[1:] if name == "study" else words
-    said = brio(name, *positional, *rest, "--keep-all", "--device", "cpu", "--out", "new")
-    assert said.status == 2, said
+    said = brio(name, *positional, *rest, "--keep-all", "--device", "cpu", "--out", "new").refuse()
     assert said.err.count("\n") == 1
     for part in parts:
         assert part in said.err
@@ -186,8 +182,7 @@ def test_the_proposed_command_works(here, brio):
     said = brio("run", "cohort", "--method", "ridge", "--set", "penalties=2", "--keep-all", "--out", "new")
     proposed = shlex.split(said.err.split("by k-fold: ")[1])
     assert proposed[:2] == ["brio", "run"]
-    said = brio(*proposed[1:], "--device", "cpu", "--quiet")
-    assert said.status == 0, said
+    brio(*proposed[1:], "--device", "cpu", "--quiet").succeed()
     assert len(read_rows(here / "cohort-kfold")) == 10
 
 
@@ -200,8 +195,7 @@ def test_all_methods_leave_out_what_needs_validation_sites(here):
 def test_a_model_of_three_sites_is_fitted(here, evaluate, brio):
     few(3).save(here / "cohort")
     words = ["--method", "mlp", "--set", "epochs=2", "--set", "width=4", "--device", "cpu", "--quiet", "--keep-all"]
-    said = brio("fit", "cohort", *words, *evaluate, "--out", "model")
-    assert said.status == 0, said
+    said = brio("fit", "cohort", *words, *evaluate, "--out", "model").succeed()
     assert "chosen by inner folds" in said.out
     assert len(read_model(here / "model").training.sites) == 3
 

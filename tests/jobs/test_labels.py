@@ -30,8 +30,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def asked(brio, place, tmp_path_factory):
     out = tmp_path_factory.mktemp("asked") / "out"
-    said = brio("run", place, *ASK, *RIDGE, "--out", out)
-    assert said.status == 0, said.text
+    said = brio("run", place, *ASK, *RIDGE, "--out", out).succeed()
     assert "labels: age above site median (" in said.out
     assert "it defines the label and is not learned" in said.out
     return out
@@ -55,17 +54,12 @@ def test_python_and_the_command_ask_alike(place, asked, tmp_path):
 
 
 def test_results_of_another_question_are_not_mixed(brio, place, asked, tmp_path):
-    said = brio("run", place, *RIDGE, "--out", asked)
-    assert said.status == 2
+    said = brio("run", place, *RIDGE, "--out", asked).refuse()
     assert "it is on cohort 'simulated (age>site-median)'" in said.err
-    said = brio("fit", place, "--method", "ridge", "--evidence", asked, "--out", tmp_path / "model", "--quiet")
-    assert said.status == 2
-    assert "is evidence of another question" in said.err
-    said = brio("fit", place, "--method", "ridge", "--label", "age>14.5", "--evidence", asked, "--out", tmp_path / "m")
-    assert said.status == 2
-    assert "is evidence of another question" in said.err
-    said = brio("fit", place, "--method", "ridge", *ASK, "--evidence", asked, "--out", tmp_path / "model", "--quiet")
-    assert said.status == 0, said.text
+    fit = ["fit", place, "--method", "ridge", "--evidence", asked, "--out", tmp_path / "model", "--quiet"]
+    for other in ([], ["--label", "age>14.5"]):
+        assert "is evidence of another question" in brio(*fit, *other).refuse().err
+    said = brio(*fit, *ASK).succeed()
     assert "--method ridge --label 'age>site-median' --seeds 3" in said.text, "how to evaluate what is fitted"
     assert json.loads((tmp_path / "model" / "model.json").read_text())["classes"][1] == "age above site median"
 

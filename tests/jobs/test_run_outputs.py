@@ -39,8 +39,7 @@ def read(folder) -> SimpleNamespace:
 @pytest.fixture(scope="module")
 def job(brio, folder, tiny, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "job"
-    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny)
-    assert said.status == 0, said
+    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny).succeed()
     found = read(out)
     found.said, found.cohort = said, Cohort.load(folder)
     return found
@@ -190,8 +189,7 @@ def test_exclusions_are_written_and_said(job):
 
 
 def test_all_scans_are_kept_on_request(brio, folder, tmp_path):
-    said = brio("run", folder, "--out", tmp_path / "all", "--method", "ridge", "--keep-all", "--quiet")
-    assert said.status == 0
+    said = brio("run", folder, "--out", tmp_path / "all", "--method", "ridge", "--keep-all", "--quiet").succeed()
     n = len(Cohort.load(folder))
     assert f"{n} scans, no exclusions applied" in said.out
     found = read(tmp_path / "all")
@@ -209,8 +207,7 @@ def test_all_scans_are_kept_on_request(brio, folder, tmp_path):
     ],
 )
 def test_smoke_runs_are_marked(brio, folder, tmp_path, words, smoke):
-    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", "--quiet", *words)
-    assert said.status == 0
+    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", "--quiet", *words).succeed()
     assert read(tmp_path / "r").summary["smoke_run"] is smoke
     assert ("smoke run" in said.out) is smoke
     assert ("smoke run" in brio("table", tmp_path / "r").out) is smoke
@@ -230,8 +227,7 @@ def test_progress_goes_to_standard_error(brio, folder, tmp_path):
 @pytest.fixture(scope="module")
 def lopsided(brio, one_class, tiny, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "lopsided"
-    said = brio("run", one_class, "--out", out, "--method", "brio", "--method", "ridge", *tiny)
-    assert said.status == 0, said
+    said = brio("run", one_class, "--out", out, "--method", "brio", "--method", "ridge", *tiny).succeed()
     found = read(out)
     found.said = said
     return found
@@ -270,8 +266,7 @@ def test_nothing_but_a_site_with_one_class(brio, one_class, tmp_path):
     assert said.status == 0
     found = read(tmp_path / "r")
     assert found.summary["methods"]["ridge"]["auc"] == {"mean": None, "sd": None, "interval": None, "n": 0}
-    drawn = brio("table", tmp_path / "r", "--figure", tmp_path / "sites.png")
-    assert drawn.status == 0
+    drawn = brio("table", tmp_path / "r", "--figure", tmp_path / "sites.png").succeed()
     assert drawn.err == ""
 
 
@@ -282,8 +277,7 @@ def test_nothing_but_a_site_with_one_class(brio, one_class, tmp_path):
 def kfold(brio, folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "kfold"
     words = ["--protocol", "kfold", "--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
-    said = brio("run", folder, "--out", out, "--method", "ridge", "--seeds", 3, "--quiet", *words)
-    assert said.status == 0, said
+    said = brio("run", folder, "--out", out, "--method", "ridge", "--seeds", 3, "--quiet", *words).succeed()
     found = read(out)
     found.said = said
     return found
@@ -347,7 +341,6 @@ def test_a_run_alone_is_the_run_among_others(brio, folder, tiny, tmp_path, job):
 
 
 def test_seeds_do_not_depend_on_how_many_there_are(brio, folder, tiny, tmp_path, job):
-    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", *tiny[-3:])
-    assert said.status == 0
+    brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", *tiny[-3:]).succeed()
     first = job.rows[(job.rows["method"] == "ridge") & (job.rows["seed"] == 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(read(tmp_path / "r").rows.drop(columns="seconds"), first.drop(columns="seconds"))

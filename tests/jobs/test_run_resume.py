@@ -105,8 +105,7 @@ def test_killed_after_the_first_run(brio, killed, finished, folder, tiny, tmp_pa
     assert not (out / "results.csv").exists()
     passing = (".partial", f"workers{os.sep}")  # what is being written, and the heartbeat of the killed process
     before = {n: when for n, when in times(out).items() if n != SUMS and not any(part in n for part in passing)}
-    said = brio("run", folder, "--out", out, *JOB, *tiny)
-    assert said.status == 0, said
+    said = brio("run", folder, "--out", out, *JOB, *tiny).succeed()
     assert f"of {N_RUNS} runs are finished" in said.text
     assert_same(out, finished)
     assert before.items() <= times(out).items()  # what was finished stayed as it was
@@ -117,8 +116,7 @@ def test_killed_right_after_the_plan(brio, killed, finished, folder, tiny, tmp_p
     assert not (out / "results.csv").exists()
     done = len(runs_of(out))
     assert done < N_RUNS
-    said = brio("run", folder, "--out", out, *JOB, *tiny)
-    assert said.status == 0
+    said = brio("run", folder, "--out", out, *JOB, *tiny).succeed()
     assert f"resuming: {done} of {N_RUNS} runs are finished" in said.out
     assert_same(out, finished)
 
@@ -131,8 +129,7 @@ def test_killed_while_planning_or_writing(brio, finished, copy, folder, tiny):
     for name in ("plan.json", *tables):
         (copy / name).unlink()
     name_leftover(copy).write_text('{"brio": "0.')
-    said = brio("run", folder, "--out", copy, *JOB, *tiny)
-    assert said.status == 0
+    brio("run", folder, "--out", copy, *JOB, *tiny).succeed()
     assert_same(copy, finished)
     leftover = name_leftover(copy / "runs")
     (copy / "runs" / key).rename(leftover)
@@ -155,8 +152,7 @@ def test_finished_runs_are_not_computed_again(brio, finished, copy, folder, tiny
     for name in ("results.csv", "predictions.csv", "summary.json"):
         (copy / name).unlink()
     before = times(copy / "runs")
-    said = brio("run", folder, "--out", copy, *JOB, *tiny)
-    assert said.status == 0
+    said = brio("run", folder, "--out", copy, *JOB, *tiny).succeed()
     assert f"resuming: {N_RUNS} of {N_RUNS} runs are finished" in said.out
     assert times(copy / "runs") == before
     assert_same(copy, finished)
@@ -169,8 +165,7 @@ def test_a_run_missing_from_a_stack_is_computed_again(brio, finished, copy, fold
     gone, other = stacks[stack]
     shutil.rmtree(copy / "runs" / gone)
     before = times(copy / "runs")
-    said = brio("run", folder, "--out", copy, *JOB, *tiny)
-    assert said.status == 0
+    said = brio("run", folder, "--out", copy, *JOB, *tiny).succeed()
     assert f"resuming: {N_RUNS - 1} of {N_RUNS} runs are finished" in said.out
     assert_same(copy, finished)
     after = times(copy / "runs")
@@ -202,8 +197,7 @@ def test_a_job_goes_on_with_its_own_stacks(brio, finished, copy, folder, tiny):
 )
 def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs):
     before, when = content(copy), times(copy)
-    said = brio("run", folder, "--out", copy, *JOB, *tiny, *words)
-    assert said.status == 2
+    said = brio("run", folder, "--out", copy, *JOB, *tiny, *words).refuse()
     assert said.err.startswith("brio: ")
     assert "belongs to another job" in said.err
     assert differs in said.err
@@ -269,8 +263,7 @@ def test_a_tuned_job_takes_up_no_search_of_another_device(brio, folder, tmp_path
     (out / "plan.json").unlink()
     for name in ("results.csv", "predictions.csv", "summary.json"):
         (out / name).unlink()
-    said = brio("tune", *words, "--out", out)
-    assert said.status == 2
+    said = brio("tune", *words, "--out", out).refuse()
     assert "--device cuda-tf32" in said.err
     assert not (out / "plan.json").exists()
 
@@ -279,8 +272,7 @@ def test_a_finished_folder_keeps_its_tables_when_it_is_read_elsewhere(brio, copy
     """As if the whole of it had been computed on a GPU and were looked at here."""
     elsewhere(copy / "plan.json")
     before = content(copy)
-    said = brio("run", folder, "--out", copy, *JOB, *tiny)
-    assert said.status == 0, said.err
+    said = brio("run", folder, "--out", copy, *JOB, *tiny).succeed()
     assert f"{N_RUNS} of {N_RUNS} runs are finished" in said.out + said.err
     assert content(copy) == before
 
@@ -290,8 +282,7 @@ def test_a_folder_with_other_files(brio, folder, tiny, tmp_path, name):
     out = tmp_path / "documents"
     (out / name).parent.mkdir(parents=True)
     (out / name).write_text("mine")
-    said = brio("run", folder, "--out", out, *JOB, *tiny)
-    assert said.status == 2
+    said = brio("run", folder, "--out", out, *JOB, *tiny).refuse()
     assert said.err.startswith("brio: ")
     assert "files that are not of a brio job" in said.err
     assert [p for p in out.rglob("*") if p.is_file()] == [out / name]

@@ -38,8 +38,7 @@ def stacks_of(out: Path) -> list[list[str]]:
 
 def test_shards_make_up_the_job(brio, folder, whole, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    said = brio("run", folder, "--out", out, *RIDGE, "--shard", "2/2")
-    assert said.status == 0, said.text
+    said = brio("run", folder, "--out", out, *RIDGE, "--shard", "2/2").succeed()
     stacks = stacks_of(out)
     assert len(stacks) == N_STACKS
     assert runs_of(out) == set(stacks[1])
@@ -125,8 +124,7 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
     words = ["study", "comparison", folder, "--method", "ridge", "--method", "svm", "--seeds", "1", "--device", "cpu"]
     out = tmp_path / "out"
     for shard in ("1/2", "2/2"):
-        said = brio(*words, "--out", out, "--quiet", "--shard", shard)
-        assert said.status == 0, said.text
+        said = brio(*words, "--out", out, "--quiet", "--shard", shard).succeed()
     assert "all runs are finished" in said.out
     assert not (out / "studies").exists()
     assert brio(*words, "--out", out, "--quiet").status == 0

@@ -188,14 +188,6 @@ def test_what_was_given_by_hand_is_carried_and_who_was_not_tuned_is_said(cohort,
         run(cohort, ["gat"], tuned=tuned, out=tmp_path / "p", device="cpu")
 
 
-def test_a_search_does_not_move_into_the_folder_of_another_job(cohort, tmp_path):
-    run(cohort, ["ridge"], out=tmp_path / "o", device="cpu")
-    before = sorted(p.name for p in (tmp_path / "o").iterdir())
-    with pytest.raises(BrioError, match="belongs to another job"):
-        tune(cohort, "gcn", out=tmp_path / "o", budget=2, seeds=1, settings=SMALL, device="cpu")
-    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == before
-
-
 def test_a_configuration_that_diverges_is_not_chosen_and_ends_nothing(cohort, tmp_path, monkeypatch):
     from brio.methods.gnn import GCN
 
