@@ -227,9 +227,6 @@ def test_table_says_what_is_not_as_usual(here):
     row = [cell.strip() for cell in command("table", "unusual").out.splitlines()[2][1:-1].split("|")]
     assert row[-3] == "choose_by=source-sites"
     assert row[-1] == "no validation sites", "one seed is all there is of them"
-    folds = ["--protocol", "kfold", "--set", "protocol.n_folds=5", "--set", "protocol.validation_folds=1"]
-    assert command("run", "cohort", "--method", "ridge", *folds, "--out", "folds", "--quiet").status == 0
-    assert command("table", "folds").out.splitlines()[2].endswith("| smoke run, k-fold, 1 validation fold |")
 
 
 def test_table_with_the_papers_figures_and_all_runs_as_csv(here):
