@@ -21,6 +21,16 @@ class Said(NamedTuple):
         """All that it printed."""
         return self.out + self.err
 
+    def succeed(self) -> "Said":
+        """Require that it did what it was asked."""
+        assert self.status == 0, self
+        return self
+
+    def refuse(self) -> "Said":
+        """Require that it was refused."""
+        assert self.status == 2, self
+        return self
+
 
 def command(*words: object) -> Said:
     """Run ``brio`` with these words; an error that is not meant for people comes through."""

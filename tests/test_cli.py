@@ -1,10 +1,7 @@
 """The command line: what each command prints, and one line for people whenever something is wrong."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +12,6 @@ from typer.main import get_command
 import brio
 from brio import Cohort
 from brio.cli import app
-from brio.cohort.readers import read_scans_to_predict
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs.resume import describe_cohort
 from brio.methods import list_methods
@@ -30,8 +26,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 def refused(here: Path, *words: object) -> str:
     """The one line that a command answers; it prints nothing else, leaves nothing and changes no file."""
     before = tree(here)
-    said = command(*words)
-    assert said.status == 2, said
+    said = command(*words).refuse()
     assert said.out == ""
     assert said.err.startswith("brio: ")
     assert said.err.count("\n") == 1
@@ -76,8 +71,7 @@ def commands(group, prefix=()):
 
 @pytest.mark.parametrize("words", [(), *commands(get_command(app))], ids=" ".join)
 def test_help(words):
-    said = command(*words, "--help")
-    assert said.status == 0
+    said = command(*words, "--help").succeed()
     assert "Usage:" in said.out
     assert said.err == ""
 
@@ -97,8 +91,7 @@ def test_version():
 
 
 def test_methods():
-    said = command("methods")
-    assert said.status == 0
+    said = command("methods").succeed()
     assert {(line.split() or [""])[0] for line in said.out.splitlines()} >= {e.name for e in list_methods()}
 
 
@@ -117,11 +110,8 @@ def test_methods_as_json():
     assert listed["fc-hgnn"]["provenance"].startswith("redesign (")
     assert (listed["cepg"]["block"], listed["gsat"]["block"]) == ("our reading", "published code or equations")
     assert listed["coral"]["tuned_over"]["penalty"] == "0.1 to 10 (log)"
-    assert {m["name"] for m in listed.values() if m["control"]} == {
-        "covariates-only",
-        "length-only",
-        "dead-rois-only",
-    }
+    controls = {m["name"] for m in listed.values() if m["control"]}
+    assert controls == {"covariates-only", "length-only", "dead-rois-only"}
     assert listed["brio"]["settings"]["J"] == 4
     assert listed["brio"]["settings"]["variant"] == "full"
     assert listed["backbone"]["settings"]["lambda_env"] == 0.0
@@ -131,19 +121,11 @@ def test_methods_as_json():
 def test_simulate_writes_a_cohort(tmp_path):
     out = tmp_path / "new" / "sim"
     words = ["--sites", 3, "--per-class", 2, "--rois", 8, "--frames", 50, "--seed", 4]
-    said = command("simulate", "--out", out, *words)
-    assert said.status == 0
+    said = command("simulate", "--out", out, *words).succeed()
     cohort = Cohort.load(out)
     assert cohort.fingerprint[:12] in said.out
     assert str(out) in said.out
     np.testing.assert_array_equal(cohort.frames, simulate(Simulation(3, 2, 8, 50, seed=4)).frames)
-
-
-def test_audit(here):
-    said = command("audit", "cohort")
-    assert said.status == 0
-    assert said.out.startswith("Audit of simulated, simulated")
-    assert "Proposed exclusions" in said.out
 
 
 def test_audit_as_json(here):
@@ -154,8 +136,7 @@ def test_audit_as_json(here):
         label=[*cohort.labels, 1 - cohort.labels[0]],
         participant_id=[*cohort.ids, "copy"],
     ).save(here / "copied")
-    said = command("audit", "copied", "--json", "--set", "min_class=30", "--set", "audit.min_frames=41")
-    assert said.status == 0
+    said = command("audit", "copied", "--json", "--set", "min_class=30", "--set", "audit.min_frames=41").succeed()
 
     def no_nan(word):
         raise AssertionError(f"{word} is not JSON")
@@ -172,16 +153,14 @@ def test_audit_as_json(here):
 def test_import_audit_run_table(here):
     """The whole way of somebody with files of their own."""
     words = ["--label-column", "label", "--name", "mine"]
-    said = command("import", "table", "scans", "--out", "imported", *words)
-    assert said.status == 0
+    said = command("import", "table", "scans", "--out", "imported", *words).succeed()
     cohort = Cohort.load("imported")
     assert f"{len(cohort)} scans imported, nothing skipped" in said.out
     assert cohort.name == "mine"
     assert command("audit", "imported").status == 0
-    said = command(
+    command(
         "run", "imported", "--method", "ridge", "--out", "r", "--quiet", "--set", "protocol.validation_sites=1"
-    )
-    assert said.status == 0, said
+    ).succeed()
     assert "mine" in command("table", "r").out
 
 
@@ -193,8 +172,7 @@ def test_an_atlas_and_groups_of_ones_own(here):
     table = here / "scans" / "participants.tsv"
     table.write_text("c".join(table.read_text().rsplit("b", 1)))  # the last b is a c
     words = ["--label-column", "dx", "--patient", "b", "--patient", "c", "--control", "a", "--drop-roi", "GS"]
-    said = command("import", "table", "scans", *words, "--out", "plain")
-    assert said.status == 0, said
+    said = command("import", "table", "scans", *words, "--out", "plain").succeed()
     assert "columns with the same name were numbered in their order: r0 -> r0, r0_2" in said.out
     assert "'brio atlas plain TABLE --out COHORT2' adds them" in said.out
     plain = Cohort.load("plain")
@@ -205,11 +183,9 @@ def test_an_atlas_and_groups_of_ones_own(here):
     assert "b/c" in command("audit", "plain").out
     rows = [f"{u}\t{-u}\tnet{u % 2}\t{2 * u}\t{name}" for u, name in enumerate([*names[:6], "r0_2"])]
     (here / "rois.tsv").write_text("\n".join(["x\ty\tnetwork\tz\tname", *rows[::-1]]) + "\n")
-    said = command("import", "table", "scans", *words, "--atlas-table", "rois.tsv", "--out", "tabled")
-    assert said.status == 0, said
+    said = command("import", "table", "scans", *words, "--atlas-table", "rois.tsv", "--out", "tabled").succeed()
     assert "adds them" not in said.out
-    said = command("atlas", "plain", "rois.tsv", "--out", "named")
-    assert said.status == 0, said
+    said = command("atlas", "plain", "rois.tsv", "--out", "named").succeed()
     assert "7 ROIs matched by name; columns: name, x, y, network, z" in said.out
     tabled, named = Cohort.load("tabled"), Cohort.load("named")
     np.testing.assert_array_equal(tabled.frames[:, ::-1], named.frames)
@@ -220,15 +196,13 @@ def test_an_atlas_and_groups_of_ones_own(here):
     predict = ["predict", "model", "scans", "--drop-roi", "GS", "--reestimates", 4]
     said = command(*predict, "--atlas", "x", "--out", "p")
     assert "reorder the columns, or give the rois.tsv of the model with --atlas-table" in said.err
-    said = command(*predict, "--atlas-table", "model/rois.tsv", "--out", "p")
-    assert said.status == 0, said
+    command(*predict, "--atlas-table", "model/rois.tsv", "--out", "p").succeed()
     assert "--drop-roi" in command("predict", "model", "scans", "--out", "q").err
 
 
 def test_table_is_markdown(here):
     summary = json.loads((here / "job" / "summary.json").read_text())
-    said = command("table", "job", "job")
-    assert said.status == 0
+    said = command("table", "job", "job").succeed()
     lines, notes = said.out.split("\n\n")
     assert notes.splitlines()[0] == "95 % interval of the mean AUC: corrected t over sites."
     head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines.splitlines()]
@@ -253,9 +227,6 @@ def test_table_says_what_is_not_as_usual(here):
     row = [cell.strip() for cell in command("table", "unusual").out.splitlines()[2][1:-1].split("|")]
     assert row[-3] == "choose_by=source-sites"
     assert row[-1] == "no validation sites", "one seed is all there is of them"
-    folds = ["--protocol", "kfold", "--set", "protocol.n_folds=5", "--set", "protocol.validation_folds=1"]
-    assert command("run", "cohort", "--method", "ridge", *folds, "--out", "folds", "--quiet").status == 0
-    assert command("table", "folds").out.splitlines()[2].endswith("| smoke run, k-fold, 1 validation fold |")
 
 
 def test_table_with_the_papers_figures_and_all_runs_as_csv(here):
@@ -297,42 +268,20 @@ RUN = ["run", "cohort", "--out", "new", "--device", "cpu", "--quiet"]
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--method", "bryo"], "method 'bryo' is unknown; did you mean 'brio'?"),
-        (["--method", "ridge", "--method", "rigde"], "method 'rigde' is unknown; did you mean 'ridge'?"),
         (["--set", "epoch=4"], "did you mean 'epochs'?"),
         (["--method", "ridge", "--set", "epochs=4"], "'epochs' is unknown to ridge"),
         (["--set", "protocol.validation_site=1"], "did you mean 'protocol.validation_sites'?"),
-        (["--set", "audit.min_frame=1"], "did you mean 'audit.min_frames'?"),
-        (["--set", "protocoll.validation_sites=1"], "begin with 'protocol.'"),
-        (["--set", "epochs"], "--set epochs: write it as key=value"),
-        (["--set", "=4"], "--set =4: write it as key=value"),
-        (["--set", "epochs=many"], "'epochs': 'many' is not a"),
-        (["--set", "epochs=4.5"], "'epochs': '4.5' is not a"),
-        (["--set", "learning_rate=fast"], "'learning_rate': 'fast' is not a"),
         (["--set", "mlp_bias=perhaps"], "'mlp_bias': 'perhaps' is not true or false"),
         (["--set", "dead_rois=leave"], "'leave' is not one of source-mean, zero"),
         (["--set", "epochs=4", "--set", "T_w=4"], "T_w"),
         (["--set", "K=0"], "K"),
         (["--method", "ridge", "--set", "protocol.validation_sites=0"], "add --set choose_by=source-sites"),
-        (
-            ["--set", "protocol.validation_sites=none"],
-            "which may be auto: 'none' is not a",
-        ),
-        (["--set", "protocol.validation_sites=-1"], "validation_sites"),
-        (["--set", "audit.max_dead_fraction=2"], "max_dead_fraction"),
-        (["--method", "backbone", "--set", "lambda_env=1"], "method 'backbone' fixes 'lambda_env' to 0.0"),
-        (["--protocol", "lodo"], "'protocol'=lodo: must be loso or kfold"),
+        (["--set", "protocol.validation_sites=none"], "which may be auto: 'none' is not a"),
         (["--protocol", "kfold", "--set", "protocol.n_folds=3"], "n_folds"),
         (["--protocol", "kfold", "--method", "ridge", "--set", "protocol.n_folds=1000"], "n_folds"),
-        (["--fold", "site1"], "fold 'site1' is unknown; did you mean 'site01'?"),
-        (["--seeds", "0"], "must be at least 1"),
-        (["--seeds", "-3"], "must be at least 1"),
-        (["--device", "gpu"], "device 'gpu' is unknown; known: auto, cpu, cuda, cuda-tf32"),
         (["--method", "ridge", "--runs-per-stack", "0"], "--runs-per-stack 0: must be at least 1"),
-        (["--method", "ridge", "--runs-per-stack", "-1"], "--runs-per-stack -1: must be at least 1"),
         (["--set", "protocol.validation_sites=3"], "other sites hold both classes, but 3 are needed"),
         (["--set", "audit.min_frames=5000"], "scan"),
-        (["--out", "job/plan.json"], "job/plan.json"),
         (["--out", "job/plan.json/new"], "job/plan.json"),
         (["--with", "nowhere"], "nowhere: not a cohort folder"),
     ],
@@ -345,8 +294,7 @@ def test_what_run_refuses(here, words, message):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there(here):
     assert "no usable GPU" in refused(here, *RUN, "--device", "cuda")
-    said = command("demo", "--out", "demo", "--device", "cuda", "--quiet")
-    assert said.status == 2
+    said = command("demo", "--out", "demo", "--device", "cuda", "--quiet").refuse()
     assert "no usable GPU" in said.err
     assert not (here / "demo").exists()
 
@@ -355,21 +303,11 @@ def test_a_gpu_that_is_not_there(here):
     ("damage", "message"),
     [
         (lambda c: shutil.rmtree(c), "cohort: not a cohort folder"),
-        (lambda c: (c / "frames.npy").unlink(), "frames.npy is missing"),
-        (lambda c: (c / "frames.npy").write_bytes((c / "frames.npy").read_bytes()[:-4]), "frames.npy: cannot be read"),
-        (
-            lambda c: (c / "frames.npy").write_bytes((c / "frames.npy").read_bytes()[:-4] + b"abcd"),
-            "frames.npy: was changed",
-        ),
         (
             lambda c: (c / "participants.tsv").write_text((c / "participants.tsv").read_text().replace("F", "M", 1)),
             "participants.tsv: was changed",
         ),
-        (lambda c: (c / "participants.tsv").write_text("a,b\n1,2,3\n"), "participants.tsv"),
-        (lambda c: (c / "cohort.json").write_text("{}"), "format null, this version reads 1"),
-        (lambda c: (c / "cohort.json").write_text('{"format": 1}'), "cohort.json"),
     ],
-    ids=["gone", "no frames", "truncated", "one number", "one letter", "another table", "no format", "empty header"],
 )
 def test_a_cohort_that_changed(here, damage, message):
     damage(here / "cohort")
@@ -377,66 +315,21 @@ def test_a_cohort_that_changed(here, damage, message):
     assert message in refused(here, "audit", "cohort")
 
 
-@pytest.mark.parametrize(
-    "words", ["run cohort --method ridge --out new", "tune ridge cohort --out new", "audit cohort"]
-)
-def test_a_cohort_without_labels_can_only_be_predicted(tmp_path, monkeypatch, words):
-    monkeypatch.chdir(tmp_path)
-    np.save(tmp_path / "007.npy", np.random.default_rng(0).normal(size=(60, 8)))
-    read_scans_to_predict("007.npy", "cohort")
-    message = refused(tmp_path, *words.split())
-    assert message.startswith("cohort '007': the scans have no label; such scans can be predicted, but learning")
-
-
-def test_what_audit_refuses(here):
-    assert "'audit.min_frame' is unknown; did you mean 'audit.min_frames'?" in refused(
-        here, "audit", "cohort", "--set", "min_frame=3"
-    )
-    assert "write it as key=value" in refused(here, "audit", "cohort", "--set", "min_frames")
-    assert "'x' is not a" in refused(here, "audit", "cohort", "--set", "min_frames=x")
-    assert "has no participant of" in refused_companion(here)
-
-
-def refused_companion(here: Path) -> str:
-    cohort = Cohort.load(here / "cohort")
-    ids = [f"other{i}" for i in range(len(cohort))]
-    scans = [cohort.scan(i) for i in range(len(cohort))]
-    Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, participant_id=ids).save(here / "other")
-    return refused(here, "audit", "cohort", "--with", "other")
-
-
 IMPORT = ["import", "table", "scans", "--out", "new"]
-
-
-def replace(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["import", "tabel", "scans", "--out", "new"], "no kind of cohort 'tabel', did you mean 'table'?"),
         (["import", "table", "nowhere", "--out", "new"], "nowhere: no such folder"),
         (["import", "table", "scans", "--out", "cohort"], "cohort: exists already"),
         (["import", "table", "scans", "--out", "job/plan.json/new"], "job/plan.json"),
         ([*IMPORT, "--label-column", "dx"], "name two values with --patient and --control"),
-        ([*IMPORT, "--label-column", "dx", "--patient", "z"], "has no value 'z' for --patient; it holds 'a' ("),
-        ([*IMPORT, "--label-column", "diagnosis"], "there is no column 'diagnosis'"),
         ([*IMPORT, "--site-column", "sites"], "there is no column 'sites', did you mean 'site'?"),
         ([*IMPORT, "--participants", "people.tsv"], "people.tsv: no such participants table"),
-        ([*IMPORT, "--task", "rest"], "kind 'table' does not take --task"),
-        (["import", "dpabi", "scans", "--out", "new"], "kind 'dpabi' needs --atlas"),
-        ([*IMPORT, "--atlas", "aal"], "has 8 columns, atlas aal116 has 116 ROIs"),
-        ([*IMPORT, "--atlas", "rois.tsv"], "--atlas takes the name of an atlas, not a file; give the table with --at"),
-        ([*IMPORT, "--atlas-table", "rois.tsv"], "rois.tsv: no such table of ROIs"),
         ([*IMPORT, "--atlas-table", "power"], "power: neither a file nor a known atlas; known: aal116, cc200, po"),
-        ([*IMPORT, "--atlas-table", "power264"], "has 8 columns without names, the table power264 has 264 ROIs"),
         ([*IMPORT, "--drop-roi", "roi08"], "there is no ROI 'roi08' to drop; near it: roi008"),
         (["atlas", "cohort", "power264", "--out", "new"], "power264: has no ROI 'stable_1_L' of the cohort"),
-        (["atlas", "cohort", "power264", "--by-order", "--out", "new"], "power264: has 264 ROIs, the cohort"),
-        (["atlas", "cohort", "gone.csv", "--out", "new"], "gone.csv: no such table of ROIs"),
         (["atlas", "nowhere", "power264", "--out", "new"], "nowhere: not a cohort folder"),
         (["atlas", "cohort", "power264", "--out", "job"], "job: exists already"),
     ],
@@ -446,37 +339,10 @@ def test_what_import_refuses(here, words, message):
     assert message in refused(here, *words)
 
 
-def test_import_of_damaged_files(here):
-    first, second = sorted((here / "scans").glob("sim*.txt"))[1:3]
-    table, whole = here / "scans" / "participants.tsv", first.read_text()
-    replace(table, "participant_id\tsite\tlabel", "participant_id\tcentre\tlabel")
-    assert "there is no column 'site'" in refused(here, *IMPORT)
-    replace(table, "participant_id\tcentre\tlabel", "participant_id\tsite\tlabel")
-    lines = whole.splitlines()
-    first.write_text("\n".join([*lines[:9], lines[9].replace(lines[9].split()[2], "artefact"), *lines[10:]]))
-    said = refused(here, *IMPORT)
-    assert first.name in said
-    assert "artefact" in said
-    first.write_text("\n".join([*lines[:-1], " ".join(lines[-1].split()[:5])]))
-    said = refused(here, *IMPORT)
-    assert first.name in said
-    first.write_text(whole)
-    second.unlink()
-    np.save(second.with_suffix(".npy"), np.ones((60, 8)))
-    second.with_suffix(".npy").write_bytes(second.with_suffix(".npy").read_bytes()[:-100])
-    assert second.with_suffix(".npy").name in refused(here, *IMPORT)
-    second.with_suffix(".npy").unlink()
-    assert command(*IMPORT).status == 0
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--rois", 10], "'n_rois'=10: must be a multiple of four"),
-        (["--rois", 4], "--rois 4: must be at least 8 and at most 10,000"),
-        (["--sites", 0], "sites"),
-        (["--frames", 6], "frames"),
-        (["--seed", -1], "seed"),
         (["--out", "cohort"], "cohort: exists already"),
         (["--out", "job/plan.json/new"], "job/plan.json"),
     ],
@@ -489,8 +355,6 @@ def test_what_simulate_refuses(here, words, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "nowhere: there is no such folder; give the --out of 'brio run'"),
-        (["cohort"], "cohort: has no summary.json; 'brio run' writes it when a job is finished"),
         (["job", "cohort"], "cohort: has no summary.json"),
         (["job", "--figure", "sites.xls"], "sites.xls"),
         (["job", "--figure", "sites"], "sites"),
@@ -535,8 +399,7 @@ def test_words_that_make_no_command_are_answered_in_one_line(here, words, answer
 
 
 def test_no_words_are_answered_with_the_help(here):
-    said = command()
-    assert said.status == 2
+    said = command().refuse()
     assert "Usage:" in said.text
 
 
@@ -559,10 +422,7 @@ def test_an_error_about_an_option_of_a_file_names_the_file(here, text, answer):
     assert on_line.startswith("--seeds 2000") or "options.toml" in on_line
 
 
-def test_a_whole_process_says_one_line(here):
-    env = {**os.environ, "PYTHONPATH": str(Path(brio.__file__).parents[1])}
-    line = [sys.executable, "-m", "brio", *RUN, "--method", "bryo"]
-    said = subprocess.run(line, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert said.returncode == 2
-    assert said.stdout == ""
-    assert said.stderr == "brio: method 'bryo' is unknown; did you mean 'brio'?\n"
+def test_what_audit_refuses(here):
+    told = refused(here, "audit", "cohort", "--set", "min_frame=3")
+    assert "'audit.min_frame' is unknown; did you mean 'audit.min_frames'?" in told
+    assert "'x' is not a" in refused(here, "audit", "cohort", "--set", "min_frames=x")

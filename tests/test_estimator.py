@@ -18,14 +18,11 @@ from typer.testing import CliRunner
 from brio import Atlas, BrioError, Cohort
 from brio import run as evaluate
 from brio.cli import app
-from brio.cohort.scans import FC_ONLY
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes
 from brio.estimator import MAIN_SETTINGS, BrioClassifier
 from brio.jobs import JobSpec
 from brio.methods import BrioSettings
 from brio.models import adapt_model, fit_model, write_model
-from brio.protocol import leave_one_site_out, make_training_fold
 from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 SMALL = {"J": 2, "K": 2, "M": 4, "epochs": 24, "T_w": 8, "learning_rate": 5e-3, "device": "cpu"}
@@ -80,7 +77,7 @@ def test_it_learns_what_holds_at_new_sites(fitted):
     assert fitted.score(X_NEW, Y_NEW) > 0.7
 
 
-@pytest.mark.parametrize("method", ["ridge", "backbone", pytest.param("brio-wo-rs", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("method", ["ridge", "backbone"])
 def test_any_registered_method(method):
     settings = {} if method == "ridge" else SMALL
     model = BrioClassifier(method, random_state=0).set_params(**settings).fit(X, Y, sites=SITES)
@@ -112,7 +109,7 @@ def test_margins_probabilities_and_labels_agree(fitted):
     np.testing.assert_array_equal(fitted.predict(X_NEW), (margin > 0).astype(int))
 
 
-@pytest.mark.parametrize("method", ["ridge", "svm", "log-ridge"])
+@pytest.mark.parametrize("method", ["ridge", "log-ridge"])
 def test_probabilities_are_those_of_a_job_on_the_same_scans(method, tmp_path):
     """Of a job whose test site is what the estimator has not seen; all choices are made by inner folds."""
     settings = {"choose_by": "source-sites"}
@@ -147,7 +144,8 @@ def test_contributions_add_up_to_the_margin(fitted, ridge):
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_contributions_of_a_harmonised_model_add_up_and_those_of_several_seeds_are_refused(seeds, tmp_path):
-    settings = {"harmonise.kind": "combat", "harmonise.unseen": "pooled", **SMALL, "refit": False}
+    settings = {"harmonise.kind": "combat", "harmonise.unseen": "pooled", "refit": False, **NARROW}
+    settings |= {name: SHORT[name] for name in ("J", "K", "M", "epochs", "T_w")}
     spec = JobSpec(cohort_of(), ["brio"], settings=settings, device="cpu", seeds=seeds, exclude=False)
     write_model(fit_model(spec), tmp_path / "model")
     model = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
@@ -179,28 +177,9 @@ def test_a_model_has_the_names_of_the_labels_it_was_fitted_to():
     assert named.to_model().classes == tuple(named.classes_) == ("ASD", "TC")
 
 
-def test_a_method_that_needs_frames_is_refused_where_there_are_connectomes():
-    fc = list(Connectomes(cohort_of()).full.numpy())
-    known = pd.DataFrame({FC_ONLY: [1] * len(fc)})
-    cohort = Cohort.from_scans(fc, site=SITES, label=Y, covariates=known)
-    with pytest.raises(BrioError, match="'length-only' needs the frames of scans"):
-        BrioClassifier("length-only", device="cpu", random_state=0).fit(cohort)
-
-
 def test_a_scan_is_scored_alone(fitted):
     alone = np.concatenate([fitted.decision_function([scan]) for scan in X_NEW[:5]])
     np.testing.assert_allclose(alone, fitted.decision_function(X_NEW)[:5], rtol=1e-4, atol=1e-5)
-
-
-def test_validation_sites_are_the_ring_of_the_protocol():
-    cohort = cohort_of()
-    for seed in range(5):
-        fold = make_training_fold(cohort, seed, 2)
-        # the ring is closed: the site that stands last in it is followed by those that stand first
-        followers = [f.validation_sites for f in leave_one_site_out(cohort, seed, 2)]
-        assert fold.validation_sites in followers
-        assert not set(fold.source) & set(fold.validation)
-        assert len(fold.source) + len(fold.validation) == len(cohort)
 
 
 def test_validation_scans_choose_but_do_not_teach():
@@ -229,11 +208,6 @@ def test_random_state_decides_everything():
     drawn = clone(one).set_params(random_state=np.random.RandomState(0)).fit(X, Y, sites=SITES)
     same = clone(one).set_params(random_state=drawn.seed_).fit(X, Y, sites=SITES)
     np.testing.assert_array_equal(drawn.decision_function(X_NEW), same.decision_function(X_NEW))
-
-
-def test_without_random_state_fits_differ():
-    model = BrioClassifier("ridge", device="cpu")
-    assert model.fit(X, Y, sites=SITES).seed_ != model.fit(X, Y, sites=SITES).seed_
 
 
 # ---------------------------------------------------------------- inputs
@@ -308,15 +282,6 @@ def test_rois_of_another_atlas_are_refused():
     assert not hasattr(model.fit(X, Y, sites=SITES), "feature_names_in_")
 
 
-@pytest.mark.parametrize(
-    ("atlas", "named"),
-    [(Atlas("unknown", pd.DataFrame({"name": list("abcdefghijkl")})), True), (Atlas.unnamed(12, "mine"), False)],
-)
-def test_features_have_names_if_rois_do_whatever_the_atlas_is_called(atlas, named):
-    model = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort_of(atlas=atlas))
-    assert getattr(model, "feature_names_in_", np.array([])).tolist() == (list("abcdefghijkl") if named else [])
-
-
 def test_missing_frames_and_dead_rois_are_no_obstacle(ridge):
     scan = X_NEW[0].copy()
     scan[5:8, 3] = np.nan
@@ -351,25 +316,10 @@ def test_cross_validation_in_both_ways_of_passing_sites():
         params = {"sites": SITES, "groups": SITES}
         asked = model.set_fit_request(sites=True)
         routed = cross_validate(asked, X, TEXT, cv=LeaveOneSiteOut(), params=params, **common)
-        by_default = cross_validate(
-            clone(model),
-            X,
-            TEXT,
-            cv=LeaveOneSiteOut().set_split_request(groups="sites"),
-            params={"sites": SITES},
-            **common,
-        )
+        split = LeaveOneSiteOut().set_split_request(groups="sites")
+        by_default = cross_validate(clone(model), X, TEXT, cv=split, params={"sites": SITES}, **common)
     for found in (routed, by_default):
         np.testing.assert_array_equal(found["test_roc_auc"], plain["test_roc_auc"])
-
-
-def test_cross_validation_of_brio_itself():
-    model = BrioClassifier(**SMALL, random_state=0)
-    cv = SiteStratifiedKFold(2, random_state=0)
-    found = cross_val_score(
-        model, X, Y, scoring="roc_auc", groups=SITES, cv=cv, params={"sites": SITES}, error_score="raise"
-    )
-    assert found.min() > 0.8
 
 
 def test_cross_validation_without_sites_says_so():
@@ -379,17 +329,11 @@ def test_cross_validation_without_sites_says_so():
         )
 
 
-@pytest.mark.parametrize("routing", [False, True])
-def test_grid_search_over_the_number_of_factors(routing):
-    with sklearn.config_context(enable_metadata_routing=routing):
-        search = GridSearchCV(
-            BrioClassifier(**SHORT, random_state=0),
-            {"J": [1, 3]},
-            scoring="roc_auc",
-            cv=SiteStratifiedKFold(2, random_state=0),
-            error_score="raise",
-        )
-        search.fit(X, Y, groups=SITES, sites=SITES)
+def test_grid_search_over_the_number_of_factors():
+    folds = SiteStratifiedKFold(2, random_state=0)
+    model = BrioClassifier(**SHORT, random_state=0)
+    search = GridSearchCV(model, {"J": [1, 3]}, scoring="roc_auc", cv=folds, error_score="raise")
+    search.fit(X, Y, groups=SITES, sites=SITES)
     best = search.best_estimator_
     assert best.method_.settings.J == search.best_params_["J"] == best.contributions(X_NEW).shape[1]
     assert search.predict(X_NEW).shape == (30,)
@@ -413,12 +357,6 @@ def test_the_main_settings_are_settings_of_brio():
     assert used.d_t == 4
 
 
-def test_settings_reach_what_none_cannot_say():
-    model = BrioClassifier(**SHORT | {"settings": NARROW | {"patience": None}}, random_state=0).fit(X, Y, sites=SITES)
-    assert model.method_.settings.patience is None
-    assert model.fitted_run_.trained_epochs == 3
-
-
 def test_a_second_fit_forgets_the_first():
     model = BrioClassifier(**SHORT, random_state=0).fit(X, Y, sites=SITES)
     assert hasattr(model, "intercept_")
@@ -437,12 +375,7 @@ def test_verbose_prints_each_epoch(capsys):
 # ---------------------------------------------------------------- keeping a model
 
 
-def test_pickle(fitted):
-    again = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(again.decision_function(X_NEW), fitted.decision_function(X_NEW))
-
-
-@pytest.mark.parametrize("method", ["brio", "backbone", "ridge"])
+@pytest.mark.parametrize("method", ["brio", "ridge"])
 def test_save_and_load(method, tmp_path):
     settings = {} if method == "ridge" else SHORT | {"epochs": np.int64(3), "settings": NARROW | {"d_t": 8}}
     model = BrioClassifier(method, random_state=0).set_params(**settings).fit(X, TEXT, sites=SITES)
@@ -474,9 +407,6 @@ def test_save_keeps_the_names_of_the_rois(tmp_path):
 def test_load_refuses_other_files_and_other_versions(ridge, tmp_path, monkeypatch):
     with pytest.raises(BrioError, match="is no model"):
         BrioClassifier.load(tmp_path / "absent")
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(BrioError, match=r"is a file of brio 0\.1\.0"):
-        BrioClassifier.load(tmp_path / "model.safetensors")
     ridge.save(tmp_path / "model")
     monkeypatch.setattr(type(ridge.method_), "version", 99)
     with pytest.raises(BrioError, match="this brio has version 99"):
@@ -518,16 +448,8 @@ def test_explanations_are_those_of_the_command_line(tmp_path, monkeypatch):
         loaded.explain(sites=True)
 
 
-COMMON_MODELS = {("ridge", 6), ("log-ridge", 2), ("brio-plus", 3), ("mlp", 6), ("gcn", 3)}
-
-
 @pytest.mark.parametrize(
-    ("method", "n_sites"),
-    [
-        pytest.param(method, n_sites, marks=() if (method, n_sites) in COMMON_MODELS else pytest.mark.soak)
-        for method in ("ridge", "log-ridge", "logistic", "brio-plus", "mlp", "gcn")
-        for n_sites in (6, 3, 2)
-    ],
+    ("method", "n_sites"), [("ridge", 6), ("log-ridge", 2), ("brio-plus", 3), ("mlp", 6), ("gcn", 3)]
 )
 def test_the_model_of_the_command_line_is_the_same(method, n_sites, tmp_path):
     """One definition of the final model: the same sites, settings and margins, whoever fits it."""
@@ -650,7 +572,7 @@ def test_sites_that_are_refused(sites, message):
         BrioClassifier("mlp", validation_sites=2, device="cpu").fit(X, Y, sites=sites)
 
 
-@pytest.mark.parametrize(("method", "n_sites"), [("ridge", 1), ("ridge", 3), ("log-ridge", 1), ("mlp", 2), ("mlp", 3)])
+@pytest.mark.parametrize(("method", "n_sites"), [("ridge", 1), ("log-ridge", 1), ("mlp", 2)])
 def test_few_sites_are_enough_without_validation_sites(method, n_sites):
     sites = np.array(list("ABC"))[np.arange(60) // 2 % n_sites]
     settings = {"epochs": 2, "width": 4} if method == "mlp" else {}
@@ -675,8 +597,6 @@ def test_sites_with_one_class_are_left_out_and_named():
     with pytest.warns(UserWarning, match="one class only at site3: not learned from"):
         model = BrioClassifier("ridge", device="cpu").fit(X, y, sites=SITES)
     assert model.one_class_sites_ == ("site3",)
-    with pytest.warns(DeprecationWarning, match="one_class_sites_"):
-        assert model.left_out_sites_ == ("site3",)
     assert "site3" not in model.source_sites_ + model.validation_sites_
 
 

@@ -65,8 +65,7 @@ def here(tmp_path, monkeypatch):
 
 def run_all(lines, attempts):
     for line in lines:
-        said = command(*line.split())
-        assert said.status == 0, (line, said)
+        command(*line.split()).succeed()
         assert attempts == [], line
 
 
@@ -80,8 +79,7 @@ def test_no_long_command_asks_for_the_network(here, attempts):
 
 
 def test_fetch_does_and_says_so_where_it_cannot(here, attempts):
-    said = command("fetch", "abide", "--data-dir", here / "data", "--out", "abide")
-    assert said.status == 2
+    said = command("fetch", "abide", "--data-dir", here / "data", "--out", "abide").refuse()
     assert attempts  # the guard sees what there is to see
     assert "the download of ABIDE failed" in said.err
     assert not (here / "abide").exists()

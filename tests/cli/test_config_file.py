@@ -99,8 +99,7 @@ def test_the_command_line_wins(brio, here):
 
 @pytest.mark.parametrize("command", ["run", "tune", "study", "fit"])
 def test_a_template_names_every_option(brio, command):
-    said = brio("config", command)
-    assert said.status == 0
+    said = brio("config", command).succeed()
     options = list_options(get_command(app).commands[command])
     keys = {line.removeprefix("# ").split(" =")[0] for line in said.out.splitlines() if " =" in line}
     assert keys >= options.keys() - {"set"}
@@ -176,8 +175,7 @@ def test_what_few_sites_settled_is_settled_again():
 )
 def test_an_error_names_the_file_if_what_is_wrong_stands_there(brio, here, text, words, in_file):
     (here / "study.toml").write_text(text)
-    said = brio("run", *words, "--config", "study.toml", "--out", "new")
-    assert said.status == 2
+    said = brio("run", *words, "--config", "study.toml", "--out", "new").refuse()
     assert said.err.startswith("brio: study.toml: ") == in_file, said.err
     assert not (here / "new").exists()
 
@@ -187,8 +185,20 @@ def test_a_file_makes_no_command_execute_anything(brio, here, option):
     (here / "mine.py").write_text("open('executed', 'w')\n")
     value = '["mine.py"]' if option == "load" else '"mine.py"'
     (here / "study.toml").write_text(f'cohort = "cohort"\nengine = "dask"\n{option} = {value}\n')
-    said = brio("run", "--config", "study.toml", "--out", "new")
-    assert said.status == 2
+    said = brio("run", "--config", "study.toml", "--out", "new").refuse()
     assert f"give --{option} on the command line" in said.err
     assert not (here / "executed").exists()
     assert f"\n{option} =" not in brio("config", "run", "cohort", "--load", "mine.py", "--out", "new").out
+
+
+ODD = ["seeds = 1979-05-27", 'method = [["ridge"]]', "out = true", "seeds = 1\nseeds = 2", 'config = "study.toml"']
+ODD += ['"" = 3', "[set.a.b.c]\nd = 1", "[set]\npenalties = [1, 2]", f"method = {'[' * 5000}{']' * 5000}"]
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:30])
+def test_an_odd_file_is_refused_in_one_line_that_names_it(brio, here, text):
+    (here / "study.toml").write_text(f"{text}\n")
+    said = brio("run", "cohort", "--config", "study.toml", "--method", "ridge", "--out", "new")
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith("brio: study.toml: ")
+    assert not (here / "new").exists()

@@ -3,34 +3,22 @@
 import importlib
 import os
 import shlex
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from brio.cohort.simulate import Simulation, simulate
 from brio.storage import reserve_name
-from brio.version import __version__
 
 application = importlib.import_module("brio.cli.app")  # brio.cli has an object of the same name
 
 
-def test_the_version(brio):
-    assert brio("--version") == (0, f"{__version__}\n", "")
-
-
 def test_a_method_is_shown_with_its_settings(brio):
-    said = brio("methods", "brio-wo-rs")
-    assert said.status == 0
+    said = brio("methods", "brio-wo-rs").succeed()
     assert "variant" in said.out
     assert "(fixed)" in said.out
     assert "What each setting means: brio settings brio-wo-rs" in said.out
@@ -86,8 +74,7 @@ def test_a_command_runs_outside_of_the_main_thread(monkeypatch):
 def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
     said = brio(
         "run", "cohort", "--method", "ridge", "--fold", "site01", "--device", "cpu", "--out", "job2", "--report"
-    )
-    assert said.status == 0, said
+    ).succeed()
     for name in ("table.md", "sites.png", "report.html"):
         assert (here / "job2" / name).stat().st_size > 0
         assert str(Path("job2") / name) in said.out
@@ -105,12 +92,9 @@ def start(words: str, **options) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("words", "status", "err"),
     [
-        ("brio methods >&-", 0, ""),
         ("brio methods 2>&- >&- <&-", 0, ""),
         ("set -o pipefail; brio methods | head -1 >/dev/null", 0, ""),
-        ("PYTHONUNBUFFERED=1 brio methods | true; exit ${PIPESTATUS[0]}", 0, ""),
         ("brio methods nothing 2>/dev/full", 2, ""),
-        ("brio methods nothing 2>&-", 2, ""),
         ("brio methods > /dev/full", 2, "brio: standard output: No space left on device\n"),
     ],
 )
@@ -123,16 +107,16 @@ ASKED = "import os, signal, time\ndef ask(): os.kill(os.getpid(), signal.{signal
 
 
 @pytest.mark.parametrize(
-    "code",
+    ("signal", "code"),
     [
-        "try: ask()\nexcept BaseException: pass\nwhile True: time.sleep(0.05)",  # another package keeps it to itself
-        "try: ask()\nexcept BaseException as error: raise RuntimeError('import failed') from None",
-        "exec('ask()')",  # after which Python would end itself by a signal of its own
-        "try: ask()\nfinally: time.sleep(2.5)",  # cleaning up may take longer than a reminder
+        ("SIGTERM", "try: ask()\nexcept BaseException: pass\nwhile True: time.sleep(0.05)"),  # a package keeps it
+        ("SIGINT", "try: ask()\nexcept BaseException as error: raise RuntimeError('import failed') from None"),
+        ("SIGINT", "exec('ask()')"),  # after which Python would end itself by a signal of its own
+        ("SIGTERM", "try: ask()\nfinally: time.sleep(2.5)"),  # cleaning up may take longer than a reminder
     ],
 )
-@pytest.mark.parametrize(("signal", "status", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
-def test_a_command_that_is_asked_to_end_says_so_whatever_becomes_of_the_exception(tmp_path, code, signal, status, word):
+def test_a_command_that_is_asked_to_end_says_so_whatever_becomes_of_the_exception(tmp_path, code, signal):
+    status, word = {"SIGTERM": (143, "terminated"), "SIGINT": (130, "interrupted")}[signal]
     (tmp_path / "mine.py").write_text(ASKED.format(signal=signal) + code)
     ended = start("brio methods --load mine.py", cwd=tmp_path)
     assert ended.returncode == status, ended.stderr
@@ -172,30 +156,3 @@ with open_scratch_folder() as folder:
     live.mkdir()
     assert brio("version").status == 0
     assert list(tmp_path.iterdir()) == [live]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("words", [("import", "table", "raw"), ("tune", "cohort", "--method", "ridge", "--budget", 2)])
-@pytest.mark.parametrize(("ask", "status", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
-def test_a_command_that_is_ended_at_any_moment_leaves_nothing_half_written(tmp_path, words, ask, status, word):
-    cohort = simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=50)).save(tmp_path / "cohort")
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "tmp").mkdir()
-    for i, name in enumerate(cohort.ids):
-        pd.DataFrame(cohort.scan(i)).to_csv(tmp_path / "raw" / f"{name}.csv", index=False)
-    cohort.participants.to_csv(tmp_path / "raw" / "participants.tsv", sep="\t", index=False)
-    given = [sys.executable, "-m", "brio", *map(str, words), "--out", "out"]
-    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp")}
-    for seconds in np.linspace(0.3, 3.0, 7):
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        process = subprocess.Popen(given, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-        time.sleep(seconds)
-        process.send_signal(getattr(signal, ask))
-        said = process.communicate(timeout=60)[1]
-        assert process.returncode in (0, status, -getattr(signal, ask)), said
-        if process.returncode == status:  # not while Python itself starts or ends
-            assert f"brio: {word}; give the same command again" in said
-        assert not list((tmp_path / "tmp").iterdir())
-        assert not list(tmp_path.glob("*.partial"))
-        if words[0] == "import" and process.returncode:
-            assert not (tmp_path / "out").exists()

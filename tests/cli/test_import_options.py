@@ -18,12 +18,10 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_a_column_of_participants_is_named_and_found_columns_are_printed(study, brio):
-    said = brio("import", "table", study, "--out", study / "out")
-    assert said.status == 2
+    said = brio("import", "table", study, "--out", study / "out").refuse()
     assert "did you mean 'Subject'?" in said.err
     assert "--id-column can name another" in said.err
-    said = brio("import", "table", study, "--id-column", "Subject", "--out", study / "out")
-    assert said.status == 0
+    said = brio("import", "table", study, "--id-column", "Subject", "--out", study / "out").succeed()
     assert "age (column 'Age'), mean_fd (column 'MeanFD'); not found: sex, tr" in said.out
     assert "1 row or file skipped: no file whose name starts with the participant_id (1); cohort.json lists" in said.out
 

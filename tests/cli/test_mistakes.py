@@ -45,10 +45,7 @@ MISTAKES = [
     ("table cohort", "cohort: has no summary.json"),
     ("table nowhere", "nowhere: there is no such folder; give the --out of 'brio run'"),
     ("compare nowhere", "nowhere: there is no such folder; give the --out of 'brio run'"),
-    (
-        "explain job --out new",
-        "a folder of results of 'brio run'; give a folder that 'brio fit' wrote\n",
-    ),
+    ("explain job --out new", "a folder of results of 'brio run'; give a folder that 'brio fit' wrote\n"),
     ("predict job scans --out new", "give a folder that 'brio fit' wrote, the scans after it\n"),
     ("run job --method ridge --out new", "job: is a folder of results of 'brio run', not a cohort folder"),
     ("predict cohort scans --out new", "cohort: is no model, but a cohort folder; give a folder that 'brio fit' wrote"),
@@ -122,8 +119,7 @@ def mistaken(folder, monkeypatch):
 @pytest.mark.parametrize(("words", "answer"), MISTAKES, ids=[words for words, _ in MISTAKES])
 def test_a_mistake_is_answered_in_a_sentence_that_names_the_way_out(words, answer, mistaken, brio):
     before = {path: path.stat().st_mtime_ns for path in mistaken.rglob("*")}
-    said = brio(*words.split())
-    assert said.status == 2, said
+    said = brio(*words.split()).refuse()
     assert said.err.startswith("brio: ")
     assert said.err.count("\n") == 1
     assert "Traceback" not in said.err
@@ -152,8 +148,7 @@ def test_a_job_that_is_refused_after_it_was_planned_leaves_no_folder(brio, here,
     sites, labels = [f"site{k % 5}" for k in range(20)], [k // 5 % 2 for k in range(20)]
     Cohort.from_scans(scans, site=sites, label=labels).save("flat")
     before = set(here.iterdir())
-    said = brio(*words.split(), "--quiet", "--out", "deep/new")
-    assert said.status == 2
+    said = brio(*words.split(), "--quiet", "--out", "deep/new").refuse()
     assert set(here.iterdir()) == before, said
 
 
@@ -164,7 +159,6 @@ def test_a_model_that_gives_all_scans_one_margin_has_nothing_to_explain(brio, he
     Cohort.from_scans([scan] * 20, site=sites, label=labels).save("alike")
     fitted = brio(*["fit", "alike", "--method", "log-ridge", "--keep-all", "--quiet", "--out", "model"])
     assert (fitted.status, fitted.err) == (0, "")
-    said = brio(*f"explain model --quiet --out new{words}".split())
-    assert said.status == 2
+    said = brio(*f"explain model --quiet --out new{words}".split()).refuse()
     assert "it predicts the same for every scan, so there is nothing to explain" in said.err
     assert not (here / "new").exists()

@@ -78,8 +78,7 @@ def test_absurd_numbers_are_refused_before_a_command_begins(words, command, need
 @pytest.mark.parametrize("value", ["-1", "1" + "0" * 30])
 def test_the_answer_is_one_line_and_nothing_is_written(option, value, tmp_path, monkeypatch, brio):
     monkeypatch.chdir(tmp_path)
-    said = brio("simulate", "--out", "new", option, value)
-    assert said.status == 2
+    said = brio("simulate", "--out", "new", option, value).refuse()
     assert said.out == ""
     assert said.err.startswith(f"brio: {option} ")
     assert said.err.count("\n") == 1
@@ -90,8 +89,7 @@ def test_the_answer_is_one_line_and_nothing_is_written(option, value, tmp_path, 
 def test_absurd_numbers_of_a_file_are_refused_as_well(value, tmp_path, monkeypatch, brio):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "options.toml").write_text(f'cohort = "nowhere"\nout = "new"\nseeds = {value}\n')
-    said = brio("run", "--config", "options.toml")
-    assert said.status == 2
+    said = brio("run", "--config", "options.toml").refuse()
     assert said.err.count("\n") == 1
     assert "seeds" in said.err
     assert [path.name for path in tmp_path.iterdir()] == ["options.toml"]

@@ -1,7 +1,6 @@
 """The audit on simulated cohorts: every planted defect is found with its participant, and nothing else."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,6 @@ from brio.cohort import Atlas, Cohort
 from brio.cohort.auditing import Audit, AuditRules, audit, format_audit
 from brio.cohort.auditing.audit import ExclusionReason
 from brio.cohort.auditing.findings import compare_scans, find_duplicates, predict_site_from_patterns, read_coverage
-from brio.cohort.auditing.text import LONGEST_LIST
 from brio.cohort.scans import clean_scan
 from brio.errors import BrioError
 
@@ -115,12 +113,8 @@ def test_a_quarter_of_the_rois_is_not_over_a_quarter() -> None:
     series[1][:, :6] = 0.0
     assert audit(cohort(series)).exclusions == {}
     assert list(audit(cohort(series), AuditRules(max_dead_fraction=0.24)).exclusions) == [participant(1)]
-
-
-def test_min_frames_itself_is_enough() -> None:
-    series = scans()
     series[4] = series[4][:40]
-    assert audit(cohort(series)).exclusions == {}
+    assert audit(cohort(series)).exclusions == {}, "neither are 40 frames too few"
 
 
 def test_duplicates_of_one_label_and_site_lose_the_second_others_lose_both() -> None:
@@ -166,16 +160,6 @@ def test_a_copy_with_missing_frames_is_found() -> None:
     assert (pair.first, pair.second, pair.kind, pair.common_frames) == (participant(12), participant(14), "near", 117)
 
 
-def test_three_copies_are_one_group() -> None:
-    series = scans()
-    series[14] = series[12].copy()
-    series[16] = series[12] + np.random.default_rng(3).normal(scale=2.0, size=series[12].shape)
-    assert list(audit(cohort(series)).exclusions) == [participant(14), participant(16)]
-    labels = LABELS.copy()
-    labels[16] = 1 - labels[16]
-    assert list(audit(cohort(series, labels)).exclusions) == [participant(12), participant(14), participant(16)]
-
-
 def test_copies_linked_in_a_chain_are_one_group() -> None:
     series = scans()
     series[12] = np.hstack([series[12][:, :14], noise(100, 120)[:, 14:]])
@@ -213,15 +197,13 @@ def test_an_artefact_of_all_scans_makes_no_duplicates(shared: str) -> None:
     assert plain > 0.9, "the artefact is large enough to deceive a plain correlation"
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_rule_reads_no_label(seed: int, defects: Audit) -> None:
-    shuffled = np.random.default_rng(seed).permutation(LABELS)
+def test_the_rule_reads_no_label(defects: Audit) -> None:
+    shuffled = np.random.default_rng(0).permutation(LABELS)
     assert audit(cohort(with_all_defects(), shuffled)).exclusions == defects.exclusions
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_labels_matter_for_copies_alone(seed: int) -> None:
-    shuffled = np.random.default_rng(seed).permutation(LABELS)
+def test_labels_matter_for_copies_alone() -> None:
+    shuffled = np.random.default_rng(0).permutation(LABELS)
     series = with_duplicates()
     series[1][:, :7] = 0.0
     copies = {participant(i) for i in (0, 12, 14, 15, 17, 24, 25, 36)}
@@ -232,20 +214,13 @@ def test_labels_matter_for_copies_alone(seed: int) -> None:
         assert set(result.exclusions) & {participant(a), participant(b)} == expected
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_order_of_the_participants_does_not_matter(seed: int) -> None:
+def test_the_order_of_the_participants_does_not_matter() -> None:
     series = with_duplicates()
     series[2][:, :3] = series[13][:, :2] = series[26][:, 5] = series[40][:, :9] = 0.0
     straight = audit(cohort(series))
-    order = np.random.default_rng(seed).permutation(N)
-    turned = audit(
-        cohort(
-            [series[i] for i in order],
-            LABELS[order],
-            site=SITES[order],
-            participant_id=[participant(i) for i in order],
-        )
-    )
+    order = np.random.default_rng(0).permutation(N)
+    names = [participant(i) for i in order]
+    turned = audit(cohort([series[i] for i in order], LABELS[order], site=SITES[order], participant_id=names))
     assert turned.exclusions == straight.exclusions
     assert turned.dead_patterns == straight.dead_patterns
     assert [(p.first, p.second, p.kind) for p in turned.duplicates] == [
@@ -309,10 +284,6 @@ def test_errors_name_what_is_wrong() -> None:
         audit(own, companions=[cohort(scans(), participant_id=[f"x{i}" for i in range(N)])])
     with pytest.raises(BrioError, match="participant s00001 has label 1 in companion 'other' and 0 in 'in memory'"):
         audit(own, companions=[cohort(scans(), 1 - LABELS, name="other")])
-    with pytest.raises(BrioError, match=r"audit\.max_dead_fraction'=25: must be at least 0 and at most 1"):
-        AuditRules(max_dead_fraction=25)
-    with pytest.raises(BrioError, match=r"audit\.min_frames'=0: must be at least 4"):
-        AuditRules(min_frames=0)
 
 
 def test_sites_with_one_class_or_few_are_named_not_excluded() -> None:
@@ -423,16 +394,6 @@ def test_scans_that_share_no_missing_region_are_not_said_to_be_nearest_to_nobody
     assert test.p > 0.05
 
 
-def test_equal_sites_are_said_to_be_equal() -> None:
-    said = format_audit(audit(cohort(scans())))
-    assert f"\n  4 sites, {N // 4} scans at each\n" in said
-    fewer = cohort(scans()).select(np.arange(1, N))
-    assert f"\n  4 sites, from {N // 4 - 1} scans (A) to {N // 4} (D)\n" in format_audit(audit(fewer))
-    one = format_audit(audit(cohort(scans()).select(np.arange(N // 4))))
-    assert f"{N // 4} scans at 1 site: " in one
-    assert f"\n  1 site, {N // 4} scans\n" in one
-
-
 def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
     made = cohort(with_duplicates()).select(np.r_[0:4, 12:26, 36:40])
     coverage = read_coverage(made)
@@ -451,21 +412,6 @@ def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
     assert max(under) - 0.1 < search.next_closest.correlation <= max(under)
 
 
-def test_scans_of_one_length_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = cohort(scans())
-    compared = []
-
-    def compare(of, coverage, i, j, *rest):
-        compared.append((i, j))
-        return compare_scans(of, coverage, i, j, *rest)
-
-    monkeypatch.setattr("brio.cohort.auditing.findings.compare_scans", compare)
-    find_duplicates(made, read_coverage(made))
-    alike = [(i, j) for i, j in compared if made.n_frames[i] == made.n_frames[j]]
-    assert alike
-    assert len(alike) == len(set(alike))
-
-
 def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     series = [x[:90] for x in scans()]
     for i in range(1, 8):
@@ -476,34 +422,7 @@ def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     assert any("were not compared" in line for line in format_audit(result).splitlines())
 
 
-def test_a_selection_of_a_saved_cohort_is_audited_as_is(tmp_path) -> None:
-    series = with_duplicates()
-    saved = cohort(series).save(tmp_path / "saved")
-    chosen = saved.select(np.arange(12, 48)[::-1])
-    result = audit(chosen)
-    assert set(result.exclusions) == {participant(14), participant(17), participant(24), participant(25)}
-    assert len(chosen.select(result.keep)) == result.n_after == 32
-    assert replace(result, cohort="x").cohort == "x"
-
-
 def test_a_folder_is_audited_as_its_cohort_is(tmp_path):
     whole = cohort(scans())
     whole.save(tmp_path / "cohort")
     assert audit(str(tmp_path / "cohort")).to_dict() == audit(whole).to_dict()
-
-
-def test_lengths_and_repetition_times_that_differ_within_sites_are_said() -> None:
-    rng = np.random.default_rng(3)
-    sites, labels = np.repeat(["A", "B"], 20), np.tile([0, 1], 20)
-    lengths = np.where(sites == "A", 60, 70 + 10 * labels)
-    tr = np.round(0.5 + 0.1 * np.arange(40), 1)
-    tr[0] = np.nan
-    cohort = Cohort.from_scans(
-        [rng.normal(size=(n, 4)) for n in lengths], site=sites, label=labels, covariates=pd.DataFrame({"tr": tr})
-    )
-    text = format_audit(audit(cohort))
-    assert "differs within B (70-80)" in text
-    assert "AUC 0.62 over all sites, 0.75 within 2 sites, p < 0.001  WARNING: differs between classes" in text
-    assert "several values at A, B" in text
-    assert "not stated for 1 scan" in text
-    assert f"and {39 - LONGEST_LIST} more values" in text

@@ -124,15 +124,3 @@ def test_the_text_fits_a_screen_and_the_json_holds_everything(both: Audit) -> No
     assert max(map(len, lines)) <= 130
     assert "  5 of 1035 scans; 1030 remain (528 TD, 502 ASD)" in lines
     assert len(json.loads(json.dumps(both.to_dict(), allow_nan=False))["dead_rois"]) == 87 + 46
-
-
-def test_labels_shuffled_change_nothing_but_the_copies(aal: Cohort, both: Audit) -> None:
-    chosen = np.isin(aal.sites, ["UM_1", "YALE", "CALTECH"])
-    part = aal.select(chosen)
-    table = part.participants.assign(label=np.random.default_rng(0).permutation(part.labels))
-    shuffled = audit(Cohort(**{**vars(part), "participants": table}))
-    copies = {participant for pair in both.duplicates for participant in (pair.first, pair.second)}
-    assert {participant for participant in shuffled.exclusions if participant not in copies} == {
-        rois.participant_id for rois in both.dead_rois if rois.atlas == "aal116" and rois.share > 0.25
-    }
-    assert {(p.first, p.second) for p in shuffled.duplicates} == {(p.first, p.second) for p in both.duplicates}

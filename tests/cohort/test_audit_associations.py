@@ -50,7 +50,9 @@ def test_cramers_v_by_chance_is_what_shuffled_labels_give() -> None:
     rng = np.random.default_rng(1)
     sites = np.repeat(list("ABCDEFGHIJ"), 20)
     labels = np.tile([0, 1], 100)
-    drawn = [measure_label_by_site(cohort(np.full(200, 3), sites, rng.permutation(labels))) for _ in range(80)]
+    made = cohort(np.full(200, 3), sites, labels)
+    tables = [made.participants.assign(label=rng.permutation(labels)) for _ in range(80)]
+    drawn = [measure_label_by_site(dataclasses.replace(made, participants=table)) for table in tables]
     squares = [d.cramers_v**2 for d in drawn if d.cramers_v is not None]
     assert drawn[0].by_chance is not None
     assert np.sqrt(np.mean(squares)) == pytest.approx(drawn[0].by_chance, rel=0.1)
@@ -103,12 +105,12 @@ def test_repetition_time_by_site() -> None:
     assert summarise_repetition_times(cohort(np.full(12, 5), sites, labels, np.full(12, np.nan))) is None
 
 
-def make_people(n_sites=4, per_site=30, seed=0, **columns) -> Cohort:
+def make_people(n_sites=4, per_site=30, seed=0, n_frames=50, **columns) -> Cohort:
     """Sites with both classes; each column is a function of (rng, label, number of the site)."""
     rng = np.random.default_rng(seed)
     site, label = np.repeat(np.arange(n_sites), per_site), np.tile([0, 1], n_sites * per_site // 2)
     table = pd.DataFrame({name: make(rng, label, site) for name, make in columns.items()})
-    scans = [rng.normal(size=(50, 3)) for _ in site]
+    scans = rng.normal(size=(len(site), n_frames, 3))
     names = [f"site{k}" for k in site]
     return Cohort.from_scans(scans, site=names, label=label, covariates=table, classes=("control", "patient"))
 
@@ -158,9 +160,9 @@ def test_a_difference_between_sites_is_no_difference_between_classes():
 def test_small_and_large_cohorts_do_not_cry_wolf():
     noise = lambda rng, label, site: rng.normal(size=len(label))  # noqa: E731
     for n_sites, per_site in ((2, 10), (4, 30), (6, 100)):
-        cohorts = [make_people(n_sites, per_site, seed, a=noise, b=noise) for seed in range(20)]
+        cohorts = [make_people(n_sites, per_site, seed, 2, a=noise, b=noise) for seed in range(20)]
         assert sum(any(one.warn for one in measure_covariates_by_label(cohort, 0.57)) for cohort in cohorts) <= 3
-    slight = make_people(10, 200, a=lambda rng, label, site: rng.normal(size=len(label)) + 0.15 * label)
+    slight = make_people(10, 200, n_frames=2, a=lambda rng, label, site: rng.normal(size=len(label)) + 0.15 * label)
     (one,) = measure_covariates_by_label(slight, 0.57)
     assert one.p_inside < 0.01  # significant, and too small to matter
     assert not one.warn

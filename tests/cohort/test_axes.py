@@ -1,5 +1,6 @@
 """Scans with regions in rows are recognised without an atlas, and scans of noise are taken as they are."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -48,10 +49,9 @@ def test_regions_in_rows_are_refused_unless_they_are_said_to_be_frames(scans, tm
     assert import_cohort("table", write_study(tmp_path / "right", scans), tmp_path / "out2").n_rois == 24
 
 
-@pytest.mark.parametrize("shape", [(12, 12), (20, 40), (40, 12), (100, 100)])
-@pytest.mark.parametrize("n", [6, 12])
-def test_noise_is_never_taken_for_transposed(shape, n):
-    for seed in range(6):
+@pytest.mark.parametrize("shape", [(12, 12), (20, 40), (40, 12), (60, 60)])
+def test_noise_is_never_taken_for_transposed(shape):
+    for seed, n in itertools.product(range(4), (6, 12)):
         rng = np.random.default_rng([seed, n, *shape])
         scans = rng.normal(size=(n, *shape))
         assert not are_transposed(list(scans))
@@ -76,7 +76,7 @@ def test_real_scans_are_told_from_transposed_ones(atlas, n_frames, abide_folder)
         frames, lengths = packed["frames"], packed["n_frames"]
     starts = np.cumsum(lengths) - lengths
     long = np.flatnonzero(lengths >= n_frames)
-    for draw in range(4):
+    for draw in range(2):
         chosen = np.random.default_rng(draw).choice(long, 12, replace=False)
         scans = [frames[starts[i] : starts[i] + n_frames].astype(np.float32) for i in chosen]
         assert not are_transposed(scans)

@@ -45,6 +45,7 @@ def test_save_and_load(folder):
     made, loaded = cohort(), Cohort.load(folder)
     for i, scan in enumerate(scans()):
         np.testing.assert_array_equal(loaded.scan(i), scan)
+    assert [type(participant) for participant in loaded.participants["participant_id"]] == [str] * 6
     assert loaded.ids.tolist() == IDS
     assert loaded.sites.tolist() == SITES
     assert loaded.labels.tolist() == LABELS
@@ -74,13 +75,6 @@ def test_frames_are_mapped_not_read(folder):
     assert np.shares_memory(loaded.scan(3), loaded.frames)
     with pytest.raises(ValueError, match="read-only"):
         loaded.scan(0)[0, 0] = 1.0
-
-
-def test_identifiers_stay_text(folder):
-    loaded = Cohort.load(folder)
-    assert [type(participant) for participant in loaded.participants["participant_id"]] == [str] * 6
-    assert loaded.ids.tolist() == IDS
-    assert loaded.sites.tolist()[3:] == ["1", "1", "1"]
 
 
 @pytest.mark.parametrize("word", ["NA", "None", "null"])
@@ -148,13 +142,8 @@ def test_a_selection_has_its_own_fingerprint(folder):
     mask = np.array([True, True, False, True, False, True])
     some = loaded.select(mask)
     assert some.fingerprint == loaded.select(np.flatnonzero(mask)).fingerprint == cohort().select(mask).fingerprint
-    others = [
-        loaded,
-        some,
-        loaded.select(~mask),
-        loaded.select([1, 0, 3, 5]),
-        cohort(frames=scans()[::-1]).select(mask),
-    ]
+    turned = cohort(frames=scans()[::-1])
+    others = [loaded, some, loaded.select(~mask), loaded.select([1, 0, 3, 5]), turned.select(mask)]
     assert len({c.fingerprint for c in others}) == len(others)
     assert loaded.select(np.ones(6, dtype=bool)).fingerprint == loaded.fingerprint
     some.verify()
@@ -196,16 +185,6 @@ def test_load_finds_an_edited_table(folder, name, old, new):
         Cohort.load(folder)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"participant_id\n", b"a\tb\nc\td\te\tf\n", b"participant_id\tsite\tlabel\nJos\xe9\tA\t1\n"]
-)
-def test_a_table_saved_by_another_program(folder, content):
-    """Whatever a spreadsheet makes of the table, the answer is an error for people."""
-    (folder / "participants.tsv").write_bytes(content)
-    with pytest.raises(BrioError, match=r"participants\.tsv"):
-        Cohort.load(folder)
-
-
 @pytest.mark.parametrize("size", [0, 5, 100, 130, 600, -1, "pickled"])
 def test_truncated_or_pickled_frames(folder, size):
     path = folder / "frames.npy"
@@ -234,13 +213,6 @@ def test_missing_file(folder, part):
 def test_format_of_another_version(folder):
     edit(folder / "cohort.json", b'"format": 1', b'"format": 2')
     with pytest.raises(BrioError, match=r"cohort\.json: format 2, this version reads 1"):
-        Cohort.load(folder)
-
-
-@pytest.mark.parametrize("content", ["", '{"format": 1', "[]", '{"format": 1}'])
-def test_damaged_header(folder, content):
-    (folder / "cohort.json").write_text(content)
-    with pytest.raises(BrioError, match=r"cohort\.json"):
         Cohort.load(folder)
 
 
@@ -314,40 +286,6 @@ def test_an_existing_folder_is_never_overwritten(folder):
     assert cohort(label=LABELS[::-1]).save(folder).labels.tolist() == LABELS[::-1]
 
 
-# ---------------------------------------------------------------- folders of version 0.1.0
-
-OLD_PARTICIPANTS = "participant_id\tsite\tlabel\tage\tn_frames\n007\tNA\t0\t7.5\t2\np2\tB\t1\tn/a\t3\n"
-OLD_ATLAS = "name\tx\nleft\t-1.5\nright\t2.0\n"
-OLD_HEADER = {
-    "format": 1,
-    "name": "old",
-    "atlas": "two",
-    "classes": ["control", "patient"],
-    "n_scans": 2,
-    "n_rois": 2,
-    "provenance": {"kind": "table"},
-    "tables": "118704fdaef6bd5f94544b0f53dfb0edd02e8da9ae86c65d9ead09a620c2bf6e",
-    "fingerprint": "bc4e53cde5f8b2ff6919b513d92b8a144ee41c2bbad5453e7270f2ea9a0b0fd2",
-}
-
-
-def test_a_folder_of_version_0_1_0_loads(tmp_path):
-    """The format and both hashes are those that version 0.1.0 wrote, byte for byte."""
-    (tmp_path / "participants.tsv").write_text(OLD_PARTICIPANTS, newline="")
-    (tmp_path / "atlas.tsv").write_text(OLD_ATLAS, newline="")
-    (tmp_path / "cohort.json").write_text(json.dumps(OLD_HEADER))
-    np.save(tmp_path / "frames.npy", np.arange(10, dtype="<f4").reshape(5, 2))
-    old = Cohort.load(tmp_path)
-    old.verify()
-    assert old.ids.tolist() == ["007", "p2"]
-    assert old.sites.tolist() == ["NA", "B"]
-    assert old.scan(1).tolist() == [[4, 5], [6, 7], [8, 9]]
-    saved = old.save(tmp_path / "saved")
-    assert saved.fingerprint == OLD_HEADER["fingerprint"]
-    assert (tmp_path / "saved" / "participants.tsv").read_text() == OLD_PARTICIPANTS
-    assert json.loads((tmp_path / "saved" / "cohort.json").read_text()) == OLD_HEADER | {"hashes": "SHA256SUMS"}
-
-
 # ---------------------------------------------------------------- display
 
 
@@ -381,30 +319,12 @@ def test_notebooks_show_a_table():
     assert "<b>" not in html
     assert "<i>" not in html
     assert not any(word in html for word in ("<script", "href", "src=", "<link"))
-
-
-def test_notebooks_show_cohorts_of_any_kind():
-    unknown = cohort(classes=("0", "1"))
-    assert "controls (0)" in unknown._repr_html_()
-    assert '<td style="text-align:left">unknown</td>' in unknown._repr_html_()
-    assert "no frames" in unknown.select([])._repr_html_()
-    many = Cohort.from_scans([np.ones((3, 2))] * 100, site=range(100), label=[0, 1] * 50)._repr_html_()
-    assert "and 60 more" in many
-    bare = Cohort(
-        "bare", np.ones((3, 2)), np.array([0]), np.array([3]), unknown.participants[["age"]][:1], unknown.atlas
-    )
-    assert "not computed" in bare._repr_html_()
-    assert "1 scans" in repr(bare)
+    assert "no frames" in made.select([])._repr_html_()
 
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [
-        ("site", ["A"]),
-        ("label", [0, 1]),
-        ("participant_id", ["p1"]),
-        ("covariates", pd.DataFrame({"age": [20.0]})),
-    ],
+    [("site", ["A"]), ("participant_id", ["p1"]), ("covariates", pd.DataFrame({"age": [20.0]}))],
 )
 def test_arguments_of_another_length_than_the_scans_are_refused(argument, value):
     arrays = [np.random.default_rng(i).normal(size=(20, 3)) for i in range(3)]

@@ -98,10 +98,3 @@ def test_the_column_of_the_participant_can_be_named(tmp_path, kind):
     assert cohort.provenance["options"]["id_column"] == "Subject"
     with pytest.raises(BrioError, match=r"no column 'subject', did you mean 'Subject'\?.*--id-column can name another"):
         import_cohort(kind, src, tmp_path / "out2", id_column="subject")
-
-
-def test_scans_to_predict_take_the_column_of_the_participant(tmp_path):
-    src = write_study(tmp_path / "study", "Code,site,label,age,sex,mean_fd,tr")
-    scans = read_scans_to_predict(src, tmp_path / "out", kind="table", id_column="Code")
-    assert scans.ids.tolist() == PEOPLE
-    assert scans.labelled.all()

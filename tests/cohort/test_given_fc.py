@@ -12,8 +12,6 @@ from brio.cohort.scans import convert_fc, find_measure
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.jobs import JobSpec
-from brio.jobs.job import prepare_job
-from brio.methods import list_methods
 from brio.models import fit_model
 
 
@@ -109,20 +107,6 @@ def test_methods_that_need_frames_are_refused_with_the_reason_and_those_that_wor
     assert model.predict(cohort).shape == (len(cohort),)
     with pytest.raises(BrioError, match="no frames"):
         model.predict_interval(cohort)
-
-
-@pytest.mark.soak  # trains every method that works
-def test_every_method_that_is_not_refused_reads_no_frames(files, scans, tmp_path):
-    """The number of frames is not a number there, so that a method that reads it scores nothing."""
-    cohort = import_cohort("fc", files("npy"), tmp_path / "cohort")
-    job = prepare_job(JobSpec(cohort, device="cpu"))
-    work = job.runnable_methods([entry.name for entry in list_methods() if not entry.fixed])
-    assert {"ridge", "log-ridge", "gcn", "brainnettf"} <= set(work)
-    settings = {"epochs": 2}
-    here = brio.run(cohort, work, device="cpu", folds=["site01"], settings=settings, out=tmp_path / "fc")
-    assert np.isfinite(here.predictions["logit"]).all()
-    there = brio.run(scans, work, device="cpu", folds=["site01"], settings=settings, out=tmp_path / "scans")
-    np.testing.assert_allclose(here.predictions["logit"], there.predictions["logit"], atol=1e-6)
 
 
 def test_the_audit_finds_what_it_can_and_names_the_rest(files, scans, tmp_path):

@@ -142,13 +142,6 @@ def test_files_without_header_are_taken_in_the_order_of_the_table(tmp_path):
     np.testing.assert_allclose(cohort.scan(0), scan(0, 6)[:, [0, 1, 3, 4, 5]], rtol=1e-6)
 
 
-def test_columns_without_names_keep_their_numbers(tmp_path):
-    src = write_layout("table", tmp_path / "study")
-    cohort = import_cohort("table", src, tmp_path / "out", drop_roi=["roi002", "roi003"])
-    assert cohort.atlas.rois["name"].tolist() == ["roi001", "roi004", "roi005", "roi006"]
-    np.testing.assert_allclose(cohort.scan(1), scan(1, 6)[:, [0, 3, 4, 5]], rtol=1e-6)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in READERS if kind != "fc"])  # which drops rows too: test_given_fc.py
 def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
     src = write_layout(kind, tmp_path / "study")
@@ -182,10 +175,7 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
         ({"drop_roi": "qqq"}, r"there are Insula, Cuneus, Insula_3, Global, Insula_2"),
         ({"drop_roi": NUMBERED[1:]}, "fewer than two ROIs are left"),
         ({"atlas_table": "mine.tsv"}, r"column 'Global' has no row in the table mine\.tsv.*--drop-roi"),
-        (
-            {"atlas": "mine.tsv"},
-            r"--atlas takes the name of an atlas, not a file; give .* --atlas-table mine",
-        ),
+        ({"atlas": "mine.tsv"}, r"--atlas takes the name of an atlas, not a file; give .* --atlas-table mine"),
         ({"atlas": "aal.nii.gz"}, r"not a file like aal\.nii\.gz.*--atlas-table"),
         ({"atlas_table": "gone.tsv"}, r"gone\.tsv: no such table of ROIs"),
         ({"atlas_table": "powr264"}, "powr264: neither a file nor a known atlas; known: aal116, .*power264"),

@@ -138,11 +138,6 @@ def test_an_hdf5_file_leads_to_no_other(tmp_path, kind):
         read_series(tmp_path / "a.mat")
 
 
-def test_integers_become_float(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(6, dtype=np.int16).reshape(3, 2))
-    assert read_series(tmp_path / "a.npy").frames.dtype == np.float32
-
-
 def test_variable_by_name(tmp_path):
     savemat(tmp_path / "a.mat", {"one": X, "two": 2 * X})
     np.testing.assert_array_equal(read_series(tmp_path / "a.mat", variable="two").frames, 2 * X)
@@ -204,22 +199,6 @@ def test_truncated_binary_names_the_file(tmp_path, name):
     path.write_bytes(whole[: len(whole) * 3 // 5])
     with pytest.raises(BrioError, match=rf"{name}: .*damaged or cut short"):
         read_series(path)
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.zeros((2, 3, 4)), r"two axes are needed .*\(2, 3, 4\)"),
-        (np.zeros(5), r"two axes are needed"),
-        (np.zeros((0, 4)), r"is empty"),
-        (np.array([["a", "b"]]), r"not numbers"),
-        (np.ones((2, 2), dtype=complex), r"not numbers"),
-    ],
-)
-def test_arrays_that_are_no_series(tmp_path, array, message):
-    np.save(tmp_path / "a.npy", array)
-    with pytest.raises(BrioError, match=message):
-        read_series(tmp_path / "a.npy")
 
 
 def test_pickles_are_refused(tmp_path):

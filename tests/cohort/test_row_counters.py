@@ -63,18 +63,6 @@ def test_the_index_beside_numbered_columns_is_left_out_with_a_warning(tmp_path, 
     assert warning.endswith("was left out (in all 4 scans)")
 
 
-@pytest.mark.parametrize("corner", [None, "Unnamed: 0"])
-def test_a_nameless_index_beside_names_is_left_out_with_a_warning(tmp_path, corner):
-    src = write_study(
-        tmp_path / "study",
-        lambda frames, path: frames.set_axis(NAMES, axis=1).to_csv(path.with_suffix(".csv"), index_label=corner),
-    )
-    cohort = import_cohort("table", src, tmp_path / "out")
-    assert cohort.atlas.rois["name"].tolist() == NAMES
-    np.testing.assert_array_equal(cohort.scan(2), make_frames(2))
-    assert "counts the rows" in cohort.provenance["warnings"][0]
-
-
 @pytest.mark.parametrize(
     "write",
     [
@@ -118,16 +106,6 @@ def test_an_index_without_header_is_refused_in_every_format(tmp_path, write):
             import_cohort("table", src, tmp_path / "out", **options)
     cohort = import_cohort("table", src, tmp_path / "out", drop_roi="roi001")
     np.testing.assert_allclose(cohort.scan(2), make_frames(2), rtol=1e-6)
-
-
-def test_the_index_of_sessions_that_are_joined_is_refused(tmp_path):
-    src = write_study(tmp_path / "study", write_named("volume"))
-    for i, person in enumerate(PEOPLE):
-        (src / f"{person}.csv").rename(src / f"{person}_ses-1.csv")
-        write_named("volume")(make_frames(10 + i), src / f"{person}_ses-2")
-    for sessions in ("join", "average"):
-        with pytest.raises(BrioError, match=r"column 1 \('volume'\) counts the rows"):
-            import_cohort("table", src, tmp_path / "out", sessions=sessions)
 
 
 def test_a_region_without_signal_is_no_index(tmp_path):

@@ -232,11 +232,6 @@ def test_packed_sessions(tmp_path):
     assert import_cohort("packed", src, tmp_path / "join", sessions="join").n_frames.tolist() == [17, 10]
 
 
-def test_layouts_of_one_scan_refuse_the_option(tmp_path):
-    src = write_layout("pcp", tmp_path / "src")
-    refuse("kind 'pcp' does not take --sessions", import_cohort, "pcp", src, tmp_path / "out", sessions="all")
-
-
 @pytest.mark.parametrize("sessions", [None, "first", "join", "average", "all"])
 def test_without_repeats_nothing_changes(tmp_path, sessions):
     """The fingerprint is that of the code that knew no sessions, for a table with a column ``session`` by chance."""

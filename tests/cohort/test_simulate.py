@@ -53,7 +53,7 @@ class Qualified:
         self.Delta = dict(zip(NETWORKS, Delta.unbind(-1), strict=True))
 
 
-@pytest.fixture(scope="module", params=[0, 1, 2])
+@pytest.fixture(scope="module", params=[0, 1])
 def planted(request) -> Qualified:
     return Qualified(Simulation(seed=request.param))
 
@@ -139,19 +139,6 @@ def test_the_truth_names_every_roi_once():
         assert all(cohort.atlas.rois["name"][u].startswith(name + "_") for u in rois)
 
 
-def test_coordinates_lie_in_a_brain():
-    atlas = simulate(SMALL).atlas
-    rois = atlas.rois
-    assert atlas.has_coordinates
-    assert (np.sign(rois["x"]) == np.where(rois["hemi"] == "L", -1, 1)).all()
-    assert set(rois["hemi"]) == {"L", "R"}
-    assert rois["x"].abs().max() <= 75
-    assert rois["y"].between(-110, 75).all()
-    assert rois["z"].between(-60, 90).all()
-    assert not rois[["x", "y", "z"]].duplicated().any()
-    assert not rois["name"].duplicated().any()
-
-
 def test_rois_outside_the_field_of_view():
     def dead(share: float) -> np.ndarray:
         cohort = simulate(Simulation(n_sites=3, per_class=8, n_rois=12, frames=60, dead_share=share))
@@ -172,16 +159,8 @@ def test_series_remember_the_last_frame():
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"n_rois": 10},
-        {"n_rois": 0},
-        {"n_sites": 0},
-        {"frames": 6},
-        {"seed": -1},
-        {"duplicates": 15},
-        {"last_site_per_class": 1},
-    ],
-    ids=lambda w: str(w),
+    [{"n_rois": 10}, {"n_sites": 0}, {"frames": 6}, {"seed": -1}, {"duplicates": 15}, {"last_site_per_class": 1}],
+    ids=str,
 )
 def test_a_simulation_that_cannot_be(wrong):
     with pytest.raises(BrioError):

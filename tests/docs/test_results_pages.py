@@ -1,6 +1,7 @@
 """The result pages: what is committed is what the evidence says, and the evidence names no participant."""
 
 import doctest
+import functools
 import importlib
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from scipy import stats
 
 from brio.drawing import save_figure
-from brio.results import INTERVALS, mean_correction
+from brio.results import INTERVALS, StoredJob, mean_correction
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = REPOSITORY / "docs" / "results"
@@ -22,6 +23,7 @@ RERUN = "run `make results` and commit the pages"
 @pytest.fixture
 def result_pages(monkeypatch):
     monkeypatch.syspath_prepend(REPOSITORY / "docs")
+    monkeypatch.setattr(StoredJob, "read", functools.cache(StoredJob.read))  # pages read the same jobs
     return importlib.import_module("result_pages")
 
 
@@ -81,7 +83,7 @@ def test_pages_describe_scores_as_the_summaries_of_the_jobs_do(result_pages, fol
     assert sorted(described.index) == sorted(methods)
     for name, method in methods.items():
         interval = method.auc.interval
-        if summaries[name].intervals != INTERVALS[protocol]:  # written by version 0.1.0
+        if summaries[name].intervals != INTERVALS[protocol]:  # of an earlier definition
             shares = scores[name] / 100
             error = np.sqrt(shares.var() * (1 / len(shares) + (0.0 if protocol == "loso" else 1 / 9)))
             interval = stats.t(len(shares) - 1, shares.mean(), error).interval(0.95)

@@ -11,9 +11,9 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.io import savemat
@@ -76,20 +76,8 @@ def write_bids(src: Path, sidecar: str | bytes | None = None, run: str = "") -> 
     return src
 
 
-@dataclass(frozen=True)
-class BadInput:
-    """A bad input.
-
-    Attributes
-    ----------
-    name : str
-    command : str
-        What to run in the folder.
-    answer : str
-        Part of the one line on standard error.
-    write : function of Path
-        Writes ``study`` into the folder.
-    """
+class BadInput(NamedTuple):
+    """What is run in a folder after ``write`` made it, and part of the one line that answers."""
 
     name: str
     command: str
@@ -146,6 +134,10 @@ def write_npz(path: Path, **members: bytes) -> None:
             archive.writestr(name.replace("_dot_", "."), content)
 
 
+def _archive(content: bytes, name: str = "timeseries_dot_npy") -> Callable[[Path], None]:
+    return lambda path: write_npz(path, **{name: content})
+
+
 def mat_bomb(n_bytes: int) -> bytes:
     """A MATLAB file with a 2 x 2 matrix whose deflated data element declares and holds ``n_bytes`` zeros."""
     flags = struct.pack("<IIII", 6, 8, 6, 0)
@@ -168,6 +160,8 @@ def _link_to(target: str) -> Callable[[Path], object]:
 
 BOMB = 3 * LIMIT_MB * 2**20
 TERABYTE = npy_bytes((10**6, 125_000))
+LARGE = npy_bytes((BOMB // 32, 4), data=bytes(BOMB))
+FORMATS = {"csv": "text", "npy": "npy", "npz": "npz", "mat": "a MATLAB file", "ptseries.nii": "a CIFTI file"}
 PIPE, OBJECTS = "(it is a pipe, socket or device)", "holds pickled Python objects, which are never loaded"
 NOT_REAL = "p2.mat: 'timeseries' holds no matrix of real numbers"
 
@@ -191,6 +185,7 @@ TABLES: list[tuple[str, str, Callable[[str], str | bytes]]] = [
 ]
 """Changes of the participants table: name, answer, and what becomes of its text."""
 
+
 FILES: list[tuple[str, str, bytes | Callable[[Path], object], str]] = [
     ("a signal of 1e400", "p2.txt", b"5 2 3 4\n1 2 1e400 4\n", "p2.txt: line 2, column 3: 1e400 is too large"),
     ("a signal of 1e200", "p2.txt", b"5 2 3 4\n1 2 1e200 4\n", "p2.txt: frame 2, column 3: 1e+200 is too large"),
@@ -198,55 +193,24 @@ FILES: list[tuple[str, str, bytes | Callable[[Path], object], str]] = [
     ("a header of one long cell", "p2.csv", b"a" * 200_000 + b",b\n1,2\n", "p2.csv: line 1 has a cell of more than"),
     ("a row that is cut short", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
     ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: holds 3 MB unpacked"),
-    ("a scan that is a pipe", "p2.csv", os.mkfifo, f"p2.csv: cannot be read as text {PIPE}"),
     ("a scan without an end", "p2.csv", _link_to("/dev/zero"), f"p2.csv: cannot be read as text {PIPE}"),
-    ("an array that is a pipe", "p2.npy", os.mkfifo, f"p2.npy: cannot be read as npy {PIPE}"),
-    ("an archive that is a pipe", "p2.npz", os.mkfifo, f"p2.npz: cannot be read as npz {PIPE}"),
-    ("a MATLAB file that is a pipe", "p2.mat", os.mkfifo, f"p2.mat: cannot be read as a MATLAB file {PIPE}"),
-    ("a CIFTI file that is a pipe", "p2.ptseries.nii", os.mkfifo, f"cannot be read as a CIFTI file {PIPE}"),
+    *(
+        (f"a pipe for {kind}", f"p2.{suffix}", os.mkfifo, f"p2.{suffix}: cannot be read as {kind} {PIPE}")
+        for suffix, kind in FORMATS.items()
+    ),
     ("a link to itself", "p2.csv", _link_to("p2.csv"), "p2.csv: cannot be read as text (Too many levels"),
     ("a broken link", "p2.csv", _link_to("gone"), "p2.csv: cannot be read as text (No such file"),
     ("an array that declares a terabyte", "p2.npy", TERABYTE, "p2.npy: declares 1000000000000 bytes of data"),
     ("a negative shape", "p2.npy", npy_bytes((-2, -4), data=bytes(64)), "p2.npy: cannot be read as npy"),
     ("pickled objects", "p2.npy", npy_bytes((2, 2), "|O", b"cos\nsystem\n."), f"p2.npy: {OBJECTS}"),
-    (
-        "text in an array",
-        "p2.npy",
-        npy_bytes((1, 4), "<U1", b"a\0\0\0" * 4),
-        "p2.npy: the array holds <U1, not numbers",
-    ),
+    ("text in an array", "p2.npy", npy_bytes((1, 4), "<U1", b"a\0\0\0" * 4), "the array holds <U1, not numbers"),
     ("complex numbers", "p2.npy", npy_bytes((1, 2), "<c16", bytes(32)), "p2.npy: the array holds complex128, not"),
     ("one number", "p2.npy", npy_bytes((), data=bytes(8)), "p2.npy: two axes are needed"),
-    (
-        "an archive that unpacks to 3 MB",
-        "p2.npz",
-        lambda path: write_npz(path, timeseries_dot_npy=npy_bytes((BOMB // 32, 4), data=bytes(BOMB))),
-        "p2.npz: holds 3 MB unpacked, more than the 1 MB that brio reads",
-    ),
-    (
-        "an archive that declares a terabyte",
-        "p2.npz",
-        lambda path: write_npz(path, timeseries_dot_npy=TERABYTE),
-        "p2.npz: declares 1000000000000 bytes of data",
-    ),
-    (
-        "an archive of notes",
-        "p2.npz",
-        lambda path: write_npz(path, a_dot_txt=b"hello"),
-        "p2.npz: cannot tell which array",
-    ),
-    (
-        "an archive of pickled objects",
-        "p2.npz",
-        lambda path: write_npz(path, timeseries_dot_npy=npy_bytes((2, 2), "|O")),
-        f"p2.npz: {OBJECTS}",
-    ),
-    (
-        "an array that is none",
-        "p2.npz",
-        lambda path: write_npz(path, a_dot_npy=b"hello"),
-        "p2.npz: cannot be read as npz",
-    ),
+    ("an archive of 3 MB", "p2.npz", _archive(LARGE), "holds 3 MB unpacked, more than the 1 MB that brio reads"),
+    ("an archive that declares a terabyte", "p2.npz", _archive(TERABYTE), "declares 1000000000000 bytes of data"),
+    ("an archive of notes", "p2.npz", _archive(b"hello", "a_dot_txt"), "p2.npz: cannot tell which array"),
+    ("an archive of objects", "p2.npz", _archive(npy_bytes((2, 2), "|O")), f"p2.npz: {OBJECTS}"),
+    ("an array that is none", "p2.npz", _archive(b"hello"), "p2.npz: cannot be read as npz"),
     ("a MATLAB bomb", "p2.mat", mat_bomb(BOMB), "p2.mat: unpacks to more than the 1 MB that brio reads"),
     ("a MATLAB file with objects", "p2.mat", _save_object, NOT_REAL),
     ("complex numbers of MATLAB", "p2.mat", lambda p: savemat(p, {"timeseries": make_scan(2) * 1j}), NOT_REAL),
@@ -285,45 +249,40 @@ SIDECARS: list[tuple[str, str | bytes, str]] = [
 """Sidecars of the first time series, and the answer."""
 
 
-def _write_fc(folder: Path, scale: float) -> None:
+def _write_covariances(folder: Path) -> None:
     src = write_study(folder / "study")
     for i, (person, _, _) in enumerate(PEOPLE):
         (src / f"{person}.csv").unlink()
-        np.save(src / f"{person}.npy", scale * np.corrcoef(make_scan(i).T))
+        np.save(src / f"{person}.npy", 1e5 * np.corrcoef(make_scan(i).T))
 
 
-def _write_stack(folder: Path, scale: complex) -> None:
+def _write_complex_stack(folder: Path) -> None:
     src = write_study(folder / "study")
-    stack = np.stack([np.corrcoef(make_scan(i).T) for i in range(8)]) * scale
+    stack = np.stack([np.corrcoef(make_scan(i).T) for i in range(8)]) * 1j
     np.savez(src / "fc.npz", fc=stack, participant_id=np.array([person for person, _, _ in PEOPLE]))
 
 
 BY_NAME = f"{TABLE} --participants study/participants.csv"
+NO_TABLE = "no such participants table"
 BAD_INPUTS = [
     *(BadInput(name, TABLE, answer, _edit_table(change)) for name, answer, change in TABLES),
     *(BadInput(name, TABLE, answer, _replace(file, content)) for name, file, content, answer in FILES),
     *(BadInput(f"packed: {name}", PACKED, answer, _pack(**arrays)) for name, arrays, answer in ARCHIVES),
     *(BadInput(f"a sidecar with {name}", BIDS, answer, _sidecar(content)) for name, content, answer in SIDECARS),
-    BadInput("a table that is a pipe", BY_NAME, "no such participants table", _replace("participants.csv", os.mkfifo)),
-    BadInput(
-        "a table without an end",
-        BY_NAME,
-        "no such participants table",
-        _replace("participants.csv", _link_to("/dev/zero")),
-    ),
-    BadInput("a covariance as Fisher z", f"{FC} --measure fisher-z", "is no Fisher z", lambda f: _write_fc(f, 1e5)),
-    BadInput(
-        "complex connectomes",
-        "import fc study/fc.npz --out new",
-        "it needs one array of numbers",
-        lambda folder: _write_stack(folder, 1j),
-    ),
+    BadInput("a table that is a pipe", BY_NAME, NO_TABLE, _replace("participants.csv", os.mkfifo)),
+    BadInput("a table without an end", BY_NAME, NO_TABLE, _replace("participants.csv", _link_to("/dev/zero"))),
+    BadInput("a covariance as Fisher z", f"{FC} --measure fisher-z", "is no Fisher z", _write_covariances),
+    BadInput("complex connectomes", "import fc study/fc.npz --out new", "one array of numbers", _write_complex_stack),
 ]
 """All bad inputs that must be refused."""
 
 
-def write_formats(folder: Path, every: bool = False) -> list[Path]:
-    """Write one good scan in every format, HDF5 and CIFTI only if wanted; mutations start from these."""
+def write_formats(folder: Path) -> list[Path]:
+    """Write one good scan in every format; mutations start from these."""
+    import h5py
+    import nibabel
+    from nibabel import cifti2
+
     scan = make_scan(0)
     np.savetxt(folder / "a.csv", scan, delimiter=",", header="a,b,c,d", comments="")
     np.savetxt(folder / "b.1D", scan, header="#1 #2 #3 #4", comments="")
@@ -331,28 +290,14 @@ def write_formats(folder: Path, every: bool = False) -> list[Path]:
     np.savez_compressed(folder / "d.npz", timeseries=scan, other=np.arange(3))
     savemat(folder / "e.mat", {"ROISignals": scan, "x": 1.0}, do_compression=True)
     savemat(folder / "f.mat", {"ROISignals": scan}, format="4")
-    if every:
-        _write_hdf5(folder / "g.mat", scan)
-        _write_cifti(folder / "h.ptseries.nii", scan)
-    return sorted(path for path in folder.iterdir() if path.is_file())
-
-
-def _write_hdf5(path: Path, scan: np.ndarray) -> None:
-    import h5py
-
-    with h5py.File(path, "w") as file:
+    with h5py.File(folder / "g.mat", "w") as file:
         file.create_dataset("ROISignals", data=scan.T, compression="gzip").attrs["MATLAB_class"] = np.bytes_("double")
-
-
-def _write_cifti(path: Path, scan: np.ndarray) -> None:
-    import nibabel
-    from nibabel import cifti2
-
     voxels = np.arange(8).reshape(2, 2, 2)
     models = [cifti2.BrainModelAxis.from_mask(voxels == k, affine=np.eye(4)) for k in range(scan.shape[1])]
     parcels = cifti2.ParcelsAxis.from_brain_models([(f"r{k}", model) for k, model in enumerate(models)])
     axes = cifti2.SeriesAxis(0, 2, len(scan), unit="SECOND"), parcels
-    nibabel.save(nibabel.Cifti2Image(scan.astype(np.float32), axes), path)
+    nibabel.save(nibabel.Cifti2Image(scan.astype(np.float32), axes), folder / "h.ptseries.nii")
+    return sorted(path for path in folder.iterdir() if path.is_file())
 
 
 def mutate(content: bytes, rng: np.random.Generator) -> bytes:

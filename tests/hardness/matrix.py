@@ -12,14 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from bad_inputs import BAD_INPUTS, LIMIT
 from damaged_files import damage
 from damaged_files import place as place_damaged
 from matrix_case import Case
 from option_cases import list_option_cases
 from output_cases import list_output_cases
 from spoiling import SPOILS, UNREADABLE
-from stored_folders import READING
 from workplace import RECIPES, Recipe
 
 JOB = (
@@ -65,17 +63,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
 NEEDED = ("participants.tsv", "Phenotypic.csv", "aal116.npz", "rois.tsv", "own.py")
 """Files of users that are refused if they cannot be read."""
 
-CONTENT_DRAWS = 6
-SAME_NAME = {"resume": "run again", "evidence": "fit --evidence", "reuse": "study --reuse", "tuned": "run --tuned"} | {
-    "resume tuned": "tune again",
-    "study": "study again",
-}
-"""Names of commands in :data:`stored_folders.READING` -> names of recipes."""
-
-
-def find(box: Path, pattern: str) -> Path:
-    """The first file of a pattern."""
-    return min(box.glob(pattern))
+CONTENT_DRAWS = 3
 
 
 def list_file_cases() -> Iterator[Case]:
@@ -100,7 +88,7 @@ def _spoil(recipe: Recipe, pattern: str, kind: str, stored: bool, seed: str) -> 
 
     def spoil(box: Path) -> None:
         path = min(box.glob(pattern), default=None)
-        if path is not None:  # a cohort of an earlier version has no hashes
+        if path is not None:
             SPOILS[kind][what](path, random.Random(seed))
 
     needed = file in NEEDED and kind in UNREADABLE
@@ -124,49 +112,27 @@ def _spoil(recipe: Recipe, pattern: str, kind: str, stored: bool, seed: str) -> 
 
 def list_content_cases() -> Iterator[Case]:
     """Odd but valid content of stored files, whose hashes fit again; some draws for every command that reads them."""
-    for pattern, commands in READING.items():
-        for name in commands:
-            recipe = RECIPES.get(SAME_NAME.get(name, name))
-            if recipe is None:
-                continue
-            for k in range(CONTENT_DRAWS):
-                yield Case(
-                    recipe,
-                    "odd content",
-                    f"{pattern}: draw {k}",
-                    tuple(recipe.words.split()),
-                    functools.partial(_place_odd, pattern=pattern, seed=f"{name} {pattern} {k}"),
-                    outputs=recipe.outputs,
-                )
+    for name, recipe in RECIPES.items():
+        for part in recipe.parts:
+            for file in STORED.get(part, ()):
+                if not file.endswith((".json", ".csv", ".tsv")):
+                    continue
+                for k in range(CONTENT_DRAWS):
+                    place = functools.partial(_place_odd, pattern=f"{part}/{file}", seed=f"{name} {file} {k}")
+                    what, words = f"{part}/{file}: draw {k}", tuple(recipe.words.split())
+                    yield Case(recipe, "odd content", what, words, place, outputs=recipe.outputs)
 
 
 def _place_odd(box: Path, pattern: str, seed: str) -> None:
-    file = str(find(box, pattern).relative_to(box))
-    place_damaged(box, random.Random(seed).choice(list(damage(file, (box / file).read_bytes()))))
-
-
-def list_bad_inputs() -> Iterator[Case]:
-    """Bad input files that were thought out, with the sentence that answers each."""
-    for bad in BAD_INPUTS:
-        recipe = Recipe(bad.command, (), ())
-        words = tuple(bad.command.split())
-        yield Case(
-            recipe,
-            "thought out",
-            bad.name,
-            words,
-            bad.write,
-            "refused",
-            (bad.answer,),
-            (),
-            environment=tuple(LIMIT.items()),
-        )
+    for path in sorted(box.glob(pattern))[:1]:
+        cases = list(damage(str(path.relative_to(box)), path.read_bytes()))
+        place_damaged(box, random.Random(seed).choice(cases))
 
 
 @functools.cache
 def list_cases() -> tuple[Case, ...]:
     """List all cases; the number of a case is its place."""
-    cases = (*list_file_cases(), *list_content_cases(), *list_bad_inputs(), *list_option_cases(), *list_output_cases())
+    cases = (*list_file_cases(), *list_content_cases(), *list_option_cases(), *list_output_cases())
     return tuple(dataclasses.replace(case, number=number) for number, case in enumerate(cases))
 
 

@@ -39,8 +39,6 @@ class Case:
         Files and folders that may change.
     forbidden : bool
         Whether the command runs as a user without rights.
-    environment : tuple of pairs of str
-        Variables that are set.
     number : int
         Place in the matrix.
     """
@@ -54,7 +52,6 @@ class Case:
     names: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ("new",)
     forbidden: bool = False
-    environment: tuple[tuple[str, str], ...] = ()
     number: int = -1
 
     @property

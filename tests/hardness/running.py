@@ -102,7 +102,7 @@ class Runner:
         self._prepare(case.recipe)
         case.spoil(self.box)
         before = take_snapshot(self.box)
-        ended = self._run(case.words, case.recipe, case.forbidden, dict(case.environment))
+        ended = self._run(case.words, case.recipe, case.forbidden)
         reason = self._judge(case, ended, before, good)
         if reason:
             return Trial(case, "failed", reason)
@@ -127,9 +127,7 @@ class Runner:
         self.temporary.chmod(0o777)
         self.workplace.copy(recipe.parts, self.box)
 
-    def _run(
-        self, words: tuple[str, ...], recipe: Recipe, forbidden: bool = False, environment: dict[str, str] | None = None
-    ) -> Ended | None:
+    def _run(self, words: tuple[str, ...], recipe: Recipe, forbidden: bool = False) -> Ended | None:
         """Run a command in a copy of this process; None if it had to be killed."""
         sys.stdout.flush()
         read, write = os.pipe()
@@ -137,7 +135,6 @@ class Runner:
         if child == 0:
             try:
                 os.close(read)
-                os.environ.update(environment or {})
                 ended = self._run_here(words, recipe, forbidden)
                 with os.fdopen(write, "wb") as pipe:
                     pickle.dump(ended, pipe)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from degenerate_cohorts import BASE, DEGENERATE, make_degenerate, rebuild
 
 import brio
 from brio.cohort import audit, format_audit
+from brio.cohort.covariates import read_covariates, read_repetition_times
 from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes
 from brio.connectome.harmonisation import fit_combat
@@ -101,35 +103,6 @@ def test_combat_leaves_constant_features_as_they_are():
     np.testing.assert_allclose(fit_combat(X, site).apply(X, site), X)
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e9])
-def test_motion_out_of_range_names_the_participant(value):
-    cohort = simulate(BASE)
-    scans = [cohort.scan(i) for i in range(len(cohort))]
-    motion = np.full(len(scans), 0.2)
-    motion[3] = value
-    with pytest.raises(BrioError, match=r"sim0004"):
-        brio.cohort.covariates.read_covariates(rebuild(cohort, scans, mean_fd=motion), ["motion"], "the method")
-
-
-def test_text_is_no_missing_motion():
-    cohort = simulate(BASE)
-    scans = [cohort.scan(i) for i in range(len(cohort))]
-    motion = ["0.2"] * len(scans)
-    motion[5] = "low"
-    with pytest.raises(BrioError, match="motion of participant sim0006 is 'low' in the column 'mean_fd'"):
-        brio.cohort.covariates.read_covariates(rebuild(cohort, scans, mean_fd=motion), ["motion"], "the method")
-
-
-@pytest.mark.parametrize("seconds", [2000.0, 1e-5, 1e300])
-def test_a_repetition_time_out_of_range_names_the_participant(seconds):
-    cohort = simulate(BASE)
-    tr = np.full(len(cohort), 2.0)
-    tr[2] = seconds
-    changed = rebuild(cohort, [cohort.scan(i) for i in range(len(cohort))], tr=tr)
-    with pytest.raises(BrioError, match=r"of participant sim0003 is .*; a positive number of seconds"):
-        brio.cohort.covariates.read_repetition_times(changed, "the method")
-
-
 def test_masked_values_are_missing_values():
     scans = [np.random.default_rng(i).normal(size=(30, 4)) for i in range(4)]
     masked = [np.ma.masked_greater(scan, 2.5) for scan in scans]
@@ -151,3 +124,23 @@ def test_masked_values_are_missing_values():
 def test_scans_in_memory_are_real_numbers_that_fit(scan, message):
     with pytest.raises(BrioError, match=message):
         brio.Cohort.from_scans([scan, np.ones((5, 3))], site=list("AA"), label=[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("mean_fd", np.inf, "sim0004"),
+        ("mean_fd", 1e9, "sim0004"),
+        ("mean_fd", "low", "motion of participant sim0004 is 'low' in the column 'mean_fd'"),
+        ("tr", 2000.0, "of participant sim0004 is .*; a positive number of seconds"),
+        ("tr", 1e-5, "of participant sim0004 is .*; a positive number of seconds"),
+    ],
+)
+def test_a_covariate_out_of_range_names_the_participant(column, value, message):
+    cohort = simulate(BASE)
+    values = [0.2 if column == "mean_fd" else 2.0] * len(cohort)
+    values[3] = value
+    scans = [cohort.scan(i) for i in range(len(cohort))]
+    read = partial(read_covariates, names=["motion"]) if column == "mean_fd" else read_repetition_times
+    with pytest.raises(BrioError, match=message):
+        read(rebuild(cohort, scans, **{column: values}), requester="the method")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from stored_folders import STUDY, TUNE
 
 from brio.cohort.simulate import Simulation, simulate
 from cohort.file_layouts import LABELS, scan, write_layout
@@ -18,8 +17,8 @@ from commands import command
 
 QUIET = "--quiet --device cpu"
 RIDGE = f"--method ridge --seeds 1 {QUIET}"
-TUNED = " ".join(TUNE)
-STUDIED = " ".join(STUDY)
+TUNED = f"--method ridge --budget 2 --seeds 1 {QUIET}"
+STUDIED = f"--method ridge --method logistic --seeds 1 {QUIET}"
 COHORT = Simulation(n_sites=4, per_class=5, n_rois=8, frames=60)
 HOSPITAL = dataclasses.replace(COHORT, n_sites=2, seed=9)
 ATLAS = {"dpabi": "--atlas aal116"}
@@ -157,8 +156,10 @@ MAKERS: dict[str, Callable[[Workplace, Path], object]] = {
     "options.toml": lambda here, path: path.write_text(CONFIG_FILE),
     "own.py": lambda here, path: path.write_text(OWN_METHOD),
     "job": lambda here, path: here.give("run", here.make("cohort"), *RIDGE.split(), "--out", path),
-    "tuned": lambda here, path: here.give("tune", here.make("cohort"), *TUNE, "--out", path),
-    "studies": lambda here, path: here.give("study", "comparison", here.make("cohort"), *STUDY, "--out", path),
+    "tuned": lambda here, path: here.give("tune", here.make("cohort"), *TUNED.split(), "--out", path),
+    "studies": lambda here, path: here.give(
+        "study", "comparison", here.make("cohort"), *STUDIED.split(), "--out", path
+    ),
     "model": lambda here, path: here.give(
         "fit", here.make("cohort"), "--method", "ridge", *QUIET.split(), "--evaluate", "--out", path
     ),

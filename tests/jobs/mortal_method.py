@@ -1,20 +1,15 @@
 """A method for tests of faults: ridge, to which a worker can succumb. What is to happen stands in a folder.
 
-``BRIO_TEST_FATE`` names the folder. A file ``kill`` or ``full`` in it strikes one worker, and is removed by it;
-``deadly`` and ``hungry`` strike every worker at the fold that is their content; ``slow`` holds every stack up for its
-seconds.
+``BRIO_TEST_FATE`` names the folder. A file ``kill`` in it strikes one worker, and is removed by it; ``deadly`` strikes
+every worker at the fold that is its content; ``slow`` holds every stack up for its seconds.
 """
 
-import errno
 import os
 import signal
 import time
 from pathlib import Path
 
-import numpy as np
-
 from brio.methods import Ridge, method
-from brio.storage import disk
 
 FATE = Path(os.environ["BRIO_TEST_FATE"])
 
@@ -42,17 +37,4 @@ class Mortal(Ridge):
         (FATE / f"trained-{names[0]}-{os.getpid()}").touch()
         if strike("kill") or read("deadly") in names:
             os.kill(os.getpid(), signal.SIGKILL)
-        if read("hungry") in names:
-            held = []
-            for _ in range(60):  # until the limit of the worker ends it
-                held.append(np.ones(8 << 20))
-                time.sleep(0.1)
-        fitted = super().fit(connectomes, runs, *further, **keywords)
-        if strike("full"):
-
-            def refuse(descriptor, content):
-                disk.write = write
-                raise OSError(errno.ENOSPC, "No space left on device")
-
-            write, disk.write = disk.write, refuse
-        return fitted
+        return super().fit(connectomes, runs, *further, **keywords)

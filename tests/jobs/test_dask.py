@@ -50,8 +50,7 @@ def local(brio, folder, tmp_path_factory) -> Path:
 
 
 def test_the_same_files_as_the_local_engine(brio, folder, local, tmp_path, on_dask):
-    said = brio("run", folder, "--out", tmp_path / "out", *RIDGE, *DASK)
-    assert said.status == 0, said.text
+    brio("run", folder, "--out", tmp_path / "out", *RIDGE, *DASK).succeed()
     assert content_without_seconds(tmp_path / "out") == content_without_seconds(local)
 
 
@@ -90,8 +89,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 def test_the_same_model_as_the_local_engine(brio, folder, tmp_path, on_dask):
     """Seeds are stacks of their own; nothing is left beside the model."""
     for place, further in (("local", []), ("out", DASK)):
-        said = brio("fit", folder, "--out", tmp_path / place, *FIT, *further)
-        assert said.status == 0, said.text
+        brio("fit", folder, "--out", tmp_path / place, *FIT, *further).succeed()
     assert read_files(tmp_path / "out") == read_files(tmp_path / "local")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "out"]
 
@@ -128,8 +126,7 @@ def test_a_fit_with_other_validation_sites_is_another_job(brio, folder, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr("brio.models.fit.complete_model", lambda *args: (_ for _ in ()).throw(BrioError("stop here")))
         assert "stop here" in brio(*words, "--validation-site", "site02").err
-    said = brio(*words, "--validation-site", "site03")
-    assert said.status == 2
+    said = brio(*words, "--validation-site", "site03").refuse()
     assert "it has all, validated at site02, now all, validated at site03" in " ".join(said.err.split())
 
 
@@ -138,17 +135,6 @@ def work(folder, tmp_path):
     job = prepare_job(JobSpec(folder, device="cpu"))
     plan = assign_stacks(build_plan(job, ["ridge", "gcn"]), job.connectomes, 2)
     return job, plan, RunStore(tmp_path / "job" / "runs")
-
-
-def test_longest_stacks_first(work, monkeypatch):
-    job, plan, store = work
-    orders = []
-    monkeypatch.setattr(engine._Dispatch, "run", lambda self, *further: orders.append(list(self.waiting)))
-    monkeypatch.setattr(engine, "connect", lambda *further: contextlib.nullcontext())
-    with engine.DaskEngine(ClusterOptions(workers=1)) as opened:
-        opened.train(job, plan, store)
-    # gcn takes longer than ridge, two runs longer than one
-    assert orders == [[4, 5, 6, 1, 2, 3]]
 
 
 class FakeClient:
@@ -199,25 +185,6 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(dispatch):
     (workers / "stack-2-0.json").write_text(json.dumps(beat))
     assert given._choose_next() == [(1, "a"), (3, "c")]
     assert given.waiting == [2, 4, 5, 6]
-
-
-def test_a_scheduler_that_is_lost_meanwhile_takes_no_stack_away(dispatch):
-    client = FakeClient({"a": __version__})
-    given = dispatch(client)
-    given.running, client.scheduler_info = {FakeFuture("pending"): (1, "a")}, lambda n_workers: {}
-    given._collect()
-    assert len(given.running) == 1
-    assert given._choose_next() == []
-
-
-def test_smaller_stacks_are_suggested_where_workers_are_left_over(dispatch):
-    given, said = dispatch(FakeClient(dict.fromkeys("abcdefg", __version__))), []
-    given.job = dataclasses.replace(given.job, say=said.append)
-    assert len(given._choose_next()) == 6
-    assert said == ["6 stacks for more workers than that: --runs-per-stack makes smaller ones, in another --out"]
-    given.waiting = [1]
-    given._choose_next()
-    assert len(said) == 1
 
 
 def test_a_worker_with_another_version_gets_nothing_whenever_it_comes(dispatch):
@@ -307,53 +274,34 @@ def test_the_third_death_names_a_stack_whatever_the_scheduler_allows(dispatch):
     assert given.failed[4].startswith("3 workers died over it")
 
 
-def test_a_finished_stack_leaves_no_checkpoint(work):
-    """Of a worker that was killed after it had stored the last run."""
-    job, plan, store = work
-    store.remove_partial_runs()
-    task = make_task(job, plan, 1, store)
-    train_task(task)
-    path = store.checkpoint_path(plan.document.stacks[0])
-    path.parent.mkdir()
-    path.touch()
-    train_task(task)
-    assert not path.exists()
-
-
-def test_another_gpu_is_held_against_the_worker(work, monkeypatch):
-    job, plan, store = work
-    task = make_task(job, plan, 1, store)
-    monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
-    with pytest.raises(UnfitWorkerError, match=r"trains on cpu, the worker has cuda \(another\)"):
-        train_task(task)
-
-
-def test_a_finished_stack_is_not_trained_again(work, monkeypatch):
+def test_a_finished_stack_is_not_trained_again_and_leaves_no_checkpoint(work, monkeypatch):
+    """Its checkpoint is that of a worker that was killed after it had stored the last run."""
     job, plan, store = work
     store.remove_partial_runs()
     task = make_task(job, plan, 1, store)
     train_task(pickle.loads(pickle.dumps(task)))
     assert all(key in store for key in plan.document.stacks[0])
+    checkpoint = store.checkpoint_path(plan.document.stacks[0])
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
     monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished stack was trained again"))
     train_task(task)
+    assert not checkpoint.exists()
 
 
-def test_another_version_is_refused_with_both(work):
+def test_a_worker_refuses_what_is_not_as_in_the_job(work, monkeypatch):
+    job, plan, store = work
     with pytest.raises(UnfitWorkerError, match=f"has brio {__version__}, this job brio 9.9"):
         train_task(StackTask("9.9", (), b""))
-
-
-def test_another_cohort_on_a_worker_is_refused(work):
-    job, plan, store = work
     other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
     with pytest.raises(UnfitWorkerError, match="is another cohort on this worker"):
         train_task(make_task(job, other, 1, store))
-
-
-def test_a_cohort_in_memory_is_refused(work):
-    job, plan, store = work
     with pytest.raises(BrioError, match="workers read the cohort from its folder"):
         make_task(job.with_spec(cohort=job.cohort), plan, 1, store)
+    task = make_task(job, plan, 1, store)
+    monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
+    with pytest.raises(UnfitWorkerError, match=r"trains on cpu, the worker has cuda \(another\)"):
+        train_task(task)
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -382,8 +330,7 @@ def test_a_wrong_file_for_slurm(text, problem, tmp_path):
 
 def test_a_missing_file_for_slurm_is_said_to_be_one_for_slurm(brio, tmp_path):
     words = ("--engine", "dask", "--slurm", tmp_path / "none.toml", "--out", tmp_path / "out")
-    said = brio("run", tmp_path / "cohort", *words)
-    assert said.status == 2
+    said = brio("run", tmp_path / "cohort", *words).refuse()
     advice = "--slurm takes a TOML file with workers, cores, memory, walltime"
     assert f"none.toml: cannot be read (No such file or directory); {advice}" in said.err
     assert "brio config" not in said.err
@@ -409,25 +356,22 @@ def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
     assert (keywords["python"], keywords["job_extra_directives"]) == ("/opt/python", [])
 
 
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [("1GB", "sbatch: there is no such command here"), ("lots", "the cluster cannot be started: .*lots")],
+)
+def test_a_cluster_of_slurm_that_cannot_be_started(memory, message, tmp_path, monkeypatch):
+    pytest.importorskip("dask_jobqueue")
+    if memory == "lots":
+        (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory=memory, walltime="01:00:00"))
+    with pytest.raises(BrioError, match=message), connect(options, 1, gpu=False):
+        pass
+
+
 def test_workers_do_not_share_a_gpu():
     with pytest.raises(BrioError, match="would share one GPU"), connect(ClusterOptions(workers=2), None, gpu=True):
-        pass
-
-
-def test_a_machine_without_slurm(tmp_path, monkeypatch):
-    pytest.importorskip("dask_jobqueue")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00"))
-    with pytest.raises(BrioError, match="sbatch: there is no such command here"), connect(options, 1, gpu=False):
-        pass
-
-
-def test_a_cluster_that_cannot_be_started_is_an_error_for_people(tmp_path, monkeypatch):
-    pytest.importorskip("dask_jobqueue")
-    (tmp_path / "sbatch").touch(mode=0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory="lots", walltime="01:00:00"))
-    with pytest.raises(BrioError, match=r"the cluster cannot be started: .*lots"), connect(options, 1, gpu=False):
         pass
 
 
@@ -443,12 +387,6 @@ def test_a_job_that_slurm_refuses_is_not_waited_for(tmp_path, monkeypatch):
         pass
 
 
-def test_one_kind_of_cluster():
-    for options in ({}, {"workers": 2, "scheduler": "tcp://127.0.0.1:1"}):
-        with pytest.raises(BrioError, match="needs one of --workers"):
-            ClusterOptions(**options)
-
-
 @pytest.mark.parametrize("lost", ["scheduler_info", "processing", "run"])
 def test_no_worker_is_free_while_the_scheduler_is_lost(lost, monkeypatch):
     def fail(*further, **keywords):
@@ -459,13 +397,6 @@ def test_no_worker_is_free_while_the_scheduler_is_lost(lost, monkeypatch):
     workers = Workers(client, gpu=False)
     assert workers.list_free(SimpleNamespace(say=lambda line: None)) == []
     assert (workers.ask_scheduler() is None) == (lost == "scheduler_info")
-
-
-def test_waiting_for_a_worker_is_announced_once():
-    said, workers = [], Workers(FakeClient({"a": __version__}), gpu=True)
-    for _ in range(2):
-        assert workers.list_free(SimpleNamespace(say=said.append)) == []
-    assert said == ["waiting for a worker with the resource GPU=1"]
 
 
 @pytest.fixture

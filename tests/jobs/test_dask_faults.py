@@ -4,7 +4,6 @@ Every process is ended by its number. Ports are free ones of the loopback interf
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +17,6 @@ import pytest
 from job_contents import content_without_seconds
 
 import brio as package
-from brio.version import __version__
 
 pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
 pytestmark = pytest.mark.soak
@@ -137,17 +135,6 @@ def test_two_worker_processes_give_the_files_of_the_local_engine(folder, tmp_pat
     assert_same(tmp_path / "out", tmp_path / "local")
 
 
-def test_two_worker_processes_fit_the_model_of_the_local_engine(folder, tmp_path, fate):
-    words = ["--method", "gcn", "--set", "epochs=3", "--seeds", 2, "--runs-per-stack", 1, "--device", "cpu", "--quiet"]
-    for name, further in (("local", []), ("out", ["--engine", "dask", "--workers", 2])):
-        with started(["brio", "fit", folder, "--out", tmp_path / name, *words, *further], fate) as process:
-            status, said = finish(process)
-        assert status == 0, said
-    models = [{p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("local", "out")]
-    assert models[0] == models[1]
-    assert not (tmp_path / "out.job").exists()
-
-
 def test_a_worker_killed_in_the_middle_of_a_stack(folder, local, tmp_path, fate):
     (fate / "kill").touch()
     status, said = run(folder, tmp_path / "out", fate, "--engine", "dask", "--workers", 2)
@@ -170,41 +157,6 @@ def test_a_stack_that_kills_three_workers_is_named_and_the_rest_goes_on(folder, 
     with started(["brio", "status", out], fate) as process:
         assert "3 workers died over it" in finish(process)[1]
     (fate / "deadly").unlink()
-    status, said = run(folder, out, fate, "--engine", "dask", "--workers", 1)
-    assert status == 0, said
-    assert before.items() <= runs_of(out).items()
-    assert_same(out, local)
-
-
-def test_a_worker_that_runs_out_of_memory(folder, tmp_path, fate, port):
-    (fate / "hungry").write_text("site03")
-    out = tmp_path / "out"
-    with cluster(port, fate, "--memory-limit", "1200MB") as join:
-        status, said = run(folder, out, fate, *join)
-    assert status == 2, said
-    assert "mortal, fold site03" in said
-    assert "perhaps for want of memory" in said
-    assert len(runs_of(out)) == N_RUNS - 1
-
-
-def test_the_disk_of_one_worker_is_full(folder, local, tmp_path, fate):
-    (fate / "full").touch()
-    status, said = run(folder, tmp_path / "out", fate, "--engine", "dask", "--workers", 2)
-    assert status == 0, said
-    assert "gets no more stacks" in " ".join(said.split())
-    assert "the disk is full" in " ".join(said.split())
-    assert len(list(fate.glob("trained-*"))) == N_RUNS + 1, "one stack alone was trained twice"
-    assert_same(tmp_path / "out", local)
-
-
-def test_the_disk_of_the_only_worker_is_full(folder, local, tmp_path, fate):
-    (fate / "full").touch()
-    out = tmp_path / "out"
-    status, said = run(folder, out, fate, "--engine", "dask", "--workers", 1)
-    assert status == 2, said
-    assert "no worker can train" in " ".join(said.split())
-    assert "the disk is full" in " ".join(said.split())
-    before = runs_of(out)
     status, said = run(folder, out, fate, "--engine", "dask", "--workers", 1)
     assert status == 0, said
     assert before.items() <= runs_of(out).items()
@@ -245,34 +197,6 @@ def test_the_scheduler_is_killed_and_started_again(folder, local, tmp_path, fate
     assert status == 0, said
     assert before.items() <= runs_of(out).items()
     assert_same(out, local)
-
-
-def test_a_worker_with_another_version_is_refused(folder, tmp_path, fate, port):
-    other = tmp_path / "other"
-    shutil.copytree(SOURCES / "brio", other / "brio", ignore=shutil.ignore_patterns("__pycache__"))
-    (other / "brio" / "version.py").write_text('"""Another version."""\n\n__version__ = "9.9"\n')
-    join = ["--engine", "dask", "--scheduler", f"tcp://127.0.0.1:{port}"]
-    with started(scheduler(port), fate), started([*worker(port), tmp_path / "scratch"], fate, other):
-        status, said = run(folder, tmp_path / "out", fate, *join)
-    assert status == 2, said
-    assert f"has brio 9.9, this job brio {__version__}" in " ".join(said.split())
-    assert runs_of(tmp_path / "out") == {}
-
-
-def test_two_clients_on_one_store(folder, local, tmp_path, fate):
-    out = tmp_path / "out"
-    (fate / "slow").write_text("0.5")
-    join = ["--engine", "dask", "--workers", 1]
-    with started(command(folder, out, *join), fate) as one, started(command(folder, out, *join), fate) as two:
-        ended = [finish(one), finish(two)]
-    assert [status for status, _ in ended] == [0, 0], ended
-    assert_same(out, local)
-
-
-def test_no_scheduler_at_the_address(folder, tmp_path, fate, port):
-    status, said = run(folder, tmp_path / "out", fate, "--engine", "dask", "--scheduler", f"tcp://127.0.0.1:{port}")
-    assert status == 2, said
-    assert "no scheduler of Dask answers there" in said
 
 
 SBATCH = """#!/bin/sh

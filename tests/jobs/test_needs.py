@@ -163,3 +163,8 @@ def test_free_memory_is_the_least_of_what_the_machine_and_limits_leave(monkeypat
         monkeypatch.setattr(machine, name, lambda: None)
     assert machine.find_free_memory() is None
     machine.require_memory(1e30, "anything needs", "nothing")  # unknown memory refuses nothing
+
+
+def test_bytes_are_printed_in_their_unit():
+    printed = [machine.format_bytes(n) for n in (12, 3_400, 120_000_000, 2.5e9)]
+    assert printed == ["12 B", "3.4 kB", "120 MB", "2.5 GB"]

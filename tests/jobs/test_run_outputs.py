@@ -1,7 +1,6 @@
 """What ``brio run`` leaves: tables that agree with each other, with the cohort and with scikit-learn."""
 
 import json
-import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,11 +11,7 @@ from scipy.stats import t
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, brier_score_loss, recall_score, roc_auc_score
 
 from brio import Cohort, run
-from brio.connectome import Connectomes
-from brio.methods import make_method
-from brio.results import COLUMNS, METRICS, RunStore
-from brio.training import FittedRun, group_tensors
-from stored import rehash
+from brio.results import COLUMNS, METRICS
 
 SITES = [f"site{e:02d}" for e in range(1, 6)]
 TEXT = {"fold": str, "participant_id": str, "note": str}
@@ -44,8 +39,7 @@ def read(folder) -> SimpleNamespace:
 @pytest.fixture(scope="module")
 def job(brio, folder, tiny, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "job"
-    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny)
-    assert said.status == 0, said
+    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny).succeed()
     found = read(out)
     found.said, found.cohort = said, Cohort.load(folder)
     return found
@@ -58,16 +52,13 @@ def test_files(job):
     names = {"audit.json", "exclusions.tsv", "facts.json", "plan.json", "runs", ".lock", "SHA256SUMS"}
     names |= {"predictions.csv", "results.csv", "summary.json", "sites.csv", "covariances.csv"}
     assert {p.name for p in job.folder.iterdir()} == names
+    assert job.said.err == "", "--quiet"
     runs = list((job.folder / "runs").iterdir())
     assert len(runs) == 2 * 2 * 5
     for path in runs:
         assert sorted(p.name for p in path.iterdir()) == ["SHA256SUMS", "run.json", "weights.safetensors"]
         strict((path / "run.json").read_text())
     strict((job.folder / "audit.json").read_text())
-
-
-def test_quiet_means_no_word_on_standard_error(job):
-    assert job.said.err == ""
 
 
 def test_one_row_for_each_run_in_the_order_of_the_plan(job):
@@ -113,16 +104,8 @@ def test_epochs_and_block_lengths(job):
 
 
 def test_one_prediction_for_each_test_scan_of_each_run(job):
-    assert job.predictions.columns.tolist() == [
-        "method",
-        "fold",
-        "seed",
-        "participant_id",
-        "site",
-        "label",
-        "logit",
-        "probability",
-    ]
+    columns = ["method", "fold", "seed", "participant_id", "site", "label", "logit", "probability"]
+    assert job.predictions.columns.tolist() == columns
     people = job.cohort.participants.set_index("participant_id")
     for (_, _, fold), part in job.predictions.groupby(["method", "seed", "fold"]):
         assert (
@@ -191,20 +174,6 @@ def test_summary_of_the_seeds_together(job):
         assert found["auc_of_averaged_logits"]["sd"] == pytest.approx(np.std(aucs, ddof=1))
 
 
-def test_the_weights_kept_are_those_that_were_judged(job):
-    used = job.cohort.select(job.cohort.ids != "twin")
-    graphs, store = Connectomes(used), RunStore(job.folder / "runs")
-    settings = {"epochs": 4, "T_w": 2, "M": 2, "K": 2}
-    methods = {"brio": make_method("brio", settings), "ridge": make_method("ridge")}
-    for path in sorted(store.folder.iterdir())[::4]:
-        record = store.read_record(path.name)
-        parameters, state = group_tensors(store.read_weights(path.name))
-        fitted = FittedRun(None, np.empty(0), 0.0, parameters=parameters, state=state)
-        scans = np.flatnonzero(used.sites == record.row.fold)
-        again = methods[record.row.method].predict_margins(fitted, graphs, scans)
-        np.testing.assert_allclose(again, record.predictions.logit, rtol=1e-5, atol=1e-6)
-
-
 # ---------------------------------------------------------------- exclusions, smoke runs
 
 
@@ -219,26 +188,8 @@ def test_exclusions_are_written_and_said(job):
     assert job.summary["n_excluded"] == 1
 
 
-@pytest.mark.parametrize(
-    "wording", ["the same scan as sim0003, which stays", pytest.param("a copy of sim0003", marks=pytest.mark.soak)]
-)
-def test_a_job_that_stored_its_reasons_as_sentences_goes_on_and_shows_them(brio, folder, tiny, job, tmp_path, wording):
-    """The wording of a reason is no part of what a job is."""
-    out = shutil.copytree(job.folder, tmp_path / "job")
-    shutil.rmtree(next((out / "runs").iterdir()))
-    (out / "plan.json").write_text(json.dumps(job.plan | {"excluded": {"twin": [wording]}}))
-    rehash(out)
-    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny)
-    assert said.status == 0, said
-    assert "resuming: 19 of 20 runs are finished" in said.out
-    assert brio("report", out).status == 0
-    assert wording in (out / "report.html").read_text(encoding="utf-8")
-    assert job.summary["n_scans"] == len(job.cohort) - 1
-
-
 def test_all_scans_are_kept_on_request(brio, folder, tmp_path):
-    said = brio("run", folder, "--out", tmp_path / "all", "--method", "ridge", "--keep-all", "--quiet")
-    assert said.status == 0
+    said = brio("run", folder, "--out", tmp_path / "all", "--method", "ridge", "--keep-all", "--quiet").succeed()
     n = len(Cohort.load(folder))
     assert f"{n} scans, no exclusions applied" in said.out
     found = read(tmp_path / "all")
@@ -251,14 +202,12 @@ def test_all_scans_are_kept_on_request(brio, folder, tmp_path):
     ("words", "smoke"),
     [
         (["--seeds", 3], False),
-        (["--seeds", 2], True),
         (["--seeds", 3, "--fold", "site02"], True),
         (["--seeds", 1, "--set", "protocol.validation_sites=0", "--set", "choose_by=source-sites"], False),  # all alike
     ],
 )
 def test_smoke_runs_are_marked(brio, folder, tmp_path, words, smoke):
-    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", "--quiet", *words)
-    assert said.status == 0
+    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", "--quiet", *words).succeed()
     assert read(tmp_path / "r").summary["smoke_run"] is smoke
     assert ("smoke run" in said.out) is smoke
     assert ("smoke run" in brio("table", tmp_path / "r").out) is smoke
@@ -278,8 +227,7 @@ def test_progress_goes_to_standard_error(brio, folder, tmp_path):
 @pytest.fixture(scope="module")
 def lopsided(brio, one_class, tiny, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "lopsided"
-    said = brio("run", one_class, "--out", out, "--method", "brio", "--method", "ridge", *tiny)
-    assert said.status == 0, said
+    said = brio("run", one_class, "--out", out, "--method", "brio", "--method", "ridge", *tiny).succeed()
     found = read(out)
     found.said = said
     return found
@@ -318,8 +266,7 @@ def test_nothing_but_a_site_with_one_class(brio, one_class, tmp_path):
     assert said.status == 0
     found = read(tmp_path / "r")
     assert found.summary["methods"]["ridge"]["auc"] == {"mean": None, "sd": None, "interval": None, "n": 0}
-    drawn = brio("table", tmp_path / "r", "--figure", tmp_path / "sites.png")
-    assert drawn.status == 0
+    drawn = brio("table", tmp_path / "r", "--figure", tmp_path / "sites.png").succeed()
     assert drawn.err == ""
 
 
@@ -330,8 +277,7 @@ def test_nothing_but_a_site_with_one_class(brio, one_class, tmp_path):
 def kfold(brio, folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "kfold"
     words = ["--protocol", "kfold", "--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
-    said = brio("run", folder, "--out", out, "--method", "ridge", "--seeds", 3, "--quiet", *words)
-    assert said.status == 0, said
+    said = brio("run", folder, "--out", out, "--method", "ridge", "--seeds", 3, "--quiet", *words).succeed()
     found = read(out)
     found.said = said
     return found
@@ -345,13 +291,6 @@ def test_kfold_tests_every_scan_once_a_seed(kfold, folder):
         assert len(part) == len(ids)
         assert set(part["participant_id"]) == ids
     assert (kfold.rows["n_source"] + kfold.rows["n_validation"] + kfold.rows["n_test"] == len(ids)).all()
-
-
-def test_kfold_of_brio(brio, folder, tiny, tmp_path):
-    words = ["--protocol", "kfold", "--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
-    said = brio("run", folder, "--out", tmp_path / "r", *words, *tiny)
-    assert said.status == 0, said
-    assert read(tmp_path / "r").rows["fold"].tolist() == list("1234")
 
 
 def test_kfold_averages_the_logits_of_one_scan_over_all_seeds(kfold):
@@ -381,8 +320,8 @@ def test_a_spread_of_zero_is_a_number(brio, tmp_path):
 # ---------------------------------------------------------------- a run alone and among others
 
 
-@pytest.mark.parametrize("fold", ["site02", "site05"])
-def test_a_run_alone_is_the_run_among_others(brio, folder, tiny, tmp_path, job, fold):
+def test_a_run_alone_is_the_run_among_others(brio, folder, tiny, tmp_path, job):
+    fold = "site02"
     said = brio(
         "run", folder, "--out", tmp_path / "r", "--method", "brio", "--method", "ridge", "--seeds", 2, "--fold", fold,
         "--runs-per-stack", 1, *tiny,
@@ -402,20 +341,6 @@ def test_a_run_alone_is_the_run_among_others(brio, folder, tiny, tmp_path, job, 
 
 
 def test_seeds_do_not_depend_on_how_many_there_are(brio, folder, tiny, tmp_path, job):
-    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", *tiny[-3:])
-    assert said.status == 0
+    brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", *tiny[-3:]).succeed()
     first = job.rows[(job.rows["method"] == "ridge") & (job.rows["seed"] == 0)].reset_index(drop=True)
     pd.testing.assert_frame_equal(read(tmp_path / "r").rows.drop(columns="seconds"), first.drop(columns="seconds"))
-
-
-@pytest.mark.parametrize("words", [["run"], ["fit", "--evaluate"]])
-def test_a_cohort_is_opened_once_and_its_settings_are_checked_once(brio, folder, tmp_path, monkeypatch, words):
-    from brio.jobs import run, spec
-
-    opened, checked = [], []
-    load, check = Cohort.load, spec.check_settings
-    monkeypatch.setattr(Cohort, "load", lambda path: opened.append(path) or load(path))
-    monkeypatch.setattr(run, "check_settings", lambda *further: checked.append(further) or check(*further))
-    command = [words[0], folder, "--out", tmp_path / "out", "--method", "ridge", "--device", "cpu", *words[1:]]
-    assert brio(*command, "--set", "penalties=3", "--quiet").status == 0
-    assert len(opened) == len(checked) == 1

@@ -1,8 +1,6 @@
 """``brio compare``: methods of several jobs over sites and participants, with predictions and without them."""
 
-import importlib
 import re
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -156,32 +154,3 @@ def test_the_command_prints_the_comparison_and_writes_the_tables(folders, tmp_pa
     assert result.exit_code == 0, result.output
     assert result.output == compare_jobs(gather(folders), "svm")
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["SHA256SUMS", "covariances.csv", "sites.csv"]
-
-
-def test_result_pages_print_what_the_kept_tables_say(folders, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "docs")
-    pages = importlib.import_module("result_pages")
-    comparisons = importlib.import_module("result_pages.comparisons")
-    people = pages.make_environment().get_template("parts.md").module.people
-    jobs = [StoredJob.read(folder) for folder in folders]
-    joined = gather_jobs(jobs)
-    table = compare_over_people(joined.sites, joined.covariances, "ridge").set_index(["method", "estimand"])
-    write_joined_tables(joined, folders[0].parent)
-    for folder in folders:
-        (folder / "predictions.csv").unlink()
-        rehash(folder)
-    kept = [StoredJob.read(folder) for folder in folders]
-    text = people(kept, "ridge", ["svm", "gcn"])
-    row = [cell.strip() for cell in text.split("| `gcn` |")[1].splitlines()[0].split("|")]
-    for k, estimand in enumerate(("mean over sites", "pair-weighted")):
-        difference = table.loc[("gcn", estimand)]
-        assert row[2 * k] == f"{100 * difference['mean_difference']:+.1f}"
-        assert row[1 + 2 * k].startswith(f"{100 * difference['low']:+.1f}")
-    assert comparisons.pair_weighted(kept)["gcn"] == pytest.approx(comparisons.pair_weighted(jobs)["gcn"])
-    for folder in folders:
-        (folder / "sites.csv").unlink()
-    (folders[0].parent / "covariances.csv").unlink()
-    rehash(folders[0].parent)
-    older = [StoredJob.read(folder) for folder in folders]
-    assert people(older, "ridge", ["svm", "gcn"]).strip() == ""
-    assert comparisons.pair_weighted(older) == {}

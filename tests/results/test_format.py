@@ -1,15 +1,11 @@
 """One rule for each kind of number, wherever it is printed."""
 
-import dataclasses
 import math
 
 import pandas as pd
 import pytest
 
 from brio import formatting
-from brio.cohort import audit
-from brio.cohort.auditing.text import format_audit
-from brio.cohort.simulate import Simulation, simulate
 from brio.formatting import format_frame, format_interval, format_p, format_points, format_table, state_p, typeset
 from brio.report.comparisons import comparison_table
 from brio.report.html.page import FILTERS
@@ -27,16 +23,6 @@ def test_p_is_printed_one_way_everywhere(p, text):
     arms = pd.DataFrame({"arm": ["brio", "gcn"], "minus brio": [None, 1.0], "p": [None, p], "warning": ""})
     if p > 0.05:
         assert f"gcn (+1.0 points, p = {text})" in describe_differences(arms, "brio")[0]
-
-
-@pytest.mark.parametrize("p", [0.0007, 0.0312, 0.2])
-def test_an_audit_prints_p_by_the_same_rule(p):
-    checked = audit(simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=60)))
-    label = dataclasses.replace(checked.label_by_site, cramers_v=0.5, p=p)
-    age = dataclasses.replace(checked.covariates[0], p_inside=p)
-    text = format_audit(dataclasses.replace(checked, label_by_site=label, covariates=(age,)))
-    assert f"chi-square {state_p(p)})" in text
-    assert f"within 3 sites, {state_p(p)}" in text
 
 
 def test_a_comparison_prints_small_p_as_such():

@@ -58,12 +58,10 @@ def test_numbers_of_many_digits_are_numbers(seconds):
     ("text", "message"),
     [
         ("", "is empty"),
-        ("\n \n", "is empty"),
         ("fold,seed,auc\n", "has no rows"),
         ("fold,seed\nNYU,0\n", "has no column 'auc'"),
         ("fold,seed,auc,seed\nNYU,0,1,1\n", "has the column 'seed' twice"),
         ("fold,seed,auc\nNYU,0,1\nKKI,0\n", "line 3 has 2 cells, the header has 3"),
-        ("fold,seed,auc\nNYU,0,1,2\n", "line 2 has 4 cells, the header has 3"),
         ('fold,seed,auc\n"NYU",0,1\n\n"K\nKI",0\n', "line 5 has 2 cells, the header has 3"),
         ('fold,seed,auc\n"NYU,0,1\nKKI,0,1\n', "line 3 cannot be read (unexpected end of data)"),
         ('fold,seed,auc\n"NYU" ,0,1\n', "line 2 cannot be read (',' expected after '\"')"),
@@ -72,15 +70,9 @@ def test_numbers_of_many_digits_are_numbers(seconds):
         ("fold,seed,auc\nNYU,0,x\n", "column 'auc' is 'x' in row 1, a number from 0 to 1 is expected"),
         ("fold,seed,auc\nNYU,0,1\nNYU,1,1.5\n", "column 'auc' is '1.5' in row 2, a number from 0 to 1 is expected"),
         ("fold,seed,auc\nNYU,0,inf\n", "column 'auc' is 'inf' in row 1, a number from 0 to 1 is expected"),
-        ("fold,seed,auc\nNYU,0,1e400\n", "column 'auc' is 'inf' in row 1, a number from 0 to 1 is expected"),
         ("fold,seed,auc\nNYU,,1\n", "column 'seed' is empty in row 1, a whole number of 0 or more is expected"),
         ("fold,seed,auc\nNYU,-1,1\n", "column 'seed' is '-1' in row 1, a whole number of 0 or more is expected"),
         ("fold,seed,auc\nNYU,0.5,1\n", "column 'seed' is '0.5' in row 1, a whole number of 0 or more is expected"),
-        ("fold,seed,auc\nNYU,True,1\n", "column 'seed' is 'True' in row 1, a whole number of 0 or more is expected"),
-        (
-            f"fold,seed,auc\nNYU,{10**30},1\n",
-            f"column 'seed' is '{10**30}' in row 1, a whole number of 0 or more is expected",
-        ),
         ("fold,seed,auc\nNYU,2021-01-01,1\n", "column 'seed' is '2021-01-01' in row 1, a whole number of 0"),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_jobs import RUN, STUDY, TUNE
+from small_jobs import RUN
 
 from brio.cohort.simulate import Simulation, simulate
 from commands import Said, command
@@ -20,30 +20,11 @@ def made(tmp_path_factory) -> Path:
     return place
 
 
-@pytest.fixture(scope="session")
-def made_more(made) -> Path:
-    """The same with a study, a search and a model; takes longer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brio.studies.study.render_figure", lambda figure, kind: f"<svg>{kind}</svg>".encode())
-        assert command("study", *STUDY[:1], made / "cohort", "--out", made / "study", *STUDY[1:]).status == 0
-    assert command("tune", made / "cohort", "--out", made / "tuned", *TUNE).status == 0
-    assert command("fit", made / "cohort", "--method", "ridge", "--out", made / "model", "--device", "cpu").status == 0
-    return made
-
-
 @pytest.fixture
 def here(made, tmp_path, monkeypatch) -> Path:
     """A folder to work in, with copies of the cohort and the job."""
     for name in ("cohort", "job"):
         shutil.copytree(made / name, tmp_path / "here" / name)
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
-
-
-@pytest.fixture
-def here_with_more(made_more, tmp_path, monkeypatch) -> Path:
-    """A folder to work in, with copies of everything."""
-    shutil.copytree(made_more, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
 

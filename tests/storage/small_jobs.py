@@ -2,4 +2,3 @@
 
 RUN = ("--method", "ridge", "--device", "cpu", "--quiet")
 STUDY = ("comparison", "--method", "ridge", "--method", "svm", "--seeds", 1, "--device", "cpu", "--quiet")
-TUNE = ("--method", "svm", "--budget", 2, "--seeds", 1, "--device", "cpu", "--quiet")

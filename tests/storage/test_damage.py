@@ -1,19 +1,15 @@
 """Each stored file damaged in turn: the first command that reads it says so, and what it advises helps."""
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from small_jobs import RUN, STUDY, TUNE
+from small_jobs import RUN
 
 from brio import BrioError, Cohort
 from brio.results import RunStore, StoredJob
 from brio.storage import SUMS
 from commands import command
-from stored import forget_hashes
 
 DAMAGES = ("flipped", "cut", "emptied", "removed")
 JOB_FILES = ("summary.json", "results.csv", "plan.json", "predictions.csv", "audit.json", "facts.json", "groups.csv")
@@ -89,31 +85,6 @@ def test_commands_say_so_in_one_line(here, refuse):
 
 
 @pytest.mark.soak
-def test_an_edited_score_is_no_score(here, refuse):
-    """As valid as before, but not what was computed."""
-    path = here / "job" / "results.csv"
-    table = path.read_text()
-    auc = table.splitlines()[1].split(",")[10]
-    path.write_text(table.replace(auc, "0.99", 1))
-    assert "results.csv: was changed or damaged" in refuse("table", "job")
-    (record,) = list((here / "job").glob("runs/*/run.json"))[:1]
-    document = json.loads(record.read_text())
-    document["predictions"]["logit"][0] = 9.0
-    record.write_text(json.dumps(document))
-    assert "run.json: was changed or damaged" in refuse("run", "cohort", "--out", "job", *RUN)
-
-
-@pytest.mark.soak
-def test_a_plan_without_one_of_its_stacks(here, refuse):
-    path = here / "job" / "plan.json"
-    plan = json.loads(path.read_text())
-    plan["stacks"] = plan["stacks"][1:]
-    path.write_text(json.dumps(plan))
-    line = refuse("run", "cohort", "--out", "job", *RUN)
-    assert "plan.json: was changed or damaged since it was written; remove plan.json and give the command" in line
-
-
-@pytest.mark.soak
 def test_what_is_advised_helps(here, refuse):
     before = StoredJob.read(here / "job")
     resume = ("run", "cohort", "--out", "job", *RUN)
@@ -146,34 +117,6 @@ def test_a_run_that_is_gone_is_missed_by_a_report(here, refuse):
     assert "is missing; give the command of the job again" in refuse("report", "job")
 
 
-# ---------------------------------------------------------------- folders without hashes
-
-
-def test_old_folders_are_read_with_one_notice(here):
-    forget_hashes(here)
-    for words in (("table", "job", "job"), ("table", "job")):
-        said = command(*words)
-        assert said.status == 0, said
-        assert said.err.count("\n") == said.err.count("brio: notice: some of these folders have no SHA256SUMS") == 1
-    assert command("audit", "cohort").err == "", "its fingerprint says whether it changed"
-
-
-@pytest.mark.soak
-def test_an_old_job_goes_on_and_stays_readable(here):
-    forget_hashes(here)
-    shutil.rmtree(sorted((here / "job" / "runs").iterdir())[0])
-    assert command("run", "cohort", "--out", "job", *RUN).status == 0
-    assert command("table", "job").status == 0
-    assert (here / "job" / SUMS).is_file()
-
-
-@pytest.mark.soak
-def test_an_old_job_is_reported_and_resumed_with_one_notice(here):
-    forget_hashes(here)
-    for words in (("report", "job"), ("run", "cohort", "--out", "job", *RUN)):
-        assert command(*words).err.count("brio: notice: ") == 1
-
-
 def test_foreign_files_are_not_replaced(here, refuse, monkeypatch):
     monkeypatch.setattr("brio.report.write.render_page", lambda contents: '<meta name="generator" content="brio 1">')
     (here / "MODEL_CARD.md").write_text("# My own model\n")
@@ -185,45 +128,3 @@ def test_foreign_files_are_not_replaced(here, refuse, monkeypatch):
     (here / "x.html").write_text("<html>mine</html>")
     assert "x.html: was not written by brio" in refuse("report", "job", "--out", "x.html")
     assert "is the folder of a job" in refuse("compare", "job", "--out", "job")
-
-
-# ---------------------------------------------------------------- all of them
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("how", DAMAGES)
-def test_every_stored_file_under_every_command_that_reads_it(here_with_more, refuse, how):
-    here, resume = here_with_more, ("run", "cohort", "--out", "job", *RUN)
-    fit = ("fit", "cohort", "--evidence", "job", "--out", "new", *RUN)
-    cases = [(here / "job" / name, ("table", "job")) for name in (*JOB_FILES, SUMS)]
-    cases += [(here / "job" / name, ("report", "job")) for name in (*JOB_FILES, SUMS)]
-    cases += [(here / "job" / name, ("compare", "job")) for name in (*JOB_FILES, SUMS)]
-    cases += [(here / "job" / name, ("config", "job")) for name in ("plan.json", "audit.json")]
-    cases += [(here / "job" / name, fit) for name in JOB_FILES]
-    cases += [(path, resume) for path in sorted((here / "job").glob("runs/*/*"))]
-    cases += [(path, ("report", "job")) for path in sorted((here / "job").glob("runs/*/run.json"))]
-    cases += [(path, (*resume[:3], "new", *resume[4:])) for path in sorted((here / "cohort").iterdir())]
-    cases += [(path, ("audit", "cohort")) for path in sorted((here / "cohort").iterdir())]
-    arm = here / "study" / "arms" / "loso" / "ridge"
-    study = here / "study" / "studies" / "comparison"
-    cases += [(arm / name, ("report", "study")) for name in (*JOB_FILES, SUMS)]
-    cases += [(study / n, ("report", "study")) for n in ("study.json", "table.csv", "finding.md", "figure.svg", SUMS)]
-    cases += [(path, ("study", *STUDY[:1], "cohort", "--out", "study", *STUDY[1:])) for path in arm.glob("runs/*/*")]
-    tuned = ("run", "cohort", "--tuned", "tuned", "--out", "new", "--method", "svm", "--device", "cpu", "--quiet")
-    cases += [(here / "tuned" / name, tuned) for name in ("tuning.json", SUMS)]
-    tune = ("tune", "cohort", "--out", "tuned", *TUNE)
-    cases += [(path, tune) for path in sorted((here / "tuned").glob("**/runs/*/*"))]
-    cases += [(path, ("predict", "model", "cohort", "--out", "new")) for path in sorted((here / "model").iterdir())]
-    for path, words in cases:
-        check(refuse, path, how, *words)
-        assert not (here / "new").exists()
-    assert len(cases) > 90
-
-
-@pytest.mark.soak
-def test_the_same_in_a_process_of_its_own(here):
-    damage(here / "job" / "results.csv", "flipped")
-    said = subprocess.run([sys.executable, "-m", "brio", "table", "job"], capture_output=True, text=True, check=False)
-    assert said.returncode == 2
-    assert said.stdout == ""
-    assert said.stderr.count("\n") == 1

@@ -89,8 +89,7 @@ def run_and_compare(name: str, place: Path, disturb: Callable[[int, Callable[[],
         if name in ("import", "fit") and out.exists():
             assert read_all(out) == whole, "whole or not at all"
         else:
-            said = command(*words)
-            assert said.status == 0, (number, steps[number], said)
+            command(*words).succeed()
             assert read_all(out) == whole, (number, steps[number])
         assert {path.name for path in place.iterdir()} == around, (number, steps[number])
         count += 1
@@ -128,8 +127,7 @@ def test_ctrl_c_leaves_nothing_of_an_import(place):
 
 def test_a_job_on_a_full_disk_goes_on(place):
     fill_disk(60, lambda: command(*COMMANDS["run"]))
-    said = command(*COMMANDS["run"])
-    assert said.status == 0
+    said = command(*COMMANDS["run"]).succeed()
     assert "of 4 runs are finished" in said.out
     assert read_all(place / "new") == read_all(place / "job")
 
