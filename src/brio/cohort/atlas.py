@@ -16,6 +16,7 @@ from .values import refuse_unsafe_cells, refuse_unsafe_names
 
 # Columns of a table of ROIs by which the columns of a scan are recognised, in this order.
 MATCHING_COLUMNS = ("name", "code", "index")
+COORDINATES = {"x", "y", "z"}
 
 _ALIASES = {"aal": "aal116", "aal116": "aal116", "cc200": "cc200"}
 
@@ -47,6 +48,14 @@ class Atlas:
             raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'")
         refuse_unsafe_names([self.name], "name of an atlas")
         refuse_unsafe_cells(self.rois, f"atlas '{self.name}'")
+        for column in COORDINATES & set(self.rois.columns):
+            written = self.rois[column]
+            wrong = written[written.notna() & pd.to_numeric(written, errors="coerce").isna()]
+            if len(wrong):
+                raise BrioError(
+                    f"atlas '{self.name}': column '{column}' of the table of ROIs holds '{wrong.iloc[0]}'; coordinates "
+                    "are numbers in mm, or empty"
+                )
 
     def __len__(self) -> int:
         return len(self.rois)
@@ -54,7 +63,7 @@ class Atlas:
     @property
     def has_coordinates(self) -> bool:
         """Whether the table has columns ``x``, ``y`` and ``z``."""
-        return {"x", "y", "z"} <= set(self.rois.columns)
+        return COORDINATES <= set(self.rois.columns)
 
     @property
     def is_unnamed(self) -> bool:
