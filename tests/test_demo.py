@@ -61,15 +61,15 @@ def test_the_demonstration_leaves_results_models_predictions_and_a_report(shown)
     assert {path.name for path in out.iterdir()} == names
     assert not [p for p in out.rglob("*") if "partial" in p.name]
     rows = pd.read_csv(out / "results" / "results.csv")
-    assert rows["method"].unique().tolist() == ["ridge", "brio", "brio-plus"]
+    assert rows["method"].unique().tolist() == ["log-ridge", "brio", "brio-plus"]
     assert sorted(set(rows["fold"])) == [f"site0{k}" for k in range(1, 6)]
     assert len(rows) == 3 * 3 * 5
     assert not result.summary.smoke_run
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert (out / "sites.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert "ridge" in (out / "report.html").read_text(encoding="utf-8")
-    for method in ("ridge", "brio", "brio-plus"):
+    assert "log-ridge" in (out / "report.html").read_text(encoding="utf-8")
+    for method in ("log-ridge", "brio", "brio-plus"):
         model = read_model(out / "models" / method)
         assert sorted(model.training.sites) == sorted(set(rows["fold"]))  # the new hospital took no part
         assert model.evidence is not None
@@ -103,16 +103,16 @@ def test_what_is_said_of_the_new_hospital_is_what_the_files_hold(shown):
     found = re.findall(r"plus: (\d+) of .*note: (\d+); called: (\d+), .*half: (\d+)", said[start + 7])
     assert found == [tuple(map(str, counts))]
     here, *_, there = [float(x) for x in re.findall(r"([+-]?\d+\.\d) \(", said[start + 6])]
-    assert there == pytest.approx(areas["brio-plus"] - areas["ridge"], abs=0.051)
+    assert there == pytest.approx(areas["brio-plus"] - areas["log-ridge"], abs=0.051)
     rows = pd.read_csv(out / "results" / "results.csv").groupby("method")["auc"].mean()
-    assert here == pytest.approx(100 * (rows["brio-plus"] - rows["ridge"]), abs=0.051)
+    assert here == pytest.approx(100 * (rows["brio-plus"] - rows["log-ridge"]), abs=0.051)
 
 
 def test_parts_of_networks_add_up_to_the_margins(shown):
     out = shown[0]
     cohort, new = Cohort.load(out / "cohort"), Cohort.load(out / "new-hospital")
     source = cohort.select(np.arange(len(cohort) - 1))  # without the copy
-    models = [read_model(out / "models" / method) for method in ("ridge", "brio-plus")]
+    models = [read_model(out / "models" / method) for method in ("log-ridge", "brio-plus")]
     networks = list_networks(*models, source, new, cohort.provenance["truth"])
     for model, (at_source, at_new) in zip(models, sum(networks.values()), strict=True):
         assert at_source == pytest.approx(1.0)
@@ -133,7 +133,7 @@ def test_a_demonstration_is_completed_and_not_repeated(shown, tmp_path, monkeypa
     out = tmp_path / "demo"
     shutil.copytree(shown[0], out)
     for folder in ("models", "predictions"):
-        shutil.rmtree(out / folder / "ridge")
+        shutil.rmtree(out / folder / "log-ridge")
     (out / "sites.png").unlink()
     kept = [*(out / "results" / "runs").rglob("*"), *(out / "models").rglob("*.json"), *(out / "cohort").iterdir()]
     before = {path: path.stat().st_mtime_ns for path in kept if path.is_file()}
@@ -142,7 +142,7 @@ def test_a_demonstration_is_completed_and_not_repeated(shown, tmp_path, monkeypa
     run_small(out, say=said.append)
     assert drop_folder(said, out) == drop_folder(shown[2], shown[0])
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    for name in ("sites.png", "predictions/ridge/predictions.html", "models/ridge/model.json"):
+    for name in ("sites.png", "predictions/log-ridge/predictions.html", "models/log-ridge/model.json"):
         assert (out / name).is_file()
 
 

@@ -44,7 +44,7 @@ from .report import draw_sites, render_prediction_page
 from .storage import is_partial
 from .training import Run
 
-METHODS = ("ridge", "brio", "brio-plus")
+METHODS = ("log-ridge", "brio", "brio-plus")
 SEEDS = 3
 PLANTED = ("stable", "unstable", "site")
 """Networks of the simulation in which the demonstration plants something."""
@@ -121,7 +121,7 @@ def run_demo(
     _say_all(say, describe_new_hospital(result, new, last, applied, unpenalised))
 
     truth = {name: everyone.provenance["truth"][name] for name in PLANTED}
-    networks = list_networks(applied["ridge"][0], applied["brio-plus"][0], job.cohort, new, truth)
+    networks = list_networks(applied["log-ridge"][0], applied["brio-plus"][0], job.cohort, new, truth)
     _say_all(say, describe_networks(networks, last, len(result.summary.folds)))
 
     draw_sites(result.rows, result.summary, out / "sites.png", "Simulated cohort")
@@ -247,7 +247,7 @@ def describe_new_hospital(
         f"4  Fit to the {n_sites} sites, predict {len(table)} scans of {site}, a new hospital",
         *_align(rows),
         f"   Intervals are over sites (t) and over the participants of {site} (DeLong).",
-        f"   brio-plus minus ridge in points: {here} at the {n_sites} sites, {there} at {site}.",
+        f"   brio-plus minus log-ridge in points: {here} at the {n_sites} sites, {there} at {site}.",
         f"   Flagged by brio-plus: {int(flagged.sum())} of {len(table)} scans{why}; with a note: {int(noted.sum())}; "
         f"called: {int(called.sum())}, of these with an interval across one half: {crossing}.",
         f"   AUC at {site} of brio-plus without its penalty on unstable evidence (lambda_re=0): "
@@ -256,15 +256,15 @@ def describe_new_hospital(
 
 
 def _compare_over_sites(result: Result) -> tuple[float, list[float]]:
-    """Mean difference of AUC between BRIO plus and ridge over test sites, with its 95 % interval over sites (t)."""
+    """Mean difference of AUC between BRIO plus and log-ridge over test sites, with its 95 % interval over sites (t)."""
     by_site = result.rows.groupby(["method", "fold"])["auc"].mean()
-    differences = (by_site["brio-plus"] - by_site["ridge"]).to_numpy(dtype=float)
+    differences = (by_site["brio-plus"] - by_site["log-ridge"]).to_numpy(dtype=float)
     return float(differences.mean()), list(t_interval(differences))
 
 
 def _compare_over_people(new: Cohort, applied: Mapping[str, Applied]) -> tuple[float, list[float]]:
-    """Difference of AUC between BRIO plus and ridge over the same scans, with DeLong's 95 % interval."""
-    placements = [placement_values(new.labels, applied[name][1].logit) for name in ("brio-plus", "ridge")]
+    """Difference of AUC between BRIO plus and log-ridge over the same scans, with DeLong's 95 % interval."""
+    placements = [placement_values(new.labels, applied[name][1].logit) for name in ("brio-plus", "log-ridge")]
     areas, covariance = delong_covariance(new.labels, np.stack(placements, axis=1))
     contrast = np.array([1.0, -1.0])
     difference, error = float(contrast @ areas), float(np.sqrt(contrast @ covariance @ contrast))
@@ -272,14 +272,14 @@ def _compare_over_people(new: Cohort, applied: Mapping[str, Applied]) -> tuple[f
 
 
 def list_networks(
-    ridge: Model, plus: Model, source: Cohort, new: Cohort, truth: Mapping[str, Sequence[int]]
+    log_ridge: Model, plus: Model, source: Cohort, new: Cohort, truth: Mapping[str, Sequence[int]]
 ) -> dict[str, np.ndarray]:
     """List what each planted network adds to the distance of the classes, as a share of that at the source sites.
 
-    Shapes: returns [2, 2], by model (ridge, BRIO plus) and by where (source sites, new site).
+    Shapes: returns [2, 2], by model (log-ridge, BRIO plus) and by where (source sites, new site).
     """
     differences = []  # mean contribution of each ROI to the margin in patients less that in controls
-    for model in (ridge, plus):
+    for model in (log_ridge, plus):
         for cohort in (source, new):
             added, patient = compute_region_contributions(model, Connectomes(cohort, "cpu")), cohort.labels == 1
             assert added is not None
@@ -293,7 +293,7 @@ def list_networks(
 
 def describe_networks(networks: Mapping[str, np.ndarray], site: str, n_sites: int) -> list[str]:
     """Tabulate the evidence by network and name what turns round: it misleads at the new site."""
-    rows = [["network", f"ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
+    rows = [["network", f"log-ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
     rows += [[name, *(format_signed(100 * x, 0) + " %" for x in shares.flat)] for name, shares in networks.items()]
     turned = [name for name, own in networks.items() if ((own[:, 0] >= LEAST_SHARE) & (own[:, 1] < 0)).any()]
     return [
