@@ -170,7 +170,7 @@ REFUSED = [
         ["--method", "gcn", "--set", "epochs=3"],
         ["there are 2", "--set epochs=3", "--protocol kfold"],
     ),
-    (2, 0, 3, "tune", [], ["at least 3 sites", "kfold"]),
+    (2, 0, 3, "tune", RIDGE, ["at least 3 sites", "kfold"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["2 other sites", "lower", "to 0", "leave out"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=1"], ["2 other sites", "leave out protocol"]),
     (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "validation_sites to 1"]),
@@ -194,8 +194,7 @@ def test_what_few_sites_do_not_allow(here, n_sites, one_class, per_class, name, 
     cells = np.char.add(exact.sites.astype(str), exact.labels.astype(str))
     kept = np.concatenate([np.flatnonzero(cells == cell)[:per_class] for cell in np.unique(cells)])
     exact.select(np.sort(kept)).save(here / "cohort")
-    positional = {"tune": ["ridge", "cohort"], "study": [words[0] if words else "", "cohort"]}.get(name, ["cohort"])
-    rest = words[1:] if name == "study" else words
+    positional, rest = ([words[0], "cohort"], words[1:]) if name == "study" else (["cohort"], words)
     said = brio(name, *positional, *rest, "--keep-all", "--device", "cpu", "--out", "new")
     assert said.status == 2, said
     assert said.err.count("\n") == 1
@@ -223,7 +222,7 @@ def test_all_methods_leave_out_what_needs_validation_sites(here):
 def test_a_tuned_method_is_run_on_three_sites(here, brio):
     few(3).save(here / "cohort")
     words = ["--budget", "2", "--seeds", "1", "--set", "epochs=2", "--device", "cpu", "--quiet"]
-    assert brio("tune", "mlp", "cohort", *words, "--out", "tuned").status == 0
+    assert brio("tune", "cohort", "--method", "mlp", *words, "--out", "tuned").status == 0
     assert len(read_rows(here / "tuned")) == 3
 
 
