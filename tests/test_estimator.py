@@ -475,7 +475,7 @@ def test_load_refuses_other_files_and_other_versions(ridge, tmp_path, monkeypatc
     with pytest.raises(BrioError, match="is no model"):
         BrioClassifier.load(tmp_path / "absent")
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(BrioError, match=r"is a file of brio 0\.1\.0"):
+    with pytest.raises(BrioError, match="is no model"):
         BrioClassifier.load(tmp_path / "model.safetensors")
     ridge.save(tmp_path / "model")
     monkeypatch.setattr(type(ridge.method_), "version", 99)

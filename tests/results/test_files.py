@@ -1,9 +1,7 @@
-"""The files of a job: typed, read once, with one kind of error; folders of version 0.1.0 are read."""
+"""The files of a job: typed, read once, with one kind of error."""
 
-import dataclasses
 import json
 import multiprocessing
-import re
 import shutil
 from pathlib import Path
 
@@ -11,19 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import brio
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
-from brio.jobs import JobSpec
-from brio.report import markdown_table, write_report
+from brio.report import write_report
 from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, TuningRecord, lock_folder
-from brio.results.files import read_csv, write_csv
-from brio.storage import reserve_name
-from brio.studies import StudyContext, run_study
-from doctored import change_json
-from stored import forget_hashes
+from brio.results.files import format_csv, read_csv
+from brio.storage import SUMS, reserve_name, write_recorded, write_sums
+from stored import rehash
 
 
 @pytest.fixture(scope="module")
@@ -56,108 +50,11 @@ def test_what_is_written_is_what_is_read(tuned):
     assert sum(job.cohort_facts["all"]["n"]) == job.summary.n_scans
 
 
-def as_0_1(folder: Path) -> None:
-    """Rename what version 0.1.0 named otherwise, in a folder of today."""
-    for path in folder.rglob("run.json"):
-        change_json(path, lambda record: record.update(notes=record.pop("details")))
-    for path in folder.rglob("tuning.json"):
-        change_json(path, lambda tuning: tuning.update(given=tuning.pop("given_settings")))
-    for path in folder.rglob("plan.json"):
-        plan = json.loads(path.read_text())
-        if "reused_from" in plan:
-            plan["handed_in"] = plan.pop("reused_from")
-        path.write_text(json.dumps(plan | {"brio": "0.1.0"}))
-    for path in folder.rglob("weights.safetensors"):
-        named = {
-            name.partition(".")[2] if name.startswith("parameters.") else name: t for name, t in load_file(path).items()
-        }
-        groups = ("learned.", "training.", "inference.")
-        save_file(
-            {("context." + n.partition(".")[2] if n.startswith(groups) else n): t for n, t in named.items()}, path
-        )
-    for path in folder.rglob("study.json"):
-        study = json.loads(path.read_text())
-        study["asked"] = study.pop("options")
-        study["asked"]["finished"] = study["asked"].pop("reuse")
-        path.write_text(json.dumps(study))
-        (path.parent / "finding.md").rename(path.parent / "found.md")
-    for path in list(folder.rglob("reused")):
-        path.rename(path.with_name("handed-in"))
-    forget_hashes(folder)
-
-
-def without_version(page: str) -> str:
-    """A report as it is whatever versions planned, trained and reported (as_0_1 changes that of the plan alone)."""
-    versions = "|".join(re.escape(version) for version in ("0.1.0", brio.__version__))
-    return re.sub(rf"(?:{versions})(?:, (?:{versions}))?", "VERSION", page)
-
-
-def test_a_job_of_version_0_1_0_is_read(tuned, tmp_path):
-    old = tmp_path / "old"
-    shutil.copytree(tuned, old)
-    as_0_1(old)
-    now, then = StoredJob.read(tuned), StoredJob.read(old)
-    assert then.plan.brio == "0.1.0"
-    assert then.summary == now.summary
-    assert then.tuning == now.tuning
-    assert [run.record for run in then.runs] == [run.record for run in now.runs]
-    wanted = ("alpha_bar", "pi_task", "Pi_bar", "g")
-    assert any(run.record.row.method == "brio" for run in then.runs)
-    for run in then.runs:
-        one, other = (job.store.read_tensors(run.key, wanted) for job in (now, then))
-        assert one.keys() == other.keys()
-        assert set(one) == (set(wanted) if run.record.row.method == "brio" else set())
-        assert all((one[name] == other[name]).all() for name in one)
-    pages = [write_report(folder, tmp_path / f"{k}.html").read_text("utf-8") for k, folder in enumerate((tuned, old))]
-    assert without_version(pages[1]) == without_version(pages[0]) != pages[0]
-
-
-def test_a_job_of_version_0_1_0_is_refused_in_a_sentence(cohort, tmp_path):
-    brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
-    as_0_1(tmp_path / "old")
-    message = r"belongs to another job: it was computed by brio 0\.1\.0, now .* Choose another --out"
-    with pytest.raises(BrioError, match=message):
-        brio.run(cohort, ["ridge"], out=tmp_path / "old", device="cpu")
-
-
-def test_tuned_settings_of_version_0_1_0_are_carried_over(tuned, cohort, tmp_path):
-    old = tmp_path / "old"
-    shutil.copytree(tuned, old)
-    as_0_1(old)
-    result = brio.run(cohort, ["brio"], tuned=old, out=tmp_path / "new", device="cpu", folds=["site02"])
-    assert result.summary.methods["brio"].tuning.budget == 2
-    (run,) = StoredJob.read(tmp_path / "new").runs
-    assert run.record.settings["epochs"] == 2
-    with pytest.raises(BrioError, match=r"tuning\.json: cannot be read .* give the folder of 'brio tune'"):
-        brio.run(cohort, ["brio"], tuned=tmp_path / "new", out=tmp_path / "other", device="cpu")
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_study_of_version_0_1_0_is_read(cohort, tmp_path):
-    brio.run(cohort, ["ridge", "logistic"], out=tmp_path / "job", seeds=1, device="cpu")
-    context = StudyContext(
-        JobSpec(cohort, ["ridge", "logistic"], device="cpu"), tmp_path / "out", reuse=[tmp_path / "job"]
-    )
-    place = run_study("comparison", context)
-    before = StoredStudy.read(place)
-    page = write_report(tmp_path / "out", tmp_path / "new.html").read_text("utf-8")
-    as_0_1(tmp_path / "out")
-    assert not (place / "finding.md").exists()
-    after = StoredStudy.read(place)
-    assert dataclasses.replace(after.record, hashes="SHA256SUMS") == before.record
-    assert after.record.options.reuse == (f"{tmp_path.name}/job",)
-    assert after.finding == before.finding != ""
-    page_of_0_1 = write_report(tmp_path / "out", tmp_path / "old.html").read_text("utf-8")
-    assert without_version(page_of_0_1) == without_version(page)
-    run_study("comparison", context)
-    assert (place / "finding.md").is_file()
-    assert not (place / "found.md").exists(), "of the two only the new one"
-
-
 def test_tables_alone_are_enough_for_brio_table(tuned, tmp_path):
     """As our own evidence is stored."""
     for name in ("summary.json", "results.csv"):
         shutil.copy(tuned / name, tmp_path / name)
+    write_sums(tmp_path)
     job = StoredJob.read(tmp_path)
     assert (job.plan, job.predictions, job.audit, job.runs) == (None, None, None, [])
     with pytest.raises(BrioError, match=r"has no plan\.json; give a folder that 'brio run' or 'brio tune' wrote"):
@@ -168,57 +65,15 @@ def test_table_or_text_of_a_study_is_enough(tmp_path):
     """As our own evidence is stored."""
     with pytest.raises(BrioError, match=r"study\.json: cannot be read"):
         StoredStudy.read(tmp_path)
-    (tmp_path / "table.csv").write_text("arm,fold\na,01\n")
+    write_recorded(tmp_path, {"table.csv": "arm,fold\na,01\n"})
     study = StoredStudy.read(tmp_path)
     assert (study.record.name, study.finding) == (tmp_path.name, "")
     assert study.table["fold"].tolist() == ["01"]
-    (tmp_path / "table.csv").unlink()
-    (tmp_path / "found.md").write_text("# Nothing\n")
+    for name in ("table.csv", SUMS):
+        (tmp_path / name).unlink()
+    write_recorded(tmp_path, {"finding.md": "# Nothing\n"})
     study = StoredStudy.read(tmp_path)
     assert (study.finding, study.table) == ("# Nothing\n", None)
-
-
-def test_a_job_whose_version_did_not_keep_steps_is_read(tuned, tmp_path):
-    old = tmp_path / "old"
-    shutil.copytree(tuned, old)
-    added = ("trained_epochs", "steps")
-    for path in old.rglob("run.json"):
-        record = json.loads(path.read_text())
-        for name in added:
-            del record["row"][name]
-        path.write_text(json.dumps(record))
-    for path in old.rglob("results.csv"):
-        pd.read_csv(path, dtype=str).drop(columns=list(added)).to_csv(path, index=False)
-    summary = json.loads((old / "summary.json").read_text())
-    blocks = {name: method.pop("block") for name, method in summary["methods"].items()}
-    summary["methods"] = {
-        name: {key: value for key, value in method.items() if key not in added}
-        for name, method in summary["methods"].items()
-    }
-    (old / "summary.json").write_text(json.dumps(summary))
-    forget_hashes(old)
-    then, now = StoredJob.read(old), StoredJob.read(tuned)
-    assert {name: method.block for name, method in then.summary.methods.items()} == blocks
-    assert [dataclasses.replace(run.record.row, trained_epochs=None, steps=None) for run in now.runs] == [
-        run.record.row for run in then.runs
-    ]
-    trained = now.summary.methods["brio"]
-    written = f"| {trained.trained_epochs:.0f} of {trained.epochs} ({trained.steps:,.0f}) |"
-    assert written in markdown_table([now.summary])
-    assert f"| at most {trained.epochs} |" in markdown_table([then.summary])
-
-
-def test_a_summary_from_before_0_1_0_takes_the_kinds_of_methods_from_the_registry(tuned, tmp_path):
-    summary = json.loads((tuned / "summary.json").read_text())
-    for method in summary["methods"].values():
-        for name in ("family", "provenance", "block", "needs", "transductive", "control"):
-            del method[name]
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert Summary.read(tmp_path) == Summary.read(tuned)
-    summary["methods"]["mine"] = summary["methods"].pop("ridge")
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    with pytest.raises(BrioError, match=r"summary\.json: says nothing about its method 'mine'"):
-        Summary.read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +108,7 @@ def test_a_summary_from_before_0_1_0_takes_the_kinds_of_methods_from_the_registr
 def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
     summary = json.loads((tuned / "summary.json").read_text())
     change(summary)
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    write_recorded(tmp_path, {"summary.json": json.dumps(summary)})
     with pytest.raises(BrioError) as told:
         Summary.read(tmp_path)
     where = tmp_path / "summary.json"
@@ -263,7 +118,7 @@ def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
 @pytest.mark.parametrize("read", [Plan.read, TuningRecord.read])
 def test_a_file_that_is_no_json_is_named(read, tmp_path):
     for name in ("plan.json", "tuning.json"):
-        (tmp_path / name).write_text("{")
+        write_recorded(tmp_path, {name: "{"})
     with pytest.raises(BrioError, match=r"\.json: cannot be read"):
         read(tmp_path)
 
@@ -272,7 +127,7 @@ def test_names_that_look_like_numbers_stay_text(tmp_path):
     table = pd.DataFrame(
         {"participant_id": ["0050002", "1e5"], "fold": ["01", "NA"], "site": ["7", ""], "auc": [0.1, None]}
     )
-    write_csv(tmp_path / "t.csv", table)
+    write_recorded(tmp_path, {"t.csv": format_csv(table)})
     read = read_csv(tmp_path / "t.csv")
     assert read["participant_id"].tolist() == ["0050002", "1e5"]
     assert read["fold"].tolist() == ["01", "NA"], "a site may be called NA"
@@ -334,7 +189,7 @@ def test_a_job_takes_the_lock_before_its_first_file(cohort, tmp_path):
 
 def test_numbers_come_back_exactly(tmp_path):
     values = np.random.default_rng(0).uniform(size=5000) * 10.0 ** np.arange(-4, 6).repeat(500)
-    write_csv(tmp_path / "t.csv", pd.DataFrame({"auc": values}))
+    write_recorded(tmp_path, {"t.csv": format_csv(pd.DataFrame({"auc": values}))})
     assert (read_csv(tmp_path / "t.csv")["auc"].to_numpy() == values).all()
 
 
@@ -352,18 +207,8 @@ def test_numbers_come_back_exactly(tmp_path):
     ],
 )
 def test_predictions_that_contradict_themselves_are_refused(tuned, tmp_path, change, message):
-    path = forget_hashes(shutil.copytree(tuned, tmp_path / "job")) / "predictions.csv"
+    path = shutil.copytree(tuned, tmp_path / "job") / "predictions.csv"
     path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    rehash(path.parent)
     with pytest.raises(BrioError, match=message):
         StoredJob.read(path.parent)
-
-
-def test_a_summary_of_an_earlier_version_has_the_mlp_among_the_networks(cohort, tmp_path):
-    brio.run(cohort, "mlp", settings={"epochs": 1}, out=tmp_path / "job", folds=["site01"], device="cpu")
-    path = forget_hashes(tmp_path / "job") / "summary.json"
-    stored = json.loads(path.read_text())
-    assert stored["methods"]["mlp"]["family"] == "network on edges"
-    stored["methods"]["mlp"] |= {"family": "linear", "block": "linear"}
-    path.write_text(json.dumps(stored))
-    read = Summary.read(tmp_path / "job").methods["mlp"]
-    assert (read.family, read.block) == ("network on edges", "published code or equations")

@@ -13,7 +13,6 @@ from brio import BrioError, Cohort
 from brio.results import RunStore, StoredJob
 from brio.storage import SUMS
 from commands import command
-from stored import forget_hashes
 
 DAMAGES = ("flipped", "cut", "emptied", "removed")
 JOB_FILES = ("summary.json", "results.csv", "plan.json", "predictions.csv", "audit.json", "facts.json", "groups.csv")
@@ -144,34 +143,6 @@ def test_what_is_advised_helps(here, refuse):
 def test_a_run_that_is_gone_is_missed_by_a_report(here, refuse):
     shutil.rmtree(sorted((here / "job" / "runs").iterdir())[0])
     assert "is missing; give the command of the job again" in refuse("report", "job")
-
-
-# ---------------------------------------------------------------- folders without hashes
-
-
-def test_old_folders_are_read_with_one_notice(here):
-    forget_hashes(here)
-    for words in (("table", "job", "job"), ("table", "job")):
-        said = command(*words)
-        assert said.status == 0, said
-        assert said.err.count("\n") == said.err.count("brio: notice: some of these folders have no SHA256SUMS") == 1
-    assert command("audit", "cohort").err == "", "its fingerprint says whether it changed"
-
-
-@pytest.mark.soak
-def test_an_old_job_goes_on_and_stays_readable(here):
-    forget_hashes(here)
-    shutil.rmtree(sorted((here / "job" / "runs").iterdir())[0])
-    assert command("run", "cohort", "--out", "job", *RUN).status == 0
-    assert command("table", "job").status == 0
-    assert (here / "job" / SUMS).is_file()
-
-
-@pytest.mark.soak
-def test_an_old_job_is_reported_and_resumed_with_one_notice(here):
-    forget_hashes(here)
-    for words in (("report", "job"), ("run", "cohort", "--out", "job", *RUN)):
-        assert command(*words).err.count("brio: notice: ") == 1
 
 
 def test_foreign_files_are_not_replaced(here, refuse, monkeypatch):
