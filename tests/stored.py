@@ -1,7 +1,6 @@
-"""Stored folders whose files a test changes: with hashes that fit again, or as earlier versions wrote them."""
+"""Stored folders whose files a test changes, with hashes that fit again."""
 
 import hashlib
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -34,16 +33,4 @@ def rehash(folder: Path) -> Path:
         names = [line.split("  ", 1)[1] for line in sums.read_text().splitlines()]
         files = [sums.with_name(name) for name in names if sums.with_name(name).is_file()]
         sums.write_text("".join(f"{_hash(f)}  {f.name}\n" for f in files))
-    return folder
-
-
-def forget_hashes(folder: Path) -> Path:
-    """Make a folder, and all folders in it, like those of versions that wrote no hashes."""
-    for sums in folder.rglob(SUMS):
-        sums.unlink()
-    for name in ("plan.json", "study.json", "cohort.json"):
-        for path in folder.rglob(name):
-            document = json.loads(path.read_text())
-            document.pop("hashes", None)
-            path.write_text(json.dumps(document, indent=1) + "\n")
     return folder

@@ -15,6 +15,7 @@ from brio.cli import app
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs.resume import describe_cohort
 from brio.methods import list_methods
+from brio.storage import write_recorded
 from commands import command
 from stored import rehash
 
@@ -232,10 +233,8 @@ def test_table_says_what_is_not_as_usual(here):
 def test_table_with_the_papers_figures_and_all_runs_as_csv(here):
     summary = json.loads((here / "job" / "summary.json").read_text())
     known = {**summary, "cohort": "abide-aal116", "methods": {"gcn": summary["methods"]["ridge"]}}
-    (here / "other").mkdir()
-    (here / "other" / "summary.json").write_text(json.dumps(known))
     rows_of_gcn = (here / "job" / "results.csv").read_text().replace(",ridge,", ",gcn,")
-    (here / "other" / "results.csv").write_text(rows_of_gcn)
+    write_recorded(here / "other", {"summary.json": json.dumps(known), "results.csv": rows_of_gcn})
     said = command("table", "job", "other", "--paper", "--csv", "all.csv")
     lines = said.out.split("\n\n")[0].splitlines()
     head, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]

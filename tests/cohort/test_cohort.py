@@ -11,6 +11,7 @@ import pytest
 
 from brio import Atlas, BrioError, Cohort
 from brio.cohort.cohort import CohortWriter
+from brio.storage import write_sums
 from stored import name_leftover
 
 IDS = ["007", "0050002", "p3", "p4", "1e5", "p6"]
@@ -284,6 +285,41 @@ def test_an_existing_folder_is_never_overwritten(folder):
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     shutil.rmtree(folder)
     assert cohort(label=LABELS[::-1]).save(folder).labels.tolist() == LABELS[::-1]
+
+
+# ---------------------------------------------------------------- the format
+
+STORED_PARTICIPANTS = "participant_id\tsite\tlabel\tage\tn_frames\n007\tNA\t0\t7.5\t2\np2\tB\t1\tn/a\t3\n"
+STORED_ATLAS = "name\tx\nleft\t-1.5\nright\t2.0\n"
+STORED_HEADER = {
+    "format": 1,
+    "name": "old",
+    "atlas": "two",
+    "classes": ["control", "patient"],
+    "n_scans": 2,
+    "n_rois": 2,
+    "provenance": {"kind": "table"},
+    "tables": "118704fdaef6bd5f94544b0f53dfb0edd02e8da9ae86c65d9ead09a620c2bf6e",
+    "fingerprint": "bc4e53cde5f8b2ff6919b513d92b8a144ee41c2bbad5453e7270f2ea9a0b0fd2",
+}
+
+
+def test_the_format_and_the_fingerprint_stay_as_they_are(tmp_path):
+    """Folders that users have must load, and fingerprints that jobs have stored must not change."""
+    (tmp_path / "participants.tsv").write_text(STORED_PARTICIPANTS, newline="")
+    (tmp_path / "atlas.tsv").write_text(STORED_ATLAS, newline="")
+    (tmp_path / "cohort.json").write_text(json.dumps(STORED_HEADER))
+    np.save(tmp_path / "frames.npy", np.arange(10, dtype="<f4").reshape(5, 2))
+    write_sums(tmp_path)
+    stored = Cohort.load(tmp_path)
+    stored.verify()
+    assert stored.ids.tolist() == ["007", "p2"]
+    assert stored.sites.tolist() == ["NA", "B"]
+    assert stored.scan(1).tolist() == [[4, 5], [6, 7], [8, 9]]
+    saved = stored.save(tmp_path / "saved")
+    assert saved.fingerprint == STORED_HEADER["fingerprint"]
+    assert (tmp_path / "saved" / "participants.tsv").read_text() == STORED_PARTICIPANTS
+    assert json.loads((tmp_path / "saved" / "cohort.json").read_text()) == STORED_HEADER
 
 
 # ---------------------------------------------------------------- display

@@ -6,13 +6,11 @@ import importlib
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from brio.drawing import save_figure
-from brio.results import INTERVALS, StoredJob, mean_correction
+from brio.results import StoredJob, mean_correction
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = REPOSITORY / "docs" / "results"
@@ -79,15 +77,9 @@ def test_pages_describe_scores_as_the_summaries_of_the_jobs_do(result_pages, fol
     protocol = "kfold" if "in-dist" in folder else "loso"
     described = comparisons.describe_scores(scores, mean_correction(runs, protocol)) / 100
     methods = evidence.read_methods(folder)
-    summaries = {method: job.summary for job in evidence.read_jobs(folder) for method in job.summary.methods}
     assert sorted(described.index) == sorted(methods)
     for name, method in methods.items():
-        interval = method.auc.interval
-        if summaries[name].intervals != INTERVALS[protocol]:  # of an earlier definition
-            shares = scores[name] / 100
-            error = np.sqrt(shares.var() * (1 / len(shares) + (0.0 if protocol == "loso" else 1 / 9)))
-            interval = stats.t(len(shares) - 1, shares.mean(), error).interval(0.95)
-        expected = [method.auc.mean, method.auc.sd, *interval]
+        expected = [method.auc.mean, method.auc.sd, *method.auc.interval]
         assert described.loc[name].tolist() == pytest.approx(expected, abs=1e-12), name
 
 

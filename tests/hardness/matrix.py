@@ -87,9 +87,7 @@ def _spoil(recipe: Recipe, pattern: str, kind: str, stored: bool, seed: str) -> 
     file = Path(pattern).name
 
     def spoil(box: Path) -> None:
-        path = min(box.glob(pattern), default=None)
-        if path is not None:
-            SPOILS[kind][what](path, random.Random(seed))
+        SPOILS[kind][what](min(box.glob(pattern)), random.Random(seed))
 
     needed = file in NEEDED and kind in UNREADABLE
     part = pattern.split("/")[0]

@@ -41,8 +41,8 @@ SECONDS = 60
 MEMORY = 768 * 2**20
 """Address space that a command may take on top of what the process has."""
 LONGEST_LINE = 1500
-NOTICES = ("brio: --load executes", "brio: notice: ")
-"""Lines that stand beside a refusal."""
+NOTICE = "brio: --load executes"
+"""Line that stands beside a refusal."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 ELSEWHERE = re.compile(r"__pycache__|/(\.config|\.cache)/matplotlib")
@@ -208,7 +208,7 @@ def judge_refusal(case: Case, said: Said, changed: list[str]) -> str:
         return f"is refused: {said.err}"
     if changed:
         return f"leaves {changed[:5]} after: {said.err}"
-    lines = [line for line in said.err.splitlines() if not line.startswith(NOTICES)]
+    lines = [line for line in said.err.splitlines() if not line.startswith(NOTICE)]
     if len(lines) != 1 or not lines[0].startswith("brio: "):
         return f"is not one line: {said.err[:1500]}"
     if len(said.err) > LONGEST_LINE + 2 * sum(map(len, case.words)):

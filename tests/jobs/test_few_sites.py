@@ -144,7 +144,7 @@ REFUSED = [
     (1, 0, 3, "run", RIDGE, ["at least 3 sites", "there is 1 (site01)", "brio run cohort", "--out cohort-kfold"]),
     (0, 2, 3, "run", RIDGE, ["at least 3 sites", "there is none", "add participants"]),
     (2, 1, 3, "run", [*RIDGE, "--set", "penalties=3"], ["there are 2", "--set penalties=3", "--protocol kfold"]),
-    (2, 0, 3, "tune", [], ["at least 3 sites", "kfold"]),
+    (2, 0, 3, "tune", RIDGE, ["at least 3 sites", "kfold"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["2 other sites", "lower", "to 0", "leave out"]),
     (3, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=1"], ["2 other sites", "leave out protocol"]),
     (4, 0, 3, "run", [*RIDGE, "--set", "protocol.validation_sites=2"], ["3 other sites", "validation_sites to 1"]),
@@ -168,8 +168,7 @@ def test_what_few_sites_do_not_allow(here, n_sites, one_class, per_class, name, 
     cells = np.char.add(exact.sites.astype(str), exact.labels.astype(str))
     kept = np.concatenate([np.flatnonzero(cells == cell)[:per_class] for cell in np.unique(cells)])
     exact.select(np.sort(kept)).save(here / "cohort")
-    positional = {"tune": ["ridge", "cohort"], "study": [words[0] if words else "", "cohort"]}.get(name, ["cohort"])
-    rest = words[1:] if name == "study" else words
+    positional, rest = ([words[0], "cohort"], words[1:]) if name == "study" else (["cohort"], words)
     said = brio(name, *positional, *rest, "--keep-all", "--device", "cpu", "--out", "new").refuse()
     assert said.err.count("\n") == 1
     for part in parts:

@@ -1,6 +1,7 @@
 """What ``brio run`` leaves: tables that agree with each other, with the cohort and with scikit-learn."""
 
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, brier_score
 
 from brio import Cohort, run
 from brio.results import COLUMNS, METRICS
+from stored import rehash
 
 SITES = [f"site{e:02d}" for e in range(1, 6)]
 TEXT = {"fold": str, "participant_id": str, "note": str}
@@ -186,6 +188,22 @@ def test_exclusions_are_written_and_said(job):
     assert job.plan["fingerprint_before_exclusions"] == job.cohort.fingerprint
     assert job.plan["fingerprint"] != job.cohort.fingerprint
     assert job.summary["n_excluded"] == 1
+
+
+def test_a_job_with_other_reasons_for_its_exclusions_goes_on_and_shows_them(brio, folder, tiny, job, tmp_path):
+    """Why a scan is excluded is no part of what a job is."""
+    out = shutil.copytree(job.folder, tmp_path / "job")
+    shutil.rmtree(next((out / "runs").iterdir()))
+    (out / "plan.json").write_text(
+        json.dumps(job.plan | {"excluded": {"twin": [{"code": "empty", "atlas": "another"}]}})
+    )
+    rehash(out)
+    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny)
+    assert said.status == 0, said
+    assert "resuming: 19 of 20 runs are finished" in said.out
+    assert brio("report", out).status == 0
+    assert "no finite value in another" in (out / "report.html").read_text(encoding="utf-8")
+    assert job.summary["n_scans"] == len(job.cohort) - 1
 
 
 def test_all_scans_are_kept_on_request(brio, folder, tmp_path):

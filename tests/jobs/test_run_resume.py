@@ -253,7 +253,7 @@ def elsewhere(*plans: Path) -> None:
 
 def test_a_tuned_job_takes_up_no_search_of_another_device(brio, folder, tmp_path):
     """Else its runs with seed 0 would be those of one device, and the others those of another."""
-    out, words = tmp_path / "out", ["gcn", folder, "--budget", "2", "--seeds", "2", "--set", "epochs=2"]
+    out, words = tmp_path / "out", [folder, "--method", "gcn", "--budget", "2", "--seeds", "2", "--set", "epochs=2"]
     assert brio("tune", *words, "--out", out).status == 0
     elsewhere(out / "plan.json", out / "search" / "plan.json")
     before = content(out)

@@ -18,7 +18,7 @@ from brio.errors import BrioError
 from brio.methods import Ridge
 from brio.results import store
 from brio.results.store import list_failures, list_heartbeats, report_stack
-from stored import rehash
+from doctored import change_json
 
 RIDGE = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet"]
 
@@ -80,10 +80,7 @@ def test_dead_workers_hold_nothing(brio, copy):
 def test_time_left_from_finished_stacks(brio, copy):
     """Two runs of 600 s are finished; the other three take 1800 s, or half of it with two workers."""
     for path in (copy / "runs").glob("*/run.json"):
-        record = json.loads(path.read_text())
-        record["row"]["seconds"] = 600.0
-        path.write_text(json.dumps(record))
-    rehash(copy)
+        change_json(path, lambda record: record["row"].update(seconds=600.0))
     assert "about 30 min" in brio("status", copy).out
     add_worker(copy, 1, "node7", 41)
     add_worker(copy, 3, "node7", 42)

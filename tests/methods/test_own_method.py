@@ -39,7 +39,7 @@ def test_the_example_of_the_documentation_runs_and_is_tuned(tmp_path):
     cohort.save(tmp_path / "cohort")
     options = ["--load", EXAMPLE, "--set", "epochs=12", "--set", "learning_rate=0.01", "--device", "cpu", "--quiet"]
     assert "gated-profiles" in call_brio("run", tmp_path / "cohort", *options, "--out", tmp_path / "o").out
-    tune = ["tune", "gated-profiles", tmp_path / "cohort", *options, "--budget", "2"]
+    tune = ["tune", tmp_path / "cohort", "--method", "gated-profiles", *options, "--budget", "2"]
     call_brio(*tune, "--seeds", "1", "--fold", "site01", "--out", tmp_path / "t")
     assert (tmp_path / "t" / "tuning.json").is_file()
 

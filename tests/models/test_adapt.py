@@ -128,7 +128,9 @@ def test_the_expected_gain_leaves_each_scan_out():
 
 def make_evidence(**sds):
     none = Estimate(None, None, None)
-    return Evidence(9, 3, 1, "", none, none, 0.7, 0.2, replace(none, value=0.8), none, (), **sds)
+    scores = {"auc": none, "pair_weighted_auc": none, "slope": replace(none, value=0.8), "intercept": none}
+    counts = {"n_participants": 9, "n_sites": 3, "n_seeds": 1, "n_two_class_sites": 3}
+    return Evidence(**counts, **scores, fingerprint="", accuracy=0.7, brier=0.2, risk=(), rules=(), **sds)
 
 
 def test_widths_come_from_the_evidence_unless_they_are_given():

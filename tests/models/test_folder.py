@@ -16,7 +16,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import predict_scans, read_model, write_model
 from brio.models.sums import read_known_header
-from brio.storage import SUMS
+from brio.storage import SUMS, write_recorded
 
 SURVIVORS = ("ridge", "brio-plus", "brio")
 
@@ -173,6 +173,6 @@ def test_a_model_knows_the_header_of_its_files_where_names_are_repeated(cohort, 
 
 
 def test_a_header_is_not_read_from_a_file_that_is_nested_too_deeply(tmp_path):
-    (tmp_path / "model.json").write_text("[" * 100_000)
+    write_recorded(tmp_path, {"model.json": "[" * 100_000})
     with pytest.raises(BrioError, match=r"model\.json.*nested"):
         read_known_header(tmp_path)

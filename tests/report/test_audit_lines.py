@@ -18,7 +18,6 @@ CLEAN = {
     "small_class": [],
     "label_by_site": {"cramers_v": 0.1, "by_chance": 0.12, "p": 0.6},
     "length_by_site": {"eta_squared": 0.5, "shortest": 80, "longest": 200},
-    "length_by_label": {"auc": 0.52, "p": 0.4},
     "repetition_time": {"by_site": {"A": {"2.0": 5}, "B": {"2.5": 4}}},
 }
 
@@ -56,10 +55,6 @@ def test_a_clean_cohort_has_no_warning():
             {"label_by_site": {"cramers_v": 0.4, "by_chance": 0.1, "p": 0.001}},
             "The share of patients differs between sites (Cramér's V 0.40, 0.10 by chance, p = 0.001).",
         ),
-        (
-            {"length_by_label": {"auc": 0.7, "p": 0.002}},
-            "Scan length differs between classes (AUC 70.0 % over all sites, p = 0.002).",
-        ),
     ],
 )
 def test_a_finding_that_can_mislead_is_one_warning(findings, line):
@@ -84,9 +79,6 @@ def test_covariates_that_differ_are_warnings_and_the_others_one_line():
     assert find_audit_warnings(CLEAN | found, ClassNames("control", "patient")) == {
         "covariates": "age and sex differ between classes"
     }
-    # a stored audit of an earlier version has the scan length alone; a new one has it among the covariates
-    found["length_by_label"] = {"auc": 0.7, "p": 0.002}
-    assert "length" not in find_audit_warnings(CLEAN | found, ClassNames("control", "patient"))
 
 
 def test_defects_of_scans_are_notes():

@@ -51,7 +51,9 @@ def model(cohort):
     logits = predict_scans(fitted, cohort, reestimates=2, device="cpu").logit
     rules = (CallRule(0.8, float(np.median(np.abs(logits))), 25, 20, 50),)
     none = Estimate(None, None, None)
-    evidence = Evidence(50, 5, 1, "", Estimate(0.7, 0.6, 0.8), none, 0.65, 0.21, none, none, (), rules=rules)
+    scores = {"auc": Estimate(0.7, 0.6, 0.8), "pair_weighted_auc": none, "slope": none, "intercept": none}
+    counts = {"n_participants": 50, "n_sites": 5, "n_seeds": 1, "n_two_class_sites": 5}
+    evidence = Evidence(**counts, **scores, fingerprint="", accuracy=0.65, brier=0.21, risk=(), rules=rules)
     return fitted.with_evidence(evidence)
 
 

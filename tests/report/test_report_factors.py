@@ -18,6 +18,7 @@ from brio.report.html.figures import (
     summarise_assignment,
     summarise_qualification,
 )
+from stored import rehash
 
 RNG = np.random.default_rng(3)
 
@@ -109,6 +110,7 @@ def test_a_run_without_support_still_has_factors(copy):
         with safe_open(str(path), "numpy") as file:
             kept = {k: file.get_tensor(k) for k in file.keys() if k != "training.q_re"}  # noqa: SIM118
         save_file(kept, path)
+    rehash(copy)
     arm = next(a for a in read_evidence(copy).arms if a.name == "brio")
     assert all(run.q_re is None for run in read_factors(arm))
 

@@ -21,7 +21,9 @@ from brio.report.html.figures import _project_regions, render_brain_viewer
 from brio.report.html.page import render_markdown
 from brio.results import StoredJob
 from brio.results.files import COHORT_FACTS
+from brio.storage import write_recorded
 from doctored import change_json
+from stored import rehash
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
 
@@ -148,11 +150,13 @@ def test_settings_that_were_changed_and_versions(page, finished):
 def test_subgroups_that_nobody_has_are_not_mentioned(copy):
     assert "<dt>Subgroups</dt>" in write_report(copy).read_text(encoding="utf-8")
     (copy / "groups.csv").unlink()
+    rehash(copy)
     assert "<dt>Subgroups</dt>" not in write_report(copy).read_text(encoding="utf-8")
 
 
-def test_folders_made_before_cohorts_were_described(copy):
+def test_without_the_facts_of_the_cohort_the_page_says_so(copy):
     (copy / COHORT_FACTS).unlink()
+    rehash(copy)
     text = write_report(copy).read_text(encoding="utf-8")
     assert "did not store scan lengths, repetition times, age, sex and motion" in text
     assert "This folder has no coordinates of regions" in text
@@ -171,6 +175,7 @@ def test_without_audit_the_page_says_so(copy):
 
 def test_an_audit_that_was_not_copied_is_not_one_that_was_switched_off(copy):
     (copy / "audit.json").unlink()
+    rehash(copy)
     text = write_report(copy).read_text(encoding="utf-8")
     assert "not applied" not in text
     assert "--keep-all" not in text
@@ -190,6 +195,7 @@ def test_without_coordinates_weights_or_curves_the_page_says_so(copy):
         change_json(path, lambda record: record["details"].pop("validation_curve", None))
     for path in copy.glob("runs/*/weights.safetensors"):
         path.unlink()
+    rehash(copy)
     text = write_report(copy).read_text(encoding="utf-8")
     assert "No factors are stored here" in text
     assert "No training curves are stored for brio." in section(text, "training")
@@ -212,6 +218,7 @@ def test_training_curves_are_the_mean_over_runs(copy):
             record["details"]["validation_curve"] = curve
             curves.append([v for _, v in curve])
             path.write_text(json.dumps(record))
+    rehash(copy)
     chart = section(write_report(copy).read_text(encoding="utf-8"), "training")
     points = re.search(r'class="curve" points="([^"]+)"', chart).group(1)
     height = [float(point.split(",")[1]) for point in points.split()]
@@ -267,8 +274,7 @@ def _empty(folder: Path) -> None:
 
 
 def _broken_study(folder: Path) -> None:
-    (folder / "studies" / "ablation").mkdir(parents=True)
-    (folder / "studies" / "ablation" / "study.json").write_text("[]")
+    write_recorded(folder / "studies" / "ablation", {"study.json": "[]"})
 
 
 @pytest.mark.parametrize(
@@ -290,6 +296,7 @@ def _broken_study(folder: Path) -> None:
 )
 def test_broken_folders_are_user_facing_errors(copy, spoil, says):
     spoil(copy)
+    rehash(copy)
     with pytest.raises(BrioError, match=re.escape(says)):
         write_report(copy)
     assert not (copy / "report.html").exists()

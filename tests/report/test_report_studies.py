@@ -19,7 +19,9 @@ from brio.report.evidence import read_evidence
 from brio.report.html.page import build_context
 from brio.report.repeat import wrap_command
 from brio.results import StoredStudy, StudyRecord
+from brio.results.files import format_csv
 from brio.results.records import disarm_html
+from brio.storage import write_recorded
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command
@@ -50,17 +52,14 @@ def studies(small, tmp_path_factory):
     (folder / "arms" / "loso" / "gcn").mkdir()
     for name, title in (("sensitivity", "Settings"), ("ablation", "Parts & <pieces>")):
         place = folder / "studies" / name
-        place.mkdir(parents=True)
         record = {"name": name, "title": title, "paper": "all <b>parts</b> help", "smoke": "", "seeds": 3}
-        (place / "study.json").write_text(json.dumps(record | {"arms": ["ridge", "core"]}))
-        pd.DataFrame({"arm": ["<u>a</u>"] * 40, "auc": [0.123456] * 40}).to_csv(place / "table.csv", index=False)
-        (place / "figure.svg").write_text(SVG)
+        table = pd.DataFrame({"arm": ["<u>a</u>"] * 40, "auc": [0.123456] * 40})
         found = "Found **little** <script>window.pwned=1</script>."
         framed = StudyRecord(name=name, title=title, paper=record["paper"]).frame(["FOUND"])
         text = "\n\n".join(map(disarm_html, framed)).replace("FOUND", found) + "\n"
-        (place / "finding.md").write_text(
-            text + ("\n| a | b |\n| --- | --- |\n| 1 | 2 |\n" if name == "ablation" else "")
-        )
+        text += "\n| a | b |\n| --- | --- |\n| 1 | 2 |\n" if name == "ablation" else ""
+        files = {"study.json": json.dumps(record | {"arms": ["ridge", "core"]}), "table.csv": format_csv(table)}
+        write_recorded(place, files | {"figure.svg": SVG, "finding.md": text})
     return folder
 
 
@@ -123,7 +122,7 @@ def test_scans_left_out_are_those_of_the_plan(reused, tmp_path):
     """Results may be reused from a job on a cohort that had been cleaned before."""
     copy = shutil.copytree(reused, tmp_path / "copy")
     for path in copy.glob("reused/*/*/plan.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"excluded": {"someone": ["too short"]}}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"excluded": {"someone": [{"code": "empty"}]}}))
     rehash(copy)
     n = read_evidence(copy).main[0].job.summary.n_scans
     text = write_report(copy).read_text(encoding="utf-8")
@@ -272,12 +271,10 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
     def ask(**others):
         for name in PAPER:
             place = tmp_path / "out" / "studies" / name
-            place.mkdir(parents=True, exist_ok=True)
             options = {"methods": None, "seeds": 2, "device": "cuda-tf32"} | others.get(name, {})
             record = {"name": name, "title": name, "paper": "", "text": [], "arms": [], "options": options}
-            (place / "study.json").write_text(json.dumps(record))
-            (place / "finding.md").write_text("# Found\n")
-            (place / "table.csv").write_text("a\n1\n")
+            files = {"study.json": json.dumps(record), "finding.md": "# Found\n", "table.csv": "a\n1\n"}
+            write_recorded(place, files)
         return read_evidence(tmp_path / "out").commands
 
     rest = "--seeds 2 --device cuda-tf32 --out DIR"

@@ -12,7 +12,7 @@ from brio.report.verdict import write_verdict
 from brio.results import Plan, PlannedMethod, StoredJob, StoredStudy, StudyRecord, summarise_scores
 from doctored import make_method, make_summary
 
-AUDIT = {"label_by_site": None, "length_by_label": None, "dead_patterns": {}, "one_class": []}
+AUDIT = {"label_by_site": None, "dead_patterns": {}, "one_class": []}
 BASE = np.linspace(0.55, 0.85, 20)
 WIGGLE = np.tile([0.003, -0.003], 10)
 
@@ -178,7 +178,6 @@ def test_controls_above_chance_are_the_first_doubt():
         ({}, "excluded 3 of 100 scans and has no warnings"),
         ({"label_by_site": {"p": 0.001}}, "warns that the share of patients differs between sites"),
         ({"label_by_site": {"p": 0.2}}, "has no warnings"),
-        ({"length_by_label": {"p": 0.01}}, "warns that scan length differs between classes"),
         ({"dead_patterns": {"aal": {"p": 0.001}}}, "warns that missing regions reveal the site"),
         ({"one_class": ["A", "B"]}, "warns that 2 sites have one class only"),
         (None, "exclusions were not applied"),

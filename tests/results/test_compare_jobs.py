@@ -12,7 +12,8 @@ from brio.errors import BrioError
 from brio.protocol import score_predictions
 from brio.report import compare_jobs, gather_jobs, label_folders, write_joined_tables
 from brio.report.comparisons import JoinedJobs
-from brio.results import INTERVALS, StoredJob, compare_over_people, describe_smoke_run, write_tables
+from brio.results import StoredJob, compare_over_people, describe_smoke_run, write_tables
+from brio.results.job import COLUMNS
 from doctored import make_method, make_summary
 from stored import rehash
 
@@ -28,9 +29,9 @@ def write_job(folder, predictions, protocol="loso", cohort="small", smoke_run=Fa
         others = {"validation_auc": 0.6, "selected_epoch": 1, "block_length": 4.0, "seconds": 1.0, "device": "cpu"}
         rows.append(run | sites | scores | others)
     methods = dict.fromkeys(predictions["method"].unique(), make_method())
-    facts = {"protocol": protocol, "cohort": cohort, "smoke_run": smoke_run, "intervals": INTERVALS[protocol]}
+    facts = {"protocol": protocol, "cohort": cohort, "smoke_run": smoke_run}
     summary = make_summary(methods, predictions["fold"].unique(), **facts)
-    write_tables(folder, pd.DataFrame(rows), predictions, summary)
+    write_tables(folder, pd.DataFrame(rows, columns=COLUMNS), predictions, summary)
     return folder
 
 

@@ -14,8 +14,8 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.report import write_report
 from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, TuningRecord, lock_folder
-from brio.results.files import read_csv, write_csv
-from brio.storage import reserve_name
+from brio.results.files import format_csv, read_csv
+from brio.storage import SUMS, reserve_name, write_recorded, write_sums
 from stored import rehash
 
 
@@ -53,6 +53,7 @@ def test_tables_alone_are_enough_for_brio_table(tuned, tmp_path):
     """As our own evidence is stored."""
     for name in ("summary.json", "results.csv"):
         shutil.copy(tuned / name, tmp_path / name)
+    write_sums(tmp_path)
     job = StoredJob.read(tmp_path)
     assert (job.plan, job.predictions, job.audit, job.runs) == (None, None, None, [])
     with pytest.raises(BrioError, match=r"has no plan\.json; give a folder that 'brio run' or 'brio tune' wrote"):
@@ -63,12 +64,13 @@ def test_table_or_text_of_a_study_is_enough(tmp_path):
     """As our own evidence is stored."""
     with pytest.raises(BrioError, match=r"study\.json: cannot be read"):
         StoredStudy.read(tmp_path)
-    (tmp_path / "table.csv").write_text("arm,fold\na,01\n")
+    write_recorded(tmp_path, {"table.csv": "arm,fold\na,01\n"})
     study = StoredStudy.read(tmp_path)
     assert (study.record.name, study.finding) == (tmp_path.name, "")
     assert study.table["fold"].tolist() == ["01"]
-    (tmp_path / "table.csv").unlink()
-    (tmp_path / "finding.md").write_text("# Nothing\n")
+    for name in ("table.csv", SUMS):
+        (tmp_path / name).unlink()
+    write_recorded(tmp_path, {"finding.md": "# Nothing\n"})
     study = StoredStudy.read(tmp_path)
     assert (study.finding, study.table) == ("# Nothing\n", None)
 
@@ -89,7 +91,7 @@ def test_table_or_text_of_a_study_is_enough(tmp_path):
 def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
     summary = json.loads((tuned / "summary.json").read_text())
     change(summary)
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    write_recorded(tmp_path, {"summary.json": json.dumps(summary)})
     with pytest.raises(BrioError) as told:
         Summary.read(tmp_path)
     where = tmp_path / "summary.json"
@@ -99,7 +101,7 @@ def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
 @pytest.mark.parametrize("read", [Plan.read, TuningRecord.read])
 def test_a_file_that_is_no_json_is_named(read, tmp_path):
     for name in ("plan.json", "tuning.json"):
-        (tmp_path / name).write_text("{")
+        write_recorded(tmp_path, {name: "{"})
     with pytest.raises(BrioError, match=r"\.json: cannot be read"):
         read(tmp_path)
 
@@ -108,7 +110,7 @@ def test_names_that_look_like_numbers_stay_text(tmp_path):
     table = pd.DataFrame(
         {"participant_id": ["0050002", "1e5"], "fold": ["01", "NA"], "site": ["7", ""], "auc": [0.1, None]}
     )
-    write_csv(tmp_path / "t.csv", table)
+    write_recorded(tmp_path, {"t.csv": format_csv(table)})
     read = read_csv(tmp_path / "t.csv")
     assert read["participant_id"].tolist() == ["0050002", "1e5"]
     assert read["fold"].tolist() == ["01", "NA"], "a site may be called NA"
@@ -144,7 +146,7 @@ def test_a_job_takes_the_lock_before_its_first_file(cohort, tmp_path):
 
 def test_numbers_come_back_exactly(tmp_path):
     values = np.random.default_rng(0).uniform(size=5000) * 10.0 ** np.arange(-4, 6).repeat(500)
-    write_csv(tmp_path / "t.csv", pd.DataFrame({"auc": values}))
+    write_recorded(tmp_path, {"t.csv": format_csv(pd.DataFrame({"auc": values}))})
     assert (read_csv(tmp_path / "t.csv")["auc"].to_numpy() == values).all()
 
 

@@ -24,19 +24,11 @@ from faults import die_at, list_steps
 OLD, NEW = {"a.csv": "old a", "b.json": "old b"}, {"b.json": "new b", "c.md": "new c"}
 
 
-def read_stored(path, remedy, promised):
+def read_stored(path, remedy):
     content = path.read_bytes()
-    check_stored(path, remedy, promised)
-    check_stored(path, remedy, promised, content)
+    check_stored(path, remedy)
+    check_stored(path, remedy, content)
     return content
-
-
-def never() -> bool:
-    return False
-
-
-def always() -> bool:
-    return True
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ def test_a_writer_that_is_killed_at_any_moment_leaves_files_that_fit(folder, tmp
             assert die_at(number, when, lambda: write_recorded(copy, NEW))
             for name in ("a.csv", "b.json", "c.md"):
                 if is_kept(copy / name, ""):
-                    assert read_stored(copy / name, "", always).decode() in (OLD.get(name), NEW.get(name))
+                    assert read_stored(copy / name, "").decode() in (OLD.get(name), NEW.get(name))
             remove_leftovers(copy)
             write_recorded(copy, NEW)  # the same again
             assert {path.name: path.read_bytes() for path in copy.iterdir()} == whole, (steps[number], when)
@@ -67,7 +59,7 @@ def test_what_is_there_already_is_not_written_again(folder):
     assert list_steps(lambda: write_recorded(folder, {"b.json": OLD["b.json"]})) == []
     (folder / "a.csv").write_text("damaged")
     assert list_steps(lambda: write_recorded(folder, OLD))
-    assert read_stored(folder / "a.csv", "", always) == b"old a"
+    assert read_stored(folder / "a.csv", "") == b"old a"
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(folder):
@@ -98,10 +90,10 @@ def test_sha256sum_reads_them(folder):
 def test_a_damaged_file_is_named_with_the_remedy(folder, damage):
     (folder / "a.csv").write_bytes(damage)
     with pytest.raises(BrioError, match=r"a\.csv: was changed or damaged since it was written; repeat it"):
-        read_stored(folder / "a.csv", "repeat it", never)
+        read_stored(folder / "a.csv", "repeat it")
     with pytest.raises(BrioError, match=r"a\.csv: was changed"):
         check_all(folder, "repeat it")
-    assert read_stored(folder / "b.json", "repeat it", never) == b"old b"
+    assert read_stored(folder / "b.json", "repeat it") == b"old b"
 
 
 def test_a_removed_file_is_missed(folder):
@@ -116,10 +108,10 @@ def test_a_removed_file_is_missed(folder):
 def test_hashes_that_are_missing_are_damage(folder):
     (folder / "unlisted").write_text("x")
     with pytest.raises(BrioError, match=r"SHA256SUMS: has no line for unlisted; repeat it"):
-        read_stored(folder / "unlisted", "repeat it", always)
+        read_stored(folder / "unlisted", "repeat it")
     (folder / SUMS).unlink()
     with pytest.raises(BrioError, match=r"SHA256SUMS: is missing; repeat it"):
-        read_stored(folder / "a.csv", "repeat it", always)
+        read_stored(folder / "a.csv", "repeat it")
     with pytest.raises(BrioError, match=r"SHA256SUMS: is missing; repeat it"):
         check_all(folder, "repeat it")
 
@@ -128,7 +120,7 @@ def test_hashes_that_are_missing_are_damage(folder):
 def test_hashes_that_are_no_hashes_are_damage(folder, text):
     (folder / SUMS).write_text(text)
     with pytest.raises(BrioError, match=r"SHA256SUMS: was changed or damaged; repeat it"):
-        read_stored(folder / "a.csv", "repeat it", never)
+        read_stored(folder / "a.csv", "repeat it")
     write_recorded(folder, NEW)  # damaged hashes of other files do not come back
     sums = read_sums(folder, "")
     assert sums is not None

@@ -1,7 +1,6 @@
 """What studies share: arms trained once, reused results, what is reported before anything is trained."""
 
 import dataclasses
-import functools
 import json
 import shutil
 
@@ -377,18 +376,6 @@ def test_studies_of_models_train_what_was_reused_and_leave_its_rows(linear, coho
     after = find_study("comparison").make_finding(context)
     assert after.table.equals(before.table), "whichever study comes first"
     assert before.table["auc"].tolist() != truth["auc"].tolist()
-
-
-def test_a_folder_of_an_earlier_version_is_told_so(linear, cohort, tmp_path):
-    old = tmp_path / "old"
-    shutil.copytree(linear, old)
-    for where, key in [((), "protocol_settings"), (("methods", "ridge"), "changed")]:
-        summary = json.loads((linear / "summary.json").read_text())
-        del functools.reduce(dict.__getitem__, where, summary)[key]
-        (old / "summary.json").write_text(json.dumps(summary))
-        rehash(old)
-        with pytest.raises(BrioError, match="written by an earlier version"):
-            context_on(cohort, tmp_path / "out", reuse=[old])
 
 
 @pytest.mark.parametrize(

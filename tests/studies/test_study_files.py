@@ -404,14 +404,6 @@ def test_a_wrong_word_of_a_study_is_one_line(folder, monkeypatch, capsys):
         assert tree(folder) == before
 
 
-def test_the_old_name_of_an_option_works_and_is_announced(folder, monkeypatch, capsys):
-    place = ["study", "comparison", folder / "cohort", "--out", folder / "out", "--quiet", "--device", "cpu"]
-    status, out, err = said(monkeypatch, capsys, *place, "--finished", folder)
-    assert "--finished is now called --reuse" in out
-    assert status == 2
-    assert "has no summary.json" in err, "the folder was looked into"
-
-
 def test_the_list_of_studies():
     listed = CliRunner().invoke(app, ["studies"])
     assert listed.exit_code == 0

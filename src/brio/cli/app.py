@@ -6,7 +6,6 @@ import io
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import typer
 
 from ..console import protect_streams
 from ..errors import WHILE_TRAINING, BrioError, escape_controls
-from ..storage import UnhashedFilesWarning, remove_old_scratch, warn_unhashed
+from ..storage import remove_old_scratch
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
 
@@ -98,7 +97,7 @@ def main() -> None:
     remove_old_scratch()
     _asked.command, _asked.signal = None, None
     try:
-        with _end_when_asked(), _show_notice_once():
+        with _end_when_asked():
             try:
                 status = app(standalone_mode=False, prog_name="brio")
             finally:
@@ -180,24 +179,6 @@ def _end_when_asked() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in earlier.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _show_notice_once() -> Iterator[None]:
-    """Print the notice about files without hashes in one line, once by a command."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UnhashedFilesWarning)
-        warn_unhashed.cache_clear()
-        show = warnings.showwarning
-
-        def show_in_one_line(message: Warning | str, category: type[Warning], *where: Any, **further: Any) -> None:
-            if issubclass(category, UnhashedFilesWarning):
-                print(f"brio: notice: {message}", file=sys.stderr)
-            else:
-                show(message, category, *where, **further)
-
-        warnings.showwarning = show_in_one_line
-        yield
 
 
 def _explain_interruption() -> NoReturn:

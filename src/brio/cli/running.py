@@ -122,10 +122,9 @@ def run(
         write_outputs(result)
 
 
-@app.command(context_settings={"allow_extra_args": True}, rich_help_panel=EVALUATION)
+@app.command(rich_help_panel=EVALUATION)
 @share_options
 def tune(
-    context: typer.Context,
     cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
     out: JobOut,
     method: Annotated[
@@ -154,8 +153,6 @@ def tune(
     from ..jobs.run import Shard, tune_shard
 
     own = load_own_methods(job.load)
-    if context.args:
-        cohort, method = _read_former_order(cohort, context.args, method)
     names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
     if not names:
         raise BrioError("name a method to tune, --method NAME; 'brio methods' lists them")
@@ -172,15 +169,6 @@ def tune(
     print_result(result)
     if report:
         write_outputs(result)
-    if context.args:
-        say("brio tune METHOD COHORT is now brio tune COHORT --method METHOD; the old order will go in a later version")
-
-
-def _read_former_order(first: Path, further: list[str], method: list[str] | None) -> tuple[Path, list[str]]:
-    """Read ``brio tune METHOD COHORT``, as it was written up to version 0.1: cohort and methods."""
-    if method or len(further) > 1:
-        raise BrioError(f"unexpected argument '{further[-1]}'; write: brio tune COHORT --method NAME --out DIR")
-    return Path(further[0]), [str(first)]
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -202,7 +190,6 @@ def study(
             "results instead of training again; repeatable.",
         ),
     ] = None,
-    finished: Annotated[list[Path] | None, typer.Option("--finished", hidden=True)] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(
@@ -226,15 +213,12 @@ def study(
     load_own_methods(job.load)
     if name != "paper":
         find_study(name)  # an unknown name is reported before anything is read
-    if finished:
-        say("--finished is now called --reuse; the old name will go in a later version")
     question = choose_label(name, label or [])
     spec = job.make_spec(cohort, method or [], label=question, seeds=seeds, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         chosen = opened if engine.shard is None else LocalEngine(Shard.parse(engine.shard))
         spec = dataclasses.replace(spec, engine=chosen)
-        folders = [*(reuse or ()), *(finished or ())]
-        context = StudyContext(spec, out, questions=label or (), reuse=folders, progress=progress, say=say)
+        context = StudyContext(spec, out, questions=label or (), reuse=reuse or (), progress=progress, say=say)
         if engine.shard is not None:
             return say_shard_ended(run_study_shard(name, context), engine.shard, out)
         place = run_study(name, context)

@@ -63,7 +63,7 @@ class Atlas:
     @property
     def has_coordinates(self) -> bool:
         """Whether the table has columns ``x``, ``y`` and ``z``."""
-        return COORDINATES <= set(self.rois.columns)
+        return set(self.rois.columns) >= COORDINATES
 
     @property
     def is_unnamed(self) -> bool:

@@ -33,7 +33,7 @@ from ..schemas import (
 from ..schemas.records import show_value
 from ..schemas.stored_values import Range
 from ..schemas.table_files import list_text_columns
-from ..storage import SUMS, NewFile, check_stored, create_whole_folder, write_new, write_sums
+from ..storage import NewFile, check_stored, create_whole_folder, write_new, write_sums
 from .atlas import Atlas
 from .scans import SCAN_ID, are_transposed, convert_frames, holds_fc, name_repeated_scans, refuse_fc
 from .values import MISSING, check_numbers, convert_column, refuse_unsafe_cells, refuse_unsafe_names
@@ -223,9 +223,8 @@ def check_tables(folder: Path, header: dict[str, Any]) -> None:
     for part in (FRAMES, PARTICIPANTS, ATLAS):
         if not (folder / part).is_file():
             raise BrioError(f"{folder}: {part} is missing; {IMPORT_AGAIN}")
-    if "hashes" in header or (folder / SUMS).is_file():
-        for part in (HEADER, PARTICIPANTS, ATLAS):
-            check_stored(folder / part, IMPORT_AGAIN, lambda: True)
+    for part in (HEADER, PARTICIPANTS, ATLAS):
+        check_stored(folder / part, IMPORT_AGAIN)
     if hash_tables(folder) != header["tables"]:
         raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again")
 
@@ -320,7 +319,6 @@ class CohortWriter:
             "provenance": self.provenance,
             "tables": hash_tables(self._partial),
             "fingerprint": hash_content(frames, format_table(table), format_table(self.atlas.rois), self.classes),
-            "hashes": SUMS,
         }
         write_new(self._partial / HEADER, json.dumps(header, indent=2) + "\n")
         write_sums(self._partial, (HEADER, PARTICIPANTS, ATLAS, FRAMES))
@@ -746,8 +744,7 @@ class Cohort:
         """
         if self.path is None:
             return
-        if (self.path / SUMS).is_file():
-            check_stored(self.path / FRAMES, IMPORT_AGAIN, lambda: True)
+        check_stored(self.path / FRAMES, IMPORT_AGAIN)
         digest = hash_content(
             self.frames,
             (self.path / PARTICIPANTS).read_text(encoding="utf-8"),

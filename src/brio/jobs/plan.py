@@ -15,7 +15,6 @@ from ..errors import BrioError
 from ..methods import find_method
 from ..protocol import FOLD_RULE, Fold, count_inner_folds, list_fold_names, make_folds
 from ..results import Plan, PlannedMethod, RunStore
-from ..results.files import SUMS
 from ..results.store import remove_checkpoint
 from ..version import __version__
 from .job import Job, check_folds, check_harmonise, check_method, check_sites
@@ -148,7 +147,6 @@ def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[in
     spec, cohort, audit = job.spec, job.cohort, job.audit
     return Plan(
         brio=__version__,
-        hashes=SUMS,
         cohort=cohort.name,
         atlas=cohort.atlas.name,
         label=spec.label,

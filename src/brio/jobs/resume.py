@@ -33,7 +33,6 @@ from ..results.files import (
     RUNS,
     SEARCH,
     SHARED_PLAN,
-    SUMS,
     TUNING,
     check_file,
     format_json,
@@ -43,6 +42,7 @@ from ..results.store import WORKERS, list_heartbeats, remove_dead_heartbeats, re
 from ..settings import format_setting
 from ..storage import (
     LOCK,
+    SUMS,
     create_whole_folder,
     is_partial,
     remove_empty_folder,
@@ -183,7 +183,7 @@ _SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_
 
 _DESCRIBED = {
     *(*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"),
-    *("device", "fold_rule", "threads"),
+    *("device", "threads"),
 }
 """Entries of a plan that have words of their own here."""
 
@@ -211,8 +211,6 @@ def _iterate_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> I
         was, now = ("all folds" if plan["folds"] is None else ", ".join(plan["folds"]) for plan in (there, here))
         yield f"it has {was}, now {now}"
     yield from _compare_settings("protocol.", there.get("protocol_settings"), here.get("protocol_settings"))
-    if differs("fold_rule") and not differs("protocol"):
-        yield "its folds were made by an earlier rule, under which classes were not balanced"
     if differs("harmonise"):
         none = {"kind": "none"}
         yield from _compare_settings("harmonise.", there["harmonise"] or none, here["harmonise"] or none)
@@ -392,7 +390,6 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
             device=here["device"],
             threads=here["threads"],
             stacks=earlier.stacks,
-            hashes=earlier.hashes,
         )
         return dataclasses.replace(plan, document=document)
     if there == here_as_there and there["device"] != here["device"]:
@@ -508,8 +505,6 @@ def _remove_leftovers(store: RunStore, folder: Path, shared: bool) -> None:
 
 def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
     """Write what a plan is stored with again, if a file of it is damaged; the job tells it anew."""
-    if plan.hashes is None:
-        return
     try:
         for path in (folder / name for name in (COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS)):
             if is_kept(path, WRITTEN_AGAIN):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ..cohort import AuditRules, Cohort, relabel
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, nearest
-from ..methods import find_method, list_methods, make_method, present_name
+from ..methods import find_method, list_methods, make_method
 from ..methods.registry import MethodEntry
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import RunStore, TuningRecord
@@ -117,7 +117,7 @@ class JobSpec:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods
         folds = (self.folds,) if isinstance(self.folds, str) else self.folds
         companions = (self.companions,) if isinstance(self.companions, Cohort) else self.companions
-        methods = tuple(dict.fromkeys(present_name(name) for name in requested))
+        methods = tuple(dict.fromkeys(requested))
         object.__setattr__(self, "methods", methods)
         object.__setattr__(self, "settings", dict(self.settings))
         object.__setattr__(self, "folds", None if folds is None else tuple(folds))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import export_lazily
-from .registry import find_method, list_methods, load_methods, make_method, method, present_name, variant
+from .registry import find_method, list_methods, load_methods, make_method, method, variant
 
 if TYPE_CHECKING:
     from .brio import Brio, BrioSettings
@@ -26,7 +26,6 @@ __all__ = [
     "load_methods",
     "make_method",
     "method",
-    "present_name",
     "variant",
 ]
 

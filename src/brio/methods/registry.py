@@ -134,7 +134,6 @@ class MethodEntry:
 
 _DECLARED: dict[str, MethodEntry] = {}  # what imported classes say of themselves
 _CLASSES: dict[str, type[Method]] = {}  # imported classes by the name of their method
-_ALIASES = {"brio-plus-linear": "log-ridge"}  # former names of methods, and their present names
 
 
 def _read_entry(facts: dict[str, Any]) -> MethodEntry:
@@ -261,11 +260,6 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
     )
 
 
-def present_name(name: str) -> str:
-    """Return the present name of a method for a former one; any other name as it is."""
-    return _ALIASES.get(name, name)
-
-
 def _add_entry(entry: MethodEntry) -> None:
     catalogued = _CATALOGUED.get(entry.name)
     if entry.name in _DECLARED or (catalogued is not None and catalogued.module != entry.module):
@@ -284,8 +278,7 @@ def list_declared() -> list[MethodEntry]:
 
 
 def find_method(name: str, list_all: bool = True) -> MethodEntry:
-    """Find the registered method of a name, or of the former name of a method."""
-    name = present_name(name)
+    """Find the registered method of a name."""
     known = _CATALOGUED | _DECLARED
     if name not in known:
         hint = f"; {nearest(name, known)}" if list_all or find_nearest(name, known) else ""

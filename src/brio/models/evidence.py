@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +27,6 @@ from ..protocol.calibration import average_over_sites, fit_recalibration
 from ..results import StoredJob, describe_smoke_run
 from ..results.files import PREDICTIONS
 from ..schemas import StoredCount, StoredNonNegative, StoredShare
-from ..schemas.records import formerly
 from ..schemas.stored_values import one_of
 
 LEAST_WITH_REASON, LEAST_SITES, LEVEL = 30, 2, 0.05
@@ -254,7 +253,7 @@ class CallRule:
     threshold: StoredNonNegative
     n_called: StoredCount
     n_right: StoredCount
-    n_participants: StoredCount = field(metadata=formerly("n_scans"))
+    n_participants: StoredCount
 
     @property
     def coverage(self) -> float:
@@ -304,11 +303,11 @@ class Estimate:
         return f"{number} ({kind}{show(self.low)} to {show(self.high)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Scores of a method at test sites, each left out in turn. A participant counts once, with the mean over scans."""
 
-    n_participants: StoredCount = field(metadata=formerly("n_scans"))
+    n_participants: StoredCount
     n_sites: StoredCount
     n_seeds: StoredCount
     fingerprint: str  # of the cohort
@@ -322,12 +321,12 @@ class Evidence:
     differences: tuple[str, ...] = ()  # in what the evaluated method differs from the model; empty where it does not
     slope_sd: StoredNonNegative | None = None
     intercept_sd: StoredNonNegative | None = None
-    n_two_class_sites: StoredCount | None = None  # sites whose AUC the mean is of; None in models of earlier versions
+    n_two_class_sites: StoredCount  # sites whose AUC the mean is of
     smoke_run: bool = False  # whether the job was a smoke run
     mean_accuracy: StoredShare | None = None
     accuracy_over_sites: StoredShare | None = None
     reasons: tuple[ReasonEvidence, ...] = ()
-    rules: tuple[CallRule, ...] | None = None
+    rules: tuple[CallRule, ...]
 
     @property
     def smoke_note(self) -> str:
@@ -345,7 +344,7 @@ class Evidence:
     @property
     def averaged_sites(self) -> str:
         """Say which sites the mean AUC is of."""
-        if self.n_two_class_sites in (None, self.n_sites):
+        if self.n_two_class_sites == self.n_sites:
             return "sites"
         return f"the {self.n_two_class_sites} sites with both classes"
 
@@ -516,6 +515,6 @@ def _bound_share(count: Any, total: Any, z: float) -> Any:
     return (share + z * z / (2 * total) + half) / (1 + z * z / total)
 
 
-def choose_rule(rules: tuple[CallRule, ...] | None, wanted_accuracy: float) -> CallRule | None:
+def choose_rule(rules: tuple[CallRule, ...], wanted_accuracy: float) -> CallRule | None:
     """Choose the rule for a wanted accuracy; None where no rule reaches it."""
-    return next((rule for rule in rules or () if rule.wanted_accuracy >= wanted_accuracy - 1e-9), None)
+    return next((rule for rule in rules if rule.wanted_accuracy >= wanted_accuracy - 1e-9), None)

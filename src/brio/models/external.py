@@ -297,8 +297,6 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
         lines.append(f"notes, which change no prediction: {count('notes', 'with one')}")
     if evidence is None:
         lines.append("the model was not evaluated, so no class is called (column predicted): fit it with --evaluate")
-    elif evidence.rules is None:
-        lines.append("no class is called: the evidence is of an earlier version, without a rule; fit the model again")
     elif rule is None:
         why = "no rule reaches the wanted accuracy for a tenth of participants"
         lines.append(f"no class is called: {why}; lower --accuracy")

@@ -81,8 +81,6 @@ def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str,
     if differing:
         verb = "differs" if len(differing) == 1 else "differ"
         warnings["covariates"] = f"{join_names(differing)} {verb} between classes"
-    if not audit.get("covariates") and _is_significant(audit.get("length_by_label")):  # of an earlier version
-        warnings["length"] = "scan length differs between classes"
     if any(_is_significant(test) for test in (audit.get("dead_patterns") or {}).values()):
         warnings["dead regions"] = "missing regions reveal the site"
     if audit.get("one_class"):
@@ -159,7 +157,7 @@ def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator
 
 
 def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: ClassNames) -> Iterator[AuditLine]:
-    """Describe the classes at sites, and scan length by site and class."""
+    """Describe the classes at sites, and scan length by site."""
     if audit["one_class"]:
         yield "warn", f"One class only at {join_names(audit['one_class'])}: no AUC there, and not used for training."
     elif audit["small_class"]:
@@ -167,20 +165,15 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
         yield "note", f"Fewer than {least} participants in a class at {sites}."
     else:
         yield "ok", "Every site has both classes."
-    label, by_site, by_label = (audit[key] or {} for key in ("label_by_site", "length_by_site", "length_by_label"))
+    label, by_site = (audit[key] or {} for key in ("label_by_site", "length_by_site"))
     if label.get("cramers_v") is not None and label.get("p") is not None:
         strength, chance = format_number(label["cramers_v"]), format_number(label["by_chance"])
         size = f"Cramér's V {strength}, {chance} by chance, {state_p(label['p'])}"
         level, found = ("warn", "differs between") if "labels" in warnings else ("ok", "is similar at all")
         yield level, f"The share of {classes.positives} {found} sites ({size})."
-    if by_site.get("eta_squared") is None:
-        return
-    frames = f"{by_site['shortest']} to {by_site['longest']} frames"
-    yield "note", f"Scans have {frames}; {100 * by_site['eta_squared']:.0f} % of the variance lies between sites."
-    if not audit.get("covariates") and by_label.get("auc") is not None and by_label.get("p") is not None:
-        size = f"AUC {format_percent(by_label['auc'])} % over all sites, {state_p(by_label['p'])}"
-        level, found = ("warn", "differs between") if "length" in warnings else ("ok", "is similar in both")
-        yield level, f"Scan length {found} classes ({size})."
+    if by_site.get("eta_squared") is not None:
+        frames = f"{by_site['shortest']} to {by_site['longest']} frames"
+        yield "note", f"Scans have {frames}; {100 * by_site['eta_squared']:.0f} % of the variance lies between sites."
 
 
 def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNames) -> Iterator[AuditLine]:

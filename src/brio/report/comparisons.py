@@ -428,10 +428,10 @@ def _format_mean_sd(metric: MetricSummary) -> str:
 
 
 def _describe_settings(method: MethodSummary, summary: Summary) -> str:
-    changed = ", ".join(f"{k}={v}" for k, v in (method.changed or {}).items())
+    changed = ", ".join(f"{k}={v}" for k, v in method.changed.items())
     tuning = method.tuning
     if tuning is None or not method.is_tuned:
-        return MISSING if method.changed is None else changed or "default"
+        return changed or "default"
     here = (tuning.cohort, tuning.atlas) == (summary.cohort, summary.atlas)
     carried = "" if here else f", carried from {tuning.cohort}"
     return f"best of {tuning.budget} on validation scans{carried}" + (f"; {changed}" if changed else "")
@@ -442,7 +442,7 @@ def _list_remarks(summary: Summary, method: MethodSummary) -> str:
     setting, usual = "validation_sites", USUAL_VALIDATION_SITES
     if folds:
         setting, usual = "validation_folds", ProtocolSettings.validation_folds
-    n, unit = (summary.protocol_settings or {}).get(setting, usual), setting.replace("_", " ").removesuffix("s")
+    n, unit = summary.protocol_settings.get(setting, usual), setting.replace("_", " ").removesuffix("s")
     remarks = [
         "smoke run" if summary.smoke_run else "",
         "k-fold" if folds else "",

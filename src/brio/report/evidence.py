@@ -13,7 +13,7 @@ from ..errors import BrioError, file_error
 from ..formatting import format_count
 from ..results import StoredJob, StoredStudy
 from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_folder
-from ..studies.context import REUSED, REUSED_OF_0_1, TUNED
+from ..studies.context import REUSED, TUNED
 from ..studies.study import list_studies
 from .answers import Answers, Subgroup, Usability, describe_answers, judge_usability, score_subgroups
 from .cohort import AuditLine, build_cohort_table, find_audit_warnings, list_audit_lines
@@ -190,7 +190,7 @@ def read_evidence(folder: Path) -> Evidence:
         job = _read_job(folder)
         return Evidence(folder, [job], [EvidenceArm(m, m, job, plain=True) for m in job.summary.methods], studies)
     places: list[Path] = []  # of arms: those trained here, then those with reused results that were not trained here
-    for parent in ("arms", REUSED, REUSED_OF_0_1):
+    for parent in ("arms", REUSED):
         seen = {place.parts[-2:] for place in places}
         places += sorted(p for p in (folder / parent).glob("*/*") if p.is_dir() and p.parts[-2:] not in seen)
     finished = [place for place in places if is_kept(place / SUMMARY)]

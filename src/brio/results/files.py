@@ -5,8 +5,6 @@ Files are written by :mod:`brio.storage`, with their hashes in ``SHA256SUMS``, w
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +22,7 @@ from ..schemas import (
     parse_table,
     read_bounded,
 )
-from ..storage import SUMS, write_atomically
+from ..storage import write_atomically
 
 SITES, COVARIANCES = "sites.csv", "covariances.csv"
 PLAN, SUMMARY, RESULTS, PREDICTIONS = "plan.json", "summary.json", "results.csv", "predictions.csv"
@@ -36,7 +34,6 @@ MEMBERS, EVALUATION = "members", "evaluation"
 RUNS, RECORD, WEIGHTS = "runs", "run.json", "weights.safetensors"
 CHECKPOINTS, SHARED_PLAN = "checkpoints", "shared-plan"
 STUDY, TABLE, FINDING = "study.json", "table.csv", "finding.md"
-FINDING_OF_0_1 = "found.md"
 PLAN_AGAIN = f"remove {PLAN} and give the command of the job again: its finished runs are kept"
 """Remedy where the plan or the hashes of a job are damaged."""
 
@@ -47,29 +44,16 @@ TEXT_COLUMNS = (
 """Columns that are text even where every value looks like a number: ``0050002`` is a participant, ``1`` a fold."""
 
 
-def promises_hashes(folder: Path) -> bool:
-    """Return whether the plan of a job, or the record of a study, says that the files of a folder have hashes."""
-    places = [folder / PLAN, folder / SEARCH / PLAN, folder / STUDY]
-    if folder.parent.name == RUNS:
-        places.append(folder.parent.parent / PLAN)
-    for path in places:
-        with contextlib.suppress(OSError, ValueError, RecursionError):  # whoever reads it will say so
-            document = json.loads(path.read_bytes())
-            if isinstance(document, dict) and document.get("hashes") == SUMS:
-                return True
-    return False
-
-
 def read_file(path: Path, remedy: str = REPEAT_JOB, max_bytes: int = MAX_PARTICIPANT_TABLE_BYTES) -> bytes:
     """Read a file of a job or a study, and check its hash."""
     content = read_bounded(path, max_bytes, remedy)
-    storage.check_stored(path, remedy, functools.partial(promises_hashes, path.parent), content)
+    storage.check_stored(path, remedy, content)
     return content
 
 
 def check_file(path: Path, remedy: str = REPEAT_JOB) -> None:
     """Check the hash of a file of a job or a study that is not read here, see :func:`read_file`."""
-    storage.check_stored(path, remedy, functools.partial(promises_hashes, path.parent))
+    storage.check_stored(path, remedy)
 
 
 def is_kept(path: Path, remedy: str = REPEAT_JOB) -> bool:

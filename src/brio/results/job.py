@@ -40,8 +40,6 @@ from .store import RunStore
 from .summarise import covariance_rows, format_site_tables, read_covariances, read_sites, site_rows
 
 COLUMNS = [f.name for f in dataclasses.fields(RunRow)]
-REQUIRED = [f.name for f in dataclasses.fields(RunRow) if f.default is dataclasses.MISSING]
-"""Columns that every version has written."""
 WHOLE = ("selected_epoch", "trained_epochs", "steps")
 
 
@@ -82,7 +80,7 @@ def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv`` of a job folder, one row per run."""
-    return read_csv(folder / RESULTS, RunRow, REQUIRED)
+    return read_csv(folder / RESULTS, RunRow, COLUMNS)
 
 
 def read_predictions(folder: Path) -> pd.DataFrame | None:
@@ -188,7 +186,7 @@ class StoredJob:
         stacks = self.plan.stacks if self.plan is not None else ()
         planned = [key for stack in stacks for key in stack]
         keys = [key for key in planned if key in self.store]
-        if self.plan is not None and self.plan.hashes is not None and 0 < len(keys) < len(planned):
+        if 0 < len(keys) < len(planned):
             lost = next(key for key in planned if key not in self.store)
             raise file_error(self.store.folder / lost, "is missing", "give the command of the job again to train it")
         return [StoredRun(key, self.store.read_record(key)) for key in keys]

@@ -19,18 +19,7 @@ from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, PatternTe
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
 from ..formatting import disarm_html
-from ..methods import find_method
-from ..methods.registry import find_block
-from ..protocol import (
-    PROTOCOLS,
-    FoldOverlap,
-    ProtocolSettings,
-    compare_by_corrected_t,
-    fold_correction,
-    new_site_interval,
-    site_correction,
-    t_interval,
-)
+from ..protocol import PROTOCOLS, ProtocolSettings, new_site_interval
 from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
     NOT_EMPTY,
@@ -45,23 +34,20 @@ from ..schemas import (
     StoredNonNegative,
     StoredPositiveCount,
     StoredShare,
-    formerly,
     from_json,
     to_json,
 )
 from ..schemas.stored_values import one_of
-from ..storage import lock_folder, remove_file, remove_leftovers, write_recorded
+from ..storage import lock_folder, remove_leftovers, write_recorded
 from .files import (
     AUDIT,
     COHORT_FACTS,
     CONFIGURATIONS,
     FINDING,
-    FINDING_OF_0_1,
     GROUPS,
     PLAN,
     STUDY,
     SUMMARY,
-    SUMS,
     TABLE,
     TUNING,
     format_csv,
@@ -90,7 +76,7 @@ class RunRow:
 
     ``n_source``, ``n_validation`` and ``n_test`` count participants, each once however many scans they have.
     ``trained_epochs`` and ``steps`` are the epochs until the run stopped and its optimisation steps in them; None where
-    nothing is trained by epochs, and in records of versions that did not keep them.
+    nothing is trained by epochs.
     """
 
     cohort: str
@@ -111,8 +97,8 @@ class RunRow:
     brier: StoredShare | None
     validation_auc: StoredShare | None
     selected_epoch: StoredCount | None
-    trained_epochs: StoredCount | None = None
-    steps: StoredCount | None = None
+    trained_epochs: StoredCount | None
+    steps: StoredCount | None
     block_length: StoredNonNegative | None
     seconds: StoredNonNegative
     device: str
@@ -149,7 +135,7 @@ class RunRecord(Record):
     """What is stored of a finished run."""
 
     row: RunRow
-    details: Details = field(default_factory=dict, metadata=formerly("notes"))
+    details: Details = field(default_factory=dict)
     settings: dict[str, Setting]  # of the method
     source_sites: tuple[str, ...]  # sites that the model learned from, sorted
     predictions: Predictions
@@ -321,27 +307,18 @@ class Plan(Record):
     stacks: tuple[tuple[Hex, ...], ...] = ()
     fold_rule: StoredPositiveCount | None = field(default=None, metadata=OMIT_NONE)
     label: str | None = field(default=None, metadata=OMIT_NONE)
-    reused_from: str | None = field(default=None, metadata=OMIT_NONE | formerly("handed_in"))
-    hashes: str | None = field(default=None, metadata=OMIT_NONE)
+    reused_from: str | None = field(default=None, metadata=OMIT_NONE)
 
     def identify(self) -> dict[str, Any]:
-        """Return what makes a job this job, as JSON has it: no stacks, no hashes, and no reasons of exclusions."""
-        identity = dataclasses.replace(self, excluded=dict.fromkeys(self.excluded, ()), stacks=(), hashes=None)
+        """Return what makes a job this job, as JSON has it: no stacks, and no reasons of exclusions."""
+        identity = dataclasses.replace(self, excluded=dict.fromkeys(self.excluded, ()), stacks=())
         return json.loads(json.dumps(identity.to_json()))
 
     @classmethod
     def read(cls, folder: Path, remedy: str = REPEAT_JOB) -> Plan:
         """Read the plan of a job folder."""
         path = folder / PLAN
-        document = read_json(path, remedy)
-        if isinstance(excluded := document.get("excluded"), dict):  # an earlier version stored sentences as they are
-            document["excluded"] = {
-                scan: [{"code": "recorded", "text": one} if isinstance(one, str) else one for one in reasons]
-                if isinstance(reasons, list)
-                else reasons
-                for scan, reasons in excluded.items()
-            }
-        return from_json(cls, document, path, remedy)
+        return from_json(cls, read_json(path, remedy), path, remedy)
 
 
 INTERVALS = {"loso": "corrected t over sites", "kfold": "corrected t over folds"}
@@ -366,22 +343,12 @@ class MetricSummary:
     @property
     def new_site_interval(self) -> tuple[float, float] | None:
         """95 % prediction interval of the metric at one new site; None for few sites, or where scores do not vary."""
-        low, high = new_site_interval(self.stand_in, limits=(0.0, 1.0))
-        return None if np.isnan(low) else (low, high)
-
-    @property
-    def stand_in(self) -> np.ndarray:
-        """Scores with this mean and SD, in place of those that were not kept; empty where there is no SD."""
         if self.mean is None or self.sd is None:
-            return np.empty(0)
-        scores = np.full(self.n, self.mean)
+            return None
+        scores = np.full(self.n, self.mean)  # with this mean and SD, in place of those that were not kept
         scores[:2] += self.sd * np.sqrt((self.n - 1) / 2) * np.array([1.0, -1.0])
-        return scores
-
-    def correct_interval(self, correction: FoldOverlap | None) -> MetricSummary:
-        """Return the summary with today's interval, from its mean and SD."""
-        low, high = t_interval(self.stand_in, correction, limits=(0.0, 1.0))
-        return dataclasses.replace(self, interval=None if np.isnan(low) else (low, high))
+        low, high = new_site_interval(scores, limits=(0.0, 1.0))
+        return None if np.isnan(low) else (low, high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,8 +357,8 @@ class MethodSummary:
 
     family: str
     provenance: str
-    block: str = ""  # block of a table in which it stands, see :data:brio.methods.registry.BLOCKS
-    needs: tuple[str, ...] = ()  # what it needs besides connectomes and labels
+    block: str  # block of a table in which it stands, see :data:brio.methods.registry.BLOCKS
+    needs: tuple[str, ...]  # what it needs besides connectomes and labels
     transductive: bool  # whether unlabelled scans of the test site took part in its fit
     control: bool  # whether it sees no connectome
     tuning: TuningBudget | None = None
@@ -403,7 +370,7 @@ class MethodSummary:
     steps: StoredNonNegative | None = None
     K: StoredCount | None = None  # re-estimates of each scan; None where nothing is re-estimated
     dead_rois: str | None = None  # what the edges of ROIs without signal hold
-    changed: dict[str, Setting] | None = None
+    changed: dict[str, Setting]  # settings that differ from the defaults
     auc: MetricSummary  # over sites, of the mean over seeds
     acc: MetricSummary
     balanced_acc: MetricSummary
@@ -444,13 +411,13 @@ class Summary(Record):
     n_scans: StoredCount
     n_excluded: StoredCount
     protocol: ProtocolName
-    protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)] | None = None
+    protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)]
     fold_rule: StoredPositiveCount | None = dataclasses.field(default=None, metadata=OMIT_NONE)  # as in Plan
     folds: tuple[str, ...]
     seeds: tuple[StoredCount, ...]
     smoke_run: bool  # fewer than three seeds, or not every fold: no basis for a claim
     harmonise: str | None = None  # how sites were harmonised
-    intervals: str = "bootstrap over sites or folds"
+    intervals: str  # how they were computed, see :data:`INTERVALS`
     warnings: tuple[str, ...] = ()
     selection: str = ""  # by what checkpoints and settings were chosen
     methods: dict[str, MethodSummary]
@@ -477,63 +444,7 @@ class Summary(Record):
         path = folder / SUMMARY
         if not is_kept(path):
             raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
-        document = read_json(path)
-        methods = document.get("methods")
-        for name, method in methods.items() if isinstance(methods, dict) else ():
-            if isinstance(method, dict):
-                _complete_method(name, method, path)
-        return from_json(cls, document, path)._with_corrected_intervals()
-
-    def _with_corrected_intervals(self) -> Summary:
-        """Return summaries of earlier versions with the intervals and p values of today."""
-        if self.intervals == INTERVALS[self.protocol]:
-            return self
-        k = len(self.folds)
-        correction = None if self.protocol == "loso" else fold_correction(1, k - 1, k)
-        methods = {}
-        for name, method in self.methods.items():
-            metrics = (*METRICS, "auc_of_averaged_logits")
-            changed: dict[str, Any] = {m: method.metric(m).correct_interval(correction) for m in metrics}
-            scores = method.auc.stand_in
-            p = compare_by_corrected_t(scores, np.full(len(scores), 0.5), correction).p
-            changed["p_chance"] = None if np.isnan(p) else p
-            if (pairs := method.pair_weighted_auc) is not None:
-                widened = _widen(pairs.mean, pairs.interval, pairs.n)
-                changed["pair_weighted_auc"] = dataclasses.replace(pairs, interval=widened)
-                over_people = _widen(method.auc.mean, method.auc_interval_over_people, method.auc.n)
-                changed["auc_interval_over_people"] = over_people
-            methods[name] = dataclasses.replace(method, **changed)
-        return dataclasses.replace(self, methods=methods, intervals=INTERVALS[self.protocol])
-
-
-def _widen(mean: float | None, interval: tuple[float, float] | None, n_sites: int) -> tuple[float, float] | None:
-    """Correct an interval over participants at left-out sites that earlier versions took to be independent."""
-    if mean is None or interval is None or interval[0] == interval[1]:
-        return None
-    half = max(interval[1] - mean, mean - interval[0]) * np.sqrt(1 + n_sites * site_correction(n_sites))
-    return max(0.0, float(mean - half)), min(1.0, float(mean + half))
-
-
-_MOVED = {("mlp", "linear"): "network on edges"}
-"""Method and the family that summaries of earlier versions have for it -> its family today; a family is a heading."""
-
-
-def _complete_method(name: str, method: dict[str, Any], path: Path) -> None:
-    """Add what the summary of an earlier version does not say about a method: family and block, and what it needs."""
-    try:
-        entry = find_method(name)
-    except BrioError:
-        if "family" not in method:
-            raise file_error(path, f"says nothing about its method '{name}', which is unknown here") from None
-        entry = None
-    if entry is not None and "family" not in method:  # before version 0.1.0
-        method |= {"family": entry.family, "provenance": str(entry.provenance), "needs": list(entry.needs)}
-        method |= {"transductive": entry.transductive, "control": entry.control}
-    moved = _MOVED.get((name, str(method["family"])))
-    method["family"] = moved or method["family"]
-    if moved or "block" not in method:
-        of_family = find_block("", str(method["family"]), bool(method.get("control")))
-        method["block"] = of_family if entry is None else entry.block
+        return from_json(cls, read_json(path), path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -549,8 +460,8 @@ class StudyOptions:
     companions: tuple[str, ...] = ()  # atlases of the cohorts that were audited along with it
     exclude: bool = True  # whether the audit's exclusions were applied
     runs_per_stack: StoredCount | None = None
-    reuse: tuple[str, ...] = field(default=(), metadata=formerly("finished"))
-    device: str | None = None  # where the arms were trained; None where a file of an earlier version does not say
+    reuse: tuple[str, ...] = ()
+    device: str | None = None  # where the arms were trained; None where that was not recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -571,9 +482,8 @@ class StudyRecord:
     epochs: tuple[StoredCount, ...] = ()  # those of its runs
     K: tuple[StoredCount, ...] = ()
     arms: tuple[str, ...] = ()
-    options: StudyOptions | None = field(default=None, metadata=formerly("asked"))
+    options: StudyOptions | None = None
     brio: str = ""  # version
-    hashes: str | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def smoke_note(self) -> str:
@@ -609,8 +519,7 @@ class StoredStudy:
     def read(cls, folder: Path) -> StoredStudy:
         """Read the folder of a study; its table or its text is enough, the record then has the name alone."""
         path = folder / STUDY
-        texts = [folder / name for name in (FINDING, FINDING_OF_0_1) if is_kept(folder / name)]
-        finding = read_file(texts[0]).decode(errors="replace") if texts else ""
+        finding = read_file(folder / FINDING).decode(errors="replace") if is_kept(folder / FINDING) else ""
         table = read_csv(folder / TABLE) if is_kept(folder / TABLE) else None
         only_tables = not is_kept(path) and (finding or table is not None)
         document = {"name": folder.name} | ({} if only_tables else read_json(path))
@@ -622,11 +531,10 @@ class StoredStudy:
         if self.table is not None:
             files[TABLE] = format_csv(self.table, float_format)
         files[FINDING] = disarm_html(self.finding)
-        files[STUDY] = format_json(to_json(dataclasses.replace(self.record, hashes=SUMS)))
+        files[STUDY] = format_json(to_json(self.record))
         with lock_folder(self.folder.parent):
             remove_leftovers(self.folder, reserved=True)
             write_recorded(self.folder, files)
-            remove_file(self.folder / FINDING_OF_0_1)
 
 
 @dataclass(frozen=True)
@@ -645,7 +553,7 @@ class TuningRecord:
     atlas: str
     protocol: Annotated[dict[str, Any], FieldsOf(TuningProtocol)]
     validation_sites: dict[str, tuple[str, ...]]  # fold -> the sites that chose for it
-    given_settings: dict[str, Setting] = field(metadata=formerly("given"))
+    given_settings: dict[str, Setting]
     tried: dict[str, StoredCount]  # method -> number of configurations that were tried
     choices: dict[str, dict[str, dict[str, Setting]]]  # method -> fold -> values of the tuned settings
     oracle: dict[str, StoredShare] | None = field(default=None, metadata=OMIT_NONE)

@@ -22,7 +22,6 @@ from safetensors import SafetensorError, safe_open
 from ..errors import WHILE_TRAINING, BrioError, describe_error, file_error
 from ..schemas import StoredPositiveCount, StoredShare, from_json, parse_json, read_bounded
 from ..storage import (
-    SUMS,
     check_all,
     create_whole_folder,
     make_folders,
@@ -194,8 +193,8 @@ def remove_dead_heartbeats(folder: Path, at_work: bool = True) -> None:
 
 
 RUN_AGAIN = "remove its folder and give the command of the job again: its stack alone is trained again"
-STATE_GROUPS = ("learned.", "training.", "inference.", "context.")
-"""Groups of tensors besides the parameters; the last one in files of version 0.1.0."""
+STATE_GROUPS = ("learned.", "training.", "inference.")
+"""Groups of tensors besides the parameters."""
 
 
 class RunStore:
@@ -243,12 +242,10 @@ class RunStore:
                 self._write_files(key, {name: read_file(other / key / name, RUN_AGAIN) for name in names})
 
     def check(self, keys: Iterable[str]) -> None:
-        """Check every file of those of some runs that are finished; one that an earlier version wrote has no hashes."""
-        for folder in (self.folder / key for key in keys if key in self):
-            if (folder / SUMS).is_file():
-                check_all(folder, RUN_AGAIN, [RECORD])
-            else:
-                check_file(folder / RECORD, RUN_AGAIN)
+        """Check every file of those of some runs that are finished."""
+        for key in keys:
+            if key in self:
+                check_all(self.folder / key, RUN_AGAIN, [RECORD])
 
     def read_record(self, key: str) -> RunRecord:
         """Read the record of a finished run."""
@@ -279,7 +276,7 @@ class RunStore:
 def read_tensors(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Read some tensors of a fitted run that are not parameters, by their names without the group.
 
-    ``g`` reads ``training.g`` and, from files of version 0.1.0, ``context.g``; names that are not there are left out.
+    ``g`` reads ``training.g``; names that are not there are left out.
     """
     wanted = set(names)
     try:

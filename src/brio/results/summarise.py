@@ -507,9 +507,9 @@ def _summarise_method(
 
 
 def _average(rows: pd.DataFrame, column: str) -> float | None:
-    """Mean over runs; None where no run has a number, or the column was not kept."""
-    mean = rows[column].mean() if column in rows else None
-    return None if mean is None or pd.isna(mean) else float(mean)
+    """Mean over runs; None where no run has a number."""
+    mean = rows[column].mean()
+    return None if pd.isna(mean) else float(mean)
 
 
 def _warn_of_shortcuts(methods: Mapping[str, MethodSummary], protocol: str, label_is_sex: bool) -> Iterator[str]:

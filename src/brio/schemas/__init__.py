@@ -2,7 +2,7 @@
 
 from .file_content import read_bounded
 from .json_files import MAX_JSON_BYTES, parse_json
-from .records import OMIT_NONE, formerly, from_json, to_json
+from .records import OMIT_NONE, from_json, to_json
 from .stored_values import (
     NOT_EMPTY,
     FieldsOf,
@@ -38,7 +38,6 @@ __all__ = [
     "StoredShare",
     "check_columns",
     "check_rows",
-    "formerly",
     "from_json",
     "parse_json",
     "parse_table",

@@ -1,8 +1,8 @@
 """Typed records from JSON objects and back, with one kind of error for what does not fit.
 
 A record is a frozen dataclass whose fields are the keys of a JSON object. Its annotations say what a value may be, with
-the domains of :mod:`brio.schemas.stored_values`. The metadata of a field say what it was called in files of version
-0.1.0 (:func:`formerly`) and whether it is left out where it is None (:data:`OMIT_NONE`).
+the domains of :mod:`brio.schemas.stored_values`. The metadata of a field say whether it is left out where it is None
+(:data:`OMIT_NONE`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,6 @@ class MisfitError(Exception):
 
 OMIT_NONE = {"omit_none": True}
 """Metadata of a field that is left out of the file where it is None."""
-
-
-def formerly(key: str) -> dict[str, Any]:
-    """Return the metadata of a field that had another key in files of version 0.1.0."""
-    return {"formerly": key}
 
 
 def to_json(record: Any) -> Any:
@@ -153,10 +148,8 @@ def _read_record(kind: Any, value: Any, place: str) -> Any:
     _expect(isinstance(value, dict), value, place, "an object")
     hints, values = get_hints(kind), {}
     for f in dataclasses.fields(kind):
-        former = f.metadata.get("formerly", f.name)
-        key = former if f.name not in value and former in value else f.name
-        if key in value:
-            values[f.name] = _read(hints[f.name], value[key], join(place, key))
+        if f.name in value:
+            values[f.name] = _read(hints[f.name], value[f.name], join(place, f.name))
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise MisfitError(f"{join(place, f.name)} is missing")
     try:

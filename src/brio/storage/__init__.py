@@ -7,9 +7,7 @@ disk is in :mod:`brio.storage.disk`.
 
 ``SHA256SUMS`` has the hash of every file of a folder, checked when a file is read; ``sha256sum --check SHA256SUMS``
 reads it too. While files are replaced it also has their new hashes, in lines that begin with ``#``, so that a process
-which is killed at any moment leaves files that fit it. Folders of version 0.1.0, and of early versions of 0.2.0, have
-none. They are read with a warning. Later ones say in a file of theirs that there is one, and where it is missing, the
-folder is damaged.
+which is killed at any moment leaves files that fit it. Where it is missing, the folder is damaged.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ import re
 import secrets
 import stat
 import tempfile
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -413,20 +410,6 @@ MAX_SUMS_BYTES = 64 << 20
 _LINE = re.compile(r"(# being written: )?([0-9a-f]{64})  ([^/\\\x00]+)\n")
 
 
-class UnhashedFilesWarning(UserWarning):
-    """Files of an earlier version are read, which have no hashes."""
-
-
-@functools.cache
-def warn_unhashed() -> None:
-    """Warn of files without hashes, once in a process; a command clears the cache when it begins."""
-    words = (
-        f"some of these folders have no {SUMS}: version 0.1.0 or an early 0.2.0 wrote them. They are read, but damage "
-        "to their files would not be noticed"
-    )
-    warnings.warn(words, UnhashedFilesWarning, stacklevel=2)
-
-
 @dataclass(frozen=True)
 class Sums:
     """Hashes of the files of a folder, by name: as they are, and as they will be once they are written."""
@@ -512,7 +495,7 @@ def write_recorded(folder: Path, files: Mapping[str, str | bytes]) -> None:
     write_atomically(folder / SUMS, Sums(after).to_text())
 
 
-def check_stored(path: Path, remedy: str, promised: Callable[[], bool], content: bytes | None = None) -> None:
+def check_stored(path: Path, remedy: str, content: bytes | None = None) -> None:
     """Check the hash of a file, or of the content that was read from it."""
     digest = _hash_readable(path, remedy) if content is None else hashlib.sha256(content).hexdigest()
     sums = read_sums(path.parent, remedy)
@@ -521,12 +504,8 @@ def check_stored(path: Path, remedy: str, promised: Callable[[], bool], content:
         return
     if allowed:
         raise BrioError(f"{path}: was changed or damaged since it was written; {remedy}")
-    if not promised():
-        warn_unhashed()
-    elif sums is None:
-        raise BrioError(f"{path.parent / SUMS}: is missing; {remedy}")
-    else:
-        raise BrioError(f"{path.parent / SUMS}: has no line for {path.name}; {remedy}")
+    problem = "is missing" if sums is None else f"has no line for {path.name}"
+    raise BrioError(f"{path.parent / SUMS}: {problem}; {remedy}")
 
 
 def is_kept(path: Path, remedy: str) -> bool:

@@ -116,8 +116,8 @@ class ArmResults:
         return counts | {"epochs": self.summary.epochs, "K": self.summary.K}
 
 
-REUSED, REUSED_OF_0_1 = "reused", "handed-in"
-"""Folder of reused results inside the folder of studies, and its name in version 0.1.0."""
+REUSED = "reused"
+"""Folder of reused results inside the folder of studies."""
 
 
 def find_reused_results(
@@ -141,7 +141,7 @@ def find_reused_results(
     own = summary.methods[arm.method]
     if own.is_tuned and not arm.tuned:
         return None
-    stored = asdict(make_method(arm.method).settings) | dict(own.changed or {})
+    stored = asdict(make_method(arm.method).settings) | own.changed
     for name, value in given.items():
         if stored[name] != value and not own.is_tuned:
             raise BrioError(
@@ -155,8 +155,6 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
     """Read the folder of a finished job, to reuse its results in a study."""
     job = StoredJob.read(folder)
     summary, stored = job.summary, job.summary.protocol_settings
-    if stored is None or any(method.changed is None for method in summary.methods.values()):
-        raise BrioError(f"{folder}: was written by an earlier version, which did not store all settings; run it again")
     if summary.fingerprint != fingerprint:
         raise BrioError(f"{folder}: its runs are of another cohort, or have other exclusions")
     wanted = asdict(protocol_settings)
@@ -166,9 +164,7 @@ def read_reused_results(folder: Path, fingerprint: str, protocol_settings: Proto
                 f"{folder}: has other folds: protocol.{name} is {stored.get(name)} there, {wanted[name]} here"
             )
     if summary.protocol == "kfold" and summary.fold_rule != FOLD_RULE:
-        raise BrioError(
-            f"{folder}: its folds were made by an earlier rule, under which classes were not balanced; run it again"
-        )
+        raise BrioError(f"{folder}: its folds were made by another rule; run it again")
     return job
 
 
@@ -177,7 +173,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     name, rows, source = results.arm.method, results.rows, results.job
     folder = place / (results.arm.name + (TUNED if results.summary.is_tuned else ""))
     tuned = source.tuning.choice(name) if source.tuning is not None and name in source.tuning.choices else None
-    settings = plan.methods[name].settings | dict(results.summary.changed or {})
+    settings = plan.methods[name].settings | results.summary.changed
     planned = replace(plan.methods[name], settings=settings, tuned=tuned)
     seeds = tuple(sorted(int(seed) for seed in rows["seed"].unique()))
     plan = replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
@@ -205,7 +201,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
 
 LABELS = "labels"
 """Folder of the arms of other questions, a folder of studies for each."""
-_OWN_FOLDERS = {"arms", "studies", LABELS, REUSED, REUSED_OF_0_1}
+_OWN_FOLDERS = {"arms", "studies", LABELS, REUSED}
 """A folder that holds one of these has been used for studies before."""
 
 
@@ -283,7 +279,7 @@ class StudyContext:
         for a in arms:
             by_itself = self.job_of(a).settings_of(a.method).keys() - spec.settings_of(a.method).keys()
             results = self.results_of(a)
-            changed = dict(results.summary.changed or {}) if results.reused else {}
+            changed = results.summary.changed if results.reused else {}
             reasons += [f"{a.name} reused with {k}={v}" for k, v in changed.items() if k not in by_itself]
         return ", ".join(reasons)
 

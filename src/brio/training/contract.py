@@ -400,10 +400,7 @@ def group_tensors(named: Tensors) -> tuple[Tensors, RunState]:
     for full_name, tensor in named.items():
         group, _, name = full_name.partition(".")
         if group not in groups or not name:
-            raise BrioError(
-                f"the weights hold a tensor '{full_name}' of no known group: they were written by an earlier version "
-                "of brio; fit the model again"
-            )
+            raise BrioError(f"the weights hold a tensor '{full_name}' of no known group; fit the model again")
         groups[group][name] = tensor
     parameters = groups.pop("parameters")
     return parameters, RunState(**groups)

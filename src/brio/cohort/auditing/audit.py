@@ -68,7 +68,7 @@ DEFAULT_RULES = AuditRules()
 class ExclusionReason:
     """Why a scan is excluded: a code with its parameters, as files have it; ``str`` writes the sentence."""
 
-    code: Literal["empty", "dead_rois", "short", "duplicate", "conflict", "recorded"]
+    code: Literal["empty", "dead_rois", "short", "duplicate", "conflict"]
     atlas: str | None = field(default=None, metadata=OMIT_NONE)  # of empty, dead_rois and short
     n: int | None = field(default=None, metadata=OMIT_NONE)
     of: int | None = field(default=None, metadata=OMIT_NONE)
@@ -76,7 +76,6 @@ class ExclusionReason:
     copies: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
     stays: bool | None = field(default=None, metadata=OMIT_NONE)  # whether the copy that comes first is used
     differ: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
-    text: str | None = field(default=None, metadata=OMIT_NONE)
 
     def __str__(self) -> str:
         dead, column = f"{self.n} of {self.of}", ""
@@ -90,7 +89,7 @@ class ExclusionReason:
             "duplicate": f"the same scan as {copies}" + (", which stays" if self.stays else ""),
             "conflict": f"one scan under different {' and '.join(self.differ or ())}, with {copies}",
         }
-        return sentences.get(self.code, self.text or "")
+        return sentences[self.code]
 
 
 def _propose_exclusions(

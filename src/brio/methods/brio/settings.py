@@ -72,7 +72,7 @@ class BrioSettings(NeuralSettings):
         Standard deviation of the ROI embeddings at the start (ours).
     descriptors : {"standardised", "raw"}
         How the local connectivity of an ROI, Eq. (5), enters phi_in: each of its three numbers standardised with mean
-        and SD over the source scans, or as it is, as up to version 0.1.0 (ours).
+        and SD over the source scans, or as it is, as in the first version of the method (ours).
     mlp_bias : bool
         Biases in the factor mapping's MLP (ours).
     sites : {"own", "shuffled"}

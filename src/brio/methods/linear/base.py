@@ -765,8 +765,6 @@ class LinearMethod(Method):
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         """Predict margins; the representation is the centred features."""
         p = fitted.parameters
-        if "coefficients" not in p:  # stored under the former name of a method
-            raise BrioError(f"these weights are not of this version of '{self.name}': fit it again")
         with full_precision():  # as in fit
             features = self.extract_features(scans._replace(A=self.transform(scans.A)), fitted.state.learned)
             centred = features - p["centre"].double().numpy()
