@@ -60,21 +60,6 @@ def test_weighted_cost_is_the_squared_distance_of_the_representations(seed):
     assert cost.max() <= 2 + 1e-12
 
 
-def test_weighted_cost_reaches_both_ends_of_its_range():
-    r = np.zeros((2, 2, 1, 2, 3))
-    r[0, ..., 0], r[1, 0, ..., 0], r[1, 1, ..., 0] = 1, 1, -1
-    cost = weighted_cost(cosines(*torch.from_numpy(r))[None], torch.tensor([[[0.3, 0.7]] * 2], dtype=torch.float64))
-    assert cost.flatten().tolist() == pytest.approx([0.0, 2.0])
-
-
-def test_cosines_pair_scans_of_one_class_only():
-    r, *_ = batch(1)
-    factors = torch.from_numpy(r)
-    found = cosines(factors[:, None], factors[None]).numpy()
-    for e, f, c, i, h, j in np.ndindex(*found.shape):
-        assert found[e, f, c, i, h, j] == pytest.approx(r[e, c, i, j] @ r[f, c, h, j], abs=1e-12)
-
-
 @pytest.mark.parametrize("E", [2, 3, 4])
 def test_alignment_loss_is_the_double_sum_over_pairs_and_classes(E):
     r, alpha_bar, g = batch(E, E=E)

@@ -74,29 +74,6 @@ def test_layers_are_those_of_torch(training):
     torch.testing.assert_close(ours(x, step), reference.train(training)(x))
 
 
-def test_attention_is_softmax_of_scaled_products_after_which_comes_the_norm():
-    torch.manual_seed(0)
-    layer = EncoderLayer(P, 4, 20, 0.3).double()
-    x = torch.randn(P, P, dtype=torch.float64)
-    w = {n: p.detach().numpy() for n, p in layer.named_parameters()}
-    q, k, v = np.split(x.numpy() @ w["self_attn.in_proj_weight"].T + w["self_attn.in_proj_bias"], 3, axis=1)
-    heads = []
-    for h in range(4):
-        part = slice(3 * h, 3 * h + 3)
-        score = np.exp(q[:, part] @ k[:, part].T / np.sqrt(3))
-        heads.append(score / score.sum(1, keepdims=True) @ v[:, part])
-    attended = np.concatenate(heads, 1) @ w["self_attn.out_proj.weight"].T + w["self_attn.out_proj.bias"]
-
-    def norm(y, name):
-        y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5)
-        return y * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    h = norm(x.numpy() + attended, "norm1")
-    wide = np.maximum(h @ w["linear1.weight"].T + w["linear1.bias"], 0)
-    h = norm(h + wide @ w["linear2.weight"].T + w["linear2.bias"], "norm2")
-    np.testing.assert_allclose(layer(x[None])[0].detach().numpy(), h, atol=1e-10)
-
-
 def test_there_is_no_positional_encoding(network, scans):
     order = torch.randperm(P, generator=torch.Generator().manual_seed(2))
     x = scans.A
@@ -131,26 +108,9 @@ def test_neither_fused_kernels_nor_torchs_own_dropout_are_used(network, scans, m
     assert not torch.allclose(outs[0], outs[2])
 
 
-def test_each_layer_drops_out_in_three_places():
-    ours = EncoderLayer(P, 4, 20, 0.5)
-    assert [getattr(ours, n).p for n in ("dropout", "dropout1", "dropout2")] == [0.5] * 3
-
-
 @pytest.mark.parametrize(("n_rois", "heads"), [(12, 4), (9, 3), (10, 2), (7, 1), (116, 4), (200, 4)])
 def test_heads_divide_the_number_of_rois(n_rois, heads):
     assert EncoderLayer(n_rois, 4, 8, 0.0).self_attn.num_heads == heads
-
-
-def test_sizes_are_the_published_ones_where_the_atlas_allows():
-    network = BrainNetTFNetwork(InputShape(116, 2, 0), BrainNetTFSettings())
-    assert [layer.linear1.out_features for layer in network.layers] == [1024, 1024]
-    assert network.read.centres.shape == (100, 116)
-    assert [m.out_features for m in network.read.encode if isinstance(m, nn.Linear)] == [32, 32, 116 * 116]
-    assert [m.out_features for m in network.head if isinstance(m, nn.Linear)] == [256, 32]
-    assert network.narrow[0].out_features == 8
-    small = BrainNetTFNetwork(InputShape(12, 2, 0), BrainNetTFSettings())
-    assert small.layers[0].linear1.out_features == 192
-    assert small.read.centres.shape == (12, 12)
 
 
 def test_readout_shares_rois_out_over_the_centres():
@@ -289,8 +249,3 @@ def test_the_loss_is_cross_entropy_on_soft_labels(scans, mixup):
     assert torch.equal(seen[0].A, inputs.A)
     p = logit.sigmoid()
     torch.testing.assert_close(loss, -(y * p.log() + (1 - y) * (1 - p).log()).mean())
-
-
-def test_published_training_recipe():
-    s = make_method("brainnettf").settings
-    assert (s.schedule, s.mixup, s.dropout, s.layers, s.heads, s.weight_decay) == ("cosine", True, 0.1, 2, 4, 1e-4)

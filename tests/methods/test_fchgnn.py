@@ -188,15 +188,6 @@ def test_kept_rois_take_up_their_clusters(scans):
             np.testing.assert_allclose(found[i, u], kept[i, u] * (local[i, u] + taken), atol=1e-12)
 
 
-def test_sizes_are_the_published_ones_for_the_published_atlas():
-    network = FCHGNNNetwork(InputShape(111, 2, 0), FCHGNNSettings())
-    assert network.encode.n_selected == 100
-    assert network.encode.assign.mix.out_features == 56
-    assert network.encode.first.left.weight.shape == (64, 111)
-    assert [layer.same.query.out_features for layer in network.population.layers] == [20] * 4
-    assert network.classify.in_features == 80
-
-
 # the population
 
 

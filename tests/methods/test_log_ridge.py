@@ -12,12 +12,10 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
-import brio
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
-from brio.methods import find_method, list_methods, make_method
-from brio.methods.linear.base import average_site_auc, centre_gram
+from brio.methods import make_method
 from brio.methods.linear.ridge import predict_withheld_sites
 from brio.training import Run
 
@@ -121,40 +119,6 @@ def test_withheld_sites_are_predicted_as_by_fits_without_them(columns):
             np.testing.assert_allclose(margins[k, out], x[out] @ (x[order].T @ refit.dual_coef_), atol=1e-9)
 
 
-def test_products_centred_within_groups_are_those_of_centred_features():
-    rng = np.random.default_rng(2)
-    x, group = rng.normal(size=(9, 4)), np.array(list("abcabcabb"))
-    centred = x - np.stack([x[group == g].mean(0) for g in group])
-    np.testing.assert_allclose(centre_gram(x @ x.T, group), centred @ centred.T, atol=1e-12)
-
-
-def test_the_mean_over_sites_is_that_of_scikit_learn():
-    rng = np.random.default_rng(3)
-    label, site, margins = np.tile([0, 1], 15), np.arange(30) % 3, rng.normal(size=(2, 30))
-    expected = [np.mean([roc_auc_score(label[site == e], m[site == e]) for e in range(3)]) for m in margins]
-    np.testing.assert_allclose(average_site_auc(margins, label, site), expected)
-
-
-def test_an_offset_of_a_source_site_moves_no_prediction():
-    """A site in which every edge is shifted, and most are patients, is learned from like any other."""
-    rng = np.random.default_rng(4)
-    x, site = rng.normal(size=(60, 12)), np.repeat(np.arange(6), 10)
-    y = np.sign(x[:, 0] + 0.5 * rng.normal(size=60))
-    shifted = x + 7.0 * (site == 2)[:, None]
-    found, expected = (predict_withheld_sites(f @ f.T, y, site, np.array([1.0]), site)[0] for f in (shifted, x))
-    np.testing.assert_allclose(found[site != 2], expected[site != 2], atol=1e-9)
-
-
-def test_the_former_name_gives_the_same_method(graphs, fold, tmp_path):
-    assert find_method("brio-plus-linear").name == "log-ridge"
-    assert "brio-plus-linear" not in {e.name for e in list_methods()}
-    former, present = (make_method(name, {"penalties": 2}) for name in ("brio-plus-linear", "log-ridge"))
-    assert type(former) is type(present)
-    assert former.name == "log-ridge"
-    result = brio.run(graphs.cohort, ["brio-plus-linear", "log-ridge"], out=tmp_path, folds=["site06"], device="cpu")
-    assert set(result.rows["method"]) == {"log-ridge"}
-
-
 def test_scans_that_allow_no_inner_folds_are_refused(graphs):
     fold = split(graphs.cohort, [1], [5], [6])
     few = np.concatenate([fold.source[graphs.cohort.labels[fold.source] == c][:n] for c, n in ((0, 4), (1, 6))])
@@ -176,11 +140,3 @@ def test_inner_folds_of_one_site_are_fits_to_the_other_fifths():
             expected = Ridge(alpha=penalty).fit(x[kept], y[kept]).predict(x[withheld])
             gap = margins[k, withheld] - expected  # equal up to the intercept
             np.testing.assert_allclose(gap, gap.mean(), atol=1e-10)
-
-
-def test_weights_under_the_former_name_are_refused_in_words(graphs, fold):
-    method = make_method("log-ridge")
-    (fitted,) = method.fit(graphs, [Run(fold, 0)])
-    fitted.parameters["theta"] = fitted.parameters.pop("coefficients")
-    with pytest.raises(BrioError, match="fit it again"):
-        method.predict_margins(fitted, graphs, fold.test)

@@ -12,8 +12,6 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome, read_edges
 from brio.errors import BrioError
 from brio.estimator import BrioClassifier
-from brio.jobs import JobSpec
-from brio.jobs.spec import check_settings
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
 from brio.training import Run
@@ -158,14 +156,6 @@ def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
     assert moved[1.0] < 0.8 * moved[0.0]
 
 
-@pytest.mark.parametrize("setting", [{"lambda_re": -1.0}, {"K": 0}])
-def test_settings_that_make_no_model_are_refused(setting):
-    with pytest.raises(BrioError, match="at least"):
-        make_method("brio-plus", setting)
-    with pytest.raises(BrioError, match="at least"):
-        check_settings(["ridge", "brio-plus"], JobSpec("cohort", settings=setting).method_settings)
-
-
 def test_few_source_sites_never_turn_the_order_round():
     """Offsets between the sites of two inner folds have the wrong sign; the calibration must not follow them."""
     scores = []
@@ -204,12 +194,6 @@ def test_labels_have_no_part_in_re_estimates_and_many_are_fitted_at_once(small):
             (fitted,) = method.fit(other, [Run(run.fold, seed)])
             slope, level = np.polyfit(found[:, column], fitted.test_logit, 1)  # which are calibrated
             np.testing.assert_allclose(slope * found[:, column] + level, fitted.test_logit, atol=1e-8)
-
-
-def test_the_estimator_needs_no_validation_sites():
-    cohort = simulate(Simulation(n_sites=4, per_class=8, frames=80))
-    model = BrioClassifier("brio-plus", validation_sites=0, device="cpu").fit(cohort)
-    assert model.validation_sites_ == ()
 
 
 def test_a_model_holds_a_few_numbers_for_each_edge_and_no_scan(small):

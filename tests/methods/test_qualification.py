@@ -117,18 +117,6 @@ def test_qualify_puts_the_parts_together():
     np.testing.assert_allclose(found.alpha_bar.numpy(), expected["alpha"] / expected["g"][..., None], atol=1e-12)
 
 
-def test_reference_scale_is_the_mean_squared_distance_from_the_midpoint():
-    site, label, a0, *_ = data = problem(3)
-    a, _, _, cell_average, _ = tensors(*data)
-    mu, V, Delta = contribution_statistics(a, cell_average)
-    T = reference_scale(V, Delta).numpy()
-    for e in range(3):
-        middle = (mu[e, 0] + mu[e, 1]).numpy() / 2
-        for c in (0, 1):
-            cell = a0[(site == e) & (label == c)]
-            np.testing.assert_allclose(T[e, c], ((cell - middle) ** 2).mean(0), atol=1e-12)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_sites_that_are_not_there_change_nothing(variant):
     data = problem(4)
