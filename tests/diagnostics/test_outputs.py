@@ -45,7 +45,7 @@ def heard(graphs, runs, lengths):
     return method.seen, [o.reestimated["logit"] for o in outputs]
 
 
-@pytest.mark.parametrize("name", ["brio", "ridge", "deci", "fc-hgnn"])
+@pytest.mark.parametrize("name", ["brio", "ridge", pytest.param("deci", marks=pytest.mark.soak), "fc-hgnn"])
 def test_a_run_in_a_group_has_the_outputs_it_has_alone(name, graphs, runs, fitted):
     method, fitted_runs = fitted if name == "brio" else (small(name), None)
     fitted_runs = fitted_runs or method.fit(graphs, runs)

@@ -75,13 +75,6 @@ def test_the_bound_is_reached_by_opposite_shifts_and_signs_flip_at_the_threshold
         assert not further["holds"].any()
 
 
-def test_a_shift_of_one_class_alone_does_not_meet_the_sign_condition_of_both():
-    V = torch.full((1, 2, 1), 0.3, dtype=torch.float64)
-    Delta = torch.ones(1, 1, dtype=torch.float64)
-    D_re = torch.tensor([0.0, 0.3], dtype=torch.float64).view(1, 2, 1)
-    assert not contrast_stability(V, Delta, Delta, D_re, 1e-6)["sign_condition"].any()
-
-
 def kl(p, q):
     return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a > 0)
 

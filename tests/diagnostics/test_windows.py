@@ -7,7 +7,7 @@ from diagnostic_cohorts import small
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
-from brio.diagnostics import PLACEMENTS, estimate_window_connectomes, locate_window
+from brio.diagnostics import PLACEMENTS, estimate_window_connectomes
 from brio.errors import BrioError
 
 
@@ -107,15 +107,6 @@ def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
         fitted.test_logit,
         atol=1e-12,
     )
-
-
-def test_windows_lie_where_their_names_say():
-    assert [locate_window(10, 0.5, p) for p in PLACEMENTS] == [slice(0, 5), slice(2, 7), slice(5, 10)]
-    assert [locate_window(10, 0.75, p) for p in PLACEMENTS] == [slice(0, 8), slice(1, 9), slice(2, 10)]
-    for n in range(4, 60):
-        for p in PLACEMENTS:
-            w = locate_window(n, 0.3, p)
-            assert 0 <= w.start < w.stop <= n
 
 
 def test_what_cannot_be_cut_is_told(graphs, runs):

@@ -230,18 +230,6 @@ def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, every
     assert alone.details["validation_curve"][-1] == [alone.trained_epochs, round(expected, 5)]
 
 
-def test_patience_gives_the_best_of_the_epochs_it_saw(graphs, uneven):
-    patient = small(epochs=8, patience=None).fit(graphs, uneven)
-    for fitted in patient:
-        assert fitted.trained_epochs == 8
-        assert 3 <= fitted.selected_epoch <= 8
-        fold = fitted.run.fold
-        logits = small(epochs=8).predict_margins(fitted, graphs, fold.validation)
-        label = graphs.cohort.labels[fold.validation]
-        pairs = [(p > q) + 0.5 * (p == q) for p in logits[label == 1] for q in logits[label == 0]]
-        assert fitted.validation_auc == pytest.approx(np.mean(pairs), abs=1e-12)
-
-
 def test_without_a_selectable_epoch_the_settings_are_refused(graphs, uneven):
     with pytest.raises(BrioError):
         small(epochs=2, T_w=2).fit(graphs, uneven)
