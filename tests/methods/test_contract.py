@@ -42,6 +42,7 @@ from brio.training.contract import NEEDS, check_needs
 from brio.training.stack import Stack, is_training_only
 
 LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}
+LONG = ("BRIO", "GNN", "OOD", "graph OOD", "brain networks")
 NEURAL = [name for name in METHODS if neural(name)]
 
 
@@ -161,13 +162,13 @@ def assert_resumed_to_the_same_bits(name: str, graphs: Callable[[], Connectomes]
         assert (one.validation_auc, one.details, one.steps) == (other.validation_auc, other.details, other.steps)
 
 
-@pytest.mark.parametrize("name", soak_variants(NEURAL, also=("BRIO", "GNN", "graph OOD", "brain networks")))
+@pytest.mark.parametrize("name", soak_variants(NEURAL, also=LONG, but=("irm", "groupdro")))
 def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(name, tmp_path, last_epoch):
     assert_resumed_to_the_same_bits(name, lambda: Connectomes(tiny()), tmp_path / "checkpoint.safetensors")
 
 
 @pytest.mark.parametrize("n_sites", [3, pytest.param(4, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("name", soak_variants(NEURAL, also=("BRIO", "GNN", "graph OOD", "brain networks")))
+@pytest.mark.parametrize("name", soak_variants(NEURAL, also=LONG, but=("irm", "groupdro")))
 def test_a_training_without_validation_sites_goes_on_to_the_same_bits(name, n_sites, tmp_path, last_epoch):
     """Inner folds have no test scans, so what the checkpoint of the second training holds of the first is empty."""
     cohort = simulate(dataclasses.replace(TINY, n_sites=n_sites, per_class=3))

@@ -195,14 +195,6 @@ def test_relaxed_samples_cross_a_half_as_often_as_their_probability_says():
     assert sample.std(0).min() > 0.2  # spread out, not the probability itself
 
 
-def test_a_binary_sample_hands_its_gradient_to_the_probability():
-    p = torch.tensor([0.2, 0.9], dtype=torch.float64, requires_grad=True)
-    drawn = ed.straight_through(p, torch.tensor([0.3, 0.3], dtype=torch.float64))
-    assert drawn.tolist() == [0.0, 1.0]
-    drawn.sum().backward()
-    assert p.grad.tolist() == [1.0, 1.0]
-
-
 @pytest.mark.parametrize("epochs", [4, 30, 100, 120])
 @pytest.mark.parametrize("final", [0.5, 0.7])
 def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final):
@@ -783,18 +775,6 @@ def test_keep_rates_do_not_move_the_gate():
         loss = method.loss(out._replace(shares=shares), in_batch(scans)._replace(stage=method.stages()[1]))
         gradients.append(torch.autograd.grad(loss, shares)[0])
     assert torch.equal(*gradients)
-
-
-def test_disco_routes_uniformly_while_warming_up_and_chooses_no_checkpoint_then(scans):
-    method = DiSCO(DiSCOSettings(experts=4, epochs=120, gate=0.0))
-    warm, after = method.stages()
-    assert (warm.epochs, after.epochs, warm.selectable, after.selectable) == (9, 111, False, True)
-    one, other = made_output(0), made_output(1)
-    batch = in_batch(scans)
-    moved_gate = one._replace(shares=other.shares, logit=other.logit)
-    assert method.loss(one, batch._replace(stage=warm)) == method.loss(moved_gate, batch._replace(stage=warm))
-    assert method.loss(one, batch._replace(stage=after)) != method.loss(moved_gate, batch._replace(stage=after))
-    assert [s.epochs for s in DiSCO(DiSCOSettings(epochs=1)).stages()] == [1]
 
 
 # ---------------------------------------------------------------- settings

@@ -120,22 +120,6 @@ def test_a_look_ahead_leaves_statistics_alone():
     assert not torch.equal(norm.running_mean, torch.zeros(4))
 
 
-def test_batch_norm_over_stacked_runs_is_that_of_each_run():
-    x, real = torch.randn(3, 6, 5, 4), torch.ones(3, 6)
-    real[1, 4:] = real[2, 3:] = 0
-    norm = BatchNorm(4)
-    held = {n: b.repeat(3, 1) for n, b in norm.named_buffers()}
-
-    def one(buffers, x, real, key):
-        return torch.func.functional_call(norm, buffers, (x, step_of(real, key)))
-
-    out = torch.vmap(one)(held, x, real, torch.arange(3))
-    for r in range(3):
-        n, fresh = int(real[r].sum()), BatchNorm(4)
-        close(out[r, :n], fresh(x[r, :n], step_of(n)))
-        close(held["running_var"][r], fresh.running_var)
-
-
 # random numbers of a step
 
 
@@ -234,19 +218,6 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
     step = step_of(200)
     assert torch.equal(Dropout(0.0)(x, step), x)
     assert torch.equal(layer(x, step), once)  # a share of 0 draws nothing
-
-
-def test_dropout_is_the_same_alone_and_in_a_stack_with_padding():
-    layer, x = Dropout(0.5), torch.randn(2, 8, 3)
-    real = torch.tensor([[1.0] * 8, [1.0] * 5 + [0.0] * 3])
-
-    def one(x, real, key):
-        return layer(x, step_of(real, key))
-
-    keys = torch.tensor([3, 4])
-    together = torch.vmap(one)(x, real, keys)
-    close(together[0], one(x[0], real[0], keys[0]))
-    close(together[1, :5], one(x[1, :5], torch.ones(5), keys[1]))
 
 
 # random order of the batch

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import Ridge
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
@@ -17,7 +16,7 @@ from brio.methods import make_method
 from brio.methods.linear.base import KernelEigen, choose_penalty
 from brio.methods.linear.ridge import KernelRidgeMethod, predict_columns
 from brio.protocol import auc, leave_one_site_out
-from brio.protocol.metrics import score_columns, weigh_by_pairs
+from brio.protocol.metrics import score_columns
 from brio.studies.permutation import permute_labels, relabel_cohort
 from brio.training import Run
 
@@ -176,17 +175,6 @@ def test_penalties_without_a_score_are_refused_with_what_was_asked(graphs, choos
     assert messages[0] == messages[1]
 
 
-@pytest.mark.parametrize("withheld", [[0], [3, 4, 5, 17], list(range(8, 20))])
-def test_residuals_of_withheld_scans_are_those_of_scikit_learns_ridge(withheld):
-    rng = np.random.default_rng(2)
-    x, y = rng.normal(size=(30, 50)) + 3.0, np.sign(rng.normal(size=(30, 4)))
-    eigen = KernelEigen.of_kernel(x @ x.T, np.zeros(30))
-    found = eigen.find_residuals(eigen.solve(eigen.rotate(y), 7.0), np.array(withheld), 7.0)
-    inside = np.setdiff1d(np.arange(30), withheld)
-    expected = y[withheld] - Ridge(alpha=7.0).fit(x[inside], y[inside]).predict(x[withheld])
-    np.testing.assert_allclose(found, expected, atol=1e-9)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12))
 def test_auc_of_columns_is_the_auc_of_each(rows):
@@ -194,15 +182,6 @@ def test_auc_of_columns_is_the_auc_of_each(rows):
     margin = np.array([row[1:] for row in rows], dtype=float)
     expected = [auc(label, column) for column in margin.T]
     np.testing.assert_array_equal(score_columns(label[:, None], margin), expected)
-
-
-def test_pair_weighted_auc_is_that_of_all_pairs_within_sites():
-    rng = np.random.default_rng(0)
-    sites = [(rng.integers(0, 2, n), rng.normal(size=n)) for n in (5, 9, 14)] + [(np.ones(4, int), rng.normal(size=4))]
-    pairs = [(a > b) for y, m in sites for a in m[y == 1] for b in m[y == 0]]
-    each = np.array([auc(y, m) for y, m in sites])
-    counts = np.array([(y == 1).sum() * (y == 0).sum() for y, _ in sites])
-    assert weigh_by_pairs(each, counts) == pytest.approx(np.mean(pairs))
 
 
 def test_permutations_keep_the_patients_of_each_site_and_do_not_depend_on_their_number(graphs):

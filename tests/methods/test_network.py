@@ -73,23 +73,6 @@ def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representati
         assert all(abs(a[j]) <= np.linalg.norm(w[j]) + 1e-12 for j in range(3))
 
 
-def test_permuting_rois_with_all_that_belongs_to_them_leaves_the_logits(example):
-    network, A, alive, state = example
-    out = network(Scans.of(A, alive)._replace(state=state))
-    order = torch.randperm(P, generator=torch.Generator().manual_seed(5))
-    turn = lambda M: M[..., order, :][..., :, order]  # noqa: E731
-    with torch.no_grad():
-        network.encoder.roi.copy_(network.encoder.roi[order])
-    S, mean = state.learned["S"], state.learned["mean"]
-    turned = network(
-        Scans.of(turn(A), alive[:, order])._replace(state=RunState.from_learned(S=turn(S), mean=turn(mean)))
-    )
-    torch.testing.assert_close(turned.logit, out.logit, atol=1e-10, rtol=0)
-    torch.testing.assert_close(turned.factors, out.factors, atol=1e-10, rtol=0)
-    wrong = network(Scans.of(turn(A), alive[:, order])._replace(state=RunState.from_learned(S=S, mean=turn(mean))))
-    assert (wrong.logit - out.logit).abs().max().item() > 1e-4
-
-
 def test_values_under_a_dead_roi_are_never_read(example):
     network, A, alive, state = example
     expected = network(Scans.of(A, alive)._replace(state=state)).logit
@@ -127,15 +110,6 @@ def batch_of(cell_weight, n):
     n = len(scans.A)
     step = StepContext(torch.tensor(0), torch.ones(n), torch.zeros(n, dtype=torch.long))
     return Batch(scans, cell_weight, torch.empty(0), torch.tensor(1.0), step)
-
-
-def test_classification_loss_of_a_batch_weighs_sites_and_classes_equally():
-    rng = np.random.default_rng(2)
-    logit = rng.normal(size=(3, 2, 4))
-    expected = sum(sum(bce(logit[e, c, i], c) for i in range(4)) / 4 for e in range(3) for c in (0, 1)) / (2 * 3)
-    batch = batch_of(torch.full((3, 2), 1 / 6, dtype=torch.float64), 4)
-    found = classification_loss(torch.from_numpy(logit).flatten(), batch)
-    assert float(found) == pytest.approx(expected, abs=1e-12)
 
 
 def test_classification_loss_with_cells_of_unequal_size_equals_the_loop_over_subjects():

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from brio.connectome import Connectomes, edge_cut
 from brio.methods import make_method
-from brio.methods.gnn import GCNNetwork
 from brio.methods.ood import (
     DANNNetwork,
     DANNSettings,
@@ -259,16 +258,6 @@ def test_groupdro_follows_the_published_update(padding):
     assert torch.equal(net.log_share, held)
 
 
-def test_groupdro_remembers_shares_over_steps_and_tells_those_of_its_own_sites(last_epoch):
-    graphs = Connectomes(tiny(), dtype=torch.float64)
-    fitted_runs = small("groupdro", step_size=0.1).fit(graphs, uneven(tiny()))
-    assert [len(o.parameters["log_share"]) for o in fitted_runs] == [3, 4, 2]
-    short = small("groupdro", step_size=0.1, epochs=1).fit(graphs, uneven(tiny()))
-    for longer, shorter in zip(fitted_runs, short, strict=True):
-        assert (longer.parameters["log_share"] > shorter.parameters["log_share"] + 0.05).all()  # 2 steps of about 0.07
-        assert (shorter.parameters["log_share"] > 0.05).all()
-
-
 # DANN
 
 
@@ -297,23 +286,6 @@ def test_features_climb_where_the_site_classifier_descends(epoch, padding):
             torch.testing.assert_close(got, of_risk, msg=name)
         else:
             torch.testing.assert_close(got, of_risk - size * of_site, msg=name)
-
-
-def test_site_classifier_begins_at_zero_and_is_no_part_of_the_prediction():
-    nets = []
-    for sites in (3, 5):
-        torch.manual_seed(4)
-        nets.append(DANNNetwork(InputShape(P, sites, 0), DANNSettings()))
-    torch.manual_seed(4)
-    plain = dict(GCNNetwork(InputShape(P, 3, 0), DANNSettings()).named_parameters())
-    for (name, p), q in zip(nets[0].named_parameters(), nets[1].parameters(), strict=True):
-        if name.startswith("site.2"):
-            assert not p.any()
-            assert not q.any()
-        else:
-            assert torch.equal(p, q)
-            assert name.startswith("site.") or torch.equal(p, plain[name])
-    assert len(nets[0](batch_of(3).scans)) == 2
 
 
 # all of them

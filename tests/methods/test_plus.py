@@ -43,20 +43,6 @@ def test_where_stable_linear_signal_is_all_there_is_it_does_not_lose_to_ridge():
     assert _auc(make_method("brio-plus"), graphs, runs) > _auc(make_method("ridge"), graphs, runs) - 0.02
 
 
-def test_the_mean_probability_is_the_share_of_patients():
-    cohort = simulate(dataclasses.replace(Simulation(), n_sites=6, per_class=12, n_rois=12, frames=120, stable=0.5))
-    few = np.flatnonzero((cohort.labels == 0) | (np.arange(len(cohort)) % 3 == 0))  # a third of the patients
-    cohort = cohort.select(few)
-    graphs = Connectomes(cohort)
-    run = Run(leave_one_site_out(cohort, 0, 0)[0], 0)
-    method = make_method("brio-plus")
-    (fitted,) = method.fit(graphs, [run])
-    probability = 1 / (1 + np.exp(-method.predict_margins(fitted, graphs, run.fold.source)))
-    share = cohort.labels[run.fold.source].mean()
-    assert share < 0.3
-    assert probability.mean() == pytest.approx(share, abs=0.1)
-
-
 def test_what_cannot_be_fitted_is_refused(small):
     graphs, run = small
     controls = run.fold.source[graphs.cohort.labels[run.fold.source] == 0]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,7 @@ from brio import Cohort, run
 from brio.cohort.atlas import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.report import write_report
-from stored import forget_hashes, rehash
+from stored import rehash
 
 TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2, "cell_batch": 4}
 
@@ -76,9 +77,15 @@ def page(finished) -> str:
 
 @pytest.fixture
 def copy(finished, tmp_path) -> Path:
-    """A copy of the finished job that a test may change: without hashes, as earlier versions wrote it."""
+    """A copy of the finished job that a test may change."""
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     for name in ("report.html", "MODEL_CARD.md"):
         (folder / name).unlink(missing_ok=True)
-    return forget_hashes(folder)
+    return rehash(folder)
+
+
+@pytest.fixture
+def rewrite(copy) -> Callable[[], str]:
+    """A function that writes the report of the copy, which has the hashes of its changed files then."""
+    return lambda: write_report(rehash(copy)).read_text(encoding="utf-8")

@@ -1,22 +1,13 @@
 """The comparison table: what it pairs, which test it takes, and what it says of the rest."""
 
-import json
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from brio import run
 from brio.errors import BrioError
 from brio.formatting import format_p
-from brio.protocol import FOLD_RULE, ProtocolSettings
-from brio.report import gather_jobs
 from brio.report.comparisons import compare_methods, comparison_table, join_jobs, paired_scores
-from brio.results import StoredJob
-from brio.studies.context import read_reused_results
-from stored import forget_hashes
 
 RUN = {"cohort": "small", "n_source": 70, "n_validation": 20, "n_test": 10}
 
@@ -197,29 +188,3 @@ def test_a_method_with_other_numbers_in_another_job_is_another_method():
     assert set(join_jobs({"x": one[half], "y": one[~half]})["method"]) == {"ridge", "brio"}
     # and so are a method's runs on another cohort
     assert set(join_jobs({"x": one, "y": two.assign(cohort="other")})["method"]) == {"ridge", "brio"}
-
-
-def test_folds_of_an_earlier_rule_are_not_put_together_with_those_of_today(by_folds, cohort, tmp_path):
-    """They share nothing but their numbers."""
-    old = forget_hashes(shutil.copytree(by_folds, tmp_path / "old"))
-    for name in ("summary.json", "plan.json"):
-        stored = json.loads((old / name).read_text())
-        assert stored.pop("fold_rule") == FOLD_RULE
-        (old / name).write_text(json.dumps(stored))
-    with pytest.raises(BrioError, match="its folds were made by another rule than those of"):
-        gather_jobs([StoredJob.read(by_folds), StoredJob.read(old)])
-    assert len(gather_jobs([StoredJob.read(old)]).rows) == 12
-    settings = ProtocolSettings(n_folds=4, validation_folds=1, validation_sites=2)
-    fingerprint = StoredJob.read(by_folds).summary.fingerprint
-    assert read_reused_results(by_folds, fingerprint, settings)
-    with pytest.raises(BrioError, match="made by an earlier rule"):
-        read_reused_results(old, fingerprint, settings)
-    settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
-    with pytest.raises(BrioError, match="its folds were made by an earlier rule"):
-        run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=old, device="cpu")
-
-
-def test_a_method_of_ones_own_with_brackets_in_its_name_is_not_taken_for_another():
-    run = {"cohort": "c", "protocol": "loso", "seed": 0, "n_test": 9, "n_source": 90, "fold": "NYU", "auc": 0.7}
-    rows = pd.DataFrame([run | {"method": name} for name in ("ridge (mine)", "svm")])
-    assert list(paired_scores(join_jobs({"job": rows}))) == ["svm", "ridge (mine)"], "unknown methods come last"

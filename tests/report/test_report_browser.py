@@ -177,7 +177,7 @@ def test_the_brain_turns(browser, whole):
     check(browser, whole)
 
 
-WIDTHS = (360, 390, 768, 1200, 1280, 1920)
+WIDTHS = (360, 768, 1280)
 CLIPPED = """[...document.querySelectorAll('main table, main .scroll, main .panels, main pre, main .maps, main dl')]
   .filter(e => e.checkVisibility())
   .filter(e => e.getBoundingClientRect().right > e.closest('section').getBoundingClientRect().right + 0.5

@@ -18,13 +18,14 @@ from brio.report import write_report
 from brio.report.evidence import read_evidence
 from brio.report.html.page import build_context
 from brio.report.repeat import wrap_command
-from brio.results import StoredStudy, StudyRecord
+from brio.results import StudyRecord
 from brio.results.records import disarm_html
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command
 from stored import rehash
 
+QUICK = {"seeds": 1, "runs_per_stack": 2, "folds": ["site01", "site02"]}
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 
 
@@ -117,22 +118,6 @@ def test_an_audit_beside_any_arm_is_shown(reused, tmp_path):
     finding = "No duplicate scans."
     assert finding in write_report(copy).read_text(encoding="utf-8")
     assert finding in (copy / "MODEL_CARD.md").read_text()
-
-
-def test_scans_left_out_are_those_of_the_plan(reused, tmp_path):
-    """Results may be reused from a job on a cohort that had been cleaned before."""
-    copy = shutil.copytree(reused, tmp_path / "copy")
-    for path in copy.glob("reused/*/*/plan.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"excluded": {"someone": ["too short"]}}))
-    rehash(copy)
-    n = read_evidence(copy).main[0].job.summary.n_scans
-    text = write_report(copy).read_text(encoding="utf-8")
-    assert f"{n} of {n + 1} scans are used; 1 excluded" in text
-    assert f"the audit excluded 1 of {n + 1} scans" in text
-
-
-def test_nothing_is_said_of_reused_results_where_there_are_none(text):
-    assert "REUSED" not in text
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +221,7 @@ def give(line, cohort, place):
 @pytest.mark.parametrize(
     ("words", "elsewhere"),
     [
-        ({"settings": {"epochs": "1", "audit.min_frames": "30"}, "seeds": 1, "runs_per_stack": 2}, ["ridge"]),
+        ({**QUICK, "settings": {"epochs": "1", "audit.min_frames": "30"}}, ["ridge"]),
         *(
             pytest.param({"settings": {"epochs": "1"}, **words}, elsewhere, marks=pytest.mark.soak)
             for words, elsewhere in (
@@ -345,11 +330,3 @@ def test_the_command_of_a_search(small, tmp_path):
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
     assert "Settings of each fold, the best of 2" in text
     assert "best of 2 settings" in text
-
-
-def test_only_what_the_page_shows_by_itself_is_left_out_of_a_finding(tmp_path):
-    record = StudyRecord(name="ablation", title="Ablation", paper="BRIO is best.", smoke="one seed")
-    found = "The paper: it has no such claim about this."
-    text = "\n\n".join(record.frame([record.smoke_note, found]))
-    study = StoredStudy(tmp_path, record, text, None)
-    assert study.finding_alone.strip() == found

@@ -3,7 +3,7 @@
 import pytest
 
 from brio import run
-from brio.report import draw_sites, markdown_table, write_report
+from brio.report import draw_sites, markdown_table
 from brio.results import describe_smoke_run
 
 
@@ -38,21 +38,3 @@ def test_the_figure_of_sites_says_it(quick, whole, tmp_path, monkeypatch):
     for result in (quick, whole):
         draw_sites(result.rows, result.summary, tmp_path / "sites.png")
     assert [figure.get_suptitle() for figure in drawn] == [describe_smoke_run(), ""]
-
-
-def test_a_report_prints_no_p_value_not_even_against_chance(quick, whole):
-    pages = [write_report(result.folder) for result in (quick, whole)]
-    marked, tested = (page.read_text(encoding="utf-8") for page in pages)
-    for words in ("; against chance p ", "detectable with 80 % power"):
-        assert words in tested
-        assert words not in marked
-    cards = [page.with_name("MODEL_CARD.md").read_text(encoding="utf-8") for page in pages]
-    assert [describe_smoke_run() in card for card in cards] == [True, False]
-
-
-def test_a_report_has_one_name_for_the_auc_of_averaged_logits(whole):
-    page = write_report(whole.folder).read_text(encoding="utf-8")
-    assert "AUC, seeds averaged" in whole.text_table()[0]
-    assert 'title="AUC, seeds averaged: AUC of the mean logits over seeds"' in page
-    assert "seeds averaged first" not in page
-    assert "nsemble" not in page.replace("\u00ad", "")

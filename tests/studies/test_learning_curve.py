@@ -98,11 +98,3 @@ def test_subsets_are_nested_balanced_and_leave_the_test_site_whole(cohort):
         np.testing.assert_array_equal(subset.validation, fold.validation)
     assert set(keep_sites(fold, cohort, 2, 0, 4).source) != set(few.source), "another draw"
     assert set(keep_sites(fold, cohort, 2, 1, 3).source) != set(few.source), "another seed"
-
-
-def test_readers_see_gains_with_intervals(place):
-    text = (place / "finding.md").read_text()
-    assert "With all source scans (on average 8 source sites), the mean AUC is" in text
-    assert "points against 2 (95 % interval" in text
-    assert "nan" not in text
-    assert (place / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -63,22 +63,6 @@ def test_rows_are_those_of_an_ordinary_run_bit_for_bit(study, methods, table, pa
             assert mine[column].tolist() == theirs[column].tolist(), column
 
 
-def test_comparison_averages_seeds_then_sites(found, paper):
-    summary = found("comparison").summary.set_index("arm")
-    assert list(summary["AUC"]) == sorted(summary["AUC"], reverse=True)
-    rows = lines(paper / "loso" / "results.csv")
-    for metric, mean, sd in (("auc", "AUC", "SD"), ("acc", "ACC", "ACC SD")):
-        for name in METHODS:
-            sites = list(by_unit(rows, name, metric, ["fold"]).values())
-            assert len(sites) == 5
-            assert summary.loc[name, mean] == pytest.approx(sum(sites) / 5, abs=1e-9)
-            assert summary.loc[name, sd] == pytest.approx(statistics.stdev(sites), abs=1e-9)
-    assert summary.loc["brio", ["epochs", "K"]].tolist() == [2, 2]
-    assert summary.loc["ridge", ["epochs", "K"]].isna().all()
-    assert (summary["folds"] == 5).all()
-    assert (summary["seeds"] == 2).all()
-
-
 def test_comparison_tests_pairs_of_sites_and_corrects(found, paper):
     summary = found("comparison").summary.set_index("arm")
     rows = lines(paper / "loso" / "results.csv")
@@ -93,20 +77,6 @@ def test_comparison_tests_pairs_of_sites_and_corrects(found, paper):
     expected = dict(zip(raw, holm(list(raw.values())), strict=True))
     assert summary.loc[list(raw), "p"].to_dict() == pytest.approx(expected)
     assert summary.loc["brio", ["minus brio", "p"]].isna().all()
-
-
-def test_in_distribution_counts_every_fold_of_every_seed(found, table, paper):
-    rows = table("in-distribution")
-    assert (rows["protocol"] == "kfold").all()
-    others = read(paper / "kfold" / "results.csv")
-    mine = rows[rows["arm"] == "ridge"].reset_index(drop=True)
-    for column in ["fold", "seed", *SCORES]:
-        assert mine[column].tolist() == others[column].tolist(), column
-    summary = found("in-distribution").summary.set_index("arm")
-    folds = list(by_unit(lines(paper / "kfold" / "results.csv"), "ridge", "auc", ["seed", "fold"]).values())
-    assert len(folds) == 10
-    assert summary.loc["ridge", "AUC"] == pytest.approx(sum(folds) / 10, abs=1e-9)
-    assert summary.loc["ridge", "SD"] == pytest.approx(statistics.stdev(folds), abs=1e-9)
 
 
 def test_in_distribution_corrects_for_training_sets_that_overlap(found, paper):
@@ -225,15 +195,6 @@ def test_block_lengths_scale_the_unrounded_estimate(table, context):
             here = block[(block["fold"] == fold.name) & (block["seed"] == seed)].set_index("value")["block_length"]
             assert here.to_dict() == {0.5: 0.5 * estimate, 1.0: estimate, 2.0: 2.0 * estimate}
     assert any(estimate != round(estimate) for estimate in seen), "else rounding first would not be seen"
-
-
-def test_sensitivity_tells_block_lengths_in_seconds(found, cohort):
-    summary = found("sensitivity").summary
-    row = summary[summary["arm"] == "brio,block_scale=2.0"].iloc[0]
-    frames, seconds = row["block, frames (s)"].rstrip(")").split(" (")
-    mine = found("sensitivity").table.query("arm == 'brio,block_scale=2.0'")["block_length"].mean()
-    assert frames == f"{mine:.1f}"
-    assert seconds == f"{mine * cohort.participants['tr'].median():.1f}"
 
 
 def test_fewer_values_are_varied_where_the_width_does_not_divide(cohort, tmp_path):

@@ -22,14 +22,13 @@ def bits(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_repeated_fit_is_the_same_bit_for_bit(dtype, cohort, uneven):
-    method = small(epochs=6, patience=None)
+def test_a_repeated_fit_is_the_same_bit_for_bit(cohort, uneven):
+    method = small(epochs=4, patience=None)
     torch.manual_seed(1)
-    first = method.fit(Connectomes(cohort, dtype=dtype), uneven)
+    first = method.fit(Connectomes(cohort), uneven)
     torch.manual_seed(2)
     np.random.seed(3)  # noqa: NPY002 - global generators must not be read
-    again = method.fit(Connectomes(cohort, dtype=dtype), uneven)
+    again = method.fit(Connectomes(cohort), uneven)
     for a, b in zip(first, again, strict=True):
         assert bits(a.tensors, b.tensors)
         assert np.array_equal(a.test_logit, b.test_logit)
