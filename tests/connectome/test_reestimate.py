@@ -104,17 +104,6 @@ def test_an_roi_that_is_flat_in_a_resample_has_zero_rows():
         assert a.isfinite().all()
 
 
-def test_scans_of_unequal_length_together_give_what_each_gives_alone():
-    frames = torch.randn(90, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    first, n_frames = np.array([0, 20, 60]), np.array([20, 40, 30])
-    block, keys = np.array([4, 9, 4]), np.array([3, 1, 2])
-    together = reestimate(frames, first, n_frames, block, keys, 6)
-    for i in range(3):
-        one = slice(i, i + 1)
-        alone = reestimate(frames, first[one], n_frames[one], block[one], keys[one], 6)[0]
-        assert torch.equal(together[i], alone), "the length of another scan reaches this one"
-
-
 @pytest.mark.parametrize("resident", [True, False])
 def test_scans_that_go_together_are_found_whether_kept_or_read_again(graphs, resident, monkeypatch):
     scans, block = np.array([3, 0, 5, 1]), np.array([9, 7, 4, 7])

@@ -71,25 +71,6 @@ def test_a_share_of_one_is_the_full_scan(awkward):
     assert torch.equal(nearly.alive, graphs.alive)
 
 
-def test_an_roi_without_signal_in_the_window_is_dead_there_alone(awkward):
-    graphs = Connectomes(awkward, dtype=torch.float64)
-    assert graphs.alive[1, 5]
-    first, last = estimate_window_connectomes(graphs, 0.5, "first"), estimate_window_connectomes(graphs, 0.5, "last")
-    assert not first.alive[1, 5]
-    assert (first.full[1, 5] == 0).all()
-    assert (first.full[1, :, 5] == 0).all()
-    assert last.alive[1, 5]
-    assert (last.full[1, 5, :5] != 0).all()
-
-
-def test_frames_that_are_dropped_do_not_count(awkward):
-    graphs = Connectomes(awkward)
-    assert graphs.n_frames[0] == awkward.n_frames[0] - 4
-    for placement in PLACEMENTS:
-        half = estimate_window_connectomes(graphs, 0.5, placement)
-        assert np.array_equal(half.n_frames, np.floor(graphs.n_frames / 2 + 0.5).astype(int))
-
-
 @pytest.mark.parametrize("name", ["ridge", "tangent-ridge", "deci"])
 def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
     method = small(name)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import BlockRule, Connectomes
+from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
 from brio.methods.brio import BrioSettings
@@ -37,16 +37,6 @@ def blocks(monkeypatch):
 
     monkeypatch.setattr(Inputs, "iterate_reestimates", record_and_reestimate)
     return lengths
-
-
-@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
-def test_the_estimate_is_scaled_unrounded(scale, graphs, run):
-    source, cohort = run.fold.source, graphs.cohort
-    estimate = graphs.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
-    assert estimate != round(estimate)
-    (fitted,) = make_method("brio", {**SMALL, "block_scale": scale}).fit(graphs, [run])
-    assert fitted.block_length == scale * estimate
-    assert float(fitted.state.learned["block_length"]) == scale * estimate
 
 
 @pytest.mark.parametrize(

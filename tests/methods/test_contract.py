@@ -31,7 +31,7 @@ from torch import nn
 from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes, ReestimateRequest
 from brio.errors import BrioError
-from brio.methods import find_method, list_methods, make_method
+from brio.methods import find_method, make_method
 from brio.methods.gnn import GCN, GCNNetwork
 from brio.protocol import auc, leave_one_site_out
 from brio.results.store import read_checkpoint, write_checkpoint
@@ -326,30 +326,3 @@ def test_a_budget_of_four_has_four_configurations(name):
     assert len(drawn) == 4
     assert drawn[0] == {k: getattr(make_method(name).settings, k) for k in drawn[0]}
     assert draw_configurations(make_method(name).settings, 8)[:4] == drawn
-
-
-def test_every_method_of_the_comparison_is_there():
-    published = [
-        "gcn",
-        "gat",
-        "gin",
-        "coral",
-        "irm",
-        "gsat",
-        "disc",
-        "cepg",
-        "disco",
-        "brainnettf",
-        "xg-gnn",
-        "agmgc",
-        "fc-hgnn",
-        "brainood",
-        "deci",
-        "core",
-    ]
-    linear = ["ridge", "logistic", "svm", "tangent-ridge", "mlp"]
-    beyond = ["vrex", "groupdro", "dann"]
-    brio = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
-    assert set(published + linear + beyond + brio) <= set(METHODS)
-    assert {"covariates-only", "length-only", "dead-rois-only"} <= set(CONTROLS)
-    assert len({e.method_class for e in list_methods() if e.name in published}) == 16

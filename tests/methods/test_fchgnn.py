@@ -280,19 +280,6 @@ def test_in_training_a_scan_receives_from_its_batch_as_typed_by_sex_and_age(netw
     assert not torch.allclose(in_training(network, scans).logit, out.logit)
 
 
-def test_padding_sends_nothing(network, scans):
-    half = scans.map(lambda t: t[:8])
-    alone = FCHGNNNetwork(InputShape(P, 1, 0), SETTINGS).double()
-    alone.load_state_dict(network.state_dict())
-    expected = in_training(alone, half).logit
-    real = torch.cat([torch.ones(8), torch.zeros(8)]).double()
-    for padding in (1.0, 40.0):
-        A = scans.A.clone()
-        A[8:] *= padding
-        found = in_training(network, scans._replace(A=A), real).logit
-        torch.testing.assert_close(found[:8], expected)
-
-
 def test_at_inference_a_scan_receives_from_the_bank_and_no_other_scan(network, scans):
     out = network(scans)
     for i in (0, 3):

@@ -379,12 +379,6 @@ def test_with_kernels_more_graphs_go_in_a_pass(fused, new_gpu):
     assert 4 * 116 * 116 < ours < plain / 2
 
 
-def test_not_on_a_gpu_without_tf32(fused, new_gpu, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5) if device.index else (8, 0))
-    assert find_gpu_twin(graphs_on_a_gpu(), 64) is fused
-    assert find_gpu_twin(graphs_on_a_gpu(device=torch.device("cuda", 1)), 64) is None
-
-
 def test_not_without_triton(new_gpu, monkeypatch):
     for name in ("encoder", "encoder_kernels"):
         monkeypatch.delitem(sys.modules, f"brio.methods.brio.gpu.{name}", raising=False)

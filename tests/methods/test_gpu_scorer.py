@@ -225,12 +225,12 @@ def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers, blo
 
 @pytest.mark.skipif(not GPU, reason="the order of sums is open on a GPU only")
 @pytest.mark.parametrize("norm", NORMS)
-def test_the_same_gradients_again_bit_for_bit(path, norm):
-    path(True)
+@pytest.mark.parametrize("widths", [(32, 8), (256, 64)], ids=["by kernels", "published"])
+def test_the_same_gradients_again_bit_for_bit(norm, widths):
     H, edges = single(*problem(3, 32, 116))
     found = []
     for _ in range(5):
-        network, *state = networks(3, (32, 8), norm, 0.5, torch.float32)
+        network, *state = networks(3, widths, norm, 0.5, torch.float32)
         real = torch.ones(32, device=DEVICE)
         _, gradient, _ = scored(network, *state, H, edges, KEYS[torch.arange(3) % 2], real)
         found.append(gradient)
@@ -258,19 +258,6 @@ def test_layers_too_wide_for_kernels_gather_their_ends_by_kernels_in_pieces(twin
     for name, one in true_gradient.items():
         if not name.endswith("bias"):  # norms remove what a bias adds
             assert error(gradient[name], one) < 10 * TOLERANCE, name
-
-
-@pytest.mark.skipif(not GPU, reason="the order of sums is open on a GPU only")
-@pytest.mark.parametrize("norm", NORMS)
-def test_layers_of_the_published_width_give_the_same_gradients_again_bit_for_bit(norm):
-    H, edges = single(*problem(2, 32, 116))
-    found = []
-    for _ in range(5):
-        network, *state = networks(2, (256, 64), norm, 0.5, torch.float32)
-        _, gradient, _ = scored(network, *state, H, edges, KEYS, torch.ones(32, device=DEVICE))
-        found.append(gradient)
-    for again in found[1:]:
-        assert all(torch.equal(g, again[name]) for name, g in found[0].items())
 
 
 def test_products_of_ten_bits_where_torch_is_told_so(path):

@@ -18,7 +18,6 @@ from brio.connectome import Connectomes
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.linear.base import HeldRows
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
-from brio.protocol import leave_one_site_out
 from brio.training import Run
 
 WHOLE = Simulation(n_sites=6, per_class=6, n_rois=12, frames=80, dead_share=0.0, stable=0.6)
@@ -238,24 +237,3 @@ def test_a_fit_in_a_job_on_a_gpu_is_that_of_the_cpu(name):
         np.testing.assert_allclose(other.test_logit, own.test_logit, atol=1e-6)
         margin = method.predict_margins(other, there, other.run.fold.test)
         np.testing.assert_allclose(margin, other.test_logit, atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_order_of_participants_does_not_move_the_penalty(seed):
-    """Short scans of few ROIs are shrunk to the same matrix, so their margins differ in the last bits only."""
-    rng = np.random.default_rng(seed)
-    scans = [rng.normal(size=(40, 6)) for _ in range(60)]
-    here = Cohort.from_scans(scans, site=[f"s{i % 5}" for i in range(60)], label=[i // 5 % 2 for i in range(60)])
-    there = here.select(rng.permutation(60))
-    fitted = [
-        make_method("tangent-ridge", {"choose_by": "source-sites"}).fit(
-            Connectomes(cohort), [Run(fold, 0) for fold in leave_one_site_out(cohort, 0, 0)]
-        )
-        for cohort in (here, there)
-    ]
-    for one, other in zip(*fitted, strict=True):
-        assert other.details["penalty"] == pytest.approx(one.details["penalty"], rel=1e-9)
-        margins = [
-            dict(zip(c.ids[f.run.fold.test], f.test_logit, strict=True)) for c, f in ((here, one), (there, other))
-        ]
-        assert margins[1] == pytest.approx(margins[0], abs=1e-9)

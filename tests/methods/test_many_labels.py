@@ -130,25 +130,6 @@ def test_ties_go_to_the_stronger_penalty_whatever_the_order_of_the_grid(order):
         assert penalties[order][choose_penalty(scores[order, k], penalties[order], "validation", "a")] == best
 
 
-@pytest.mark.parametrize("name", ["ridge", "log-ridge"])
-def test_margins_that_no_penalty_reorders_get_the_strongest(name):
-    """One edge carries all there is, so every penalty has the same AUC."""
-    graphs = Connectomes(simulate(Simulation(n_sites=5, per_class=5, n_rois=8, frames=60)), dtype=torch.float64)
-    one_edge = torch.zeros_like(graphs.full)
-    one_edge[:, 0, 1] = one_edge[:, 1, 0] = graphs.full[:, 0, 1]
-    graphs.full = one_edge
-    method, run = make_method(name, {"choose_by": "validation"}), Run(leave_one_site_out(graphs.cohort, 0, 2)[0], 0)
-    (fitted,) = method.fit(graphs, [run])
-    (weaker,) = make_method(name, {"choose_by": "validation", "largest_penalty": 1.0}).fit(graphs, [run])
-    assert fitted.details["penalty"] == pytest.approx(method.settings.largest_penalty * weaker.details["penalty"])
-    labels = graphs.cohort.labels[:, None]
-    margins = method.fit_labels(graphs, [run], labels)[0][:, 0]
-    slope, intercept = np.polyfit(margins, fitted.test_logit, 1)
-    np.testing.assert_allclose(slope * margins + intercept, fitted.test_logit, atol=1e-9)
-    if name == "ridge":
-        np.testing.assert_allclose(margins, fitted.test_logit, atol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("choose_by", "words"),
     [

@@ -73,15 +73,6 @@ def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representati
         assert all(abs(a[j]) <= np.linalg.norm(w[j]) + 1e-12 for j in range(3))
 
 
-def test_values_under_a_dead_roi_are_never_read(example):
-    network, A, alive, state = example
-    expected = network(Scans.of(A, alive)._replace(state=state)).logit
-    no_mean = RunState.from_learned(**state.learned | {"mean": torch.zeros(P, P, dtype=torch.float64)})
-    zero = network(Scans.of(A, alive)._replace(state=no_mean)).logit
-    changed = (zero - expected).abs() > 1e-9
-    assert changed.tolist() == [False, False, True, False, True, False, False]
-
-
 def test_the_cached_assignment_replaces_queries_and_keys(example):
     network, A, alive, state = example
     Pi = network.assignment(network.encoder.roi).detach()

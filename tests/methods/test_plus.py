@@ -11,7 +11,6 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome, read_edges
 from brio.errors import BrioError
-from brio.estimator import BrioClassifier
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
 from brio.training import Run
@@ -56,24 +55,6 @@ def test_one_source_site_is_enough(small):
     (fitted,) = make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(run.fold, source=one), 0)])
     assert np.isfinite(fitted.test_logit).all()
     assert 0 <= fitted.validation_auc <= 1
-
-
-def test_neither_names_nor_the_order_of_participants_matter():
-    """Positions are the names of arrays, so the order would be another draw."""
-    made = simulate(Simulation(n_sites=4, per_class=7, n_rois=12, frames=60))
-    new = simulate(Simulation(n_sites=2, per_class=5, n_rois=12, frames=60, seed=9))
-    options = {"settings": {"lambda_re": 2.0}, "random_state": 0}
-
-    def predict(order, names):
-        scans = [made.scan(i) for i in order]
-        cohort = Cohort.from_scans(scans, site=made.sites[order], label=made.labels[order], participant_id=names)
-        return BrioClassifier("brio-plus", validation_sites=0, device="cpu", **options).fit(cohort).predict_proba(new)
-
-    n = len(made)
-    expected = predict(np.arange(n), made.ids)
-    turned = np.random.default_rng(0).permutation(n)
-    for order, names in ((turned, made.ids[turned]), (np.arange(n), [f"other{i}" for i in range(n)])):
-        np.testing.assert_allclose(predict(order, names), expected, atol=1e-7)
 
 
 def test_without_its_penalty_it_is_log_ridge(small):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from checks import close, fisher_z, half_interval, read
+from checks import close, fill_dead, fisher_z, half_interval, read
 from cohorts import People
 from scipy import stats
 from sklearn.linear_model import Ridge
@@ -126,8 +126,10 @@ def check_scan_length(out: Path, table: pd.DataFrame, text: str, people: People)
         for record in records:
             row, source = record["row"], np.isin(sites, record["source_sites"])
             here = sites == row["fold"]
-            model = Ridge(alpha=record["details"]["penalty"]).fit(full[source], 2.0 * label[source] - 1)
-            margins = pd.DataFrame({"label": label[here], "margin": model.predict(X[here])}).groupby(ids[here]).mean()
+            whole, part = (fill_dead(x, full, sites, record["source_sites"]) for x in (full, X))
+            model = Ridge(alpha=record["details"]["penalty"]).fit(whole[source], 2.0 * label[source] - 1)
+            margins = pd.DataFrame({"label": label[here], "margin": model.predict(part[here])})
+            margins = margins.groupby(ids[here]).mean()
             own = table.query("arm == 'ridge' and share == @share * 100 and window == @window")
             found = own[(own["fold"] == row["fold"]) & (own["seed"] == row["seed"])]["auc"].item()
             if margins["label"].nunique() == 2:

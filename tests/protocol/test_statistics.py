@@ -262,13 +262,6 @@ def test_the_correction_of_folds_adds_to_the_variance_of_the_mean():
     assert half == pytest.approx(stats.t(9).ppf(0.975) * error)
 
 
-def test_intervals_of_three_sites_cover_as_often_as_they_say():
-    draws = np.random.default_rng(0).normal(0.7, 0.1, (4000, 3))
-    ends = np.array([t_interval(values, 0.0) for values in draws])
-    covered = ((ends[:, 0] <= 0.7) & (ends[:, 1] >= 0.7)).mean()
-    assert 0.94 < covered < 0.96  # binomial SD 0.0034
-
-
 @pytest.mark.parametrize("alpha", [0.05, 0.05 / 8])
 def test_the_detectable_difference_is_found_with_four_fifths_power(alpha):
     n, sd = 20, 0.08

@@ -177,19 +177,9 @@ def test_a_threshold_that_does_not_fit_is_explained():
             "no positive answer was wrong, no negative answer was wrong, which is much",
         ),
         (
-            {"sensitivity": 0.4, "specificity": 1.0},
-            "No",
-            "too little for a decision (no positive answer was wrong, a negative answer multiplies",
-        ),
-        (
             {"sensitivity": 0.0, "specificity": 1.0},
             "No",
             "hardly changes what is known about a person (no answer was positive, a negative answer",
-        ),
-        (
-            {"sensitivity": 1.0, "specificity": 0.0},
-            "No",
-            "hardly changes what is known about a person (a positive answer multiplies the odds by 1.0, no",
         ),
     ],
 )

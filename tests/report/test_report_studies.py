@@ -110,16 +110,6 @@ def test_what_was_trained_here_comes_before_what_is_reused(reused, small, tmp_pa
     assert ridge.job.folder == copy / "arms" / "loso" / "ridge"
 
 
-def test_an_audit_beside_any_arm_is_shown(reused, tmp_path):
-    copy = shutil.copytree(reused, tmp_path / "copy")
-    first = read_evidence(copy).main[0].job.folder
-    (first / "audit.json").unlink()
-    rehash(first)
-    finding = "No duplicate scans."
-    assert finding in write_report(copy).read_text(encoding="utf-8")
-    assert finding in (copy / "MODEL_CARD.md").read_text()
-
-
 @pytest.fixture(scope="module")
 def text(studies):
     return write_report(studies).read_text(encoding="utf-8")

@@ -448,7 +448,7 @@ def test_a_site_without_both_classes_counts_nowhere(one_class, tmp_path):
     assert len(figure.axes) == 3
 
 
-POOR = ["comparison", "agreement", "retention", "scan-length", "efficiency"]
+POOR = ["comparison", "agreement", "efficiency"]
 DEMANDING = ["adaptation", "retest", "labels"]  # refuse a cohort of small sites, without repeated scans or covariates
 REST = [s.name for s in list_studies() if s.name not in POOR + DEMANDING]
 

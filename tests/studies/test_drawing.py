@@ -80,17 +80,6 @@ def test_the_ablation_has_the_order_of_the_paper_and_tells_what_is_ours(context)
     ]
 
 
-def test_markers_of_scan_length_stand_side_by_side_at_every_length(context):
-    (axis,) = find_study("scan-length").make_finding(context).draw().axes
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["ridge", "gcn", "BRIO"]
-    lines = [line for line in axis.lines if line.get_marker() in {m for _, m in STYLES}]
-    for k, place in enumerate([100, 75, 50]):
-        x = [float(line.get_xdata()[k]) for line in lines]
-        assert x[1] == place
-        assert np.diff(x).tolist() == [-1.75, -1.75], "from left to right on an axis that runs down"
-    assert axis.get_xlim()[0] > axis.get_xlim()[1]
-
-
 # ---------------------------------------------------------------- propositions
 
 
@@ -116,14 +105,6 @@ def test_the_axes_of_the_bound_begin_at_the_smallest_point(theorem):
     np.testing.assert_array_equal(line.get_xdata(), line.get_ydata())
     assert [text.get_text() for text in left.texts] == ["change = bound"]
     assert right.get_yscale() == "log", "a tail of single pairs beside thousands"
-
-
-def test_thousands_of_points_make_a_small_file(theorem, tmp_path):
-    figure = factors.draw_propositions(*theorem)
-    assert all(cloud.get_rasterized() for cloud in figure.axes[0].collections)
-    path = save_figure(figure, tmp_path / "figure.svg")
-    assert path.stat().st_size < 200_000
-    assert save_figure(factors.draw_propositions(*theorem), tmp_path / "again.svg").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(

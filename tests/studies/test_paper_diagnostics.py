@@ -222,14 +222,6 @@ def test_regions_of_noise_are_shared_as_often_as_chance_has_it(of_seed):
     assert np.std(shares) / np.sqrt(300) < 0.005, "else anything would do"
 
 
-@pytest.mark.parametrize("of_seed", [0.0, 1.0])
-def test_regions_that_all_runs_have_are_all_shared(of_seed):
-    rng = np.random.default_rng(0)
-    shares = factors.measure_shared_regions(*planted(rng, 1000.0, of_seed))
-    assert shares.shape == (60,)
-    assert shares.mean() > 0.97
-
-
 def test_shared_regions_by_plain_loops():
     rng = np.random.default_rng(1)
     S_hat, seed = planted(rng, 1.0, 1.0, P=20, folds=4)
