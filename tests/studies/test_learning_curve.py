@@ -28,7 +28,7 @@ def place(cohort, tmp_path_factory):
     patch.setattr(learning_curve, "SITE_COUNTS", (2, 4, 12))
     patch.setattr(learning_curve, "SHARES", (0.2, 0.5))
     patch.setattr(learning_curve, "DRAWS", 2)
-    settings = {"protocol.validation_sites": 0}
+    settings = {"protocol.validation_sites": 0, "penalties": 3}
     context = StudyContext(
         JobSpec(cohort, seeds=2, settings=settings, device="cpu"), tmp_path_factory.mktemp("learning")
     )
@@ -62,7 +62,10 @@ def test_sizes_are_what_they_say(rows, cohort):
 
 
 def test_every_point_is_an_ordinary_fit_on_fewer_source_scans(rows, cohort):
-    method, fold = make_method("ridge", {"choose_by": "source-sites"}), leave_one_site_out(cohort, 1, 0)[4]
+    method, fold = (
+        make_method("ridge", {"choose_by": "source-sites", "penalties": 3}),
+        leave_one_site_out(cohort, 1, 0)[4],
+    )
     for axis, size, smaller in (
         ("sites", 4, keep_sites(fold, cohort, 4, 1, 1)),
         ("participants", 0.5, keep_participants(fold, cohort, 0.5, 1, 1)),

@@ -119,10 +119,3 @@ def test_batches_do_not_depend_on_participants_outside_the_source(rows, cohort, 
     without = cohort_of([row for row in rows if row[0] in ("ant", "bee", "cat", "dog")])
     fold = split(without, "abc", "d", "d")
     assert np.array_equal(names(without, Run(fold, run.seed)), before)
-
-
-def test_order_of_the_table_does_not_matter(rows, cohort, uneven):
-    turned = cohort_of(rows[::-1])
-    a = cohort.ids[SourceCells(cohort, uneven[:1]).batches(2, 2)[0]]
-    b = turned.ids[SourceCells(turned, [Run(split(turned, "abc", "de", "f"), 0)]).batches(2, 2)[0]]
-    assert np.array_equal(a, b)
