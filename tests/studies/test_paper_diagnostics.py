@@ -3,7 +3,6 @@
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from cohorts import People
@@ -20,7 +19,7 @@ from brio.diagnostics import (
 )
 from brio.protocol import auc
 from brio.studies import factors, make_arm
-from brio.studies.agreement import LAMBDAS, make_strength_arms, select_matched_runs
+from brio.studies.agreement import make_strength_arms
 from brio.studies.factors import RANDOM_ORDERS
 from brio.studies.study import find_study
 
@@ -69,35 +68,6 @@ def test_the_sweep_follows_a_strength_given_for_all(given, plain, cohort, tmp_pa
     found = make_strength_arms(context)
     assert found[0.0] == make_arm("backbone")
     assert [v for v, a in found.items() if a == make_arm("brio-wo-qg")] == plain
-
-
-def chosen(rows: list[dict]) -> dict[tuple, float]:
-    """The positive strength with the best validation AUC in each fold and seed, the weakest of equals."""
-    best: dict[tuple, tuple[float, float]] = {}
-    for r in sorted(rows, key=lambda r: r["lambda_env"]):
-        key = r["fold"], r["seed"]
-        if r["lambda_env"] > 0 and (key not in best or r["validation_auc"] > best[key][1]):
-            best[key] = r["lambda_env"], r["validation_auc"]
-    return {key: strength for key, (strength, _) in best.items()}
-
-
-def test_the_choice_looks_at_validation_alone():
-    rng = np.random.default_rng(0)
-    rows = pd.DataFrame(
-        [
-            {"arm": f"at {v}", "fold": fold, "seed": seed, "lambda_env": v, "validation_auc": rng.integers(0, 4) / 4}
-            for v in LAMBDAS[::-1]
-            for fold in "abc"
-            for seed in (0, 1)
-        ]
-    ).assign(auc=0.5)
-    expected = chosen(rows.to_dict("records"))
-    for auc_ in (rng.uniform(size=len(rows)), 1 - rows["validation_auc"], rows["lambda_env"]):
-        doctored = select_matched_runs(rows.assign(auc=auc_))
-        assert doctored.set_index(["fold", "seed"])["lambda_env"].to_dict() == expected
-        assert set(doctored["arm"]) == {"matched w/o QG"}
-    best = rows.assign(validation_auc=np.where(rows["lambda_env"] == 0, 1.0, rows["validation_auc"]))
-    assert (select_matched_runs(best)["lambda_env"] > 0).all(), "the backbone is not in the choice"
 
 
 def test_doctored_test_scores_change_no_choice_of_the_study(context, cohort, table):

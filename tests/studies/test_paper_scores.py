@@ -42,13 +42,6 @@ def holm(p: list[float]) -> list[float]:
     return out
 
 
-def corrected_t(differences: list[float]) -> float:
-    """Two-sided p of the t test over left-out sites."""
-    n, error = len(differences), statistics.stdev(differences)
-    t = sum(differences) / n / (error * (1 / n + 1 / (n - 2)) ** 0.5)
-    return float(2 * stats.t(n - 1).sf(abs(t)))
-
-
 # ---------------------------------------------------------------- comparison
 
 
@@ -61,22 +54,6 @@ def test_rows_are_those_of_an_ordinary_run_bit_for_bit(study, methods, table, pa
         assert len(mine) == 10
         for column in ["method", "fold", "seed", *SCORES]:
             assert mine[column].tolist() == theirs[column].tolist(), column
-
-
-def test_comparison_tests_pairs_of_sites_and_corrects(found, paper):
-    summary = found("comparison").summary.set_index("arm")
-    rows = lines(paper / "loso" / "results.csv")
-    base = by_unit(rows, "brio", "auc", ["fold"])
-    raw = {}
-    for name in ("ridge", "gcn"):
-        mine = by_unit(rows, name, "auc", ["fold"])
-        d = [mine[site] - base[site] for site in base]
-        assert summary.loc[name, "minus brio"] == pytest.approx(sum(d) / 5, abs=1e-9)
-        assert summary.loc[name, "better at"] == f"{sum(x > 1e-9 for x in d)} of 5"
-        raw[name] = corrected_t(d)
-    expected = dict(zip(raw, holm(list(raw.values())), strict=True))
-    assert summary.loc[list(raw), "p"].to_dict() == pytest.approx(expected)
-    assert summary.loc["brio", ["minus brio", "p"]].isna().all()
 
 
 def test_in_distribution_corrects_for_training_sets_that_overlap(found, paper):

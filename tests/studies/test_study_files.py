@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from brio.cli import app, main
 from brio.cohort.simulate import simulate
-from brio.formatting import format_frame, format_signed, state_p
+from brio.formatting import format_signed, state_p
 from brio.methods import find_method, list_methods
 from brio.methods.brio.method import Brio
 from brio.storage import LOCK
@@ -94,26 +94,6 @@ def test_the_same_study_gives_the_same_bytes(name, paper, context):
 def finding(draw) -> Finding:
     table = pd.DataFrame({"arm": ["a"], "folds": [1], "seeds": [1], "epochs": [1], "K": [1]})
     return Finding(table, table, ["It was found."], draw)
-
-
-def test_markdown_of_numbers_gaps_and_bars():
-    table = pd.DataFrame(
-        {
-            "arm": ["a|b", "c"],
-            "AUC": [71.25, float("nan")],
-            "gain": [-0.04, 12.0],
-            "p": [0.03125, 1.0],
-            "K": pd.array([8, None], dtype="Int64"),
-            "none": pd.array([None, None], dtype="Int64"),
-            "better at": ["3 of 5", None],
-        }
-    )
-    assert format_frame(table).splitlines() == [
-        "| arm | AUC | gain | p | K | none | better at |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        "| a\\|b | 71.2 | 0.0 | 0.031 | 8 | - | 3 of 5 |",
-        "| c | - | 12.0 | 1.00 | - | - | - |",
-    ]
 
 
 def test_a_summary_is_shown_with_display_names_and_whole_intervals():
