@@ -7,7 +7,7 @@ import pytest
 import torch
 from contract_cohorts import split
 from sklearn.covariance import OAS, oas
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
@@ -41,6 +41,7 @@ def entries(graphs):
 @pytest.mark.parametrize(
     ("name", "make"),
     [
+        ("ridge", lambda penalty: RidgeClassifier(alpha=penalty)),
         ("logistic", lambda penalty: LogisticRegression(C=4 / penalty, tol=1e-10, max_iter=10000)),
         ("svm", lambda penalty: SVC(C=1 / penalty, kernel="linear", tol=1e-8)),
     ],
@@ -60,6 +61,49 @@ def test_margins_are_those_of_scikit_learn_on_the_entries(graphs, fold, name, ma
     assert fitted.details["penalty"] == pytest.approx(method.settings.grid[best] * scale)
     expected = models[best].decision_function(X[fold.test] - centre)
     np.testing.assert_allclose(fitted.test_logit, expected, atol=2e-3)
+
+
+def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, fold):
+    method = make_method("ridge", {"choose_by": "source-sites"})
+    X, y, site = entries(graphs), graphs.cohort.labels, graphs.cohort.sites
+    x = X[fold.source]
+    penalties = method.settings.grid * ((x - x.mean(0)) ** 2).sum(1).mean()
+    scores = []
+    for penalty in penalties:
+        aucs = []
+        for left in np.unique(site[fold.source]):
+            inside, out = (fold.source[(site[fold.source] == left) == withheld] for withheld in (False, True))
+            model = RidgeClassifier(alpha=penalty).fit(X[inside], y[inside])
+            aucs.append(roc_auc_score(y[out], model.decision_function(X[out])))
+        scores.append(np.mean(aucs))
+    best = max(np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12)))  # of equal ones the strongest
+    model = RidgeClassifier(alpha=penalties[best]).fit(x, y[fold.source])
+    (fitted,) = method.fit(graphs, [Run(fold, 0)])
+    assert fitted.details["penalty"] == pytest.approx(penalties[best])
+    np.testing.assert_allclose(fitted.parameters["coefficients"].numpy(), model.coef_[0], atol=1e-9)
+    expected = roc_auc_score(y[fold.validation], model.decision_function(X[fold.validation]))
+    assert fitted.validation_auc == pytest.approx(expected)
+
+
+def test_validation_scans_of_one_class_have_no_part_in_a_choice_by_source_sites(graphs, fold):
+    validation = fold.validation[graphs.cohort.labels[fold.validation] == 1]
+    one_class = Run(replace(fold, validation=validation), 0)
+    without = Run(replace(fold, validation=validation[:0], validation_sites=()), 0)
+    fitted, expected = make_method("ridge", {"choose_by": "source-sites"}).fit(graphs, [one_class, without])
+    assert fitted.validation_auc == expected.validation_auc
+    np.testing.assert_array_equal(fitted.test_logit, expected.test_logit)
+
+
+def test_zero_filling_of_dead_rois_is_a_setting():
+    graphs = Connectomes(simulate(replace(WHOLE, dead_share=0.3)))
+    run = Run(split(graphs.cohort, [1, 2, 3], [4, 5], [6]), 0)
+    (zero,), (filled,) = (
+        make_method("ridge", {"dead_rois": how}).fit(graphs, [run]) for how in ("zero", "source-mean")
+    )
+    assert (zero.state.learned["mean"] == 0).all()
+    dead = ~graphs.alive[run.fold.test].all(1).numpy()
+    assert 0 < dead.sum() < len(dead)
+    assert np.abs(filled.test_logit - zero.test_logit)[dead].max() > 1e-6
 
 
 def test_shrinkage_is_scikit_learns_oas(graphs):
