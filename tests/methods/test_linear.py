@@ -80,7 +80,7 @@ def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, fold):
     model = RidgeClassifier(alpha=penalties[best]).fit(x, y[fold.source])
     (fitted,) = method.fit(graphs, [Run(fold, 0)])
     assert fitted.details["penalty"] == pytest.approx(penalties[best])
-    np.testing.assert_allclose(fitted.parameters["coefficients"].numpy(), model.coef_[0], atol=1e-9)
+    np.testing.assert_allclose(fitted.parameters["coefficients"].numpy(), model.coef_.ravel(), atol=1e-9)
     expected = roc_auc_score(y[fold.validation], model.decision_function(X[fold.validation]))
     assert fitted.validation_auc == pytest.approx(expected)
 
