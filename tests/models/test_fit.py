@@ -50,13 +50,6 @@ def test_slopes_on_covariates_are_part_of_the_model(cohort, fit):
         model.compute_margins(Connectomes(ageless))
 
 
-def test_contributions_add_up_to_the_margin_of_each_member(cohort, fit):
-    model, connectomes = fit("brio", seeds=2), Connectomes(cohort)
-    total = model.compute_contributions(connectomes).sum(-1)
-    np.testing.assert_allclose(total, model.compute_margins(connectomes).full, atol=1e-5)
-    assert fit("ridge").compute_contributions(connectomes) is None
-
-
 def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohort, fit):
     said = []
     spec = JobSpec(cohort, ["gcn"], settings={"epochs": 2, **COMBAT}, seeds=1, exclude=False, device="cpu")

@@ -170,11 +170,10 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     model = ridge.with_evidence(make_evidence((replace(everything, threshold=median),)))
     called = predict_scans(model, new_scans, reestimates=2, device="cpu").table["predicted"] != "no call"
     np.testing.assert_array_equal(called, np.abs(found.logit) >= median)
-    for rules, words in (((), "no rule reaches the wanted accuracy"), (None, "of an earlier version")):
-        model = ridge.with_evidence(make_evidence(rules))
-        found = predict_scans(model, new_scans, reestimates=2, device="cpu")
-        assert set(found.table["predicted"]) == {"no call"}
-        assert words in " ".join(summarise_predictions(model, new_scans, found))
+    model = ridge.with_evidence(make_evidence(()))
+    found = predict_scans(model, new_scans, reestimates=2, device="cpu")
+    assert set(found.table["predicted"]) == {"no call"}
+    assert "no rule reaches the wanted accuracy" in " ".join(summarise_predictions(model, new_scans, found))
 
 
 # ---------------------------------------------------------------- flags and notes

@@ -237,7 +237,7 @@ def test_a_study_that_was_killed_goes_on(cohort, tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def linear(cohort, tmp_path_factory):
     """A finished job with its scores doctored, so that it is seen where they come from."""
-    folder = tmp_path_factory.mktemp("handed") / "linear"
+    folder = tmp_path_factory.mktemp("reused") / "linear"
     brio.run(cohort, ["ridge", "logistic"], seeds=2, out=folder, device="cpu")
     table = read(folder / "results.csv")
     table.assign(auc=np.linspace(0.5, 1, len(table))).to_csv(folder / "results.csv", index=False)
