@@ -748,6 +748,7 @@ def test_disco_loss_has_all_its_terms(seed, scans):
     method, out = DiSCO(s), made_output(seed)
     batch = in_batch(scans, n_sites=2, padding=1)
     warm, after = method.stages()
+    assert (warm.selectable, after.selectable) == (False, True)
     assert method.loss(out, batch._replace(stage=warm)).item() == pytest.approx(expected_disco(out, s, True), rel=1e-6)
     assert method.loss(out, batch._replace(stage=after)).item() == pytest.approx(
         expected_disco(out, s, False), rel=1e-6

@@ -16,15 +16,17 @@ from brio import Cohort
 from brio.cohort import Atlas
 from brio.connectome import Connectomes
 from brio.errors import BrioError
-from brio.models import choose_rule, predict_scans
+from brio.models import choose_rule, predict_scans, trace_risk
 from brio.models.card import write_card
 from brio.models.evidence import (
+    TESTED,
     CallRule,
     Estimate,
     Evidence,
     ReasonEvidence,
     compare_reasons,
     find_flagged_scans,
+    flag_by_other_sites,
     learn_call_rules,
 )
 from brio.models.external import score_labelled_scans, summarise_predictions, tabulate_scores
@@ -94,6 +96,19 @@ def test_several_members_are_averaged_and_their_factors_listed(fit, cohort):
 def make_evidence(rules):
     none = Estimate(None, None, None)
     return Evidence(9, 3, 1, "", none, none, 0.7, 0.2, none, none, (), rules=rules)
+
+
+def test_accuracy_rises_where_logits_are_informative_and_the_rule_takes_the_largest_share():
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=4000) * 1.5
+    label = (rng.uniform(size=4000) < expit(logits)).astype(int)
+    risk = trace_risk(label, logits)
+    accuracy = [p.accuracy for p in risk]
+    assert accuracy[0] > accuracy[9] > accuracy[-1]
+    for point in risk:
+        chosen = np.abs(logits) >= point.threshold
+        assert chosen.sum() == point.n == round(point.coverage * 4000)
+        assert point.accuracy == pytest.approx(((logits > 0) == label)[chosen].mean())
 
 
 def make_sites(seed, n=4000, slope=1.5):
@@ -496,6 +511,17 @@ def test_scans_that_the_model_has_seen_are_no_external_validation(ridge, cohort)
     found = score_labelled_scans(some, predict_scans(ridge, some, reestimates=2, device="cpu"))
     assert (found.n_patients + found.n_controls, found.n_known) == (new.sum(), (~new).sum())
     assert found.describe(some.classes, [])[0].endswith(f"; {(~new).sum()} participants known to the model left out")
+
+
+def test_a_rule_is_scored_with_flags_that_other_sites_gave():
+    """Scans that did badly by chance must not be taken out of the score of a rule for that reason."""
+    site = np.repeat(list("ABCD"), 30)
+    scans = pd.DataFrame({"fold": site, "participant_id": [f"p{i}" for i in range(120)], "label": 1})
+    scans["logit"] = np.where(np.isin(site, ["A", "B"]), -1.0, 1.0)  # all wrong at A and B, where all are short
+    left_out = pd.DataFrame(False, index=scans["participant_id"], columns=["foreign", *TESTED])
+    left_out["short"] = np.isin(site, ["A", "B"])
+    assert compare_reasons(scans, left_out)[0].is_flag
+    assert not flag_by_other_sites(scans, left_out).any()  # without A, the scans of one site alone have the reason
 
 
 def test_few_labelled_scans_are_called_too_few(ridge, cohort):

@@ -128,6 +128,14 @@ def test_what_was_detectable_has_80_percent_power():
     assert len(describe_detectable(answers, {}, "")) == 1
 
 
+def test_few_sites_could_have_shown_nothing():
+    wide = draw(sites=6).assign(logit=lambda p: p["logit"] * np.where(p["fold"] < "s3", 1, -1))
+    answers = describe_answers(make_arm(wide))
+    assert answers.detectable_auc is None, "no AUC above 100 %"
+    text = " ".join(describe_detectable(answers, {}, "ridge"))
+    assert text.startswith("6 sites of this spread are too few to show with 80 % power that any mean AUC differs")
+
+
 def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
     table = pd.concat([draw(sites=6, per_site=21, seed=1, seeds=2), draw(sites=1, per_site=7, seed=2, seeds=2)])
     table["participant_id"] += np.where(np.arange(len(table)) < 6 * 21 * 2, "", "b")

@@ -7,7 +7,7 @@ from scipy import stats
 
 from brio.errors import BrioError
 from brio.formatting import format_p
-from brio.report.comparisons import compare_methods, comparison_table, join_jobs
+from brio.report.comparisons import compare_methods, comparison_table, join_jobs, paired_scores
 
 RUN = {"cohort": "small", "n_source": 70, "n_validation": 20, "n_test": 10}
 
@@ -158,6 +158,15 @@ def test_what_cannot_be_compared_is_an_error(reference, metric, message):
     made = pd.concat([rows({"ridge": 0.6, "brio": 0.65}), rows({"gin": 0.6}).assign(cohort="other")])
     with pytest.raises(BrioError, match=message):
         comparison_table(made, reference, metric)
+
+
+def test_methods_tested_on_other_scans_are_not_compared():
+    made = rows({"ridge": 0.6, "brio": 0.65})
+    made.loc[(made["method"] == "ridge") & (made["fold"] == "s3"), "n_test"] = 9
+    with pytest.raises(BrioError, match="small, s3: some methods were tested on 9 participants, others on 10"):
+        compare_methods(made, "ridge")
+    with pytest.raises(BrioError, match="one at a time"):
+        paired_scores(pd.concat([made, made.assign(cohort="other")]))
 
 
 def test_runs_of_several_jobs_come_together():
