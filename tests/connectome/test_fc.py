@@ -31,6 +31,15 @@ def bold(rng: np.random.Generator, n: int, p: int) -> np.ndarray:
     return x * rng.uniform(0.1, 30, p) + rng.normal(0, 100, p)
 
 
+def test_standardise_gives_each_roi_mean_zero_and_unit_variance_over_the_scan():
+    rng = np.random.default_rng(1)
+    scan = bold(rng, 50, 4)
+    padded = np.concatenate([scan, rng.normal(size=(20, 4))])
+    z = standardise(torch.from_numpy(padded), torch.arange(70) < 50).numpy()
+    np.testing.assert_allclose(z[:50], (scan - scan.mean(0)) / scan.std(0), atol=1e-10)
+    assert (z[50:] == 0).all()
+
+
 def test_padding_and_batching_leave_psi_unchanged():
     rng = np.random.default_rng(3)
     scans = [bold(rng, n, 6) for n in (40, 55, 90)]

@@ -1,13 +1,22 @@
 """The comparison table: what it pairs, which test it takes, and what it says of the rest."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
+from brio import run
 from brio.errors import BrioError
 from brio.formatting import format_p
+from brio.protocol import FOLD_RULE, ProtocolSettings
+from brio.report import gather_jobs
 from brio.report.comparisons import compare_methods, comparison_table, join_jobs, paired_scores
+from brio.results import StoredJob
+from brio.studies.context import read_reused_results
+from doctored import change_json
+from stored import rehash
 
 RUN = {"cohort": "small", "n_source": 70, "n_validation": 20, "n_test": 10}
 
@@ -175,3 +184,19 @@ def test_runs_of_several_jobs_come_together():
     made = join_jobs({"a": one, "b": two.assign(seconds=3.0)})
     assert made["method"].value_counts().to_dict() == {"ridge": 16, "brio": 16, "gcn": 16}
     assert list(compare_methods(made, "ridge")["n"]) == [8, 8]
+
+
+def test_folds_of_another_rule_are_not_put_together_with_those_of_today(by_folds, cohort, tmp_path):
+    """They share nothing but their numbers."""
+    other = shutil.copytree(by_folds, tmp_path / "other")
+    for name in ("summary.json", "plan.json"):
+        change_json(other / name, lambda stored: stored.update(fold_rule=FOLD_RULE + 1))
+    rehash(other)
+    with pytest.raises(BrioError, match="its folds were made by another rule than those of"):
+        gather_jobs([StoredJob.read(by_folds), StoredJob.read(other)])
+    settings = ProtocolSettings(n_folds=4, validation_folds=1, validation_sites=2)
+    with pytest.raises(BrioError, match="made by an earlier rule"):
+        read_reused_results(other, StoredJob.read(by_folds).summary.fingerprint, settings)
+    settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
+    with pytest.raises(BrioError, match="its folds were made by an earlier rule"):
+        run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=other, device="cpu")
