@@ -50,14 +50,19 @@ def count_parts() -> dict[str, dict[str, tuple[int, float]]]:
     ratio = float(large[common].sum() / small[common].sum())
     parts = {
         "networks at unseen sites": ("unseen-sites", n_folds * SEEDS),
-        "arms of the studies": ("studies", n_folds * SEEDS),
+        "BRIO's ablations and controls": ("brio-versions", n_folds * SEEDS),
         # the runs with seed 0 of what a search chose are copied from it
-        "networks, tuned": ("tuning", n_folds * (CONFIGURATIONS + SEEDS - 1)),
+        "networks, tuned": ("unseen-sites", n_folds * (CONFIGURATIONS + SEEDS - 1)),
         "networks at known sites": ("in-distribution", count_folds("in-distribution") * SEEDS),
     }
     counted: dict[str, dict[str, tuple[int, float]]] = {}
     for part, (folder, runs) in parts.items():
-        below = {c: unseen[c] if folder == "unseen-sites" else mean_seconds(EVIDENCE / folder / c) for c in COHORTS}
+        below = {
+            c: unseen[c]
+            if folder == "unseen-sites"
+            else mean_seconds(EVIDENCE / folder / c / ("version-3" if folder == "brio-versions" else ""))
+            for c in COHORTS
+        }
         below["cc200"] = fill_from(below["aal116"], below["cc200"], ratio)
         below["aal116"] = fill_from(below["cc200"], below["aal116"], 1 / ratio)
         counted[part] = {c: (runs * len(below[c]), runs * float(below[c].sum())) for c in COHORTS}

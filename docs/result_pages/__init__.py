@@ -19,7 +19,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.ext import Extension
 
 from brio import formatting
-from brio import formatting as results_format
 from brio.studies.context import display_name
 
 from . import comparisons, evidence, markdown
@@ -29,6 +28,7 @@ __all__ = ["draw_figures", "fill_readme", "generate_pages", "render_page"]
 TEMPLATES = Path(__file__).parent / "templates"
 PAGES = (
     "unseen-sites",
+    "labels",
     "brio-plus",
     "in-distribution",
     "permutation",
@@ -44,7 +44,6 @@ PAGES = (
     "factors",
     "scan-length",
     "harmonisation",
-    "tuning",
     "reproducibility",
     "speed",
     "benchmarks",
@@ -92,7 +91,7 @@ def make_environment() -> Environment:
         extensions=[EmptyLines],
     )
     environment.globals |= vars(builtins) | {"display_name": display_name}
-    for module in (formatting, results_format, markdown, evidence, comparisons):
+    for module in (formatting, markdown, evidence, comparisons):
         environment.globals |= vars(module)
     return environment
 

@@ -75,6 +75,8 @@ _summarise = cache(summarise_scores)  # several pages describe the same scores
 FAMILIES = {
     "unseen sites": "every method against ridge, on one atlas",
     "baselines": "every baseline of the paper's table against BRIO, on one atlas",
+    "averaged seeds": "the averaged seeds of every network against ridge, on one atlas",
+    "labels": "every method against ridge, for one label (or all together) on one atlas",
     "site penalties": "each penalty against the GCN it is added to, on one atlas",
     "graph OOD": "each graph OOD method against the best brain network, on one atlas",
     "sister sites": "each linear model with and without the sister, on both atlases",
@@ -87,7 +89,6 @@ FAMILIES = {
     "factors": "each ranking against qualification, at all shares of factors together",
     "stability": "every arm against BRIO for one quantity of one study",
     "scan length": "each method against BRIO at one length; separately, each method at one length against whole scans",
-    "tuning": "each method with tuned and with its own settings",
     "repeats": "one pair, not corrected",
 }
 """Families of comparisons, each declared here and nowhere else: which pairs are corrected together by Holm's method."""

@@ -25,8 +25,8 @@ ATLASES = ("aal116", "cc200")
 _COHORTS = {"aal116": "abide-aal", "cc200": "abide-cc"}
 OWN_STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decision-curve", "adaptation")
 """Studies of ours that have a page each. Their arms have no validation sites."""
-TODAY_RUNS = "brio-versions/aal116/version-2-ablations"
-"""Runs of version 2 of BRIO and its ablations; those behind the studies of that version have the same AUCs."""
+STUDIED_RUNS = "brio-versions/aal116/version-3"
+"""Runs of BRIO and its ablations that the studies of AAL116 are made of."""
 
 _read_job = cache(StoredJob.read)  # some folders lie in others
 
@@ -149,20 +149,9 @@ def describe_protocol(runs: pd.DataFrame) -> str:
     return f"{sites} folds with one test site each, {other}, {seeds} seeds"
 
 
-def describe_version(folder: str) -> str:
-    """Say that a stored study or job is of version 0.1.0, whose BRIO had other settings; refuse one that is not."""
-    if any((EVIDENCE / folder / name).is_file() for name in ("study.json", "sites.csv")):
-        raise ValueError(f"{folder} is not of version 0.1.0")
-    return (
-        "Computed with version 0.1.0 and the settings that BRIO had then: four scans of each site and class in a "
-        "batch, raw descriptors, at most 220 epochs."
-    )
-
-
-def describe_runs_of_today() -> str:
-    """Describe the runs behind the studies of AAL116 with version 2 of BRIO: protocol and precision."""
-    clouds = "BRIO is of its version 2, whose clouds have one scan; these studies are not computed again yet."
-    return f"{describe_protocol(read_runs(TODAY_RUNS))}; TF32. {clouds}"
+def describe_studied_runs() -> str:
+    """Describe the runs behind the studies of AAL116: protocol and precision."""
+    return f"{describe_protocol(read_runs(STUDIED_RUNS))}; TF32."
 
 
 def read_record(name: str, atlas: str) -> StudyRecord:

@@ -13,15 +13,15 @@ from .comparisons import Verdict, compare_sites, count_shown, judge, record_verd
 from .evidence import read_paper, read_study, read_study_summary
 from .markdown import in_words
 
-STUDIES, OLD = "studies/aal116-version-2", "studies/aal116"
+STUDIES = "studies/aal116"
 RANKINGS = ["qualification", "relevance", "support", "random"]
 TOP = 5
 
 
 @cache
-def kept_scores(share: float, studies: str = STUDIES) -> pd.DataFrame:
+def kept_scores(share: float) -> pd.DataFrame:
     """Return the AUC at each test site with a share of the factors kept, by ranking."""
-    rows = read_study(f"{studies}/retention")
+    rows = read_study(f"{STUDIES}/retention")
     return 100 * average_seeds(rows[rows["share"] == share], column="ranking")[RANKINGS]
 
 
@@ -31,13 +31,13 @@ def count_factors() -> pd.Series:
 
 
 @cache
-def kept_differences(studies: str = STUDIES) -> pd.DataFrame:
+def kept_differences() -> pd.DataFrame:
     """Return the differences in AUC of the other rankings to qualification, by share and ranking.
 
     p is corrected for the comparisons of all shares together.
     """
-    shares = {share: f"{share:g} %, {studies.split('/')[1]}" for share in count_factors().index if share < 100}
-    tables = {s: compare_sites(kept_scores(s, studies), "qualification", "factors", at) for s, at in shares.items()}
+    shares = {share: f"{share:g} %" for share in count_factors().index if share < 100}
+    tables = {s: compare_sites(kept_scores(s), "qualification", "factors", at) for s, at in shares.items()}
     together = pd.concat(tables)
     together["p_holm"] = adjust_holm(together["p"].to_numpy())
     for share, at in shares.items():
@@ -46,9 +46,9 @@ def kept_differences(studies: str = STUDIES) -> pd.DataFrame:
 
 
 @cache
-def regions(studies: str = STUDIES) -> pd.DataFrame:
+def regions() -> pd.DataFrame:
     """Return all regions with their score and rank, highest first."""
-    table = read_study(f"{studies}/regions").sort_values("S_hat", ascending=False).set_index("roi")
+    table = read_study(f"{STUDIES}/regions").sort_values("S_hat", ascending=False).set_index("roi")
     return table.assign(rank=range(1, len(table) + 1))
 
 

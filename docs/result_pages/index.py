@@ -8,7 +8,7 @@ from functools import cache
 
 import pandas as pd
 
-from . import ablation, brio_plus, stability, unseen_sites  # noqa: F401 (some are for the template)
+from . import ablation, brio_plus, labels, stability, unseen_sites  # noqa: F401 (some are for the template)
 from .comparisons import count_shown, describe_scores, site_scores
 from .evidence import ATLASES, OWN_STUDIES, atlas_label, read_record, read_runs
 from .markdown import in_words, list_fixed

@@ -10,28 +10,27 @@ from .comparisons import Verdict, arm_scores, compare_sites, count_shown, judge
 from .evidence import read_study
 from .markdown import in_words
 
-STUDY = "studies/aal116-version-2/scan-length"
-OLD = "studies/aal116/scan-length"
+STUDY = "studies/aal116/scan-length"
 SHARES = (75.0, 50.0)
 
 
 @cache
-def change(share: float, folder: str = STUDY) -> pd.DataFrame:
+def change(share: float) -> pd.DataFrame:
     """Return the change in AUC of each arm at each test site with a share of the frames, over windows and seeds."""
-    rows = read_study(folder)
+    rows = read_study(STUDY)
     runs = rows[rows["share"] == share].groupby(["arm", "fold", "seed"], sort=False)["change"].mean()
     return arm_scores(runs.reset_index(), "change")
 
 
 @cache
-def differences(share: float, folder: str = STUDY) -> pd.DataFrame:
+def differences(share: float) -> pd.DataFrame:
     """Return the differences to the change of BRIO."""
-    return compare_sites(change(share, folder), "brio", "scan length", f"{share:g} %, {folder}")
+    return compare_sites(change(share), "brio", "scan length", f"{share:g} %")
 
 
-def count_differences(folder: str = STUDY) -> tuple[int, int, int]:
+def count_differences() -> tuple[int, int, int]:
     """Count the arms that are shown to lose more and less than BRIO, and all, at all shares."""
-    return count_shown(differences(share, folder) for share in SHARES)
+    return count_shown(differences(share) for share in SHARES)
 
 
 @cache

@@ -15,9 +15,9 @@ from .comparisons import Verdict, arm_scores, compare_sites, count_shown, judge
 from .evidence import read_study
 from .markdown import fixed, interval
 
-STUDIES, OLD = "studies/aal116-version-2", "studies/aal116"
+STUDIES = "studies/aal116"
 STUDIED = ("agreement", "alignment", "agreement-of-ablations", "mismatch")
-SOURCES = (*(f"{STUDIES}/{study}" for study in STUDIED), *(f"{OLD}/{study}" for study in STUDIED[:3]))
+SOURCES = [f"{STUDIES}/{study}" for study in STUDIED]
 SUPPORT = ["brio-wo-rs", "brio-wo-sm", "brio-wo-sf"]
 RELEVANCE = ["brio-wo-tr", "brio-wo-qg", "backbone"]
 MATCHED = "matched w/o QG"
@@ -25,9 +25,9 @@ TOLERANCE = 100 * DELTA_AUC
 MISMATCHES = {"mismatch": "total", "auc_preserved_mismatch": "AUC-preserved"}
 
 
-def rows(study: str, studies: str = STUDIES) -> pd.DataFrame:
+def rows(study: str) -> pd.DataFrame:
     """Return the runs of one of the studies: site discrepancy D_site, predictive variation D_re_pred, AUC."""
-    return read_study(f"{studies}/{study}")
+    return read_study(f"{STUDIES}/{study}")
 
 
 def means(study: str) -> pd.DataFrame:
@@ -36,10 +36,10 @@ def means(study: str) -> pd.DataFrame:
 
 
 @cache
-def variation(study: str, studies: str = STUDIES) -> pd.DataFrame:
+def variation(study: str) -> pd.DataFrame:
     """Return the differences in predictive variation to BRIO, paired over folds (lower is better)."""
-    scores = arm_scores(rows(study, studies), "D_re_pred", 1.0)
-    return compare_sites(scores, "brio", "stability", f"variation, {study}, {studies}", lower_is_better=True)
+    scores = arm_scores(rows(study), "D_re_pred", 1.0)
+    return compare_sites(scores, "brio", "stability", f"variation, {study}", lower_is_better=True)
 
 
 @cache
@@ -62,9 +62,9 @@ def label(arm: str) -> str:
 
 
 @cache
-def rho(leave_out: tuple[str, ...] = (), studies: str = STUDIES) -> tuple[float, float, float]:
+def rho(leave_out: tuple[str, ...] = ()) -> tuple[float, float, float]:
     """Return Spearman's rho of discrepancy and variation over runs, with its interval."""
-    runs = rows("agreement", studies)
+    runs = rows("agreement")
     runs = runs[~runs["arm"].isin(leave_out)]
     return (spearman(runs), *spearman_interval(runs))
 

@@ -11,25 +11,13 @@ from brio.protocol import adjust_holm
 from brio.report import paper_figures
 
 from .comparisons import Verdict, compare_pair, compare_sites, count_shown, describe_scores, judge, reverse, site_scores
-from .evidence import ATLASES, atlas_label, read_measured_table, read_measurement, read_methods, read_runs
+from .evidence import ATLASES, atlas_label, read_jobs, read_measured_table, read_measurement, read_methods, read_runs
 
 FOLDERS = {atlas: f"unseen-sites/{atlas}" for atlas in ATLASES}
 LINEAR_ON_ENTRIES = ["ridge", "logistic", "svm"]
 SITE_PENALTIES = ["coral", "irm", "vrex", "groupdro", "dann"]
 SUBGRAPHS = ["brainood", "gsat", "disco", "cepg", "disc"]
-VERSIONS = {
-    "version-1": "version 1",
-    "version-2-patience-25": "version 2, patience of 25",
-    "version-2": "version 2",
-    "version-3": "version 3",
-}
-CHANGES = {
-    "xg-gnn": "version 0.1.0 started with the same vector for every region of a scan; now its start tells regions "
-    "apart, and it sees all frames",
-    "disc": "version 0.1.0 was tuned; its own settings stay at chance ([tuning](tuning.md))",
-    "deci": "it sees all frames of a scan instead of 100, and was tuned then",
-}
-"""Why rows of AAL116 differ from those of version 0.1.0."""
+VERSIONS = {f"version-{number}": f"version {number}" for number in (1, 2, 3)}
 DISPLACEMENT = "displacement alone"
 
 
@@ -45,6 +33,26 @@ def differences(atlas: str, reference: str) -> pd.DataFrame:
     if reference == "ridge":
         return compare_sites(scores(atlas), "ridge", "unseen sites", atlas_label(atlas))
     return compare_sites(scores(atlas)[["brio", *baselines(atlas)]], "brio", "baselines", atlas_label(atlas))
+
+
+@cache
+def averaged_seeds(atlas: str) -> pd.DataFrame:
+    """Return the AUC of logits averaged over seeds, of ridge and every network at every test site."""
+    sites = pd.concat([job.sites for job in read_jobs(FOLDERS[atlas])])
+    table = 100 * sites.pivot(index="fold", columns="method", values="ensemble_auc")
+    return table[["ridge", *networks(atlas)]]
+
+
+@cache
+def compare_averaged(atlas: str) -> pd.DataFrame:
+    """Return the differences in AUC of the averaged seeds of every network to ridge."""
+    return compare_sites(averaged_seeds(atlas), "ridge", "averaged seeds", atlas_label(atlas))
+
+
+def gain_of_averaging(atlas: str) -> pd.Series:
+    """Return what averaging seeds adds to the AUC of networks: mean, lowest and highest over networks."""
+    gain = (averaged_seeds(atlas) - scores(atlas)).mean()[networks(atlas)]
+    return pd.Series({"mean": gain.mean(), "lowest": gain.min(), "highest": gain.max()})
 
 
 @cache
@@ -102,13 +110,6 @@ def compare_atlases() -> pd.Series:
     """Compare ridge on the two atlases at the same sites: CC200 minus AAL116."""
     pair = pd.DataFrame({atlas: scores(atlas)["ridge"] for atlas in ATLASES})
     return compare_pair(pair, "cc200", "aal116", "single pairs", "ridge")
-
-
-def list_changes_since() -> pd.DataFrame:
-    """Return the mean AUC of networks on AAL116 in version 0.1.0 and here, largest gain first."""
-    table = pd.DataFrame({"before": site_scores(read_runs("tuning/aal116")).mean(), "now": scores("aal116").mean()})
-    table = table.assign(change=table["now"] - table["before"]).dropna()
-    return table.sort_values("change", ascending=False)
 
 
 @cache

@@ -20,7 +20,7 @@ from torch import Tensor
 from . import draws
 from .cohort.scans import find_live_rois, find_valid_frames, index_participants
 from .connectome import BlockRule, Connectomes, HarmonisedConnectomes, ReestimateRequest, clip_block_length
-from .connectome.connectomes import LEAST_FRAMES
+from .connectome.connectomes import LEAST_FRAMES, SCANS_AT_A_TIME
 from .errors import BrioError
 from .methods.brio import Brio, BrioSettings
 from .methods.brio.qualification import (
@@ -39,12 +39,11 @@ from .training.cells import cell_average_weights, group_by_cell
 from .training.stack import Stack, is_training_only
 from .transport import entropic_cost
 
-DEFAULT_REESTIMATES = 8
+DIAGNOSTIC_REESTIMATES = 8
 """Re-estimates of each scan by default; BRIO draws as many at a refresh."""
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 DIAGNOSTIC_REFRESH = draws.address("diagnostics")
-_SCANS_AT_A_TIME = 256  # full scans gathered together
 _PASS_BYTES = 64 << 20  # float64 features of one pass, for methods that are not stacked
 
 
@@ -89,7 +88,7 @@ def iterate_source_outputs(
         reestimated = _compute_reestimated(group, inputs, sources, rounded, seed, n_reestimates, reestimated_fields)
         for r, position in enumerate(positions):
             index = torch.from_numpy(sources[r]).to(connectomes.device)
-            parts = [group.compute(inputs.take(part), full_fields, [r]) for part in index.split(_SCANS_AT_A_TIME)]
+            parts = [group.compute(inputs.take(part), full_fields, [r]) for part in index.split(SCANS_AT_A_TIME)]
             full = {name: np.concatenate([part[name][0] for part in parts]) for name in full_fields}
             yield SourceOutputs(position, full, reestimated[r])
 
@@ -283,7 +282,7 @@ def measure_discrepancies(
     fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
     block_lengths: Sequence[float],
-    n_reestimates: int = DEFAULT_REESTIMATES,
+    n_reestimates: int = DIAGNOSTIC_REESTIMATES,
 ) -> pd.DataFrame:
     """Measure the site discrepancy and the predictive variation of each fitted run of a method.
 
@@ -442,7 +441,7 @@ def gather_factor_evidence(
     fitted_runs: Sequence[FittedRun],
     connectomes: Connectomes,
     block_lengths: Sequence[float],
-    n_reestimates: int = DEFAULT_REESTIMATES,
+    n_reestimates: int = DIAGNOSTIC_REESTIMATES,
 ) -> list[FactorEvidence]:
     """Compute contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share."""
     settings = _require_brio(method).settings

@@ -40,9 +40,9 @@ from .models import (
     read_model,
     write_model,
 )
-from .models.explain import DEFAULT_REESTIMATES as DEFAULT_EXPLAIN_REESTIMATES
+from .models.explain import EXPLAINED_REESTIMATES
 from .models.fit import define_final_model, require_consent_to_scans
-from .models.predict import DEFAULT_REESTIMATES
+from .models.predict import PREDICTION_REESTIMATES
 from .models.sums import GET_AGAIN, MODEL
 from .schemas import Setting, SettingsOf, from_json
 from .schemas.stored_values import Pattern
@@ -219,7 +219,7 @@ class FittedModelMixin(BaseEstimator):
     device: str
     verbose: bool
 
-    def predict_interval(self, X: Any, *, reestimates: int = DEFAULT_REESTIMATES, level: float = 0.95) -> np.ndarray:
+    def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
         """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of each scan.
 
         They say nothing about another day, on which connectomes vary more.
@@ -237,7 +237,7 @@ class FittedModelMixin(BaseEstimator):
         return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
 
     def explain(
-        self, X: Any = None, *, reestimates: int = DEFAULT_EXPLAIN_REESTIMATES, sites: bool = False
+        self, X: Any = None, *, reestimates: int = EXPLAINED_REESTIMATES, sites: bool = False
     ) -> ModelExplanation:
         """Explain what the model reads, as ``brio explain``: coefficients, patterns, regions, factors, stability."""
         model = self.to_model()

@@ -32,7 +32,7 @@ from brio.models.evidence import (
 from brio.models.external import score_labelled_scans, summarise_predictions, tabulate_scores
 from brio.models.known_scans import list_known_scans
 from brio.models.model import check_atlas
-from brio.models.predict import DEFAULT_REESTIMATES, ScanPredictions
+from brio.models.predict import PREDICTION_REESTIMATES, ScanPredictions
 from brio.models.ranges import check_left_out_sites, learn_ranges
 from brio.report import render_prediction_page
 
@@ -69,14 +69,14 @@ def test_probabilities_are_calibrated_margins_and_intervals_hold_them(prediction
 def test_the_spread_is_that_of_many_drawn_re_estimates_whatever_the_first_frame(ridge, cohort):
     cohort = cohort.select(np.arange(0, len(cohort), 4))
     connectomes = Connectomes(cohort)
-    _, balanced = ridge.compute_logits(connectomes, DEFAULT_REESTIMATES)
+    _, balanced = ridge.compute_logits(connectomes, PREDICTION_REESTIMATES)
     request = ridge.request_reestimates(connectomes, 600)
     _, drawn = ridge.average_members(ridge.collect_margins(connectomes, request))
     ratio = balanced.std(1, ddof=1) / drawn.std(1, ddof=1)
     assert 0.97 < np.median(ratio) < 1.03
     assert ratio.std() < 0.08
     turned = change(cohort, [np.roll(cohort.scan(i), 5 + i % 60, axis=0) for i in range(len(cohort))])
-    _, again = ridge.compute_logits(Connectomes(turned), DEFAULT_REESTIMATES)
+    _, again = ridge.compute_logits(Connectomes(turned), PREDICTION_REESTIMATES)
     moved = again.std(1, ddof=1) / balanced.std(1, ddof=1)
     assert moved.std() < 0.06  # 32 draws: 0.13
 

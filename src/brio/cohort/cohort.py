@@ -43,6 +43,8 @@ FRAMES, PARTICIPANTS, ATLAS, HEADER = "frames.npy", "participants.tsv", "atlas.t
 REQUIRED_COLUMNS = ("participant_id", "site", "label")
 # Columns of the participants table that stay as they are written.
 TEXT_COLUMNS = ("participant_id", "site", "session", SCAN_ID)
+UNNAMED_CLASSES = ("0", "1")
+"""Names of the classes where none are given: labels alone can be compared."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
 IMPORT_AGAIN = "import the cohort again"
 
@@ -241,7 +243,7 @@ class CohortWriter:
         out: str | Path,
         name: str,
         atlas: Atlas,
-        classes: tuple[str, str] = ("0", "1"),
+        classes: tuple[str, str] = UNNAMED_CLASSES,
         provenance: dict[str, Any] | None = None,
         labels_required: bool = True,
     ) -> None:
@@ -567,7 +569,7 @@ class Cohort:
         session: Sequence[Any] | None = None,
         covariates: pd.DataFrame | None = None,
         atlas: Atlas | None = None,
-        classes: tuple[str, str] = ("0", "1"),
+        classes: tuple[str, str] = UNNAMED_CLASSES,
         name: str = "in memory",
         provenance: dict[str, Any] | None = None,
         check_axes: bool = True,

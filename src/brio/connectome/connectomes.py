@@ -97,6 +97,8 @@ def interpolate_frames(x: Tensor, position: Tensor) -> Tensor:
     return x.index_select(-2, before) * (1 - share) + x.index_select(-2, after) * share
 
 
+SCANS_AT_A_TIME = 256
+"""Scans whose connectomes are gathered together, where all of a cohort would take too much memory."""
 LEAST_FRAMES = 4
 """Valid frames that a scan must have."""
 LEAST_ROIS = 2

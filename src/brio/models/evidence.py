@@ -19,6 +19,7 @@ import pandas as pd
 from scipy.special import logit, ndtr
 
 from ..cohort import Cohort
+from ..cohort.cohort import UNNAMED_CLASSES
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, file_error
 from ..formatting import format_count, format_percent
@@ -151,10 +152,6 @@ def describe_differing_settings(
     return (*sentences, *([f"other values of {', '.join(parts)}"] if parts else []))
 
 
-UNNAMED = ["0", "1"]
-"""Classes of a cohort whose classes have no names: labels alone are compared."""
-
-
 def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = None) -> StoredJob:
     """Read a finished job that evaluated a method at test sites."""
     job = StoredJob.read(Path(folder))
@@ -177,7 +174,7 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     """
     assert job.predictions is not None
     keys, problem = ["participant_id", "site"], ""
-    theirs = (job.cohort_facts or {}).get("classes", UNNAMED)
+    theirs = (job.cohort_facts or {}).get("classes", list(UNNAMED_CLASSES))
     names = [[name.casefold() for name in classes] for classes in (theirs, cohort.classes)]
     labelled = cohort.select(cohort.labelled)
     own = pd.DataFrame({"participant_id": labelled.participant_ids, "site": labelled.sites, "own": labelled.labels})
@@ -188,7 +185,7 @@ def compare_participants(job: StoredJob, method: str, cohort: Cohort) -> tuple[s
     n_differing = int((common["own"] != common["label"]).sum())
     if job.summary.atlas != cohort.atlas.name:
         problem = f"was evaluated in the atlas '{job.summary.atlas}', but the model is fitted in '{cohort.atlas.name}'"
-    elif names[0] != names[1] and UNNAMED not in names:
+    elif names[0] != names[1] and list(UNNAMED_CLASSES) not in names:
         problem = (
             f"is evidence of another question: its classes are {' and '.join(theirs)}, those of the model "
             f"{' and '.join(cohort.classes)}"

@@ -302,7 +302,7 @@ def tabulate_profiles(model: Model, members: Sequence[Explanation]) -> pd.DataFr
     return pd.concat(rows, ignore_index=True)
 
 
-DEFAULT_REESTIMATES = 8
+EXPLAINED_REESTIMATES = 8
 LEAST_SCANS = 10
 """Fewer scans give no pattern worth a look."""
 
@@ -327,7 +327,7 @@ def explain_model(
     model: Model,
     cohort: Cohort | None = None,
     *,
-    reestimates: int = DEFAULT_REESTIMATES,
+    reestimates: int = EXPLAINED_REESTIMATES,
     sites: bool = False,
     device: str = "auto",
     progress: Progress = silent,

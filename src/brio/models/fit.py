@@ -38,7 +38,7 @@ from .evidence import Evidence, gather_evidence
 from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts, check_atlas, check_classes
 from .patterns import Patterns, read_scans, summarise_reading
-from .predict import DEFAULT_REESTIMATES
+from .predict import PREDICTION_REESTIMATES
 from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges
 
 SCANS = 256
@@ -235,7 +235,7 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
         )
         return 1.0
     first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)
-    logit, resampled = model.compute_logits(first, DEFAULT_REESTIMATES // 2)  # blocks as far apart as of whole scans
+    logit, resampled = model.compute_logits(first, PREDICTION_REESTIMATES // 2)  # blocks as far apart as of whole scans
     other, _ = model.compute_logits(second)
     expected = 2 * resampled.var(axis=1, ddof=1)
     varied = expected > 0

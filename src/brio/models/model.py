@@ -22,6 +22,7 @@ from ..connectome import (
     ReestimateRequest,
     clip_block_length,
 )
+from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..connectome.resampling import find_design_size
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
@@ -37,7 +38,6 @@ from .ranges import ScanRanges, check_ranges
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 _REFRESH = draws.address("predictions")
 _SEED = 0
-_SCANS_AT_A_TIME = 256
 _MOST_NAMED = 3
 
 
@@ -97,7 +97,7 @@ class Ensemble:
         reestimated = np.empty((*full.shape, 0 if request is None else request.K))
         for k, member in enumerate(self.members):
             inputs = self.gather_inputs(plain, member)
-            for part in index.split(_SCANS_AT_A_TIME):
+            for part in index.split(SCANS_AT_A_TIME):
                 full[k, part.cpu().numpy()] = self.method.predict(member.fitted, inputs.take(part)).margin
             if request is not None:
                 for chunk, scans in inputs.iterate_reestimates(request):

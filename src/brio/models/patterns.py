@@ -15,9 +15,9 @@ from torch import Tensor
 from ..cohort import Atlas
 from ..cohort.atlas import load_bundled_atlas
 from ..connectome import ReestimateRequest
+from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..training import FittedRun, Inputs, Method, Scans
 
-_SCANS_AT_A_TIME = 256
 _TINY = np.finfo(float).tiny
 
 
@@ -75,7 +75,7 @@ def read_scans(
 
     Shapes: scans [n], label [n].
     """
-    index, parts = torch.from_numpy(scans).to(inputs.connectomes.device), -(-len(scans) // _SCANS_AT_A_TIME)
+    index, parts = torch.from_numpy(scans).to(inputs.connectomes.device), -(-len(scans) // SCANS_AT_A_TIME)
     versions: Iterator[tuple[np.ndarray, Scans]] = (
         ((chunk, inputs.take(index[chunk])) for chunk in np.array_split(np.arange(len(scans)), parts))
         if reestimates is None

@@ -10,17 +10,16 @@ import torch
 from scipy.special import expit, stdtrit
 
 from ..cohort import Cohort
-from ..cohort.cohort import find_filled
+from ..cohort.cohort import UNNAMED_CLASSES, find_filled
 from ..cohort.covariates import ClassNames
 from ..cohort.scans import FC_ONLY, SESSION_FRAMES
 from ..connectome import Connectomes
+from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..device import resolve_device
 from ..formatting import join_names
 from ..settings import Accuracy, InnerShare, Reestimates, require_number
 from .evidence import CallRule, choose_rule
 from .model import Ensemble, Model, check_atlas, check_classes
-
-_SCANS_AT_A_TIME = 256
 
 
 def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndarray | None:
@@ -41,7 +40,7 @@ def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndar
             return None
         coefficients = torch.from_numpy(explanation.coefficients)
         inputs = model.gather_inputs(plain, member)
-        for part in torch.arange(len(plain), device=plain.device).split(_SCANS_AT_A_TIME):
+        for part in torch.arange(len(plain), device=plain.device).split(SCANS_AT_A_TIME):
             edges = model.method.read_explained(member.fitted, inputs.take(part)).edges
             added = torch.from_numpy(np.asarray(edges, dtype=float)) * coefficients / 2
             total[part.cpu()] += (
@@ -52,7 +51,6 @@ def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndar
     return total.numpy() / len(model.members)
 
 
-_UNNAMED = ("0", "1")
 _KNOWN_COLUMNS = (
     *("participant_id", "session", "site", "label", "n_frames", "tr", "age", "sex", "mean_fd"),
     *(FC_ONLY, SESSION_FRAMES),
@@ -71,12 +69,12 @@ def warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
     """Say which label is taken as which class of the model, where labels have other names."""
     (zero, one), (own_zero, own_one) = cohort.classes, model.classes
     names = {name.casefold() for name in cohort.classes}
-    if not cohort.labelled.any() or cohort.classes == _UNNAMED:
+    if not cohort.labelled.any() or cohort.classes == UNNAMED_CLASSES:
         return []
     if names == {name.casefold() for name in model.classes}:
         return []
     people = ClassNames()
-    meant = (f" ({people.positives})", f" ({people.negatives})") if model.classes == _UNNAMED else ("", "")
+    meant = (f" ({people.positives})", f" ({people.negatives})") if model.classes == UNNAMED_CLASSES else ("", "")
     return [
         f"warning: labels are {zero} and {one}, those of the model {own_zero} and {own_one}: {one} is taken as "
         f"{own_one}{meant[0]} of the model, {zero} as {own_zero}{meant[1]}; --patient and --control say it otherwise"
@@ -109,7 +107,7 @@ def suggest_label_column(cohort: Cohort) -> list[str]:
     ]
 
 
-DEFAULT_REESTIMATES = 47
+PREDICTION_REESTIMATES = 47
 DEFAULT_ACCURACY = 0.8
 LEVEL = 0.95
 NO_CALL = "no call"
@@ -133,7 +131,7 @@ def predict_scans(
     model: Model,
     cohort: Cohort,
     *,
-    reestimates: int = DEFAULT_REESTIMATES,
+    reestimates: int = PREDICTION_REESTIMATES,
     wanted_accuracy: float = DEFAULT_ACCURACY,
     level: float = LEVEL,
     device: str = "auto",

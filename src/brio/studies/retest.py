@@ -111,7 +111,7 @@ def compare_sessions(context: StudyContext) -> Finding:
 
 def _collect(context: StudyContext, arm: Arm) -> _Repeats:
     """Margins of the repeated scans under every seed."""
-    from ..diagnostics import DEFAULT_REESTIMATES, RepeatedMargins, collect_repeated_margins
+    from ..diagnostics import DIAGNOSTIC_REESTIMATES, RepeatedMargins, collect_repeated_margins
 
     method, fitted_runs = context.load_fitted_runs(arm)
     by_seed: list[RepeatedMargins] = []
@@ -119,7 +119,7 @@ def _collect(context: StudyContext, arm: Arm) -> _Repeats:
     for seed in seeds:
         own = [fitted for fitted in fitted_runs if fitted.run.seed == seed]
         lengths = [context.estimate_block_length(fitted.run) for fitted in own]
-        margins = collect_repeated_margins(method, own, context.connectomes, lengths, DEFAULT_REESTIMATES)
+        margins = collect_repeated_margins(method, own, context.connectomes, lengths, DIAGNOSTIC_REESTIMATES)
         order = np.argsort(margins.scans)  # folds of k-fold differ between seeds
         by_seed.append(RepeatedMargins(*(field[order] for field in margins)))
     scans, cohort = by_seed[0].scans, context.cohort

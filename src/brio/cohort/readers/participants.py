@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BrioError, find_control, find_nearest
-from ..cohort import Cohort, find_filled
+from ..cohort import UNNAMED_CLASSES, Cohort, find_filled
 from ..covariates import COVARIATE_COLUMNS
 from ..values import refuse_unsafe_names
 from .series import ROW_NAMES, has_decimal_commas, is_regular, read_lines, split_line
@@ -143,7 +143,6 @@ MISSING_NUMBERS = frozenset({".", "-", "none"})
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 RESERVED_COLUMNS = ("participant_id", "site", "label", "n_frames")  # columns that brio writes itself
 TABLE_NAMES = ("participants.tsv", "participants.csv")  # usual names of the participants table
-NO_CLASSES = ("0", "1")  # names of the classes of scans without labels
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ class Roster:
     """Participants with site and label, to be matched with their scans."""
 
     rows: list[dict[str, Any]]
-    classes: tuple[str, str] = NO_CLASSES  # names of the labels 0 and 1
+    classes: tuple[str, str] = UNNAMED_CLASSES  # names of the labels 0 and 1
     skipped: list[dict[str, str]] = field(default_factory=list)
     unlabelled: list[dict[str, str]] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)

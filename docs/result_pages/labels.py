@@ -1,0 +1,53 @@
+"""Does the order of methods hold for other labels of the same scans?"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pandas as pd
+
+from brio.studies.labels import OWN, TOGETHER
+
+from .comparisons import arm_scores, compare_pair, compare_sites
+from .evidence import ATLASES, atlas_label, read_record, read_study
+
+STUDY = "labels"
+NAMES = {OWN: "diagnosis", TOGETHER: "all labels together"}
+
+
+def list_questions() -> list[str]:
+    """List the labels in the order of the study, then all of them together."""
+    return [*read_study(f"studies/{ATLASES[0]}/{STUDY}")["question"].unique(), TOGETHER]
+
+
+@cache
+def scores(atlas: str, question: str) -> pd.DataFrame:
+    """Return the AUC of each method at each test site for a label, or for all: their mean at each site."""
+    read_record(STUDY, atlas)
+    rows = read_study(f"studies/{atlas}/{STUDY}")
+    if question == TOGETHER:
+        rows = rows.groupby(["arm", "fold", "seed"], sort=False)["auc"].mean().reset_index()
+    else:
+        rows = rows[rows["question"] == question]
+    return arm_scores(rows)
+
+
+@cache
+def differences(atlas: str, question: str) -> pd.DataFrame:
+    """Return the differences in AUC of every method to ridge."""
+    return compare_sites(scores(atlas, question), "ridge", "labels", f"{atlas_label(atlas)}, {question}")
+
+
+def compare_methods(atlas: str, first: str, second: str) -> pd.Series:
+    """Compare two methods over all labels together: first minus second; one pair, not corrected."""
+    return compare_pair(scores(atlas, TOGETHER), first, second, "single pairs", f"{atlas_label(atlas)}, all labels")
+
+
+def name_label(question: str) -> str:
+    """Return a label as readers are shown it."""
+    return NAMES.get(question, f"`{question}`")
+
+
+def list_highest() -> list[str]:
+    """List the method with the highest mean for each label and atlas."""
+    return [str(scores(atlas, question).mean().idxmax()) for atlas in ATLASES for question in list_questions()]
