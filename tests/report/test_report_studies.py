@@ -20,6 +20,7 @@ from brio.report.html.page import build_context
 from brio.report.repeat import wrap_command
 from brio.results import StudyRecord
 from brio.results.records import disarm_html
+from brio.storage import SUMS, write_sums
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command
@@ -62,6 +63,7 @@ def studies(small, tmp_path_factory):
         (place / "finding.md").write_text(
             text + ("\n| a | b |\n| --- | --- |\n| 1 | 2 |\n" if name == "ablation" else "")
         )
+        write_sums(place)
     return folder
 
 
@@ -253,6 +255,8 @@ def test_all_studies_of_the_paper_are_one_command(tmp_path):
             (place / "study.json").write_text(json.dumps(record))
             (place / "finding.md").write_text("# Found\n")
             (place / "table.csv").write_text("a\n1\n")
+            (place / SUMS).unlink(missing_ok=True)
+            write_sums(place)
         return read_evidence(tmp_path / "out").commands
 
     rest = "--seeds 2 --device cuda-tf32 --out DIR"
