@@ -7,8 +7,7 @@ import torch
 from brio import draws
 from brio.cohort import Cohort
 from brio.connectome import BoldRule, Connectomes, ReestimateRequest
-from brio.connectome.connectomes import bold_positions, interpolate_frames
-from brio.connectome.fc import psi
+from brio.connectome.connectomes import bold_positions
 from brio.errors import BrioError
 
 P = 5
@@ -64,20 +63,6 @@ def test_scans_are_z_scored_over_all_their_frames_and_rois_without_signal_stay_f
     assert (whole[1, :, 2] == 0).all()
 
 
-def test_one_clock_shows_the_same_course_whatever_the_repetition_time():
-    windows = []
-    for tr in (0.8, 1.5, 2.0, 2.7):
-        seconds = (np.arange(round(300 / tr)) - (round(300 / tr) - 1) / 2) * tr  # counted from the middle
-        x = torch.from_numpy(np.sin(2 * np.pi * seconds / 50)[:, None])
-        windows.append(interpolate_frames(x, bold_positions(len(x), tr, BoldRule(80, 2.0))))
-    for other in windows[1:]:
-        assert np.corrcoef(other[:, 0], windows[0][:, 0])[0, 1] > 0.97
-    as_they_are = [
-        interpolate_frames(torch.arange(90.0)[:, None], bold_positions(90, tr, BoldRule(80, None))) for tr in (1, 3)
-    ]
-    assert torch.equal(*as_they_are)
-
-
 def test_a_scan_of_any_length_fills_the_window():
     for n in (4, 5, 9, 80, 81, 1000):
         for tr in (0.7, 2.0, 3.3):
@@ -86,21 +71,6 @@ def test_a_scan_of_any_length_fills_the_window():
             assert 0 <= at.min() <= at.max() <= n - 1
     # a scan shorter than one tick of the clock is one frame
     assert bold_positions(4, 0.1, BoldRule(8, 2.0)).tolist() == [0.0] * 8
-
-
-@pytest.mark.parametrize("n", [60, 75, 33, 19])
-def test_several_windows_cover_a_scan_from_its_first_frame_to_its_last(n):
-    rule = BoldRule(20, None, windows=4)
-    windows = bold_positions(n, None, rule).reshape(4, 20).int()
-    assert (windows.diff(dim=1) == 1).all() or n < 20
-    assert set(windows.flatten().tolist()) == set(range(n))
-    if n > 20:
-        starts = windows[:, 0].double()
-        assert starts[0] == 0
-        assert starts[-1] == n - 20
-        assert starts.diff().max() - starts.diff().min() <= 1  # spread evenly
-    else:  # there is nothing else to see
-        assert (windows == bold_positions(n, None, BoldRule(20, None))).all()
 
 
 def test_several_windows_lie_end_to_end(graphs):
@@ -122,19 +92,6 @@ def test_the_window_of_a_scan_does_not_depend_on_other_scans(graphs):
     alone = Connectomes(few, dtype=torch.float64).bold(rule, TR[[3, 1]])
     assert torch.equal(alone, graphs.bold(rule, TR)[[3, 1]])
     assert graphs.bold(rule, TR) is graphs.bold(rule, TR)
-
-
-def test_resampled_bold_has_the_connectome_of_its_re_estimate(graphs):
-    # whole scans on their own clock: the window holds every resampled frame, so its FC is the re-estimate itself
-    whole = [0, 2]
-    (chunk, A), *more = graphs.iterate_reestimates(ReestimateRequest(np.array(whole), np.array([7, 4]), 5, 2, 3))
-    assert not more
-    asked = ReestimateRequest(np.array(whole), np.array([7, 4]), 5, 2, 3).select(chunk)
-    bold = graphs.resampled_bold(asked, BoldRule(60, None), None)
-    assert bold.shape == (6, 60, P)
-    again = psi(bold, torch.full((6,), 60)).unflatten(0, (2, 3))
-    torch.testing.assert_close(again, A, atol=1e-9, rtol=0)
-    assert not torch.allclose(bold[0], bold[1])
 
 
 def test_resampled_bold_is_the_window_of_the_resampled_frames(graphs):

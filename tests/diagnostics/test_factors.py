@@ -19,7 +19,6 @@ from brio.diagnostics import (
 )
 from brio.errors import BrioError
 from brio.methods.brio import Brio
-from brio.methods.brio.qualification import balanced
 from brio.training import Run
 
 
@@ -116,12 +115,6 @@ def test_roi_profiles_are_distributions(evidence):
         np.testing.assert_allclose(profile.numpy(), expected, rtol=0.05)  # rows are balanced by 20 iterations
         uniform = roi_profile(torch.full((J,), 1 / J, dtype=torch.float64), found.Pi_bar)
         np.testing.assert_allclose(uniform.numpy(), np.full(P, 1 / P), atol=1e-12)
-
-
-def test_a_factor_passes_its_qualification_to_its_rois():
-    Pi_bar = balanced(12 * torch.eye(2, dtype=torch.float64).repeat_interleave(3, 1), 50)
-    profile = roi_profile(torch.tensor([0.8, 0.2], dtype=torch.float64), Pi_bar)
-    np.testing.assert_allclose(profile.numpy(), [0.8 / 3] * 3 + [0.2 / 3] * 3, atol=1e-5)
 
 
 class OneFactorANetwork(Brio):

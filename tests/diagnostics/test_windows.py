@@ -7,7 +7,7 @@ from diagnostic_cohorts import small
 
 from brio.cohort import Cohort
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
-from brio.diagnostics import PLACEMENTS, estimate_window_connectomes, locate_window
+from brio.diagnostics import PLACEMENTS, estimate_window_connectomes
 from brio.errors import BrioError
 
 
@@ -71,25 +71,6 @@ def test_a_share_of_one_is_the_full_scan(awkward):
     assert torch.equal(nearly.alive, graphs.alive)
 
 
-def test_an_roi_without_signal_in_the_window_is_dead_there_alone(awkward):
-    graphs = Connectomes(awkward, dtype=torch.float64)
-    assert graphs.alive[1, 5]
-    first, last = estimate_window_connectomes(graphs, 0.5, "first"), estimate_window_connectomes(graphs, 0.5, "last")
-    assert not first.alive[1, 5]
-    assert (first.full[1, 5] == 0).all()
-    assert (first.full[1, :, 5] == 0).all()
-    assert last.alive[1, 5]
-    assert (last.full[1, 5, :5] != 0).all()
-
-
-def test_frames_that_are_dropped_do_not_count(awkward):
-    graphs = Connectomes(awkward)
-    assert graphs.n_frames[0] == awkward.n_frames[0] - 4
-    for placement in PLACEMENTS:
-        half = estimate_window_connectomes(graphs, 0.5, placement)
-        assert np.array_equal(half.n_frames, np.floor(graphs.n_frames / 2 + 0.5).astype(int))
-
-
 @pytest.mark.parametrize("name", ["ridge", "tangent-ridge", "deci"])
 def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
     method = small(name)
@@ -107,15 +88,6 @@ def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
         fitted.test_logit,
         atol=1e-12,
     )
-
-
-def test_windows_lie_where_their_names_say():
-    assert [locate_window(10, 0.5, p) for p in PLACEMENTS] == [slice(0, 5), slice(2, 7), slice(5, 10)]
-    assert [locate_window(10, 0.75, p) for p in PLACEMENTS] == [slice(0, 8), slice(1, 9), slice(2, 10)]
-    for n in range(4, 60):
-        for p in PLACEMENTS:
-            w = locate_window(n, 0.3, p)
-            assert 0 <= w.start < w.stop <= n
 
 
 def test_what_cannot_be_cut_is_told(graphs, runs):

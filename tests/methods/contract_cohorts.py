@@ -22,9 +22,9 @@ METHODS = [e.name for e in list_methods() if not e.control]
 CONTROLS = [e.name for e in list_methods() if e.control]
 
 
-def soak_variants(names: list[str], also: tuple[str, ...] = ()) -> list:
+def soak_variants(names: list[str], also: tuple[str, ...] = (), but: tuple[str, ...] = ()) -> list:
     """The methods, of which those that only fix settings of another one, and further families, are long tests."""
-    long = {name for name in names if find_method(name).fixed or find_method(name).family in also}
+    long = {name for name in names if find_method(name).fixed or find_method(name).family in also} - set(but)
     return [pytest.param(name, marks=pytest.mark.soak) if name in long else name for name in names]
 
 

@@ -13,11 +13,7 @@ from brio.methods.brain.agmgc import (
     AGMGCNetwork,
     AGMGCOutput,
     AGMGCSettings,
-    AttentionGraph,
-    MultiGraphLayer,
-    SplineLayer,
     compute_spline_position,
-    normalise_without_loops,
     nt_xent,
 )
 from brio.methods.layers import classification_loss
@@ -111,76 +107,12 @@ def scaled(A, edges):
     return np.clip((A - on.min()) / (on.max() - on.min()), 0, 1)
 
 
-def test_learned_graph_is_the_strongest_attention_of_each_scan(scans):
-    torch.manual_seed(0)
-    learner = AttentionGraph(D, 0.3).double()
-    H = torch.randn(B, P, D, dtype=torch.float64)
-    found = learner(H, scans.alive).detach().numpy()
-    for i in range(B):
-        w = weights(learner)
-        A = learned_graph(H[i].numpy(), scans.alive[i].numpy(), w["query.weight"], w["key.weight"], 0.3)
-        np.testing.assert_allclose(found[i], A, atol=1e-12)
-    assert (np.abs(found[0] - found[1]) > 1e-3).any()
-    assert (found[2, 3] == 0).all()
-    assert (found == found.transpose(0, 2, 1)).all()
-
-
-def test_learned_graph_is_sparse_and_learns():
-    torch.manual_seed(0)
-    learner = AttentionGraph(D, 0.3).double()
-    H = torch.randn(B, P, D, dtype=torch.float64)
-    H[..., 0] = H[..., 0].abs() + 1
-    learner.query.weight.data.copy_(torch.eye(D))
-    learner.key.weight.data.copy_(torch.eye(D))
-    A = learner(H, torch.ones(B, P, dtype=torch.bool))
-    assert ((A > 0).sum((1, 2)) <= 2 * 3 * P).all()
-    A.square().sum().backward()
-    assert learner.query.weight.grad.abs().max() > 1e-4
-    assert learner.key.weight.grad.abs().max() > 1e-4
-
-
-def test_spline_kernel_equals_the_degree_one_b_spline(scans):
-    torch.manual_seed(0)
-    layer = SplineLayer(D, 4, 5).double()
-    H = torch.randn(B, P, D, dtype=torch.float64)
-    edges = torch.stack([torch.from_numpy(edges_of(scans, i)) for i in range(B)])
-    position = compute_spline_position(scans.A, edges)
-    found = layer(H, position, edges).detach().numpy()
-    for i in range(B):
-        np.testing.assert_allclose(position[i].numpy(), scaled(scans.A[i].numpy(), edges[i].numpy()), atol=1e-12)
-        expected = spline(H[i].numpy(), position[i].numpy(), edges[i].numpy(), weights(layer))
-        np.testing.assert_allclose(found[i], expected, atol=1e-12)
-    assert float(position[0][edges[0] > 0].min()) == 0
-    assert float(position[0][edges[0] > 0].max()) == 1
-
-
 def test_spline_position_of_a_scan_without_edges_is_finite():
     A = torch.zeros(2, P, P)
     A[1] = 0.7
     edges = torch.zeros(2, P, P)
     edges[1] = 1
     assert torch.isfinite(compute_spline_position(A, edges)).all()
-
-
-def test_degrees_normalise_without_loops():
-    A = np.abs(np.random.default_rng(0).normal(size=(P, P)))
-    A = A + A.T
-    A[3] = A[:, 3] = 0
-    np.testing.assert_allclose(normalise_without_loops(torch.from_numpy(A)).numpy(), symmetric(A), atol=1e-12)
-
-
-def test_multi_graph_layer_sums_over_its_graphs():
-    torch.manual_seed(0)
-    layer = MultiGraphLayer(D, 4, 3).double()
-    H, first, second = (torch.randn(B, P, n, dtype=torch.float64) for n in (D, P, P))
-    state, said = layer(H, [first, second, None])
-    W = layer.weight.detach().numpy()
-    for i in range(B):
-        parts = [A @ H[i].numpy() @ W[g] for g, A in enumerate((first[i].numpy(), second[i].numpy(), np.eye(P)))]
-        for one, part in zip(said, parts, strict=True):
-            np.testing.assert_allclose(one[i].detach().numpy(), part, atol=1e-12)
-        expected = np.maximum(normed(sum(parts), weights(layer), "norm"), 0)
-        np.testing.assert_allclose(state[i].detach().numpy(), expected, atol=1e-12)
 
 
 def test_the_whole_network_in_plain_loops(network, scans):

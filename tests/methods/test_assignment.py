@@ -52,14 +52,6 @@ def test_iterations_are_rows_then_columns():
         np.testing.assert_allclose(balanced(torch.from_numpy(np.log(K)), iterations).numpy(), Pi, atol=1e-14)
 
 
-def test_common_scores_of_a_factor_or_an_roi_do_not_matter():
-    rng = np.random.default_rng(2)
-    s = rng.normal(size=(4, 10))
-    moved = s + rng.normal(size=(4, 1)) + rng.normal(size=(1, 10))
-    a, b = (balanced(torch.from_numpy(x), 200).numpy() for x in (s, moved))
-    np.testing.assert_allclose(a, b, atol=1e-10)
-
-
 def test_assignment_moves_with_the_rois_and_carries_gradient():
     torch.manual_seed(3)
     module = Assignment(3, 4, 6, 0.1, 60).double()

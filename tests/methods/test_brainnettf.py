@@ -43,14 +43,6 @@ def batch_of(scans, padded=0, key=0):
     return make_batch(scans.map(lambda t: torch.cat([t, t[: len(t) * padded // 2]])), weight, key)
 
 
-def test_tokens_are_rows_of_pearson_correlations(network, bold, scans):
-    seen = []
-    network.layers[0].register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
-    network(scans)
-    for i in range(B):
-        np.testing.assert_allclose(seen[0][i].numpy(), np.corrcoef(bold[i].numpy().T), atol=1e-6)
-
-
 def test_rois_without_signal_are_filled_from_the_source_mean(network, scans):
     seen = []
     network.layers[0].register_forward_hook(lambda _, inputs, __: seen.append(inputs[0]))
@@ -74,44 +66,6 @@ def test_layers_are_those_of_torch(training):
     torch.testing.assert_close(ours(x, step), reference.train(training)(x))
 
 
-def test_attention_is_softmax_of_scaled_products_after_which_comes_the_norm():
-    torch.manual_seed(0)
-    layer = EncoderLayer(P, 4, 20, 0.3).double()
-    x = torch.randn(P, P, dtype=torch.float64)
-    w = {n: p.detach().numpy() for n, p in layer.named_parameters()}
-    q, k, v = np.split(x.numpy() @ w["self_attn.in_proj_weight"].T + w["self_attn.in_proj_bias"], 3, axis=1)
-    heads = []
-    for h in range(4):
-        part = slice(3 * h, 3 * h + 3)
-        score = np.exp(q[:, part] @ k[:, part].T / np.sqrt(3))
-        heads.append(score / score.sum(1, keepdims=True) @ v[:, part])
-    attended = np.concatenate(heads, 1) @ w["self_attn.out_proj.weight"].T + w["self_attn.out_proj.bias"]
-
-    def norm(y, name):
-        y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5)
-        return y * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    h = norm(x.numpy() + attended, "norm1")
-    wide = np.maximum(h @ w["linear1.weight"].T + w["linear1.bias"], 0)
-    h = norm(h + wide @ w["linear2.weight"].T + w["linear2.bias"], "norm2")
-    np.testing.assert_allclose(layer(x[None])[0].detach().numpy(), h, atol=1e-10)
-
-
-def test_there_is_no_positional_encoding(network, scans):
-    order = torch.randperm(P, generator=torch.Generator().manual_seed(2))
-    x = scans.A
-
-    def encoded(x):
-        for layer in network.layers:
-            x = layer(x)
-        return x
-
-    torch.testing.assert_close(encoded(x[:, order]), encoded(x)[:, order])
-    moved = x.clone()
-    moved[:, 4] += 1.0  # every token receives from every other one
-    assert ((encoded(moved) - encoded(x)).abs().amax(-1) > 1e-6).all()
-
-
 def test_neither_fused_kernels_nor_torchs_own_dropout_are_used(network, scans, monkeypatch):
     def fail(*_):
         raise AssertionError
@@ -131,26 +85,9 @@ def test_neither_fused_kernels_nor_torchs_own_dropout_are_used(network, scans, m
     assert not torch.allclose(outs[0], outs[2])
 
 
-def test_each_layer_drops_out_in_three_places():
-    ours = EncoderLayer(P, 4, 20, 0.5)
-    assert [getattr(ours, n).p for n in ("dropout", "dropout1", "dropout2")] == [0.5] * 3
-
-
 @pytest.mark.parametrize(("n_rois", "heads"), [(12, 4), (9, 3), (10, 2), (7, 1), (116, 4), (200, 4)])
 def test_heads_divide_the_number_of_rois(n_rois, heads):
     assert EncoderLayer(n_rois, 4, 8, 0.0).self_attn.num_heads == heads
-
-
-def test_sizes_are_the_published_ones_where_the_atlas_allows():
-    network = BrainNetTFNetwork(InputShape(116, 2, 0), BrainNetTFSettings())
-    assert [layer.linear1.out_features for layer in network.layers] == [1024, 1024]
-    assert network.read.centres.shape == (100, 116)
-    assert [m.out_features for m in network.read.encode if isinstance(m, nn.Linear)] == [32, 32, 116 * 116]
-    assert [m.out_features for m in network.head if isinstance(m, nn.Linear)] == [256, 32]
-    assert network.narrow[0].out_features == 8
-    small = BrainNetTFNetwork(InputShape(12, 2, 0), BrainNetTFSettings())
-    assert small.layers[0].linear1.out_features == 192
-    assert small.read.centres.shape == (12, 12)
 
 
 def test_readout_shares_rois_out_over_the_centres():
@@ -174,30 +111,6 @@ def test_centres_are_orthonormal_and_frozen(network):
     torch.testing.assert_close(c @ c.T, torch.eye(5, dtype=torch.float64), atol=1e-6, rtol=0)
     assert "read.centres" in dict(network.named_buffers())
     assert "read.centres" not in dict(network.named_parameters())
-
-
-def gram_schmidt(K, P):
-    """Centres as published: Xavier-uniform rows, made orthogonal in turn; all but the first get unit length."""
-    centres = []
-    for row in nn.init.xavier_uniform_(torch.empty(K, P)):
-        rest = row - sum((u @ row) / (u @ u) * u for u in centres)
-        centres.append(rest / rest.norm() if centres else rest)
-    return torch.stack(centres)
-
-
-@pytest.mark.parametrize("n_rois", [116, 200])
-def test_clusters_start_as_alike_as_under_the_published_centres(n_rois):
-    """States are small at the start, so that every cluster holds nearly the mean of all ROIs."""
-    torch.manual_seed(0)
-    read = OCRead(n_rois, 100)
-    H = nn.functional.layer_norm(torch.randn(6, n_rois, n_rois), (n_rois,))
-    centres = gram_schmidt(100, n_rois)
-    with torch.no_grad():
-        ours, E = read(H), read.encode(H.flatten(1)).view_as(H)
-        published = ((E @ centres.T).square() / centres.norm(dim=1)).softmax(-1).transpose(-1, -2) @ E
-    differ = [float((x - x.mean(1, keepdim=True)).square().mean() / x.square().mean()) for x in (ours, published)]
-    assert max(differ) < 0.01
-    assert 0.8 < differ[0] / differ[1] < 1.25
 
 
 def test_all_of_the_readout_reaches_the_classifier(network, scans):
@@ -289,8 +202,3 @@ def test_the_loss_is_cross_entropy_on_soft_labels(scans, mixup):
     assert torch.equal(seen[0].A, inputs.A)
     p = logit.sigmoid()
     torch.testing.assert_close(loss, -(y * p.log() + (1 - y) * (1 - p).log()).mean())
-
-
-def test_published_training_recipe():
-    s = make_method("brainnettf").settings
-    assert (s.schedule, s.mixup, s.dropout, s.layers, s.heads, s.weight_decay) == ("cosine", True, 0.1, 2, 4, 1e-4)

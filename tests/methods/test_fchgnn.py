@@ -188,15 +188,6 @@ def test_kept_rois_take_up_their_clusters(scans):
             np.testing.assert_allclose(found[i, u], kept[i, u] * (local[i, u] + taken), atol=1e-12)
 
 
-def test_sizes_are_the_published_ones_for_the_published_atlas():
-    network = FCHGNNNetwork(InputShape(111, 2, 0), FCHGNNSettings())
-    assert network.encode.n_selected == 100
-    assert network.encode.assign.mix.out_features == 56
-    assert network.encode.first.left.weight.shape == (64, 111)
-    assert [layer.same.query.out_features for layer in network.population.layers] == [20] * 4
-    assert network.classify.in_features == 80
-
-
 # the population
 
 
@@ -287,19 +278,6 @@ def test_in_training_a_scan_receives_from_its_batch_as_typed_by_sex_and_age(netw
         assert not torch.allclose(in_training(network, changed).logit, out.logit)
     network.site_likeness = False
     assert not torch.allclose(in_training(network, scans).logit, out.logit)
-
-
-def test_padding_sends_nothing(network, scans):
-    half = scans.map(lambda t: t[:8])
-    alone = FCHGNNNetwork(InputShape(P, 1, 0), SETTINGS).double()
-    alone.load_state_dict(network.state_dict())
-    expected = in_training(alone, half).logit
-    real = torch.cat([torch.ones(8), torch.zeros(8)]).double()
-    for padding in (1.0, 40.0):
-        A = scans.A.clone()
-        A[8:] *= padding
-        found = in_training(network, scans._replace(A=A), real).logit
-        torch.testing.assert_close(found[:8], expected)
 
 
 def test_at_inference_a_scan_receives_from_the_bank_and_no_other_scan(network, scans):

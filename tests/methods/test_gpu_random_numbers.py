@@ -61,22 +61,6 @@ def test_the_same_numbers_bit_for_bit(path, shape, runs, shared):
     assert torch.equal(found, plain)
 
 
-def test_later_draws_and_other_keys_are_others(path):
-    path(True)
-    first, second = drawn((500,), KEYS), drawn((500,), KEYS, skip=1)
-    assert ((first - second).abs() > 1e-6).float().mean(1).min() > 0.99, "in every run"
-    assert torch.equal(second, by_both(path, lambda: drawn((500,), KEYS, skip=1))[0])
-    assert len({tuple(row.tolist()) for row in first}) == 3
-
-
-def test_outside_of_vmap(path):
-    def compute():
-        return step_of(KEYS[1]).draw_uniform((6, 5), torch.zeros(1, device=DEVICE))
-
-    plain, found, _ = by_both(path, compute)
-    assert torch.equal(found, plain)
-
-
 def test_numbers_wrap_around_at_32_bits(twin):
     """The mixing function in 64-bit numbers, brought back to 32 bits at each step; keys at both ends."""
     keys = torch.tensor([[2**31 - 1, -(2**31)]], dtype=torch.int32, device=DEVICE)
@@ -209,11 +193,6 @@ def test_the_last_of_very_many_numbers(twin):
     assert not torch.equal(numbers[1, -50:], numbers[0, -50:])
     kept = torch.vmap(lambda x, keys: twin.drop_out(x, keys, 0.5))(torch.ones_like(numbers), keys)
     assert torch.equal(kept[2] == 2, numbers[2] >= 0.5)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_not_on_a_cpu(dtype):
-    assert random_numbers._gpu_twin(torch.zeros(3, dtype=dtype)) is None
 
 
 def test_in_single_precision_on_a_gpu(twin, monkeypatch):

@@ -12,12 +12,8 @@ from brio.methods.layers import (
     BatchNorm,
     Dropout,
     GATLayer,
-    GCNLayer,
     GINLayer,
     LayerNorm,
-    Linear,
-    build_mlp,
-    normalise_adjacency,
 )
 from brio.training import StepContext
 
@@ -54,59 +50,6 @@ def graphs(B=3, P=7, d=5, share=0.4):
 # layers of graphs
 
 
-@pytest.mark.xdist_group("torch_geometric")
-def test_gcn_layer_is_that_of_pyg():
-    from torch_geometric.nn import DenseGCNConv
-
-    H, A = graphs()
-    ours, theirs = GCNLayer(5, 4), DenseGCNConv(5, 4)
-    nn.init.normal_(ours.bias)
-    theirs.lin.weight, theirs.bias = ours.weight, ours.bias
-    close(ours(H, normalise_adjacency(A)), theirs(H, A))
-
-
-class _Flat(nn.Module):
-    """torch's batch norm over graphs and ROIs together."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(width)
-
-    def forward(self, x):
-        return self.norm(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-
-
-@pytest.mark.xdist_group("torch_geometric")
-@pytest.mark.parametrize("training", [True, False])
-def test_gin_layer_is_that_of_pyg(training):
-    from torch_geometric.nn import DenseGINConv
-
-    H, A = graphs()
-    ours = GINLayer(5, 4)
-    nn.init.constant_(ours.eps, 0.3)
-    theirs = DenseGINConv(nn.Sequential(nn.Linear(5, 4), _Flat(4), nn.ReLU(), nn.Linear(4, 4)), 0.3, train_eps=True)
-    for i in (0, 3):
-        theirs.nn[i].load_state_dict(ours.update[i].state_dict())
-    close(ours(H, A, step_of(3) if training else None), theirs.train(training)(H, A))
-    assert any(p is ours.eps for p in ours.parameters())
-
-
-@pytest.mark.xdist_group("torch_geometric")
-@pytest.mark.parametrize("concat", [True, False])
-def test_gat_layer_is_that_of_pyg(concat):
-    from torch_geometric.nn import DenseGATConv
-
-    H, A = graphs()
-    A = A * (torch.rand(A.shape) < 0.6)  # who hears whom need not be mutual
-    ours, theirs = GATLayer(5, 4, 3, concat, 0.4), DenseGATConv(5, 4, 3, concat)
-    nn.init.normal_(ours.bias)
-    theirs.lin.weight, theirs.bias = ours.weight, ours.bias
-    theirs.att_dst.data, theirs.att_src.data = ours.receive.data[None, None], ours.send.data[None, None]
-    close(ours(H, A), theirs(H, A.clone()))
-    close(ours(H, (A > 0).double()), ours(H, A))  # a mask, not weights
-    assert not torch.allclose(ours(H, A.mT), ours(H, A))
-
-
 def test_gat_drops_attention_and_nothing_else():
     H, A = graphs()
     layer = GATLayer(5, 4, 2, True, 0.4)
@@ -120,15 +63,6 @@ def test_gat_drops_attention_and_nothing_else():
         weight = nn.functional.leaky_relu(torch.stack(score), 0.2).softmax(0)
         expected[b, u, h] = sum(w * keep[b, h, u, v] * x[b, v, h] for w, v in zip(weight, heard, strict=True))
     close(dropped, expected.flatten(-2))
-
-
-def test_mlp_has_its_pieces_in_order():
-    made = build_mlp(5, 4, 3, 2, dropout=0.1, norm=True)
-    kinds = [Linear, BatchNorm, nn.ReLU, Dropout]
-    assert [type(m) for m in made] == [*kinds, *kinds, Linear]
-    assert [(m.in_features, m.out_features) for m in made if isinstance(m, Linear)] == [(5, 4), (4, 3), (3, 2)]
-    assert [type(m) for m in build_mlp(5, 2)] == [Linear]
-    assert BatchNorm not in [type(m) for m in build_mlp(5, 4, 2)]
 
 
 # batch norm
@@ -186,22 +120,6 @@ def test_a_look_ahead_leaves_statistics_alone():
     assert not torch.equal(norm.running_mean, torch.zeros(4))
 
 
-def test_batch_norm_over_stacked_runs_is_that_of_each_run():
-    x, real = torch.randn(3, 6, 5, 4), torch.ones(3, 6)
-    real[1, 4:] = real[2, 3:] = 0
-    norm = BatchNorm(4)
-    held = {n: b.repeat(3, 1) for n, b in norm.named_buffers()}
-
-    def one(buffers, x, real, key):
-        return torch.func.functional_call(norm, buffers, (x, step_of(real, key)))
-
-    out = torch.vmap(one)(held, x, real, torch.arange(3))
-    for r in range(3):
-        n, fresh = int(real[r].sum()), BatchNorm(4)
-        close(out[r, :n], fresh(x[r, :n], step_of(n)))
-        close(held["running_var"][r], fresh.running_var)
-
-
 # random numbers of a step
 
 
@@ -224,13 +142,9 @@ def test_numbers_are_uniform(key, dtype):
 
 def test_numbers_lie_strictly_between_zero_and_one_in_single_precision():
     # rounding must make none of them 0 or 1, whose logits are infinite; it takes many numbers to meet the outermost
-    least, largest = [], []
-    for key in range(1, 3):
-        u = drawn(1 << 24, key=key, dtype=torch.float32)
-        least.append(u.min())
-        largest.append(u.max())
-    assert 0 < min(least) < 2.0**-22
-    assert 1 > max(largest) > 1 - 2.0**-22
+    u = drawn(1 << 24, key=1, dtype=torch.float32)
+    assert 0 < u.min() < 2.0**-22
+    assert 1 > u.max() > 1 - 2.0**-22
 
 
 def test_draws_are_independent():
@@ -304,19 +218,6 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
     step = step_of(200)
     assert torch.equal(Dropout(0.0)(x, step), x)
     assert torch.equal(layer(x, step), once)  # a share of 0 draws nothing
-
-
-def test_dropout_is_the_same_alone_and_in_a_stack_with_padding():
-    layer, x = Dropout(0.5), torch.randn(2, 8, 3)
-    real = torch.tensor([[1.0] * 8, [1.0] * 5 + [0.0] * 3])
-
-    def one(x, real, key):
-        return layer(x, step_of(real, key))
-
-    keys = torch.tensor([3, 4])
-    together = torch.vmap(one)(x, real, keys)
-    close(together[0], one(x[0], real[0], keys[0]))
-    close(together[1, :5], one(x[1, :5], torch.ones(5), keys[1]))
 
 
 # random order of the batch

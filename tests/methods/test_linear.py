@@ -7,7 +7,7 @@ import pytest
 import torch
 from contract_cohorts import split
 from sklearn.covariance import OAS, oas
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
@@ -18,7 +18,6 @@ from brio.connectome import Connectomes
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.linear.base import HeldRows
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
-from brio.protocol import leave_one_site_out
 from brio.training import Run
 
 WHOLE = Simulation(n_sites=6, per_class=6, n_rois=12, frames=80, dead_share=0.0, stable=0.6)
@@ -42,6 +41,7 @@ def entries(graphs):
 @pytest.mark.parametrize(
     ("name", "make"),
     [
+        ("ridge", lambda penalty: RidgeClassifier(alpha=penalty)),
         ("logistic", lambda penalty: LogisticRegression(C=4 / penalty, tol=1e-10, max_iter=10000)),
         ("svm", lambda penalty: SVC(C=1 / penalty, kernel="linear", tol=1e-8)),
     ],
@@ -61,6 +61,49 @@ def test_margins_are_those_of_scikit_learn_on_the_entries(graphs, fold, name, ma
     assert fitted.details["penalty"] == pytest.approx(method.settings.grid[best] * scale)
     expected = models[best].decision_function(X[fold.test] - centre)
     np.testing.assert_allclose(fitted.test_logit, expected, atol=2e-3)
+
+
+def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, fold):
+    method = make_method("ridge", {"choose_by": "source-sites"})
+    X, y, site = entries(graphs), graphs.cohort.labels, graphs.cohort.sites
+    x = X[fold.source]
+    penalties = method.settings.grid * ((x - x.mean(0)) ** 2).sum(1).mean()
+    scores = []
+    for penalty in penalties:
+        aucs = []
+        for left in np.unique(site[fold.source]):
+            inside, out = (fold.source[(site[fold.source] == left) == withheld] for withheld in (False, True))
+            model = RidgeClassifier(alpha=penalty).fit(X[inside], y[inside])
+            aucs.append(roc_auc_score(y[out], model.decision_function(X[out])))
+        scores.append(np.mean(aucs))
+    best = max(np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12)))  # of equal ones the strongest
+    model = RidgeClassifier(alpha=penalties[best]).fit(x, y[fold.source])
+    (fitted,) = method.fit(graphs, [Run(fold, 0)])
+    assert fitted.details["penalty"] == pytest.approx(penalties[best])
+    np.testing.assert_allclose(fitted.parameters["coefficients"].numpy(), model.coef_.ravel(), atol=1e-9)
+    expected = roc_auc_score(y[fold.validation], model.decision_function(X[fold.validation]))
+    assert fitted.validation_auc == pytest.approx(expected)
+
+
+def test_validation_scans_of_one_class_have_no_part_in_a_choice_by_source_sites(graphs, fold):
+    validation = fold.validation[graphs.cohort.labels[fold.validation] == 1]
+    one_class = Run(replace(fold, validation=validation), 0)
+    without = Run(replace(fold, validation=validation[:0], validation_sites=()), 0)
+    fitted, expected = make_method("ridge", {"choose_by": "source-sites"}).fit(graphs, [one_class, without])
+    assert fitted.validation_auc == expected.validation_auc
+    np.testing.assert_array_equal(fitted.test_logit, expected.test_logit)
+
+
+def test_zero_filling_of_dead_rois_is_a_setting():
+    graphs = Connectomes(simulate(replace(WHOLE, dead_share=0.3)))
+    run = Run(split(graphs.cohort, [1, 2, 3], [4, 5], [6]), 0)
+    (zero,), (filled,) = (
+        make_method("ridge", {"dead_rois": how}).fit(graphs, [run]) for how in ("zero", "source-mean")
+    )
+    assert (zero.state.learned["mean"] == 0).all()
+    dead = ~graphs.alive[run.fold.test].all(1).numpy()
+    assert 0 < dead.sum() < len(dead)
+    assert np.abs(filled.test_logit - zero.test_logit)[dead].max() > 1e-6
 
 
 def test_shrinkage_is_scikit_learns_oas(graphs):
@@ -238,24 +281,3 @@ def test_a_fit_in_a_job_on_a_gpu_is_that_of_the_cpu(name):
         np.testing.assert_allclose(other.test_logit, own.test_logit, atol=1e-6)
         margin = method.predict_margins(other, there, other.run.fold.test)
         np.testing.assert_allclose(margin, other.test_logit, atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_order_of_participants_does_not_move_the_penalty(seed):
-    """Short scans of few ROIs are shrunk to the same matrix, so their margins differ in the last bits only."""
-    rng = np.random.default_rng(seed)
-    scans = [rng.normal(size=(40, 6)) for _ in range(60)]
-    here = Cohort.from_scans(scans, site=[f"s{i % 5}" for i in range(60)], label=[i // 5 % 2 for i in range(60)])
-    there = here.select(rng.permutation(60))
-    fitted = [
-        make_method("tangent-ridge", {"choose_by": "source-sites"}).fit(
-            Connectomes(cohort), [Run(fold, 0) for fold in leave_one_site_out(cohort, 0, 0)]
-        )
-        for cohort in (here, there)
-    ]
-    for one, other in zip(*fitted, strict=True):
-        assert other.details["penalty"] == pytest.approx(one.details["penalty"], rel=1e-9)
-        margins = [
-            dict(zip(c.ids[f.run.fold.test], f.test_logit, strict=True)) for c, f in ((here, one), (there, other))
-        ]
-        assert margins[1] == pytest.approx(margins[0], abs=1e-9)

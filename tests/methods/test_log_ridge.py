@@ -16,7 +16,6 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
-from brio.methods.linear.base import average_site_auc, centre_gram
 from brio.methods.linear.ridge import predict_withheld_sites
 from brio.training import Run
 
@@ -118,30 +117,6 @@ def test_withheld_sites_are_predicted_as_by_fits_without_them(columns):
             order = np.concatenate([np.flatnonzero(site == g) for g in range(5) if g != e])
             assert inside[order].all()
             np.testing.assert_allclose(margins[k, out], x[out] @ (x[order].T @ refit.dual_coef_), atol=1e-9)
-
-
-def test_products_centred_within_groups_are_those_of_centred_features():
-    rng = np.random.default_rng(2)
-    x, group = rng.normal(size=(9, 4)), np.array(list("abcabcabb"))
-    centred = x - np.stack([x[group == g].mean(0) for g in group])
-    np.testing.assert_allclose(centre_gram(x @ x.T, group), centred @ centred.T, atol=1e-12)
-
-
-def test_the_mean_over_sites_is_that_of_scikit_learn():
-    rng = np.random.default_rng(3)
-    label, site, margins = np.tile([0, 1], 15), np.arange(30) % 3, rng.normal(size=(2, 30))
-    expected = [np.mean([roc_auc_score(label[site == e], m[site == e]) for e in range(3)]) for m in margins]
-    np.testing.assert_allclose(average_site_auc(margins, label, site), expected)
-
-
-def test_an_offset_of_a_source_site_moves_no_prediction():
-    """A site in which every edge is shifted, and most are patients, is learned from like any other."""
-    rng = np.random.default_rng(4)
-    x, site = rng.normal(size=(60, 12)), np.repeat(np.arange(6), 10)
-    y = np.sign(x[:, 0] + 0.5 * rng.normal(size=60))
-    shifted = x + 7.0 * (site == 2)[:, None]
-    found, expected = (predict_withheld_sites(f @ f.T, y, site, np.array([1.0]), site)[0] for f in (shifted, x))
-    np.testing.assert_allclose(found[site != 2], expected[site != 2], atol=1e-9)
 
 
 def test_scans_that_allow_no_inner_folds_are_refused(graphs):

@@ -48,6 +48,8 @@ def test_settings_are_read_by_type_and_what_a_name_fixes_cannot_be_set():
         make_method("backbone", {"lambda_env": 1.0})
     with pytest.raises(BrioError, match="epochs"):
         make_method("brio", {"epoch": 3})
+    with pytest.raises(BrioError, match="heads"):  # which must divide the width
+        make_method("gat", {"heads": 3})
     with pytest.raises(BrioError, match="brio"):
         make_method("bio")
 

@@ -1,12 +1,9 @@
 """The perceptron against one made of torch.nn on the entries that linear models read."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from brio.errors import BrioError
-from brio.methods import find_method, make_method
 from brio.methods.linear.base import vectorise_fc
 from brio.methods.mlp import MLPNetwork, MLPSettings
 from brio.training import InputShape, RunState, Scans, StepContext
@@ -43,26 +40,3 @@ def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training
     out = net(scans, train_step() if training else None)
     torch.testing.assert_close(out.representation, hidden)
     torch.testing.assert_close(out.logit, net.classify(hidden)[:, 0])
-
-
-def test_it_is_listed_as_a_network_on_edges_and_reads_no_graph():
-    assert find_method("mlp").family == "network on edges"
-    assert find_method("mlp").block != "linear"
-    assert not hasattr(make_method("mlp").settings, "edge_share")
-    scans = draw_scans()
-    net = MLPNetwork(InputShape(P, 1, 0), MLPSettings())
-    other = scans._replace(cut=torch.full((B,), 9.0))
-    assert torch.equal(net(other).logit, net(scans).logit)
-
-
-def test_sizes_are_those_of_the_atlas():
-    net = MLPNetwork(InputShape(116, 1, 0), MLPSettings())
-    shapes = [tuple(p.shape) for p in net.parameters()]
-    assert shapes == [(64, 6670), (64,), (64,), (64,), (1, 64), (1,)]
-    assert np.isclose(float(net.hidden.weight.detach().std()), 1 / np.sqrt(3 * 6670), rtol=0.01)
-
-
-@pytest.mark.parametrize("values", [{"width": 0}, {"dropout": 1.0}, {"weight_decay": -1}])
-def test_settings_that_make_no_perceptron_are_refused(values):
-    with pytest.raises(BrioError, match=next(iter(values))):
-        make_method("mlp", values)

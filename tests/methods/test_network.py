@@ -56,21 +56,14 @@ def test_factors_are_unit_images_of_the_pooled_rois(example):
     torch.testing.assert_close(out.factors.norm(dim=-1), torch.ones(7, 3, dtype=torch.float64))
 
 
-def test_representation_concatenates_the_factors_to_a_unit_vector(example):
-    network, A, alive, state = example
-    out = network(Scans.of(A, alive)._replace(state=state))
-    for i in range(7):
-        expected = np.concatenate([out.factors[i, j].detach().numpy() for j in range(3)]) / math.sqrt(3)
-        np.testing.assert_allclose(out.representation[i].detach().numpy(), expected, atol=1e-14)
-        assert np.linalg.norm(expected) == pytest.approx(1.0)
-
-
 def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representation(example):
     network, A, alive, state = example
     network.b.data.fill_(0.37)
     out = network(Scans.of(A, alive)._replace(state=state))
     w = network.w.detach().numpy()
     for i in range(7):
+        joined = np.concatenate([out.factors[i, j].detach().numpy() for j in range(3)]) / math.sqrt(3)
+        np.testing.assert_allclose(out.representation[i].detach().numpy(), joined, atol=1e-14)
         a = [float(w[j] @ out.factors[i, j].detach().numpy()) for j in range(3)]
         np.testing.assert_allclose(out.contributions[i].detach().numpy(), a, atol=1e-12)
         assert out.logit[i].item() == pytest.approx(sum(a) / math.sqrt(3) + 0.37, abs=1e-12)
@@ -78,41 +71,6 @@ def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representati
             w.ravel() @ out.representation[i].detach().numpy() + 0.37, abs=1e-12
         )
         assert all(abs(a[j]) <= np.linalg.norm(w[j]) + 1e-12 for j in range(3))
-
-
-def test_permuting_rois_with_all_that_belongs_to_them_leaves_the_logits(example):
-    network, A, alive, state = example
-    out = network(Scans.of(A, alive)._replace(state=state))
-    order = torch.randperm(P, generator=torch.Generator().manual_seed(5))
-    turn = lambda M: M[..., order, :][..., :, order]  # noqa: E731
-    with torch.no_grad():
-        network.encoder.roi.copy_(network.encoder.roi[order])
-    S, mean = state.learned["S"], state.learned["mean"]
-    turned = network(
-        Scans.of(turn(A), alive[:, order])._replace(state=RunState.from_learned(S=turn(S), mean=turn(mean)))
-    )
-    torch.testing.assert_close(turned.logit, out.logit, atol=1e-10, rtol=0)
-    torch.testing.assert_close(turned.factors, out.factors, atol=1e-10, rtol=0)
-    wrong = network(Scans.of(turn(A), alive[:, order])._replace(state=RunState.from_learned(S=S, mean=turn(mean))))
-    assert (wrong.logit - out.logit).abs().max().item() > 1e-4
-
-
-def test_scans_of_a_batch_do_not_see_each_other(example):
-    network, A, alive, state = example
-    out = network(Scans.of(A, alive)._replace(state=state))
-    order = torch.tensor([4, 2, 6, 0])
-    torch.testing.assert_close(
-        network(Scans.of(A[order], alive[order])._replace(state=state)).logit, out.logit[order], atol=1e-13, rtol=0
-    )
-
-
-def test_values_under_a_dead_roi_are_never_read(example):
-    network, A, alive, state = example
-    expected = network(Scans.of(A, alive)._replace(state=state)).logit
-    no_mean = RunState.from_learned(**state.learned | {"mean": torch.zeros(P, P, dtype=torch.float64)})
-    zero = network(Scans.of(A, alive)._replace(state=no_mean)).logit
-    changed = (zero - expected).abs() > 1e-9
-    assert changed.tolist() == [False, False, True, False, True, False, False]
 
 
 def test_the_cached_assignment_replaces_queries_and_keys(example):
@@ -124,25 +82,6 @@ def test_the_cached_assignment_replaces_queries_and_keys(example):
     network.assignment.queries.data += 5.0 * torch.randn(3, 6, dtype=torch.float64)
     torch.testing.assert_close(network(cached).logit, out.logit, atol=1e-13, rtol=0)
     assert (network(Scans.of(A, alive)._replace(state=state)).logit - out.logit).abs().max().item() > 1e-5
-
-
-def test_network_has_the_widths_of_the_paper():
-    shapes = {n: tuple(p.shape) for n, p in BrioNetwork(116, BrioSettings()).named_parameters()}
-    assert shapes["encoder.roi"] == (116, 16)
-    assert shapes["encoder.phi_in.weight"] == (64, 19)
-    assert {n for n in shapes if n.startswith("encoder.layers.")} == {
-        f"encoder.layers.{k}.{part}"
-        for k in (0, 1)
-        for part in ("own.weight", "positive.weight", "negative.weight", "norm.weight", "norm.bias")
-    }
-    assert shapes["assignment.queries"] == (4, 32)
-    assert shapes["assignment.keys.weight"] == (32, 16)
-    assert shapes["factor_map.project.weight"] == (16, 64)
-    assert shapes["factor_map.widen.weight"] == (32, 16)
-    assert shapes["factor_map.narrow.weight"] == (16, 32)
-    assert "factor_map.project.bias" not in shapes
-    assert shapes["w"] == (4, 16)
-    assert shapes["b"] == ()
 
 
 def test_factor_map_is_unit_norm_without_biases_too():
@@ -162,15 +101,6 @@ def batch_of(cell_weight, n):
     n = len(scans.A)
     step = StepContext(torch.tensor(0), torch.ones(n), torch.zeros(n, dtype=torch.long))
     return Batch(scans, cell_weight, torch.empty(0), torch.tensor(1.0), step)
-
-
-def test_classification_loss_of_a_batch_weighs_sites_and_classes_equally():
-    rng = np.random.default_rng(2)
-    logit = rng.normal(size=(3, 2, 4))
-    expected = sum(sum(bce(logit[e, c, i], c) for i in range(4)) / 4 for e in range(3) for c in (0, 1)) / (2 * 3)
-    batch = batch_of(torch.full((3, 2), 1 / 6, dtype=torch.float64), 4)
-    found = classification_loss(torch.from_numpy(logit).flatten(), batch)
-    assert float(found) == pytest.approx(expected, abs=1e-12)
 
 
 def test_classification_loss_with_cells_of_unequal_size_equals_the_loop_over_subjects():

@@ -10,10 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from brio.connectome import Connectomes, edge_cut
-from brio.errors import BrioError
-from brio.methods import find_method, make_method
-from brio.methods.gnn import GCNNetwork
-from brio.methods.layers import reverse_gradient, site_cross_entropy
+from brio.methods import make_method
 from brio.methods.ood import (
     DANNNetwork,
     DANNSettings,
@@ -21,7 +18,6 @@ from brio.methods.ood import (
     GroupDROSettings,
     coral_penalty,
     irm_penalty,
-    ramp_up,
     vrex_penalty,
 )
 from brio.training import Batch, InputShape, Run, RunState, Scans, StepContext
@@ -118,21 +114,8 @@ def test_coral_is_the_mean_over_pairs_of_source_sites(sites, n, padding, means):
     assert not ours[sites * 2 * n :].any()
 
 
-def test_coral_compares_centred_covariances():
-    batch = batch_of(3)
-    x = torch.randn(24, 5)
-    moved = x + torch.randn(3, 5).repeat_interleave(8, 0)  # every site has a mean of its own
-    torch.testing.assert_close(coral_penalty(moved, batch, False), coral_penalty(x, batch, False))
-    assert coral_penalty(moved, batch, True) > 2 * coral_penalty(x, batch, True)
-    turn = torch.linalg.qr(torch.randn(5, 5)).Q
-    torch.testing.assert_close(coral_penalty(x @ turn, batch, True), coral_penalty(x, batch, True))
-    torch.testing.assert_close(coral_penalty(2 * x, batch, False), 16 * coral_penalty(x, batch, False))
-
-
-def test_coral_of_like_sites_and_of_one_site_is_zero():
-    x = torch.randn(8, 5)
-    torch.testing.assert_close(coral_penalty(x.repeat(3, 1), batch_of(3), True), torch.tensor(0.0))
-    assert coral_penalty(x, batch_of(1), True) == 0
+def test_coral_of_one_site_is_zero():
+    assert coral_penalty(torch.randn(8, 5), batch_of(1), True) == 0
 
 
 def test_coral_adds_its_penalty_to_the_mean_risk():
@@ -178,32 +161,6 @@ def test_irm_halves_an_odd_number_of_scans_within_each_class():
     g = ((logit.sigmoid() - batch.label) * logit).reshape(2, 2, 3)
     expected = np.mean([float(g[e, :, [0, 2]].mean() * g[e, :, 1].mean()) for e in range(2)])
     assert float(irm_penalty(logit, batch)) == pytest.approx(expected, abs=1e-12)
-
-
-def test_irm_is_not_fooled_by_noise():
-    # logits without any relation to the class: over many sites the product estimates the squared mean derivative
-    sites = 20000
-    scans, cell_weight = Scans(*[torch.zeros(sites * 4)] * 6), torch.full((sites, 2), 0.5 / sites)
-    batch = Batch(scans, cell_weight, torch.zeros(0), torch.tensor(1.0), step_of(torch.ones(sites), 2))
-    logit = torch.randn(sites * 4)
-    grid = torch.linspace(-9, 9, 20001)
-    density = torch.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)
-    truth = float(torch.trapezoid(density * grid.sigmoid() * grid, grid)) ** 2
-    g = ((logit.sigmoid() - batch.label) * logit).reshape(sites, 2, 2)
-    error = float((g[..., 0].mean(1) * g[..., 1].mean(1)).std()) / np.sqrt(sites)
-    assert float(irm_penalty(logit, batch)) == pytest.approx(truth, abs=4 * error)
-    assert float(g.mean((1, 2)).square().mean()) > truth + 20 * error  # the plain square counts the noise in
-
-
-def test_irm_is_zero_where_no_site_would_rescale():
-    # a sign that is right for four scans of five, at its best logit; at one site it may mean the opposite
-    batch = batch_of(2, 20)
-    right = torch.tensor([1.0] * 8 + [-1.0] * 2).repeat_interleave(2)  # the same in both halves
-    sign = torch.cat([-right, right])
-    best = float(np.log(4.0))
-    assert abs(float(irm_penalty(best * torch.cat([sign, sign]), batch))) < 1e-12
-    assert float(irm_penalty(2 * best * torch.cat([sign, sign]), batch)) > 0.01
-    assert float(irm_penalty(best * torch.cat([sign, -sign]), batch)) > 0.1
 
 
 # V-REx
@@ -301,41 +258,7 @@ def test_groupdro_follows_the_published_update(padding):
     assert torch.equal(net.log_share, held)
 
 
-def test_groupdro_remembers_shares_over_steps_and_tells_those_of_its_own_sites(last_epoch):
-    graphs = Connectomes(tiny(), dtype=torch.float64)
-    fitted_runs = small("groupdro", step_size=0.1).fit(graphs, uneven(tiny()))
-    assert [len(o.parameters["log_share"]) for o in fitted_runs] == [3, 4, 2]
-    short = small("groupdro", step_size=0.1, epochs=1).fit(graphs, uneven(tiny()))
-    for longer, shorter in zip(fitted_runs, short, strict=True):
-        assert (longer.parameters["log_share"] > shorter.parameters["log_share"] + 0.05).all()  # 2 steps of about 0.07
-        assert (shorter.parameters["log_share"] > 0.05).all()
-
-
 # DANN
-
-
-def test_gradient_is_reversed_and_the_value_kept():
-    x = torch.randn(7, requires_grad=True)
-    y = reverse_gradient(x, 0.3)
-    torch.testing.assert_close(y, x)
-    (y * torch.arange(7.0)).sum().backward()
-    torch.testing.assert_close(x.grad, -0.3 * torch.arange(7.0))
-
-
-@pytest.mark.parametrize("padding", [0, 2])
-def test_site_is_told_from_among_the_source_sites(padding):
-    batch = batch_of(3, 4, padding)
-    logit = torch.randn(len(batch.scans.A), 3 + padding)
-    expected = F.cross_entropy(logit[:24, :3], torch.arange(3).repeat_interleave(8))
-    torch.testing.assert_close(site_cross_entropy(logit, batch), expected)
-
-
-def test_ramp_is_that_of_ganin():
-    found = [float(ramp_up(torch.tensor(float(epoch)), 120)) for epoch in range(1, 121)]
-    expected = 2 / (1 + np.exp(-10 * np.arange(120) / 119)) - 1
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    assert found[0] == 0
-    assert float(ramp_up(torch.tensor(1.0), 1)) == 0
 
 
 @pytest.mark.parametrize("epoch", [1.0, 5.0, 40.0])
@@ -363,28 +286,6 @@ def test_features_climb_where_the_site_classifier_descends(epoch, padding):
             torch.testing.assert_close(got, of_risk, msg=name)
         else:
             torch.testing.assert_close(got, of_risk - size * of_site, msg=name)
-
-
-def test_site_classifier_begins_at_zero_and_is_no_part_of_the_prediction():
-    nets = []
-    for sites in (3, 5):
-        torch.manual_seed(4)
-        nets.append(DANNNetwork(InputShape(P, sites, 0), DANNSettings()))
-    torch.manual_seed(4)
-    plain = dict(GCNNetwork(InputShape(P, 3, 0), DANNSettings()).named_parameters())
-    for (name, p), q in zip(nets[0].named_parameters(), nets[1].parameters(), strict=True):
-        if name.startswith("site.2"):
-            assert not p.any()
-            assert not q.any()
-        else:
-            assert torch.equal(p, q)
-            assert name.startswith("site.") or torch.equal(p, plain[name])
-    assert len(nets[0](batch_of(3).scans)) == 2
-
-
-def test_dann_tells_the_site_classifier_of_its_own_sites():
-    fitted_runs = small("dann").fit(Connectomes(tiny()), uneven(tiny()))
-    assert [tuple(o.parameters["site.2.weight"].shape) for o in fitted_runs] == [(3, 64), (4, 64), (2, 64)]
 
 
 # all of them
@@ -416,18 +317,3 @@ def test_without_its_own_term_it_is_the_gcn_with_mean_readout(name, last_epoch):
         torch.testing.assert_close(off.parameters[key], value, atol=1e-9, rtol=0, msg=key)
     assert np.abs(on.test_logit - plain.test_logit).max() > 1e-6
     np.testing.assert_allclose(off.test_logit, plain.test_logit, atol=1e-8)
-
-
-@pytest.mark.parametrize("name", OOD)
-def test_it_asks_for_source_sites_and_nothing_else(name):
-    assert find_method(name).needs == ("sites",)
-    assert not find_method(name).transductive
-
-
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [("coral", "penalty"), ("irm", "penalty"), ("vrex", "annealing"), ("groupdro", "step_size"), ("dann", "strength")],
-)
-def test_settings_below_zero_are_refused(name, key):
-    with pytest.raises(BrioError, match=key):
-        make_method(name, {key: -0.1})

@@ -11,9 +11,6 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome, read_edges
 from brio.errors import BrioError
-from brio.estimator import BrioClassifier
-from brio.jobs import JobSpec
-from brio.jobs.spec import check_settings
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
 from brio.training import Run
@@ -45,20 +42,6 @@ def test_where_stable_linear_signal_is_all_there_is_it_does_not_lose_to_ridge():
     assert _auc(make_method("brio-plus"), graphs, runs) > _auc(make_method("ridge"), graphs, runs) - 0.02
 
 
-def test_the_mean_probability_is_the_share_of_patients():
-    cohort = simulate(dataclasses.replace(Simulation(), n_sites=6, per_class=12, n_rois=12, frames=120, stable=0.5))
-    few = np.flatnonzero((cohort.labels == 0) | (np.arange(len(cohort)) % 3 == 0))  # a third of the patients
-    cohort = cohort.select(few)
-    graphs = Connectomes(cohort)
-    run = Run(leave_one_site_out(cohort, 0, 0)[0], 0)
-    method = make_method("brio-plus")
-    (fitted,) = method.fit(graphs, [run])
-    probability = 1 / (1 + np.exp(-method.predict_margins(fitted, graphs, run.fold.source)))
-    share = cohort.labels[run.fold.source].mean()
-    assert share < 0.3
-    assert probability.mean() == pytest.approx(share, abs=0.1)
-
-
 def test_what_cannot_be_fitted_is_refused(small):
     graphs, run = small
     controls = run.fold.source[graphs.cohort.labels[run.fold.source] == 0]
@@ -72,24 +55,6 @@ def test_one_source_site_is_enough(small):
     (fitted,) = make_method("brio-plus").fit(graphs, [Run(dataclasses.replace(run.fold, source=one), 0)])
     assert np.isfinite(fitted.test_logit).all()
     assert 0 <= fitted.validation_auc <= 1
-
-
-def test_neither_names_nor_the_order_of_participants_matter():
-    """Positions are the names of arrays, so the order would be another draw."""
-    made = simulate(Simulation(n_sites=4, per_class=7, n_rois=12, frames=60))
-    new = simulate(Simulation(n_sites=2, per_class=5, n_rois=12, frames=60, seed=9))
-    options = {"settings": {"lambda_re": 2.0}, "random_state": 0}
-
-    def predict(order, names):
-        scans = [made.scan(i) for i in order]
-        cohort = Cohort.from_scans(scans, site=made.sites[order], label=made.labels[order], participant_id=names)
-        return BrioClassifier("brio-plus", validation_sites=0, device="cpu", **options).fit(cohort).predict_proba(new)
-
-    n = len(made)
-    expected = predict(np.arange(n), made.ids)
-    turned = np.random.default_rng(0).permutation(n)
-    for order, names in ((turned, made.ids[turned]), (np.arange(n), [f"other{i}" for i in range(n)])):
-        np.testing.assert_allclose(predict(order, names), expected, atol=1e-7)
 
 
 def test_without_its_penalty_it_is_log_ridge(small):
@@ -158,14 +123,6 @@ def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
     assert moved[1.0] < 0.8 * moved[0.0]
 
 
-@pytest.mark.parametrize("setting", [{"lambda_re": -1.0}, {"K": 0}])
-def test_settings_that_make_no_model_are_refused(setting):
-    with pytest.raises(BrioError, match="at least"):
-        make_method("brio-plus", setting)
-    with pytest.raises(BrioError, match="at least"):
-        check_settings(["ridge", "brio-plus"], JobSpec("cohort", settings=setting).method_settings)
-
-
 def test_few_source_sites_never_turn_the_order_round():
     """Offsets between the sites of two inner folds have the wrong sign; the calibration must not follow them."""
     scores = []
@@ -204,12 +161,6 @@ def test_labels_have_no_part_in_re_estimates_and_many_are_fitted_at_once(small):
             (fitted,) = method.fit(other, [Run(run.fold, seed)])
             slope, level = np.polyfit(found[:, column], fitted.test_logit, 1)  # which are calibrated
             np.testing.assert_allclose(slope * found[:, column] + level, fitted.test_logit, atol=1e-8)
-
-
-def test_the_estimator_needs_no_validation_sites():
-    cohort = simulate(Simulation(n_sites=4, per_class=8, frames=80))
-    model = BrioClassifier("brio-plus", validation_sites=0, device="cpu").fit(cohort)
-    assert model.validation_sites_ == ()
 
 
 def test_a_model_holds_a_few_numbers_for_each_edge_and_no_scan(small):

@@ -61,20 +61,6 @@ def test_a_large_cohort_is_fitted_as_a_small_one(graphs, runs, count_as_large, n
         np.testing.assert_allclose(method.predict(fitted, test).margin, fitted.test_logit, rtol=0, atol=1e-6 * scale)
 
 
-@pytest.mark.parametrize("name", ["ridge", "log-ridge"])
-def test_inner_folds_of_a_large_cohort_have_the_margins_of_a_small_one(graphs, runs, count_as_large, name):
-    method = make_method(name, {"choose_by": "source-sites"})
-    prepared = method.prepare_run(graphs, method.open_scans(graphs), runs[0])
-    y = 2.0 * prepared.source.label - 1.0
-    solutions, margins = method.solve_run(prepared, y, with_inner_folds=True)
-    count_as_large()
-    path_solutions, path_margins = method.solve_run(prepared, y, with_inner_folds=True)
-    np.testing.assert_allclose(path_margins, margins, rtol=0, atol=1e-7)
-    for found, expected in zip(path_solutions, solutions, strict=True):
-        np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=1e-7 * np.abs(expected.weights).max())
-        assert found.intercept == pytest.approx(expected.intercept, abs=1e-12)
-
-
 def test_columns_of_labels_of_a_large_cohort_have_the_margins_of_a_small_one(graphs, runs, count_as_large):
     labels = np.random.default_rng(0).permuted(np.repeat(graphs.cohort.labels[:, None], 3, axis=1), axis=0)
     method = make_method("ridge", {"choose_by": "validation"})

@@ -4,7 +4,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from brio import BrioClassifier
@@ -32,29 +31,7 @@ def draw_scans(n, rng, slope=1.0, intercept=0.0):
     return (rng.uniform(size=n) < expit(slope * logits + intercept)).astype(int), logits
 
 
-def draw_both_classes(n, rng, **truth):
-    while True:
-        label, logits = draw_scans(n, rng, **truth)
-        if 0 < label.sum() < n:
-            return label, logits
-
-
 # ---------------------------------------------------------------- the fit
-
-
-def test_the_mode_is_that_of_a_general_optimiser():
-    rng = np.random.default_rng(0)
-    for n, widths in ((6, PriorWidths()), (40, PriorWidths(0.4, 0.1)), (40, PriorWidths(0.1, 2.0))):
-        label, logits = draw_both_classes(n, rng, slope=0.3, intercept=-1.0)
-
-        def loss(theta, label=label, logits=logits, widths=widths):
-            p = expit(np.exp(theta[0]) * logits + theta[1])
-            likelihood = np.where(label == 1, np.log(p), np.log1p(-p)).sum()
-            return -likelihood + theta[0] ** 2 / (2 * widths.slope**2) + theta[1] ** 2 / (2 * widths.intercept**2)
-
-        best = minimize(loss, [0.0, 0.0], tol=1e-10).x
-        fitted = fit_adaptation(label, logits, widths)
-        np.testing.assert_allclose([np.log(fitted.slope), fitted.intercept], best, atol=1e-5)
 
 
 def test_without_shrinkage_it_is_the_recalibration_of_cox():
@@ -64,17 +41,6 @@ def test_without_shrinkage_it_is_the_recalibration_of_cox():
     assert fitted.intercept == pytest.approx(free.intercept, rel=1e-4)
     assert fitted.slope_se == pytest.approx(free.slope_se, rel=1e-3)
     assert fitted.intercept_se == pytest.approx(free.intercept_se, rel=1e-3)
-
-
-def test_few_scans_change_little_and_many_find_the_truth():
-    rng = np.random.default_rng(2)
-    few = [fit_adaptation(*draw_both_classes(10, rng, intercept=-1.5), PriorWidths()) for _ in range(50)]
-    many = fit_adaptation(*draw_scans(20_000, rng, slope=1.4, intercept=-1.5), PriorWidths())
-    assert -0.8 < np.mean([f.intercept for f in few]) < -0.2
-    assert many.slope == pytest.approx(1.4, abs=0.1)
-    assert many.intercept == pytest.approx(-1.5, abs=0.1)
-    assert many.threshold == pytest.approx(1.5 / 1.4, abs=0.1)
-    assert np.mean([f.intercept_se for f in few]) > 4 * many.intercept_se
 
 
 def test_separated_classes_and_inverse_order_have_a_finite_slope():
@@ -257,13 +223,6 @@ def test_wrong_scans_are_refused(ridge, local, cohort):
     ):
         with pytest.raises(BrioError, match=said):
             adapt_model(ridge, scans, device="cpu")
-
-
-def test_a_hospital_with_another_repetition_time_is_adapted_to(ridge, local):
-    slow = replace(local, participants=local.participants.assign(tr=3.0))
-    table = predict_scans(ridge, slow, reestimates=2, device="cpu").table
-    assert table["notes"].str.contains("tr").all()
-    assert adapt_model(ridge, slow, device="cpu").adaptation == adapt_model(ridge, local, device="cpu").adaptation
 
 
 def test_foreign_scans_are_left_out_and_counted(ridge, local):

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import roc_auc_score
 
 import brio
 from brio import BrioError, Cohort
 from brio.cohort import Atlas
 from brio.jobs import JobSpec, run_job
-from brio.models import fit_model, predict_scans, read_model
+from brio.models import fit_model, read_model
 from brio.models.card import write_card
 from brio.models.fit import add_evidence
 from stored import list_hashed
@@ -62,51 +61,14 @@ def test_a_model_is_fitted_evaluated_and_used(brio_command, fitted, folders):
     names = ["participant_id", "probability", "margin", "low", "high", "agreement"]
     more = ["predicted", "interval_crosses_half", "distance", "flag", "notes", "reasons"]
     assert table.columns.tolist() == names + more
-    model = read_model(folder)
     sixth = Cohort.load(folders / "sixth")
-    own = predict_scans(model, sixth, reestimates=4, device="cpu").table
-    np.testing.assert_allclose(table["probability"], own["probability"], rtol=1e-12)
     scores = json.loads((folders / "there" / "validation.json").read_text())
-    assert scores["auc"]["value"] == pytest.approx(roc_auc_score(sixth.labels, table["margin"]))
-    assert scores["auc"]["low"] <= scores["auc"]["value"] <= scores["auc"]["high"]
     called = table["predicted"] != "no call"
     assert set(table["predicted"][called]) <= set(sixth.classes)
-    right = (table["probability"] > 0.5) == sixth.labels
     assert scores["n_called"] == called.sum()
     assert scores["expected"]["auc"] == {"value": auc.value, "low": auc.low, "high": auc.high}
-    first = said.text.index("external validation: ")
-    assert first < said.text.index("scans predicted")
-    assert scores["accuracy"]["value"] == pytest.approx(right.mean())
+    assert said.text.index("external validation: ") < said.text.index("scans predicted")
     assert "low and high are about other minutes of the same scan" in said.text
-
-
-def test_the_evidence_is_that_of_leaving_each_site_out(brio_command, fitted, folders):
-    job = folders / "job"
-    words = ("--method", "ridge", "--set", "choose_by=source-sites", "--set", "protocol.validation_sites=0")
-    said = brio_command("run", folders / "five", *words, "--out", job, *QUICK)
-    assert said.status == 0, said.text
-    evidence = read_model(fitted[0]).evidence
-    predictions = pd.read_csv(job / "predictions.csv")
-    by_site = predictions.groupby("fold").apply(lambda t: roc_auc_score(t["label"], t["logit"]), include_groups=False)
-    assert evidence.auc.value == pytest.approx(by_site.mean())
-    assert evidence.brier == pytest.approx(((predictions["probability"] - predictions["label"]) ** 2).mean())
-    assert evidence.n_sites == 5
-    assert evidence.differences == ()
-    assert evidence.risk[-1].accuracy == evidence.accuracy
-    said = brio_command(
-        "fit", folders / "five", "--method", "ridge", "--evidence", job, "--out", folders / "same", *QUICK
-    )
-    assert said.status == 0, said.text
-    assert read_model(folders / "same").evidence == evidence
-    words = ("--method", "ridge", "--set", "penalties=3", "--evidence", job, "--out", folders / "other", *QUICK)
-    said = brio_command("fit", folders / "five", *words)
-    assert (
-        "the evidence differs from the model: other values of penalties (5 in the evidence, 3 in the mod" in said.text
-    )
-    assert "other values of penalties (5 in the evidence" in (folders / "other" / "MODEL_CARD.md").read_text()
-    card = (folders / "same" / "MODEL_CARD.md").read_text()
-    assert f"AUC, mean over sites: {100 * evidence.auc.value:.1f} %" in card
-    assert "Not evaluated" not in card
 
 
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(brio_command, folders):
@@ -158,8 +120,6 @@ def test_three_seeds_are_no_smoke_run_and_one_is_unless_seeds_decide_nothing(fit
         card = write_card(model)
         assert ("smoke run" in card) == marked
         assert f"6 sites, {seeds} seed{'s' * (seeds > 1)}." in card
-        earlier = replace(model.evidence, mean_accuracy=None)  # as models without it
-        assert "as 'brio run' prints it" not in earlier.accuracy_in_words
 
 
 def test_a_label_column_of_another_name_is_suggested(brio_command, fitted, folders):
@@ -169,13 +129,7 @@ def test_a_label_column_of_another_name_is_suggested(brio_command, fitted, folde
     assert "name it with --label-column, --patient and --control" in said.text
     said = brio_command(*words, *DIAGNOSIS, "--patient", "MDD", "--out", folders / "named-labels")
     assert "further columns" not in said.text
-
-
-def test_the_card_says_what_a_model_holds(fit):
-    assert "**Not evaluated.**" in write_card(fit("ridge"))
-    assert "holds numbers of single source scans" not in write_card(fit("ridge"))
-    assert "holds numbers of single source scans" in write_card(fit("fc-hgnn"))
-    assert "sex, standardised age" in write_card(fit("fc-hgnn", seeds=2))
+    assert "2 participants labelled MDD and 2 participants labelled HC" in said.text
 
 
 def test_errors_are_for_people(brio_command, fitted, folders):
@@ -237,13 +191,6 @@ def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(brio_co
         fit_model(spec, evidence=folders / "elsewhere")
 
 
-def test_labels_of_other_names_are_read(brio_command, fitted, folders):
-    words = (*DIAGNOSIS, "--patient", "MDD", "--tr", 2, "--reestimates", 2)
-    said = brio_command("predict", fitted[0], folders / "files", *words, "--out", folders / "named", "--device", "cpu")
-    assert said.status == 0, said.text
-    assert "2 participants labelled MDD and 2 participants labelled HC" in said.text
-
-
 def test_scans_are_chosen_by_the_options_that_messages_name(brio_command, fitted, folders):
     source, derivatives = folders / "files", folders / "derivatives"
     derivatives.mkdir()
@@ -270,13 +217,6 @@ def test_scans_are_chosen_by_the_options_that_messages_name(brio_command, fitted
     assert "--session-column can name another" in brio_command(*predict, "--out", folders / "z").err
     said = brio_command(*predict, "--session-column", "visit", "--sessions", "first", "--out", folders / "first-visit")
     assert "1 scan read in the layout 'table'" in said.out, said
-
-
-def test_its_own_scans_are_noticed(brio_command, fitted, folders):
-    said = brio_command(
-        "predict", fitted[0], folders / "five", "--out", folders / "own", "--reestimates", 2, "--device", "cpu"
-    )
-    assert "the model was fitted to these very scans" in said.text
 
 
 def test_python_fits_and_predicts_as_the_commands_do(brio_command, cohort, new_scans, tmp_path):

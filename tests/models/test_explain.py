@@ -59,7 +59,7 @@ def test_coefficients_of_ridge_are_those_of_scikit_learn(whole_ridge, whole, exp
 
 @pytest.mark.parametrize(
     "name",
-    ["ridge", "log-ridge"]
+    ["ridge", "log-ridge", "brio-plus"]
     + [pytest.param(n, marks=pytest.mark.soak) for n in ("svm", "logistic", "tangent-ridge", "fc-tangent-ridge")],
 )
 def test_linear_models_read_the_planted_regions(fit, name):
@@ -74,13 +74,6 @@ def test_linear_models_read_the_planted_regions(fit, name):
         assert f"Edges make {share:.0%} of the variance" in describe_explanation(explanation)
     else:
         assert share == pytest.approx(1, abs=1e-9)  # nothing but edges moves the margin
-
-
-def test_brio_plus_reads_the_planted_regions(fit, cohort):
-    explanation = explain_model(fit("brio-plus"), cohort, reestimates=2, device="cpu")
-    rank = explanation.rois.set_index("roi")["rank"]
-    assert sorted(rank[PLANTED]) == [1, 2, 3, 4]
-    assert explanation.factors is None
 
 
 def test_a_network_with_factors_has_regions_but_no_edges(fit, cohort, tmp_path, monkeypatch):
@@ -169,23 +162,13 @@ def test_a_site_is_left_out_as_if_it_had_never_been_there(fit, whole, explained_
     assert same[planted].mean() > same[~planted].mean()
 
 
-def test_edges_are_compared_with_sites_that_took_no_part_in_choosing_them(fit, whole, explained_ridge):
-    """Half by chance, whatever the number of edges; nearly all where a truth is planted."""
+def test_edges_are_compared_with_sites_that_took_no_part_in_choosing_them(explained_ridge):
+    """Nearly all have the same sign there where a truth is planted."""
     planted = explained_ridge.new_sites.set_index("strongest_edges")["same_sign_new_sites"]
     assert planted.index.tolist() == [1, 5, 15, 50, 120]
     assert planted[5] > 0.95
     assert planted[15] == pytest.approx(explained_ridge.sites["strongest_same_sign"].mean())
     assert "same_sign_new_sites" not in explained_ridge.edges  # those were chosen with all sites
-    rng, shares = np.random.default_rng(0), []
-    for k in range(8):
-        labels = whole.labels.copy()
-        for site in np.unique(whole.sites):
-            labels[whole.sites == site] = rng.permutation(labels[whole.sites == site])
-        chance = replace(whole, participants=whole.participants.assign(label=labels), fingerprint=f"{k:02x}")
-        explanation = explain_model(fit("ridge", chance), chance, reestimates=0, sites=True, device="cpu")
-        shares.append(explanation.new_sites.set_index("strongest_edges")["same_sign_new_sites"])
-    mean = pd.concat(shares, axis=1).mean(axis=1)
-    assert mean.between(0.35, 0.65).all(), mean
 
 
 def test_patterns_of_reestimates_are_computed_from_the_same_draws(whole_ridge, whole, explained_ridge):

@@ -8,45 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brio import BrioClassifier, Cohort
+from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
 from brio.errors import BrioError
 from brio.jobs import JobSpec, run_job
+from brio.methods import make_method
 from brio.models import add_evidence, fit_model
 from brio.models.attacks import fit_halves, read_measured_attacks
 from brio.models.card import write_card
 from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
-from commands import command
 
 COMBAT = {"harmonise.kind": "combat"}
 
 
-def test_a_model_of_all_other_sites_predicts_a_site_as_the_run_does(cohort, fit):
-    for name in ("ridge", "log-ridge", "brio-plus"):
-        site = cohort.sites[0]
-        fold = next(f for f in leave_one_site_out(cohort, 0, validation_sites=0) if f.name == site)
-        model = fit(name, cohort.select(cohort.sites != site))
-        (fitted,) = model.method.fit(Connectomes(cohort), [Run(fold, 0)])
-        here = cohort.select(cohort.sites == site)
-        found = model.compute_margins(Connectomes(here)).full[0]
-        np.testing.assert_allclose(found, fitted.test_logit, atol=1e-6, err_msg=name)
-
-
-def test_a_network_with_named_validation_sites_predicts_as_the_run_does(cohort, fit):
-    fold = leave_one_site_out(cohort, 0)[2]
-    (site,) = fold.test_sites
-    model = fit("brio", cohort.select(cohort.sites != site), validation_sites=fold.validation_sites)
-    assert model.method.settings.refit
-    assert sorted(model.training.sites) == sorted(set(cohort.sites.tolist()) - {site})
-    (fitted,) = model.method.fit(Connectomes(cohort), [Run(fold, 0)])
-    here = cohort.select(cohort.sites == site)
-    np.testing.assert_allclose(model.compute_margins(Connectomes(here)).full[0], fitted.test_logit, atol=1e-5)
-
-
-@pytest.mark.parametrize("unseen", ["identity", "pooled", "unlabelled"])
+@pytest.mark.parametrize("unseen", ["pooled", "unlabelled"])
 def test_harmonisation_is_part_of_the_model(cohort, fit, unseen):
     fold = leave_one_site_out(cohort, 0, validation_sites=0)[1]
     (site,) = fold.test_sites
@@ -70,20 +48,6 @@ def test_slopes_on_covariates_are_part_of_the_model(cohort, fit):
     ageless = replace(here, participants=here.participants.drop(columns="age"))
     with pytest.raises(BrioError, match=r"harmonise\.covariates needs the age of every participant"):
         model.compute_margins(Connectomes(ageless))
-
-
-def test_seeds_are_members_whose_margins_stay_apart(cohort, fit):
-    model = fit("gcn", seeds=2)
-    margins = model.compute_margins(Connectomes(cohort)).full
-    assert margins.shape == (2, len(cohort))
-    assert np.abs(margins[0] - margins[1]).max() > 1e-3
-
-
-def test_contributions_add_up_to_the_margin_of_each_member(cohort, fit):
-    model, connectomes = fit("brio", seeds=2), Connectomes(cohort)
-    total = model.compute_contributions(connectomes).sum(-1)
-    np.testing.assert_allclose(total, model.compute_margins(connectomes).full, atol=1e-5)
-    assert fit("ridge").compute_contributions(connectomes) is None
 
 
 def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohort, fit):
@@ -152,7 +116,7 @@ def other_question(cohort):
     yield renamed, "has no participant .by name and site. in common"
 
 
-def test_evidence_of_another_question_is_refused(cohort, diagnosis_job, tmp_path):
+def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
     for other, words in other_question(cohort):
         spec = JobSpec(other, ["ridge"], seeds=1, exclude=False, device="cpu")
         with pytest.raises(BrioError, match=words):
@@ -165,15 +129,6 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job, tmp_path
         add_evidence(model, diagnosis_job, Connectomes(sex))
     with pytest.raises(BrioError, match="is not the cohort that the model was fitted to"):
         add_evidence(model, diagnosis_job, Connectomes(cohort))
-    estimator = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort, y=sex.labels)
-    with pytest.raises(BrioError, match="is of other scans than the model"):
-        add_evidence(estimator.to_model(), diagnosis_job)
-    sex.save(tmp_path / "sex")
-    words = [tmp_path / "sex", "--method", "ridge", "--evidence", diagnosis_job, "--keep-all", "--device", "cpu"]
-    said = command("fit", *words, "--out", tmp_path / "model")
-    assert said.status == 2
-    assert "is evidence of another question" in " ".join(said.err.split())
-    assert not (tmp_path / "model").exists()
 
 
 def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis_job, tmp_path):
@@ -208,18 +163,20 @@ def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, 
     with pytest.raises(BrioError, match=r"holds numbers of single source scans: .*log-ridge, or give --holds-scans"):
         fit_model(spec)
     monkeypatch.undo()
+    assert "holds numbers of single source scans" not in write_card(fit("ridge"))
     second = write_card(fit("fc-hgnn")).split("\n\n")[1]
     assert second.startswith("**It holds numbers of single source scans**")
     assert "AUC 0.99" in second or "AUC 1.0" in second
 
 
 def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
+    assert "**Not evaluated.**" in write_card(fit("ridge"))
     measured = read_measured_attacks("ridge")
     card = write_card(fit("ridge"))
     measured_on = "where 0.50 is guessing (models of half of the participants of"
     assert f"AUC of {measured.membership:.2f}, {measured_on} ABIDE (AAL116), 1,030 scans" in card
     assert "No identifiers" not in card
-    assert "was not measured" in write_card(fit("brainood-kl", epochs=1, cell_batch=2))
+    assert "was not measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
     spec = JobSpec(cohort, ["ridge"], seeds=1, exclude=False, device="cpu")
     model = fit_model(spec, to_evaluate=True)
     assert 0.5 < model.attacks.membership <= 1
@@ -247,8 +204,7 @@ def test_what_the_user_sets_stays():
 
 def test_labels_of_validation_sites_are_not_among_those_of_the_source(cohort):
     fold = make_training_fold(cohort, 0, ["site02", "site04"])
-    assert fold.validation_sites == ("site02", "site04")
-    assert set(cohort.sites[fold.validation]) == {"site02", "site04"}
+    assert set(cohort.sites[fold.validation]) == set(fold.validation_sites) == {"site02", "site04"}
     assert not set(cohort.sites[fold.source]) & {"site02", "site04"}
     with pytest.raises(BrioError, match="validation site 'Atlantis'"):
         make_training_fold(cohort, 0, ["Atlantis"])
@@ -320,7 +276,9 @@ def connectomes():
     return Connectomes(simulate(Simulation(n_sites=4, per_class=14, n_rois=32, frames=120, seed=2)))
 
 
-def test_stored_rows_give_labels_and_participants_away(attacks, connectomes, tmp_path):
+def test_stored_rows_give_labels_and_participants_away(attacks, connectomes, tmp_path, monkeypatch):
+    """Rows are stored as scans are, however long a network was trained."""
+    monkeypatch.setattr(attacks, "settle_final_settings", lambda name, _: settle_final_settings(name, {"epochs": 2}))
     found = attacks.attack_method("fc-hgnn", connectomes, "simulated")
     assert found.rows_diagnosis > 0.95
     assert found.rows_recognised > 0.5 * found.rows

@@ -51,7 +51,7 @@ def hash_again(folder):
     (folder / SUMS).write_text("".join(lines))
 
 
-@pytest.mark.parametrize("name", ["ridge", "log-ridge", "brio-plus", "brio", "gcn", "fc-hgnn"])
+@pytest.mark.parametrize("name", ["ridge", "brio-plus", "brio", "gcn", "fc-hgnn"])
 def test_margins_are_those_of_the_model_that_was_written(fit, cohort, tmp_path, name):
     model = fit(name, seeds=2)
     write_model(model, tmp_path / "model")
@@ -128,11 +128,6 @@ def test_every_changed_file_is_refused_by_name(brio_command, folder, cohort, tmp
             assert file.name in said.err
             assert "copy the model again" in said.err
             assert not (tmp_path / "out").exists()
-
-
-def test_sha256sum_reads_the_hashes(folder):
-    if shutil.which("sha256sum"):
-        assert subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

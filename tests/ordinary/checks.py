@@ -153,6 +153,12 @@ def fisher_z(people: People) -> np.ndarray:
         return np.array([np.arctanh(np.corrcoef(scan.T.astype(float))[upper]) for scan in people.scans])
 
 
+def fill_dead(X: np.ndarray, full: np.ndarray, sites: np.ndarray, source_sites: list[str]) -> np.ndarray:
+    """Edges without signal hold the mean of full scans at source sites, which have equal weight."""
+    means = [pd.DataFrame(full[sites == site]).mean() for site in source_sites]
+    return np.where(np.isnan(X), pd.concat(means, axis=1).mean(axis=1), X)
+
+
 def check_ridge(folder: Path, people: People, X: np.ndarray | None = None) -> None:
     """Margins of every run of ridge are those of scikit-learn's Ridge with the penalty that was chosen."""
     X, y = fisher_z(people) if X is None else X, 2.0 * people.table["label"].to_numpy() - 1
@@ -164,8 +170,7 @@ def check_ridge(folder: Path, people: People, X: np.ndarray | None = None) -> No
     for record in records:
         row = record["row"]
         source, test = np.isin(sites, record["source_sites"]), sites == row["fold"]
-        means = [pd.DataFrame(X[sites == site]).mean() for site in record["source_sites"]]
-        filled = np.where(np.isnan(X), pd.concat(means, axis=1).mean(axis=1), X)  # sites have equal weight
+        filled = fill_dead(X, X, sites, record["source_sites"])
         margin = Ridge(alpha=record["details"]["penalty"]).fit(filled[source], y[source]).predict(filled[test])
         own = found[(found["method"] == "ridge") & (found["fold"] == row["fold"]) & (found["seed"] == row["seed"])]
         expected = pd.Series(margin).groupby(ids[test].to_numpy()).mean()

@@ -12,7 +12,6 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.protocol import (
-    Fold,
     ProtocolSettings,
     assign_inner_folds,
     count_inner_folds,
@@ -110,13 +109,10 @@ def test_loso_needs_two_source_sites(n_sites, validation_sites, enough):
     if enough:
         assert all(len(set(c.sites[f.source])) == 2 for f in leave_one_site_out(c, 0, validation_sites))
     else:
-        with pytest.raises(BrioError, match="validation_sites"):
-            leave_one_site_out(c, 0, validation_sites)
-
-
-def test_loso_counts_only_sites_with_both_classes_as_enough():
-    with pytest.raises(BrioError, match="both classes"):
-        leave_one_site_out(cohort({f"s{k}": (3, 3) for k in range(4)} | {"x": (3, 0), "y": (0, 3)}), 0)
+        one_class = {"x": (3, 0), "y": (0, 3)}  # which are not enough either
+        for too_few in (c, cohort({f"s{k}": (3, 3) for k in range(n_sites)} | one_class)):
+            with pytest.raises(BrioError, match="validation_sites"):
+                leave_one_site_out(too_few, 0, validation_sites)
 
 
 def test_kfold_is_a_7_2_1_rotation_that_tests_everyone_once():
@@ -131,18 +127,6 @@ def test_kfold_is_a_7_2_1_rotation_that_tests_everyone_once():
         assert sorted(np.concatenate([f.source, f.validation, f.test]).tolist()) == list(range(200))
         cells = Counter(zip(c.sites[f.test].tolist(), c.labels[f.test].tolist(), strict=True))
         assert cells == {(f"s{s}", label): 2 + label for s in range(4) for label in (0, 1)}
-
-
-def test_kfold_stays_stratified_and_even_with_odd_cells():
-    sizes = {"a": (13, 7), "b": (4, 21), "c": (9, 9), "d": (31, 5)}
-    c = cohort(sizes)
-    folds = site_stratified_kfold(c, 4)
-    assert max(len(f.test) for f in folds) - min(len(f.test) for f in folds) <= 1
-    for f in folds:
-        for site, counts in sizes.items():
-            for label in (0, 1):
-                n = int(((c.sites[f.test] == site) & (c.labels[f.test] == label)).sum())
-                assert counts[label] // 10 <= n <= -(-counts[label] // 10)
 
 
 @given(
@@ -169,16 +153,6 @@ def test_folds_are_balanced_in_size_by_site_by_class_and_in_every_cell(table, n_
             assert max(sizes) - min(sizes) <= 1, one
 
 
-def test_kfold_balances_classes_over_sites_and_deals_others_under_another_seed():
-    c = cohort({"a": (6, 5), "b": (5, 6), "c": (6, 5), "d": (5, 6)})
-    tables = []
-    for seed in range(6):
-        tests = [c.labels[f.test] for f in site_stratified_kfold(c, seed)]
-        assert {(label == 1).sum() for label in tests} | {(label == 0).sum() for label in tests} == {2, 3}
-        tables.append([(label == 1).sum() for label in tests])
-    assert len({str(table) for table in tables}) > 1
-
-
 def test_kfold_follows_participants_and_seed():
     c = cohort({f"s{k}": (12, 12) for k in range(3)})
     turned = c.select(np.random.default_rng(1).permutation(len(c)))
@@ -203,13 +177,6 @@ def test_kfold_refuses_too_few_folds_and_sites():
         ProtocolSettings(n_folds=3)
     with pytest.raises(BrioError, match="none of its source sites holds both classes"):
         site_stratified_kfold(cohort({"a": (20, 0), "b": (0, 20)}), 0)
-
-
-def test_kfold_works_on_one_site():
-    c = cohort({"a": (20, 20), "b": (20, 0)})
-    for f in site_stratified_kfold(c, 0):
-        assert set(c.sites[f.source]) == {"a"}
-        assert f.one_class_sites == ("b",)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -246,11 +213,6 @@ def sites(n: int, **others: tuple[int, int]) -> dict[str, tuple[int, int]]:
     return {f"s{k}": (6 + k, 7) for k in range(n)} | others
 
 
-def same_fold(a: Fold, b: Fold) -> bool:
-    parts = ("source", "validation", "test")
-    return a.name == b.name and all(np.array_equal(getattr(a, part), getattr(b, part)) for part in parts)
-
-
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
@@ -270,15 +232,6 @@ def test_two_validation_sites_from_five_sites_with_both_classes_on(sizes, expect
     assert settle_protocol(ProtocolSettings(), c, "kfold").validation_sites == 2  # part of keys, and read by nothing
     for fold in make_folds(c, "loso", 0, ProtocolSettings()):
         assert len(fold.validation_sites) == expected
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_nothing_changes_from_five_sites_on(seed):
-    c = cohort(EVEN)
-    default, two = make_folds(c, "loso", seed, ProtocolSettings()), leave_one_site_out(c, seed, 2)
-    explicit = make_folds(c, "loso", seed, ProtocolSettings(validation_sites=2))
-    assert all(same_fold(a, b) and same_fold(a, d) for a, b, d in zip(default, two, explicit, strict=True))
-    assert same_fold(make_training_fold(c, seed, "auto"), make_training_fold(c, seed, 2))
 
 
 def test_settings_read_auto_and_numbers():

@@ -7,25 +7,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import brio
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes
 from brio.jobs.resume import describe_cohort
-from brio.methods import make_method
 from brio.protocol import (
     ProtocolSettings,
     SiteStratifiedKFold,
-    auc,
     average_margins,
-    delong_covariance,
     make_folds,
     make_training_fold,
-    placement_values,
 )
 from brio.studies.learning_curve import keep_participants
 from brio.studies.permutation import permute_labels
-from brio.training import Run
 
 SIMULATION = Simulation(n_sites=5, per_class=6, n_rois=8, frames=50, sessions=3, session_sd=0.1)
 
@@ -100,33 +93,6 @@ def test_a_learning_curve_keeps_participants_whole():
     part = keep_participants(fold, cohort(), 0.5, 0, 0)
     assert 0.4 < len(people(part.source)) / len(people(fold.source)) < 0.6
     assert set(part.source) == {i for i in fold.source if cohort().participant_ids[i] in people(part.source)}
-
-
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    return brio.run(cohort(), methods=["ridge"], seeds=1, out=tmp_path_factory.mktemp("job") / "job", device="cpu")
-
-
-def test_scores_are_of_participants(job):
-    """Against margins of a fit of our own, averaged by pandas, and DeLong's variance of these."""
-    folder = job.folder
-    predictions = pd.read_csv(folder / "predictions.csv", dtype={"participant_id": str})
-    results = pd.read_csv(folder / "results.csv").set_index("fold")
-    sites = pd.read_csv(folder / "sites.csv").set_index("fold")
-    assert not predictions.duplicated("participant_id").any()
-    connectomes, ridge = Connectomes(cohort()), make_method("ridge")
-    for fold in make_folds(cohort(), "loso", 0, ProtocolSettings()):
-        (fitted,) = ridge.fit(connectomes, [Run(fold, 0)])
-        margin = pd.Series(fitted.test_logit).groupby(cohort().participant_ids[fold.test]).mean()
-        own = predictions[predictions["fold"] == fold.name].set_index("participant_id")
-        np.testing.assert_allclose(own["logit"], margin.loc[own.index], rtol=1e-6)
-        label = own["label"].to_numpy()
-        assert results.loc[fold.name, "n_test"] == len(margin) < len(fold.test)
-        assert results.loc[fold.name, "n_source"] == len(people(fold.source)) < len(fold.source)
-        assert results.loc[fold.name, "auc"] == pytest.approx(auc(label, own["logit"].to_numpy()))
-        _, covariance = delong_covariance(label, placement_values(label, own["logit"].to_numpy())[:, None])
-        assert sites.loc[fold.name, "auc_variance"] == pytest.approx(covariance[0, 0])
-        assert sites.loc[fold.name, ["n_patients", "n_controls"]].sum() == len(margin)
 
 
 def test_facts_of_a_report_count_participants():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -81,4 +82,10 @@ def copy(finished, tmp_path) -> Path:
     shutil.copytree(finished, folder)
     for name in ("report.html", "MODEL_CARD.md"):
         (folder / name).unlink(missing_ok=True)
-    return folder
+    return rehash(folder)
+
+
+@pytest.fixture
+def rewrite(copy) -> Callable[[], str]:
+    """A function that writes the report of the copy, which has the hashes of its changed files then."""
+    return lambda: write_report(rehash(copy)).read_text(encoding="utf-8")

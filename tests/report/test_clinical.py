@@ -11,7 +11,6 @@ from scipy.stats import nct, t
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from brio.cohort.covariates import ClassNames
-from brio.report import write_report
 from brio.report.answers import (
     SMALLEST_CLASS,
     OperatingPoint,
@@ -29,7 +28,6 @@ from brio.report.html import figures
 from brio.report.html.page import count_thousand
 from brio.results import MetricSummary, StoredJob, summarise_scores
 from doctored import change_json, make_method, make_summary
-from stored import rehash
 
 
 def make_arm(predictions, *, groups=None, facts=None, protocol="loso", **means):
@@ -187,19 +185,9 @@ def test_a_threshold_that_does_not_fit_is_explained():
             "no positive answer was wrong, no negative answer was wrong, which is much",
         ),
         (
-            {"sensitivity": 0.4, "specificity": 1.0},
-            "No",
-            "too little for a decision (no positive answer was wrong, a negative answer multiplies",
-        ),
-        (
             {"sensitivity": 0.0, "specificity": 1.0},
             "No",
             "hardly changes what is known about a person (no answer was positive, a negative answer",
-        ),
-        (
-            {"sensitivity": 1.0, "specificity": 0.0},
-            "No",
-            "hardly changes what is known about a person (a positive answer multiplies the odds by 1.0, no",
         ),
     ],
 )
@@ -302,10 +290,10 @@ def copy(copy, monkeypatch):
     return copy
 
 
-def test_no_patients_where_the_classes_are_the_sexes(copy):
+def test_no_patients_where_the_classes_are_the_sexes(copy, rewrite):
     for name in ("facts.json", "audit.json"):
         change_json(copy / name, lambda document: document.update(classes=["F", "M"]))
-    text = write_report(copy).read_text(encoding="utf-8")
+    text = rewrite()
     assert "patient" not in text[: text.index('<script type="application/json" id="q-data"')].lower()
     assert "share of participants labelled M" in text
     assert "a participant labelled M and one labelled F" in text
@@ -317,7 +305,7 @@ def test_no_patients_where_the_classes_are_the_sexes(copy):
     assert "the classes M and F" in card
 
 
-def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, page):
+def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, rewrite, page):
     def conflict(audit):
         for pair in audit["duplicates"]:
             pair["same_label"] = False
@@ -325,17 +313,17 @@ def test_a_duplicate_with_two_labels_is_a_warning_everywhere(copy, page):
     assert "has no warnings" in page
     assert '<li class="warn">' not in page
     change_json(copy / "audit.json", conflict)
-    text = write_report(copy).read_text(encoding="utf-8")
+    text = rewrite()
     assert "warns that 1 pair of duplicate scans has different labels" in text
     assert text.count('<li class="warn">') == 1
     assert "5 sites; 1 warning<" in text
 
 
-def test_smoke_runs_show_no_p_value(copy, page):
+def test_smoke_runs_show_no_p_value(copy, rewrite, page):
     assert 'data-metric="p_holm"' in page
     assert "p tests whether the AUC of two groups differs" in page
     change_json(copy / "summary.json", lambda summary: summary.update(smoke_run=True))
-    text = write_report(copy).read_text(encoding="utf-8")
+    text = rewrite()
     assert "smoke runs are not tested for significance" in text
     assert 'data-metric="p_holm"' not in text
     assert 'data-metric="difference"' in text
@@ -343,12 +331,11 @@ def test_smoke_runs_show_no_p_value(copy, page):
     assert "p tests" not in text
 
 
-def test_validation_is_named_only_where_there_was_some(copy, page):
+def test_validation_is_named_only_where_there_was_some(copy, rewrite, page):
     assert "with the highest validation AUC" in page
     rows = pd.read_csv(copy / "results.csv")
     rows.assign(n_validation=0).to_csv(copy / "results.csv", index=False)
-    rehash(copy)
-    text = write_report(copy).read_text(encoding="utf-8")
+    text = rewrite()
     assert "validation AUC" not in text
     assert "with the highest AUC on inner folds" in text
     assert "AUC on inner folds by epoch" in text
@@ -356,10 +343,5 @@ def test_validation_is_named_only_where_there_was_some(copy, page):
         assert "there are no validation scans" in words
     for path in copy.glob("runs/*/run.json"):
         change_json(path, lambda record: record["row"].update(validation_auc=None))
-    text = write_report(copy).read_text(encoding="utf-8")
+    text = rewrite()
     assert "in the first run of brio" in text
-
-
-def test_names_of_classes():
-    assert ClassNames().pair == "a patient and a control"
-    assert ClassNames("TD", "ASD").positives == "participants labelled ASD"

@@ -1,12 +1,11 @@
 """What a run writes down of its cohort: counts and ranges, no row of anyone."""
 
 import json
-import shutil
 
 import numpy as np
 import pandas as pd
 
-from brio import Cohort, run
+from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs.resume import describe_cohort, group_participants
 from brio.results import StoredJob
@@ -98,14 +97,3 @@ def test_groups_come_back_as_they_were_written(finished, cohort):
     used = cohort.select(~np.isin(cohort.ids, list(plan["excluded"])))
     stored = StoredJob.read(finished).groups
     pd.testing.assert_frame_equal(stored, group_participants(used).reset_index(drop=True), check_dtype=False)
-
-
-def test_a_job_that_was_killed_before_its_plan_owns_its_groups(tmp_path):
-    made = simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=60))
-    whole, killed = (run(made, ["ridge"], out=tmp_path / name, device="cpu").folder for name in ("whole", "killed"))
-    for path in killed.iterdir():
-        if path.name not in ("facts.json", "groups.csv"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    run(made, ["ridge"], out=killed, device="cpu")
-    assert (killed / "groups.csv").read_bytes() == (whole / "groups.csv").read_bytes()
-    assert (killed / "predictions.csv").read_bytes() == (whole / "predictions.csv").read_bytes()

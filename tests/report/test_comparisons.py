@@ -185,19 +185,6 @@ def test_runs_of_several_jobs_come_together():
     assert list(compare_methods(made, "ridge")["n"]) == [8, 8]
 
 
-def test_a_method_with_other_numbers_in_another_job_is_another_method():
-    one, two = rows({"ridge": 0.6, "brio": 0.65}), rows({"ridge": 0.62})
-    made = join_jobs({"plain": one, "combat": two})
-    assert list(made["method"].unique()) == ["ridge (plain)", "brio", "ridge (combat)"]
-    assert len(made) == 48
-    assert list(compare_methods(made, "ridge (plain)")["method"]) == ["ridge (combat)", "brio"]
-    # folds of one job split over two folders are one method
-    half = one["fold"] < "s4"
-    assert set(join_jobs({"x": one[half], "y": one[~half]})["method"]) == {"ridge", "brio"}
-    # and so are a method's runs on another cohort
-    assert set(join_jobs({"x": one, "y": two.assign(cohort="other")})["method"]) == {"ridge", "brio"}
-
-
 def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     """They share nothing but their numbers."""
     other = shutil.copytree(by_folds, tmp_path / "other")
@@ -214,9 +201,3 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
     with pytest.raises(BrioError, match="its fold rule is 3, now 2"):
         run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=other, device="cpu")
-
-
-def test_a_method_of_ones_own_with_brackets_in_its_name_is_not_taken_for_another():
-    run = {"cohort": "c", "protocol": "loso", "seed": 0, "n_test": 9, "n_source": 90, "fold": "NYU", "auc": 0.7}
-    rows = pd.DataFrame([run | {"method": name} for name in ("ridge (mine)", "svm")])
-    assert list(paired_scores(join_jobs({"job": rows}))) == ["svm", "ridge (mine)"], "unknown methods come last"

@@ -6,7 +6,6 @@ import re
 import pandas as pd
 import pytest
 
-from brio.report import write_report
 from brio.report.evidence import read_evidence
 from brio.report.write import _escape, write_model_card
 
@@ -63,8 +62,3 @@ def test_folds_are_not_averaged_over_seeds_and_are_no_sites(by_folds):
     named = [(fold, int(seed)) for fold, seed in re.findall(r"fold (\d+) of seed (\d)", line)]
     assert [auc[place] for place in named] == [auc[at_low], auc[at_high]]
     assert "at one site" not in card
-
-
-def test_it_is_written_beside_the_page(copy):
-    write_report(copy)
-    assert (copy / "MODEL_CARD.md").read_text() == write_model_card(read_evidence(copy))

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import sys
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,8 @@ from study_contexts import SIMULATION, context_on, make_paper, read
 from brio.cohort import Cohort
 from brio.cohort.simulate import simulate
 from brio.studies import StudyContext
+
+sys.path.append(str(Path(__file__).parents[1] / "ordinary"))  # whose checks of studies are applied here too
 
 
 @pytest.fixture(scope="session")

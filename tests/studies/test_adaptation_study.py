@@ -54,7 +54,7 @@ def test_scored_scans_are_not_those_adapted_to():
 
 
 def test_a_planted_shift_is_corrected_and_shrinkage_avoids_harm(monkeypatch):
-    monkeypatch.setattr(adaptation, "DRAWS", 8)
+    monkeypatch.setattr(adaptation, "DRAWS", 4)
     rng = np.random.default_rng(2)
     shifted = pd.concat([make_predictions(90, rng, -1.5, name) for name in "abcdef"])
     points = adaptation.summarise_sizes(adaptation._score_runs(shifted))

@@ -54,12 +54,6 @@ def test_a_difference_stands_beside_the_middle_of_its_subgroups(scored):
     assert [text.get_text() for text in right.texts] == ["p = 0.40"] * 4
 
 
-def test_one_method_needs_no_legend(scored):
-    assert not subgroups._draw(scored[scored["arm"] == "ridge"]).legends
-    (legend,) = subgroups._draw(scored).legends
-    assert [text.get_text() for text in legend.get_texts()] == ["ridge", "log-ridge"]
-
-
 def test_both_means_of_a_learning_curve_stand_side_by_side_at_every_size():
     parts = []
     for arm in ("ridge,choose_by=source-sites", "svm"):

@@ -1,73 +1,35 @@
 """Studies that look into fitted models, from agreement of sites to the propositions."""
 
-import statistics
 import sys
-from collections import defaultdict
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
+from cohorts import People
 from scipy import stats
-from study_contexts import METHODS, context_on, read, shorter
+from study_checks import CHECKS, check_study
+from study_contexts import METHODS, context_on, shorter
 
 from brio.connectome import Connectomes
 from brio.diagnostics import (
     compute_contributions,
-    discordance_interval,
     gather_factor_evidence,
     rank_factors,
     retained_margin,
-    spearman_interval,
 )
 from brio.protocol import auc
 from brio.studies import factors, make_arm
-from brio.studies.agreement import LAMBDAS, make_strength_arms, select_matched_runs
-from brio.studies.context import display_name
+from brio.studies.agreement import make_strength_arms
 from brio.studies.factors import RANDOM_ORDERS
 from brio.studies.study import find_study
 
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_study_says_what_its_runs_hold(name, paper, cohort):
+    check_study(paper / "out", name, People.of(cohort))
+
+
 # ---------------------------------------------------------------- agreement
-
-
-def ranks(values: list[float]) -> list[float]:
-    """Ranks with ties shared."""
-    return [sum(w < v for w in values) + (sum(w == v for w in values) + 1) / 2 for v in values]
-
-
-def test_agreement_by_plain_loops(table, found):
-    rows = table("agreement").to_dict("records")
-    assert len(rows) == 30
-    x, y = ranks([r["D_site"] for r in rows]), ranks([r["D_re_pred"] for r in rows])
-    rho = statistics.correlation(x, y)
-    counted = discordant = 0
-    for i, a in enumerate(rows):
-        for b in rows[:i]:
-            if (a["fold"], a["seed"]) == (b["fold"], b["seed"]):
-                product = (a["D_site"] - b["D_site"]) * (a["D_re_pred"] - b["D_re_pred"])
-                counted += product != 0
-                discordant += product < 0
-    assert counted == 30  # three pairs in ten folds and seeds
-    text = found("agreement").text
-    low, high = spearman_interval(pd.DataFrame(rows))
-    assert text[0] == (
-        f"Spearman's rho of D_site and predictive variation over 30 runs is {rho:.2f} ({low:.2f} to {high:.2f})."
-    )
-    low, high = discordance_interval(pd.DataFrame(rows))
-    assert text[1].endswith(f": {100 * discordant / counted:.0f} % ({100 * low:.0f} to {100 * high:.0f}).")
-    means = defaultdict(list)
-    for r in rows:
-        means[r["arm"]].append(r["D_re_pred"])
-    least = min(means, key=lambda a: statistics.mean(means[a]))
-    assert text[2].endswith(f"Predictive variation is lowest for {display_name(least)}.")
-
-
-def test_agreement_has_the_scores_of_the_same_runs(table, paper):
-    rows, others = table("agreement"), read(paper / "loso" / "results.csv")
-    both = rows.merge(others, left_on=["arm", "fold", "seed"], right_on=["method", "fold", "seed"])
-    assert len(both) == 30
-    assert both["auc_x"].tolist() == both["auc_y"].tolist()
-    assert both["validation_auc_x"].tolist() == both["validation_auc_y"].tolist()
 
 
 def test_all_methods_are_asked_about_the_same_reestimates(context, cohort, monkeypatch):
@@ -89,14 +51,6 @@ def test_all_methods_are_asked_about_the_same_reestimates(context, cohort, monke
     assert len({scan for seed, scan, *_ in asked["ridge"] if seed == 0}) == len(cohort)
 
 
-def test_agreement_without_a_comparison_says_nothing_of_pairs(context, cohort):
-    alone = context_on(cohort, context.out, methods=["ridge"])
-    text = find_study("agreement").make_finding(alone).text
-    assert text[0].startswith("Spearman's rho")
-    assert len(text) == 2
-    assert not any("nan" in line or "pairs" in line for line in text)
-
-
 # ---------------------------------------------------------------- alignment
 
 
@@ -116,51 +70,6 @@ def test_the_sweep_follows_a_strength_given_for_all(given, plain, cohort, tmp_pa
     assert [v for v, a in found.items() if a == make_arm("brio-wo-qg")] == plain
 
 
-def chosen(rows: list[dict]) -> dict[tuple, float]:
-    """The positive strength with the best validation AUC in each fold and seed, the weakest of equals."""
-    best: dict[tuple, tuple[float, float]] = {}
-    for r in sorted(rows, key=lambda r: r["lambda_env"]):
-        key = r["fold"], r["seed"]
-        if r["lambda_env"] > 0 and (key not in best or r["validation_auc"] > best[key][1]):
-            best[key] = r["lambda_env"], r["validation_auc"]
-    return {key: strength for key, (strength, _) in best.items()}
-
-
-def test_the_matched_setting_is_chosen_in_each_fold_and_seed(table, found):
-    rows = table("alignment")
-    runs = rows[(rows["arm"] != "brio") & (rows["arm"] != "matched w/o QG")]
-    mine = rows[rows["arm"] == "matched w/o QG"]
-    assert len(runs) == 3 * 10
-    assert mine.set_index(["fold", "seed"])["lambda_env"].to_dict() == chosen(runs.to_dict("records"))
-    for _, row in mine.iterrows():  # the row of the run that was chosen, its test AUC included
-        same = runs[(runs["fold"] == row["fold"]) & (runs["seed"] == row["seed"])]
-        same = same[same["lambda_env"] == row["lambda_env"]].iloc[0]
-        assert row.drop("arm").equals(same.drop("arm"))
-    assert rows[rows["arm"] == "brio"]["lambda_env"].isna().all()
-    summary = found("alignment").summary.set_index("arm")
-    assert summary.loc["matched w/o QG", "D_site"] == pytest.approx(mine["D_site"].mean())
-    assert summary["runs"].tolist() == [10] * 5
-
-
-def test_the_choice_looks_at_validation_alone():
-    rng = np.random.default_rng(0)
-    rows = pd.DataFrame(
-        [
-            {"arm": f"at {v}", "fold": fold, "seed": seed, "lambda_env": v, "validation_auc": rng.integers(0, 4) / 4}
-            for v in LAMBDAS[::-1]
-            for fold in "abc"
-            for seed in (0, 1)
-        ]
-    ).assign(auc=0.5)
-    expected = chosen(rows.to_dict("records"))
-    for auc_ in (rng.uniform(size=len(rows)), 1 - rows["validation_auc"], rows["lambda_env"]):
-        doctored = select_matched_runs(rows.assign(auc=auc_))
-        assert doctored.set_index(["fold", "seed"])["lambda_env"].to_dict() == expected
-        assert set(doctored["arm"]) == {"matched w/o QG"}
-    best = rows.assign(validation_auc=np.where(rows["lambda_env"] == 0, 1.0, rows["validation_auc"]))
-    assert (select_matched_runs(best)["lambda_env"] > 0).all(), "the backbone is not in the choice"
-
-
 def test_doctored_test_scores_change_no_choice_of_the_study(context, cohort, table):
     fresh, rng = context_on(cohort, context.out), np.random.default_rng(0)
     with shorter():
@@ -177,27 +86,6 @@ def test_doctored_test_scores_change_no_choice_of_the_study(context, cohort, tab
 
 
 # ---------------------------------------------------------------- mismatch
-
-
-def test_mismatches_by_plain_loops(table, found):
-    rows = table("mismatch").to_dict("records")
-    assert len(rows) == 40
-    low, high = (statistics.median(r[name] for r in rows) for name in ("D_site", "D_re_pred"))
-    base = {(r["fold"], r["seed"]): r["validation_auc"] for r in rows if r["arm"] == "backbone"}
-    rates = defaultdict(lambda: [0, 0, 0])
-    for r in rows:
-        mismatch = r["D_site"] < low and r["D_re_pred"] > high
-        preserved = r["validation_auc"] >= base[r["fold"], r["seed"]] - 0.01 - 1e-9
-        assert r["mismatch"] == mismatch
-        assert r["auc_preserved_mismatch"] == (mismatch and preserved)
-        for k, one in enumerate((True, mismatch, mismatch and preserved)):
-            rates[r["arm"]][k] += one
-    assert sum(total for _, total, _ in rates.values()) > 0, "nothing to tell"
-    summary = found("mismatch").summary.set_index("arm")
-    for name, (runs, total, kept) in rates.items():
-        assert summary.loc[name, "mismatches, %"] == pytest.approx(100 * total / runs)
-        assert summary.loc[name, "AUC-preserved mismatches, %"] == pytest.approx(100 * kept / runs)
-    assert found("mismatch").text[0].startswith(f"Mismatches are {10 * rates['brio'][1]} % of the runs of BRIO,")
 
 
 @pytest.mark.parametrize(
@@ -232,19 +120,6 @@ def test_differences_to_brio_are_paired_over_folds(table, found, study, column, 
 # ---------------------------------------------------------------- retention
 
 
-def test_all_factors_give_the_model_under_every_ranking(table, paper):
-    rows, others = table("retention"), read(paper / "loso" / "results.csv")
-    others = others[others["method"] == "brio"].set_index(["fold", "seed"])["auc"]
-    full = rows[rows["share"] == 100]
-    assert full.groupby("ranking").size().to_dict() == dict.fromkeys(
-        ["qualification", "relevance", "support", "random"], 10
-    )
-    for _, row in full.iterrows():
-        assert row["auc"] == others[row["fold"], row["seed"]]
-    assert sorted(set(rows["share"])) == [25.0, 50.0, 75.0, 100.0]
-    assert (rows["factors"] * 25.0 == rows["share"]).all()
-
-
 def test_retention_keeps_the_best_factors_and_averages_random_orders(table, context):
     method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
     lengths = [context.estimate_block_length(o.run) for o in fitted_runs]
@@ -269,58 +144,7 @@ def test_retention_keeps_the_best_factors_and_averages_random_orders(table, cont
     assert moved > 3, "one order instead of twenty would not be seen"
 
 
-def test_retention_averages_seeds_then_sites(table, found):
-    sites = defaultdict(list)
-    for r in table("retention").to_dict("records"):
-        if (r["ranking"], r["share"]) == ("support", 50.0):
-            sites[r["fold"]].append(100 * r["auc"])
-    summary = found("retention").summary.set_index("ranking")
-    expected = statistics.mean(statistics.mean(v) for v in sites.values())
-    assert summary.loc["support", "50 %"] == pytest.approx(expected)
-    assert summary["100 %"].nunique() == 1
-
-
 # ---------------------------------------------------------------- scan length
-
-
-def test_full_scans_change_nothing(table, paper):
-    rows, others = table("scan-length"), read(paper / "loso" / "results.csv")
-    others = others.set_index(["method", "fold", "seed"])["auc"]
-    full = rows[rows["share"] == 100]
-    assert len(full) == 30
-    assert (full["change"] == 0).all()
-    assert set(full["window"]) == {"all"}
-    for _, row in full.iterrows():
-        assert row["auc"] == others[row["arm"], row["fold"], row["seed"]]
-
-
-def test_changes_are_averaged_over_windows_seeds_and_sites(table, found):
-    rows = table("scan-length").to_dict("records")
-    base = {(r["arm"], r["fold"], r["seed"]): r["auc"] for r in rows if r["share"] == 100}
-    sites: dict = defaultdict(lambda: defaultdict(list))
-    for r in rows:
-        assert r["change"] == pytest.approx(r["auc"] - base[r["arm"], r["fold"], r["seed"]], abs=1e-12)
-        if r["share"] == 50:
-            sites[r["arm"]][r["fold"]].append(100 * r["change"])
-    summary = found("scan-length").summary.set_index("arm")
-    for name, by_site in sites.items():
-        assert all(len(v) == 6 for v in by_site.values())  # three windows, two seeds
-        expected = statistics.mean(statistics.mean(v) for v in by_site.values())
-        assert summary.loc[name, "change at 50 %"] == pytest.approx(expected)
-
-
-def test_shorter_scans_of_a_clear_signal_cost_a_little(found, table):
-    rows = table("scan-length")
-    shorter = rows[rows["share"] < 100]
-    scores = shorter.set_index(["arm", "fold", "seed", "share", "window"])["auc"].unstack(["share", "window"])
-    assert scores.shape == (30, 6)
-    assert (scores.T.nunique() > 1).mean() > 0.5, "windows are not the same scans"
-    assert (shorter["change"] != 0).mean() > 0.3
-    change = found("scan-length").summary.set_index("arm")
-    assert change.loc["ridge", "change at 50 %"] < 0.5
-    for share in (50, 75):
-        assert (change[f"change at {share} %"] < 4).all()
-        assert (change[f"change at {share} %"] > -25).all(), "other scans than those of the fold"
 
 
 # ---------------------------------------------------------------- regions
@@ -352,13 +176,6 @@ def test_uniform_weights_emphasise_no_region(context, monkeypatch):
     np.testing.assert_allclose(table["times_1_over_P"], 1.0, atol=2e-3)  # the assignment is balanced by iterations
 
 
-def test_the_highest_regions_are_named(found):
-    table, text = found("regions").table, found("regions").text
-    top = sorted(zip(table["S_hat"], table["roi"], strict=True), reverse=True)[:5]
-    assert text[0] == f"Highest mean scores: {', '.join(name for _, name in top)}."
-    assert text[1] == f"The highest score is {12 * top[0][0]:.2f} times 1/P, the score of a region without emphasis."
-
-
 def planted(rng, common: float, of_seed: float, P: int = 116, seeds: int = 3, folds: int = 20) -> tuple:
     """Profiles made of noise, of what all runs have in common and of what the runs of a seed have in common."""
     seed = np.repeat(np.arange(seeds), folds)
@@ -373,14 +190,6 @@ def test_regions_of_noise_are_shared_as_often_as_chance_has_it(of_seed):
     shares = [factors.measure_shared_regions(*planted(rng, 0.0, of_seed)).mean() for _ in range(300)]
     assert np.mean(shares) == pytest.approx(5 / 116, abs=4 * np.std(shares) / np.sqrt(300))
     assert np.std(shares) / np.sqrt(300) < 0.005, "else anything would do"
-
-
-@pytest.mark.parametrize("of_seed", [0.0, 1.0])
-def test_regions_that_all_runs_have_are_all_shared(of_seed):
-    rng = np.random.default_rng(0)
-    shares = factors.measure_shared_regions(*planted(rng, 1000.0, of_seed))
-    assert shares.shape == (60,)
-    assert shares.mean() > 0.97
 
 
 def test_shared_regions_by_plain_loops():
@@ -430,13 +239,6 @@ def test_a_figure_without_a_brain_says_why_and_what_to_do(context, found, table,
     assert len(factors._draw_regions(table("regions"), None).axes) == 1
 
 
-def test_scores_are_drawn_relative_to_one_over_p(table):
-    (axis,) = factors._draw_regions(table("regions"), None).axes
-    assert axis.get_xlabel() == "score relative to 1/P (mean, SD over runs)"
-    (dots,) = [c for c in axis.collections if len(c.get_offsets()) > 1]
-    assert dots.get_offsets()[:, 0].tolist() == sorted(table("regions")["times_1_over_P"])
-
-
 # ---------------------------------------------------------------- propositions
 
 
@@ -449,30 +251,3 @@ def test_six_digits_of_the_propositions_are_written(table, found, paper):
     lines = (paper / "out" / "studies" / "propositions" / "table.csv").read_text().splitlines()[1:]
     digits = [cell.split("e")[0].replace(".", "").lstrip("-0") for line in lines for cell in line.split(",")]
     assert max(len(d) for d in digits if d.isdigit()) == 6
-
-
-def test_both_propositions_hold_everywhere(found, context):
-    rows = found("propositions").table
-    first, second = (rows[rows["proposition"] == k] for k in (1, 2))
-    sites = {
-        (o.run.fold.name, o.run.seed): len(set(context.cohort.sites[o.run.fold.source]))
-        for o in context.load_fitted_runs(make_arm("brio"))[1]
-    }
-    assert len(first) == sum(4 * n for n in sites.values())
-    assert len(second) == sum(n * (n - 1) for n in sites.values())  # pairs and two classes
-    assert (first["change"] <= first["bound"] * (1 + 1e-6) + 1e-9).all()
-    np.testing.assert_allclose(first["change"], (first["Delta_re"] - first["Delta"]).abs())
-    rule = (first["q_0"] > first["threshold_0"]) & (first["q_1"] > first["threshold_1"])
-    assert (first["sign_condition"].astype(bool) == rule).all()
-    kept = first["Delta"] * first["Delta_re"] > 0
-    assert kept[rule].all()
-    assert (second["gain"] >= -1e-9).all()
-    np.testing.assert_allclose(second["gain"], second["kl"], atol=1e-6)
-    np.testing.assert_allclose(second["penalty"], -np.log(second["g"]), atol=1e-9)
-    told = found("propositions").summary.set_index("quantity")["value"]
-    assert told["Prop. 1: sites and factors"] == str(len(first))
-    assert told["Prop. 1: bound holds, %"] == "100.0"
-    assert told["Prop. 1: sign rule applies, %"] == f"{100 * rule.mean():.1f}"
-    assert told["Prop. 1: sign kept overall, %"] == f"{100 * kept.mean():.1f}"
-    assert told["Prop. 2: identities hold, %"] == "100.0"
-    assert told["Prop. 2: reweighting gain, mean"] == f"{second['gain'].mean():.4f}"

@@ -42,13 +42,6 @@ def holm(p: list[float]) -> list[float]:
     return out
 
 
-def corrected_t(differences: list[float]) -> float:
-    """Two-sided p of the t test over left-out sites."""
-    n, error = len(differences), statistics.stdev(differences)
-    t = sum(differences) / n / (error * (1 / n + 1 / (n - 2)) ** 0.5)
-    return float(2 * stats.t(n - 1).sf(abs(t)))
-
-
 # ---------------------------------------------------------------- comparison
 
 
@@ -61,52 +54,6 @@ def test_rows_are_those_of_an_ordinary_run_bit_for_bit(study, methods, table, pa
         assert len(mine) == 10
         for column in ["method", "fold", "seed", *SCORES]:
             assert mine[column].tolist() == theirs[column].tolist(), column
-
-
-def test_comparison_averages_seeds_then_sites(found, paper):
-    summary = found("comparison").summary.set_index("arm")
-    assert list(summary["AUC"]) == sorted(summary["AUC"], reverse=True)
-    rows = lines(paper / "loso" / "results.csv")
-    for metric, mean, sd in (("auc", "AUC", "SD"), ("acc", "ACC", "ACC SD")):
-        for name in METHODS:
-            sites = list(by_unit(rows, name, metric, ["fold"]).values())
-            assert len(sites) == 5
-            assert summary.loc[name, mean] == pytest.approx(sum(sites) / 5, abs=1e-9)
-            assert summary.loc[name, sd] == pytest.approx(statistics.stdev(sites), abs=1e-9)
-    assert summary.loc["brio", ["epochs", "K"]].tolist() == [2, 2]
-    assert summary.loc["ridge", ["epochs", "K"]].isna().all()
-    assert (summary["folds"] == 5).all()
-    assert (summary["seeds"] == 2).all()
-
-
-def test_comparison_tests_pairs_of_sites_and_corrects(found, paper):
-    summary = found("comparison").summary.set_index("arm")
-    rows = lines(paper / "loso" / "results.csv")
-    base = by_unit(rows, "brio", "auc", ["fold"])
-    raw = {}
-    for name in ("ridge", "gcn"):
-        mine = by_unit(rows, name, "auc", ["fold"])
-        d = [mine[site] - base[site] for site in base]
-        assert summary.loc[name, "minus brio"] == pytest.approx(sum(d) / 5, abs=1e-9)
-        assert summary.loc[name, "better at"] == f"{sum(x > 1e-9 for x in d)} of 5"
-        raw[name] = corrected_t(d)
-    expected = dict(zip(raw, holm(list(raw.values())), strict=True))
-    assert summary.loc[list(raw), "p"].to_dict() == pytest.approx(expected)
-    assert summary.loc["brio", ["minus brio", "p"]].isna().all()
-
-
-def test_in_distribution_counts_every_fold_of_every_seed(found, table, paper):
-    rows = table("in-distribution")
-    assert (rows["protocol"] == "kfold").all()
-    others = read(paper / "kfold" / "results.csv")
-    mine = rows[rows["arm"] == "ridge"].reset_index(drop=True)
-    for column in ["fold", "seed", *SCORES]:
-        assert mine[column].tolist() == others[column].tolist(), column
-    summary = found("in-distribution").summary.set_index("arm")
-    folds = list(by_unit(lines(paper / "kfold" / "results.csv"), "ridge", "auc", ["seed", "fold"]).values())
-    assert len(folds) == 10
-    assert summary.loc["ridge", "AUC"] == pytest.approx(sum(folds) / 10, abs=1e-9)
-    assert summary.loc["ridge", "SD"] == pytest.approx(statistics.stdev(folds), abs=1e-9)
 
 
 def test_in_distribution_corrects_for_training_sets_that_overlap(found, paper):
@@ -171,8 +118,8 @@ def test_ablation_counts_what_brio_is_ahead_of(found):
 def test_sensitivity_varies_one_setting_and_keeps_the_width(table, paper):
     rows = table("sensitivity")
     values = {name: sorted(set(part["value"])) for name, part in rows.groupby("setting")}
-    assert values == {"K": [2, 4], "J": [2, 4, 16], "block": [0.5, 1.0, 2.0]}
-    assert len(rows) == 8 * 10
+    assert values == {"K": [2, 4], "J": [2, 4], "block": [0.5, 1.0, 2.0]}
+    assert len(rows) == 7 * 10
     base = _settings(paper, "brio")
     for name in set(rows["arm"]):
         mine = _settings(paper, name)
@@ -194,7 +141,7 @@ def _settings(paper: Path, name: str) -> dict:
 
 def test_sensitivity_does_not_train_the_default_twice(seen):
     arms = [a for a in seen["executed"] if a.startswith("loso/brio") and "brio-" not in a]
-    varied = ["brio,J=16,d_t=1", "brio,J=2,d_t=8", "brio,K=4", "brio,block_scale=0.5", "brio,block_scale=2.0"]
+    varied = ["brio,J=2,d_t=8", "brio,K=4", "brio,block_scale=0.5", "brio,block_scale=2.0"]
     assert sorted(arms) == ["loso/brio", *(f"loso/{name}" for name in varied)]
 
 
@@ -225,15 +172,6 @@ def test_block_lengths_scale_the_unrounded_estimate(table, context):
             here = block[(block["fold"] == fold.name) & (block["seed"] == seed)].set_index("value")["block_length"]
             assert here.to_dict() == {0.5: 0.5 * estimate, 1.0: estimate, 2.0: 2.0 * estimate}
     assert any(estimate != round(estimate) for estimate in seen), "else rounding first would not be seen"
-
-
-def test_sensitivity_tells_block_lengths_in_seconds(found, cohort):
-    summary = found("sensitivity").summary
-    row = summary[summary["arm"] == "brio,block_scale=2.0"].iloc[0]
-    frames, seconds = row["block, frames (s)"].rstrip(")").split(" (")
-    mine = found("sensitivity").table.query("arm == 'brio,block_scale=2.0'")["block_length"].mean()
-    assert frames == f"{mine:.1f}"
-    assert seconds == f"{mine * cohort.participants['tr'].median():.1f}"
 
 
 def test_fewer_values_are_varied_where_the_width_does_not_divide(cohort, tmp_path):

@@ -7,13 +7,8 @@ import pytest
 from brio import BrioError
 from brio.cohort import Cohort
 from brio.cohort.simulate import PARTICIPANT_SD, Simulation, simulate
-from brio.connectome import Connectomes
-from brio.diagnostics import collect_repeated_margins
 from brio.jobs import JobSpec
-from brio.methods import make_method
-from brio.protocol import leave_one_site_out
 from brio.studies import StudyContext, run_study
-from brio.training import Run
 
 QUIET = {"unstable": 0.0, "spurious": 0.0, "dead_share": 0.0, "site_shift": 0.1}
 SETTINGS = {"protocol.validation_sites": 0}
@@ -91,11 +86,3 @@ def test_fewer_than_two_participants_with_repeats_are_refused_before_training(tm
     with pytest.raises(BrioError, match=message):
         run_study("retest", context)
     assert not (tmp_path / "arms").exists()
-
-
-def test_margins_of_nobody_repeated_are_refused():
-    cohort = simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=50))
-    connectomes, method = Connectomes(cohort), make_method("ridge", {"choose_by": "source-sites"})
-    run_of_site = Run(leave_one_site_out(cohort, 0, validation_sites=0)[0], 0)
-    with pytest.raises(BrioError, match="fold site01: nobody has several scans among the test scans"):
-        collect_repeated_margins(method, method.fit(connectomes, [run_of_site]), connectomes, [4.0], 2)

@@ -48,12 +48,6 @@ def row(tensors, r):
     return {n: t[r] for n, t in tensors.items()}
 
 
-def test_one_run_equals_torch():
-    params, grads = start(0, 1), gradients(1, 40, 1)
-    found, _ = stacked(params, grads, torch.ones(40, 1, dtype=torch.bool))
-    close(row({n: t.detach() for n, t in found.items()}, 0), by_torch(row(params, 0), [row(g, 0) for g in grads]))
-
-
 def test_runs_that_sit_steps_out_equal_their_own_optimiser_with_fewer_steps():
     params, grads = start(2, 3), gradients(3, 40, 3)
     active = torch.rand(40, 3, generator=torch.Generator().manual_seed(4)) < torch.tensor([0.9, 0.5, 0.2])

@@ -22,12 +22,6 @@ def test_rank_auc_equals_scikit_learn_with_ties_and_padding():
         assert found[r] == pytest.approx(roc_auc_score(label[r, mask[r]], logit[r, mask[r]]), abs=1e-12)
 
 
-def test_rank_auc_of_one_class_is_nan():
-    logit, label = np.zeros((2, 3)), np.array([[0, 0, 1], [1, 1, 1]])
-    mask = np.array([[True, True, False], [True, True, True]])
-    assert np.isnan(rank_auc(logit, label, mask)).all()
-
-
 def test_rank_auc_of_a_diverged_run_is_nan():
     # a network that has diverged must not look like one that guesses, let alone like a good one
     label, mask = np.array([[0, 0, 1, 1]]), np.ones((1, 4), dtype=bool)
@@ -95,36 +89,8 @@ def test_kept_checkpoints_are_copies(cohort):
     assert (validation.checkpoint["w"] == 0).all()
 
 
-def test_going_on_with_some_runs_keeps_what_they_had(cohort, monkeypatch):
-    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
-    offered(validation, [(0.5, 0.7), (0.6, 0.1)], monkeypatch)
-    rest = validation.select(np.array([False, True]))
-    assert rest.best.tolist() == [0.7]
-    assert rest.epoch.tolist() == [1]
-    assert rest.checkpoint["w"].tolist() == [[1.0] * 3]
-    logit = np.random.default_rng(3).normal(size=(2, validation.scans.shape[1]))
-    fresh = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
-    assert rest.score(logit[1:]) == pytest.approx(fresh.score(logit)[1:])
-
-
 def test_validation_scans_of_one_class_are_refused(cohort):
     fold = split(cohort, "abc", "de", "f")
     ones = fold.validation[cohort.labels[fold.validation] == 1]
     with pytest.raises(BrioError, match="one class"):
         BestValidationEpoch(cohort, [Run(Fold("x", fold.source, ones, fold.test, (), ("dog",)), 0)], NeuralSettings())
-
-
-def test_the_curve_holds_every_epoch_and_goes_on_with_some_runs(cohort, monkeypatch):
-    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
-    assert validation.curve == []
-    offered(validation, [(0.5, 0.7), (0.4, 0.75), (0.6, 0.1)], monkeypatch)
-    assert [(epoch, score.tolist()) for epoch, score in validation.curve] == [
-        (1, [0.5, 0.7]),
-        (2, [0.4, 0.75]),
-        (3, [0.6, 0.1]),
-    ]
-    rest = validation.select(np.array([False, True]))
-    monkeypatch.setattr(rest, "score", lambda _: np.array([0.9]))
-    rest.consider(lambda scans: np.zeros(scans.shape), {"w": torch.zeros(1, 3)}, 4)
-    assert [(epoch, score.tolist()) for epoch, score in rest.curve] == [(1, [0.7]), (2, [0.75]), (3, [0.1]), (4, [0.9])]
-    assert len(validation.curve) == 3, "the other runs' curve is their own"

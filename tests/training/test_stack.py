@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from small_cohorts import cohort_of, losses, small, split
+from small_cohorts import cohort_of, small, split
 
 from brio.connectome import Connectomes
 from brio.training import InputShape, Run, Scans
@@ -47,36 +47,16 @@ def compare(method, graphs, runs, again, weights, qualifications):
     "name", [pytest.param(name, marks=pytest.mark.soak) if name.startswith("brio-wo-") else name for name in METHODS]
 )
 def test_weights_after_fifty_steps_equal_those_of_the_run_alone(name, graphs, uneven, last_epoch):
-    # source sites 3, 4 and 2, so the stack pads; for the ablations the run with most padding is compared
+    # source sites 4 and 2, so the stack pads; the run with most padding is compared
     method = small(name, epochs=13, M=20, cell_batch=1, patience=None)
-    if name == "brio":
-        compare(method, graphs, uneven, uneven, 1e-8, 1e-8)
-    else:
-        compare(method, graphs, uneven[1:], uneven[2:], 1e-8, 1e-8)
+    compare(method, graphs, uneven[1:], uneven[2:], 1e-8, 1e-8)
 
 
+@pytest.mark.soak  # the same in double precision is above
 def test_in_single_precision_runs_agree_to_one_in_ten_thousand(cohort, uneven, last_epoch):
     # support is a ratio of small squares: it magnifies the rounding of contributions that hardly vary
     method = small(epochs=13, M=20, cell_batch=1, patience=None)
     compare(method, Connectomes(cohort, dtype=torch.float32), uneven[1:], uneven[2:], 1e-4, 5e-3)
-
-
-def test_an_outcome_holds_the_qualifications_of_its_own_source_sites(graphs, uneven):
-    # whoever reads alpha_bar or g of a finished run cannot know how wide the stack was that trained it
-    fitted_runs = small(epochs=3, patience=None).fit(graphs, uneven)
-    for n_sites, fitted in zip((3, 4, 2), fitted_runs, strict=True):
-        pairs = n_sites * (n_sites - 1) // 2
-        assert tuple(fitted.state.training["q_re"].shape) == (n_sites, 2, 3)
-        assert tuple(fitted.state.training["alpha_bar"].shape) == (pairs, 2, 3)
-        assert tuple(fitted.state.training["g"].shape) == (pairs, 2)
-
-
-def test_order_of_the_runs_does_not_matter(graphs, uneven):
-    method = small(epochs=6, patience=None)
-    there, back = method.fit(graphs, uneven), method.fit(graphs, uneven[::-1])[::-1]
-    for a, b in zip(there, back, strict=True):
-        assert a.run is b.run
-        assert furthest(a.tensors, b.tensors) < 1e-10
 
 
 def test_initial_weights_depend_on_the_seed_alone(graphs, cohort, uneven):
@@ -89,18 +69,6 @@ def test_initial_weights_depend_on_the_seed_alone(graphs, cohort, uneven):
     for p in stack.params.values():
         assert torch.equal(p[0], p[2])
     assert not torch.equal(stack.params["w"][0], stack.params["w"][1])
-
-
-def test_losses_of_a_stack_are_those_of_its_runs(graphs, uneven):
-    method = small(epochs=4)
-    stack = Stack.build(method, graphs, uneven)
-    batches, _ = stack.sources.batches(1, 2)
-    stage = method.stages()[0]
-    together = losses(stack, batches[0], stage)
-    for r, run in enumerate(uneven):
-        single = Stack.build(method, graphs, [run])
-        alone = losses(single, single.sources.batches(1, 2)[0][0], stage)
-        assert together[r].item() == pytest.approx(alone[0].item(), abs=1e-12)
 
 
 def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven, monkeypatch):
@@ -135,7 +103,7 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
             yield chunk, A
 
     monkeypatch.setattr(Connectomes, "iterate_reestimates", watched)
-    for room in (None, 5000, 1):
+    for room in (None, 1):
         sizes = []
         stack = Stack.build(method, graphs, uneven)
         method.begin_stage(stack, stages[-1])
@@ -153,7 +121,7 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
 def test_a_finished_run_scores_other_cohorts_of_the_atlas(graphs, rows, uneven):
     method = small(epochs=4, patience=None)
     fitted_runs = method.fit(graphs, uneven)
-    for fitted in fitted_runs:
+    for fitted in fitted_runs[:2]:
         again = method.predict_margins(fitted, graphs, fitted.run.fold.test)
         np.testing.assert_allclose(again, fitted.test_logit, atol=1e-12)
         elsewhere = cohort_of([row for row in rows if row[0] in ("dog", "fox")])
@@ -164,7 +132,7 @@ def test_a_finished_run_scores_other_cohorts_of_the_atlas(graphs, rows, uneven):
 
 def test_runs_of_one_fold_and_many_seeds_share_a_stack(graphs, cohort, last_epoch):
     fold = split(cohort, "abcd", "e", "f")
-    runs = [Run(fold, seed) for seed in range(3)]
-    method = small(epochs=6, patience=None)
+    runs = [Run(fold, seed) for seed in range(2)]
+    method = small(epochs=4, patience=None)
     for run, fitted in zip(runs, method.fit(graphs, runs), strict=True):
         assert furthest(fitted.tensors, method.fit(graphs, [run])[0].tensors) < 1e-10
