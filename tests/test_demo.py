@@ -100,7 +100,7 @@ def test_what_is_said_of_the_new_hospital_is_what_the_files_hold(shown):
     called = table["predicted"] != "no call"
     crossing = called & (table["interval_crosses_half"] == "yes")
     counts = (table["flag"] != "").sum(), (table["notes"] != "").sum(), called.sum(), crossing.sum()
-    found = re.findall(r"plus: (\d+) of .*note: (\d+); called: (\d+), .*half: (\d+)", said[start + 7])
+    found = re.findall(r"plus: (\d+) of .*note: (\d+); called: (\d+), .*half: (\d+)", said[start + 8])
     assert found == [tuple(map(str, counts))]
     here, *_, there = [float(x) for x in re.findall(r"([+-]?\d+\.\d) \(", said[start + 6])]
     assert there == pytest.approx(areas["brio-plus"] - areas["log-ridge"], abs=0.051)

@@ -129,7 +129,7 @@ def test_small_portions_give_the_same_outputs(name, graphs, runs, fitted, monkey
     method, fitted_runs = fitted if name == "brio" else (small(name), None)
     fitted_runs = fitted_runs or method.fit(graphs, runs)
     whole = collect_outputs(method, fitted_runs, graphs, LENGTHS, K)
-    monkeypatch.setattr(diagnostics, "_SCANS_AT_A_TIME", 4)
+    monkeypatch.setattr(diagnostics, "SCANS_AT_A_TIME", 4)
     monkeypatch.setattr(diagnostics, "_PASS_BYTES", 5 * 8 * graphs.n_rois**2)
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 5 << 16)
     monkeypatch.setattr(connectomes_module, "chunk_budget", lambda device: 7 * K * 8 * graphs.n_rois**2)

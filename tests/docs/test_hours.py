@@ -34,7 +34,7 @@ def test_five_seeds_take_five_thirds_of_the_three_that_were_measured(count_hours
 
 
 def test_what_one_cohort_alone_measured_is_scaled(count_hours):
-    """Networks were tuned on 116 ROIs alone; with 200, runs take longer, and there are as many of them."""
+    """One network was run on 116 ROIs alone; with 200, runs take longer, and there are as many of them."""
     (n_small, small), (n_large, large) = count_hours.count_parts()["networks, tuned"].values()
-    assert n_small == n_large == 21 * 20 * (4 + 4)
+    assert n_small == n_large == 22 * 20 * (4 + 4)
     assert 1 < large / small < 4

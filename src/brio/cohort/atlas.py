@@ -21,6 +21,15 @@ COORDINATES = {"x", "y", "z"}
 _ALIASES = {"aal": "aal116", "aal116": "aal116", "cc200": "cc200"}
 
 
+def refuse_odd_coordinates(rois: pd.DataFrame, where: str) -> None:
+    """Raise :class:`BrioError` where a coordinate is neither a number nor empty."""
+    for column in sorted(COORDINATES & set(rois.columns)):
+        odd = rois[column].notna() & pd.to_numeric(rois[column], errors="coerce").isna()
+        if odd.any():
+            value = rois.loc[odd, column].iloc[0]
+            raise BrioError(f"{where}: column '{column}' holds '{value}'; coordinates are numbers in mm, or empty")
+
+
 @dataclass(frozen=True, eq=False)
 class Atlas:
     """ROIs in the column order of the scans.
@@ -48,14 +57,7 @@ class Atlas:
             raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'")
         refuse_unsafe_names([self.name], "name of an atlas")
         refuse_unsafe_cells(self.rois, f"atlas '{self.name}'")
-        for column in COORDINATES & set(self.rois.columns):
-            written = self.rois[column]
-            wrong = written[written.notna() & pd.to_numeric(written, errors="coerce").isna()]
-            if len(wrong):
-                raise BrioError(
-                    f"atlas '{self.name}': column '{column}' of the table of ROIs holds '{wrong.iloc[0]}'; coordinates "
-                    "are numbers in mm, or empty"
-                )
+        refuse_odd_coordinates(self.rois, f"atlas '{self.name}'")
 
     def __len__(self) -> int:
         return len(self.rois)

@@ -75,9 +75,12 @@ class ParticipantRow:
 
 @dataclass(frozen=True)
 class RoiRow:
-    """Column of a table of ROIs that all have."""
+    """Columns of a table of ROIs with a meaning: the name, which all have, and MNI coordinates in mm."""
 
     name: str
+    x: float | None = None
+    y: float | None = None
+    z: float | None = None
 
 
 def check_participants(table: pd.DataFrame, where: str, labels_required: bool = True) -> pd.DataFrame:
