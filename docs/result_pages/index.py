@@ -20,6 +20,7 @@ WORDS = {
     "not shown": "are not shown",
     "contradicted": "are contradicted",
 }
+ONE = {"agrees": "agrees", "in part": "agrees in part", "not shown": "is not shown", "contradicted": "is contradicted"}
 LABELS = {
     "brio": "BRIO (`brio`)",
     "network": "best network",
@@ -65,7 +66,9 @@ def list_plus(method: str) -> str:
 def count_words(verdicts: Iterable[tuple[str, ...]]) -> str:
     """Say how many claims of the paper have which verdict."""
     counts = Counter(word for *_, word in verdicts)
-    return in_words(f"{counts[word]} {text}" for word, text in WORDS.items() if counts[word])
+    return in_words(
+        f"{counts[word]} {text if counts[word] > 1 else ONE[word]}" for word, text in WORDS.items() if counts[word]
+    )
 
 
 def list_versions() -> str:

@@ -21,12 +21,14 @@ def list_questions() -> list[str]:
 
 
 @cache
-def scores(atlas: str, question: str) -> pd.DataFrame:
-    """Return the AUC of each method at each test site for a label, or for all: their mean at each site."""
+def scores(atlas: str, question: str, without: str = "") -> pd.DataFrame:
+    """Return the AUC of each method at each test site for a label, or for all but one: their mean at each site."""
     read_record(STUDY, atlas)
     rows = read_study(f"studies/{atlas}/{STUDY}")
     if question == TOGETHER:
-        rows = rows.groupby(["arm", "fold", "seed"], sort=False)["auc"].mean().reset_index()
+        rows = (
+            rows[rows["question"] != without].groupby(["arm", "fold", "seed"], sort=False)["auc"].mean().reset_index()
+        )
     else:
         rows = rows[rows["question"] == question]
     return arm_scores(rows)
@@ -41,6 +43,27 @@ def differences(atlas: str, question: str) -> pd.DataFrame:
 def compare_methods(atlas: str, first: str, second: str) -> pd.Series:
     """Compare two methods over all labels together: first minus second; one pair, not corrected."""
     return compare_pair(scores(atlas, TOGETHER), first, second, "single pairs", f"{atlas_label(atlas)}, all labels")
+
+
+def compare_without(atlas: str, label: str) -> pd.Series:
+    """Compare log-ridge with ridge over all labels but one; one pair, not corrected."""
+    where = f"{atlas_label(atlas)}, all labels but {label}"
+    return compare_pair(scores(atlas, TOGETHER, label), "log-ridge", "ridge", "single pairs", where)
+
+
+def compare_sites_of_development(atlas: str, first: int) -> pd.Series:
+    """Compare log-ridge with ridge over all labels at development sites (0) or at the others (1), not corrected."""
+    half = scores(atlas, TOGETHER).sort_index().iloc[first::2]
+    words = "other sites" if first else "development sites"
+    return compare_pair(half, "log-ridge", "ridge", "single pairs", f"{atlas_label(atlas)}, all labels, {words}")
+
+
+def weigh_labels() -> dict[str, float]:
+    """Return the weight of each label in the mean over all, averaged over sites."""
+    asked = read_study(f"studies/{ATLASES[0]}/{STUDY}")[["fold", "question"]].drop_duplicates()
+    shares = 1 / asked.groupby("fold")["question"].transform("size")
+    weights = shares.groupby(asked["question"], sort=False).sum() / asked["fold"].nunique()
+    return weights.to_dict()
 
 
 def name_label(question: str) -> str:

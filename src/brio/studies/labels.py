@@ -114,7 +114,7 @@ def compare_labels(context: StudyContext) -> Finding:
         *_describe_consistency(summaries, reference, shared),
         *(_describe_label(label, one, reference) for label, one in summaries.items() if label != TOGETHER),
         "Holm's correction counts the methods of one label. Labels share their scans, so they are averaged at each "
-        f"site first, and the tests count sites; {repeated}each label has the same weight.",
+        f"site first, with the same weight, and the tests count sites; {repeated}some sites may lack some labels.",
         *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
         *not_asked,
         *describe_left_out(context),
