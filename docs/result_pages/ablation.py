@@ -62,7 +62,7 @@ def judge_claims() -> list[Verdict]:
         verdicts.append(
             (
                 f"The full method is above its four ablations in AUC and ACC ({atlas_label(atlas)})",
-                f"AUC: shown for {len(below)} of {n}{named if len(below) else ''}; "
+                f"AUC: significant for {len(below)} of {n}{named if len(below) else ''}; "
                 f"ACC: higher mean than {higher} of {n}",
                 judge(len(below), len(above), n),
             )

@@ -79,7 +79,7 @@ FAMILIES = {
     "labels": "every method against ridge, for one label (or all together) on one atlas",
     "site penalties": "each penalty against the GCN it is added to, on one atlas",
     "graph OOD": "each graph OOD method against the best brain network, on one atlas",
-    "sister sites": "each linear model with and without the sister, on both atlases",
+    "sister sites": "each linear model with and without the other sample, on both atlases",
     "single pairs": "one pair, not corrected",
     "ablation": "every arm against BRIO, on one atlas",
     "BRIO plus": "every other method against BRIO plus, on one parcellation and number of source sites",
@@ -93,7 +93,7 @@ FAMILIES = {
 }
 """Families of comparisons, each declared here and nowhere else: which pairs are corrected together by Holm's method."""
 VERDICTS: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
-"""(Family, where, method, reference) -> difference, p as version 0.2.0.dev0 had it, and p now, both corrected."""
+"""(Family, where, method, reference) -> difference, p by the tests of before, and p now, both corrected."""
 
 
 def name_family(family: str) -> str:
@@ -137,7 +137,7 @@ def record_verdicts(table: pd.DataFrame, reference: str, family: str, where: str
 
 
 def _signed_rank_p(differences: np.ndarray) -> float:
-    """Two-sided p of the exact signed-rank test, which version 0.2.0.dev0 had."""
+    """Two-sided p of the exact signed-rank test, which was used before."""
     signed = differences[differences != 0]
     doubled = np.rint(2 * rankdata(np.abs(signed))).astype(int)
     chance = np.zeros(doubled.sum() + 1)
@@ -190,7 +190,7 @@ def difference_cells(differences: pd.DataFrame, name: str, digits: int = 1) -> s
 
 
 def shown(differences: pd.DataFrame, direction: int) -> pd.DataFrame:
-    """Return the comparisons that are shown (corrected p at most 0.05) in one direction: 1 above, -1 below."""
+    """Return the significant comparisons (corrected p at most 0.05) in one direction: 1 above, -1 below."""
     return differences[(differences["p_holm"] <= LEVEL) & (direction * differences["mean"] > 0)]
 
 
@@ -199,31 +199,38 @@ Verdict = tuple[str, str, str]
 
 
 def judge(n_shown: int, n_opposite: int, n: int) -> str:
-    """Return the verdict on a claim of ``n`` comparisons, of which some are shown as claimed, some the other way round.
+    """Return the verdict on a claim of ``n`` comparisons, some of them significant as claimed or the other way round.
 
     Examples
     --------
     >>> judge(4, 0, 4), judge(2, 0, 4), judge(1, 0, 4), judge(3, 1, 4)
-    ('agrees', 'in part', 'not shown', 'contradicted')
+    ('agrees', 'in part', 'not significant', 'contradicted')
     """
     if n_opposite:
         return "contradicted"
-    return "agrees" if n_shown == n else "in part" if 2 * n_shown >= n else "not shown"
+    return "agrees" if n_shown == n else "in part" if 2 * n_shown >= n else "not significant"
+
+
+def judge_parts(held: Iterable[bool]) -> str:
+    """Return the verdict on a claim that needs no test, from whether each of its parts holds."""
+    parts = list(held)
+    return "agrees" if all(parts) else "in part" if any(parts) else "does not hold"
 
 
 def count_shown(tables: Iterable[pd.DataFrame]) -> tuple[int, int, int]:
-    """Count the comparisons of some tables that are shown to be below and above their reference, and all."""
+    """Count the comparisons of some tables that are significantly below and above their reference, and all."""
     together = pd.concat(tables)
     return len(shown(together, -1)), len(shown(together, 1)), len(together)
 
 
 JUDGEMENT = (
-    "Rule for the verdict: a claim consists of one or more paired comparisons, and a comparison is shown where its p "
-    f"value, corrected by Holm's method, is at most {LEVEL}. *Agrees*: all are shown. *In part*: at least half are. "
-    "*Not shown*: fewer than half are. *Contradicted*: at least one is shown the other way round. Claims that need no "
-    "test (ranks, regions, time, memory, propositions) agree where all of their parts hold, and in part where some do. "
-    "Two claims say that something is *not* consistently so: they agree unless it is shown in all comparisons (general "
-    "OOD methods), or unless the interval of Spearman's rho lies above zero (site discrepancy)."
+    "Rule for the verdict: a claim consists of one or more paired comparisons, and a comparison is significant where "
+    f"its p value, corrected by Holm's method, is at most {LEVEL}. *Agrees*: all are significant. *In part*: at least "
+    "half are. *Not significant*: fewer than half are. *Contradicted*: at least one is significant the other way "
+    "round. Claims that need no test (ranks, regions, time, memory, propositions) agree where all of their parts hold, "
+    "agree in part where some do, and do not hold where none does. Two claims say that something is *not* consistently "
+    "so: they agree unless it is significant in all comparisons (general OOD methods), or unless the interval of "
+    "Spearman's rho lies above zero (site discrepancy)."
 )
 
 

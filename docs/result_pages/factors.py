@@ -9,7 +9,7 @@ import pandas as pd
 from brio.protocol import adjust_holm
 from brio.results import average_seeds
 
-from .comparisons import Verdict, compare_sites, count_shown, judge, record_verdicts
+from .comparisons import Verdict, compare_sites, count_shown, judge, judge_parts, record_verdicts
 from .evidence import read_paper, read_study, read_study_summary
 from .markdown import in_words
 
@@ -74,13 +74,13 @@ def judge_claims() -> list[Verdict]:
     return [
         (
             "Ranking factors by qualification has the highest AUC when some are kept",
-            f"shown in {below} of {n} comparisons, {chance} of them against a random order",
+            f"significant in {below} of {n} comparisons, {chance} of them against a random order",
             judge(below, above, n),
         ),
         (
             "Five regions have the highest scores",
             f"{among} of them among our {TOP} highest; ranks {in_words(map(str, ranks))} of {len(regions())}",
-            "agrees" if among == TOP else "in part" if among else "not shown",
+            judge_parts(ranks <= TOP),
         ),
         (
             "Propositions 1 and 2",

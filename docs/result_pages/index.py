@@ -1,4 +1,4 @@
-"""The first page: what holds of the paper, what does not, what to use."""
+"""The first page: which of the paper's claims hold, and what to use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ from .unseen_sites import FOLDERS, networks
 WORDS = {
     "agrees": "agree",
     "in part": "agree in part",
-    "not shown": "are not shown",
+    "not significant": "are not significant",
+    "does not hold": "do not hold",
     "contradicted": "are contradicted",
 }
-ONE = {"agrees": "agrees", "in part": "agrees in part", "not shown": "is not shown", "contradicted": "is contradicted"}
+ONE = {
+    "agrees": "agrees",
+    "in part": "agrees in part",
+    "not significant": "is not significant",
+    "does not hold": "does not hold",
+    "contradicted": "is contradicted",
+}
 LABELS = {
     "brio": "BRIO (`brio`)",
     "network": "best network",
@@ -53,7 +60,7 @@ def network_minus_ridge(atlas: str) -> pd.Series:
 
 
 def count_below(atlas: str) -> str:
-    """Say how many of the paper's baselines BRIO is shown to be above."""
+    """Say how many of the paper's baselines BRIO significantly outperforms."""
     below, _, n = count_shown([unseen_sites.differences(atlas, "brio")])
     return f"{below} of {n} on {atlas_label(atlas)}"
 

@@ -29,7 +29,7 @@ def differences(share: float) -> pd.DataFrame:
 
 
 def count_differences() -> tuple[int, int, int]:
-    """Count the arms that are shown to lose more and less than BRIO, and all, at all shares."""
+    """Count the arms that lose significantly more and less than BRIO, and all, at all shares."""
     return count_shown(differences(share) for share in SHARES)
 
 
@@ -45,8 +45,8 @@ def judge_claims() -> list[Verdict]:
     return [
         (
             "All models lose AUC when fewer frames are kept",
-            f"shown in {lost} of {n} cases ({shares} of the frames)",
+            f"significant in {lost} of {n} cases ({shares} of the frames)",
             judge(lost, gained, n),
         ),
-        ("BRIO loses least", f"shown in {below} of {m} comparisons", judge(below, above, m)),
+        ("BRIO loses least", f"significant in {below} of {m} comparisons", judge(below, above, m)),
     ]

@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from .comparisons import Verdict
+from .comparisons import Verdict, judge_parts
 from .evidence import read_study
 from .markdown import fixed, in_words
 
@@ -53,11 +53,11 @@ def judge_claims() -> list[Verdict]:
         (
             "Time and memory of BRIO against FC-HGNN, CORE, BrainOOD and DiSCO",
             f"{len(held)} of {len(CLAIMS)} comparisons hold, each of one measurement; not {in_words(missed)}",
-            "agrees" if len(held) == len(CLAIMS) else "in part" if held else "contradicted",
+            judge_parts(claim in held for claim in CLAIMS),
         ),
         (
             "Peak memory does not depend on K or the number of source scans",
             f"its range is {fixed(spread)} times BRIO's own (up to {SAME_MEMORY:g} counts as the same)",
-            "agrees" if spread <= SAME_MEMORY else "contradicted",
+            judge_parts([spread <= SAME_MEMORY]),
         ),
     ]

@@ -127,13 +127,13 @@ def judge_claims() -> list[Verdict]:
         ),
         (
             "BRIO has lower predictive variation than alignment without qualification",
-            f"shown at {more} of {strengths} strengths; without support (w/o RS) it changes by "
-            f"{format_signed(without, 3)} (not shown)",
+            f"significant at {more} of {strengths} strengths; without support (w/o RS) it changes by "
+            f"{format_signed(without, 3)} (not significant)",
             judge(more, less, strengths),
         ),
     ]
     for kind, words in MISMATCHES.items():
         less, more, n = count_shown([mismatch_differences(kind)])
         claim = f"BRIO has lower {words} mismatch rates than alignment without qualification"
-        verdicts.append((claim, f"shown at {more} of {n} strengths", judge(more, less, n)))
+        verdicts.append((claim, f"significant at {more} of {n} strengths", judge(more, less, n)))
     return verdicts

@@ -137,7 +137,7 @@ def list_sisters() -> list[str]:
 
 
 def compare_single_sites(atlas: str) -> pd.Series:
-    """Compare ridge with BRIO at the sites without a sister: their difference, and both means."""
+    """Compare ridge with BRIO where a site is the only sample of its institution: their difference, and both means."""
     single = scores(atlas).drop(index=list_sisters())
     pair = compare_pair(single, "ridge", "brio", "single pairs", f"{atlas_label(atlas)}, without sisters")
     return pd.concat([pair, single[["ridge", "brio"]].mean()])
@@ -172,13 +172,13 @@ def judge_claims() -> list[Verdict]:
         table = differences(atlas, "brio")
         below, above, n = count_shown([table])
         higher = int((table["mean"] > 0).sum())
-        measured = f"shown above {below} of {n}; {higher} have a higher mean than BRIO, {above} shown"
+        measured = f"significantly above {below} of {n}; {higher} have a higher mean than BRIO, {above} significantly"
         verdicts.append((f"BRIO is above all baselines ({atlas_label(atlas)})", measured, judge(below, above, n)))
     _, better, n = count_shown(map(compare_penalties, ATLASES))
     verdicts.append(
         (
             "General OOD methods are not consistently better than GNNs",
-            f"{better} of {n} shown above the GCN they are added to",
+            f"{better} of {n} significantly above the GCN they are added to",
             "agrees" if better < n else "contradicted",
         )
     )
@@ -190,7 +190,7 @@ def judge_claims() -> list[Verdict]:
         verdicts.append(
             (
                 f"The best brain networks are better than graph OOD methods ({atlas_label(atlas)})",
-                f"`{best}` is shown above {below} of {n} (largest {state_p(table['p_holm'].max())})",
+                f"`{best}` is significantly above {below} of {n} (largest {state_p(table['p_holm'].max())})",
                 judge(below, above, n),
             )
         )

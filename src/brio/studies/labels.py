@@ -34,7 +34,7 @@ METHODS = (
     *("ridge", "log-ridge", "tangent-ridge", "fc-tangent-ridge", "svm", "logistic", "brio-plus", "brio"),
     *("mlp", "brainnettf", "vrex", "irm", "coral"),
 )
-"""The linear family, BRIO plus, BRIO and the five best networks on AAL116 of ABIDE that are given no age or sex."""
+"""The linear family, BRIO plus, BRIO, and the five networks without age or sex that are best on AAL116 of ABIDE."""
 OWN, TOGETHER = "own label", "all labels"
 """How tables call the cohort's own label, and the mean over all labels at each site."""
 
