@@ -118,7 +118,7 @@ def report(paths: list[Path]) -> None:
     for path in paths:
         found = json.loads(path.read_text())
         first = next(iter(found.values()))["rules"][RULES[0]]
-        print(f"\n{path.stem}\n\n| arm | steps | rule | AUC | difference | averaged seeds | difference |")
+        print(f"\n{path.stem}\n\n| arm | steps | rule | AUC | difference | averaged seeds | their difference |")
         print("| --- | --- | --- | --- | --- | --- | --- |")
         for arm, facts in found.items():
             for rule in RULES:

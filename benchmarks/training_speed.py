@@ -5,13 +5,17 @@
 
 Trains all folds of all seeds together, every run for all its epochs (no early stopping). Prints a table of one
 row: the most steps that a run takes in an epoch, seconds from the first weight to the last test score, seconds with the
-connectomes included, milliseconds per epoch and run, the arithmetic of BRIO's products, and peak memory.
+connectomes included, milliseconds per step of the stack (refreshes and validation included) and per epoch and run, the
+arithmetic of BRIO's products, and peak memory; then two parts of BRIO's training alone, the least of five times: the
+transport of one step with its gradient, and one refresh of all runs.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Callable
 
+import numpy as np
 import torch
 from bench.brio_flops import count_training_flops
 
@@ -19,9 +23,44 @@ from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes
 from brio.device import resolve_device
 from brio.methods import make_method
+from brio.methods.brio.method import Brio
 from brio.protocol import leave_one_site_out
 from brio.training import Run
 from brio.training.cells import SourceCells
+from brio.training.stack import Stack
+from brio.transport import entropic_cost
+
+
+def find_least_ms(work: Callable[[], object], device: torch.device) -> float:
+    """Time a piece of work six times; return the least time after the first, in milliseconds."""
+    times = []
+    for _ in range(6):
+        start = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return min(times[1:])
+
+
+def time_parts(method: Brio, graphs: Connectomes, runs: list[Run]) -> dict[str, str]:
+    """Time the transport of one step, and a refresh, of all runs."""
+    settings, stack = method.settings, Stack.build(method, graphs, runs)
+    for stage in method.stages():
+        method.begin_stage(stack, stage)
+    everyone = np.ones(len(runs), dtype=bool)
+    sites = stack.sources.size.shape[1]
+    shape = (len(runs), 2, sites, sites, 2, settings.cloud, settings.cloud)  # costs between and within, as in training
+    costs = torch.rand(shape, device=graphs.device).requires_grad_()
+
+    def transport() -> None:
+        costs.grad = None
+        entropic_cost(costs, settings.epsilon, settings.sinkhorn_iterations, largest_cost=2.0).sum().backward()
+
+    return {
+        "transport, ms": f"{find_least_ms(transport, graphs.device):.2f}",
+        "refresh, ms": f"{find_least_ms(lambda: method.refresh(stack, everyone, 0), graphs.device):.1f}",
+    }
 
 
 def main() -> None:
@@ -52,24 +91,30 @@ def main() -> None:
     with compute.network_precision():
         method.fit(graphs, runs)
     end = time.perf_counter()
-    cells = SourceCells(cohort, runs)
-    flops = None
-    if args.method == "brio":
-        flops = sum(count_training_flops(method.settings, graphs, run, args.epochs) for run in runs)
     peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB" if device.type == "cuda" else "not measured"
-    per_epoch = 1e3 * (end - training_start) / (args.epochs * len(runs))
+    cells = SourceCells(cohort, runs)
+    steps = cells.steps(method.settings.cell_batch).max()
+    flops, parts = "", {}
+    if isinstance(method, Brio):
+        tera = sum(count_training_flops(method.settings, graphs, run, args.epochs) for run in runs) / 1e12
+        flops = f"{tera:.0f}"
+        with compute.network_precision():
+            parts = time_parts(method, graphs, runs)
+    per_epoch = 1e3 * (end - training_start) / args.epochs
     measured = {
         "method": args.method,
         "runs": len(runs),
         "epochs": args.epochs,
-        "steps": cells.steps(method.settings.cell_batch).max(),
+        "steps": steps,
         "scans": len(cohort),
         "ROIs": cohort.n_rois,
         "training s": f"{end - training_start:.1f}",
         "with connectomes s": f"{end - start:.1f}",
-        "ms per epoch and run": f"{per_epoch:.1f}",
-        "products, TFLOP": "" if flops is None else f"{flops / 1e12:.0f}",
+        "ms per step": f"{per_epoch / steps:.2f}",
+        "ms per epoch and run": f"{per_epoch / len(runs):.1f}",
+        "products, TFLOP": flops,
         "peak memory": peak,
+        **parts,
         "device": compute.describe(),
     }
     for row in (measured, ["---"] * len(measured), measured.values()):

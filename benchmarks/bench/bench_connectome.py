@@ -71,4 +71,4 @@ def bench_reestimates(measure, rates, cohort, device, contender):
             for (frames,), _ in CircularBlockBootstrap(BLOCK, cohort.scan(i), seed=i).bootstrap(K):
                 correlate(frames, dtype)
 
-    measure(resample, rounds=3, target=10 if single else None)
+    measure(resample, rounds=3, target=6 if single else None)

@@ -84,7 +84,7 @@ def bench_brio_plus(measure, rates, connectomes):
     p, copies = connectomes.n_rois, method.settings.K
     flops = copies * float(connectomes.n_frames.sum()) * p * (p + 1) + (1 + copies) ** 2 * count_gram(connectomes)
     floor = rates.bound(flops=flops, atanh=copies * len(connectomes) * count_entries(connectomes))
-    measure(lambda: method.fit(connectomes, runs), rounds=1, most_seconds=3.5, floor=floor)
+    measure(lambda: method.fit(connectomes, runs), rounds=1, most_seconds=4, floor=floor)
 
 
 @pytest.mark.benchmark(group="one guided epoch of BRIO, one run")
@@ -118,7 +118,7 @@ def bench_guided_epoch(measure, rates, connectomes, contender):
             _train_epoch(method, step, 2 + epoch, one)
 
     floor = find_epoch_floor(rates, method.settings, begin())
-    measure(train_epochs, rounds=2, begin=begin_step, times=1 / every, floor=floor)
+    measure(train_epochs, rounds=2, begin=begin_step, times=1 / every, most_seconds=4, floor=floor)
 
 
 def check_loss(method, stack):

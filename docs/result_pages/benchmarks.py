@@ -19,13 +19,12 @@ FOLDER = EVIDENCE / "bench"
 TRAINING_FILE = "brio-training-speed.txt"
 WORKERS_FILE = "dask-scaling.txt"
 STUDIES_FILE = "paper-studies.txt"
-OLD_STEPS = 6  # of an epoch in version 0.1.0, for whose settings the targets were set
 PEAK = {"full precision": 67.0, "TF32": 494.0}  # TFLOP/s of products on an H200, dense, by its data sheet
-GPU_TARGETS = [  # 100 epochs of BRIO on an H200: work, its runs, whether in TF32, seconds it may take
-    ("BRIO, 20 runs x 100 epochs in one stack, full precision", 20, False, 6.0),
-    ("BRIO, 20 runs x 100 epochs in one stack, TF32", 20, True, 6.0),
-    ("BRIO, 100 runs x 100 epochs in one stack, full precision (2 ms per epoch and run)", 100, False, 20.0),
-    ("BRIO, 100 runs x 100 epochs in one stack, TF32 (1 ms per epoch and run)", 100, True, 10.0),
+GPU_TARGETS = [  # parts of the training of BRIO on an H200, TF32: work, its runs, its column, milliseconds it may take
+    ("a training step of BRIO, 20 runs in one stack", 20, "ms per step", 5.0),
+    ("a training step of BRIO, 100 runs in one stack", 100, "ms per step", 14.0),
+    ("the transport of a step, with gradient, 20 runs", 20, "transport, ms", 1.5),
+    ("a refresh of 20 runs", 20, "refresh, ms", 40.0),
 ]
 MOST_STUDY_SECONDS = 900.0  # that the paper's studies may take on an H200
 
@@ -202,26 +201,17 @@ def list_gpu_rows() -> list[Row]:
     return [*list_training_rows(read_measured_table(TRAINING_FILE)), sum_studies(read_studies())]
 
 
-def list_shares() -> list[float]:
-    """List the shares of the floor in the time of the trainings in TF32, in percent."""
-    rows = list_training_rows(read_measured_table(TRAINING_FILE))
-    return [100 * row.floor / row.own for row in rows if "TF32" in row.work and row.own and row.floor]
-
-
 def list_training_rows(measured: pd.DataFrame) -> Iterator[Row]:
-    """List the targets for the training of BRIO, from the table of ``benchmarks/training_speed.py``."""
-    by_target = {
-        (row["runs"], "TF32" in row["device"]): row
-        for _, row in measured.iterrows()
-        if (row["method"], row["epochs"], row["steps"]) == ("brio", "100", str(OLD_STEPS))
-    }
-    for work, n_runs, tf32, most in GPU_TARGETS:
-        row = by_target.get((str(n_runs), tf32))
-        if row is None:
-            yield Row(work, None, None, most)
-        else:
-            floor = float(row["products, TFLOP"]) / PEAK["TF32" if tf32 else "full precision"]
-            yield Row(work, float(row["training s"]), floor, most)
+    """List the targets for the training of BRIO, from the table of ``benchmarks/training_speed.py``.
+
+    Only a step has a floor: the products of the whole training, over its steps.
+    """
+    tf32 = {row["runs"]: row for _, row in measured.iterrows() if "TF32" in row["device"]}
+    for work, n_runs, column, most in GPU_TARGETS:
+        row = tf32[str(n_runs)]
+        steps = float(row["epochs"]) * float(row["steps"])
+        floor = float(row["products, TFLOP"]) / PEAK["TF32"] / steps if column == "ms per step" else None
+        yield Row(work, float(row[column]) / 1e3, floor, most / 1e3)
 
 
 def sum_studies(measured: pd.DataFrame) -> Row:

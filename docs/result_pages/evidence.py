@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,13 @@ def _parse_table(text: str) -> pd.DataFrame:
 
 def read_measured_tables(name: str) -> list[pd.DataFrame]:
     """Read all Markdown tables in the stored output of a benchmark. Cells are strings."""
-    return [_parse_table(block) for block in read_measurement(name).split("\n\n") if block.startswith("|")]
+    return [table for _, table in read_titled_tables(name)]
+
+
+def read_titled_tables(name: str) -> list[tuple[str, pd.DataFrame]]:
+    """Read all Markdown tables in the stored output of a benchmark, each with the line above it."""
+    blocks = ["", *read_measurement(name).split("\n\n")]
+    return [(title, _parse_table(block)) for title, block in pairwise(blocks) if block.startswith("|")]
 
 
 def link_figure(path: str, caption: str) -> str:

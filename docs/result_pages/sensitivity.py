@@ -9,9 +9,9 @@ import pandas as pd
 from brio.formatting import format_signed, state_p
 
 from .comparisons import Verdict, arm_scores, compare_sites, judge, shown
-from .evidence import read_study
+from .evidence import ATLASES, atlas_label, read_study
 
-STUDY = "studies/aal116/sensitivity"
+STUDIES = {atlas: f"studies/{atlas}/sensitivity" for atlas in ATLASES}
 SETTINGS = {"K": "re-estimates K", "J": "factors J", "block": "block length, times the estimate"}
 CLAIMS = {
     "K": ("AUC rises with K from small values", ["brio,K=2"]),
@@ -25,21 +25,36 @@ CLAIMS = {
 
 
 @cache
-def scores(setting: str) -> pd.DataFrame:
+def scores(atlas: str, setting: str) -> pd.DataFrame:
     """Return the AUC at each test site for each value of a setting, BRIO's own value under the name ``brio``."""
-    rows = read_study(STUDY)
+    rows = read_study(STUDIES[atlas])
     return arm_scores(rows[rows["setting"] == setting])
 
 
 @cache
-def differences(setting: str) -> pd.DataFrame:
+def differences(atlas: str, setting: str) -> pd.DataFrame:
     """Return the differences in AUC to BRIO's own value."""
-    return compare_sites(scores(setting), "brio", "sensitivity", setting)
+    return compare_sites(scores(atlas, setting), "brio", "sensitivity", setting)
+
+
+def list_differences() -> list[pd.DataFrame]:
+    """List the differences of all settings on both atlases."""
+    return [differences(atlas, setting) for atlas in ATLASES for setting in SETTINGS]
+
+
+def find_largest_change(setting: str) -> float:
+    """Return the largest absolute difference to BRIO's own value on either atlas."""
+    return max(differences(atlas, setting)["mean"].abs().max() for atlas in ATLASES)
+
+
+def mean_scores(atlas: str, setting: str) -> pd.Series:
+    """Return the mean AUC over test sites for each value of a setting."""
+    return scores(atlas, setting).mean()
 
 
 def values(setting: str) -> dict[str, float]:
     """Return the value of a setting in each arm, smallest first."""
-    rows = read_study(STUDY)
+    rows = read_study(STUDIES["aal116"])
     return rows[rows["setting"] == setting].groupby("arm", sort=False)["value"].first().sort_values().to_dict()
 
 
@@ -47,12 +62,13 @@ def values(setting: str) -> dict[str, float]:
 def judge_claims() -> list[Verdict]:
     """Return the verdicts on the paper's sensitivity analysis; BRIO's own values are its reference."""
     verdicts = []
-    for setting, (claim, arms) in CLAIMS.items():
-        table = differences(setting).loc[arms]
-        measured = ", ".join(
-            f"{setting} = {values(setting)[arm]:g}: {format_signed(row['mean'])} ({state_p(row['p_holm'])})"
-            for arm, row in table.iterrows()
-        )
-        word = judge(len(shown(table, -1)), len(shown(table, 1)), len(table))
-        verdicts.append((f"{claim} (AAL116)", measured, word))
+    for atlas in ATLASES:
+        for setting, (claim, arms) in CLAIMS.items():
+            table = differences(atlas, setting).loc[arms]
+            measured = ", ".join(
+                f"{setting} = {values(setting)[arm]:g}: {format_signed(row['mean'])} ({state_p(row['p_holm'])})"
+                for arm, row in table.iterrows()
+            )
+            word = judge(len(shown(table, -1)), len(shown(table, 1)), len(table))
+            verdicts.append((f"{claim} ({atlas_label(atlas)})", measured, word))
     return verdicts

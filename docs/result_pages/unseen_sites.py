@@ -11,7 +11,16 @@ from brio.protocol import adjust_holm
 from brio.report import paper_figures
 
 from .comparisons import Verdict, compare_pair, compare_sites, count_shown, describe_scores, judge, reverse, site_scores
-from .evidence import ATLASES, atlas_label, read_jobs, read_measured_table, read_measurement, read_methods, read_runs
+from .evidence import (
+    ATLASES,
+    atlas_label,
+    read_jobs,
+    read_measured_table,
+    read_measurement,
+    read_methods,
+    read_runs,
+    read_titled_tables,
+)
 
 FOLDERS = {atlas: f"unseen-sites/{atlas}" for atlas in ATLASES}
 LINEAR_ON_ENTRIES = ["ridge", "logistic", "svm"]
@@ -157,6 +166,18 @@ def compare_versions(atlas: str) -> pd.Series:
     }
     pair = pd.DataFrame({name: site_scores(read_runs(folder))["brio"] for name, folder in runs.items()})
     return compare_pair(pair, "today", "before", "single pairs", atlas_label(atlas))
+
+
+@cache
+def compare_steps() -> pd.DataFrame:
+    """Return what networks gain from BRIO's number of steps on development sites: one row per atlas and network."""
+    rows = []
+    for title, table in read_titled_tables("steps-of-networks.txt"):
+        atlas, _, network = title.partition("-")
+        own, more = (row for _, row in table[table["rule"] == "best AUC"].iterrows())
+        gain, _, error = more["difference"].partition(" ± ")
+        rows.append((atlas, network, own["steps"], own["AUC"], more["steps"], more["AUC"], float(gain), float(error)))
+    return pd.DataFrame(rows, columns=["atlas", "network", "steps", "auc", "more_steps", "more_auc", "gain", "error"])
 
 
 def read_site_spread() -> str:
