@@ -43,8 +43,8 @@ def list_means(quantity: str) -> pd.DataFrame:
         for method in read_arms(STUDY, atlas):
             own, ideal = mean(atlas, method, quantity), QUANTITIES[quantity][1]
             off = len(miscalibrated(atlas, method, quantity))
-            rows.append((atlas, method, own, own.mean, own.low <= ideal <= own.high, off))
-    return pd.DataFrame(rows, columns=["atlas", "method", "own", "estimate", "holds", "off"])
+            rows.append((atlas, method, own, own.mean, own.low, own.high, own.low <= ideal <= own.high, off))
+    return pd.DataFrame(rows, columns=["atlas", "method", "own", "estimate", "low", "high", "holds", "off"])
 
 
 def share_at(logit: float) -> float:

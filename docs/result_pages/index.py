@@ -9,7 +9,7 @@ from functools import cache
 import pandas as pd
 
 from . import ablation, brio_plus, labels, stability, unseen_sites  # noqa: F401 (some are for the template)
-from .comparisons import count_shown, describe_scores, site_scores
+from .comparisons import count_shown, describe_scores, pair_weighted, site_scores  # noqa: F401 (for the template)
 from .evidence import ATLASES, OWN_STUDIES, atlas_label, read_record, read_runs
 from .markdown import in_words, list_fixed
 from .unseen_sites import FOLDERS, networks
@@ -63,6 +63,12 @@ def count_below(atlas: str) -> str:
     """Say how many of the paper's baselines BRIO significantly outperforms."""
     below, _, n = count_shown([unseen_sites.differences(atlas, "brio")])
     return f"{below} of {n} on {atlas_label(atlas)}"
+
+
+def count_published(atlas: str) -> str:
+    """Say how many of the paper's baselines that follow published code BRIO significantly outperforms."""
+    below, _, n = count_shown([unseen_sites.compare_published(atlas)])
+    return f"{below} of {n}"
 
 
 def list_plus(method: str) -> str:

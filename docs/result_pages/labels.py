@@ -8,6 +8,7 @@ import pandas as pd
 
 from brio.studies.labels import OWN, TOGETHER
 
+from .brio_plus import interaction, split_gain
 from .comparisons import arm_scores, compare_pair, compare_sites
 from .evidence import ATLASES, atlas_label, read_record, read_study
 
@@ -74,3 +75,9 @@ def name_label(question: str) -> str:
 def list_highest() -> list[str]:
     """List the method with the highest mean for each label and atlas."""
     return [str(scores(atlas, question).mean().idxmax()) for atlas in ATLASES for question in list_questions()]
+
+
+def split_by_development(atlas: str, method: str) -> pd.Series:
+    """Return the mean gain of a method over ridge for the diagnosis at development sites and others, and p of both."""
+    first, second = split_gain(atlas, method)
+    return pd.Series({"development": first.mean(), "others": second.mean(), "p": interaction(atlas, method).p})

@@ -9,7 +9,8 @@ import pandas as pd
 from brio.studies.context import display_name
 
 from .comparisons import LEVEL, VERDICTS
-from .evidence import read_measured_table
+from .evidence import ATLASES, read_measured_table  # noqa: F401 (for the template)
+from .unseen_sites import join_families  # noqa: F401 (for the template)
 
 MEASUREMENT = "interval-coverage.txt"
 MOST_ALLOWED = 7.0

@@ -7,8 +7,9 @@ from functools import cache
 import pandas as pd
 
 from brio.formatting import state_p
-from brio.protocol import adjust_holm
-from brio.report import paper_figures
+from brio.protocol import PeopleEstimate, adjust_holm
+from brio.report import gather_jobs, paper_figures
+from brio.results import PAIR_WEIGHTED, assess_auc
 
 from .comparisons import Verdict, compare_pair, compare_sites, count_shown, describe_scores, judge, reverse, site_scores
 from .evidence import (
@@ -28,6 +29,7 @@ SITE_PENALTIES = ["coral", "irm", "vrex", "groupdro", "dann"]
 SUBGRAPHS = ["brainood", "gsat", "disco", "cepg", "disc"]
 VERSIONS = {f"version-{number}": f"version {number}" for number in (1, 2, 3)}
 DISPLACEMENT = "displacement alone"
+PUBLISHED = "published code or equations"
 
 
 @cache
@@ -166,6 +168,25 @@ def compare_versions(atlas: str) -> pd.Series:
     }
     pair = pd.DataFrame({name: site_scores(read_runs(folder))["brio"] for name, folder in runs.items()})
     return compare_pair(pair, "today", "before", "single pairs", atlas_label(atlas))
+
+
+def assess_people(atlas: str, method: str) -> PeopleEstimate:
+    """Return the pair-weighted AUC of a method over the participants of these sites."""
+    joined = gather_jobs(read_jobs(FOLDERS[atlas]))
+    return assess_auc(joined.sites, joined.covariances, method)[PAIR_WEIGHTED]
+
+
+def join_families(atlas: str) -> float:
+    """Return p of BRIO against ridge in one family of all comparisons with ridge and with BRIO."""
+    p = pd.concat([differences(atlas, "ridge")["p"], differences(atlas, "brio")["p"].rename("against {}".format)])
+    return float(pd.Series(adjust_holm(p), index=p.index)["brio"])
+
+
+def compare_published(atlas: str) -> pd.DataFrame:
+    """Return the differences to BRIO of the paper's baselines that follow published code, a family of their own."""
+    methods, table = read_methods(FOLDERS[atlas]), differences(atlas, "brio")
+    table = table[[methods[name].block == PUBLISHED for name in table.index]]
+    return table.assign(p_holm=adjust_holm(table["p"]))
 
 
 @cache
