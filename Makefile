@@ -41,7 +41,7 @@ soak: .venv/installed  ## the long tests
 
 BENCH ?= --device cpu
 KEEP ?= build/bench-kept.json
-bench: .venv/installed  ## ratios to other code in one run; BENCH="--scans 100" for a quick look, KEEP=evidence/bench/cpu.json for the page
+bench: .venv/installed  ## ratios to other code in one run; BENCH="--scans 100" for a quick look, KEEP=evidence/bench/NAME.json for the page
 	mkdir -p build
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m pytest benchmarks/bench -o addopts= -o python_files='bench_*.py' -o python_functions='bench_*' \

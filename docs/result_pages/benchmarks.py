@@ -126,15 +126,6 @@ def list_targets() -> list[Row]:
     return [row for kept in on_cpu for row in read_rows(kept) if row.outcome]
 
 
-def name_missed(rows: list[Row]) -> str:
-    """Name every missed target with its figures."""
-    figures = []
-    for row in (row for row in rows if row.outcome == "missed"):
-        reached = row.own_time if row.ratio is None else f"{fixed(row.ratio)}x against {row.contender}"
-        figures.append(f"{row.work}: {reached} instead of {row.goal.removeprefix('at most ')}")
-    return f"Missed are {'; '.join(figures)}." if figures else "None is missed."
-
-
 def list_versions(machine: dict[str, str]) -> str:
     """List the versions of the libraries on a machine."""
     return in_words(f"{name} {version}" for name, version in machine.items() if name != "processor")
