@@ -73,6 +73,11 @@ class Row(NamedTuple):
         return "" if self.most_seconds is None else f"at most {format_seconds(self.most_seconds)}"
 
     @property
+    def aim(self) -> tuple[str, str, str]:
+        """What was aimed at, whatever the machine."""
+        return self.work, self.contender, self.goal
+
+    @property
     def target_cell(self) -> str:
         """The target and its outcome, for a table."""
         return f"{self.goal}: {self.outcome}" if self.outcome else ""
@@ -124,6 +129,14 @@ def list_targets() -> list[Row]:
     """List the rows with a target that were measured on a CPU."""
     on_cpu = [kept for kept in read_kept() if kept["conditions"]["device"] == "cpu"]
     return [row for kept in on_cpu for row in read_rows(kept) if row.outcome]
+
+
+def count_met(rows: list[Row]) -> tuple[int, pd.Series]:
+    """Count the targets that are met on every machine; and say of those measured on several whether all missed them."""
+    outcomes = pd.Series([row.outcome for row in rows], index=pd.MultiIndex.from_tuples([row.aim for row in rows]))
+    by_aim = outcomes.groupby(level=[0, 1, 2])
+    met, missed = (by_aim.agg(lambda own, word=word: (own == word).all()) for word in ("met", "missed"))
+    return int(met.sum()), missed[by_aim.size() > 1]
 
 
 def list_versions(machine: dict[str, str]) -> str:

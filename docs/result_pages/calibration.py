@@ -47,6 +47,12 @@ def list_means(quantity: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["atlas", "method", "own", "estimate", "low", "high", "holds", "off"])
 
 
+def find_reach(quantity: str) -> tuple[float, float]:
+    """Return how far the intervals of a quantity at a new site reach, over methods and atlases."""
+    own = list_means(quantity)["own"]
+    return min(mean.new_low for mean in own), max(mean.new_high for mean in own)
+
+
 def share_at(logit: float) -> float:
     """Return the share of patients at a logit, in percent."""
     return 100 * float(expit(logit))

@@ -11,7 +11,17 @@ from brio.protocol import PeopleEstimate, adjust_holm
 from brio.report import gather_jobs, paper_figures
 from brio.results import PAIR_WEIGHTED, assess_auc
 
-from .comparisons import Verdict, compare_pair, compare_sites, count_shown, describe_scores, judge, reverse, site_scores
+from .comparisons import (
+    Verdict,
+    compare_pair,
+    compare_sites,
+    count_shown,
+    describe_scores,
+    judge,
+    record_verdicts,
+    reverse,
+    site_scores,
+)
 from .evidence import (
     ATLASES,
     atlas_label,
@@ -139,7 +149,10 @@ def compare_sisters() -> pd.DataFrame:
             gain = compare_pair(own, "with_sister", "without_sister", "sister sites", where)
             rows.append({"atlas": atlas, "method": method} | own.mean().to_dict() | gain.to_dict())
     table = pd.DataFrame(rows)
-    return table.assign(p_holm=adjust_holm(table["p"].to_numpy()))
+    table = table.assign(**{name: adjust_holm(table[p]) for name, p in (("p_holm", "p"), ("p_before", "p_before"))})
+    for where, row in table.set_index(table["atlas"].map(atlas_label) + ", " + table["method"]).iterrows():
+        record_verdicts(row.to_frame("with_sister").T, "without_sister", "sister sites", str(where))
+    return table
 
 
 def list_sisters() -> list[str]:
@@ -183,10 +196,9 @@ def join_families(atlas: str) -> float:
 
 
 def compare_published(atlas: str) -> pd.DataFrame:
-    """Return the differences to BRIO of the paper's baselines that follow published code, a family of their own."""
+    """Return the differences to BRIO of the paper's baselines but for our readings and redesigns."""
     methods, table = read_methods(FOLDERS[atlas]), differences(atlas, "brio")
-    table = table[[methods[name].block == PUBLISHED for name in table.index]]
-    return table.assign(p_holm=adjust_holm(table["p"]))
+    return table[[methods[name].block == PUBLISHED for name in table.index]]
 
 
 @cache
