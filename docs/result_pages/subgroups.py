@@ -24,6 +24,14 @@ def differences() -> pd.DataFrame:
     return table[table["p"].notna()]
 
 
+def middle_age_is_highest() -> bool:
+    """Return whether the middle third of age has the highest AUC of the thirds, for all methods and atlases."""
+    table = stack_atlases(rows)
+    thirds = table[table["variable"].str.startswith("age") & table["p"].isna()]
+    highest = thirds.sort_values("AUC").groupby(["atlas", "method"]).tail(1)
+    return bool(highest["subgroup"].eq("middle third").all())
+
+
 def shorten(variable: str) -> str:
     """Return the name of a variable without its unit."""
     return variable.split(",")[0]

@@ -171,3 +171,12 @@ def test_sites_are_drawn_and_exchanged_where_they_are_the_units():
     assert scores.drawn.std(axis=0) == pytest.approx([by_site[k::2].std() / 6**0.5 for k in (0, 1)], rel=0.1)
     assert scores.random.mean() == pytest.approx(by_site.mean(), abs=0.01)
     assert scores.n_sites.tolist() == [6, 6]
+
+
+def test_intervals_of_an_auc_allow_for_shared_training_scans():
+    _, pairs, code = draw_pairs(np.random.default_rng(5), n_sites=12)
+    scores = score_subgroups(pairs, code, 2)
+    low, high = scores.interval(0)
+    drawn = np.quantile(scores.drawn[:, 0], [0.025, 0.975])
+    factor = (1 + 12 / 10) ** 0.5  # as in all intervals over participants at 12 sites
+    assert [low, high] == pytest.approx(scores.auc[0] + factor * (drawn - scores.auc[0]))

@@ -19,7 +19,7 @@ from ..cohort.scans import index_participants
 from ..drawing import make_panels, series_style
 from ..errors import BrioError
 from ..formatting import format_interval, format_p, format_range, format_signed, state_p
-from ..protocol.statistics import adjust_holm
+from ..protocol.statistics import adjust_holm, site_correction
 from .context import StudyContext, display_method
 from .study import Finding, register_study
 from .summaries import (
@@ -101,9 +101,15 @@ class SubgroupScores:
     n_sites: np.ndarray
     drawn: np.ndarray  # AUC in bootstrap draws of participants within sites, or of sites
     random: np.ndarray  # AUC in random subgroups of the same sizes
+    widening: float  # of the intervals of an AUC, since models of left-out sites share training scans
+
+    def interval(self, group: int) -> tuple[float, float]:
+        """Return the interval of the AUC of a subgroup."""
+        auc, (low, high) = float(self.auc[group]), _central(self.drawn[:, group])
+        return max(0.0, auc - self.widening * (auc - low)), min(1.0, auc + self.widening * (high - auc))
 
     def difference(self, first: int, second: int) -> tuple[float, tuple[float, float], tuple[float, float], float]:
-        """Return the AUC of one subgroup minus that of another."""
+        """Return the AUC of one subgroup minus that of another; what models share does not change it."""
         observed = float(self.auc[first] - self.auc[second])
         random = self.random[:, first] - self.random[:, second]
         random = random[~np.isnan(random)]
@@ -134,7 +140,8 @@ def score_subgroups(
             orders = [rng.permuted(np.tile(np.arange(x.shape[1]), (RESAMPLES, 1)), axis=1) for x in indicators]
             random += _sum_pairs(site, *(x[0, order] for x, order in zip(indicators, orders, strict=True)))
     auc, n_pairs = _divide(observed.sum(axis=0)), observed[:, 1].sum(axis=0)
-    return SubgroupScores(auc, n_pairs, (observed[:, 1] > 0).sum(axis=0), _divide(drawn), _divide(random))
+    widening = np.sqrt(1 + len(pairs) * site_correction(len(pairs)))
+    return SubgroupScores(auc, n_pairs, (observed[:, 1] > 0).sum(axis=0), _divide(drawn), _divide(random), widening)
 
 
 def _indicate(site: SitePairs, code: np.ndarray, n_groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -217,8 +224,9 @@ def compare_subgroups(context: StudyContext) -> Finding:
     text = [_describe(row, several=len(arms) > 1) for _, row in summary[summary["p"].notna()].iterrows()]
     text += [
         "AUC counts pairs of a patient and a control of the same site and the same subgroup. Intervals draw "
-        "participants within sites, or sites where the variable is a property of the site. Random subgroups have the "
-        "same sizes at each site and class.",
+        "participants within sites, or sites where the variable is a property of the site; those of an AUC are "
+        "widened, since models of left-out sites share training scans. Random subgroups have the same sizes at each "
+        "site and class.",
         *(f"Left out: {why}." for why in left_out.values()),
     ]
     return Finding(table, _format_rows(summary), text, lambda: _draw(summary), digits=6)
@@ -272,7 +280,7 @@ def _score_variable(variable: _Variable, pairs: list[SitePairs], participants: p
         row: dict[str, Any] = {"variable": variable.name, "subgroup": group, "range": ends}
         row |= {"patients": int((members & (label == 1)).sum()), "controls": int((members & (label == 0)).sum())}
         row |= {"sites": int(scores.n_sites[g]), "pairs": int(scores.n_pairs[g])}
-        row |= percent(scores.auc[g], _central(scores.drawn[:, g]), _central(scores.random[:, g]))
+        row |= percent(scores.auc[g], scores.interval(g), _central(scores.random[:, g]))
         rows.append(row | {"p": np.nan})
     difference, interval, random, p = scores.difference(len(variable.groups) - 1, 0)
     row = {"variable": variable.name, "subgroup": f"{variable.groups[-1]} minus {variable.groups[0]}", "range": ""}
