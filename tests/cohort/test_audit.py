@@ -405,7 +405,7 @@ def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
             every[i, j] = max(m.correlation for m in both if m is not None)
     over = {pair for pair, r in every.items() if r > 0.5}
     assert len(over) == 4
-    assert {(m.i, m.j) for m in search.matches} == over
+    assert {(pair.first, pair.second) for pair in search.pairs} == {(made.ids[i], made.ids[j]) for i, j in over}
     assert search.next_closest is not None
     under = [r for r in every.values() if r <= 0.5]
     # the nearest pairs are chosen by the screening, so the closest of all may be missed by a little

@@ -14,7 +14,7 @@ from brio import BrioError, Cohort
 from brio.cohort import load_bundled_atlas
 from brio.cohort.readers import import_cohort, read_series, summarise_import
 from brio.cohort.readers.participants import TextTable, read_participants
-from brio.cohort.readers.series import find_nuisance
+from brio.cohort.readers.rois import find_nuisance
 
 
 def make_frames(i: int, n_frames: int = 60, n_rois: int = 5) -> np.ndarray:

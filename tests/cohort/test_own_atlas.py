@@ -195,7 +195,7 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, options, message):
         ("label\tx\ty\tz\na\t1\t2\t3\n", "there is no column 'name', it has label, x, y, z; call"),
         ("name\tx\ty\na\t1\t2\n", "has a column 'x', but not all of x, y and z"),
         ("name\tx\ty\tz\na\t1\t2\t3\nb\t1,250\t2\t3\n", "column 'x' holds '1,250' in row 2"),
-        ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' holds an infinite"),
+        ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' holds 'inf' in row 1"),
         ("name\tx\n\t3\n", "but not all"),
         ("name\tnetwork\na\tvis\n\tvis\n", "column 'name' is empty in row 2"),
         ("name\n", "needs a header and at least one row"),

@@ -186,8 +186,7 @@ def load_known_atlas(name: str) -> Atlas | None:
         return bundled
     loaders: dict[str, Callable[..., pd.DataFrame]] = {
         "power264": _load_power,
-        "dosenbach160(-by-network)?": _load_dosenbach,
-        "seitzman300(-by-network)?": _load_seitzman,
+        "(dosenbach160|seitzman300)(-by-network)?": _load_spheres,
         "schaefer([1-9]00|1000)(?:-(7|17))?": _load_schaefer,
         "difumo(64|128|256|512|1024)": _load_difumo,
         "harvard-oxford-(cort|cortl|sub)": _load_harvard_oxford,
@@ -207,19 +206,15 @@ def _load_power() -> pd.DataFrame:
     return _make_table([f"power_{k:03d}" for k in rois["roi"]], rois, index=rois["roi"])
 
 
-def _load_dosenbach(by_network: str | None) -> pd.DataFrame:
-    from nilearn.datasets import fetch_coords_dosenbach_2010
+def _load_spheres(name: str, by_network: str | None) -> pd.DataFrame:
+    from nilearn import datasets
 
-    data = fetch_coords_dosenbach_2010(ordered_regions=by_network is not None)
-    return _make_table(data["labels"], data["rois"], index=data["rois"].index + 1, network=data["networks"])
-
-
-def _load_seitzman(by_network: str | None) -> pd.DataFrame:
-    from nilearn.datasets import fetch_coords_seitzman_2018
-
-    data = fetch_coords_seitzman_2018(ordered_regions=by_network is not None)
+    is_dosenbach = name == "dosenbach160"
+    fetch = datasets.fetch_coords_dosenbach_2010 if is_dosenbach else datasets.fetch_coords_seitzman_2018
+    data = fetch(ordered_regions=by_network is not None)
     index = data["rois"].index + 1
-    return _make_table([f"seitzman_{k:03d}" for k in index], data["rois"], index=index, network=data["networks"])
+    names = data["labels"] if is_dosenbach else [f"seitzman_{k:03d}" for k in index]
+    return _make_table(names, data["rois"], index=index, network=data["networks"])
 
 
 def _load_schaefer(n_rois: str, networks: str | None) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -105,17 +106,8 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
 
 def _find_out_of_range(column: pd.Series, is_measure: bool) -> int | None:
     """Find the first row with an infinite number or, of a quantity, a code; None without one, or if it is text."""
-    if column.dtype.kind in "fiu":
-        rows = np.flatnonzero(np.isinf(column.to_numpy(dtype=float)))
-        return int(rows[0]) if len(rows) else None
-    first = None
-    for row, value in enumerate(column.to_numpy(dtype=object)):
-        if pd.isna(value) or value in ("", MISSING):
-            continue
-        number = _parse_number(str(value))
-        if number is None:
-            return None
-        is_code = is_measure and isinstance(number, int) and abs(number) >= 10**EXACT_DIGITS
-        if first is None and (is_code or (isinstance(number, float) and np.isinf(number))):
-            first = row
-    return first
+    rows = np.flatnonzero(column.notna() & ~column.isin(["", MISSING]))
+    numbers = [_parse_number(str(value)) for value in column.iloc[rows]]
+    largest = 10**EXACT_DIGITS if is_measure else math.inf
+    odd = [abs(n) >= largest if isinstance(n, int) else n is not None and math.isinf(n) for n in numbers]
+    return int(rows[odd.index(True)]) if None not in numbers and True in odd else None

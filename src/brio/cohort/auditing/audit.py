@@ -276,26 +276,21 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     for atlas, parcellated in by_atlas.items():
         coverage = findings.read_coverage(parcellated)
         first, _ = index_participants(parcellated.participant_ids)  # nearest scans must be of other people
-        pattern = findings.predict_site_from_patterns(
-            coverage.alive[first], parcellated.sites[first], parcellated.ids[first]
-        )
-        if pattern is not None:
-            patterns[atlas] = pattern
-        with_gaps, with_dead_rois, with_few_frames = findings.find_defects(
-            parcellated, coverage, atlas, rules.min_frames
-        )
+        sites, names = parcellated.sites[first], parcellated.ids[first]
+        pattern = findings.predict_site_from_patterns(coverage.alive[first], sites, names)
+        patterns |= {} if pattern is None else {atlas: pattern}
+        with_gaps, with_dead_rois, too_short = findings.find_defects(parcellated, coverage, atlas, rules.min_frames)
         dead += with_dead_rois
         if holds_fc(parcellated.participants):
             search = findings.find_identical_connectomes(parcellated)
         else:
-            non_finite, short = non_finite + with_gaps, short + with_few_frames
+            non_finite, short = non_finite + with_gaps, short + too_short
             search = findings.find_duplicates(parcellated, coverage, rules.duplicate_correlation, rules.min_frames)
-        for match in search.matches:
-            pair = findings.describe_pair(parcellated, match, atlas, "identical" if match.identical else "near")
-            earlier = pairs.get((pair.first, pair.second))
-            pairs[pair.first, pair.second] = replace(earlier, atlases=(*earlier.atlases, atlas)) if earlier else pair
+        for pair in search.pairs:
+            found = pairs.setdefault((pair.first, pair.second), pair)
+            pairs[pair.first, pair.second] = replace(found, atlases=(*found.atlases, atlas))
         if search.next_closest is not None:
-            next_closest[atlas] = findings.describe_pair(parcellated, search.next_closest, atlas, "different")
+            next_closest[atlas] = replace(search.next_closest, atlases=(atlas,))
         not_compared += search.not_compared
     dead += findings.read_stated_dead_rois(cohort, by_atlas)
     dead_by_site = {
@@ -355,9 +350,7 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> dict[str,
     for companion in companions:
         shared = companion.select(np.isin(companion.ids, cohort.ids))
         if len(shared) == 0:
-            raise BrioError(
-                f"companion '{companion.name}' has no participant of '{cohort.name}'; check the column participant_id"
-            )
+            raise BrioError(f"companion '{companion.name}' has no participant of '{cohort.name}'; check participant_id")
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()
             there = shared.participants[column].to_numpy()

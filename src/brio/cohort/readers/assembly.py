@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -32,9 +32,9 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
-from .participants import ClassValues, Roster, describe_skipped, parse_float
+from .participants import ClassValues, Roster, describe_skipped
 from .rois import RoiChoice, RoiOrder, Strictness, list_names, name_columns, resolve_atlas
-from .series import Series, describe_left_out, describe_name, refuse_row_counters
+from .series import Series, describe_name, parse_float, read_series, refuse_row_counters
 
 TR_TOLERANCE = 0.005  # seconds by which two statements of a repetition time may differ
 
@@ -116,6 +116,11 @@ class FoundScans:
     connectomes: bool = False
     n_files: int | None = None  # None where each source is a file, or a list of files
     notes: dict[str, Any] = field(default_factory=dict)  # further entries of the provenance
+
+
+def read_file(path: Path) -> tuple[Path, Series]:
+    """Read a source that is one file."""
+    return path, read_series(path)
 
 
 def import_scans(
@@ -201,7 +206,7 @@ def import_scans(
                 f"{list_names(flat)}: without signal in every scan; if it is no region (a constant, or a separator at "
                 f"the end of each line), leave it out: {flags}"
             )
-        warnings += describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
+        warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
             provenance["warnings"] = warnings
     return Cohort.load(out)
@@ -212,6 +217,17 @@ def _refuse_row_counters(series: Series, path: Path, options: ImportOptions, con
     drop = frozenset(options.rois.drop)
     for scan in () if connectomes else series.parts or (series,):
         refuse_row_counters(scan.frames, name_columns(scan), path, drop)
+
+
+def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_scans: int) -> list[str]:
+    """Describe the columns that were left out since they count the rows and have no name of a region."""
+    sentences = []
+    for (number, name), paths in left_out.items():
+        column = f"column {number}" + (f" ('{name}')" if name else "")
+        share = f"all {n_scans}" if len(paths) == n_scans else f"{len(paths)} of {n_scans}"
+        share = "" if n_scans == 1 else f" (in {share} scans)"
+        sentences.append(f"{paths[0]}: {column} counts the rows and has no name of a region, so it was left out{share}")
+    return sentences
 
 
 def _describe_similar(sites: Counter[str]) -> list[str]:
@@ -237,20 +253,19 @@ def summarise_skipped(skipped: list[Skipped]) -> str:
     return ", ".join(f"{reason} ({n})" for reason, n in counts.items()) or "nothing was found"
 
 
-def choose_atlas_label(available: Iterable[str], requested: str | None, src: Path) -> str:
-    """Choose the atlas to read: the requested one, or the only one there is."""
-    labels = sorted(set(available))
-    if requested is None:
-        if len(labels) != 1:
-            raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
-        return labels[0]
-    if requested in labels:
-        return requested
-    name = canonicalise_atlas_name(requested).lower()
-    matching = [label for label in labels if canonicalise_atlas_name(label).lower() == name]
-    if not matching:
-        raise BrioError(f"{src}: holds no atlas '{requested}', {nearest(requested, labels)}")
-    return matching[0]
+def choose_atlas(available: Mapping[str, Collection[str]], requested: str | None, src: Path) -> str:
+    """Choose the atlas to read, of labels and the names each goes by: the requested one, or the only one there is."""
+    labels = sorted(label for label, names in available.items() if requested is None or requested in names)
+    if not labels and requested is not None:
+        name = canonicalise_atlas_name(requested).lower()
+        labels = sorted(
+            label for label, names in available.items() if name in {canonicalise_atlas_name(n).lower() for n in names}
+        )
+        if not labels:
+            raise BrioError(f"{src}: holds no atlas '{requested}', {nearest(requested, available)}")
+    if len(labels) != 1:
+        raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
+    return labels[0]
 
 
 SESSIONS = ("first", "join", "average", "all")  # values of ``--sessions``
@@ -330,9 +345,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:
-            raise BrioError(
-                f"{path}: repetition time {scan.tr}, but {scans[0].tr} in {paths[0]}; such runs cannot be joined"
-            )
+            raise BrioError(f"{path}: repetition time {scan.tr}, but {scans[0].tr} in {paths[0]}; it cannot be joined")
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
             raise BrioError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from ...errors import BrioError, find_control, find_nearest
 from ..cohort import UNNAMED_CLASSES, Cohort, find_filled
 from ..covariates import COVARIATE_COLUMNS
 from ..values import refuse_unsafe_names
-from .series import ROW_NAMES, has_decimal_commas, is_regular, read_lines, split_line
+from .series import ROW_NAMES, has_decimal_commas, is_regular, parse_float, read_lines, split_line
 
 COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")  # columns that some methods need
 _OTHER_SPELLINGS = {"fdmean": "mean_fd"}
@@ -118,14 +117,6 @@ def explain_other_group(value: str, patient: ClassValues, control: ClassValues) 
 def _is_among(value: str, others: Iterable[str]) -> bool:
     """Return whether a value is one of others, as text or as a number (``1.0`` is ``1``)."""
     return any(value == other or parse_float(value) == parse_float(other) for other in others)
-
-
-def parse_float(text: str) -> float:
-    """Parse a number; NaN, which equals nothing, where text is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 # Other names of columns that are asked for, in lower case.

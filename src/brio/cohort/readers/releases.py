@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, is_zipfile
@@ -19,11 +19,11 @@ from zipfile import ZipFile, is_zipfile
 import numpy as np
 
 from ...errors import BrioError, nearest
-from ...storage import refuse_existing
+from ...storage import hash_file, refuse_existing, write_atomically
 from ..atlas import canonicalise_atlas_name
 from ..cohort import Cohort
 from ..scans import find_live_rois
-from .assembly import FoundScans, ImportOptions, choose_atlas_label, import_scans
+from .assembly import FoundScans, ImportOptions, choose_atlas, import_scans, read_file
 from .participants import (
     Roster,
     TextTable,
@@ -35,15 +35,14 @@ from .participants import (
 )
 from .series import (
     Series,
-    compare_digests,
     find_series,
     is_regular,
     list_npz_arrays,
+    load_arrays,
     name_damaged_file,
-    read_npz_arrays,
     read_packed_ids,
     read_series,
-    require_arrays,
+    read_text_file,
 )
 
 ABIDE_CLASSES = ("TD", "ASD")
@@ -91,7 +90,7 @@ def find_pcp(src: Path, options: ImportOptions) -> FoundScans:
     files = [(m, path) for path in find_series(src) if (m := PCP_NAME.fullmatch(path.name))]
     if not files:
         raise BrioError(f"{src}: no file named <FILE_ID>_rois_<atlas>.1D below it")
-    label = choose_atlas_label((m["atlas"] for m, _ in files), options.atlas, src)
+    label = choose_atlas({m["atlas"]: {m["atlas"]} for m, _ in files}, options.atlas, src)
     by_id: dict[str, Path] = {}
     for match, path in files:
         if match["atlas"] == label:
@@ -107,7 +106,7 @@ def find_pcp(src: Path, options: ImportOptions) -> FoundScans:
     return FoundScans(
         roster,
         [(row, by_id[row["participant_id"]]) for row in roster.rows],
-        lambda path: (path, read_series(path)),
+        read_file,
         atlas=atlas_name,
         name=f"abide-{atlas_name}",
         options={"atlas": label},
@@ -205,9 +204,7 @@ def fetch_abide(
         )
     except Exception as error:  # the network fails in many ways
         message = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BrioError(
-            f"the download of ABIDE failed ({message}); run again, files already in {data_dir} are kept"
-        ) from error
+        raise BrioError(f"the download of ABIDE failed ({message}); run again, files in {data_dir} are kept") from error
     folder = Path(data_dir) / "ABIDE_pcp"
     if digests is not None:
         series = (folder / "cpac" / "filt_global").glob(f"*_{DERIVATIVES[atlas_name]}.1D")
@@ -215,6 +212,28 @@ def fetch_abide(
     label = DERIVATIVES[atlas_name].removeprefix("rois_")
     options = ImportOptions(atlas=label, participants=folder / PHENOTYPES, name=name)
     return import_scans("pcp", find_pcp, folder / "cpac" / "filt_global", out, options)
+
+
+def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
+    """Compare files with a record of their digests; a record that does not exist is written."""
+    found = {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
+    if not record.exists():
+        lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+        return write_atomically(record, lines)
+    known = {}
+    for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
+        match = re.fullmatch("([0-9a-fA-F]{64})  (.*)", line)
+        if match is None:
+            raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
+        known[match[2]] = match[1].lower()
+    for name, digest in found.items():
+        if name not in known:
+            raise BrioError(f"{record}: has no digest of {name}; remove the file from {folder}, or record anew")
+        if known[name] != digest:
+            raise BrioError(
+                f"{folder / name}: differs from the digest in {record}; it is damaged or another version. Remove it "
+                "and fetch again"
+            )
 
 
 # First and last column of each atlas, counted from 1; column 1569 is the global signal.
@@ -331,12 +350,17 @@ def find_packed(src: Path, options: ImportOptions) -> FoundScans:
     archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}
     if not archives:
         raise BrioError(f"{src}: holds no <atlas>.npz")
-    atlas_name = choose_atlas_label(archives, options.atlas, src)
+    atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)
     path = archives[atlas_name]
-    if not options.labels_required and not is_regular(src / "participants.tsv"):
-        roster = _list_packed(path)
-    else:
+    if options.labels_required or is_regular(src / "participants.tsv"):
         roster = _read_packed_table(src / "participants.tsv", options.labels_required)
+    else:
+        (named,) = load_arrays(path, list_npz_arrays(path), ["participant_id"])
+        ids = read_packed_ids(named, path)
+        if len(set(ids)) < len(ids):
+            repeated = Counter(ids).most_common(1)[0][0]
+            raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
+        roster = Roster([{"participant_id": participant} for participant in ids])
     for label, archive in archives.items():
         unpack = _open_archive(archive, roster.rows)
         for i, row in enumerate(roster.rows):
@@ -363,18 +387,6 @@ def is_packed_file(path: Path) -> bool:
         return {f"{name}.npy" for name in ARRAYS} <= set(archive.namelist())
 
 
-def _list_packed(path: Path) -> Roster:
-    """List the participants that an archive names, with ``n_frames`` as text."""
-    packed = read_npz_arrays(path, ("participant_id", "n_frames"))
-    ids, lengths = read_packed_ids(packed["participant_id"], path), packed["n_frames"]
-    if lengths.shape != (len(ids),):
-        raise BrioError(f"{path}: 'n_frames' must have one number for each of the {len(ids)} participants")
-    repeated = next((name for name, n in Counter(ids).items() if n > 1), None)
-    if repeated is not None:
-        raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
-    return Roster([{"participant_id": p, "n_frames": str(n)} for p, n in zip(ids, lengths.tolist(), strict=True)])
-
-
 def _read_packed_table(path: Path, labels_required: bool) -> Roster:
     """Read the rows of the participants table, with ``n_frames`` as text."""
     table = read_participants(path)
@@ -395,10 +407,12 @@ def _read_packed_table(path: Path, labels_required: bool) -> Roster:
 def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
     """Return a function that unpacks scan i, float32 [T, P]; scans must be in the order of the participants table."""
     declared = list_npz_arrays(path)
-    require_arrays(path, ARRAYS, declared)
+    for name in ARRAYS:
+        if name not in declared:
+            raise BrioError(f"{path}: has no array '{name}'; it has {', '.join(declared) or 'none'}")
     # the names and lengths first: nothing larger is unpacked unless it is what the table lists
-    packed = read_npz_arrays(path, ("n_frames", "participant_id"))
-    ids, lengths = read_packed_ids(packed["participant_id"], path), packed["n_frames"]
+    lengths, named = load_arrays(path, declared, ("n_frames", "participant_id"))
+    ids = read_packed_ids(named, path)
     if len(ids) != len(participants):
         raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(participants)}")
     frames, scale = declared["frames"], declared["scale"]
@@ -411,14 +425,14 @@ def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[i
             raise BrioError(
                 f"{path}: participant {number} is {packed_id}, but {row['participant_id']} in participants.tsv"
             )
-        if str(length) != row["n_frames"]:
+        if str(length) != row.get("n_frames", str(length)):
             raise BrioError(f"{path}: {packed_id} has {length} frames, but {row['n_frames']} in participants.tsv")
     ends = np.cumsum(lengths, dtype=np.int64)
     n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
     if frames.shape != (ends[-1], n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
         raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
-    arrays = read_npz_arrays(path, ("frames", "scale"))
-    unusable = ~np.isfinite(arrays["scale"]).all(axis=1)
+    packed, scales = load_arrays(path, declared, ("frames", "scale"))
+    unusable = ~np.isfinite(scales).all(axis=1)
     if unusable.any():
         raise BrioError(f"{path}: the scale of participant {ids[int(np.flatnonzero(unusable)[0])]} is not finite")
-    return lambda i: arrays["frames"][ends[i] - lengths[i] : ends[i]] * arrays["scale"][i].astype(np.float32)
+    return lambda i: packed[ends[i] - lengths[i] : ends[i]] * scales[i].astype(np.float32)

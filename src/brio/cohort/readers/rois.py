@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from ...version import __version__
 from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names
 from ..cohort import Cohort
 from .participants import read_participants
-from .series import Series, refuse_nuisance
+from .series import Series, parse_float
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")  # suffixes of a table of ROIs
 # Suffixes of files that are no table of ROIs, and no names of atlases either.
@@ -70,15 +71,12 @@ def _parse_coordinates(path: Path, axis: str, values: Iterable[str | None]) -> n
     """Parse a column of coordinates; NaN where one is missing. Shape [P]."""
     numbers = []
     for number, value in enumerate(values, start=1):
-        try:
-            numbers.append(np.nan if value is None else float(value))
-        except ValueError:
+        numbers.append(np.nan if value is None else parse_float(value))
+        if value is not None and not np.isfinite(numbers[-1]):
             raise BrioError(
                 f"{path}: column '{axis}' holds '{value}' in row {number}; write MNI coordinates in mm, with a decimal "
                 "point"
-            ) from None
-    if np.isinf(numbers).any():
-        raise BrioError(f"{path}: column '{axis}' holds an infinite coordinate; write MNI coordinates in mm")
+            )
     return np.array(numbers)
 
 
@@ -162,6 +160,41 @@ def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool
     added = {"table": Path(table).name, "matched_by": matched_by, "brio": __version__}
     named = Atlas(atlas.name if own.name == "unknown" else own.name, rois)
     return replace(cohort, atlas=named, provenance={**cohort.provenance, "atlas_added": added}).save(out), warnings
+
+
+_SIGNAL = "(mean|avg)?(global|glob|gs|gsr|csf|wm|whitematter|wmcsf|csfwm)(mean|sig|signal|ts|meansignal|regressor)?"
+_MOTION = (
+    "(mean|power|jenkinson)?fd(power|jenkinson)?|framewise(displacement)?|(std)?dvars|rmsd|(rel|abs)(mean)?rms|"
+    "(trans|rot|hm|motion)[xyz]|[xyz](trans|rot)|(head)?motion(parameters?)?[0-9]*|rp[0-9]+|pitch|yaw"
+)
+_REGRESSOR = "[actw]compcor[0-9]+|edgecomp[0-9]+|cosine[0-9]+|aroma(motion|motioncomponent)?[0-9]+"
+_OUTLIER = "(motion|nonsteadystate)outlier[0-9]+"
+_COUNTER = "time|timepoint|frame|volume|vol|index|unnamed0"
+# Names of columns, in small letters and without signs, that are hardly a region: fMRIPrep, CONN, C-PAC, AFNI, FSL.
+_NUISANCE = re.compile(f"(({_SIGNAL}|{_MOTION})(derivative1)?(power2)?)|{_REGRESSOR}|{_OUTLIER}|{_COUNTER}")
+
+
+def find_nuisance(names: Sequence[str]) -> list[str]:
+    """Find the names of columns that are hardly a region."""
+    return [name for name in names if _NUISANCE.fullmatch("".join(filter(str.isalnum, name.lower())))]
+
+
+def refuse_nuisance(names: Sequence[str], path: Path) -> None:
+    """Refuse columns whose names are those of nuisance signals. Whoever means regions lists them in a table of ROIs."""
+    nuisance = find_nuisance(names)
+    if 2 * len(nuisance) > len(names):
+        raise BrioError(
+            f"{path}: {len(nuisance)} of its {len(names)} columns are confounds ({', '.join(nuisance[:3])}, ...), as "
+            "fMRIPrep writes them to desc-confounds_timeseries.tsv; give the files with the time series of regions"
+        )
+    if nuisance:
+        flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
+        listed = ", ".join(f"'{name}'" for name in nuisance[:6]) + (", ..." if len(nuisance) > 6 else "")
+        is_named = f"column {listed} is" if len(nuisance) == 1 else f"columns {listed} are"
+        raise BrioError(
+            f"{path}: {is_named} named like a nuisance signal, not a region; leave it out with {flags}, or, if it is a "
+            "region, list the regions in a table (--atlas-table)"
+        )
 
 
 Strictness = Literal["free", "count", "names"]
@@ -250,9 +283,7 @@ class RoiOrder:
         """Find the column of each of ``names``."""
         if self.names is None or columns is None:
             with_names, without = (path, self.path) if self.names is None else (self.path, path)
-            raise BrioError(
-                f"{without}: has no column names, but {with_names} has; the order of ROIs cannot be checked"
-            )
+            raise BrioError(f"{without}: has no column names, but {with_names} has; the order of ROIs is not known")
         position = {name: i for i, name in enumerate(columns)}
         absent = [name for name in self.names if name not in position]
         if absent:
@@ -302,52 +333,50 @@ def resolve_atlas(
         warnings += describe_renamed(number_repeated_names(series.columns)[1], f"{path}: columns")
     names = name_columns(series)
     absent = {name for _, name in series.left_out}  # left out already
-    choice = replace(choice, drop=tuple(name for name in choice.drop if name in names or name not in absent))
-    drop = frozenset(choice.drop) & frozenset(names)
+    asked = [name for name in choice.drop if name in names or name not in absent]
+    drop = frozenset(asked) & frozenset(names)
     columns, frames = _drop_columns(series, drop)
     reduced = replace(series, frames=frames, columns=columns)
     if choice.table is None:
-        atlas, order, origin = _match_bundled(name, reduced, path, strictness)
+        atlas, order_names, origin = _match_bundled(name, reduced, path, strictness)
         if drop and atlas.is_unnamed:  # roi004 keeps its name where roi003 is dropped
             atlas = Atlas(atlas.name, pd.DataFrame({"name": [column for column in names if column not in drop]}))
+        _require_known(asked, [*names, *atlas.rois["name"].astype(str)], path)
+        refuse_nuisance(columns or (), path)
     else:
-        _require_known(choice, [*names, *choice.table.rois["name"]], path)
-        atlas, order, origin = _match_table(choice.table, choice.source, reduced, path, names, drop)
+        _require_known(asked, [*names, *choice.table.rois["name"]], path)
+        atlas, order_names, origin = _match_table(choice.table, choice.source, reduced, path, names, drop)
         atlas = Atlas(choice.table.name if name == "unknown" else name, atlas.rois)
-        unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(choice.drop))
+        unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
         if unused:
             warnings.append(f"{choice.source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
-    own = atlas.rois["name"].astype(str).tolist()
-    if choice.table is None:
-        _require_known(choice, [*names, *own], path)
-    # those that are named as in the atlas and not as in the header
-    keep = np.array([u for u, name in enumerate(own) if name not in set(choice.drop) - drop], dtype=np.int64)
+    # those to drop that are named as in the atlas and not as in the header
+    keep = np.flatnonzero(~atlas.rois["name"].astype(str).isin(set(asked) - drop).to_numpy())
     if len(keep) < 2:
-        reason = "are left after --drop-roi" if choice.drop else f"are in this file, of {len(series.frames)} rows"
+        reason = "are left after --drop-roi" if asked else f"are in this file, of {len(series.frames)} rows"
         raise BrioError(f"{path}: fewer than two ROIs {reason}; connectomes need two or more")
-    order = replace(order, header=series.columns, n_frames=len(series.frames), drop=drop)
-    if len(keep) < len(own):
-        atlas, order = _select_rois(atlas, keep), replace(order, keep=keep)
-    if choice.table is None:
-        refuse_nuisance(columns or (), path)
-    return atlas, order, origin, warnings
+    kept = None if len(keep) == len(atlas) else keep
+    order = RoiOrder(frames.shape[1], order_names, path, series.columns, len(series.frames), drop, kept)
+    return atlas if kept is None else _select_rois(atlas, keep), order, origin, warnings
 
 
 def _select_rois(atlas: Atlas, rows: Sequence[int] | np.ndarray) -> Atlas:
     return Atlas(atlas.name, atlas.rois.iloc[rows].reset_index(drop=True))
 
 
-def _require_known(choice: RoiChoice, known: list[str], path: Path) -> None:
+def _require_known(drop: Sequence[str], known: list[str], path: Path) -> None:
     """Refuse to drop an ROI that is neither in the header nor in the atlas."""
-    for name in choice.drop:
+    for name in drop:
         if name not in known:
             raise BrioError(f"{path}: there is no ROI '{name}' to drop; {suggest_rois(name, dict.fromkeys(known))}")
 
 
 def _match_table(
     table: Atlas, source: str, series: Series, path: Path, names: tuple[str, ...], drop: frozenset[str]
-) -> tuple[Atlas, RoiOrder, str]:
+) -> tuple[Atlas, tuple[str, ...] | None, str]:
     """Match the columns of a scan with a table of ROIs: by name in the order of the table, else by order.
+
+    Returns the atlas, the columns in its order (None where files name no columns), and how they were matched.
 
     ``series`` has no longer the columns in ``drop``; ``names`` are those of all columns of the file.
     """
@@ -365,8 +394,7 @@ def _match_table(
                 f"{path}: has {len(names)} columns without names{dropped}, the table {source} has {len(table)} ROIs; "
                 f"it needs one row per column, in the order of the columns{remedy}"
             )
-        origin = f"the files name no columns: taken in the order of the table {source}"
-        return table, RoiOrder(n_rois, None, path), origin
+        return table, None, f"the files name no columns: taken in the order of the table {source}"
     match = table.find_rows(series.columns)
     if match is None:
         known = table.rois["name"].tolist()
@@ -379,26 +407,24 @@ def _match_table(
     rows, key = match
     by_row = np.argsort(rows)
     names = tuple(series.columns[i] for i in by_row)
-    origin = f"header matched to the table {source} by {key}"
-    return _select_rois(table, rows[by_row]), RoiOrder(n_rois, names, path), origin
+    return _select_rois(table, rows[by_row]), names, f"header matched to the table {source} by {key}"
 
 
-def _match_bundled(name: str, series: Series, path: Path, strictness: Strictness) -> tuple[Atlas, RoiOrder, str]:
+def _match_bundled(
+    name: str, series: Series, path: Path, strictness: Strictness
+) -> tuple[Atlas, tuple[str, ...] | None, str]:
     """Match the columns of a scan with the bundled atlas of a name, if there is one."""
     n_rois = series.frames.shape[1]
     bundled = load_bundled_atlas(name)
     if bundled is not None and len(bundled) == n_rois:
         if series.columns is None:
             if strictness == "names":
-                raise BrioError(
-                    f"{path}: has no header; the order of its columns cannot be checked against {bundled.name}"
-                )
-            origin = "the files name no columns: taken in the order of the bundled atlas"
-            return bundled, RoiOrder(n_rois, None, path), origin
+                raise BrioError(f"{path}: has no header; the order of its columns may not be that of {bundled.name}")
+            return bundled, None, "the files name no columns: taken in the order of the bundled atlas"
         for key in ("name", "code", "index"):
             names = tuple(bundled.rois[key].astype(str)) if key in bundled.rois else ()
             if set(names) == set(series.columns):
-                return bundled, RoiOrder(n_rois, names, path), f"header matched to the bundled atlas by {key}"
+                return bundled, names, f"header matched to the bundled atlas by {key}"
         if strictness == "names":
             key = "code" if "code" in bundled.rois else "index"
             unknown = sorted(set(series.columns) - set(bundled.rois[key].astype(str)))
@@ -407,6 +433,5 @@ def _match_bundled(name: str, series: Series, path: Path, strictness: Strictness
         hint = "; its rows seem to be the ROIs: transpose the files" if len(series.frames) == len(bundled) else ""
         raise BrioError(f"{path}: has {n_rois} columns, atlas {bundled.name} has {len(bundled)} ROIs{hint}")
     if series.columns is not None:
-        atlas = Atlas(name, pd.DataFrame({"name": series.columns}))
-        return atlas, RoiOrder.from_series(series, path), "names from the header"
-    return Atlas.unnamed(n_rois, name), RoiOrder(n_rois, None, path), "the ROIs have no names"
+        return Atlas(name, pd.DataFrame({"name": series.columns})), series.columns, "names from the header"
+    return Atlas.unnamed(n_rois, name), None, "the ROIs have no names"

@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import BrioError, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import MEASURES, convert_fc, find_measure, name_scan
-from .assembly import FoundScans, ImportOptions
+from .assembly import FoundScans, ImportOptions, read_file
 from .participants import Roster, describe_skipped, find_column, find_roster
 from .series import (
     Series,
@@ -25,7 +25,7 @@ from .series import (
     get_series_stem,
     is_regular,
     list_npz_arrays,
-    read_npz_arrays,
+    load_arrays,
     read_packed_ids,
     read_series,
 )
@@ -213,7 +213,7 @@ def find_files(src: Path, options: ImportOptions) -> FoundScans:
     return FoundScans(
         roster,
         scans,
-        lambda file: (file, read_series(file)),
+        read_file,
         atlas=atlas_name or "unknown",
         name=describe_name(src.resolve().name),
         options={"atlas": atlas_name, "participants": path},
@@ -275,8 +275,8 @@ def find_fc(src: Path, options: ImportOptions) -> FoundScans:
         raise BrioError(
             f"{src}: holds {held}; it needs one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
         )
-    arrays = read_npz_arrays(src, (stacks[0], "participant_id"))
-    ids, matrices = read_packed_ids(arrays["participant_id"], src), arrays[stacks[0]]
+    matrices, named = load_arrays(src, declared, (stacks[0], "participant_id"))
+    ids = read_packed_ids(named, src)
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
     path, roster = find_roster(src.parent, options.participants, True, **options.columns)
