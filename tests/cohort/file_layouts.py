@@ -97,10 +97,10 @@ WRITERS = {
 }
 
 
-def refuse(message: str, read: Callable[..., object], *words: object, **options: object) -> None:
-    """Require that a reader refuses files with a message and leaves nothing; the last word is the folder to write."""
-    folder = Path(str(words[-1])).parent
-    before = set(folder.iterdir())
+def refuse(message: str, call: Callable[..., object], *words: object, **options: object) -> None:
+    """Require an error with a message; where the last word is a path, nothing new may lie beside it."""
+    folder = Path(str(words[-1])).parent if words else Path()
+    before = set(folder.iterdir()) if folder.is_dir() else set()
     with pytest.raises(BrioError, match=message):
-        read(*words, **options)
-    assert set(folder.iterdir()) == before
+        call(*words, **options)
+    assert not folder.is_dir() or set(folder.iterdir()) == before

@@ -275,8 +275,7 @@ def test_joined_runs_by_name_with_dead_rois():
     assert np.isnan(joined[:, 4]).all()
     assert np.argwhere(np.isnan(joined[:, :4])).tolist() == [[3, 0]]
     np.testing.assert_allclose(joined[11:, 1], (y[:, 1] - y[:, 1].mean()) / y[:, 1].std(), rtol=1e-4, atol=1e-5)
-    with pytest.raises(BrioError, match=r"b: repetition time 2\.0, but 1\.0 in a"):
-        join_scans([Series(x, None, 1.0), Series(x, None, 2.0)], paths)
+    refuse(r"b: repetition time 2\.0, but 1\.0 in a", join_scans, [Series(x, None, 1.0), Series(x, None, 2.0)], paths)
 
 
 def test_tasks_are_not_mixed(xcpd, tmp_path):

@@ -194,8 +194,7 @@ def test_fetch_that_fails(tmp_path):
     with pytest.raises(BrioError, match=r"atlas 'cc400'.*did you mean 'cc200'"):
         fetch_abide("cc400", tmp_path / "out", data_dir=tmp_path, fetcher=offline)
     (tmp_path / "out").mkdir()
-    with pytest.raises(BrioError, match="exists already"):
-        fetch_abide("cc200", tmp_path / "out", data_dir=tmp_path, fetcher=offline)
+    refuse("exists already", fetch_abide, "cc200", tmp_path / "out", data_dir=tmp_path, fetcher=offline)
 
 
 @pytest.mark.abide
@@ -257,6 +256,5 @@ def test_fetched_files_are_recorded_and_compared(tmp_path):
     ]:
         record.write_text(damage("\n".join(lines) + "\n"))
         shutil.rmtree(tmp_path / "more")
-        with pytest.raises(BrioError, match=message):
-            fetch_abide("aal", tmp_path / "three", **again)
+        refuse(message, fetch_abide, "aal", tmp_path / "three", **again)
         assert not (tmp_path / "three").exists()

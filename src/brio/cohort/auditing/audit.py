@@ -62,6 +62,7 @@ class AuditRules:
 
 
 DEFAULT_RULES = AuditRules()
+LONGEST_LIST = 12  # longer lists are cut or counted by site; ``Audit.to_dict`` has them in full
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _group_copies(pairs: Sequence[DuplicatePair]) -> list[list[str]]:
     return [[members[k] for k in np.flatnonzero(group == g)] for g in range(n_groups)]
 
 
-def shorten_list(names: Sequence[str], most: int) -> str:
+def shorten_list(names: Sequence[str], most: int = LONGEST_LIST) -> str:
     """Join names by commas; after ``most`` of them, count the rest."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest

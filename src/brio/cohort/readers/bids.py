@@ -12,8 +12,8 @@ from typing import Any
 from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, require_repetition_time
-from .assembly import FoundScans, ImportOptions, choose_atlas, join_scans
-from .participants import Roster, describe_skipped, find_roster
+from .assembly import choose_atlas, join_scans
+from .participants import ImportOptions, Layout, find_rows
 from .series import (
     SUFFIXES,
     Series,
@@ -142,7 +142,7 @@ def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
 RUNS = ("first", "concatenate")
 
 
-def find_bids(src: Path, options: ImportOptions) -> FoundScans:
+def find_bids(src: Path, options: ImportOptions) -> Layout:
     """Find parcellated time series of BIDS derivatives.
 
     These are ``*_timeseries.tsv``, ``.txt``, ``.1D`` and ``*.ptseries.nii`` files whose name has an ``atlas-``,
@@ -152,7 +152,7 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
-    table, roster = find_roster(src, options.participants, options.labels_required, **options.columns)
+    table, layout = find_rows(src, options)
     files = find_series_files(src, options.match)
     names = {file.label: {file.label, file.atlas, file.feature} - {""} for file in files}
     label = choose_atlas(names, options.atlas, src)
@@ -165,10 +165,10 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
     selected = [file for file in selected if options.task in (None, file.task)]
     subjects, copies = group_by_subject(selected)
     if table is None:
-        roster = Roster([{"participant_id": subject} for subject in subjects])
+        layout.rows = [{"participant_id": subject} for subject in subjects]
     scans = []
-    listed = {_add_prefix(entry["participant_id"]) for entry in roster.skipped}
-    for row in roster.rows:
+    listed = {_add_prefix(entry["participant_id"]) for entry in layout.skipped}
+    for row in layout.rows:
         subject = _add_prefix(row["participant_id"])
         if subject in listed:
             raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
@@ -176,7 +176,7 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
         own_files = subjects.get(subject, [])
         if not own_files:
             reason = f"no time series of atlas '{label}'"
-            roster.skipped.append(describe_skipped(row["participant_id"], reason))
+            layout.skip(row["participant_id"], reason)
             continue
         by_session = {"": own_files} if sessions is None else group_by_session(own_files)
         for session, own in by_session.items():
@@ -186,16 +186,17 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
                 reason = "a further run, only the first was taken (--runs concatenate joins runs)"
                 if own[0].session != further.session:
                     reason = "a further session, only the first was taken (--sessions join, average or all takes more)"
-                roster.skipped.append(describe_skipped(row["participant_id"], reason, file=further.path.name))
+                layout.skip(row["participant_id"], reason, file=further.path.name)
     if table is not None:
-        roster.skipped += [describe_skipped(s, f"no row in {table.name}") for s in subjects if s not in listed]
+        for subject in (subject for subject in subjects if subject not in listed):
+            layout.skip(subject, f"no row in {table.name}")
     notes: dict[str, Any] = {"copies_in_other_formats": copies} if copies else {}
     if scans and (processing := _select_plain(_read_sidecar(scans[0][1][0].path))):
         notes["sidecar_of_first"] = processing
-    return FoundScans(
-        roster,
-        scans,
-        _read_runs,
+    return replace(
+        layout,
+        scans=scans,
+        read=_read_runs,
         atlas=canonicalise_atlas_name(selected[0].atlas or selected[0].feature),
         name=describe_name(src.resolve().name),
         options={"atlas": label, "participants": table, "runs": runs},

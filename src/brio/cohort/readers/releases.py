@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, is_zipfile
@@ -23,11 +24,11 @@ from ...storage import hash_file, refuse_existing, write_atomically
 from ..atlas import canonicalise_atlas_name
 from ..cohort import Cohort
 from ..scans import find_live_rois
-from .assembly import FoundScans, ImportOptions, choose_atlas, import_scans, read_file
+from .assembly import choose_atlas, import_scans
 from .participants import (
-    Roster,
+    ImportOptions,
+    Layout,
     TextTable,
-    describe_skipped,
     extract_covariates,
     find_covariates,
     find_table,
@@ -49,23 +50,16 @@ ABIDE_CLASSES = ("TD", "ASD")
 
 
 def _read_label(
-    roster: Roster,
-    table: TextTable,
-    row: Mapping[str, str | None],
-    participant: str,
-    column: str,
-    needed: str,
-    required: bool,
+    layout: Layout, path: Path, participant: str, column: str, code: str | None, needed: str, required: bool
 ) -> int | None:
     """Read a label that the release writes as a digit; ``needed`` names that of the patients, then that of controls."""
-    code = row.get(column)
     patient, control = re.findall(r"\d", needed)
     label = {patient: 1, control: 0}.get(code or "")
     if label is None and required:
-        raise BrioError(f"{table.path}: participant {participant} has {column} '{code}'; {needed} is needed")
+        raise BrioError(f"{path}: participant {participant} has {column} '{code}'; {needed} is needed")
     if label is None and code is not None:
         neither = " nor ".join(sorted([patient, control]))
-        roster.unlabelled.append(describe_skipped(participant, f"{column} '{code}' is neither {neither}"))
+        layout.leave_unlabelled(participant, f"{column} '{code}' is neither {neither}")
     return label
 
 
@@ -85,7 +79,7 @@ PCP_COVARIATES = {
 CODES = {"sex": {"1": "M", "2": "F"}, "eye_status": {"1": "open", "2": "closed"}}
 
 
-def find_pcp(src: Path, options: ImportOptions) -> FoundScans:
+def find_pcp(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of ABIDE of the Preprocessed Connectomes Project."""
     files = [(m, path) for path in find_series(src) if (m := PCP_NAME.fullmatch(path.name))]
     if not files:
@@ -99,19 +93,13 @@ def find_pcp(src: Path, options: ImportOptions) -> FoundScans:
                 raise BrioError(f"{path}: also at {other}; import the folder of one pipeline and give --participants")
     phenotypic = _find_phenotypic(src, options)
     if phenotypic is None:
-        roster = Roster([{"participant_id": file_id} for file_id in by_id])
+        layout = Layout([{"participant_id": file_id} for file_id in by_id])
     else:
-        roster = _read_phenotypic(read_participants(phenotypic), by_id, label, options.labels_required)
+        layout = _read_phenotypic(read_participants(phenotypic), by_id, label, options.labels_required)
     atlas_name = canonicalise_atlas_name(label)
-    return FoundScans(
-        roster,
-        [(row, by_id[row["participant_id"]]) for row in roster.rows],
-        read_file,
-        atlas=atlas_name,
-        name=f"abide-{atlas_name}",
-        options={"atlas": label},
-        strictness="names",
-    )
+    scans, options_found = [(row, by_id[row["participant_id"]]) for row in layout.rows], {"atlas": label}
+    name = f"abide-{atlas_name}"
+    return replace(layout, scans=scans, atlas=atlas_name, name=name, options=options_found, strictness="names")
 
 
 def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
@@ -129,35 +117,35 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     return paths[0]
 
 
-def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, labels_required: bool) -> Roster:
+def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, labels_required: bool) -> Layout:
     """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
-    roster = Roster([], ABIDE_CLASSES)
+    layout = Layout([], ABIDE_CLASSES)
     seen: set[str] = set()
     for number, row in enumerate(table.rows, start=1):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
-            reason = f"the release has no scan (FILE_ID is {NO_SCAN})"
-            roster.skipped.append(describe_skipped(row.get("SUB_ID") or f"row {number}", reason))
+            layout.skip(row.get("SUB_ID") or f"row {number}", f"the release has no scan (FILE_ID is {NO_SCAN})")
             continue
         if file_id in seen:
             raise BrioError(f"{table.path}: participant {file_id} appears more than once in FILE_ID; keep one row")
         seen.add(file_id)
         if file_id not in by_id:
-            roster.skipped.append(describe_skipped(file_id, f"no file *_rois_{atlas}.1D"))
+            layout.skip(file_id, f"no file *_rois_{atlas}.1D")
             continue
-        label = _read_label(roster, table, row, file_id, "DX_GROUP", "1 (autism) or 2 (control)", labels_required)
+        code, needed = row.get("DX_GROUP"), "1 (autism) or 2 (control)"
+        label = _read_label(layout, table.path, file_id, "DX_GROUP", code, needed, labels_required)
         values: dict[str, Any] = {"participant_id": file_id, "site": row.get("SITE_ID"), "label": label}
         for ours, theirs in PCP_COVARIATES.items():
             value = row.get(theirs)
             if value is not None and value.removesuffix(".0") == "-9999":  # how the release writes a missing value
                 value = None
             values[ours] = CODES[ours].get(value or "") if ours in CODES else value
-        roster.rows.append(values)
-    no_row = f"no row in {table.path.name}"
-    roster.skipped += [describe_skipped(file_id, no_row) for file_id in sorted(set(by_id) - seen)]
-    return roster
+        layout.rows.append(values)
+    for file_id in sorted(set(by_id) - seen):
+        layout.skip(file_id, f"no row in {table.path.name}")
+    return layout
 
 
 PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
@@ -256,7 +244,7 @@ GROUPS = {"1": 1, "2": 0}  # 1 MDD, 2 HC
 ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 
 
-def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
+def find_dpabi(src: Path, options: ImportOptions) -> Layout:
     """Find the ROI signals of REST-meta-MDD. A txt file beside a mat file of the same name is a copy."""
     atlas_name = canonicalise_atlas_name(options.atlas or "").lower()
     if atlas_name not in ATLAS_COLUMNS:
@@ -267,7 +255,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
     if not candidates:
         raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
     originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
-    roster, files = Roster([], ("HC", "MDD")), dict[str, Path]()
+    layout, files = Layout([], ("HC", "MDD")), dict[str, Path]()
     for path in candidates:
         if path.suffix.lower() == ".txt" and path.with_suffix("") in originals:
             continue
@@ -281,18 +269,18 @@ def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
             if row["label"] is None:
                 reason = "the group in the file's name is neither 1 (MDD) nor 2 (HC)"
         if reason is not None and options.labels_required:
-            roster.skipped.append(describe_skipped(participant if match else path.stem, reason))
+            layout.skip(participant if match else path.stem, reason)
             continue
         if participant in files:
             raise BrioError(f"{path}: participant {participant} is also at {files[participant]}; import one folder")
         files[participant] = path
-        roster.rows.append(row)
+        layout.rows.append(row)
         if reason is not None:
-            roster.unlabelled.append(describe_skipped(participant, reason))
+            layout.leave_unlabelled(participant, reason)
     without_covariates = []
     if options.participants is not None:
         table = read_participants(find_table(src, options.participants))
-        without_covariates = _add_covariates(roster, table, options.id_column)
+        without_covariates = _add_covariates(layout, table, options.id_column)
     first, last = ATLAS_COLUMNS[atlas_name]
 
     def read(path: Path) -> tuple[Path, Series]:
@@ -306,10 +294,10 @@ def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
             )
         return path, Series(frames[:, first - 1 : last])
 
-    return FoundScans(
-        roster,
-        list(zip(roster.rows, files.values(), strict=True)),
-        read,
+    return replace(
+        layout,
+        scans=list(zip(layout.rows, files.values(), strict=True)),
+        read=read,
         atlas=atlas_name,
         name=f"rest-meta-mdd-{atlas_name}",
         options={"atlas": atlas_name},
@@ -322,8 +310,8 @@ def is_dpabi_file(path: Path) -> bool:
     return path.name.startswith(PREFIX) and path.suffix.lower() in (".mat", ".txt")
 
 
-def _add_covariates(roster: Roster, table: TextTable, id_column: str | None) -> list[str]:
-    """Add the covariates of a table to the rows of a roster, and list the participants without any."""
+def _add_covariates(layout: Layout, table: TextTable, id_column: str | None) -> list[str]:
+    """Add the covariates of a table to the rows of a layout, and list the participants without any."""
     column = id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
         raise BrioError(
@@ -332,12 +320,13 @@ def _add_covariates(roster: Roster, table: TextTable, id_column: str | None) -> 
         )
     listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
     names = find_covariates(table.columns, table.path, taken=[column])
-    roster.renamed |= {ours: theirs for theirs, ours in names.items()}
-    known = {row["participant_id"] for row in roster.rows}
-    roster.skipped += [describe_skipped(p, "no file ROISignals_<ID>") for p in listed if p not in known]
-    for row in roster.rows:
+    layout.renamed |= {ours: theirs for theirs, ours in names.items()}
+    known = {row["participant_id"] for row in layout.rows}
+    for participant in (p for p in listed if p not in known):
+        layout.skip(participant, "no file ROISignals_<ID>")
+    for row in layout.rows:
         row |= extract_covariates(listed.get(row["participant_id"], {}), {column}, names)
-    return [row["participant_id"] for row in roster.rows if row["participant_id"] not in listed]
+    return [row["participant_id"] for row in layout.rows if row["participant_id"] not in listed]
 
 
 ARRAYS = ("frames", "scale", "n_frames", "participant_id")
@@ -345,7 +334,7 @@ ARRAYS = ("frames", "scale", "n_frames", "participant_id")
 PACKED_COVARIATES = {name: name for name in ("age", "sex", "mean_fd", "fiq", "eye_status")} | {"tr": "tr_s"}
 
 
-def find_packed(src: Path, options: ImportOptions) -> FoundScans:
+def find_packed(src: Path, options: ImportOptions) -> Layout:
     """Find packed scans, ``x = frames * scale``."""
     archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}
     if not archives:
@@ -353,24 +342,24 @@ def find_packed(src: Path, options: ImportOptions) -> FoundScans:
     atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)
     path = archives[atlas_name]
     if options.labels_required or is_regular(src / "participants.tsv"):
-        roster = _read_packed_table(src / "participants.tsv", options.labels_required)
+        layout = _read_packed_table(src / "participants.tsv", options.labels_required)
     else:
         (named,) = load_arrays(path, list_npz_arrays(path), ["participant_id"])
         ids = read_packed_ids(named, path)
         if len(set(ids)) < len(ids):
             repeated = Counter(ids).most_common(1)[0][0]
             raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
-        roster = Roster([{"participant_id": participant} for participant in ids])
+        layout = Layout([{"participant_id": participant} for participant in ids])
     for label, archive in archives.items():
-        unpack = _open_archive(archive, roster.rows)
-        for i, row in enumerate(roster.rows):
+        unpack = _open_archive(archive, layout.rows)
+        for i, row in enumerate(layout.rows):
             row[f"dead_fraction_{label}"] = round(1.0 - float(find_live_rois(unpack(i)).mean()), 6)
-    unpack = _open_archive(path, roster.rows)
-    rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in roster.rows]
-    return FoundScans(
-        roster,
-        list(zip(rows, range(len(rows)), strict=True)),
-        lambda i: (path, Series(unpack(i))),
+    unpack = _open_archive(path, layout.rows)
+    rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in layout.rows]
+    return replace(
+        layout,
+        scans=list(zip(rows, range(len(rows)), strict=True)),
+        read=lambda i: (path, Series(unpack(i))),
         atlas=atlas_name,
         name=f"abide-{atlas_name}",
         options={"atlas": atlas_name},
@@ -387,21 +376,22 @@ def is_packed_file(path: Path) -> bool:
         return {f"{name}.npy" for name in ARRAYS} <= set(archive.namelist())
 
 
-def _read_packed_table(path: Path, labels_required: bool) -> Roster:
+def _read_packed_table(path: Path, labels_required: bool) -> Layout:
     """Read the rows of the participants table, with ``n_frames`` as text."""
     table = read_participants(path)
     for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
         table.require_column(column)
-    roster = Roster([], ABIDE_CLASSES)
+    layout = Layout([], ABIDE_CLASSES)
     n_rows = Counter(row["participant_id"] for row in table.rows)
     for participant, row in zip(table.read_ids("participant_id", "session"), table.rows, strict=True):
-        label = _read_label(roster, table, row, participant, "diagnosis", "1 (ASD) or 0 (TD)", labels_required)
+        code, needed = row.get("diagnosis"), "1 (ASD) or 0 (TD)"
+        label = _read_label(layout, path, participant, "diagnosis", code, needed, labels_required)
         values: dict[str, Any] = {"participant_id": participant, "site": row.get("site"), "label": label}
         values |= {ours: row[theirs] for ours, theirs in PACKED_COVARIATES.items() if theirs in table.columns}
         if "session" in table.columns and n_rows[participant] > 1:
             values["session"] = row["session"]
-        roster.rows.append(values | {"n_frames": row["n_frames"]})
-    return roster
+        layout.rows.append(values | {"n_frames": row["n_frames"]})
+    return layout
 
 
 def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
@@ -429,7 +419,7 @@ def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[i
             raise BrioError(f"{path}: {packed_id} has {length} frames, but {row['n_frames']} in participants.tsv")
     ends = np.cumsum(lengths, dtype=np.int64)
     n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
-    if frames.shape != (ends[-1], n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
+    if frames.shape != (lengths.sum(dtype=np.int64), n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
         raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
     packed, scales = load_arrays(path, declared, ("frames", "scale"))
     unusable = ~np.isfinite(scales).all(axis=1)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from ...errors import BrioError
 from ...version import __version__
 from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names
 from ..cohort import Cohort
-from .participants import read_participants
+from .participants import ImportOptions, Layout, Strictness, read_participants
 from .series import Series, parse_float
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")  # suffixes of a table of ROIs
@@ -197,19 +196,6 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
         )
 
 
-Strictness = Literal["free", "count", "names"]
-
-
-@dataclass(frozen=True, eq=False)
-class RoiChoice:
-    """What a user says about the ROIs of the scans; nothing by default."""
-
-    table: Atlas | None = None  # table of the ROIs
-    drop: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
-    source: str = ""  # name of the table's file, or of a known atlas
-    warnings: tuple[str, ...] = ()  # what was odd about the table
-
-
 @dataclass(frozen=True, eq=False)
 class RoiOrder:
     """Order of the ROI columns that all scans are brought into."""
@@ -318,7 +304,7 @@ def _drop_columns(series: Series, drop: frozenset[str]) -> tuple[tuple[str, ...]
 
 
 def resolve_atlas(
-    name: str, series: Series, path: Path, strictness: Strictness, choice: RoiChoice
+    layout: Layout, series: Series, path: Path, options: ImportOptions
 ) -> tuple[Atlas, RoiOrder, str, list[str]]:
     """Determine the atlas of a cohort from its name and its first scan.
 
@@ -328,28 +314,28 @@ def resolve_atlas(
 
     Shapes: series [T, P].
     """
-    warnings = list(choice.warnings)
+    warnings, table, source = list(options.atlas_warnings), options.atlas_table, options.atlas_source
     if series.columns is not None:
         warnings += describe_renamed(number_repeated_names(series.columns)[1], f"{path}: columns")
     names = name_columns(series)
     absent = {name for _, name in series.left_out}  # left out already
-    asked = [name for name in choice.drop if name in names or name not in absent]
+    asked = [name for name in options.drop_roi if name in names or name not in absent]
     drop = frozenset(asked) & frozenset(names)
     columns, frames = _drop_columns(series, drop)
     reduced = replace(series, frames=frames, columns=columns)
-    if choice.table is None:
-        atlas, order_names, origin = _match_bundled(name, reduced, path, strictness)
+    if table is None:
+        atlas, order_names, origin = _match_bundled(layout.atlas, reduced, path, layout.strictness)
         if drop and atlas.is_unnamed:  # roi004 keeps its name where roi003 is dropped
             atlas = Atlas(atlas.name, pd.DataFrame({"name": [column for column in names if column not in drop]}))
         _require_known(asked, [*names, *atlas.rois["name"].astype(str)], path)
         refuse_nuisance(columns or (), path)
     else:
-        _require_known(asked, [*names, *choice.table.rois["name"]], path)
-        atlas, order_names, origin = _match_table(choice.table, choice.source, reduced, path, names, drop)
-        atlas = Atlas(choice.table.name if name == "unknown" else name, atlas.rois)
-        unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
+        _require_known(asked, [*names, *table.rois["name"]], path)
+        atlas, order_names, origin = _match_table(table, source, reduced, path, names, drop)
+        atlas = Atlas(table.name if layout.atlas == "unknown" else layout.atlas, atlas.rois)
+        unused = sorted(set(table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
         if unused:
-            warnings.append(f"{choice.source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
+            warnings.append(f"{source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
     # those to drop that are named as in the atlas and not as in the header
     keep = np.flatnonzero(~atlas.rois["name"].astype(str).isin(set(asked) - drop).to_numpy())
     if len(keep) < 2:
