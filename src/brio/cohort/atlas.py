@@ -21,15 +21,6 @@ COORDINATES = {"x", "y", "z"}
 _ALIASES = {"aal": "aal116", "aal116": "aal116", "cc200": "cc200"}
 
 
-def refuse_odd_coordinates(rois: pd.DataFrame, where: str) -> None:
-    """Raise :class:`BrioError` where a coordinate is neither a number nor empty."""
-    for column in sorted(COORDINATES & set(rois.columns)):
-        odd = rois[column].notna() & pd.to_numeric(rois[column], errors="coerce").isna()
-        if odd.any():
-            value = rois.loc[odd, column].iloc[0]
-            raise BrioError(f"{where}: column '{column}' holds '{value}'; coordinates are numbers in mm, or empty")
-
-
 @dataclass(frozen=True, eq=False)
 class Atlas:
     """ROIs in the column order of the scans.
@@ -57,7 +48,11 @@ class Atlas:
             raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'")
         refuse_unsafe_names([self.name], "name of an atlas")
         refuse_unsafe_cells(self.rois, f"atlas '{self.name}'")
-        refuse_odd_coordinates(self.rois, f"atlas '{self.name}'")
+        for column in sorted(COORDINATES & set(self.rois.columns)):
+            odd = self.rois[column].notna() & pd.to_numeric(self.rois[column], errors="coerce").isna()
+            if odd.any():
+                problem = f"column '{column}' holds '{self.rois.loc[odd, column].iloc[0]}'"
+                raise BrioError(f"atlas '{self.name}': {problem}; coordinates are numbers in mm, or empty")
 
     def __len__(self) -> int:
         return len(self.rois)

@@ -228,6 +228,7 @@ def check_tables(folder: Path, header: dict[str, Any]) -> None:
         raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again")
 
 
+@dataclass(eq=False)
 class CohortWriter:
     """Context manager that writes scans one by one to a new cohort folder.
 
@@ -236,29 +237,22 @@ class CohortWriter:
     scan is in memory at a time.
     """
 
-    def __init__(
-        self,
-        out: str | Path,
-        name: str,
-        atlas: Atlas,
-        classes: tuple[str, str] = UNNAMED_CLASSES,
-        provenance: dict[str, Any] | None = None,
-        labels_required: bool = True,
-    ) -> None:
-        refuse_unsafe_names([name, atlas.name, *classes], "name of the cohort, its atlas or a class")
-        self.out = Path(out)
-        self.name = name
-        self.atlas = atlas
-        self.classes = classes
-        self.provenance = provenance or {}
-        self.labels_required = labels_required
+    out: str | Path
+    name: str
+    atlas: Atlas
+    classes: tuple[str, str] = UNNAMED_CLASSES
+    provenance: dict[str, Any] = field(default_factory=dict)
+    labels_required: bool = True
+
+    def __post_init__(self) -> None:
+        refuse_unsafe_names([self.name, self.atlas.name, *self.classes], "name of the cohort, its atlas or a class")
         self._rows: list[dict[str, Any]] = []
         self._length = 0
 
     def __enter__(self) -> CohortWriter:
         with ExitStack() as stack:
-            self._partial = stack.enter_context(create_whole_folder(self.out))
-            self._file = NewFile(self._partial / FRAMES, self.out / FRAMES)
+            self._partial = stack.enter_context(create_whole_folder(Path(self.out)))
+            self._file = NewFile(self._partial / FRAMES, Path(self.out) / FRAMES)
             stack.callback(self._file.close)
             self._write_npy_header()
             self._stack = stack.pop_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -50,6 +50,15 @@ def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
     for column in table.columns:
         if not pd.api.types.is_numeric_dtype(table[column]):
             refuse_unsafe_names(pd.unique(table[column].dropna()), f"{where}, column '{column}'")
+
+
+LISTED_NAMES = 8  # names of a long list that a message shows
+
+
+def shorten_list(names: Sequence[str], most: int = LISTED_NAMES, separator: str = ", ") -> str:
+    """Join names; after ``most`` of them, count the rest."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + rest
 
 
 MISSING = "n/a"  # how a table of a cohort folder writes a missing value

@@ -27,6 +27,7 @@ from ...schemas import OMIT_NONE, to_json
 from ...settings import Domain, Share, check_domains
 from ..cohort import FORMER_LABEL, Cohort
 from ..scans import holds_fc, index_participants
+from ..values import shorten_list
 from . import associations, findings
 from .findings import DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
@@ -154,12 +155,6 @@ def _group_copies(pairs: Sequence[DuplicatePair]) -> list[list[str]]:
     graph = coo_array((np.ones(len(pairs)), links), shape=(len(members), len(members)))
     n_groups, group = connected_components(graph, directed=False)
     return [[members[k] for k in np.flatnonzero(group == g)] for g in range(n_groups)]
-
-
-def shorten_list(names: Sequence[str], most: int = LONGEST_LIST) -> str:
-    """Join names by commas; after ``most`` of them, count the rest."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
 
 
 # What needs the frames of scans.

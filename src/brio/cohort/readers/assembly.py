@@ -32,8 +32,9 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
+from ..values import shorten_list
 from .participants import ImportOptions, Layout, Row
-from .rois import RoiOrder, list_names, name_columns, resolve_atlas
+from .rois import RoiOrder, name_columns, resolve_atlas
 from .series import Series, describe_name, parse_float, refuse_row_counters
 
 TR_TOLERANCE = 0.005  # seconds by which two statements of a repetition time may differ
@@ -132,8 +133,8 @@ def import_scans(
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
             warnings.append(
-                f"{list_names(flat)}: without signal in every scan; if it is no region (a constant, or a separator at "
-                f"the end of each line), leave it out: {flags}"
+                f"{shorten_list(flat)}: without signal in every scan; if it is no region (a constant, or a separator "
+                f"at the end of each line), leave it out: {flags}"
             )
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
@@ -256,7 +257,9 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     """
     if len(scans) == 1:
         return scans[0]
-    order = RoiOrder.from_series(scans[0], paths[0])
+    header, (n_frames, n_rois) = scans[0].columns, scans[0].frames.shape
+    names = None if header is None else name_columns(scans[0])
+    order = RoiOrder(n_rois, names, paths[0], header, n_frames)
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:

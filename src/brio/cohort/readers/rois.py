@@ -17,6 +17,7 @@ from ...errors import BrioError
 from ...version import __version__
 from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names
 from ..cohort import Cohort
+from ..values import shorten_list
 from .participants import ImportOptions, Layout, Strictness, read_participants
 from .series import Series, parse_float
 
@@ -27,8 +28,6 @@ OTHER_SUFFIXES = (".nii", ".nii.gz", ".xlsx", ".json", ".mat", ".npy")
 KNOWN_COLUMNS = frozenset({"name", "x", "y", "z", "network", "hemi", "code", "index"})
 
 HEMISPHERES = {"l": "L", "lh": "L", "left": "L", "r": "R", "rh": "R", "right": "R"}  # spellings of a hemisphere
-
-LISTED_NAMES = 8  # how many of many names a message lists
 
 
 def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
@@ -62,7 +61,7 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     warnings = describe_renamed(repeated, f"{path}: rows")
     gaps = atlas.rois["name"][atlas.rois[axes].isna().any(axis=1)].tolist() if axes else []
     if gaps:
-        warnings.append(f"{path}: no coordinates of {list_names(gaps)}, so no figure shows the brain")
+        warnings.append(f"{path}: no coordinates of {shorten_list(gaps)}, so no figure shows the brain")
     return atlas, warnings
 
 
@@ -81,14 +80,8 @@ def _parse_coordinates(path: Path, axis: str, values: Iterable[str | None]) -> n
 
 def describe_renamed(renamed: dict[str, list[str]], where: str) -> list[str]:
     """Describe which repeated names were numbered, for a warning."""
-    words = list_names([f"{name} -> {', '.join(new)}" for name, new in renamed.items()], "; ")
+    words = shorten_list([f"{name} -> {', '.join(new)}" for name, new in renamed.items()], separator="; ")
     return [f"{where} with the same name were numbered in their order: {words}"] if renamed else []
-
-
-def list_names(names: list[str], separator: str = ", ") -> str:
-    """List names for a message, the first few of many."""
-    rest = len(names) - LISTED_NAMES
-    return separator.join(names[:LISTED_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
@@ -123,7 +116,7 @@ def suggest_rois(name: str, names: Iterable[str]) -> str:
     names = list(names)
     spelling = {known.lower(): known for known in reversed(names)}
     close = difflib.get_close_matches(name.lower(), spelling, n=3, cutoff=0.6)
-    return f"near it: {', '.join(spelling[known] for known in close)}" if close else f"there are {list_names(names)}"
+    return f"near it: {', '.join(spelling[known] for known in close)}" if close else f"there are {shorten_list(names)}"
 
 
 def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool = False) -> tuple[Cohort, list[str]]:
@@ -208,15 +201,6 @@ class RoiOrder:
     drop: frozenset[str] = frozenset()  # columns that are left out of each scan before it is compared
     keep: np.ndarray | None = None  # positions in names that are kept at the end; None for all
 
-    @classmethod
-    def from_series(cls, series: Series, path: Path) -> RoiOrder:
-        """Take the order of the columns of a series.
-
-        Shapes: series [T, P].
-        """
-        names = None if series.columns is None else number_repeated_names(series.columns)[0]
-        return cls(series.frames.shape[1], names, path, series.columns, len(series.frames))
-
     def reorder(self, series: Series, path: Path) -> np.ndarray:
         """Bring the columns of a scan into this order. Columns are matched by name, never guessed.
 
@@ -260,7 +244,7 @@ class RoiOrder:
         own, theirs = set(self.names or ()), set(columns or ())
         for lacking, file in ((own - theirs, path), (theirs - own, self.path)):
             if own and theirs and len(lacking) == abs(len(own) - len(theirs)):
-                lacks = f"{file} lacks {list_names(sorted(lacking))}"
+                lacks = f"{file} lacks {shorten_list(sorted(lacking))}"
                 return f" ({lacks}; a region that was not measured needs a column of n/a)"
         hint = " (both have as many rows; if rows are the ROIs, transpose the files)"
         return hint if n_frames == self.n_frames else ""
@@ -335,7 +319,7 @@ def resolve_atlas(
         atlas = Atlas(table.name if layout.atlas == "unknown" else layout.atlas, atlas.rois)
         unused = sorted(set(table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
         if unused:
-            warnings.append(f"{source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
+            warnings.append(f"{source}: no scan has the ROIs {shorten_list(unused)}; their rows are not used")
     # those to drop that are named as in the atlas and not as in the header
     keep = np.flatnonzero(~atlas.rois["name"].astype(str).isin(set(asked) - drop).to_numpy())
     if len(keep) < 2:
