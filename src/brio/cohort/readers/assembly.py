@@ -211,8 +211,7 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
     chosen: list[tuple[Row, list[Any]]] = []
     for participant, group in groups.items():
         if sessions == "first":
-            for _ in group[1:]:
-                found.skip(participant, "a further session, only the first was taken")
+            found.skip("a further session, only the first was taken", *[participant] * (len(group) - 1))
             group = group[:1]
         if len(group) == 1 or sessions == "all":
             chosen += [(own, [source]) for own, source in group]

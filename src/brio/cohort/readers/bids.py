@@ -175,8 +175,7 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
         listed.add(subject)
         own_files = subjects.get(subject, [])
         if not own_files:
-            reason = f"no time series of atlas '{label}'"
-            layout.skip(row["participant_id"], reason)
+            layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
             continue
         by_session = {"": own_files} if sessions is None else group_by_session(own_files)
         for session, own in by_session.items():
@@ -186,10 +185,9 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
                 reason = "a further run, only the first was taken (--runs concatenate joins runs)"
                 if own[0].session != further.session:
                     reason = "a further session, only the first was taken (--sessions join, average or all takes more)"
-                layout.skip(row["participant_id"], reason, file=further.path.name)
+                layout.skip(reason, row["participant_id"], file=further.path.name)
     if table is not None:
-        for subject in (subject for subject in subjects if subject not in listed):
-            layout.skip(subject, f"no row in {table.name}")
+        layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in listed))
     notes: dict[str, Any] = {"copies_in_other_formats": copies} if copies else {}
     if scans and (processing := _select_plain(_read_sidecar(scans[0][1][0].path))):
         notes["sidecar_of_first"] = processing

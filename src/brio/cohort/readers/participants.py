@@ -95,9 +95,10 @@ class Layout:
     n_files: int | None = None  # None where each source is a file, or a list of files
     notes: dict[str, Any] = field(default_factory=dict)  # further entries of the provenance
 
-    def skip(self, participant_id: str, reason: str, file: str | None = None) -> None:
-        """Record why a participant or file is skipped."""
-        self.skipped.append({"participant_id": participant_id, "reason": reason} | ({"file": file} if file else {}))
+    def skip(self, reason: str, *participants: str, file: str | None = None) -> None:
+        """Record why participants, or a file, are skipped."""
+        stated = {"reason": reason} | ({"file": file} if file else {})
+        self.skipped += [{"participant_id": participant} | stated for participant in participants]
 
     def leave_unlabelled(self, participant_id: str, reason: str) -> None:
         """Record why a participant has no label."""
@@ -372,7 +373,7 @@ def read_rows(path: Path, options: ImportOptions, session_column: str | None = N
         other_group = "" if group is None else explain_other_group(group, patients, controls)
         if required and None in (site, group, label):
             no_site, no_label = f"no site in column '{site_column}'", f"no label in column '{label_column}'"
-            layout.skip(participant, no_site if site is None else no_label if group is None else other_group)
+            layout.skip(no_site if site is None else no_label if group is None else other_group, participant)
             continue
         if group is not None and label is None:
             layout.leave_unlabelled(participant, other_group)

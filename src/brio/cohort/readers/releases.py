@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile, is_zipfile
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from .series import (
     is_regular,
     list_npz_arrays,
     load_arrays,
-    name_damaged_file,
     read_packed_ids,
     read_series,
     read_text_file,
@@ -126,13 +125,13 @@ def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, label
     for number, row in enumerate(table.rows, start=1):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
-            layout.skip(row.get("SUB_ID") or f"row {number}", f"the release has no scan (FILE_ID is {NO_SCAN})")
+            layout.skip(f"the release has no scan (FILE_ID is {NO_SCAN})", row.get("SUB_ID") or f"row {number}")
             continue
         if file_id in seen:
             raise BrioError(f"{table.path}: participant {file_id} appears more than once in FILE_ID; keep one row")
         seen.add(file_id)
         if file_id not in by_id:
-            layout.skip(file_id, f"no file *_rois_{atlas}.1D")
+            layout.skip(f"no file *_rois_{atlas}.1D", file_id)
             continue
         code, needed = row.get("DX_GROUP"), "1 (autism) or 2 (control)"
         label = _read_label(layout, table.path, file_id, "DX_GROUP", code, needed, labels_required)
@@ -143,8 +142,7 @@ def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, label
                 value = None
             values[ours] = CODES[ours].get(value or "") if ours in CODES else value
         layout.rows.append(values)
-    for file_id in sorted(set(by_id) - seen):
-        layout.skip(file_id, f"no row in {table.path.name}")
+    layout.skip(f"no row in {table.path.name}", *sorted(set(by_id) - seen))
     return layout
 
 
@@ -269,7 +267,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
             if row["label"] is None:
                 reason = "the group in the file's name is neither 1 (MDD) nor 2 (HC)"
         if reason is not None and options.labels_required:
-            layout.skip(participant if match else path.stem, reason)
+            layout.skip(reason, participant if match else path.stem)
             continue
         if participant in files:
             raise BrioError(f"{path}: participant {participant} is also at {files[participant]}; import one folder")
@@ -322,8 +320,7 @@ def _add_covariates(layout: Layout, table: TextTable, id_column: str | None) -> 
     names = find_covariates(table.columns, table.path, taken=[column])
     layout.renamed |= {ours: theirs for theirs, ours in names.items()}
     known = {row["participant_id"] for row in layout.rows}
-    for participant in (p for p in listed if p not in known):
-        layout.skip(participant, "no file ROISignals_<ID>")
+    layout.skip("no file ROISignals_<ID>", *(participant for participant in listed if participant not in known))
     for row in layout.rows:
         row |= extract_covariates(listed.get(row["participant_id"], {}), {column}, names)
     return [row["participant_id"] for row in layout.rows if row["participant_id"] not in listed]
@@ -370,10 +367,7 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
 
 def is_packed_file(path: Path) -> bool:
     """Return whether a file is an archive of packed scans, by the names of its arrays."""
-    if path.suffix.lower() != ".npz" or not is_regular(path) or not is_zipfile(path):
-        return False
-    with name_damaged_file(path, "npz"), ZipFile(path) as archive:
-        return {f"{name}.npy" for name in ARRAYS} <= set(archive.namelist())
+    return is_regular(path) and is_zipfile(path) and set(ARRAYS) <= set(list_npz_arrays(path))
 
 
 def _read_packed_table(path: Path, labels_required: bool) -> Layout:

@@ -58,9 +58,9 @@ def match_by_column(layout: Layout, src: Path) -> Scans:
         if file is not None and not is_regular(src / file) and is_regular(src / file.replace("\\", "/")):
             file = file.replace("\\", "/")  # the table was made on Windows
         if file is None:
-            layout.skip(participant, "no file in column 'file'")
+            layout.skip("no file in column 'file'", participant)
         elif not is_regular(src / file):
-            layout.skip(participant, "the file that column 'file' names is not there", file=file)
+            layout.skip("the file that column 'file' names is not there", participant, file=file)
         elif (other := owner.setdefault((src / file).resolve(), name)) != name:
             raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
         else:
@@ -113,7 +113,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
     matched = {_compose(row["participant_id"]) for row, _ in scans}
     left_out = {_compose(entry["participant_id"]) for entry in layout.skipped}
     for participant, reason in without_file:
-        layout.skip(participant, reason + hint)
+        layout.skip(reason + hint, participant)
     for file in unmatched:
         stem = _compose(get_series_stem(file))
         names = {stem, *_list_prefixes(stem)}
@@ -121,9 +121,9 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
             continue
         if names & matched:
             reason = "another file is named exactly after the participant"
-            layout.skip(max(names & matched), reason, file=file.name)
+            layout.skip(reason, max(names & matched), file=file.name)
         else:
-            layout.skip(stem, f"no row in {table}", file=file.name)
+            layout.skip(f"no row in {table}", stem, file=file.name)
     return scans
 
 
@@ -275,10 +275,8 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     listed = [row["participant_id"] for row in layout.rows]
     known = {*listed, *(entry["participant_id"] for entry in layout.skipped)}
     archive, table = describe_name(src.name), "the table" if path is None else path.name
-    for participant in (p for p in listed if p not in position):
-        layout.skip(participant, f"no connectome in {archive}")
-    for participant in (p for p in ids if p not in known):
-        layout.skip(participant, f"no row in {table}")
+    layout.skip(f"no connectome in {archive}", *(p for p in listed if p not in position))
+    layout.skip(f"no row in {table}", *(p for p in ids if p not in known))
     scans = [(row, row["participant_id"]) for row in layout.rows if row["participant_id"] in position]
 
     def read_one(name: str) -> tuple[Path, Series]:
