@@ -184,7 +184,6 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
 def test_what_is_refused(folder, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     refuse(message, import_cohort, "table", folder, tmp_path / "out", **options)
-    assert not list(tmp_path.glob("out*"))
 
 
 @pytest.mark.parametrize(

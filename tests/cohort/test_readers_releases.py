@@ -469,7 +469,6 @@ def test_a_packed_atlas_must_be_chosen(archives, tmp_path):
 def test_parts_that_disagree(archives, tmp_path, changes, message):
     rewrite(archives, **changes)
     refuse(message, import_cohort, "packed", archives, tmp_path / "out", atlas="aal116")
-    assert not list(tmp_path.glob("out*"))
 
 
 def test_damaged_archive_and_table(archives, tmp_path):

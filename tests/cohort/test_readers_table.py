@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import refuse
+from file_layouts import make_frames, refuse
 from scipy.io import savemat
 
 import brio
@@ -88,33 +88,19 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
     }
 
 
-def test_ambiguous_file(folder, tmp_path):
-    np.save(folder / "scans" / "p1_task.npy", scan(1))
-    with pytest.raises(BrioError, match=r"participant p1: \S+p1_rest\.npz and \S+p1_task\.npy both match"):
-        import_cohort("table", folder, tmp_path / "out")
-
-
-def test_one_file_for_two_participants(folder, tmp_path):
-    (folder / "participants.tsv").write_text(HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n")
-    refuse(r"p1_rest\.npz: matches both p1 and p1_rest", import_cohort, "table", folder, tmp_path / "out")
-
-
-def test_other_number_of_rois_names_both_files(folder, tmp_path):
-    np.save(folder / "scans" / "007.npy", scan(0, 5))
-    refuse(r"p1_rest\.npz: 6 ROIs, but \S+007\.npy has 5", import_cohort, "table", folder, tmp_path / "out")
-
-
-def test_a_scan_without_a_finite_value_is_named(folder, tmp_path):
-    np.save(folder / "scans" / "007.npy", np.full((5, 6), np.nan))
-    refuse(r"participant 007: .*no finite value", import_cohort, "table", folder, tmp_path / "out")
-
-
-def test_bundled_atlas_needs_its_number_of_rois(folder, tmp_path):
-    with pytest.raises(BrioError, match=r"007\.npy: has 6 columns, atlas aal116 has 116 ROIs$"):
-        import_cohort("table", folder, tmp_path / "out", atlas="aal")
-    np.save(folder / "scans" / "007.npy", np.random.default_rng(0).normal(size=(116, 80)))
-    with pytest.raises(BrioError, match="rows seem to be the ROIs: transpose the files"):
-        import_cohort("table", folder, tmp_path / "out", atlas="aal116")
+@pytest.mark.parametrize(
+    ("name", "frames", "options", "message"),
+    [
+        ("p1_task", scan(1), {}, r"participant p1: \S+p1_rest\.npz and \S+p1_task\.npy both match"),
+        ("007", scan(0, 5), {}, r"p1_rest\.npz: 6 ROIs, but \S+007\.npy has 5"),
+        ("007", np.full((5, 6), np.nan), {}, r"participant 007: .*no finite value"),
+        ("007", scan(0), {"atlas": "aal"}, r"007\.npy: has 6 columns, atlas aal116 has 116 ROIs$"),
+        ("007", make_frames(0, 80, 116), {"atlas": "aal116"}, "rows seem to be the ROIs: transpose the files"),
+    ],
+)
+def test_files_that_are_refused(folder, tmp_path, name, frames, options, message):
+    np.save(folder / "scans" / f"{name}.npy", frames)
+    refuse(message, import_cohort, "table", folder, tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +115,7 @@ def test_bundled_atlas_needs_its_number_of_rois(folder, tmp_path):
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
         (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' holds '0' \(2\): one class only"),
         (HEAD + "007\tA\t0\nxx\tA\t1\n", "one class only"),
+        (HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n", r"p1_rest\.npz: matches both p1 and p1_rest"),
         (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan to import: .*no file whose name .* \\(2\\)"),
     ],
 )

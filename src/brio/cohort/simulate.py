@@ -345,15 +345,11 @@ def _make_atlas(n_rois: int) -> Atlas:
     left = np.arange(n_rois) % 2 == 0
     side = np.where(left, "L", "R")
     size = n_rois // len(_NETWORKS)
-    return Atlas(
-        "simulated",
-        pd.DataFrame(
-            {
-                "name": [f"{_NETWORKS[min(u // size, 3)]}_{u % size + 1}_{h}" for u, h in enumerate(side)],
-                "hemi": side,
-                "x": np.where(left, -x, x).round(1),
-                "y": (80 * ring * np.sin(turn) - 20).round(1),
-                "z": (60 * height + 10).round(1),
-            }
-        ),
-    )
+    columns = {
+        "name": [f"{_NETWORKS[min(u // size, 3)]}_{u % size + 1}_{h}" for u, h in enumerate(side)],
+        "hemi": side,
+        "x": np.where(left, -x, x).round(1),
+        "y": (80 * ring * np.sin(turn) - 20).round(1),
+        "z": (60 * height + 10).round(1),
+    }
+    return Atlas("simulated", pd.DataFrame(columns))

@@ -142,7 +142,7 @@ class DuplicatePair:
     common_frames: int  # frames that are valid in both scans
     same_label: bool
     same_site: bool
-    atlases: tuple[str, ...] = ()  # atlases in which the pair was found; the numbers are those of the first
+    atlases: tuple[str, ...]  # atlases in which the pair was found; the numbers are those of the first
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _make_pair(
     (first, first_site), (second, second_site) = _identify(cohort, i), _identify(cohort, j)
     same_label, same_site = bool(cohort.labels[i] == cohort.labels[j]), first_site == second_site
     sites = (first_site, second_site)
-    return DuplicatePair(first, second, sites, kind, correlation, aligned, common_frames, same_label, same_site)
+    return DuplicatePair(first, second, sites, kind, correlation, aligned, common_frames, same_label, same_site, ())
 
 
 def correlate_scans(a: np.ndarray, b: np.ndarray) -> float | None:
