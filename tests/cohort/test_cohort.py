@@ -198,7 +198,7 @@ def test_truncated_or_pickled_frames(folder, size):
 @pytest.mark.parametrize("wrong", [lambda f: f[:-1], lambda f: f[:, 0], lambda f: f[:, :3], lambda f: f.astype(">f8")])
 def test_frames_of_another_cohort(folder, wrong):
     np.save(folder / "frames.npy", wrong(np.load(folder / "frames.npy")))
-    refuse("small", Cohort.load(folder).verify)
+    refuse("small", lambda: Cohort.load(folder).verify())
 
 
 @pytest.mark.parametrize("part", ["frames.npy", "participants.tsv", "atlas.tsv", "cohort.json"])
