@@ -1,6 +1,6 @@
 """Write three small scans in each file layout that brio reads, with or without labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -97,10 +97,41 @@ WRITERS = {
 }
 
 
-def refuse(message: str, read: Callable[..., object], *words: object, **options: object) -> None:
-    """Require that a reader refuses files with a message and leaves nothing; the last word is the folder to write."""
-    folder = Path(str(words[-1])).parent
-    before = set(folder.iterdir())
+PEOPLE = ["p1", "p2", "p3", "p4"]
+
+
+def make_frames(i: int, n_rois: int = 5, n_frames: int = 60) -> np.ndarray:
+    """Make noise of five decimals. Shape [T, P]."""
+    return np.random.default_rng(i).normal(size=(n_frames, n_rois)).round(5).astype(np.float32)
+
+
+def write_study(
+    src: Path,
+    names: Sequence[str] = PEOPLE,
+    write: Callable[[np.ndarray, Path], object] = lambda frames, path: np.save(path.with_suffix(".npy"), frames),
+    *,
+    ids: Sequence[str] | None = None,
+    header: str = "participant_id,site,label",
+    rows: Sequence[str] | None = None,
+) -> Path:
+    """Write frames under each name, without its suffix, and participants.csv: two sites and two classes, or rows."""
+    for i, name in enumerate(names):
+        (src / name).parent.mkdir(parents=True, exist_ok=True)
+        write(make_frames(i), src / name)
+    rows = rows or [f"{name},{'AB'[i % 2]},{i // 2 % 2}" for i, name in enumerate(ids or names)]
+    (src / "participants.csv").write_text("\n".join([header, *rows]) + "\n")
+    return src
+
+
+def write_csv(frames: np.ndarray, path: Path, header: str = "") -> None:
+    """Write frames between commas, to a path without suffix."""
+    np.savetxt(f"{path}.csv", frames, delimiter=",", header=header, comments="", fmt="%.5f")
+
+
+def refuse(message: str, call: Callable[..., object], *words: object, **options: object) -> None:
+    """Require an error with a message; where the last word is a path, nothing new may lie beside it."""
+    folder = Path(str(words[-1])).parent if words else Path()
+    before = set(folder.iterdir()) if folder.is_dir() else set()
     with pytest.raises(BrioError, match=message):
-        read(*words, **options)
-    assert set(folder.iterdir()) == before
+        call(*words, **options)
+    assert not folder.is_dir() or set(folder.iterdir()) == before

@@ -4,8 +4,8 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+from file_layouts import refuse
 
-from brio import BrioError
 from brio.cohort.atlas import load_known_atlas
 
 AFFINE = np.array([[-2.0, 0, 0, 40], [0, 2, 0, -60], [0, 0, 2, -30], [0, 0, 0, 1]])
@@ -132,8 +132,7 @@ def test_a_download_that_fails(datasets, monkeypatch):
         raise OSError("no route to host\nand a long trace")
 
     monkeypatch.setattr(datasets, "fetch_atlas_schaefer_2018", fetch)
-    with pytest.raises(BrioError, match=r"fetch_atlas_schaefer_2018 \(no route to host\); run again with a network"):
-        load_known_atlas("schaefer100")
+    refuse(r"fetch_atlas_schaefer_2018 \(no route to host\); run again with a network", load_known_atlas, "schaefer100")
 
 
 @pytest.mark.parametrize("name", ["schaefer150", "difumo65", "basc8", "power", "harvard-oxford", "mine"])

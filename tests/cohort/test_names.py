@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from file_layouts import refuse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.cohort.values import is_formula
 from brio.console import say
 from brio.drawing import make_panels, render_figure
-from brio.errors import BrioError, find_control
+from brio.errors import find_control
 from brio.formatting import disarm_html, escape_markdown, format_table
 from brio.jobs import JobSpec
 from brio.models import fit_model
@@ -114,8 +115,7 @@ def test_names_of_files_and_cells_are_escaped_in_errors(tmp_path, monkeypatch):
         said = command(*words, "--out", "new").refuse()
         assert "\\x1b[2J" in said.err
         assert not find_control(said.err, "\n")
-    with pytest.raises(BrioError, match=r"no column '\\x1b\[2J'"):
-        import_cohort("table", "study", "new", label_column="\x1b[2J")
+    refuse(r"no column '\\x1b\[2J'", import_cohort, "table", "study", "new", label_column="\x1b[2J")
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -130,10 +130,8 @@ def test_a_cohort_made_in_python_takes_no_control_character(name):
         {"name": name},
         {"covariates": pd.DataFrame({"handedness": ["l", "r", "l", name]})},
     ):
-        with pytest.raises(BrioError, match="control character"):
-            Cohort.from_scans(scans, **plain | changes)
-    with pytest.raises(BrioError, match="control character"):
-        Atlas("mine", rois)
+        refuse("control character", Cohort.from_scans, scans, **plain | changes)
+    refuse("control character", Atlas, "mine", rois)
 
 
 @pytest.mark.parametrize(

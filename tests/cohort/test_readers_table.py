@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import refuse
+from file_layouts import make_frames, refuse
 from scipy.io import savemat
 
 import brio
 from brio import BrioError
 from brio.cohort.readers import READERS, import_cohort, summarise_import
-from brio.cohort.readers.participants import Roster, map_labels
+from brio.cohort.readers.participants import Layout, map_labels
 from brio.cohort.readers.table import match_by_name
 
 HEAD = "participant_id\tsite\tlabel\n"
@@ -88,33 +88,19 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
     }
 
 
-def test_ambiguous_file(folder, tmp_path):
-    np.save(folder / "scans" / "p1_task.npy", scan(1))
-    with pytest.raises(BrioError, match=r"participant p1: \S+p1_rest\.npz and \S+p1_task\.npy both match"):
-        import_cohort("table", folder, tmp_path / "out")
-
-
-def test_one_file_for_two_participants(folder, tmp_path):
-    (folder / "participants.tsv").write_text(HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n")
-    refuse(r"p1_rest\.npz: matches both p1 and p1_rest", import_cohort, "table", folder, tmp_path / "out")
-
-
-def test_other_number_of_rois_names_both_files(folder, tmp_path):
-    np.save(folder / "scans" / "007.npy", scan(0, 5))
-    refuse(r"p1_rest\.npz: 6 ROIs, but \S+007\.npy has 5", import_cohort, "table", folder, tmp_path / "out")
-
-
-def test_a_scan_without_a_finite_value_is_named(folder, tmp_path):
-    np.save(folder / "scans" / "007.npy", np.full((5, 6), np.nan))
-    refuse(r"participant 007: .*no finite value", import_cohort, "table", folder, tmp_path / "out")
-
-
-def test_bundled_atlas_needs_its_number_of_rois(folder, tmp_path):
-    with pytest.raises(BrioError, match=r"007\.npy: has 6 columns, atlas aal116 has 116 ROIs$"):
-        import_cohort("table", folder, tmp_path / "out", atlas="aal")
-    np.save(folder / "scans" / "007.npy", np.random.default_rng(0).normal(size=(116, 80)))
-    with pytest.raises(BrioError, match="rows seem to be the ROIs: transpose the files"):
-        import_cohort("table", folder, tmp_path / "out", atlas="aal116")
+@pytest.mark.parametrize(
+    ("name", "frames", "options", "message"),
+    [
+        ("p1_task", scan(1), {}, r"participant p1: \S+p1_rest\.npz and \S+p1_task\.npy both match"),
+        ("007", scan(0, 5), {}, r"p1_rest\.npz: 6 ROIs, but \S+007\.npy has 5"),
+        ("007", np.full((5, 6), np.nan), {}, r"participant 007: .*no finite value"),
+        ("007", scan(0), {"atlas": "aal"}, r"007\.npy: has 6 columns, atlas aal116 has 116 ROIs$"),
+        ("007", make_frames(0, 80, 116), {"atlas": "aal116"}, "rows seem to be the ROIs: transpose the files"),
+    ],
+)
+def test_files_that_are_refused(folder, tmp_path, name, frames, options, message):
+    np.save(folder / "scans" / f"{name}.npy", frames)
+    refuse(message, import_cohort, "table", folder, tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +115,7 @@ def test_bundled_atlas_needs_its_number_of_rois(folder, tmp_path):
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
         (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' holds '0' \(2\): one class only"),
         (HEAD + "007\tA\t0\nxx\tA\t1\n", "one class only"),
+        (HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n", r"p1_rest\.npz: matches both p1 and p1_rest"),
         (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan to import: .*no file whose name .* \\(2\\)"),
     ],
 )
@@ -186,8 +173,7 @@ def test_labels(values, patient, control, labels, classes):
     ],
 )
 def test_labels_that_are_not_two_classes(values, patient, control, message):
-    with pytest.raises(BrioError, match=message):
-        map_labels(values, "here", patient, control)
+    refuse(message, map_labels, values, "here", patient, control)
 
 
 @pytest.mark.parametrize(("column", "kept"), [("dx", "dx"), ("label", "label_in_source")])
@@ -243,10 +229,10 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     rows = [{"participant_id": f"9{i:05d}"} for i in range(n)]
     files = [Path(f"study-x_{i:05d}_bold.csv") for i in range(n)]
     start = time.monotonic()
-    roster = Roster(rows)
-    scans = match_by_name(roster, files, "participants.tsv")
+    layout = Layout(rows)
+    scans = match_by_name(layout, files, "participants.tsv")
     assert time.monotonic() - start < 20
-    assert (len(scans), len(roster.skipped)) == (0, 2 * n)
-    roster = Roster([{"participant_id": f"{i:05d}"} for i in range(n)])
-    match_by_name(roster, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
-    assert "names of files have 'x' in front: write x00000 in the table" in roster.skipped[0]["reason"]
+    assert (len(scans), len(layout.skipped)) == (0, 2 * n)
+    layout = Layout([{"participant_id": f"{i:05d}"} for i in range(n)])
+    match_by_name(layout, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
+    assert "names of files have 'x' in front: write x00000 in the table" in layout.skipped[0]["reason"]

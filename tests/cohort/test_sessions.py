@@ -86,8 +86,7 @@ def test_a_saved_cohort_is_the_same(tmp_path):
     ],
 )
 def test_repeats_that_cannot_be_split_are_refused(options, message):
-    with pytest.raises(BrioError, match=message):
-        twice(**options)
+    refuse(message, twice, **options)
 
 
 def test_table_asks_what_to_do(table, tmp_path):

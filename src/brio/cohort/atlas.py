@@ -21,15 +21,6 @@ COORDINATES = {"x", "y", "z"}
 _ALIASES = {"aal": "aal116", "aal116": "aal116", "cc200": "cc200"}
 
 
-def refuse_odd_coordinates(rois: pd.DataFrame, where: str) -> None:
-    """Raise :class:`BrioError` where a coordinate is neither a number nor empty."""
-    for column in sorted(COORDINATES & set(rois.columns)):
-        odd = rois[column].notna() & pd.to_numeric(rois[column], errors="coerce").isna()
-        if odd.any():
-            value = rois.loc[odd, column].iloc[0]
-            raise BrioError(f"{where}: column '{column}' holds '{value}'; coordinates are numbers in mm, or empty")
-
-
 @dataclass(frozen=True, eq=False)
 class Atlas:
     """ROIs in the column order of the scans.
@@ -57,7 +48,11 @@ class Atlas:
             raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'")
         refuse_unsafe_names([self.name], "name of an atlas")
         refuse_unsafe_cells(self.rois, f"atlas '{self.name}'")
-        refuse_odd_coordinates(self.rois, f"atlas '{self.name}'")
+        for column in sorted(COORDINATES & set(self.rois.columns)):
+            odd = self.rois[column].notna() & pd.to_numeric(self.rois[column], errors="coerce").isna()
+            if odd.any():
+                problem = f"column '{column}' holds '{self.rois.loc[odd, column].iloc[0]}'"
+                raise BrioError(f"atlas '{self.name}': {problem}; coordinates are numbers in mm, or empty")
 
     def __len__(self) -> int:
         return len(self.rois)
@@ -186,8 +181,7 @@ def load_known_atlas(name: str) -> Atlas | None:
         return bundled
     loaders: dict[str, Callable[..., pd.DataFrame]] = {
         "power264": _load_power,
-        "dosenbach160(-by-network)?": _load_dosenbach,
-        "seitzman300(-by-network)?": _load_seitzman,
+        "(dosenbach160|seitzman300)(-by-network)?": _load_spheres,
         "schaefer([1-9]00|1000)(?:-(7|17))?": _load_schaefer,
         "difumo(64|128|256|512|1024)": _load_difumo,
         "harvard-oxford-(cort|cortl|sub)": _load_harvard_oxford,
@@ -207,19 +201,15 @@ def _load_power() -> pd.DataFrame:
     return _make_table([f"power_{k:03d}" for k in rois["roi"]], rois, index=rois["roi"])
 
 
-def _load_dosenbach(by_network: str | None) -> pd.DataFrame:
-    from nilearn.datasets import fetch_coords_dosenbach_2010
+def _load_spheres(name: str, by_network: str | None) -> pd.DataFrame:
+    from nilearn import datasets
 
-    data = fetch_coords_dosenbach_2010(ordered_regions=by_network is not None)
-    return _make_table(data["labels"], data["rois"], index=data["rois"].index + 1, network=data["networks"])
-
-
-def _load_seitzman(by_network: str | None) -> pd.DataFrame:
-    from nilearn.datasets import fetch_coords_seitzman_2018
-
-    data = fetch_coords_seitzman_2018(ordered_regions=by_network is not None)
+    is_dosenbach = name == "dosenbach160"
+    fetch = datasets.fetch_coords_dosenbach_2010 if is_dosenbach else datasets.fetch_coords_seitzman_2018
+    data = fetch(ordered_regions=by_network is not None)
     index = data["rois"].index + 1
-    return _make_table([f"seitzman_{k:03d}" for k in index], data["rois"], index=index, network=data["networks"])
+    names = data["labels"] if is_dosenbach else [f"seitzman_{k:03d}" for k in index]
+    return _make_table(names, data["rois"], index=index, network=data["networks"])
 
 
 def _load_schaefer(n_rois: str, networks: str | None) -> pd.DataFrame:

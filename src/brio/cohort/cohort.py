@@ -88,9 +88,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     required = REQUIRED_COLUMNS if labels_required else ("participant_id",)
     for column in required:
         if column not in table.columns:
-            raise BrioError(
-                f"{where}: column '{column}' is missing; the table has the columns {', '.join(map(str, table.columns))}"
-            )
+            raise BrioError(f"{where}: there is no column '{column}'; it has {', '.join(map(str, table.columns))}")
     refuse_unsafe_cells(table, where)
     table = table.copy()
     for column in table.columns.intersection(["participant_id", "site"]):
@@ -103,9 +101,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
         invalid = ~labels.isin([0, 1]) & (labels_required | find_filled(table, "label"))
         if invalid.any():
             participant, label = table.loc[invalid, ["participant_id", "label"]].iloc[0]
-            raise BrioError(
-                f"{where}: participant {participant} has label '{label}'; labels must be 0 (control) or 1 (patient)"
-            )
+            raise BrioError(f"{where}: participant {participant} has label '{label}'; write 0 (control) or 1 (patient)")
         if labels_required and labels.nunique() != 2:
             raise BrioError(f"{where}: column 'label' holds one class only; two classes are needed")
         table["label"] = labels.astype("Int64" if labels.isna().any() else np.int64)
@@ -232,6 +228,7 @@ def check_tables(folder: Path, header: dict[str, Any]) -> None:
         raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again")
 
 
+@dataclass(eq=False)
 class CohortWriter:
     """Context manager that writes scans one by one to a new cohort folder.
 
@@ -240,29 +237,22 @@ class CohortWriter:
     scan is in memory at a time.
     """
 
-    def __init__(
-        self,
-        out: str | Path,
-        name: str,
-        atlas: Atlas,
-        classes: tuple[str, str] = UNNAMED_CLASSES,
-        provenance: dict[str, Any] | None = None,
-        labels_required: bool = True,
-    ) -> None:
-        refuse_unsafe_names([name, atlas.name, *classes], "name of the cohort, its atlas or a class")
-        self.out = Path(out)
-        self.name = name
-        self.atlas = atlas
-        self.classes = classes
-        self.provenance = provenance or {}
-        self.labels_required = labels_required
+    out: str | Path
+    name: str
+    atlas: Atlas
+    classes: tuple[str, str] = UNNAMED_CLASSES
+    provenance: dict[str, Any] = field(default_factory=dict)
+    labels_required: bool = True
+
+    def __post_init__(self) -> None:
+        refuse_unsafe_names([self.name, self.atlas.name, *self.classes], "name of the cohort, its atlas or a class")
         self._rows: list[dict[str, Any]] = []
         self._length = 0
 
     def __enter__(self) -> CohortWriter:
         with ExitStack() as stack:
-            self._partial = stack.enter_context(create_whole_folder(self.out))
-            self._file = NewFile(self._partial / FRAMES, self.out / FRAMES)
+            self._partial = stack.enter_context(create_whole_folder(Path(self.out)))
+            self._file = NewFile(self._partial / FRAMES, Path(self.out) / FRAMES)
             stack.callback(self._file.close)
             self._write_npy_header()
             self._stack = stack.pop_all()
@@ -327,7 +317,7 @@ class CohortWriter:
         write_sums(self._partial, (HEADER, PARTICIPANTS, ATLAS, FRAMES))
 
 
-MOST_ROWS = 40  # rows of a table that are shown; the rest is counted
+MOST_SITES = 40  # sites that are shown in a notebook
 
 
 def _format_range(values: np.ndarray, unit: str, none: str) -> str:
@@ -336,26 +326,6 @@ def _format_range(values: np.ndarray, unit: str, none: str) -> str:
         return none
     low, high = float(values.min()), float(values.max())
     return f"{low:g} {unit}" if low == high else f"{low:g} to {high:g} {unit}"
-
-
-def _render_summary(
-    title: str, facts: Sequence[tuple[str, str]], columns: Sequence[str] = (), rows: Sequence[Sequence[object]] = ()
-) -> str:
-    """Render a title, a list of facts and a table as HTML."""
-    lines = "".join(f"<tr>{_render_cell('th', name)}{_render_cell('td', value)}</tr>" for name, value in facts)
-    html = f"<div><strong>{escape(title)}</strong><table><tbody>{lines}</tbody></table>"
-    if columns:
-        head = "".join(_render_cell("th", name, k) for k, name in enumerate(columns))
-        cells = ("".join(_render_cell("td", cell, k) for k, cell in enumerate(row)) for row in rows[:MOST_ROWS])
-        body = "".join(f"<tr>{row}</tr>" for row in cells)
-        if len(rows) > MOST_ROWS:
-            body += f'<tr><td colspan="{len(columns)}">and {len(rows) - MOST_ROWS} more</td></tr>'
-        html += f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return html + "</div>"
-
-
-def _render_cell(tag: str, value: object, column: int = 0) -> str:
-    return f'<{tag} style="text-align:{"right" if column else "left"}">{escape(str(value))}</{tag}>'
 
 
 # Column of a cohort under another question (`brio.cohort.relabel`): the class of the label before it.
@@ -431,24 +401,22 @@ class Cohort:
     def _repr_html_(self) -> str:
         """Summarise the cohort as an HTML table, which notebooks display."""
         tr = pd.to_numeric(self.participants.get("tr", pd.Series(dtype=float)), errors="coerce")
-        facts = [
-            ("scans", str(len(self))),
-            ("ROIs", f"{self.n_rois} ({self.atlas.name})"),
-            ("length", self._frames_range()),
-            ("repetition time", _format_range(tr.dropna(), "s", "unknown")),
-            ("fingerprint", self.fingerprint[:12] or "not computed"),
-        ]
-        title = f"Cohort {self.name}"
-        columns = {"site", "label"}
-        if not columns <= set(self.participants) or not all(find_filled(self.participants, c).all() for c in columns):
-            return _render_summary(title, facts)
-        names = np.unique(self.sites)
-        facts.insert(1, ("sites", str(len(names))))
-        rows = [
-            (site, *(int(((self.labels == label) & (self.sites == site)).sum()) for label in (0, 1))) for site in names
-        ]
-        classes = ("controls", "patients") if self.classes == ("0", "1") else self.classes
-        return _render_summary(title, facts, ("site", *(f"{name} ({k})" for k, name in enumerate(classes))), rows)
+        facts = {
+            "scans": str(len(self)),
+            "ROIs": f"{self.n_rois} ({self.atlas.name})",
+            "length": self._frames_range(),
+            "repetition time": _format_range(tr.dropna(), "s", "unknown"),
+            "fingerprint": self.fingerprint[:12] or "not computed",
+        }
+        sites = ""
+        if all(c in self.participants and find_filled(self.participants, c).all() for c in ("site", "label")):
+            facts |= {"sites": str(len(set(self.sites)))}
+            classes = ("controls", "patients") if self.classes == UNNAMED_CLASSES else self.classes
+            counts = {f"{name} ({k})": self.labels == k for k, name in enumerate(classes)}
+            by_site = pd.DataFrame({"site": self.sites, **counts}).groupby("site", as_index=False).sum()
+            sites = by_site.to_html(index=False, max_rows=MOST_SITES)
+        table = pd.Series(facts, dtype=object).to_frame().to_html(header=False)
+        return f"<div><strong>{escape(f'Cohort {self.name}')}</strong>{table}{sites}</div>"
 
     def _frames_range(self) -> str:
         if holds_fc(self.participants):
@@ -539,9 +507,7 @@ class Cohort:
         """
         chosen = np.asarray(keep)
         if chosen.ndim != 1 or (chosen.dtype == bool and len(chosen) != len(self)):
-            raise BrioError(
-                f"a mask of shape {chosen.shape} cannot select among {len(self)} scans; give one value each"
-            )
+            raise BrioError(f"a mask of shape {chosen.shape} cannot select of {len(self)} scans; give one value each")
         if chosen.dtype.kind not in "biu" and len(chosen):
             raise BrioError(f"scans are selected by positions (whole numbers) or a mask, not by {chosen.dtype}")
         index = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)

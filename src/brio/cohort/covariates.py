@@ -118,7 +118,7 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
         )
     if not ((side < 0).sum() >= 2 and (side > 0).sum() >= 2):
         raise BrioError(
-            f"{requester} needs ROIs of both hemispheres; the atlas '{cohort.atlas.name}' has fewer than two of one"
+            f"{requester} needs two ROIs or more of each hemisphere, which atlas '{cohort.atlas.name}' has not"
         )
     return side
 

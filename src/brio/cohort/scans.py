@@ -42,11 +42,8 @@ def index_participants(participant_ids: Sequence[str] | np.ndarray) -> tuple[np.
 
     Shapes: participant_ids [N]; returns first [n], member [N].
     """
-    _, first, member = np.unique(np.asarray(participant_ids), return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return first[order].astype(np.int64), rank[member.reshape(-1)]
+    member = pd.factorize(np.asarray(participant_ids, dtype=object), use_na_sentinel=False)[0].astype(np.int64)
+    return np.unique(member, return_index=True)[1].astype(np.int64), member
 
 
 def average_over_scans(values: np.ndarray, member: np.ndarray) -> np.ndarray:

@@ -204,9 +204,12 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
         site = _Site.draw(simulation, e, rng)
         for label in (0, 1):
             for _ in range(site.per_class):
-                coupling = _Coupling.draw(simulation, session_rng)
+                sessions = np.zeros((simulation.sessions, 3))
+                if simulation.session_sd:
+                    sessions = simulation.session_sd * session_rng.normal(size=sessions.shape)
+                own = np.empty(3)  # how the coupling of three networks differs from that of the class
                 bursts = bool(burst_rng.uniform() < simulation.burst_share)
-                scans.append(_draw_scan(simulation, site, label, rng, bursts, coupling))
+                scans.append(_draw_scan(simulation, site, label, rng, bursts, own, sessions[0], is_first=True))
                 row: dict[str, object] = {
                     "participant_id": f"sim{len(rows) // simulation.sessions + 1:04d}",
                     "site": site.name,
@@ -219,7 +222,7 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
                 rows.append(row)
                 for session in range(1, simulation.sessions):
                     bursts = bool(session_rng.uniform() < simulation.burst_share)
-                    scans.append(_draw_scan(simulation, site, label, session_rng, bursts, coupling, session))
+                    scans.append(_draw_scan(simulation, site, label, session_rng, bursts, own, sessions[session]))
                     rows.append({**row, "mean_fd": round(float(session_rng.lognormal(-2.0, 0.5)), 4)})
     copied = [row["participant_id"] for row in rows[: simulation.duplicates]]
     copies = [f"sim{(len(rows) + k) // simulation.sessions + 1:04d}" for k in range(len(copied))]
@@ -292,35 +295,26 @@ def _draw_autocorrelated(n_frames: int, n_series: int, memory: float, rng: np.ra
     return x[BURN_IN:]
 
 
-@dataclass
-class _Coupling:
-    """How the coupling of three networks differs from that of the class: for a participant, and for each session."""
-
-    of_sessions: np.ndarray  # shape [sessions, 3]
-    of_participant: np.ndarray | None = None  # shape [3]; drawn with the first scan
-
-    @classmethod
-    def draw(cls, s: Simulation, rng: np.random.Generator) -> _Coupling:
-        """Draw the differences of all sessions of a participant."""
-        return cls(s.session_sd * rng.normal(size=(s.sessions, 3)) if s.session_sd else np.zeros((s.sessions, 3)))
-
-
 def _draw_scan(
     s: Simulation,
     site: _Site,
     label: int,
     rng: np.random.Generator,
     bursts: bool,
-    own: _Coupling,
-    session: int = 0,
+    own: np.ndarray,
+    of_session: np.ndarray,
+    is_first: bool = False,
 ) -> np.ndarray:
-    """Draw one scan of shape [T, P]; ``bursts``: it has the burst, if scans of its class have it."""
+    """Draw one scan of shape [T, P]; ``bursts``: it has the burst, if scans of its class have it.
+
+    ``own`` [3] and ``of_session`` [3] are differences in coupling; ``own`` is drawn with the first scan.
+    """
     latent = _draw_autocorrelated(site.frames, len(_NETWORKS) + 1, site.memory, rng)
     x = _draw_autocorrelated(site.frames, s.n_rois, site.memory, rng) + latent[:, -1:] * site.pattern
     contrast = label - 0.5  # -0.5 for controls, 0.5 for patients
-    if own.of_participant is None:  # the place of this draw is part of the seed's meaning
-        own.of_participant = PARTICIPANT_SD * rng.normal(size=3)
-    individual = own.of_participant + own.of_sessions[session]
+    if is_first:  # the place of this draw is part of the seed's meaning
+        own[:] = PARTICIPANT_SD * rng.normal(size=3)
+    individual = own + of_session
     coupling = {
         "stable": 0.7 + s.stable * contrast + individual[0],
         "unstable": 0.6 + individual[1],
@@ -351,15 +345,11 @@ def _make_atlas(n_rois: int) -> Atlas:
     left = np.arange(n_rois) % 2 == 0
     side = np.where(left, "L", "R")
     size = n_rois // len(_NETWORKS)
-    return Atlas(
-        "simulated",
-        pd.DataFrame(
-            {
-                "name": [f"{_NETWORKS[min(u // size, 3)]}_{u % size + 1}_{h}" for u, h in enumerate(side)],
-                "hemi": side,
-                "x": np.where(left, -x, x).round(1),
-                "y": (80 * ring * np.sin(turn) - 20).round(1),
-                "z": (60 * height + 10).round(1),
-            }
-        ),
-    )
+    columns = {
+        "name": [f"{_NETWORKS[min(u // size, 3)]}_{u % size + 1}_{h}" for u, h in enumerate(side)],
+        "hemi": side,
+        "x": np.where(left, -x, x).round(1),
+        "y": (80 * ring * np.sin(turn) - 20).round(1),
+        "z": (60 * height + 10).round(1),
+    }
+    return Atlas("simulated", pd.DataFrame(columns))

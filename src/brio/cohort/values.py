@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,15 @@ def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
     for column in table.columns:
         if not pd.api.types.is_numeric_dtype(table[column]):
             refuse_unsafe_names(pd.unique(table[column].dropna()), f"{where}, column '{column}'")
+
+
+LISTED_NAMES = 8  # names of a long list that a message shows
+
+
+def shorten_list(names: Sequence[str], most: int = LISTED_NAMES, separator: str = ", ") -> str:
+    """Join names; after ``most`` of them, count the rest."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + rest
 
 
 MISSING = "n/a"  # how a table of a cohort folder writes a missing value
@@ -105,17 +115,8 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
 
 def _find_out_of_range(column: pd.Series, is_measure: bool) -> int | None:
     """Find the first row with an infinite number or, of a quantity, a code; None without one, or if it is text."""
-    if column.dtype.kind in "fiu":
-        rows = np.flatnonzero(np.isinf(column.to_numpy(dtype=float)))
-        return int(rows[0]) if len(rows) else None
-    first = None
-    for row, value in enumerate(column.to_numpy(dtype=object)):
-        if pd.isna(value) or value in ("", MISSING):
-            continue
-        number = _parse_number(str(value))
-        if number is None:
-            return None
-        is_code = is_measure and isinstance(number, int) and abs(number) >= 10**EXACT_DIGITS
-        if first is None and (is_code or (isinstance(number, float) and np.isinf(number))):
-            first = row
-    return first
+    rows = np.flatnonzero(column.notna() & ~column.isin(["", MISSING]))
+    numbers = [_parse_number(str(value)) for value in column.iloc[rows]]
+    largest = 10**EXACT_DIGITS if is_measure else math.inf
+    odd = [abs(n) >= largest if isinstance(n, int) else n is not None and math.isinf(n) for n in numbers]
+    return int(rows[odd.index(True)]) if None not in numbers and True in odd else None

@@ -228,7 +228,7 @@ def _measure_covariate(cohort: Cohort, column: str, values: np.ndarray, known: n
     typical = [float(np.mean(values[labels == k] if is_number else values[labels == k] == value)) for k in (0, 1)]
     kind, n, n_sites = "number" if is_number else "category", count_classes(labels), len(set(site[both]))
     return CovariateByLabel(
-        column, kind, n, (typical[0], typical[1]), str(value), auc, p, inside[0], inside[1], n_sites=n_sites
+        column, kind, n, (typical[0], typical[1]), str(value), auc, p, inside[0], inside[1], n_sites
     )
 
 

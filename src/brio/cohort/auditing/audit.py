@@ -27,6 +27,7 @@ from ...schemas import OMIT_NONE, to_json
 from ...settings import Domain, Share, check_domains
 from ..cohort import FORMER_LABEL, Cohort
 from ..scans import holds_fc, index_participants
+from ..values import shorten_list
 from . import associations, findings
 from .findings import DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
@@ -62,6 +63,7 @@ class AuditRules:
 
 
 DEFAULT_RULES = AuditRules()
+LONGEST_LIST = 12  # longer lists are cut or counted by site; ``Audit.to_dict`` has them in full
 
 
 @dataclass(frozen=True)
@@ -153,12 +155,6 @@ def _group_copies(pairs: Sequence[DuplicatePair]) -> list[list[str]]:
     graph = coo_array((np.ones(len(pairs)), links), shape=(len(members), len(members)))
     n_groups, group = connected_components(graph, directed=False)
     return [[members[k] for k in np.flatnonzero(group == g)] for g in range(n_groups)]
-
-
-def shorten_list(names: Sequence[str], most: int) -> str:
-    """Join names by commas; after ``most`` of them, count the rest."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
 
 
 # What needs the frames of scans.
@@ -276,26 +272,21 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     for atlas, parcellated in by_atlas.items():
         coverage = findings.read_coverage(parcellated)
         first, _ = index_participants(parcellated.participant_ids)  # nearest scans must be of other people
-        pattern = findings.predict_site_from_patterns(
-            coverage.alive[first], parcellated.sites[first], parcellated.ids[first]
-        )
-        if pattern is not None:
-            patterns[atlas] = pattern
-        with_gaps, with_dead_rois, with_few_frames = findings.find_defects(
-            parcellated, coverage, atlas, rules.min_frames
-        )
+        sites, names = parcellated.sites[first], parcellated.ids[first]
+        pattern = findings.predict_site_from_patterns(coverage.alive[first], sites, names)
+        patterns |= {} if pattern is None else {atlas: pattern}
+        with_gaps, with_dead_rois, too_short = findings.find_defects(parcellated, coverage, atlas, rules.min_frames)
         dead += with_dead_rois
         if holds_fc(parcellated.participants):
             search = findings.find_identical_connectomes(parcellated)
         else:
-            non_finite, short = non_finite + with_gaps, short + with_few_frames
+            non_finite, short = non_finite + with_gaps, short + too_short
             search = findings.find_duplicates(parcellated, coverage, rules.duplicate_correlation, rules.min_frames)
-        for match in search.matches:
-            pair = findings.describe_pair(parcellated, match, atlas, "identical" if match.identical else "near")
-            earlier = pairs.get((pair.first, pair.second))
-            pairs[pair.first, pair.second] = replace(earlier, atlases=(*earlier.atlases, atlas)) if earlier else pair
+        for pair in search.pairs:
+            found = pairs.setdefault((pair.first, pair.second), pair)
+            pairs[pair.first, pair.second] = replace(found, atlases=(*found.atlases, atlas))
         if search.next_closest is not None:
-            next_closest[atlas] = findings.describe_pair(parcellated, search.next_closest, atlas, "different")
+            next_closest[atlas] = replace(search.next_closest, atlases=(atlas,))
         not_compared += search.not_compared
     dead += findings.read_stated_dead_rois(cohort, by_atlas)
     dead_by_site = {
@@ -355,9 +346,7 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> dict[str,
     for companion in companions:
         shared = companion.select(np.isin(companion.ids, cohort.ids))
         if len(shared) == 0:
-            raise BrioError(
-                f"companion '{companion.name}' has no participant of '{cohort.name}'; check the column participant_id"
-            )
+            raise BrioError(f"companion '{companion.name}' has no participant of '{cohort.name}'; check participant_id")
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()
             there = shared.participants[column].to_numpy()

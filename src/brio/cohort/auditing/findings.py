@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Literal
@@ -126,26 +126,31 @@ IGNORED = -2.0  # score of pairs that are not considered: below any correlation
 _LARGEST_SQUARED = 1e15  # sums of squares of larger values overflow in single precision
 
 Aligned = Literal["start", "end", "both"]
+Kind = Literal["identical", "near", "different"]
 
 
 @dataclass(frozen=True)
-class Match:
-    """Two scans compared on all ROIs and all common frames."""
+class DuplicatePair:
+    """Two participants with the same scan or, if ``kind`` is "different", with the most similar different scans."""
 
-    i: int  # positions in the cohort
-    j: int
-    correlation: float  # rank correlation over time, median over the ROIs with signal in both
+    first: str  # participants, in sorted order
+    second: str
+    sites: tuple[str, str]
+    kind: Kind  # equal after standardising; one scan processed or trimmed in two ways; two different scans
+    correlation: float  # rank correlation over time, median over ROIs
     aligned: Aligned  # end of the longer scan at which the shorter one was aligned; "both" for scans of one length
     common_frames: int  # frames that are valid in both scans
-    identical: bool  # same valid frames, and equal to within 1e-4 after standardising each ROI
+    same_label: bool
+    same_site: bool
+    atlases: tuple[str, ...]  # atlases in which the pair was found; the numbers are those of the first
 
 
 @dataclass(frozen=True)
 class DuplicateSearch:
     """Result of the search for duplicates."""
 
-    matches: tuple[Match, ...]  # pairs above the threshold, most similar first
-    next_closest: Match | None
+    pairs: tuple[DuplicatePair, ...]  # those above the threshold, most similar first
+    next_closest: DuplicatePair | None
     not_compared: int  # pairs that passed the screening but exceeded the limit on full comparisons; usually 0
 
 
@@ -154,8 +159,8 @@ def find_identical_connectomes(cohort: Cohort) -> DuplicateSearch:
     members: dict[bytes, list[int]] = {}
     for i in range(len(cohort)):
         members.setdefault(hashlib.sha256(np.ascontiguousarray(cohort.scan(i)).data).digest(), []).append(i)
-    pairs = [pair for group in members.values() for pair in combinations(group, 2)]
-    return DuplicateSearch(tuple(Match(i, j, 1.0, "both", 0, True) for i, j in sorted(pairs)), None, 0)
+    pairs = sorted(pair for group in members.values() for pair in combinations(group, 2))
+    return DuplicateSearch(tuple(_make_pair(cohort, i, j, "identical", 1.0, "both", 0) for i, j in pairs), None, 0)
 
 
 def find_duplicates(
@@ -174,7 +179,7 @@ def find_duplicates(
     order = np.lexsort((pair[:, 2], pair[:, 1], pair[:, 0], -score))
     passed = int((score > SCREEN).sum())
     compared = min(passed, MOST_COMPARED)
-    best: dict[tuple[int, int], Match] = {}
+    best: dict[tuple[int, int], DuplicatePair] = {}
     done: set[tuple[int, int]] = set()
     for a, b, end in pair[np.concatenate([order[:compared], order[passed : passed + NEAREST]])].tolist():
         i, j = min(a, b), max(a, b)
@@ -183,17 +188,17 @@ def find_duplicates(
         done.add((i, j))
         match = compare_scans(cohort, coverage, i, j, alignments[end], min_frames)
         if match is not None:
-            previous = best.setdefault((match.i, match.j), match)
-            best[match.i, match.j] = match if match.correlation > previous.correlation else previous
-    ranked = sorted(best.values(), key=lambda m: (-m.correlation, m.i, m.j))
-    above = tuple(m for m in ranked if m.correlation > threshold)
-    below = next((m for m in ranked if m.correlation <= threshold), None)
-    return DuplicateSearch(above, below, passed - compared)
+            previous = best.setdefault((i, j), match)
+            best[i, j] = match if match.correlation > previous.correlation else previous
+    ranked = [best[pair] for pair in sorted(best, key=lambda pair: (-best[pair].correlation, pair))]
+    above = [pair for pair in ranked if pair.correlation > threshold]
+    below = [replace(pair, kind="different") for pair in ranked[len(above) : len(above) + 1]]
+    return DuplicateSearch(tuple(above), below[0] if below else None, passed - compared)
 
 
 def compare_scans(
     cohort: Cohort, coverage: Coverage, i: int, j: int, aligned: Aligned = "start", min_frames: int = 40
-) -> Match | None:
+) -> DuplicatePair | None:
     """Compare two scans on all ROIs with signal in both and all common frames.
 
     Returns None if the scans have too few valid frames, or no ROI with signal, in common.
@@ -208,12 +213,23 @@ def compare_scans(
     correlation = correlate_scans(a, b)
     if correlation is None:
         return None
-    same_shape = cohort.n_frames[i] == cohort.n_frames[j] and (coverage.alive[i] == coverage.alive[j]).all()
-    same_frames = same_shape and (coverage.valid[i] == coverage.valid[j]).all()
+    is_identical = False
     if cohort.n_frames[i] == cohort.n_frames[j]:
         aligned = "both"
-    identical = bool(same_frames and np.abs(_standardise(a) - _standardise(b)).max() <= 1e-4)
-    return Match(i, j, correlation, aligned, int(valid.sum()), identical)
+        same = [(of[i] == of[j]).all() for of in (coverage.alive, coverage.valid)]
+        is_identical = all(same) and np.abs(_standardise(a) - _standardise(b)).max() <= 1e-4
+    kind: Kind = "identical" if is_identical else "near"
+    return _make_pair(cohort, i, j, kind, correlation, aligned, int(valid.sum()))
+
+
+def _make_pair(
+    cohort: Cohort, i: int, j: int, kind: Kind, correlation: float, aligned: Aligned, common_frames: int
+) -> DuplicatePair:
+    i, j = sorted((i, j), key=lambda k: str(cohort.ids[k]))
+    (first, first_site), (second, second_site) = _identify(cohort, i), _identify(cohort, j)
+    same_label, same_site = bool(cohort.labels[i] == cohort.labels[j]), first_site == second_site
+    sites = (first_site, second_site)
+    return DuplicatePair(first, second, sites, kind, correlation, aligned, common_frames, same_label, same_site, ())
 
 
 def correlate_scans(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -327,8 +343,6 @@ def _standardise(x: np.ndarray) -> np.ndarray:
 # A participants column dead_fraction_<atlas> states the share of ROIs without signal in that atlas.
 DEAD_FRACTION_PREFIX = "dead_fraction_"
 
-Kind = Literal["identical", "near", "different"]
-
 
 @dataclass(frozen=True)
 class NonFiniteFrames:
@@ -364,22 +378,6 @@ class TooShort:
     n_valid: int  # its valid frames
 
 
-@dataclass(frozen=True)
-class DuplicatePair:
-    """Two participants with the same scan or, if ``kind`` is "different", with the most similar different scans."""
-
-    first: str  # participants, in sorted order
-    second: str
-    sites: tuple[str, str]
-    kind: Kind  # equal after standardising; one scan processed or trimmed in two ways; two different scans
-    correlation: float  # rank correlation over time, median over ROIs
-    aligned: Aligned  # end of the longer scan at which the shorter one was aligned; "both" for scans of one length
-    common_frames: int  # frames that are valid in both scans
-    same_label: bool
-    same_site: bool
-    atlases: tuple[str, ...]  # atlases in which the pair was found; the numbers are those of the first
-
-
 def find_defects(
     cohort: Cohort, coverage: Coverage, atlas: str, min_frames: int
 ) -> tuple[list[NonFiniteFrames], list[DeadRois], list[TooShort]]:
@@ -410,30 +408,10 @@ def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> l
         invalid = values.notna().to_numpy() & ~((share >= 0.0) & (share <= 1.0))
         if invalid.any():
             i = int(np.flatnonzero(invalid)[0])
-            raise BrioError(
-                f"participant {cohort.ids[i]}: {column} is '{values.iloc[i]}'; it must be a share from 0 to 1"
-            )
+            raise BrioError(f"participant {cohort.ids[i]}: {column} is '{values.iloc[i]}'; write a share from 0 to 1")
         for i in np.flatnonzero(share > 0.0).tolist():
             findings.append(DeadRois(*_identify(cohort, i), atlas, None, None, float(share[i])))
     return findings
-
-
-def describe_pair(cohort: Cohort, match: Match, atlas: str, kind: Kind) -> DuplicatePair:
-    """Describe a match of the search for duplicates by its participants."""
-    i, j = sorted((match.i, match.j), key=lambda k: str(cohort.ids[k]))
-    (first, first_site), (second, second_site) = _identify(cohort, i), _identify(cohort, j)
-    return DuplicatePair(
-        first=first,
-        second=second,
-        sites=(first_site, second_site),
-        kind=kind,
-        correlation=match.correlation,
-        aligned=match.aligned,
-        common_frames=match.common_frames,
-        same_label=bool(cohort.labels[i] == cohort.labels[j]),
-        same_site=first_site == second_site,
-        atlases=(atlas,),
-    )
 
 
 def _identify(cohort: Cohort, i: int) -> tuple[str, str]:

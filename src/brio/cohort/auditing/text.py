@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...formatting import format_count, state_p
+from ..values import shorten_list
 from .associations import SIGNIFICANCE
-from .audit import Audit, rank_counts, shorten_list
+from .audit import LONGEST_LIST, Audit, rank_counts
 from .findings import DuplicatePair
-
-LONGEST_LIST = 12  # longer lists are counted by site; ``Audit.to_dict`` has them in full
 
 
 def format_audit(audit: Audit) -> str:
@@ -145,10 +144,10 @@ def _format_sites(audit: Audit) -> list[str]:
     lines = [f"{format_count(len(sizes), 'site')}, {spread}"]
     lost = [counts.site for counts in audit.sites if not sum(counts.after)]
     if lost:
-        lines.append(f"without any scan after the exclusions: {_shorten(lost)}")
+        lines.append(f"without any scan after the exclusions: {shorten_list(lost, LONGEST_LIST)}")
     classes = {counts.site: f"{counts.site} {counts.after[0]}/{counts.after[1]}" for counts in audit.sites}
-    lines.append(f"one class only: {_shorten([classes[s] for s in audit.one_class]) or 'none'}")
-    small = f"{_shorten([classes[s] for s in audit.small_class])} ({'/'.join(audit.classes)})"
+    lines.append(f"one class only: {shorten_list([classes[s] for s in audit.one_class], LONGEST_LIST) or 'none'}")
+    small = f"{shorten_list([classes[s] for s in audit.small_class], LONGEST_LIST)} ({'/'.join(audit.classes)})"
     lines.append(f"fewer than {audit.rules.min_class} in a class: {small if audit.small_class else 'none'}")
     label = audit.label_by_site
     if label is not None and label.cramers_v is not None and label.p is not None:
@@ -171,9 +170,9 @@ def _format_length(audit: Audit) -> list[str]:
     lines = [f"{site.shortest} to {site.longest} frames{of_first}; {between}"]
     if site.differs_inside:
         ranges = [f"{name} ({low}-{high})" for name, (low, high) in site.differs_inside.items()]
-        lines.append(f"differs within {_shorten(ranges)}")
+        lines.append(f"differs within {shorten_list(ranges, LONGEST_LIST)}")
     if site.all_shortest:
-        sites = _shorten([f"{name} ({n})" for name, n in site.all_shortest.items()])
+        sites = shorten_list([f"{name} ({n})" for name, n in site.all_shortest.items()], LONGEST_LIST)
         lines.append(f"all {scans} have the minimum of {site.shortest} frames at {sites}")
     return lines
 
@@ -183,12 +182,12 @@ def _format_repetition_time(audit: Audit) -> list[str]:
     if tr is None:
         return ["not stated (no column tr)"]
     values = tr.sites_by_value
-    rows = [(f"{value} s", _shorten(sites, most=6)) for value, sites in list(values.items())[:LONGEST_LIST]]
+    rows = [(f"{value} s", shorten_list(sites, most=6)) for value, sites in list(values.items())[:LONGEST_LIST]]
     lines = _align_columns(rows)
     if len(values) > LONGEST_LIST:
         lines.append(f"and {len(values) - LONGEST_LIST} more values")
     if tr.differs_inside:
-        lines.append(f"several values at {_shorten(tr.differs_inside)}")
+        lines.append(f"several values at {shorten_list(tr.differs_inside, LONGEST_LIST)}")
     if tr.unknown:
         unit = "participant" if audit.has_repeated_scans else "scan"
         lines.append(f"not stated for {format_count(tr.unknown, unit)}")
@@ -227,11 +226,7 @@ def _count_by_site(sites: Iterable[str]) -> str:
 
 
 def _format_counts(by_site: Mapping[str, int]) -> str:
-    return _shorten([f"{site} {n}" for site, n in by_site.items()])
-
-
-def _shorten(names: Sequence[str], most: int = LONGEST_LIST) -> str:
-    return shorten_list(names, most)
+    return shorten_list([f"{site} {n}" for site, n in by_site.items()], LONGEST_LIST)
 
 
 def _align_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -35,11 +35,11 @@ from ...storage import refuse_existing
 from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
-from .assembly import FoundScans, ImportOptions, import_scans, summarise_skipped
+from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, parse_name
-from .participants import find_table, has_table, read_participants, summarise_columns
+from .participants import ImportOptions, Layout, find_table, has_table, read_participants, summarise_columns
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
-from .rois import RoiChoice, add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
+from .rois import add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
 from .series import SUFFIXES, Series, describe_name, find_series, get_series_stem, read_series
 from .table import find_fc, find_files
 
@@ -66,7 +66,7 @@ __all__ = [
 class Reader(NamedTuple):
     """A reader, and which options it takes."""
 
-    find: Callable[[Path, ImportOptions], FoundScans]
+    find: Callable[[Path, ImportOptions], Layout]
     options: tuple[str, ...]  # names of attributes of ImportOptions, besides those that all readers take
     required: tuple[str, ...] = ()  # those that must be given
 
@@ -197,11 +197,12 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
         if option not in values:
             raise BrioError(f"kind '{kind}' needs {_format_flag(option)}")
     refuse_file_as_name(values.get("atlas"))
-    source, drop = (values.pop(option, None) for option in _ROI_OPTIONS)
-    table, warnings = (None, []) if source is None else load_atlas(source)
-    drop = (drop,) if isinstance(drop, str) else tuple(drop or ())
-    rois = RoiChoice(table, drop, "" if source is None else Path(source).name, tuple(warnings))
-    return ImportOptions(**values, rois=rois)
+    drop = values.get("drop_roi", ())
+    values["drop_roi"] = (drop,) if isinstance(drop, str) else tuple(drop)
+    if "atlas_table" in values:
+        values["atlas_source"] = Path(values["atlas_table"]).name
+        values["atlas_table"], values["atlas_warnings"] = load_atlas(values["atlas_table"])
+    return ImportOptions(**values)
 
 
 def summarise_import(cohort: Cohort) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,9 +32,10 @@ from ..scans import (
     is_repetition_time,
     refuse_fc,
 )
-from .participants import ClassValues, Roster, describe_skipped, parse_float
-from .rois import RoiChoice, RoiOrder, Strictness, list_names, name_columns, resolve_atlas
-from .series import Series, describe_left_out, describe_name, refuse_row_counters
+from ..values import shorten_list
+from .participants import ImportOptions, Layout, Row
+from .rois import RoiOrder, name_columns, resolve_atlas
+from .series import Series, describe_name, parse_float, refuse_row_counters
 
 TR_TOLERANCE = 0.005  # seconds by which two statements of a repetition time may differ
 
@@ -57,76 +58,15 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
     return stated
 
 
-@dataclass(frozen=True, eq=False)
-class ImportOptions:
-    """What a user says about the files to import; None where not given. Readers take some of them, see ``READERS``."""
-
-    atlas: str | None = None
-    participants: str | Path | None = None  # the participants table (tsv or csv), if it is not in its usual place
-    id_column: str | None = None
-    site_column: str | None = None
-    label_column: str | None = None
-    patient: ClassValues = None
-    control: ClassValues = None
-    task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
-    match: str | None = None
-    runs: str | None = None
-    session_column: str | None = None
-    sessions: str | None = None
-    measure: str | None = None  # of connectomes alone, see brio.cohort.readers.table.find_fc
-    tr: float | None = None  # of scans to predict alone: seconds, where no file or table states them
-    name: str | None = None  # name of the cohort
-    frames_in_rows: bool = False  # whether to take rows as frames although they seem to be the ROIs
-    rois: RoiChoice = field(default_factory=RoiChoice)  # table of the ROIs, and ROIs to drop
-    labels_required: bool = True  # False for scans to predict: one scan without site and label is enough
-    known_header: tuple[str, ...] = ()  # of scans to predict alone: the header of the scans of their model
-
-    @property
-    def columns(self) -> dict[str, Any]:
-        """What :func:`~brio.cohort.readers.participants.read_roster` takes of them."""
-        names = ("id_column", "site_column", "label_column", "patient", "control")
-        return {name: getattr(self, name) for name in names}
-
-    def describe(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Describe the options for the provenance; a reader may have found other values. Files without their path."""
-        names = [option.name for option in fields(self)]
-        stated = {name: getattr(self, name) for name in names[: names.index("name")]} | found
-        if stated["participants"] is not None:
-            stated["participants"] = describe_name(Path(stated["participants"]).name)
-        stated["atlas_table"] = None if self.rois.table is None else self.rois.source
-        stated["drop_roi"] = list(self.rois.drop) or None
-        return {name: value for name, value in stated.items() if value is not None}
-
-
-Row = dict[str, Any]
-Skipped = dict[str, str]  # entry of provenance["skipped"]: participant_id, reason and perhaps file
-
-
-@dataclass(frozen=True, eq=False)
-class FoundScans:
-    """What a layout holds: its scans, how to read them, and what the cohort is called."""
-
-    roster: Roster  # classes of the cohort; participants that are skipped or have no label, columns that are renamed
-    scans: Sequence[tuple[Row, Any]]  # row of the participants table and source of each scan
-    read: Callable[[Any], tuple[Path, Series]]  # reads a source
-    atlas: str
-    name: str
-    options: dict[str, Any]  # values of options that were found
-    strictness: Strictness = "free"
-    connectomes: bool = False
-    n_files: int | None = None  # None where each source is a file, or a list of files
-    notes: dict[str, Any] = field(default_factory=dict)  # further entries of the provenance
-
-
 def import_scans(
     kind: str,
-    find: Callable[[Path, ImportOptions], FoundScans],
+    find: Callable[[Path, ImportOptions], Layout],
     src: str | Path,
     out: str | Path,
     options: ImportOptions,
 ) -> Cohort:
     """Write the scans that a layout holds one by one to a cohort folder, and open it."""
-    src, sessions, rois = Path(src), options.sessions, options.rois
+    src, sessions = Path(src), options.sessions
     if sessions is not None and sessions not in SESSIONS:
         raise BrioError(f"sessions cannot be '{sessions}', {nearest(sessions, SESSIONS)}")
     if not src.is_dir() and not (src.is_file() and (kind == "fc" or not options.labels_required)):
@@ -134,29 +74,26 @@ def import_scans(
             raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
         raise BrioError(f"{src}: no such {'folder' if options.labels_required else 'file or folder'}")
     found = find(src, options)
-    roster, connectomes = found.roster, found.connectomes
-    one_or_all = sessions or (None if options.labels_required else "all")
-    chosen, further = choose_sessions(found.scans, one_or_all, have_frames=not connectomes)
-    sources = [source for _, several in chosen for source in several]
+    connectomes = found.connectomes
+    chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
     provenance: dict[str, Any] = {
         "kind": kind,
         "source": describe_name(src.resolve().name),
         "options": options.describe(found.options),
         "brio": __version__,
-        "n_files": found.n_files or sum(len(source) if isinstance(source, list) else 1 for source in sources),
-        "skipped": roster.skipped + further,
+        "n_files": found.n_files or sum(len(s) if isinstance(s, list) else 1 for _, sources in chosen for s in sources),
+        "skipped": found.skipped,
     }
-    provenance |= {"unlabelled": roster.unlabelled} if roster.unlabelled else {}
-    provenance |= {"renamed_columns": roster.renamed} if roster.renamed else {}
+    provenance |= {"unlabelled": found.unlabelled} if found.unlabelled else {}
+    provenance |= {"renamed_columns": found.renamed} if found.renamed else {}
     provenance |= found.notes
-    stream = read_chosen(chosen, found.read, sessions)
+    stream = read_chosen(found, chosen, options)
     first = next(stream, None)
     if first is None:
-        raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(provenance['skipped'])}")
-    _refuse_row_counters(first[2], first[1], options, connectomes)  # first: their number may hide behind the atlas
-    atlas, order, provenance["rois"], warnings = resolve_atlas(found.atlas, first[2], first[1], found.strictness, rois)
-    if not options.labels_required and rois.table is not None:
-        order.refuse_guessed_columns(rois.source, options.known_header)
+        raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(found.skipped)}")
+    atlas, order, provenance["rois"], warnings = resolve_atlas(found, first[2], first[1], options)
+    if not options.labels_required and options.atlas_table is not None:
+        order.refuse_guessed_columns(options.atlas_source, options.known_header)
     header = first[2].columns or ()
     if len(set(header)) < len(header):  # a model then knows the order of the files
         provenance["header"] = list(header)
@@ -166,10 +103,8 @@ def import_scans(
     alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
     name = options.name or found.name
-    with CohortWriter(out, name, atlas, roster.classes, provenance, labels_required=options.labels_required) as writer:
+    with CohortWriter(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as writer:
         for row, path, series in chain([first], stream):
-            if sites:
-                _refuse_row_counters(series, path, options, connectomes)
             sites.append(row.get("site"))
             for column in series.left_out:
                 left_out.setdefault(column, []).append(path)
@@ -198,20 +133,24 @@ def import_scans(
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
             warnings.append(
-                f"{list_names(flat)}: without signal in every scan; if it is no region (a constant, or a separator at "
-                f"the end of each line), leave it out: {flags}"
+                f"{shorten_list(flat)}: without signal in every scan; if it is no region (a constant, or a separator "
+                f"at the end of each line), leave it out: {flags}"
             )
-        warnings += describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
+        warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
             provenance["warnings"] = warnings
     return Cohort.load(out)
 
 
-def _refuse_row_counters(series: Series, path: Path, options: ImportOptions, connectomes: bool) -> None:
-    """Refuse a column that counts the rows, unless it is dropped. Joined scans are looked at one by one."""
-    drop = frozenset(options.rois.drop)
-    for scan in () if connectomes else series.parts or (series,):
-        refuse_row_counters(scan.frames, name_columns(scan), path, drop)
+def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_scans: int) -> list[str]:
+    """Describe the columns that were left out since they count the rows and have no name of a region."""
+    sentences = []
+    for (number, name), paths in left_out.items():
+        column = f"column {number}" + (f" ('{name}')" if name else "")
+        share = f"all {n_scans}" if len(paths) == n_scans else f"{len(paths)} of {n_scans}"
+        share = "" if n_scans == 1 else f" (in {share} scans)"
+        sentences.append(f"{paths[0]}: {column} counts the rows and has no name of a region, so it was left out{share}")
+    return sentences
 
 
 def _describe_similar(sites: Counter[str]) -> list[str]:
@@ -231,84 +170,75 @@ def _describe_similar(sites: Counter[str]) -> list[str]:
     return warnings
 
 
-def summarise_skipped(skipped: list[Skipped]) -> str:
+def summarise_skipped(skipped: list[dict[str, str]]) -> str:
     """Count the reasons for skipping, most frequent first."""
     counts = pd.Series([entry["reason"] for entry in skipped], dtype=object).value_counts(sort=True)
     return ", ".join(f"{reason} ({n})" for reason, n in counts.items()) or "nothing was found"
 
 
-def choose_atlas_label(available: Iterable[str], requested: str | None, src: Path) -> str:
-    """Choose the atlas to read: the requested one, or the only one there is."""
-    labels = sorted(set(available))
-    if requested is None:
-        if len(labels) != 1:
-            raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
-        return labels[0]
-    if requested in labels:
-        return requested
-    name = canonicalise_atlas_name(requested).lower()
-    matching = [label for label in labels if canonicalise_atlas_name(label).lower() == name]
-    if not matching:
-        raise BrioError(f"{src}: holds no atlas '{requested}', {nearest(requested, labels)}")
-    return matching[0]
+def choose_atlas(available: Mapping[str, Collection[str]], requested: str | None, src: Path) -> str:
+    """Choose the atlas to read, of labels and the names each goes by: the requested one, or the only one there is."""
+    labels = sorted(label for label, names in available.items() if requested is None or requested in names)
+    if not labels and requested is not None:
+        name = canonicalise_atlas_name(requested).lower()
+        labels = sorted(
+            label for label, names in available.items() if name in {canonicalise_atlas_name(n).lower() for n in names}
+        )
+        if not labels:
+            raise BrioError(f"{src}: holds no atlas '{requested}', {nearest(requested, available)}")
+    if len(labels) != 1:
+        raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
+    return labels[0]
 
 
 SESSIONS = ("first", "join", "average", "all")  # values of ``--sessions``
 
-Source = TypeVar("Source")
 
-
-def choose_sessions(
-    scans: Sequence[tuple[Row, Source]], sessions: str | None, *, have_frames: bool = True
-) -> tuple[list[tuple[Row, list[Source]]], list[Skipped]]:
-    """Choose the scans to read of participants who have several."""
-    groups: dict[str, list[tuple[Row, Source]]] = {}
-    for row, source in scans:
+def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list[Any]]]:
+    """Choose the scans to read of participants who have several: row and sources of each scan of the cohort."""
+    groups: dict[str, list[tuple[Row, Any]]] = {}
+    for row, source in found.scans:
         groups.setdefault(row["participant_id"], []).append((row, source))
     repeated = [name for name, group in groups.items() if len(group) > 1]
     if repeated and sessions is None:
         names = ", ".join(str(row.get("session")) for row, _ in groups[repeated[0]])
-        of_frames = ", join (one long scan), average (mean connectome)" if have_frames else ""
+        of_frames = "" if found.connectomes else ", join (one long scan), average (mean connectome)"
         raise BrioError(
             f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names}); "
             f"choose with --sessions: first (the first scan of each){of_frames} or all (each scan a row, splits and "
             "statistics by participant)"
         )
-    chosen: list[tuple[Row, list[Source]]] = []
-    skipped: list[Skipped] = []
+    chosen: list[tuple[Row, list[Any]]] = []
     for participant, group in groups.items():
-        row = group[0][0]
-        if len(group) == 1:
-            chosen.append((row, [group[0][1]]))
-        elif sessions == "all":
+        if sessions == "first":
+            found.skip("a further session, only the first was taken", *[participant] * (len(group) - 1))
+            group = group[:1]
+        if len(group) == 1 or sessions == "all":
             chosen += [(own, [source]) for own, source in group]
-        elif sessions == "first":
-            chosen.append((row, [group[0][1]]))
-            reason = "a further session, only the first was taken"
-            skipped += [describe_skipped(participant, reason) for _ in group[1:]]
-        else:
-            for column in ("site", "label"):
-                values = list(dict.fromkeys(str(own.get(column)) for own, _ in group))
-                if len(values) > 1:
-                    raise BrioError(
-                        f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot "
-                        "become one scan: correct the table, or keep one with --sessions first"
-                    )
-            joined = "+".join(str(own.get("session")) for own, _ in group)
-            chosen.append((row | {"session": joined}, [source for _, source in group]))
-    return chosen, skipped
+            continue
+        for column in ("site", "label"):
+            values = list(dict.fromkeys(str(own.get(column)) for own, _ in group))
+            if len(values) > 1:
+                raise BrioError(
+                    f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot "
+                    "become one scan: correct the table, or keep one with --sessions first"
+                )
+        joined = "+".join(str(own.get("session")) for own, _ in group)
+        chosen.append((group[0][0] | {"session": joined}, [source for _, source in group]))
+    return chosen
 
 
 def read_chosen(
-    chosen: Iterable[tuple[Row, list[Source]]],
-    read: Callable[[Source], tuple[Path, Series]],
-    sessions: str | None = None,
+    found: Layout, chosen: Iterable[tuple[Row, list[Any]]], options: ImportOptions
 ) -> Iterator[tuple[Row, Path, Series]]:
     """Read scans one by one; several sources of a row become one scan."""
     for row, sources in chosen:
-        paths, parts = zip(*map(read, sources), strict=True)
+        paths, parts = zip(*map(found.read, sources), strict=True)
+        for path, part in zip(paths, parts, strict=True):  # before the atlas is matched, which may hide their number
+            for scan in () if found.connectomes else part.parts or (part,):
+                refuse_row_counters(scan.frames, name_columns(scan), path, options.drop_roi)
         scans = list(parts)
-        if sessions == "average" and len(parts) > 1:
+        if options.sessions == "average" and len(parts) > 1:
             # frames with missing values go now, so that the ends of sessions stay where they are recorded
             scans = [replace(part, frames=clean_scan(part.frames)[0]) for part in parts]
             row = row | {SESSION_FRAMES: "+".join(str(len(scan.frames)) for scan in scans)}
@@ -326,13 +256,13 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     """
     if len(scans) == 1:
         return scans[0]
-    order = RoiOrder.from_series(scans[0], paths[0])
+    header, (n_frames, n_rois) = scans[0].columns, scans[0].frames.shape
+    names = None if header is None else name_columns(scans[0])
+    order = RoiOrder(n_rois, names, paths[0], header, n_frames)
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:
-            raise BrioError(
-                f"{path}: repetition time {scan.tr}, but {scans[0].tr} in {paths[0]}; such runs cannot be joined"
-            )
+            raise BrioError(f"{path}: repetition time {scan.tr}, but {scans[0].tr} in {paths[0]}; it cannot be joined")
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
             raise BrioError(

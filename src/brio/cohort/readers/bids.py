@@ -12,8 +12,8 @@ from typing import Any
 from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, require_repetition_time
-from .assembly import FoundScans, ImportOptions, join_scans
-from .participants import Roster, describe_skipped, find_roster
+from .assembly import choose_atlas, join_scans
+from .participants import ImportOptions, Layout, find_rows
 from .series import (
     SUFFIXES,
     Series,
@@ -96,33 +96,12 @@ def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
     """Find the parcellated time series below a folder."""
     files = [file for path in find_series(src) if (file := parse_name(path))]
     if not files:
-        raise BrioError(
-            f"{src}: no file named sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it"
-        )
+        raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
     folder = src if src.is_dir() else src.parent
     matching = [f for f in files if match is None or fnmatchcase(f.path.relative_to(folder).as_posix(), f"*{match}*")]
     if not matching:
-        raise BrioError(
-            f"{src}: none of the {len(files)} time series matches '{match}', for example {files[0].path.name}"
-        )
+        raise BrioError(f"{src}: none of {len(files)} time series matches '{match}', for example {files[0].path.name}")
     return matching
-
-
-def select_atlas(files: list[SeriesFile], requested: str | None, src: Path) -> list[SeriesFile]:
-    """Select the files of one atlas: the requested one, or the only one there is."""
-    selected = [file for file in files if requested is None or requested in (file.label, file.atlas, file.feature)]
-    if not selected and requested is not None:
-        # each name is looked up once: a folder holds thousands of files but few atlases
-        name = canonicalise_atlas_name(requested).lower()
-        synonyms = {a for a in {file.atlas for file in files} if a and canonicalise_atlas_name(a).lower() == name}
-        selected = [file for file in files if file.atlas in synonyms]
-    labels = sorted({file.label for file in selected})
-    if not selected:
-        hint = nearest(requested or "", {file.label for file in files})
-        raise BrioError(f"{src}: holds no atlas '{requested}', {hint}")
-    if len(labels) > 1:
-        raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
-    return selected
 
 
 def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[SeriesFile]], int]:
@@ -163,7 +142,7 @@ def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
 RUNS = ("first", "concatenate")
 
 
-def find_bids(src: Path, options: ImportOptions) -> FoundScans:
+def find_bids(src: Path, options: ImportOptions) -> Layout:
     """Find parcellated time series of BIDS derivatives.
 
     These are ``*_timeseries.tsv``, ``.txt``, ``.1D`` and ``*.ptseries.nii`` files whose name has an ``atlas-``,
@@ -173,8 +152,11 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
-    table, roster = find_roster(src, options.participants, options.labels_required, **options.columns)
-    selected = select_atlas(find_series_files(src, options.match), options.atlas, src)
+    table, layout = find_rows(src, options)
+    files = find_series_files(src, options.match)
+    names = {file.label: {file.label, file.atlas, file.feature} - {""} for file in files}
+    label = choose_atlas(names, options.atlas, src)
+    selected = [file for file in files if file.label == label]
     tasks = sorted({file.task for file in selected if file.task})
     if options.task is None and len(tasks) > 1:
         raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
@@ -183,20 +165,19 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
     selected = [file for file in selected if options.task in (None, file.task)]
     subjects, copies = group_by_subject(selected)
     if table is None:
-        roster = Roster([{"participant_id": subject} for subject in subjects])
+        layout.rows = [{"participant_id": subject} for subject in subjects]
     scans = []
-    listed = {_add_prefix(entry["participant_id"]) for entry in roster.skipped}
-    for row in roster.rows:
+    listed = {_add_prefix(entry["participant_id"]) for entry in layout.skipped}
+    for row in layout.rows:
         subject = _add_prefix(row["participant_id"])
         if subject in listed:
             raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
         listed.add(subject)
-        files = subjects.get(subject, [])
-        if not files:
-            reason = f"no time series of atlas '{selected[0].label}'"
-            roster.skipped.append(describe_skipped(row["participant_id"], reason))
+        own_files = subjects.get(subject, [])
+        if not own_files:
+            layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
             continue
-        by_session = {"": files} if sessions is None else group_by_session(files)
+        by_session = {"": own_files} if sessions is None else group_by_session(own_files)
         for session, own in by_session.items():
             named = row if sessions is None else row | {"session": session}
             scans.append((named, own if runs == "concatenate" else own[:1]))
@@ -204,19 +185,19 @@ def find_bids(src: Path, options: ImportOptions) -> FoundScans:
                 reason = "a further run, only the first was taken (--runs concatenate joins runs)"
                 if own[0].session != further.session:
                     reason = "a further session, only the first was taken (--sessions join, average or all takes more)"
-                roster.skipped.append(describe_skipped(row["participant_id"], reason, file=further.path.name))
+                layout.skip(reason, row["participant_id"], file=further.path.name)
     if table is not None:
-        roster.skipped += [describe_skipped(s, f"no row in {table.name}") for s in subjects if s not in listed]
+        layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in listed))
     notes: dict[str, Any] = {"copies_in_other_formats": copies} if copies else {}
     if scans and (processing := _select_plain(_read_sidecar(scans[0][1][0].path))):
         notes["sidecar_of_first"] = processing
-    return FoundScans(
-        roster,
-        scans,
-        _read_runs,
+    return replace(
+        layout,
+        scans=scans,
+        read=_read_runs,
         atlas=canonicalise_atlas_name(selected[0].atlas or selected[0].feature),
         name=describe_name(src.resolve().name),
-        options={"atlas": selected[0].label, "participants": table, "runs": runs},
+        options={"atlas": label, "participants": table, "runs": runs},
         notes=notes,
     )
 

@@ -1,21 +1,112 @@
-"""Read the participants table: columns, classes, sites."""
+"""What the user says of files to import, the table of scans that every layout yields, and the participants table."""
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import BrioError, find_control, find_nearest
+from ..atlas import Atlas
 from ..cohort import UNNAMED_CLASSES, Cohort, find_filled
 from ..covariates import COVARIATE_COLUMNS
 from ..values import refuse_unsafe_names
-from .series import ROW_NAMES, has_decimal_commas, is_regular, read_lines, split_line
+from .series import (
+    ROW_NAMES,
+    Series,
+    describe_name,
+    has_decimal_commas,
+    is_regular,
+    parse_float,
+    read_lines,
+    read_series,
+    split_line,
+)
+
+# What --patient or --control names: one value, several that make one class, or none.
+ClassValues = str | Sequence[str] | None
+Row = dict[str, Any]
+# What of a bundled atlas files must have: nothing, as many ROIs, or their names.
+Strictness = Literal["free", "count", "names"]
+
+
+@dataclass(frozen=True, eq=False)
+class ImportOptions:
+    """What a user says about the files to import; None where not given. Readers take some of them, see ``READERS``."""
+
+    atlas: str | None = None
+    participants: str | Path | None = None  # the participants table (tsv or csv), if it is not in its usual place
+    id_column: str | None = None
+    site_column: str | None = None
+    label_column: str | None = None
+    patient: ClassValues = None
+    control: ClassValues = None
+    task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
+    match: str | None = None
+    runs: str | None = None
+    session_column: str | None = None
+    sessions: str | None = None
+    measure: str | None = None  # of connectomes alone, see brio.cohort.readers.table.find_fc
+    tr: float | None = None  # of scans to predict alone: seconds, where no file or table states them
+    name: str | None = None  # name of the cohort
+    frames_in_rows: bool = False  # whether to take rows as frames although they seem to be the ROIs
+    atlas_table: Atlas | None = None  # table of the ROIs, the name of its file, and what was odd about it
+    atlas_source: str = ""
+    atlas_warnings: tuple[str, ...] = ()
+    drop_roi: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
+    labels_required: bool = True  # False for scans to predict: one scan without site and label is enough
+    known_header: tuple[str, ...] = ()  # of scans to predict alone: the header of the scans of their model
+
+    def describe(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Describe the options for the provenance; a reader may have found other values. Files without their path."""
+        names = [option.name for option in fields(self)]
+        stated = {name: getattr(self, name) for name in names[: names.index("name")]} | found
+        if stated["participants"] is not None:
+            stated["participants"] = describe_name(Path(stated["participants"]).name)
+        stated |= {"atlas_table": self.atlas_source or None, "drop_roi": list(self.drop_roi) or None}
+        return {name: value for name, value in stated.items() if value is not None}
+
+
+def read_file(path: Path) -> tuple[Path, Series]:
+    """Read a source that is one file."""
+    return path, read_series(path)
+
+
+@dataclass(eq=False)
+class Layout:
+    """What a layout holds: its participants, their scans and how to read them, and what the cohort is called."""
+
+    rows: list[Row]  # of the participants table: participant_id, site, label and further columns
+    classes: tuple[str, str] = UNNAMED_CLASSES  # names of the labels 0 and 1
+    skipped: list[dict[str, str]] = field(default_factory=list)  # participant_id, reason and perhaps file
+    unlabelled: list[dict[str, str]] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)  # columns under another spelling
+    scans: Sequence[tuple[Row, Any]] = ()  # row and source of each scan
+    read: Callable[[Any], tuple[Path, Series]] = read_file  # reads a source
+    atlas: str = "unknown"
+    name: str = ""
+    options: dict[str, Any] = field(default_factory=dict)  # values of options that were found
+    strictness: Strictness = "free"
+    connectomes: bool = False
+    n_files: int | None = None  # None where each source is a file, or a list of files
+    notes: dict[str, Any] = field(default_factory=dict)  # further entries of the provenance
+
+    def skip(self, reason: str, *participants: str, file: str | None = None) -> None:
+        """Record why participants, or a file, are skipped."""
+        stated = {"reason": reason} | ({"file": file} if file else {})
+        self.skipped += [{"participant_id": participant} | stated for participant in participants]
+
+    def leave_unlabelled(self, participant_id: str, reason: str) -> None:
+        """Record why a participant has no label."""
+        self.unlabelled.append({"participant_id": participant_id, "reason": reason})
+
+
+# ---------------------------------------------------------------- columns
+
 
 COVARIATES = (*sorted(COVARIATE_COLUMNS.values()), "tr")  # columns that some methods need
 _OTHER_SPELLINGS = {"fdmean": "mean_fd"}
@@ -57,75 +148,6 @@ def summarise_columns(cohort: Cohort) -> str:
     parts = [", ".join(named)] if named else []
     parts += [f"not found: {', '.join(missing)}"] if missing else []
     return f"columns that some methods need: {'; '.join(parts)}"
-
-
-# What --patient or --control names: one value, several that make one class, or none.
-ClassValues = str | Sequence[str] | None
-LONGEST_LIST = 12  # values that an error names; a column of ages has hundreds
-
-
-def list_class_values(values: ClassValues) -> list[str]:
-    """List the values that make one class."""
-    return [values] if isinstance(values, str) else list(dict.fromkeys(values or ()))
-
-
-def map_labels(
-    values: list[str | None],
-    where: str,
-    patient: ClassValues,
-    control: ClassValues,
-    labels_required: bool = True,
-) -> tuple[list[int | None], tuple[str, str]]:
-    """Map text to the labels 1 (patient) and 0 (control)."""
-    patients, controls = list_class_values(patient), list_class_values(control)
-    counts = Counter(v for v in values if v is not None)
-    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())[:LONGEST_LIST]) or "nothing"
-    if len(counts) > LONGEST_LIST:
-        listing += f" and {len(counts) - LONGEST_LIST:,} more values"
-    rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
-    for named, option in ((patients, "--patient"), (controls, "--control")):
-        absent = [value for value in named if not _is_among(value, counts)]
-        if absent and (labels_required or rest):
-            raise BrioError(f"{where} has no value '{absent[0]}' for {option}; it holds {listing}")
-    if not patients and not controls:
-        if not all(_is_among(v, ["0", "1"]) for v in counts):
-            raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
-        patients, controls = ["1"], ["0"]
-    elif not patients or not controls:
-        if len(rest) > 1 or (labels_required and not rest):
-            raise BrioError(
-                f"{where} holds {listing}; name two values with --patient and --control (both can be repeated)"
-            )
-        other = rest or [f"not {'/'.join(patients or controls)}"]
-        patients, controls = patients or other, controls or other
-    for value in patients:
-        if _is_among(value, controls):
-            raise BrioError(f"{where}: --patient and --control are both '{value}'")
-    label_of = {v: 1 if _is_among(v, patients) else 0 if _is_among(v, controls) else None for v in counts}
-    mapped = [None if v is None else label_of[v] for v in values]
-    if labels_required and {0, 1} - set(mapped):
-        raise BrioError(f"{where} holds {listing}: one class only; two classes are needed")
-    return mapped, ("/".join(controls), "/".join(patients))
-
-
-def explain_other_group(value: str, patient: ClassValues, control: ClassValues) -> str:
-    """Say that a value is of neither class, and which one it may be a misspelling of."""
-    named = {name.strip().lower(): name for name in [*list_class_values(patient), *list_class_values(control)]}
-    near = difflib.get_close_matches(value.strip().lower(), named, n=1, cutoff=0.75)
-    return f"label '{value}' is neither patient nor control" + (f" (mistyped '{named[near[0]]}'?)" if near else "")
-
-
-def _is_among(value: str, others: Iterable[str]) -> bool:
-    """Return whether a value is one of others, as text or as a number (``1.0`` is ``1``)."""
-    return any(value == other or parse_float(value) == parse_float(other) for other in others)
-
-
-def parse_float(text: str) -> float:
-    """Parse a number; NaN, which equals nothing, where text is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 # Other names of columns that are asked for, in lower case.
@@ -189,22 +211,6 @@ class TextTable:
         return ids
 
 
-@dataclass
-class Roster:
-    """Participants with site and label, to be matched with their scans."""
-
-    rows: list[dict[str, Any]]
-    classes: tuple[str, str] = UNNAMED_CLASSES  # names of the labels 0 and 1
-    skipped: list[dict[str, str]] = field(default_factory=list)
-    unlabelled: list[dict[str, str]] = field(default_factory=list)
-    renamed: dict[str, str] = field(default_factory=dict)
-
-
-def describe_skipped(participant_id: str, reason: str, file: str | None = None) -> dict[str, str]:
-    """Make an entry of ``provenance["skipped"]``."""
-    return {"participant_id": participant_id, "reason": reason} | ({} if file is None else {"file": file})
-
-
 def find_table(src: Path, requested: str | Path | None) -> Path:
     """Find the participants table."""
     if requested is not None:
@@ -224,21 +230,6 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
 def has_table(src: Path) -> bool:
     """Return whether a folder holds a participants table under its usual name."""
     return any(is_regular(src / name) for name in TABLE_NAMES)
-
-
-def find_roster(
-    src: Path, requested: str | Path | None, labels_required: bool, **columns: Any
-) -> tuple[Path | None, Roster]:
-    """Find the participants table and read it.
-
-    Returns an empty roster if there is no table, none is required and no option speaks of one.
-    """
-    given = {option: value for option, value in columns.items() if value is not None}
-    no_option = requested is None and given in ({}, {"session_column": "session"})  # "session" is a default
-    if no_option and not labels_required and not has_table(src):
-        return None, Roster([])
-    path = find_table(src, requested)
-    return path, read_roster(path, labels_required=labels_required, **columns)
 
 
 def read_participants(path: Path) -> TextTable:
@@ -278,54 +269,120 @@ def read_participants(path: Path) -> TextTable:
     return TextTable(path, columns, rows)
 
 
-def read_roster(
-    path: Path,
-    *,
-    id_column: str | None = None,
-    site_column: str | None = None,
-    label_column: str | None = None,
-    patient: ClassValues = None,
-    control: ClassValues = None,
-    session_column: str | None = None,
+# ---------------------------------------------------------------- classes
+
+LONGEST_LIST = 12  # values that an error names; a column of ages has hundreds
+
+
+def list_class_values(values: ClassValues) -> list[str]:
+    """List the values that make one class."""
+    return [values] if isinstance(values, str) else list(dict.fromkeys(values or ()))
+
+
+def map_labels(
+    values: list[str | None],
+    where: str,
+    patient: ClassValues,
+    control: ClassValues,
     labels_required: bool = True,
-) -> Roster:
+) -> tuple[list[int | None], tuple[str, str]]:
+    """Map text to the labels 1 (patient) and 0 (control)."""
+    patients, controls = list_class_values(patient), list_class_values(control)
+    counts = Counter(v for v in values if v is not None)
+    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())[:LONGEST_LIST]) or "nothing"
+    if len(counts) > LONGEST_LIST:
+        listing += f" and {len(counts) - LONGEST_LIST:,} more values"
+    rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
+    for named, option in ((patients, "--patient"), (controls, "--control")):
+        absent = [value for value in named if not _is_among(value, counts)]
+        if absent and (labels_required or rest):
+            raise BrioError(f"{where} has no value '{absent[0]}' for {option}; it holds {listing}")
+    if not patients and not controls:
+        if not all(_is_among(v, ["0", "1"]) for v in counts):
+            raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
+        patients, controls = ["1"], ["0"]
+    elif not patients or not controls:
+        if len(rest) > 1 or (labels_required and not rest):
+            raise BrioError(
+                f"{where} holds {listing}; name two values with --patient and --control (both can be repeated)"
+            )
+        other = rest or [f"not {'/'.join(patients or controls)}"]
+        patients, controls = patients or other, controls or other
+    for value in patients:
+        if _is_among(value, controls):
+            raise BrioError(f"{where}: --patient and --control are both '{value}'")
+    label_of = {v: 1 if _is_among(v, patients) else 0 if _is_among(v, controls) else None for v in counts}
+    mapped = [None if v is None else label_of[v] for v in values]
+    if labels_required and {0, 1} - set(mapped):
+        raise BrioError(f"{where} holds {listing}: one class only; two classes are needed")
+    return mapped, ("/".join(controls), "/".join(patients))
+
+
+def explain_other_group(value: str, patient: ClassValues, control: ClassValues) -> str:
+    """Say that a value is of neither class, and which one it may be a misspelling of."""
+    named = {name.strip().lower(): name for name in [*list_class_values(patient), *list_class_values(control)]}
+    near = difflib.get_close_matches(value.strip().lower(), named, n=1, cutoff=0.75)
+    return f"label '{value}' is neither patient nor control" + (f" (mistyped '{named[near[0]]}'?)" if near else "")
+
+
+def _is_among(value: str, others: Iterable[str]) -> bool:
+    """Return whether a value is one of others, as text or as a number (``1.0`` is ``1``)."""
+    return any(value == other or parse_float(value) == parse_float(other) for other in others)
+
+
+# ---------------------------------------------------------------- rows of the table
+
+
+def find_rows(src: Path, options: ImportOptions, session_column: str | None = None) -> tuple[Path | None, Layout]:
+    """Find the participants table and read it.
+
+    Returns no rows if there is no table, none is required and no option speaks of one.
+    """
+    columns = (options.id_column, options.site_column, options.label_column, options.patient, options.control)
+    is_spoken_of = session_column not in (None, "session") or options.participants is not None
+    is_spoken_of = is_spoken_of or any(column is not None for column in columns)
+    if not (options.labels_required or is_spoken_of or has_table(src)):
+        return None, Layout([])
+    path = find_table(src, options.participants)
+    return path, read_rows(path, options, session_column)
+
+
+def read_rows(path: Path, options: ImportOptions, session_column: str | None = None) -> Layout:
     """Read a participants table with its sites and labels."""
-    table = read_participants(path)
+    table, required = read_participants(path), options.labels_required
     if session_column not in (None, "session"):
         table.require_column(session_column or "", "--session-column")
-    named = {"participant_id": id_column, "site": site_column, "label": label_column}
+    named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
     named |= {} if session_column is None else {"session": None if session_column == "session" else session_column}
     own = {name: column or find_column(table.columns, name, path) for name, column in named.items()}
-    session_column = own.get("session")
+    site_column, label_column, session_column = own["site"], own["label"], own.get("session")
     ids = table.read_ids(own["participant_id"], session_column, "--id-column")
-    if labels_required or site_column is not None:
-        table.require_column(own["site"], "--site-column", taken=[own["label"]])
-    patients, controls = list_class_values(patient), list_class_values(control)
-    if labels_required or label_column is not None or patients or controls:
-        table.require_column(own["label"], "--label-column", taken=[own["site"]])
-    site_column, label_column = own["site"], own["label"]
+    if required or options.site_column is not None:
+        table.require_column(site_column, "--site-column", taken=[label_column])
+    patients, controls = list_class_values(options.patient), list_class_values(options.control)
+    if required or options.label_column is not None or patients or controls:
+        table.require_column(label_column, "--label-column", taken=[site_column])
     groups = [row.get(label_column) for row in table.rows]
-    labels, classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, labels_required)
+    labels, classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, required)
     names = find_covariates(table.columns, path, taken=own.values())
     own |= {ours: theirs for theirs, ours in names.items()}
-    roster = Roster([], classes, renamed={n: c for n, c in own.items() if n != c and named.get(n) is None})
+    layout = Layout([], classes, renamed={n: c for n, c in own.items() if n != c and named.get(n) is None})
     used = {own["participant_id"], site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
         site = row.get(site_column)
         other_group = "" if group is None else explain_other_group(group, patients, controls)
-        if labels_required and None in (site, group, label):
+        if required and None in (site, group, label):
             no_site, no_label = f"no site in column '{site_column}'", f"no label in column '{label_column}'"
-            reason = no_site if site is None else no_label if group is None else other_group
-            roster.skipped.append(describe_skipped(participant, reason))
+            layout.skip(no_site if site is None else no_label if group is None else other_group, participant)
             continue
         if group is not None and label is None:
-            roster.unlabelled.append(describe_skipped(participant, other_group))
+            layout.leave_unlabelled(participant, other_group)
         covariates = extract_covariates(row, used, names)
         if session_column is not None and session_column in row:  # another column of that name is renamed
             ours = {"session": "session_in_source", session_column: "session"}
             covariates = {ours.get(name, name): value for name, value in covariates.items()}
-        roster.rows.append({"participant_id": participant, "site": site, "label": label} | covariates)
-    return roster
+        layout.rows.append({"participant_id": participant, "site": site, "label": label} | covariates)
+    return layout
 
 
 def extract_covariates(row: dict[str, str | None], used: set[str], names: Mapping[str, str]) -> dict[str, str | None]:

@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile, is_zipfile
+from zipfile import is_zipfile
 
 import numpy as np
 
 from ...errors import BrioError, nearest
-from ...storage import refuse_existing
+from ...storage import hash_file, refuse_existing, write_atomically
 from ..atlas import canonicalise_atlas_name
 from ..cohort import Cohort
 from ..scans import find_live_rois
-from .assembly import FoundScans, ImportOptions, choose_atlas_label, import_scans
+from .assembly import choose_atlas, import_scans
 from .participants import (
-    Roster,
+    ImportOptions,
+    Layout,
     TextTable,
-    describe_skipped,
     extract_covariates,
     find_covariates,
     find_table,
@@ -35,38 +36,29 @@ from .participants import (
 )
 from .series import (
     Series,
-    compare_digests,
     find_series,
     is_regular,
     list_npz_arrays,
-    name_damaged_file,
-    read_npz_arrays,
+    load_arrays,
     read_packed_ids,
     read_series,
-    require_arrays,
+    read_text_file,
 )
 
 ABIDE_CLASSES = ("TD", "ASD")
 
 
 def _read_label(
-    roster: Roster,
-    table: TextTable,
-    row: Mapping[str, str | None],
-    participant: str,
-    column: str,
-    needed: str,
-    required: bool,
+    layout: Layout, path: Path, participant: str, column: str, code: str | None, needed: str, required: bool
 ) -> int | None:
     """Read a label that the release writes as a digit; ``needed`` names that of the patients, then that of controls."""
-    code = row.get(column)
     patient, control = re.findall(r"\d", needed)
     label = {patient: 1, control: 0}.get(code or "")
     if label is None and required:
-        raise BrioError(f"{table.path}: participant {participant} has {column} '{code}'; {needed} is needed")
+        raise BrioError(f"{path}: participant {participant} has {column} '{code}'; {needed} is needed")
     if label is None and code is not None:
         neither = " nor ".join(sorted([patient, control]))
-        roster.unlabelled.append(describe_skipped(participant, f"{column} '{code}' is neither {neither}"))
+        layout.leave_unlabelled(participant, f"{column} '{code}' is neither {neither}")
     return label
 
 
@@ -86,12 +78,12 @@ PCP_COVARIATES = {
 CODES = {"sex": {"1": "M", "2": "F"}, "eye_status": {"1": "open", "2": "closed"}}
 
 
-def find_pcp(src: Path, options: ImportOptions) -> FoundScans:
+def find_pcp(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of ABIDE of the Preprocessed Connectomes Project."""
     files = [(m, path) for path in find_series(src) if (m := PCP_NAME.fullmatch(path.name))]
     if not files:
         raise BrioError(f"{src}: no file named <FILE_ID>_rois_<atlas>.1D below it")
-    label = choose_atlas_label((m["atlas"] for m, _ in files), options.atlas, src)
+    label = choose_atlas({m["atlas"]: {m["atlas"]} for m, _ in files}, options.atlas, src)
     by_id: dict[str, Path] = {}
     for match, path in files:
         if match["atlas"] == label:
@@ -100,19 +92,13 @@ def find_pcp(src: Path, options: ImportOptions) -> FoundScans:
                 raise BrioError(f"{path}: also at {other}; import the folder of one pipeline and give --participants")
     phenotypic = _find_phenotypic(src, options)
     if phenotypic is None:
-        roster = Roster([{"participant_id": file_id} for file_id in by_id])
+        layout = Layout([{"participant_id": file_id} for file_id in by_id])
     else:
-        roster = _read_phenotypic(read_participants(phenotypic), by_id, label, options.labels_required)
+        layout = _read_phenotypic(read_participants(phenotypic), by_id, label, options.labels_required)
     atlas_name = canonicalise_atlas_name(label)
-    return FoundScans(
-        roster,
-        [(row, by_id[row["participant_id"]]) for row in roster.rows],
-        lambda path: (path, read_series(path)),
-        atlas=atlas_name,
-        name=f"abide-{atlas_name}",
-        options={"atlas": label},
-        strictness="names",
-    )
+    scans, options_found = [(row, by_id[row["participant_id"]]) for row in layout.rows], {"atlas": label}
+    name = f"abide-{atlas_name}"
+    return replace(layout, scans=scans, atlas=atlas_name, name=name, options=options_found, strictness="names")
 
 
 def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
@@ -130,35 +116,34 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     return paths[0]
 
 
-def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, labels_required: bool) -> Roster:
+def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, labels_required: bool) -> Layout:
     """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
-    roster = Roster([], ABIDE_CLASSES)
+    layout = Layout([], ABIDE_CLASSES)
     seen: set[str] = set()
     for number, row in enumerate(table.rows, start=1):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
-            reason = f"the release has no scan (FILE_ID is {NO_SCAN})"
-            roster.skipped.append(describe_skipped(row.get("SUB_ID") or f"row {number}", reason))
+            layout.skip(f"the release has no scan (FILE_ID is {NO_SCAN})", row.get("SUB_ID") or f"row {number}")
             continue
         if file_id in seen:
             raise BrioError(f"{table.path}: participant {file_id} appears more than once in FILE_ID; keep one row")
         seen.add(file_id)
         if file_id not in by_id:
-            roster.skipped.append(describe_skipped(file_id, f"no file *_rois_{atlas}.1D"))
+            layout.skip(f"no file *_rois_{atlas}.1D", file_id)
             continue
-        label = _read_label(roster, table, row, file_id, "DX_GROUP", "1 (autism) or 2 (control)", labels_required)
+        code, needed = row.get("DX_GROUP"), "1 (autism) or 2 (control)"
+        label = _read_label(layout, table.path, file_id, "DX_GROUP", code, needed, labels_required)
         values: dict[str, Any] = {"participant_id": file_id, "site": row.get("SITE_ID"), "label": label}
         for ours, theirs in PCP_COVARIATES.items():
             value = row.get(theirs)
             if value is not None and value.removesuffix(".0") == "-9999":  # how the release writes a missing value
                 value = None
             values[ours] = CODES[ours].get(value or "") if ours in CODES else value
-        roster.rows.append(values)
-    no_row = f"no row in {table.path.name}"
-    roster.skipped += [describe_skipped(file_id, no_row) for file_id in sorted(set(by_id) - seen)]
-    return roster
+        layout.rows.append(values)
+    layout.skip(f"no row in {table.path.name}", *sorted(set(by_id) - seen))
+    return layout
 
 
 PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
@@ -205,9 +190,7 @@ def fetch_abide(
         )
     except Exception as error:  # the network fails in many ways
         message = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BrioError(
-            f"the download of ABIDE failed ({message}); run again, files already in {data_dir} are kept"
-        ) from error
+        raise BrioError(f"the download of ABIDE failed ({message}); run again, files in {data_dir} are kept") from error
     folder = Path(data_dir) / "ABIDE_pcp"
     if digests is not None:
         series = (folder / "cpac" / "filt_global").glob(f"*_{DERIVATIVES[atlas_name]}.1D")
@@ -215,6 +198,28 @@ def fetch_abide(
     label = DERIVATIVES[atlas_name].removeprefix("rois_")
     options = ImportOptions(atlas=label, participants=folder / PHENOTYPES, name=name)
     return import_scans("pcp", find_pcp, folder / "cpac" / "filt_global", out, options)
+
+
+def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
+    """Compare files with a record of their digests; a record that does not exist is written."""
+    found = {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
+    if not record.exists():
+        lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
+        return write_atomically(record, lines)
+    known = {}
+    for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
+        match = re.fullmatch("([0-9a-fA-F]{64})  (.*)", line)
+        if match is None:
+            raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
+        known[match[2]] = match[1].lower()
+    for name, digest in found.items():
+        if name not in known:
+            raise BrioError(f"{record}: has no digest of {name}; remove the file from {folder}, or record anew")
+        if known[name] != digest:
+            raise BrioError(
+                f"{folder / name}: differs from the digest in {record}; it is damaged or another version. Remove it "
+                "and fetch again"
+            )
 
 
 # First and last column of each atlas, counted from 1; column 1569 is the global signal.
@@ -237,7 +242,7 @@ GROUPS = {"1": 1, "2": 0}  # 1 MDD, 2 HC
 ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 
 
-def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
+def find_dpabi(src: Path, options: ImportOptions) -> Layout:
     """Find the ROI signals of REST-meta-MDD. A txt file beside a mat file of the same name is a copy."""
     atlas_name = canonicalise_atlas_name(options.atlas or "").lower()
     if atlas_name not in ATLAS_COLUMNS:
@@ -248,7 +253,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
     if not candidates:
         raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
     originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
-    roster, files = Roster([], ("HC", "MDD")), dict[str, Path]()
+    layout, files = Layout([], ("HC", "MDD")), dict[str, Path]()
     for path in candidates:
         if path.suffix.lower() == ".txt" and path.with_suffix("") in originals:
             continue
@@ -262,18 +267,18 @@ def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
             if row["label"] is None:
                 reason = "the group in the file's name is neither 1 (MDD) nor 2 (HC)"
         if reason is not None and options.labels_required:
-            roster.skipped.append(describe_skipped(participant if match else path.stem, reason))
+            layout.skip(reason, participant if match else path.stem)
             continue
         if participant in files:
             raise BrioError(f"{path}: participant {participant} is also at {files[participant]}; import one folder")
         files[participant] = path
-        roster.rows.append(row)
+        layout.rows.append(row)
         if reason is not None:
-            roster.unlabelled.append(describe_skipped(participant, reason))
+            layout.leave_unlabelled(participant, reason)
     without_covariates = []
     if options.participants is not None:
         table = read_participants(find_table(src, options.participants))
-        without_covariates = _add_covariates(roster, table, options.id_column)
+        without_covariates = _add_covariates(layout, table, options.id_column)
     first, last = ATLAS_COLUMNS[atlas_name]
 
     def read(path: Path) -> tuple[Path, Series]:
@@ -287,10 +292,10 @@ def find_dpabi(src: Path, options: ImportOptions) -> FoundScans:
             )
         return path, Series(frames[:, first - 1 : last])
 
-    return FoundScans(
-        roster,
-        list(zip(roster.rows, files.values(), strict=True)),
-        read,
+    return replace(
+        layout,
+        scans=list(zip(layout.rows, files.values(), strict=True)),
+        read=read,
         atlas=atlas_name,
         name=f"rest-meta-mdd-{atlas_name}",
         options={"atlas": atlas_name},
@@ -303,8 +308,8 @@ def is_dpabi_file(path: Path) -> bool:
     return path.name.startswith(PREFIX) and path.suffix.lower() in (".mat", ".txt")
 
 
-def _add_covariates(roster: Roster, table: TextTable, id_column: str | None) -> list[str]:
-    """Add the covariates of a table to the rows of a roster, and list the participants without any."""
+def _add_covariates(layout: Layout, table: TextTable, id_column: str | None) -> list[str]:
+    """Add the covariates of a table to the rows of a layout, and list the participants without any."""
     column = id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
         raise BrioError(
@@ -313,12 +318,12 @@ def _add_covariates(roster: Roster, table: TextTable, id_column: str | None) -> 
         )
     listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
     names = find_covariates(table.columns, table.path, taken=[column])
-    roster.renamed |= {ours: theirs for theirs, ours in names.items()}
-    known = {row["participant_id"] for row in roster.rows}
-    roster.skipped += [describe_skipped(p, "no file ROISignals_<ID>") for p in listed if p not in known]
-    for row in roster.rows:
+    layout.renamed |= {ours: theirs for theirs, ours in names.items()}
+    known = {row["participant_id"] for row in layout.rows}
+    layout.skip("no file ROISignals_<ID>", *(participant for participant in listed if participant not in known))
+    for row in layout.rows:
         row |= extract_covariates(listed.get(row["participant_id"], {}), {column}, names)
-    return [row["participant_id"] for row in roster.rows if row["participant_id"] not in listed]
+    return [row["participant_id"] for row in layout.rows if row["participant_id"] not in listed]
 
 
 ARRAYS = ("frames", "scale", "n_frames", "participant_id")
@@ -326,27 +331,32 @@ ARRAYS = ("frames", "scale", "n_frames", "participant_id")
 PACKED_COVARIATES = {name: name for name in ("age", "sex", "mean_fd", "fiq", "eye_status")} | {"tr": "tr_s"}
 
 
-def find_packed(src: Path, options: ImportOptions) -> FoundScans:
+def find_packed(src: Path, options: ImportOptions) -> Layout:
     """Find packed scans, ``x = frames * scale``."""
     archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}
     if not archives:
         raise BrioError(f"{src}: holds no <atlas>.npz")
-    atlas_name = choose_atlas_label(archives, options.atlas, src)
+    atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)
     path = archives[atlas_name]
-    if not options.labels_required and not is_regular(src / "participants.tsv"):
-        roster = _list_packed(path)
+    if options.labels_required or is_regular(src / "participants.tsv"):
+        layout = _read_packed_table(src / "participants.tsv", options.labels_required)
     else:
-        roster = _read_packed_table(src / "participants.tsv", options.labels_required)
+        (named,) = load_arrays(path, list_npz_arrays(path), ["participant_id"])
+        ids = read_packed_ids(named, path)
+        if len(set(ids)) < len(ids):
+            repeated = Counter(ids).most_common(1)[0][0]
+            raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
+        layout = Layout([{"participant_id": participant} for participant in ids])
     for label, archive in archives.items():
-        unpack = _open_archive(archive, roster.rows)
-        for i, row in enumerate(roster.rows):
+        unpack = _open_archive(archive, layout.rows)
+        for i, row in enumerate(layout.rows):
             row[f"dead_fraction_{label}"] = round(1.0 - float(find_live_rois(unpack(i)).mean()), 6)
-    unpack = _open_archive(path, roster.rows)
-    rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in roster.rows]
-    return FoundScans(
-        roster,
-        list(zip(rows, range(len(rows)), strict=True)),
-        lambda i: (path, Series(unpack(i))),
+    unpack = _open_archive(path, layout.rows)
+    rows = [{k: v for k, v in row.items() if k != "n_frames"} for row in layout.rows]
+    return replace(
+        layout,
+        scans=list(zip(rows, range(len(rows)), strict=True)),
+        read=lambda i: (path, Series(unpack(i))),
         atlas=atlas_name,
         name=f"abide-{atlas_name}",
         options={"atlas": atlas_name},
@@ -357,48 +367,36 @@ def find_packed(src: Path, options: ImportOptions) -> FoundScans:
 
 def is_packed_file(path: Path) -> bool:
     """Return whether a file is an archive of packed scans, by the names of its arrays."""
-    if path.suffix.lower() != ".npz" or not is_regular(path) or not is_zipfile(path):
-        return False
-    with name_damaged_file(path, "npz"), ZipFile(path) as archive:
-        return {f"{name}.npy" for name in ARRAYS} <= set(archive.namelist())
+    return is_regular(path) and is_zipfile(path) and set(ARRAYS) <= set(list_npz_arrays(path))
 
 
-def _list_packed(path: Path) -> Roster:
-    """List the participants that an archive names, with ``n_frames`` as text."""
-    packed = read_npz_arrays(path, ("participant_id", "n_frames"))
-    ids, lengths = read_packed_ids(packed["participant_id"], path), packed["n_frames"]
-    if lengths.shape != (len(ids),):
-        raise BrioError(f"{path}: 'n_frames' must have one number for each of the {len(ids)} participants")
-    repeated = next((name for name, n in Counter(ids).items() if n > 1), None)
-    if repeated is not None:
-        raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
-    return Roster([{"participant_id": p, "n_frames": str(n)} for p, n in zip(ids, lengths.tolist(), strict=True)])
-
-
-def _read_packed_table(path: Path, labels_required: bool) -> Roster:
+def _read_packed_table(path: Path, labels_required: bool) -> Layout:
     """Read the rows of the participants table, with ``n_frames`` as text."""
     table = read_participants(path)
     for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
         table.require_column(column)
-    roster = Roster([], ABIDE_CLASSES)
+    layout = Layout([], ABIDE_CLASSES)
     n_rows = Counter(row["participant_id"] for row in table.rows)
     for participant, row in zip(table.read_ids("participant_id", "session"), table.rows, strict=True):
-        label = _read_label(roster, table, row, participant, "diagnosis", "1 (ASD) or 0 (TD)", labels_required)
+        code, needed = row.get("diagnosis"), "1 (ASD) or 0 (TD)"
+        label = _read_label(layout, path, participant, "diagnosis", code, needed, labels_required)
         values: dict[str, Any] = {"participant_id": participant, "site": row.get("site"), "label": label}
         values |= {ours: row[theirs] for ours, theirs in PACKED_COVARIATES.items() if theirs in table.columns}
         if "session" in table.columns and n_rows[participant] > 1:
             values["session"] = row["session"]
-        roster.rows.append(values | {"n_frames": row["n_frames"]})
-    return roster
+        layout.rows.append(values | {"n_frames": row["n_frames"]})
+    return layout
 
 
 def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
     """Return a function that unpacks scan i, float32 [T, P]; scans must be in the order of the participants table."""
     declared = list_npz_arrays(path)
-    require_arrays(path, ARRAYS, declared)
+    for name in ARRAYS:
+        if name not in declared:
+            raise BrioError(f"{path}: has no array '{name}'; it has {', '.join(declared) or 'none'}")
     # the names and lengths first: nothing larger is unpacked unless it is what the table lists
-    packed = read_npz_arrays(path, ("n_frames", "participant_id"))
-    ids, lengths = read_packed_ids(packed["participant_id"], path), packed["n_frames"]
+    lengths, named = load_arrays(path, declared, ("n_frames", "participant_id"))
+    ids = read_packed_ids(named, path)
     if len(ids) != len(participants):
         raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(participants)}")
     frames, scale = declared["frames"], declared["scale"]
@@ -411,14 +409,14 @@ def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[i
             raise BrioError(
                 f"{path}: participant {number} is {packed_id}, but {row['participant_id']} in participants.tsv"
             )
-        if str(length) != row["n_frames"]:
+        if str(length) != row.get("n_frames", str(length)):
             raise BrioError(f"{path}: {packed_id} has {length} frames, but {row['n_frames']} in participants.tsv")
     ends = np.cumsum(lengths, dtype=np.int64)
     n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
-    if frames.shape != (ends[-1], n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
+    if frames.shape != (lengths.sum(dtype=np.int64), n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
         raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
-    arrays = read_npz_arrays(path, ("frames", "scale"))
-    unusable = ~np.isfinite(arrays["scale"]).all(axis=1)
+    packed, scales = load_arrays(path, declared, ("frames", "scale"))
+    unusable = ~np.isfinite(scales).all(axis=1)
     if unusable.any():
         raise BrioError(f"{path}: the scale of participant {ids[int(np.flatnonzero(unusable)[0])]} is not finite")
-    return lambda i: arrays["frames"][ends[i] - lengths[i] : ends[i]] * arrays["scale"][i].astype(np.float32)
+    return lambda i: packed[ends[i] - lengths[i] : ends[i]] * scales[i].astype(np.float32)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,9 @@ from ...errors import BrioError
 from ...version import __version__
 from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names
 from ..cohort import Cohort
-from .participants import read_participants
-from .series import Series, refuse_nuisance
+from ..values import shorten_list
+from .participants import ImportOptions, Layout, Strictness, read_participants
+from .series import Series, parse_float
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")  # suffixes of a table of ROIs
 # Suffixes of files that are no table of ROIs, and no names of atlases either.
@@ -27,8 +28,6 @@ OTHER_SUFFIXES = (".nii", ".nii.gz", ".xlsx", ".json", ".mat", ".npy")
 KNOWN_COLUMNS = frozenset({"name", "x", "y", "z", "network", "hemi", "code", "index"})
 
 HEMISPHERES = {"l": "L", "lh": "L", "left": "L", "r": "R", "rh": "R", "right": "R"}  # spellings of a hemisphere
-
-LISTED_NAMES = 8  # how many of many names a message lists
 
 
 def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
@@ -62,7 +61,7 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     warnings = describe_renamed(repeated, f"{path}: rows")
     gaps = atlas.rois["name"][atlas.rois[axes].isna().any(axis=1)].tolist() if axes else []
     if gaps:
-        warnings.append(f"{path}: no coordinates of {list_names(gaps)}, so no figure shows the brain")
+        warnings.append(f"{path}: no coordinates of {shorten_list(gaps)}, so no figure shows the brain")
     return atlas, warnings
 
 
@@ -70,28 +69,19 @@ def _parse_coordinates(path: Path, axis: str, values: Iterable[str | None]) -> n
     """Parse a column of coordinates; NaN where one is missing. Shape [P]."""
     numbers = []
     for number, value in enumerate(values, start=1):
-        try:
-            numbers.append(np.nan if value is None else float(value))
-        except ValueError:
+        numbers.append(np.nan if value is None else parse_float(value))
+        if value is not None and not np.isfinite(numbers[-1]):
             raise BrioError(
                 f"{path}: column '{axis}' holds '{value}' in row {number}; write MNI coordinates in mm, with a decimal "
                 "point"
-            ) from None
-    if np.isinf(numbers).any():
-        raise BrioError(f"{path}: column '{axis}' holds an infinite coordinate; write MNI coordinates in mm")
+            )
     return np.array(numbers)
 
 
 def describe_renamed(renamed: dict[str, list[str]], where: str) -> list[str]:
     """Describe which repeated names were numbered, for a warning."""
-    words = list_names([f"{name} -> {', '.join(new)}" for name, new in renamed.items()], "; ")
+    words = shorten_list([f"{name} -> {', '.join(new)}" for name, new in renamed.items()], separator="; ")
     return [f"{where} with the same name were numbered in their order: {words}"] if renamed else []
-
-
-def list_names(names: list[str], separator: str = ", ") -> str:
-    """List names for a message, the first few of many."""
-    rest = len(names) - LISTED_NAMES
-    return separator.join(names[:LISTED_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
@@ -126,7 +116,7 @@ def suggest_rois(name: str, names: Iterable[str]) -> str:
     names = list(names)
     spelling = {known.lower(): known for known in reversed(names)}
     close = difflib.get_close_matches(name.lower(), spelling, n=3, cutoff=0.6)
-    return f"near it: {', '.join(spelling[known] for known in close)}" if close else f"there are {list_names(names)}"
+    return f"near it: {', '.join(spelling[known] for known in close)}" if close else f"there are {shorten_list(names)}"
 
 
 def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool = False) -> tuple[Cohort, list[str]]:
@@ -164,17 +154,39 @@ def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool
     return replace(cohort, atlas=named, provenance={**cohort.provenance, "atlas_added": added}).save(out), warnings
 
 
-Strictness = Literal["free", "count", "names"]
+_SIGNAL = "(mean|avg)?(global|glob|gs|gsr|csf|wm|whitematter|wmcsf|csfwm)(mean|sig|signal|ts|meansignal|regressor)?"
+_MOTION = (
+    "(mean|power|jenkinson)?fd(power|jenkinson)?|framewise(displacement)?|(std)?dvars|rmsd|(rel|abs)(mean)?rms|"
+    "(trans|rot|hm|motion)[xyz]|[xyz](trans|rot)|(head)?motion(parameters?)?[0-9]*|rp[0-9]+|pitch|yaw"
+)
+_REGRESSOR = "[actw]compcor[0-9]+|edgecomp[0-9]+|cosine[0-9]+|aroma(motion|motioncomponent)?[0-9]+"
+_OUTLIER = "(motion|nonsteadystate)outlier[0-9]+"
+_COUNTER = "time|timepoint|frame|volume|vol|index|unnamed0"
+# Names of columns, in small letters and without signs, that are hardly a region: fMRIPrep, CONN, C-PAC, AFNI, FSL.
+_NUISANCE = re.compile(f"(({_SIGNAL}|{_MOTION})(derivative1)?(power2)?)|{_REGRESSOR}|{_OUTLIER}|{_COUNTER}")
 
 
-@dataclass(frozen=True, eq=False)
-class RoiChoice:
-    """What a user says about the ROIs of the scans; nothing by default."""
+def find_nuisance(names: Sequence[str]) -> list[str]:
+    """Find the names of columns that are hardly a region."""
+    return [name for name in names if _NUISANCE.fullmatch("".join(filter(str.isalnum, name.lower())))]
 
-    table: Atlas | None = None  # table of the ROIs
-    drop: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
-    source: str = ""  # name of the table's file, or of a known atlas
-    warnings: tuple[str, ...] = ()  # what was odd about the table
+
+def refuse_nuisance(names: Sequence[str], path: Path) -> None:
+    """Refuse columns whose names are those of nuisance signals. Whoever means regions lists them in a table of ROIs."""
+    nuisance = find_nuisance(names)
+    if 2 * len(nuisance) > len(names):
+        raise BrioError(
+            f"{path}: {len(nuisance)} of its {len(names)} columns are confounds ({', '.join(nuisance[:3])}, ...), as "
+            "fMRIPrep writes them to desc-confounds_timeseries.tsv; give the files with the time series of regions"
+        )
+    if nuisance:
+        flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
+        listed = ", ".join(f"'{name}'" for name in nuisance[:6]) + (", ..." if len(nuisance) > 6 else "")
+        is_named = f"column {listed} is" if len(nuisance) == 1 else f"columns {listed} are"
+        raise BrioError(
+            f"{path}: {is_named} named like a nuisance signal, not a region; leave it out with {flags}, or, if it is a "
+            "region, list the regions in a table (--atlas-table)"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,15 +200,6 @@ class RoiOrder:
     n_frames: int = 0  # frames of this file
     drop: frozenset[str] = frozenset()  # columns that are left out of each scan before it is compared
     keep: np.ndarray | None = None  # positions in names that are kept at the end; None for all
-
-    @classmethod
-    def from_series(cls, series: Series, path: Path) -> RoiOrder:
-        """Take the order of the columns of a series.
-
-        Shapes: series [T, P].
-        """
-        names = None if series.columns is None else number_repeated_names(series.columns)[0]
-        return cls(series.frames.shape[1], names, path, series.columns, len(series.frames))
 
     def reorder(self, series: Series, path: Path) -> np.ndarray:
         """Bring the columns of a scan into this order. Columns are matched by name, never guessed.
@@ -241,7 +244,7 @@ class RoiOrder:
         own, theirs = set(self.names or ()), set(columns or ())
         for lacking, file in ((own - theirs, path), (theirs - own, self.path)):
             if own and theirs and len(lacking) == abs(len(own) - len(theirs)):
-                lacks = f"{file} lacks {list_names(sorted(lacking))}"
+                lacks = f"{file} lacks {shorten_list(sorted(lacking))}"
                 return f" ({lacks}; a region that was not measured needs a column of n/a)"
         hint = " (both have as many rows; if rows are the ROIs, transpose the files)"
         return hint if n_frames == self.n_frames else ""
@@ -250,9 +253,7 @@ class RoiOrder:
         """Find the column of each of ``names``."""
         if self.names is None or columns is None:
             with_names, without = (path, self.path) if self.names is None else (self.path, path)
-            raise BrioError(
-                f"{without}: has no column names, but {with_names} has; the order of ROIs cannot be checked"
-            )
+            raise BrioError(f"{without}: has no column names, but {with_names} has; the order of ROIs is not known")
         position = {name: i for i, name in enumerate(columns)}
         absent = [name for name in self.names if name not in position]
         if absent:
@@ -287,7 +288,7 @@ def _drop_columns(series: Series, drop: frozenset[str]) -> tuple[tuple[str, ...]
 
 
 def resolve_atlas(
-    name: str, series: Series, path: Path, strictness: Strictness, choice: RoiChoice
+    layout: Layout, series: Series, path: Path, options: ImportOptions
 ) -> tuple[Atlas, RoiOrder, str, list[str]]:
     """Determine the atlas of a cohort from its name and its first scan.
 
@@ -297,57 +298,55 @@ def resolve_atlas(
 
     Shapes: series [T, P].
     """
-    warnings = list(choice.warnings)
+    warnings, table, source = list(options.atlas_warnings), options.atlas_table, options.atlas_source
     if series.columns is not None:
         warnings += describe_renamed(number_repeated_names(series.columns)[1], f"{path}: columns")
     names = name_columns(series)
     absent = {name for _, name in series.left_out}  # left out already
-    choice = replace(choice, drop=tuple(name for name in choice.drop if name in names or name not in absent))
-    drop = frozenset(choice.drop) & frozenset(names)
+    asked = [name for name in options.drop_roi if name in names or name not in absent]
+    drop = frozenset(asked) & frozenset(names)
     columns, frames = _drop_columns(series, drop)
     reduced = replace(series, frames=frames, columns=columns)
-    if choice.table is None:
-        atlas, order, origin = _match_bundled(name, reduced, path, strictness)
+    if table is None:
+        atlas, order_names, origin = _match_bundled(layout.atlas, reduced, path, layout.strictness)
         if drop and atlas.is_unnamed:  # roi004 keeps its name where roi003 is dropped
             atlas = Atlas(atlas.name, pd.DataFrame({"name": [column for column in names if column not in drop]}))
-    else:
-        _require_known(choice, [*names, *choice.table.rois["name"]], path)
-        atlas, order, origin = _match_table(choice.table, choice.source, reduced, path, names, drop)
-        atlas = Atlas(choice.table.name if name == "unknown" else name, atlas.rois)
-        unused = sorted(set(choice.table.rois["name"]) - set(atlas.rois["name"]) - set(choice.drop))
-        if unused:
-            warnings.append(f"{choice.source}: no scan has the ROIs {list_names(unused)}; their rows are not used")
-    own = atlas.rois["name"].astype(str).tolist()
-    if choice.table is None:
-        _require_known(choice, [*names, *own], path)
-    # those that are named as in the atlas and not as in the header
-    keep = np.array([u for u, name in enumerate(own) if name not in set(choice.drop) - drop], dtype=np.int64)
-    if len(keep) < 2:
-        reason = "are left after --drop-roi" if choice.drop else f"are in this file, of {len(series.frames)} rows"
-        raise BrioError(f"{path}: fewer than two ROIs {reason}; connectomes need two or more")
-    order = replace(order, header=series.columns, n_frames=len(series.frames), drop=drop)
-    if len(keep) < len(own):
-        atlas, order = _select_rois(atlas, keep), replace(order, keep=keep)
-    if choice.table is None:
+        _require_known(asked, [*names, *atlas.rois["name"].astype(str)], path)
         refuse_nuisance(columns or (), path)
-    return atlas, order, origin, warnings
+    else:
+        _require_known(asked, [*names, *table.rois["name"]], path)
+        atlas, order_names, origin = _match_table(table, source, reduced, path, names, drop)
+        atlas = Atlas(table.name if layout.atlas == "unknown" else layout.atlas, atlas.rois)
+        unused = sorted(set(table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
+        if unused:
+            warnings.append(f"{source}: no scan has the ROIs {shorten_list(unused)}; their rows are not used")
+    # those to drop that are named as in the atlas and not as in the header
+    keep = np.flatnonzero(~atlas.rois["name"].astype(str).isin(set(asked) - drop).to_numpy())
+    if len(keep) < 2:
+        reason = "are left after --drop-roi" if asked else f"are in this file, of {len(series.frames)} rows"
+        raise BrioError(f"{path}: fewer than two ROIs {reason}; connectomes need two or more")
+    kept = None if len(keep) == len(atlas) else keep
+    order = RoiOrder(frames.shape[1], order_names, path, series.columns, len(series.frames), drop, kept)
+    return atlas if kept is None else _select_rois(atlas, keep), order, origin, warnings
 
 
 def _select_rois(atlas: Atlas, rows: Sequence[int] | np.ndarray) -> Atlas:
     return Atlas(atlas.name, atlas.rois.iloc[rows].reset_index(drop=True))
 
 
-def _require_known(choice: RoiChoice, known: list[str], path: Path) -> None:
+def _require_known(drop: Sequence[str], known: list[str], path: Path) -> None:
     """Refuse to drop an ROI that is neither in the header nor in the atlas."""
-    for name in choice.drop:
+    for name in drop:
         if name not in known:
             raise BrioError(f"{path}: there is no ROI '{name}' to drop; {suggest_rois(name, dict.fromkeys(known))}")
 
 
 def _match_table(
     table: Atlas, source: str, series: Series, path: Path, names: tuple[str, ...], drop: frozenset[str]
-) -> tuple[Atlas, RoiOrder, str]:
+) -> tuple[Atlas, tuple[str, ...] | None, str]:
     """Match the columns of a scan with a table of ROIs: by name in the order of the table, else by order.
+
+    Returns the atlas, the columns in its order (None where files name no columns), and how they were matched.
 
     ``series`` has no longer the columns in ``drop``; ``names`` are those of all columns of the file.
     """
@@ -365,8 +364,7 @@ def _match_table(
                 f"{path}: has {len(names)} columns without names{dropped}, the table {source} has {len(table)} ROIs; "
                 f"it needs one row per column, in the order of the columns{remedy}"
             )
-        origin = f"the files name no columns: taken in the order of the table {source}"
-        return table, RoiOrder(n_rois, None, path), origin
+        return table, None, f"the files name no columns: taken in the order of the table {source}"
     match = table.find_rows(series.columns)
     if match is None:
         known = table.rois["name"].tolist()
@@ -379,26 +377,24 @@ def _match_table(
     rows, key = match
     by_row = np.argsort(rows)
     names = tuple(series.columns[i] for i in by_row)
-    origin = f"header matched to the table {source} by {key}"
-    return _select_rois(table, rows[by_row]), RoiOrder(n_rois, names, path), origin
+    return _select_rois(table, rows[by_row]), names, f"header matched to the table {source} by {key}"
 
 
-def _match_bundled(name: str, series: Series, path: Path, strictness: Strictness) -> tuple[Atlas, RoiOrder, str]:
+def _match_bundled(
+    name: str, series: Series, path: Path, strictness: Strictness
+) -> tuple[Atlas, tuple[str, ...] | None, str]:
     """Match the columns of a scan with the bundled atlas of a name, if there is one."""
     n_rois = series.frames.shape[1]
     bundled = load_bundled_atlas(name)
     if bundled is not None and len(bundled) == n_rois:
         if series.columns is None:
             if strictness == "names":
-                raise BrioError(
-                    f"{path}: has no header; the order of its columns cannot be checked against {bundled.name}"
-                )
-            origin = "the files name no columns: taken in the order of the bundled atlas"
-            return bundled, RoiOrder(n_rois, None, path), origin
+                raise BrioError(f"{path}: has no header; the order of its columns may not be that of {bundled.name}")
+            return bundled, None, "the files name no columns: taken in the order of the bundled atlas"
         for key in ("name", "code", "index"):
             names = tuple(bundled.rois[key].astype(str)) if key in bundled.rois else ()
             if set(names) == set(series.columns):
-                return bundled, RoiOrder(n_rois, names, path), f"header matched to the bundled atlas by {key}"
+                return bundled, names, f"header matched to the bundled atlas by {key}"
         if strictness == "names":
             key = "code" if "code" in bundled.rois else "index"
             unknown = sorted(set(series.columns) - set(bundled.rois[key].astype(str)))
@@ -407,6 +403,5 @@ def _match_bundled(name: str, series: Series, path: Path, strictness: Strictness
         hint = "; its rows seem to be the ROIs: transpose the files" if len(series.frames) == len(bundled) else ""
         raise BrioError(f"{path}: has {n_rois} columns, atlas {bundled.name} has {len(bundled)} ROIs{hint}")
     if series.columns is not None:
-        atlas = Atlas(name, pd.DataFrame({"name": series.columns}))
-        return atlas, RoiOrder.from_series(series, path), "names from the header"
-    return Atlas.unnamed(n_rois, name), RoiOrder(n_rois, None, path), "the ROIs have no names"
+        return Atlas(name, pd.DataFrame({"name": series.columns})), series.columns, "names from the header"
+    return Atlas.unnamed(n_rois, name), None, "the ROIs have no names"

@@ -16,8 +16,7 @@ import numpy as np
 from ...errors import BrioError, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import MEASURES, convert_fc, find_measure, name_scan
-from .assembly import FoundScans, ImportOptions
-from .participants import Roster, describe_skipped, find_column, find_roster
+from .participants import ImportOptions, Layout, find_column, find_rows
 from .series import (
     Series,
     describe_name,
@@ -25,12 +24,12 @@ from .series import (
     get_series_stem,
     is_regular,
     list_npz_arrays,
-    read_npz_arrays,
+    load_arrays,
     read_packed_ids,
     read_series,
 )
 
-Scans = list[tuple[dict[str, Any], Path]]  # row of the participants table and file of each scan
+Scans = list[tuple[dict[str, Any], Any]]  # row of the participants table and file, or other source, of each scan
 
 SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")  # session in the name of a file
 
@@ -48,10 +47,10 @@ def name_by_file(files: list[Path]) -> Scans:
     return [({"participant_id": participant}, file) for participant, file in owner.items()]
 
 
-def match_by_column(roster: Roster, src: Path) -> Scans:
+def match_by_column(layout: Layout, src: Path) -> Scans:
     """Match rows with the files that their column ``file`` names."""
     scans: Scans = []
-    rows, skipped = roster.rows, roster.skipped
+    rows = layout.rows
     owner: dict[Path, str] = {}
     n_rows = Counter(row["participant_id"] for row in rows)
     for row in rows:
@@ -59,9 +58,9 @@ def match_by_column(roster: Roster, src: Path) -> Scans:
         if file is not None and not is_regular(src / file) and is_regular(src / file.replace("\\", "/")):
             file = file.replace("\\", "/")  # the table was made on Windows
         if file is None:
-            skipped.append(describe_skipped(participant, "no file in column 'file'"))
+            layout.skip("no file in column 'file'", participant)
         elif not is_regular(src / file):
-            skipped.append(describe_skipped(participant, "the file that column 'file' names is not there", file=file))
+            layout.skip("the file that column 'file' names is not there", participant, file=file)
         elif (other := owner.setdefault((src / file).resolve(), name)) != name:
             raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
         else:
@@ -69,7 +68,7 @@ def match_by_column(roster: Roster, src: Path) -> Scans:
     return scans
 
 
-def match_by_name(roster: Roster, files: list[Path], table: str) -> Scans:
+def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
     """Match rows with files by name.
 
     A name starts with the participant_id, and with the session where a participant has several rows. One row with
@@ -85,8 +84,8 @@ def match_by_name(roster: Roster, files: list[Path], table: str) -> Scans:
     scans: Scans = []
     without_file: list[tuple[str, str]] = []
     owner: dict[Path, str] = {}
-    n_rows = Counter(row["participant_id"] for row in roster.rows)
-    for row in roster.rows:
+    n_rows = Counter(row["participant_id"] for row in layout.rows)
+    for row in layout.rows:
         participant, name = row["participant_id"], _name_row(row, n_rows)
         several = n_rows[participant] > 1
         starts = _list_starts(row) if several else [*(_list_starts(row) if row.get("session") else []), participant]
@@ -112,8 +111,9 @@ def match_by_name(roster: Roster, files: list[Path], table: str) -> Scans:
     unmatched = [file for file in files if file not in owner]
     hint = _compare_names([participant for participant, _ in without_file], list(map(get_series_stem, unmatched)))
     matched = {_compose(row["participant_id"]) for row, _ in scans}
-    left_out = {_compose(entry["participant_id"]) for entry in roster.skipped}
-    roster.skipped += [describe_skipped(participant, reason + hint) for participant, reason in without_file]
+    left_out = {_compose(entry["participant_id"]) for entry in layout.skipped}
+    for participant, reason in without_file:
+        layout.skip(reason + hint, participant)
     for file in unmatched:
         stem = _compose(get_series_stem(file))
         names = {stem, *_list_prefixes(stem)}
@@ -121,9 +121,9 @@ def match_by_name(roster: Roster, files: list[Path], table: str) -> Scans:
             continue
         if names & matched:
             reason = "another file is named exactly after the participant"
-            roster.skipped.append(describe_skipped(max(names & matched), reason, file=file.name))
+            layout.skip(reason, max(names & matched), file=file.name)
         else:
-            roster.skipped.append(describe_skipped(stem, f"no row in {table}", file=file.name))
+            layout.skip(f"no row in {table}", stem, file=file.name)
     return scans
 
 
@@ -193,44 +193,38 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     return ""
 
 
-def find_files(src: Path, options: ImportOptions) -> FoundScans:
+def find_files(src: Path, options: ImportOptions) -> Layout:
     """Find one time-series file per scan, and the participants table that lists them."""
-    session_column = options.session_column or "session"
-    path, roster = find_roster(
-        src, options.participants, options.labels_required, session_column=session_column, **options.columns
-    )
+    path, layout = find_rows(src, options, options.session_column or "session")
     if path is None:
         scans = name_by_file(find_series(src))
-    elif any("file" in row for row in _rename_file_column(roster, path)):
-        scans = match_by_column(roster, src if src.is_dir() else src.parent)
+    elif any("file" in row for row in _rename_file_column(layout, path)):
+        scans = match_by_column(layout, src if src.is_dir() else src.parent)
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
     else:
         # not Path.resolve, which stops at a link to itself
         files = [f for f in find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
-        scans = match_by_name(roster, files, path.name)
-    atlas_name = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
-    return FoundScans(
-        roster,
-        scans,
-        lambda file: (file, read_series(file)),
-        atlas=atlas_name or "unknown",
-        name=describe_name(src.resolve().name),
-        options={"atlas": atlas_name, "participants": path},
-        strictness="count",
-    )
+        scans = match_by_name(layout, files, path.name)
+    return _describe(src, options, layout, scans, path)
 
 
-def _rename_file_column(roster: Roster, path: Path) -> list[dict[str, Any]]:
+def _describe(src: Path, options: ImportOptions, layout: Layout, scans: Scans, table: Path | None) -> Layout:
+    atlas = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
+    name, found = describe_name(src.resolve().name), {"atlas": atlas, "participants": table}
+    return replace(layout, scans=scans, atlas=atlas or "unknown", name=name, options=found, strictness="count")
+
+
+def _rename_file_column(layout: Layout, path: Path) -> list[dict[str, Any]]:
     """Call the column of the files ``file`` where it has other capitals, and return the rows."""
-    column = find_column(list(roster.rows[0]) if roster.rows else [], "file", path)
-    if roster.rows and column != "file" and column in roster.rows[0]:
-        roster.rows[:] = [{"file" if c == column else c: v for c, v in row.items()} for row in roster.rows]
-        roster.renamed["file"] = column
-    return roster.rows
+    column = find_column(list(layout.rows[0]) if layout.rows else [], "file", path)
+    if layout.rows and column != "file" and column in layout.rows[0]:
+        layout.rows[:] = [{"file" if c == column else c: v for c, v in row.items()} for row in layout.rows]
+        layout.renamed["file"] = column
+    return layout.rows
 
 
-def find_fc(src: Path, options: ImportOptions) -> FoundScans:
+def find_fc(src: Path, options: ImportOptions) -> Layout:
     """Find one connectome per participant, as files or in one npz file, and the participants table that lists them.
 
     Methods that re-estimate connectomes or read time series cannot run on such a cohort, and no model is fitted to it.
@@ -265,36 +259,28 @@ def find_fc(src: Path, options: ImportOptions) -> FoundScans:
     if (sessions, options.session_column) != (None, None):
         raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
     declared = list_npz_arrays(src)
-    stacks = [
-        key
-        for key, array in declared.items()
-        if len(array.shape) == 3 and array.shape[1] == array.shape[2] and array.kind in "fiu"
-    ]
+    square = {key: len(array.shape) == 3 and array.shape[1] == array.shape[2] for key, array in declared.items()}
+    stacks = [key for key, array in declared.items() if square[key] and array.kind in "fiu"]
     if len(stacks) != 1 or "participant_id" not in declared:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
         raise BrioError(
             f"{src}: holds {held}; it needs one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
         )
-    arrays = read_npz_arrays(src, (stacks[0], "participant_id"))
-    ids, matrices = read_packed_ids(arrays["participant_id"], src), arrays[stacks[0]]
+    matrices, named = load_arrays(src, declared, (stacks[0], "participant_id"))
+    ids = read_packed_ids(named, src)
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
-    path, roster = find_roster(src.parent, options.participants, True, **options.columns)
+    path, layout = find_rows(src.parent, options)
     position = {participant: i for i, participant in enumerate(ids)}
-    listed = [row["participant_id"] for row in roster.rows]
-    known = {*listed, *(entry["participant_id"] for entry in roster.skipped)}
+    listed = [row["participant_id"] for row in layout.rows]
+    known = {*listed, *(entry["participant_id"] for entry in layout.skipped)}
     archive, table = describe_name(src.name), "the table" if path is None else path.name
-    roster.skipped += [describe_skipped(p, f"no connectome in {archive}") for p in listed if p not in position]
-    roster.skipped += [describe_skipped(p, f"no row in {table}") for p in ids if p not in known]
-    atlas_name = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
-    return FoundScans(
-        roster,
-        [(row, row["participant_id"]) for row in roster.rows if row["participant_id"] in position],
-        lambda name: (src, Series(convert(matrices[position[name]], f"{src}, participant {name}"))),
-        atlas=atlas_name or "unknown",
-        name=describe_name(src.stem),
-        options={"atlas": atlas_name, "participants": path},
-        strictness="count",
-        connectomes=True,
-        n_files=1,
-    )
+    layout.skip(f"no connectome in {archive}", *(p for p in listed if p not in position))
+    layout.skip(f"no row in {table}", *(p for p in ids if p not in known))
+    scans = [(row, row["participant_id"]) for row in layout.rows if row["participant_id"] in position]
+
+    def read_one(name: str) -> tuple[Path, Series]:
+        return src, Series(convert(matrices[position[name]], f"{src}, participant {name}"))
+
+    found = _describe(src, options, layout, scans, path)
+    return replace(found, read=read_one, name=describe_name(src.stem), connectomes=True, n_files=1)

@@ -1,0 +1,594 @@
+"""Files as people have them: spellings of columns, spreadsheets, an index among the ROIs, and the words that help."""
+
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from file_layouts import PEOPLE, make_frames, refuse, write_csv, write_study
+from scipy.io import savemat
+
+from brio import BrioError, Cohort
+from brio.cohort import load_bundled_atlas
+from brio.cohort.readers import (
+    find_layout,
+    import_cohort,
+    read_scans_to_predict,
+    read_series,
+    summarise_columns,
+    summarise_import,
+)
+from brio.cohort.readers.participants import TextTable, read_participants
+from brio.cohort.readers.rois import find_nuisance
+from brio.cohort.readers.series import find_row_counters
+
+# ---------------------------------------------------------------- names of columns
+
+COVARIATES = [f"{p},{'AB'[i % 2]},{i // 2},{20 + i},{'FM'[i % 2]},0.1{i},2" for i, p in enumerate(PEOPLE)]
+
+
+@pytest.mark.parametrize("mean_fd", ["MeanFD", "meanFD", "mean_FD", "FD_mean", "Mean FD"])
+def test_capitals_and_signs_in_names_of_columns_do_not_matter(tmp_path, mean_fd):
+    write = partial(write_study, rows=COVARIATES)
+    plain = write(tmp_path / "plain" / "study", header="participant_id,site,label,age,sex,mean_fd,tr", rows=COVARIATES)
+    other = write_study(
+        tmp_path / "other" / "study", header=f"Participant_ID,Site,LABEL,Age,SEX,{mean_fd},TR", rows=COVARIATES
+    )
+    expected = import_cohort("table", plain, tmp_path / "a")
+    cohort = import_cohort("table", other, tmp_path / "b")
+    assert cohort.fingerprint == expected.fingerprint
+    assert "renamed_columns" not in expected.provenance
+    assert summarise_columns(expected) == "columns that some methods need: age, mean_fd, sex, tr"
+    assert summarise_columns(cohort) == (
+        f"columns that some methods need: age (column 'Age'), mean_fd (column '{mean_fd}'), sex (column 'SEX'), "
+        "tr (column 'TR')"
+    )
+    predicted = read_scans_to_predict(other, tmp_path / "c", kind="table")
+    assert predicted.fingerprint == expected.fingerprint
+
+
+def test_columns_that_were_not_found_are_said(tmp_path):
+    src = write_study(tmp_path / "study", header="participant_id,site,label,years,sex,fd,tr_ms", rows=COVARIATES)
+    cohort = import_cohort("table", src, tmp_path / "out")
+    assert summarise_columns(cohort) == "columns that some methods need: sex; not found: age, mean_fd, tr"
+
+
+def test_two_columns_that_would_become_one_are_refused(tmp_path):
+    src = write_study(tmp_path / "a", header="participant_id,site,label,age,Sex,MeanFD,FD_mean", rows=COVARIATES)
+    with pytest.raises(BrioError, match=r"columns 'MeanFD' and 'FD_mean' would both be read as 'mean_fd'; rename"):
+        import_cohort("table", src, tmp_path / "out")
+    src = write_study(tmp_path / "b", header="participant_id,Site,label,SITE,Sex,a,b", rows=COVARIATES)
+    refuse(r"columns 'Site' and 'SITE' would both be read as 'site'", import_cohort, "table", src, tmp_path / "out")
+    assert import_cohort("table", src, tmp_path / "out", site_column="Site").sites.tolist() == ["A", "B"] * 2
+
+
+def test_the_exact_name_stays_and_others_are_kept_beside_it(tmp_path):
+    src = write_study(tmp_path / "study", header="participant_id,site,label,age,sex,mean_fd,Age", rows=COVARIATES)
+    cohort = import_cohort("table", src, tmp_path / "out")
+    assert cohort.participants["age"].tolist() == [20, 21, 22, 23]
+    assert cohort.participants["Age"].tolist() == [2, 2, 2, 2]
+    assert "renamed_columns" not in cohort.provenance
+
+
+def test_a_column_that_an_option_names_is_not_a_covariate(tmp_path):
+    src = write_study(tmp_path / "study", header="participant_id,TR,x,Age,Sex,MeanFD,y", rows=COVARIATES)
+    cohort = import_cohort("table", src, tmp_path / "out", site_column="TR", label_column="Sex", patient="F")
+    assert cohort.labels.tolist() == [1, 0, 1, 0]
+    assert not {"sex", "tr", "Sex", "TR"} & set(cohort.participants)
+    assert cohort.provenance["renamed_columns"] == {"age": "Age", "mean_fd": "MeanFD"}
+
+
+def test_session_and_file_are_found_in_any_capitals(tmp_path):
+    rows = ["p1,A,0,1,p2.npy", "p1,A,0,2,p1.npy", "p3,B,1,1,p4.npy"]
+    src = write_study(tmp_path / "study", header="participant_id,site,label,Session,File", rows=rows)
+    assert find_layout(src) == "table"
+    cohort = import_cohort("table", src, tmp_path / "out", sessions="all")
+    assert cohort.ids.tolist() == ["p1_ses-1", "p1_ses-2", "p3_ses-1"]
+    np.testing.assert_allclose(cohort.scan(0), np.load(src / "p2.npy"), rtol=1e-6)
+    assert cohort.provenance["renamed_columns"] == {"session": "Session", "file": "File"}
+    assert not {"Session", "File", "file"} & set(cohort.participants)
+
+
+@pytest.mark.parametrize("kind", ["table", "fc", "bids"])
+def test_the_column_of_the_participant_can_be_named(tmp_path, kind):
+    header = "Subject,site,label,participant_id,sex,mean_fd,tr"
+    src = write_study(tmp_path / "study", header=header, rows=COVARIATES)
+    for person in PEOPLE:
+        frames = np.load(src / f"{person}.npy")
+        if kind == "fc":
+            np.save(src / f"{person}.npy", np.corrcoef(frames.T))
+        elif kind == "bids":
+            lines = ["a\tb\tc\td\te", *("\t".join(map(str, row)) for row in frames)]
+            (src / f"sub-{person}_atlas-X_timeseries.tsv").write_text("\n".join(lines))
+    refuse(r"no (file|time series)", import_cohort, kind, src, tmp_path / "out")
+    cohort = import_cohort(kind, src, tmp_path / "out", id_column="Subject")
+    assert cohort.ids.tolist() == PEOPLE
+    assert cohort.participants["participant_id_in_source"].tolist() == [20, 21, 22, 23]
+    assert cohort.provenance["options"]["id_column"] == "Subject"
+    with pytest.raises(BrioError, match=r"no column 'subject', did you mean 'Subject'\?.*--id-column can name another"):
+        import_cohort(kind, src, tmp_path / "out2", id_column="subject")
+
+
+# ---------------------------------------------------------------- columns that count the rows
+
+NAMES = list("abcde")
+
+
+def write_named(column: str, position: int = 0, step: float = 1.0, start: float = 0.0):
+    def write(frames: np.ndarray, path: Path) -> None:
+        table = pd.DataFrame(frames, columns=NAMES)
+        table.insert(position, column, start + step * np.arange(len(frames)))
+        table.to_csv(path.with_suffix(".csv"), index=False)
+
+    return write
+
+
+@pytest.mark.parametrize("base", [0, 1])
+@pytest.mark.parametrize("corner", ["", "frame", "Unnamed: 0"])
+def test_the_index_beside_numbered_columns_is_left_out_with_a_warning(tmp_path, base, corner):
+    def write(frames: np.ndarray, path: Path) -> None:
+        table = pd.DataFrame(frames, columns=np.arange(5) + base)
+        table.to_csv(path.with_suffix(".csv"), index_label=corner or None)
+
+    cohort = import_cohort("table", write_study(tmp_path / "study", write=write), tmp_path / "out")
+    plain = import_cohort("table", write_study(tmp_path / "plain"), tmp_path / "plain-out")
+    assert cohort.fingerprint == plain.fingerprint
+    (warning,) = cohort.provenance["warnings"]
+    column = f"column 1 ('{corner}')" if corner else "column 1"
+    assert f"p1.csv: {column} counts the rows" in warning
+    assert warning.endswith("was left out (in all 4 scans)")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_named("volume"),
+        write_named("index", start=1),
+        write_named("time", step=0.72),  # not exact in float32
+        write_named("time", step=-2.5, start=1000.0),
+        write_named("Insula", position=3),
+    ],
+)
+def test_a_named_column_that_counts_is_refused_until_it_is_dropped(tmp_path, write):
+    src = write_study(tmp_path / "study", write=write)
+    columns = read_series(src / "p1.csv").columns
+    (name,) = set(columns) - set(NAMES)
+    expected = (
+        rf"p1\.csv: column {columns.index(name) + 1} \('{name}'\) counts the rows .*--drop-roi {name}, .*index=False"
+    )
+    refuse(expected, import_cohort, "table", src, tmp_path / "out")
+    refuse(expected, read_scans_to_predict, src / "p1.csv", tmp_path / "out", kind="table")
+    cohort = import_cohort("table", src, tmp_path / "out", drop_roi=name)
+    np.testing.assert_array_equal(cohort.scan(2), make_frames(2))
+
+
+def add_index(frames: np.ndarray) -> np.ndarray:
+    return np.column_stack([np.arange(len(frames)), frames])
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda frames, path: pd.DataFrame(frames).to_csv(path.with_suffix(".csv"), header=False),
+        lambda frames, path: np.save(path.with_suffix(".npy"), add_index(frames)),
+        lambda frames, path: np.savetxt(path.with_suffix(".1D"), add_index(frames)),
+        lambda frames, path: savemat(path.with_suffix(".mat"), {"ROISignals": add_index(frames)}),
+    ],
+)
+def test_an_index_without_header_is_refused_in_every_format(tmp_path, write):
+    src = write_study(tmp_path / "study", write=write)
+    for options in ({}, {"atlas": "aal116"}):
+        with pytest.raises(BrioError, match=r"p1\.\w+: column 1 \('roi001'\) counts the rows \(0, 1, .*roi001"):
+            import_cohort("table", src, tmp_path / "out", **options)
+    cohort = import_cohort("table", src, tmp_path / "out", drop_roi="roi001")
+    np.testing.assert_allclose(cohort.scan(2), make_frames(2), rtol=1e-6)
+
+
+def test_a_region_without_signal_is_no_index(tmp_path):
+    def write(frames: np.ndarray, path: Path) -> None:
+        frames[:, :3] = 0.0, 7.5, np.nan
+        np.save(path.with_suffix(".npy"), frames)
+
+    cohort = import_cohort("table", write_study(tmp_path / "study", write=write), tmp_path / "out")
+    assert cohort.n_rois == 5
+    (warning,) = cohort.provenance["warnings"]
+    assert warning.startswith("roi001, roi002, roi003: without signal in every scan")
+
+
+def test_a_nameless_column_that_does_not_count_is_refused(tmp_path):
+    frames = pd.DataFrame(make_frames(0), index=np.arange(60) ** 2)
+    frames.to_csv(tmp_path / "a.csv")
+    refuse(r"a\.csv: column 1 has no name in the header; .*index=False", read_series, tmp_path / "a.csv")
+    frames.set_axis([f"t{i}" for i in range(60)]).to_csv(tmp_path / "b.csv")
+    refuse(r"b\.csv: column 1 has no name in the header; .*names of the rows", read_series, tmp_path / "b.csv")
+
+
+def test_noise_on_a_large_mean_is_no_line():
+    """Steps that float32 cannot hold look like a line to rounding, not to the rule."""
+    noise = np.random.default_rng(0).normal(size=(200, 300)).astype(np.float32)
+    for mean, scale in ((0, 1), (1e4, 1e-3), (1e6, 1e-6)):
+        assert find_row_counters(np.float32(mean) + np.float32(scale) * noise).size == 0
+    line = np.arange(200, dtype=np.float32)
+    assert find_row_counters(np.column_stack([noise[:, :2], line, 3 - line / 7, noise])).tolist() == [2, 3]
+    line[50] += 0.01
+    assert find_row_counters(line[:, None]).size == 0
+
+
+@pytest.mark.parametrize("drop", [["Unnamed: 0"], ["Unnamed: 0", "b"]])
+def test_an_index_that_was_left_out_may_be_dropped_too(tmp_path, drop):
+    def write(frames: np.ndarray, path: Path) -> None:
+        pd.DataFrame(frames, columns=NAMES).to_csv(path.with_suffix(".csv"), index_label="Unnamed: 0")
+
+    src = write_study(tmp_path / "study", write=write)
+    cohort = import_cohort("table", src, tmp_path / "out", drop_roi=drop)
+    assert cohort.atlas.rois["name"].tolist() == [name for name in NAMES if name not in drop]
+    with pytest.raises(BrioError, match="there is no ROI 'Unnamed: 1' to drop"):
+        import_cohort("table", src, tmp_path / "out2", drop_roi="Unnamed: 1")
+
+
+# ---------------------------------------------------------------- names of files, sessions, labels, regions
+
+NUMBERS = ["001", "002", "003", "004"]
+
+
+@pytest.mark.parametrize(
+    ("files", "ids", "hint"),
+    [
+        ([f"sub-{p}" for p in NUMBERS], NUMBERS, "names of files have 'sub-' in front: write sub-001 in the table"),
+        ([f"study_{p}_rest" for p in NUMBERS], NUMBERS, "names of files have 'study_' in front: write study_001"),
+        (NUMBERS, [f"sub-{p}" for p in NUMBERS], "names of files lack 'sub-': leave it out in the table"),
+        (NUMBERS, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of the files"),
+    ],
+)
+def test_ids_that_are_written_in_another_way_get_a_hint(tmp_path, files, ids, hint):
+    write_study(tmp_path / "study", files, ids=ids)
+    with pytest.raises(BrioError, match="no file whose name starts with the participant_id") as error:
+        import_cohort("table", tmp_path / "study", tmp_path / "out")
+    assert hint in str(error.value)
+
+
+def test_one_row_with_several_sessions_reads_them_from_the_names_of_the_files(tmp_path):
+    names = [f"{p}_ses-{s}" for p in NUMBERS for s in ("2", "10")] + ["005"]
+    write_study(tmp_path / "study", names, ids=[*NUMBERS, "005"])
+    with pytest.raises(BrioError, match=r"4 of 5 participants have several scans \(001: sessions 2, 10\)"):
+        import_cohort("table", tmp_path / "study", tmp_path / "out")
+    cohort = import_cohort("table", tmp_path / "study", tmp_path / "out", sessions="all")
+    assert cohort.ids.tolist()[:2] == ["001_ses-2", "001_ses-10"]
+    np.testing.assert_allclose(cohort.scan(1), make_frames(1), rtol=1e-5)
+    assert len(cohort) == 9
+
+
+@pytest.mark.parametrize("sessions", ["join", "average"])
+@pytest.mark.parametrize("change", ["copy", "cut", "scaled"])
+def test_a_scan_that_is_stored_under_two_sessions_is_found_before_it_is_joined(tmp_path, sessions, change):
+    names = [f"{p}_ses-{s}" for p in NUMBERS for s in "12"]
+    src = write_study(tmp_path / "study", names, write_csv, ids=NUMBERS)
+    assert len(import_cohort("table", src, tmp_path / "out", sessions=sessions)) == 4
+    first = make_frames(2)
+    copy = {"copy": first, "cut": first[5:], "scaled": 3 + 2 * first}[change]
+    np.savetxt(src / "002_ses-2.csv", copy, delimiter=",")
+    with pytest.raises(BrioError, match=r"002_ses-2\.csv: is the same scan as .*002_ses-1\.csv"):
+        import_cohort("table", src, tmp_path / "out2", sessions=sessions)
+    assert not (tmp_path / "out2").exists()
+
+
+def test_a_mistyped_label_is_said_to_be_one(tmp_path):
+    rows = ["001,A,MDD", "002,A,HC", "003,B,hc", "004,B,MDD"]
+    src = write_study(tmp_path / "study", NUMBERS, header="participant_id,site,dx", rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out", label_column="dx", patient="MDD", control="HC")
+    assert summarise_import(cohort) == (
+        "3 scans imported, 1 row or file skipped: label 'hc' is neither patient nor control (mistyped 'HC'?) (1); "
+        "cohort.json lists each under 'skipped'"
+    )
+
+
+NUISANCE = [
+    "GlobalSignal",
+    "global_signal",
+    "GlobSig",
+    "CSF",
+    "csf_mean",
+    "white matter",
+    "FD",
+    "Framewise_displacement",
+]
+NUISANCE += ["rot_x", "X_trans", "trans_y_derivative1_power2", "std_dvars", "a_comp_cor_01", "motion_outlier02", "rmsd"]
+
+
+def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
+    assert find_nuisance(NUISANCE) == NUISANCE
+    name = "global_signal"
+    write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=f"a,b,c,{name},e"))
+    with pytest.raises(BrioError, match=f"column '{name}' is named like a nuisance signal.*--drop-roi.*--atlas-table"):
+        import_cohort("table", tmp_path / "study", tmp_path / "out")
+    without = import_cohort("table", tmp_path / "study", tmp_path / "out", drop_roi=name)
+    assert without.n_rois == 4
+    rois = tmp_path / "rois.csv"
+    rois.write_text("\n".join(["name", *f"a,b,c,{name},e".split(",")]))
+    assert import_cohort("table", tmp_path / "study", tmp_path / "out2", atlas_table=rois).n_rois == 5
+
+
+def test_confounds_of_fmriprep_are_no_scans(tmp_path):
+    header = "global_signal,csf,white_matter,framewise_displacement,trans_x"
+    write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=header))
+    with pytest.raises(
+        BrioError, match=r"5 of its 5 columns are confounds \(global_signal, csf, white_matter, \.\.\.\)"
+    ):
+        import_cohort("table", tmp_path / "study", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["aal116", "cc200"])
+def test_no_region_of_an_atlas_is_named_like_a_nuisance_signal(name):
+    assert find_nuisance(load_bundled_atlas(name).rois["name"]) == []
+
+
+def test_transposed_files_get_a_hint(tmp_path):
+    src = write_study(tmp_path / "study")
+    for i, person in enumerate(PEOPLE):  # as many rows as ROIs, as many columns as frames
+        np.save(src / f"{person}.npy", make_frames(i, n_frames=40 + i).T)
+    with pytest.raises(BrioError, match="both have as many rows; if rows are the ROIs, transpose the files"):
+        import_cohort("table", src, tmp_path / "out")
+    (tmp_path / "rois.csv").write_text("name\n" + "\n".join("abcde"))
+    with pytest.raises(BrioError, match="the file has as many rows: if they are the ROIs, transpose the files"):
+        import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "rois.csv")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names of files are bytes")
+def test_a_name_that_the_terminal_cannot_show_does_not_stop_a_command(tmp_path):
+    src = write_study(Path(os.fsdecode(os.fsencode(str(tmp_path)) + b"/caf\xe9")))
+    words = [sys.executable, "-m", "brio", "import", "table", src, "--out", tmp_path / "caf\u00e9"]
+    done = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "wrote Cohort('caf\\\\xe9'" in done.stdout
+
+
+def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alike(tmp_path):
+    table = TextTable(tmp_path / "participants.tsv", ["participant_id", "sex", "Centre"], [])
+    refuse(r"no column 'site', did you mean 'Centre'\?.*--site-column", table.require_column, "site", "--site-column")
+    table = TextTable(tmp_path / "participants.tsv", ["participant_id", "sex", "clinic"], [])
+    refuse("no column 'site', known: clinic, participant_id, sex", table.require_column, "site", "--site-column")
+
+
+@pytest.mark.parametrize(
+    ("sites", "words"),
+    [
+        (["NYU", "nyu", "NYU", "Yale  1"], "the sites 'NYU' (2 scans) and 'nyu' (1 scan) differ in capitals, blanks"),
+        (["1", "1.0", "01", "2"], "the way to write a number alone and count as 3"),
+    ],
+)
+def test_sites_that_are_one_written_in_two_ways_get_a_warning(tmp_path, sites, words):
+    rows = [f"{person},{site},{i % 2}" for i, (person, site) in enumerate(zip(PEOPLE, sites, strict=True))]
+    src = write_study(tmp_path / "study", rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out")
+    assert cohort.sites.tolist() == sites
+    (warning,) = cohort.provenance["warnings"]
+    assert words in warning
+    assert json.loads((tmp_path / "out" / "cohort.json").read_text())["provenance"]["warnings"] == [warning]
+
+
+def test_the_line_that_tells_excel_the_separator_is_no_header(tmp_path):
+    src = write_study(tmp_path / "study", write=write_csv)
+    expected = import_cohort("table", src, tmp_path / "a")
+    for path in src.glob("*.csv"):
+        path.write_text("sep=;\n" + path.read_text().replace(",", ";"))
+    assert import_cohort("table", src, tmp_path / "b").fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize(("name", "sep"), [("001.csv", ","), ("001.tsv", "\t"), ("001.txt", " ")])
+def test_row_names_of_r_are_named_as_such(tmp_path, name, sep):
+    """As write.table(x, file, sep=sep) writes it: the header has no cell for the row names."""
+    rows = [sep.join(f'"{cell}"' for cell in ("V1", "V2"))]
+    rows += [sep.join((f'"{i + 1}"', *map(str, frame))) for i, frame in enumerate(make_frames(0, 2))]
+    (tmp_path / name).write_text("\n".join(rows))
+    refuse(rf"{name}: line 2 has 3 cells, the header 2; .*row\.names=FALSE", read_series, tmp_path / name)
+
+
+def test_row_names_of_r_in_a_table_are_named_as_such(tmp_path):
+    rows = ['"participant_id","site","label"', '"1","p1","A",0', '"2","p2","B",1']
+    (tmp_path / "participants.csv").write_text("\n".join(rows))
+    with pytest.raises(BrioError, match=r"row 1 has 4 cells, the header 3; .*write\.table\(\.\.\., row\.names=FALSE\)"):
+        read_participants(tmp_path / "participants.csv")
+    (tmp_path / "participants.csv").write_text("\n".join([rows[0], "p1,A,0,x", "p2,B,1"]))
+    refuse(r"row 1 has 4 cells, the header 3$", read_participants, tmp_path / "participants.csv")
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("2001,2002,2101,2102,2111", ["2001", "2002", "2101", "2102", "2111"]),
+        ("1,2,3,5,6", ["1", "2", "3", "5", "6"]),
+        ("1.0,2.0,3.0,4.0,5.0", ["roi001", "roi002", "roi003", "roi004", "roi005"]),
+    ],
+)
+def test_a_header_of_codes_is_no_frame(tmp_path, header, names):
+    frames = np.random.default_rng(0).normal(size=(50, 5))
+    rows = [",".join(f"{value:.5f}" for value in frame) for frame in frames]
+    (tmp_path / "p1.csv").write_text("\n".join([header, *rows]))
+    series = read_series(tmp_path / "p1.csv")
+    assert len(series.frames) == 50
+    assert list(series.columns or [f"roi{u:03d}" for u in range(1, 6)]) == names
+    # whole numbers above whole numbers may be a frame
+    (tmp_path / "p2.csv").write_text("\n".join(["7,3,9", "4,5,6", "1,8,2"]))
+    assert len(read_series(tmp_path / "p2.csv").frames) == 3
+
+
+def test_a_region_without_signal_in_every_scan_is_a_warning(tmp_path):
+    def write(frames: np.ndarray, path: Path) -> None:
+        rows = ["".join(f"{value:.4f}," for value in frame) for frame in frames[:, :3]]
+        path.with_suffix(".csv").write_text("\n".join(rows))
+
+    src = write_study(tmp_path / "study", write=write)
+    cohort = import_cohort("table", src, tmp_path / "out")
+    (warning,) = cohort.provenance["warnings"]
+    assert warning.startswith("roi004: without signal in every scan")
+    assert warning.endswith("--drop-roi roi004")
+    assert "warnings" not in import_cohort("table", src, tmp_path / "out2", drop_roi="roi004").provenance
+
+
+def test_marks_of_missing_values_are_missing_values(tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("participant_id,site,label,age,iq,note\np1,NULL,0,.,98,.\np2,#N/A,1,23,-,-\np3,<NA>,1,24,None,x\n")
+    rows = read_participants(table).rows
+    assert [row["site"] for row in rows] == [None, None, None]
+    assert [row["age"] for row in rows] == [None, "23", "24"]
+    assert [row["iq"] for row in rows] == ["98", None, None]
+    assert [row["note"] for row in rows] == [".", "-", "x"]  # text may be anything
+    scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(2)]
+    with pytest.raises(BrioError, match=r"age of participant s00002 is -9999\.0, which seems to be a code for a"):
+        Cohort.from_scans(scans, site=["A", "A"], label=[0, 1], covariates=pd.DataFrame({"age": [20.0, -9999.0]}))
+
+
+# ---------------------------------------------------------------- spreadsheets in other languages, damaged archives
+
+
+def write_text(path: Path, lines: list[str], mark: str = "\ufeff") -> Path:
+    path.write_bytes((mark + "".join(f"{line}\r\n" for line in lines)).encode())
+    return path
+
+
+def format_rows(frames: np.ndarray, delimiter: str) -> list[str]:
+    return [delimiter.join(f"{value:.5f}".replace(".", ",") for value in row) for row in frames]
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter"), [("p.csv", ";"), ("p.csv", "\t"), ("p.tsv", "\t"), ("p.txt", " "), ("p.1D", ";")]
+)
+def test_decimal_commas_are_read_with_and_without_a_header(tmp_path, name, delimiter):
+    frames = make_frames(0, 4)
+    rows = format_rows(frames, delimiter)
+    series = read_series(write_text(tmp_path / name, rows))
+    assert series.columns is None
+    np.testing.assert_array_equal(series.frames, frames)
+    header = delimiter.join(["a", "b", "c", "d"])
+    series = read_series(write_text(tmp_path / name, [header, *rows]))
+    assert series.columns == ("a", "b", "c", "d")
+    np.testing.assert_array_equal(series.frames, frames)
+
+
+def test_names_with_commas_stay_between_semicolons_and_missing_values_are_missing(tmp_path):
+    path = write_text(tmp_path / "p.csv", ["Gyrus, left;Gyrus, right", "1,5;n/a", ";2,25"])
+    series = read_series(path)
+    assert series.columns == ("Gyrus, left", "Gyrus, right")
+    np.testing.assert_array_equal(series.frames, np.array([[1.5, np.nan], [np.nan, 2.25]], dtype=np.float32))
+
+
+@pytest.mark.parametrize("lines", [["1,250\t980", "1,251\t981"], ["1.250,5;1", "1.251,5;2"], ["0.5;1,5", "1,5;0.5"]])
+def test_numbers_that_may_mean_two_things_are_refused(tmp_path, lines):
+    with pytest.raises(BrioError, match="is not a number; write a decimal point, and nothing between thousands"):
+        read_series(write_text(tmp_path / "p.csv", lines))
+
+
+def test_a_spreadsheet_in_another_language_is_imported(tmp_path):
+    people = ['participant_id;Zentrum;Diagnose;age;code;"Größe, cm"']
+    for i in range(4):
+        write_text(tmp_path / f"VP {i} (Ä)_ses-1.csv", ["a;b;c;d", *format_rows(make_frames(i, 4), ";")])
+        people.append(f"VP {i} (Ä);{'München' if i < 2 else 'Wien'};{'krank' if i % 2 else 'gesund'};2{i},5;1,00{i};")
+    write_text(tmp_path / "participants.csv", ["", *people])
+    cohort = import_cohort(
+        "table", tmp_path, tmp_path / "out", site_column="Zentrum", label_column="Diagnose", patient="krank"
+    )
+    assert cohort.participants["age"].tolist() == [20.5, 21.5, 22.5, 23.5]
+    assert cohort.participants["code"].tolist() == [1.0, 1.001, 1.002, 1.003]
+    assert cohort.sites.tolist() == ["München", "München", "Wien", "Wien"]
+    assert cohort.ids.tolist()[0] == "VP 0 (Ä)"
+    np.testing.assert_array_equal(cohort.scan(3), make_frames(3, 4))
+
+
+def test_thousands_and_text_with_commas_stay_as_they_are(tmp_path):
+    table = read_participants(write_text(tmp_path / "t.tsv", ["a\tb\tc", "1,250\tx,y\t2,5", "980\tz\tn/a"]))
+    assert table.rows == [{"a": "1,250", "b": "x,y", "c": "2.5"}, {"a": "980", "b": "z", "c": None}]
+
+
+@pytest.mark.parametrize(
+    ("column", "hint"),
+    [
+        ("subject_id", "did you mean 'subject_id'? It has subject_id, site, label; --id-column can name another"),
+        ("Versuchsperson", "known: Versuchsperson, label, site; --id-column can name another"),
+    ],
+)
+def test_a_table_without_participant_id_says_what_to_do(tmp_path, column, hint):
+    write_text(tmp_path / "participants.csv", [f"{column},site,label", "p1,A,0"])
+    with pytest.raises(BrioError, match="no column 'participant_id'") as error:
+        import_cohort("table", tmp_path, tmp_path / "out")
+    assert hint in str(error.value)
+
+
+def test_a_workbook_is_named_as_one(tmp_path):
+    (tmp_path / "people.xlsx").write_bytes(b"PK\x03\x04" + bytes(40))
+    with pytest.raises(BrioError, match=r"it is a workbook.*save the sheet as CSV in UTF-8"):
+        import_cohort("table", tmp_path, tmp_path / "out", participants="people.xlsx")
+
+
+def test_a_table_among_scans_to_predict_is_pointed_out(tmp_path):
+    write_text(tmp_path / "people.csv", ["participant_id;age", "p1;20,5"])
+    with pytest.raises(BrioError, match="'p1' is not a number; if this is the participants table, name it with"):
+        read_scans_to_predict(tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_the_region_that_one_scan_lacks_is_named_whichever_scan_it_is(tmp_path, lacking):
+    for i in range(2):
+        rois = list("abcd")[: 3 if i == lacking else 4]
+        write_text(tmp_path / f"p{i}.csv", [",".join(rois), *("1,2,3,4"[: 2 * len(rois) - 1] for _ in range(3))])
+    write_text(tmp_path / "participants.csv", ["participant_id,site,label", "p0,A,0", "p1,A,1"])
+    refuse(rf"p{lacking}\.csv lacks d; .* needs a column of n/a", import_cohort, "table", tmp_path, tmp_path / "out")
+
+
+def write_connectomes(folder: Path, ids: list[str], matrices: np.ndarray, table: list[str]) -> Path:
+    folder.mkdir()
+    np.savez(folder / "all.npz", fc=matrices, participant_id=np.array(ids))
+    rows = [f"{name}\tA\t{i % 2}" for i, name in enumerate(table)]
+    (folder / "participants.tsv").write_text("\n".join(["participant_id\tsite\tlabel", *rows]) + "\n")
+    return folder / "all.npz"
+
+
+def make_connectomes(n: int) -> np.ndarray:
+    return np.stack([np.corrcoef(make_frames(i, 4).T) for i in range(n)])
+
+
+def test_an_archive_lists_connectomes_without_a_row_and_refuses_sessions(tmp_path):
+    src = write_connectomes(tmp_path / "fc", ["p0", "p1", "p2"], make_connectomes(3), ["p0", "p1", "p9"])
+    cohort = import_cohort("fc", src, tmp_path / "out")
+    assert [(entry["participant_id"], entry["reason"]) for entry in cohort.provenance["skipped"]] == [
+        ("p9", "no connectome in all.npz"),
+        ("p2", "no row in participants.tsv"),
+    ]
+    refuse("leave out --sessions and --session-column", import_cohort, "fc", src, tmp_path / "again", sessions="first")
+
+
+def test_connectomes_of_two_measures_are_refused(tmp_path):
+    matrices = make_connectomes(2)
+    matrices[1][0, 1] = matrices[1][1, 0] = 1.7  # Fisher z whose diagonal was set to one
+    src = write_connectomes(tmp_path / "fc", ["p0", "p1"], matrices, ["p0", "p1"])
+    with pytest.raises(BrioError, match=r"participant p1: seems to hold fisher-z, but .*participant p0 correlation"):
+        import_cohort("fc", src, tmp_path / "out")
+    assert len(import_cohort("fc", src, tmp_path / "out", measure="fisher-z")) == 2
+
+
+def test_accents_match_whichever_way_they_are_written(tmp_path):
+    people = ["Zoë", "José"]
+    stems = [f"{unicodedata.normalize('NFD', name)}_ses-{s}" for name in people for s in "12"]
+    src = write_study(tmp_path / "study", stems, rows=[f"{name},A,{i}" for i, name in enumerate(people)])
+    cohort = import_cohort("table", src, tmp_path / "out", sessions="all")
+    assert cohort.ids.tolist() == [f"{name}_ses-{s}" for name in people for s in "12"]
+    assert cohort.provenance["skipped"] == []
+
+
+def test_paths_of_a_table_from_windows_are_found(tmp_path):
+    header, rows = "participant_id,site,label,file", ["p1,A,0,scans\\one.npy", "p2,A,1,scans\\two.npy"]
+    src = write_study(tmp_path / "study", ["scans/one", "scans/two"], header=header, rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "out")
+    np.testing.assert_array_equal(cohort.scan(1), make_frames(1))
+
+
+def test_other_capitals_get_a_hint(tmp_path):
+    src = write_study(tmp_path / "study", ["VP1_rest", "VP2_rest"], rows=["vp1,A,0", "vp2,A,1"])
+    with pytest.raises(BrioError, match="names of files have other capitals: write ids in the table as the files do"):
+        import_cohort("table", src, tmp_path / "out")
