@@ -113,8 +113,7 @@ def run(
         if engine.shard is not None:
             finished_all = run_shard(spec, Shard.parse(engine.shard), out, progress, say)
             return say_shard_ended(finished_all, engine.shard, out)
-        finished = run_job(spec, out, progress, say)
-    result = Result.from_finished_job(finished)
+        result = Result(**vars(run_job(spec, out, progress, say)))
     print_result(result)
     if not method and not own:
         say("brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge")
@@ -164,8 +163,7 @@ def tune(
             part = Shard.parse(engine.shard)
             finished_all = tune_shard(spec, part, out, budget=budget, progress=progress, say=say)
             return say_shard_ended(finished_all, engine.shard, out)
-        finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
-    result = Result.from_finished_job(finished)
+        result = Result(**vars(tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)))
     print_result(result)
     if report:
         write_outputs(result)

@@ -41,6 +41,8 @@ from ..settings import find_numbers
 from .spec import JobSpec, settle_without_validation
 
 if TYPE_CHECKING:
+    import torch
+
     from ..connectome import Connectomes
     from ..results import RunStore
     from ..training import Method, NeuralMethod
@@ -193,13 +195,19 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, m
     if len(used) == 0:
         raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
 
+    return Job(spec, whole, used, audited, device, estimate_once(used, device.torch_device), progress, say)
+
+
+def estimate_once(cohort: Cohort, device: torch.device) -> Callable[[], Connectomes]:
+    """Return a function that estimates the connectomes of a cohort when it is first called."""
+
     @cache
     def estimate() -> Connectomes:
         from ..connectome import Connectomes
 
-        return Connectomes(used, device.torch_device)
+        return Connectomes(cohort, device)
 
-    return Job(spec, whole, used, audited, device, estimate, progress, say)
+    return estimate
 
 
 _RECORD = 20_000

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ..cohort import Cohort
 from ..device import memory_budget
 from ..errors import BrioError
-from ..methods import find_method
+from ..methods import find_method, make_method
 from ..protocol import FOLD_RULE, Fold, count_inner_folds, list_fold_names, make_folds
-from ..results import Plan, PlannedMethod, RunStore
+from ..results import Plan, PlannedMethod, RunStore, TuningRecord
+from ..results.files import TUNING
 from ..results.store import remove_checkpoint
 from ..version import __version__
 from .job import Job, check_folds, check_harmonise, check_method, check_sites
@@ -39,19 +40,6 @@ class PlannedRun:
         """Count the trainings of the run: one, and one for each inner fold that chooses its number of epochs."""
         by_inner_folds = self.method.facts.chooses_epochs_by_inner_folds
         return 1 + (count_inner_folds(cohort, self.run.fold) if by_inner_folds else 0)
-
-
-@dataclass(frozen=True, eq=False)
-class MethodSchedule:
-    """A method and the settings it is run with on each fold."""
-
-    description: PlannedMethod  # what plan.json stores of the method
-    candidates: Callable[[Fold], list[Method]]
-
-    @classmethod
-    def of(cls, method: Method) -> MethodSchedule:
-        """Run a method with the same settings on every fold."""
-        return cls(describe_method(method), lambda fold: [method])
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,31 +82,87 @@ def describe_method(method: Method) -> PlannedMethod:
     return PlannedMethod(method.version, dataclasses.asdict(method.settings), code_hash or None)
 
 
-def build_plan(job: Job, names: Sequence[str], overrides: Mapping[str, MethodSchedule] | None = None) -> JobPlan:
-    """Plan the runs of some methods over the seeds and folds of a job; stacks are decided separately."""
+def build_plan(job: Job, names: Sequence[str]) -> JobPlan:
+    """Plan the runs of some methods over the seeds and folds of a job; stacks are decided separately.
+
+    Methods that a search has tuned have the settings that it chose for each fold.
+    """
     methods = job.make_methods(names)
-    schedules = {name: (overrides or {}).get(name) or MethodSchedule.of(method) for name, method in methods.items()}
-    return plan_runs(job, schedules, job.seeds)
+    described = {name: describe_method(method) for name, method in methods.items()}
+    record = job.spec.tuned
+    if record is None:
+        return plan_runs(job, described, lambda name, fold: [methods[name]], job.seeds)
+    for name in _check_tuning(job, record, names):
+        described[name] = dataclasses.replace(described[name], tuned=record.choice(name))
+    made: dict[str, Method] = {}
+
+    def choose(name: str, fold: Fold) -> list[Method]:
+        if name not in record.choices:
+            return [methods[name]]
+        values = _read_choice(job, record, name, fold)
+        key = json.dumps([name, values], sort_keys=True)
+        if key not in made:
+            try:
+                made[key] = make_method(name, values)
+            except BrioError as error:
+                where = f"the choice of '{name}' for fold {fold.name}"
+                raise BrioError(f"{TUNING}: {where}: {error}; tune again") from error
+        return [made[key]]
+
+    return plan_runs(job, described, choose, job.seeds)
 
 
-def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[int]) -> JobPlan:
-    """Plan the runs of methods that may have other settings on every fold."""
+def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[str]:
+    """Return those methods that a search has tuned; the others are named, and run with their own settings."""
+    here = job.protocol_identity
+    if here["name"] != record.protocol["name"]:
+        raise BrioError(f"was tuned under {record.protocol['name']}, not under {here['name']}; tune again")
+    if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
+        raise BrioError(
+            "under k-fold another seed or another split deals other scans to a fold, so its test scans may have "
+            "chosen its settings; use one seed and the same cohort and folds, or loso"
+        )
+    tuned = [name for name in names if name in record.choices]
+    if not tuned:
+        raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(record.choices)}")
+    if len(tuned) < len(names):
+        untuned = [name for name in names if name not in record.choices]
+        job.say(f"not tuned there, run with their own settings: {', '.join(untuned)}")
+    return tuned
+
+
+def _read_choice(job: Job, record: TuningRecord, name: str, fold: Fold) -> dict[str, Any]:
+    """Return the settings that a search chose for a fold; those that the user gives stay as they are."""
+    if fold.name not in record.choices[name]:
+        raise BrioError(f"method '{name}' was not tuned for fold {fold.name}; tune it with the same folds")
+    if record.protocol["name"] == "loso" and set(fold.test_sites) & set(record.validation_sites[fold.name]):
+        raise BrioError(f"fold {fold.name}: its test site chose its settings; tune again")
+    then = dataclasses.replace(job.spec, settings=record.given_settings).settings_of(name)
+    return {**then, **record.choices[name][fold.name], **job.settings_of(name)}
+
+
+def plan_runs(
+    job: Job,
+    methods: dict[str, PlannedMethod],
+    choose: Callable[[str, Fold], Sequence[Method]],
+    seeds: Sequence[int],
+) -> JobPlan:
+    """Plan the runs of described methods; ``choose`` gives a method with its settings, one or several, for a fold."""
     from ..training import Run
 
     spec, cohort = job.spec, job.cohort
     check_sites(cohort, spec)
-    document = describe_job(job, {name: schedule.description for name, schedule in methods.items()}, seeds)
+    document = describe_job(job, methods, seeds)
     names = spec.folds or list_fold_names(cohort, spec.protocol, job.protocol_settings)
-    tried = {name: len(schedule.description.configurations or ()) or 1 for name, schedule in methods.items()}
-    check_number_of_runs(tried, len(names), len(seeds))
+    check_number_of_runs({n: len(m.configurations or ()) or 1 for n, m in methods.items()}, len(names), len(seeds))
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}
-    for schedule in methods.values():
+    for name in methods:
         for seed in seeds:
             for fold in folds_of[seed]:
                 if spec.folds is None or fold.name in spec.folds:
-                    for method in schedule.candidates(fold):
+                    for method in choose(name, fold):
                         key = run_key(document, method, fold, seed)
                         runs[key] = PlannedRun(method, Run(fold, seed), key)
     if not runs:
