@@ -80,15 +80,15 @@ CASES = [
 
 @pytest.mark.parametrize(("changes", "described"), CASES)
 def test_what_differs_is_described(changes, described):
-    assert describe_clash(PLAN, {**PLAN, **changes}) == described
+    assert list(describe_clash(PLAN, {**PLAN, **changes})) == described
 
 
 def test_scans_that_were_kept_are_named_from_the_other_side():
     kept = {**PLAN, "audit": None}
-    assert describe_clash(kept, PLAN) == [
+    assert list(describe_clash(kept, PLAN)) == [
         "it keeps all scans (--keep-all), now those that the audit excludes are left out"
     ]
 
 
 def test_an_entry_that_the_older_plan_lacks_is_named():
-    assert describe_clash(PLAN, {**PLAN, "new_option": True}) == ["its new option is none, now true"]
+    assert list(describe_clash(PLAN, {**PLAN, "new_option": True})) == ["its new option is none, now true"]

@@ -12,7 +12,7 @@ from job_contents import content_without_seconds
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs.plan import build_plan
-from brio.jobs.run import LocalEngine, Shard, train_shard
+from brio.jobs.run import LocalEngine, train_shard
 from brio.methods import Ridge
 from brio.results import RunStore
 
@@ -65,7 +65,7 @@ def test_the_first_process_decides_the_stacks(brio, folder, tmp_path):
 
 def test_two_shards_of_the_same_number_at_once(folder, tmp_path, monkeypatch):
     """Both train the same stack and store it at the same moment; one record stays, and it is whole."""
-    job = prepare_job(JobSpec(folder, device="cpu", engine=LocalEngine(Shard(1, 1))))
+    job = prepare_job(JobSpec(folder, device="cpu", engine=LocalEngine((1, 1))))
     both, write = threading.Barrier(2, timeout=60), RunStore._write_files
 
     def write_together(store, key, files):
@@ -134,4 +134,4 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
 def test_no_such_shard(text):
     with pytest.raises(BrioError, match="for example 2/8"):
-        Shard.parse(text)
+        LocalEngine.parse(text)

@@ -38,7 +38,7 @@ from ..settings import require, require_number
 from ..version import __version__
 from .job import Job, estimate_once
 from .plan import JobPlan, PlannedRun
-from .spec import Engine, JobSpec
+from .spec import JobSpec
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
@@ -180,12 +180,14 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
             f"--workers {options.workers} would share one GPU; start one worker for each GPU yourself and give "
             "--scheduler ADDRESS, or use --workers 1"
         )
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         stack.enter_context(dask.config.set({f"distributed.{name}": value for name, value in SETTINGS.items()}))
         target = options.scheduler
         if target is None:
             try:
                 target = stack.enter_context(_start_cluster(options, threads, gpu))
+                n_workers = options.workers if options.slurm is None else options.slurm.workers
+                target.adapt(minimum=n_workers, maximum=n_workers)  # others take the place of those gone for good
             except (OSError, ValueError, RuntimeError) as error:
                 raise BrioError(f"the cluster cannot be started: {error}") from error
         try:
@@ -219,13 +221,13 @@ def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> A
         except BaseException:
             cluster.close()
             raise
-        return _keep_workers(cluster, options.slurm.workers)
+        return cluster
     import torch
     from distributed import LocalCluster
 
     assert options.workers is not None
     n_threads = torch.get_num_threads() if threads is None else threads  # Dask would set one
-    cluster = LocalCluster(
+    return LocalCluster(
         n_workers=options.workers,
         threads_per_worker=1,
         processes=True,
@@ -235,13 +237,6 @@ def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> A
         resources={"GPU": 1} if gpu else None,
         env={name: str(n_threads) for name in _THREADS},
     )
-    return _keep_workers(cluster, options.workers)
-
-
-def _keep_workers(cluster: Any, n_workers: int) -> Any:
-    """Let a cluster start workers in place of those that are gone for good."""
-    cluster.adapt(minimum=n_workers, maximum=n_workers)
-    return cluster
 
 
 # ---------------------------------------------------------------- what a worker does
@@ -349,7 +344,7 @@ POLL_SECONDS = 1.0
 VISIBLE_SECONDS = 120.0
 
 
-class DaskEngine(Engine):
+class DaskEngine(ExitStack):
     """Train stacks on the workers of a Dask cluster, which is started when the first stack has to be trained.
 
     Workers read the cohort and write runs through a file system that they share with this process. The cluster holds
@@ -359,18 +354,12 @@ class DaskEngine(Engine):
     shares_folder = True
 
     def __init__(self, options: ClusterOptions, method_files: tuple[str, ...] = ()) -> None:
+        super().__init__()
         require_dask(options.slurm is not None)
-        self._options, self._opened = options, ExitStack()
         self.client: Any = None
-        self.method_files = method_files
+        self.options, self.method_files = options, method_files
         self.excluded: dict[str, str] = {}  # why workers get no more stacks, by address
         self.announced = False  # whether the user knows that a worker is waited for
-
-    def __enter__(self) -> DaskEngine:
-        return self
-
-    def __exit__(self, *further: object) -> None:
-        self._opened.close()
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
         """Train stacks side by side, the costly ones first; one that fails does not stop the others."""
@@ -381,10 +370,11 @@ class DaskEngine(Engine):
         waiting.sort(key=lambda number: -costs[number])
         gpu = job.device.torch_device.type == "cuda"
         if self.client is None:
-            self.client = self._opened.enter_context(connect(self._options, plan.document.threads, gpu))
+            self.client = self.enter_context(connect(self.options, plan.document.threads, gpu))
         _Dispatch(self, job, plan, store, costs, waiting, gpu).run(allow_divergence)
 
 
+@dataclass(eq=False)
 class _Dispatch:
     """The stacks of one plan on their way to the workers and back.
 
@@ -393,23 +383,18 @@ class _Dispatch:
     stack waits here until a worker is free.
     """
 
-    def __init__(
-        self,
-        engine: DaskEngine,
-        job: Job,
-        plan: JobPlan,
-        store: RunStore,
-        costs: dict[int, float],
-        waiting: list[int],
-        gpu: bool,
-    ) -> None:
-        self.engine, self.client, self.job, self.plan, self.store = engine, engine.client, job, plan, store
-        self.costs, self.waiting, self.gpu = costs, waiting, gpu
-        self.running: dict[Any, int] = {}  # futures
-        self.unseen: dict[int, tuple[str, float]] = {}  # stored by a worker, but not seen here yet
-        self.failed: dict[int, str] = {}
-        self.refused: set[int] = set()
-        self.done = sum(costs.values()) - sum(costs[number] for number in waiting)
+    engine: DaskEngine
+    job: Job
+    plan: JobPlan
+    store: RunStore
+    costs: dict[int, float]  # of all stacks, by number
+    waiting: list[int]
+    gpu: bool
+    running: dict[Any, int] = field(default_factory=dict)  # by future
+    unseen: dict[int, tuple[str, float]] = field(default_factory=dict)  # by whom and when stored, but not seen here
+    failed: dict[int, str] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
+    usable: list[str] = field(default_factory=list)  # workers
 
     def run(self, allow_divergence: bool) -> None:
         """Give out stacks until all are finished or failed."""
@@ -418,7 +403,7 @@ class _Dispatch:
         first = True
         try:
             while self.waiting or self.running or self.unseen:
-                if self.client.status not in ("running", "connecting"):
+                if self.engine.client.status not in ("running", "connecting"):
                     remedy = "start it again and give the same command again: it goes on from the finished stacks"
                     raise BrioError(f"the scheduler of Dask is lost; {remedy}")
                 n_free = self._count_free()
@@ -433,7 +418,7 @@ class _Dispatch:
                         advice = "--runs-per-stack makes smaller ones, in another --out"
                         self.job.say(f"{n_stacks} for more workers than that: {advice}")
                 if self.running:  # workers may come meanwhile, or other clients go
-                    with self.client.as_current(), contextlib.suppress(TimeoutError, CancelledError):
+                    with self.engine.client.as_current(), contextlib.suppress(TimeoutError, CancelledError):
                         wait(list(self.running), timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
                 else:
                     time.sleep(POLL_SECONDS)
@@ -441,7 +426,7 @@ class _Dispatch:
                 self._report()
         finally:
             with contextlib.suppress(Exception):  # the cluster may be gone
-                self.client.cancel(list(self.running))
+                self.engine.client.cancel(list(self.running))
         if self.failed:
             number, reason = next(iter(self.failed.items()))
             count = f"{len(self.failed)} of {len(self.costs)} stacks failed, all others are finished"
@@ -451,11 +436,11 @@ class _Dispatch:
 
     def _count_free(self) -> int:
         """Count the workers that may train and have nothing to do; none while the scheduler does not answer."""
-        if self.client.status != "running":  # it tries to reach the scheduler again
+        if self.engine.client.status != "running":  # it tries to reach the scheduler again
             return 0
         try:
-            workers = self.client.scheduler_info(n_workers=-1).get("workers", {})
-            tasks = self.client.processing()
+            workers = self.engine.client.scheduler_info(n_workers=-1).get("workers", {})
+            tasks = self.engine.client.processing()
         except OSError:  # the scheduler is just being lost, which the next round will see
             return 0
         able = [
@@ -483,7 +468,6 @@ class _Dispatch:
         for number in list(self.waiting):
             if self.plan.close_if_finished(number, self.store):
                 self.waiting.remove(number)
-                self.done += self.costs[number]
             elif len(chosen) < n_free and number not in elsewhere:
                 self.waiting.remove(number)
                 chosen.append(number)
@@ -508,7 +492,9 @@ class _Dispatch:
         options: dict[str, Any] = {"resources": {"GPU": 1} if self.gpu else None}
         if self.engine.excluded:
             options |= {"workers": self.usable, "allow_other_workers": True}  # others where all of these have died
-        return self.client.submit(train_here, packed, __version__, self.engine.method_files, pure=False, **options)
+        return self.engine.client.submit(
+            train_here, packed, __version__, self.engine.method_files, pure=False, **options
+        )
 
     def _collect(self) -> None:
         """Take back what is finished, failed, refused by its worker, or was lost with the scheduler."""
@@ -555,7 +541,6 @@ class _Dispatch:
         for number, (address, since) in list(self.unseen.items()):
             if self.plan.close_if_finished(number, self.store):
                 del self.unseen[number]
-                self.done += self.costs[number]
             elif time.monotonic() - since > VISIBLE_SECONDS:
                 del self.unseen[number]
                 folder = self.store.folder.resolve()
@@ -569,7 +554,9 @@ class _Dispatch:
     def _report(self) -> None:
         """Show the progress of all workers as one."""
         beats = {beat.stack: beat for beat in list_heartbeats(self.store.folder.parent)}
-        share = self.done + sum(self.costs[number] * beat.share for number, beat in beats.items())
+        left = {*self.waiting, *self.running.values(), *self.unseen, *self.failed}
+        share = sum(cost for number, cost in self.costs.items() if number not in left)
+        share += sum(self.costs[number] * beat.share for number, beat in beats.items() if number in left)
         hosts = len({(beat.host, beat.process) for beat in beats.values()})
         titles = "; ".join(f"{beat.title} {100 * beat.share:.0f} %" for beat in list(beats.values())[:3])
         message = f"at work: {hosts} ({titles})" if beats else "waiting"

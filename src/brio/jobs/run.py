@@ -22,6 +22,7 @@ from ..errors import BrioError
 from ..methods import find_method, list_methods, make_method
 from ..results import RunStore, StoredJob, TuningRecord, prediction_rows, result_rows, summarise, write_tables
 from ..results.files import PLAN, RUNS, SEARCH
+from ..results.store import list_heartbeats
 from ..settings import Budget, draw_configurations, require_number
 from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import (
@@ -42,26 +43,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shard:
-    """Stacks ``number``, ``number + count``, ... of every plan."""
+class LocalEngine(Engine):
+    """Train stacks in this process: all of a plan, or those of one shard."""
 
-    number: int  # from 1
-    count: int  # of shards
+    shard: tuple[int, int] | None = None  # i of n: stacks i, i + n, ... of every plan; others train the rest
 
     @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Read ``i/n``."""
-        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
+    def parse(cls, shard: str) -> LocalEngine:
+        """Make the engine of a shard from ``i/n``."""
+        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise BrioError(f"--shard {text}: write i/n with i from 1 to n, for example 2/8")
-        return cls(int(match[1]), int(match[2]))
-
-
-@dataclass(frozen=True)
-class LocalEngine(Engine):
-    """Train stacks in this process."""
-
-    shard: Shard | None = None  # train only these stacks. Other processes then share the folder of the job
+            raise BrioError(f"--shard {shard}: write i/n with i from 1 to n, for example 2/8")
+        return cls((int(match[1]), int(match[2])))
 
     @property
     def shares_folder(self) -> bool:
@@ -69,14 +62,14 @@ class LocalEngine(Engine):
         return self.shard is not None
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
-        """Train one stack after the other, in the order of the plan; the first that fails ends the job."""
+        """Train one stack after the other, those of other live processes last; the first that fails ends the job."""
         from .train import train_stack
 
-        costs = dict(enumerate(plan.estimate_costs(job.cohort), 1))
-        if self.shard is not None:
-            costs = {number: costs[number] for number in range(self.shard.number, len(costs) + 1, self.shard.count)}
+        first, step = self.shard or (1, 1)
+        costs = dict(list(enumerate(plan.estimate_costs(job.cohort), 1))[first - 1 :: step])
         total, done = sum(costs.values()), 0.0
-        for number, cost in costs.items():
+        elsewhere = {heartbeat.stack for heartbeat in list_heartbeats(store.folder.parent)}
+        for number, cost in sorted(costs.items(), key=lambda item: item[0] in elsewhere):
 
             def report(message: str, share: float, done: float = done, cost: float = cost) -> None:
                 job.progress(message, (done + cost * share) / total)
@@ -94,9 +87,9 @@ def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ig
     return execute_plan(*_plan_job(spec, out, progress, say), out)
 
 
-def run_shard(spec: JobSpec, shard: Shard, out: Path, progress: Progress = silent, say: Say = ignore) -> bool:
-    """Train one shard of a job; returns whether all of its runs are finished."""
-    return train_shard(*_plan_job(dataclasses.replace(spec, engine=LocalEngine(shard)), out, progress, say), out)
+def run_shard(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> bool:
+    """Train the shard of a job that its engine has; returns whether all runs of the job are finished."""
+    return train_shard(*_plan_job(spec, out, progress, say), out)
 
 
 def _plan_job(spec: JobSpec, out: Path, progress: Progress, say: Say) -> tuple[Job, JobPlan]:
@@ -197,11 +190,8 @@ def tune_job(
     return execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS)
 
 
-def tune_shard(
-    spec: JobSpec, shard: Shard, out: Path, *, budget: int = 4, progress: Progress = silent, say: Say = ignore
-) -> bool:
+def tune_shard(spec: JobSpec, out: Path, *, budget: int = 4, progress: Progress = silent, say: Say = ignore) -> bool:
     """Train one shard of a search and, once the search is finished, of the job with the settings that it chose."""
-    spec = dataclasses.replace(spec, engine=LocalEngine(shard))
     job, drawn = _start_search(spec, out, budget, progress, say)
     plan, planned = _plan_search(job, drawn), (out / PLAN).is_file()
     if not train_shard(job, plan, out / SEARCH, allow_divergence=True, allow_other_device=planned):

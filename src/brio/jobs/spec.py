@@ -138,7 +138,7 @@ class JobSpec:
     @cached_property
     def audit_rules(self) -> AuditRules:
         """Settings under ``audit.``, over the defaults."""
-        return make_audit_rules(self._parts["audit"])
+        return replace_values(AuditRules(), self._parts["audit"], "audit.")
 
     @cached_property
     def protocol_settings(self) -> ProtocolSettings:
@@ -175,11 +175,6 @@ def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with {prefixes}")
         parts[part][key] = value
     return parts
-
-
-def make_audit_rules(values: Mapping[str, Any]) -> AuditRules:
-    """Make audit rules from values by name."""
-    return replace_values(AuditRules(), dict(values), "audit.")
 
 
 def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:

@@ -325,11 +325,6 @@ def remove_checkpoint(path: Path) -> None:
     remove_empty_folder(path.parent)  # unless it holds the checkpoint of another stack
 
 
-def remove_partial_checkpoints(folder: Path, reserved: bool = True) -> None:
-    """Remove what a job left in the folder of checkpoints that was killed while it was writing one."""
-    remove_leftovers(folder, reserved=reserved)
-
-
 def _hash(document: str, tensors: Tensors) -> str:
     """Hash the facts and every tensor with its name, type and shape."""
     import torch
