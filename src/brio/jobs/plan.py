@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -154,7 +154,12 @@ def plan_runs(
     check_sites(cohort, spec)
     document = describe_job(job, methods, seeds)
     names = spec.folds or list_fold_names(cohort, spec.protocol, job.protocol_settings)
-    check_number_of_runs({n: len(m.configurations or ()) or 1 for n, m in methods.items()}, len(names), len(seeds))
+    n_runs = sum(len(m.configurations or ()) or 1 for m in methods.values()) * len(names) * len(seeds)
+    if n_runs > MOST_RUNS:
+        raise BrioError(
+            f"this job would have {n_runs:,} runs ({len(methods)} methods, {len(names)} folds, {len(seeds)} seeds); at "
+            f"most {MOST_RUNS:,} are possible: choose fewer seeds, methods or configurations"
+        )
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}
@@ -172,16 +177,6 @@ def plan_runs(
         check_method(method, cohort, folds, spec.harmonisation_rule, job.too_few_sites)
     check_harmonise(cohort, spec.harmonisation_rule, folds)
     return JobPlan(document, runs)
-
-
-def check_number_of_runs(configurations: Mapping[str, int], n_folds: int, n_seeds: int) -> None:
-    """Check that a job has not more runs than :data:`MOST_RUNS`."""
-    n_runs = sum(configurations.values()) * n_folds * n_seeds
-    if n_runs > MOST_RUNS:
-        raise BrioError(
-            f"this job would have {n_runs:,} runs ({len(configurations)} methods, {n_folds} folds, {n_seeds} seeds); "
-            f"at most {MOST_RUNS:,} are possible: choose fewer seeds, methods or configurations"
-        )
 
 
 def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[int]) -> Plan:
@@ -252,15 +247,11 @@ def assign_stacks(plan: JobPlan, connectomes: Connectomes, runs_per_stack: int |
         keys_by_method.setdefault(method_identity(planned.method), []).append(planned.key)
     stacks: list[tuple[str, ...]] = []
     for keys in keys_by_method.values():
-        bytes_per_run = max(_estimate_bytes(plan.runs[key], connectomes) for key in keys)
-        max_runs = runs_per_stack or max(1, memory_budget(connectomes.device) // max(1, bytes_per_run))
+        runs = [plan.runs[key] for key in keys]
+        side_by_side = [max(1, one.count_trainings(connectomes.cohort) - 1) for one in runs]  # inner folds
+        sizes = [n * one.method.bytes_per_run(connectomes, one.run) for n, one in zip(side_by_side, runs, strict=True)]
+        max_runs = runs_per_stack or max(1, memory_budget(connectomes.device) // max(1, *sizes))
         n_stacks = -(-len(keys) // max_runs)
         size = 1 if plan.document.harmonise is not None else -(-len(keys) // n_stacks)
         stacks.extend(tuple(keys[i : i + size]) for i in range(0, len(keys), size))
     return dataclasses.replace(plan, document=dataclasses.replace(plan.document, stacks=tuple(stacks)))
-
-
-def _estimate_bytes(planned: PlannedRun, connectomes: Connectomes) -> int:
-    """Estimate the memory of a run in a stack; the inner folds that choose its epoch are trained side by side."""
-    side_by_side = max(1, planned.count_trainings(connectomes.cohort) - 1)
-    return side_by_side * planned.method.bytes_per_run(connectomes, planned.run)
