@@ -363,7 +363,7 @@ class DaskEngine(ExitStack):
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
         """Train stacks side by side, the costly ones first; one that fails does not stop the others."""
-        costs = dict(enumerate(plan.estimate_costs(job.cohort), 1))
+        costs = plan.estimate_costs(job.cohort)
         waiting = [number for number in costs if not plan.close_if_finished(number, store)]
         if not waiting:
             return

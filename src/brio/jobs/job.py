@@ -107,10 +107,6 @@ class Job:
         given = self.spec.settings_of(name)
         return settle_without_validation(name, given) if self.too_few_sites else given
 
-    def make_methods(self, names: Sequence[str]) -> dict[str, Method]:
-        """Make methods with their settings, by name."""
-        return {name: make_method(name, self.settings_of(name)) for name in names}
-
     @property
     def protocol_identity(self) -> dict[str, Any]:
         """What the names of its folds mean: the protocol and, for k-fold, the scans that it deals out and the rule."""

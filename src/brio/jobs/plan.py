@@ -62,10 +62,10 @@ class JobPlan:
         folds = f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
         return f"{runs[0].method.name}, {folds}, stack {number} of {len(stacks)}"
 
-    def estimate_costs(self, cohort: Cohort) -> list[float]:
-        """Estimate the cost of every stack with all its trainings, in epochs of a plain network; only ratios matter."""
+    def estimate_costs(self, cohort: Cohort) -> dict[int, float]:
+        """Estimate the cost of every stack, by number, in epochs of a plain network; only ratios matter."""
         costs = {k: run.method.facts.relative_cost * run.count_trainings(cohort) for k, run in self.runs.items()}
-        return [sum(costs[key] for key in stack) for stack in self.document.stacks]
+        return {n: sum(costs[key] for key in stack) for n, stack in enumerate(self.document.stacks, 1)}
 
     def close_if_finished(self, number: int, store: RunStore) -> bool:
         """Return whether a stack is finished; the checkpoint of one whose process died just before is removed."""
@@ -87,7 +87,7 @@ def build_plan(job: Job, names: Sequence[str]) -> JobPlan:
 
     Methods that a search has tuned have the settings that it chose for each fold.
     """
-    methods = job.make_methods(names)
+    methods = {name: make_method(name, job.settings_of(name)) for name in names}
     described = {name: describe_method(method) for name, method in methods.items()}
     record = job.spec.tuned
     if record is None:

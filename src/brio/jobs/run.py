@@ -66,7 +66,7 @@ class LocalEngine(Engine):
         from .train import train_stack
 
         first, step = self.shard or (1, 1)
-        costs = dict(list(enumerate(plan.estimate_costs(job.cohort), 1))[first - 1 :: step])
+        costs = dict(list(plan.estimate_costs(job.cohort).items())[first - 1 :: step])
         total, done = sum(costs.values()), 0.0
         elsewhere = {heartbeat.stack for heartbeat in list_heartbeats(store.folder.parent)}
         for number, cost in sorted(costs.items(), key=lambda item: item[0] in elsewhere):

@@ -61,10 +61,6 @@ class Heartbeat:
     started: float  # seconds since 1970
     share: StoredShare = 0.0  # of the stack that is done
 
-    def describe_place(self) -> str:
-        """Return host and process in words."""
-        return f"{self.host}, process {self.process}"
-
 
 @dataclass(frozen=True)
 class Failure:
