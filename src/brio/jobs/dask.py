@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -32,17 +32,15 @@ from ..device import resolve_device
 from ..errors import BrioError, describe_error, nearest, take_first_line
 from ..formatting import format_count
 from ..methods import find_method, load_methods, make_method
-from ..results import Plan, RunStore
+from ..results import RunStore
 from ..results.store import Failure, list_heartbeats, record_failure
 from ..settings import require, require_number
 from ..version import __version__
 from .job import Job, estimate_once
 from .plan import JobPlan, PlannedRun
-from .spec import JobSpec
 
 if TYPE_CHECKING:
-    from ..connectome import Connectomes
-    from ..training import Run
+    pass
 
 # ---------------------------------------------------------------- clusters
 
@@ -276,13 +274,22 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
     try:
         for file in method_files:
             load_methods(file)
-        spec, keep, document, name, settings, runs, number, store, device, allow_divergence = pickle.loads(packed)
-        plan = _rebuild_plan(document, name, settings, runs)
+        spec, keep, document, name, values, runs, number, store, device_name, allow_divergence = pickle.loads(packed)
+        entry = find_method(name)  # the class of a user's own method cannot travel, and must be the same here
+        if (document.methods[name].code or "") != (entry.code or ""):
+            raise BrioError(f"{entry.file}: is another file on this worker than where the job was planned")
+        method = make_method(name, {key: value for key, value in values.items() if key not in entry.fixed})
+        plan = JobPlan(document, {key: PlannedRun(method, run, key) for key, run in runs.items()})
         with _one_at_a_time, _limit_threads(document.threads):
-            if not plan.close_if_finished(number, store):
-                job = _prepare_job(spec, keep, document.fingerprint, device)
-                prepared = True
-                train_stack(job, plan, number, store, allow_divergence=allow_divergence)
+            if plan.close_if_finished(number, store):
+                return ""
+            device = resolve_device(spec.device)
+            if device.describe() != device_name:
+                raise BrioError(f"this job trains on {device_name}, the worker has {device.describe()}")
+            cohorts = _load_cohort(spec.cohort, spec.question, keep, document.fingerprint)
+            estimate = _estimate(cohorts[1], device.torch_device)
+            job, prepared = Job(spec, *cohorts, None, device, estimate), True
+            train_stack(job, plan, number, store, allow_divergence=allow_divergence)
     except BrioError as error:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, OSError):
@@ -291,15 +298,6 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
             raise
         return str(error)
     return ""
-
-
-def _rebuild_plan(document: Plan, name: str, settings: dict[str, Any], runs: dict[str, Run]) -> JobPlan:
-    """Make the method of a stack anew: the class of a user's own method cannot travel, and must be the same here."""
-    entry = find_method(name)
-    if (document.methods[name].code or "") != (entry.code or ""):
-        raise BrioError(f"{entry.file}: is another file on this worker than where the job was planned")
-    method = make_method(name, {key: value for key, value in settings.items() if key not in entry.fixed})
-    return JobPlan(document, {key: PlannedRun(method, run, key) for key, run in runs.items()})
 
 
 def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a context manager of another package
@@ -315,27 +313,22 @@ def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a co
     return threadpool_limits(limits=torch.get_num_threads())
 
 
-def _prepare_job(spec: JobSpec, keep: tuple[int, ...] | None, fingerprint: str, device_name: str) -> Job:
-    """Load the cohort of a job, without auditing it again, and find the device."""
-    device = resolve_device(spec.device)
-    if device.describe() != device_name:
-        raise BrioError(f"this job trains on {device_name}, the worker has {device.describe()}")
-    whole, used, estimate = _load_cohort(spec.cohort, spec.question, keep, fingerprint, device.torch_device)
-    return Job(spec, whole, used, None, device, estimate)
-
-
 @lru_cache(maxsize=1)
 def _load_cohort(
-    folder: Path, question: tuple[str, int] | None, keep: tuple[int, ...] | None, fingerprint: str, device: Any
-) -> tuple[Cohort, Cohort, Callable[[], Connectomes]]:
-    """Load a cohort whole and as it is used, with its connectomes, which all stacks of a job share."""
+    folder: Path, question: tuple[str, int] | None, keep: tuple[int, ...] | None, fingerprint: str
+) -> tuple[Cohort, Cohort]:
+    """Load a cohort, whole and as a job uses it, once for all stacks of the job; it is not audited again."""
     whole = Cohort.load(folder)
     whole.verify()
     whole = whole if question is None else relabel(whole, *question)
     used = whole if keep is None else whole.select(np.array(keep))
     if used.fingerprint != fingerprint:
         raise BrioError(f"{folder}: is another cohort on this worker than where the job was planned")
-    return whole, used, estimate_once(used, device)
+    return whole, used
+
+
+_estimate = lru_cache(maxsize=1)(estimate_once)
+"""Estimates connectomes once for all stacks of a job; cohorts are compared by identity."""
 
 
 # ---------------------------------------------------------------- what the command does

@@ -126,7 +126,11 @@ def open_job(
             if not shared:
                 write_recorded(folder, {})  # what was killed right after its files had not recorded them yet
             _mend_cohort_files(job, plan.document, folder)
-        _remove_leftovers(store, folder, shared)
+        remove_dead_heartbeats(folder, at_work=shared)
+        alone = not shared and not list_heartbeats(folder)  # else others may be writing: only what is of a dead one
+        store.remove_partial_runs(reserved=alone)
+        for place in (folder, folder / CHECKPOINTS):
+            remove_leftovers(place, reserved=alone)
         finished = [key for key in plan.runs if key in store]
         if earlier is not None or finished:
             rest = describe_rest(methods, store)
@@ -171,15 +175,6 @@ def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
         if not place.is_dir():  # else another process was faster
             raise
     return resume_plan(Plan.read(place, f"remove {place} and give the command again"), plan, folder)
-
-
-def _remove_leftovers(store: RunStore, folder: Path, shared: bool) -> None:
-    """Remove what dead processes left; while others may be writing, only what is known to be of a dead one."""
-    remove_dead_heartbeats(folder, at_work=shared)
-    alone = not shared and not list_heartbeats(folder)
-    remove_leftovers(folder, reserved=alone)
-    store.remove_partial_runs(reserved=alone)
-    remove_leftovers(folder / CHECKPOINTS, reserved=alone)
 
 
 def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
