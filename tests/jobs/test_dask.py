@@ -421,9 +421,8 @@ def recorded_cluster(monkeypatch):
 def test_workers_of_this_machine_get_their_threads_and_their_gpu(recorded_cluster):
     with connect(ClusterOptions(workers=3), 2, gpu=False):
         pass
-    assert [recorded_cluster[name] for name in ("n_workers", "minimum", "maximum")] == [3, 3, 3], (
-        "also when some are gone"
-    )
+    numbers = [recorded_cluster[name] for name in ("n_workers", "minimum", "maximum")]
+    assert numbers == [3, 3, 3], "also when some are gone for good"
     assert recorded_cluster["resources"] is None
     assert recorded_cluster["env"]["OMP_NUM_THREADS"] == "2"
     with connect(ClusterOptions(workers=1), None, gpu=True):

@@ -303,6 +303,14 @@ def test_a_job_beside_a_live_shard_leaves_its_half_written_runs(brio, folder, tm
     assert not partial.exists()
 
 
+def test_what_another_process_trains_comes_last(brio, folder, copy, monkeypatch):
+    add_worker(copy, 1, "elsewhere", 1)
+    fit, trained = Ridge.fit, []
+    monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
+    brio("run", folder, "--out", copy, *RIDGE).succeed()
+    assert trained == ["site05", "site01"], "the third stack, then the first"
+
+
 def test_shards_of_a_search(brio, folder, tmp_path):
     words = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet", "--seeds", "1"]
     assert brio("tune", folder, "--out", tmp_path / "whole", *words).status == 0

@@ -175,7 +175,7 @@ def open_cohort(spec: JobSpec) -> tuple[JobSpec, Cohort]:
     cohort = spec.relabel(loaded)
     cohort.require_labels()
     check_folds(spec.folds or (), list_fold_names(cohort, spec.protocol, spec.protocol_settings))
-    return dataclasses.replace(spec, cohort=loaded), cohort
+    return spec if loaded is spec.cohort else dataclasses.replace(spec, cohort=loaded), cohort
 
 
 def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, methods: Iterable[Method] = ()) -> Job:
