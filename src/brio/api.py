@@ -6,19 +6,18 @@ import html
 import math
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from .cohort import Audit, Cohort
+from .cohort import Cohort
 from .console import Progress, silent
 from .errors import BrioError
 from .formatting import MISSING, format_interval, format_number, typeset
-from .jobs import FinishedJob, JobSpec, run_job, tune_job
+from .jobs import JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
-from .results import StoredStudy, Summary, TuningRecord
+from .results import StoredJob, StoredStudy, TuningRecord
 from .storage import open_scratch_folder, refuse_existing
 
 if TYPE_CHECKING:
@@ -67,9 +66,8 @@ def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any
     return read_layout(kind, src, out, **options)
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What a job computed.
+class Result(StoredJob):
+    """A job as it is stored in its folder, with its scores as tables.
 
     Attributes
     ----------
@@ -81,22 +79,9 @@ class Result:
         One row per test scan of each run.
     summary : Summary
         Means over test sites, or over test folds under k-fold, with intervals, for each method.
-    audit : Audit or None
-        What the audit found; None where exclusions were not applied.
+    audit : dict or None
+        What the audit found, as in ``audit.json``; None where exclusions were not applied.
     """
-
-    folder: Path
-    rows: pd.DataFrame
-    predictions: pd.DataFrame
-    summary: Summary
-    audit: Audit | None
-
-    @classmethod
-    def from_finished_job(cls, finished: FinishedJob) -> Result:
-        """Make the result of a job that was just executed; :func:`run` and the command line call this."""
-        job, stored = finished
-        assert stored.predictions is not None  # a job that was just executed has them
-        return cls(stored.folder, stored.rows, stored.predictions, stored.summary, job.audit)
 
     def table(self) -> pd.DataFrame:
         """Return the scores of each method as a table.
@@ -289,7 +274,7 @@ def run(
         tuned=tuned if tuned is None or isinstance(tuned, TuningRecord) else TuningRecord.read(Path(tuned)),
     )
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
-    return Result.from_finished_job(run_job(spec, folder, progress, say))
+    return Result(**vars(run_job(spec, folder, progress, say)))
 
 
 def tune(
@@ -345,8 +330,7 @@ def tune(
     True
     """
     spec = JobSpec(cohort=cohort, methods=methods, **options | {"settings": options.get("settings") or {}})
-    finished = tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)
-    return Result.from_finished_job(finished)
+    return Result(**vars(tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)))
 
 
 def study(

@@ -15,8 +15,7 @@ from brio.device import ComputeDevice
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job, train
 from brio.jobs.plan import build_plan
-from brio.jobs.train import CheckpointFile, _fit, checkpoint_identity
-from brio.methods.mlp import MLP
+from brio.jobs.train import CheckpointFile, checkpoint_identity
 from brio.results.store import read_checkpoint, write_checkpoint
 from brio.storage import disk
 from brio.training import StackCheckpoint, trainer
@@ -196,14 +195,6 @@ def test_checkpoints_are_stored_by_the_clock(tmp_path, monkeypatch):
     assert later.seconds == 120 + 660
     assert later.message == "resuming after epoch 3"
     assert torch.equal(later.load().tensors["w"], torch.ones(2))
-
-
-def test_a_network_with_a_fit_of_its_own_needs_not_know_checkpoints():
-    class Own(MLP):
-        def fit(self, connectomes, runs, progress):
-            return ["fitted"]
-
-    assert _fit(Own(), None, [], None, None) == ["fitted"]
 
 
 # ---------------------------------------------------------------- Ctrl-C

@@ -9,8 +9,8 @@ import importlib.util
 import json
 import os
 import pickle
+from concurrent.futures import CancelledError
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,14 +21,12 @@ from brio.jobs import JobSpec, prepare_job
 from brio.jobs import dask as engine
 from brio.jobs.dask import (
     ClusterOptions,
+    DaskEngine,
     SlurmOptions,
-    StackTask,
-    UnfitWorkerError,
-    Workers,
     connect,
-    make_task,
+    pack_stack,
     require_dask,
-    train_task,
+    train_packed,
 )
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
@@ -133,118 +131,152 @@ def test_a_fit_with_other_validation_sites_is_another_job(brio, folder, tmp_path
 @pytest.fixture
 def work(folder, tmp_path):
     job = prepare_job(JobSpec(folder, device="cpu"))
-    plan = assign_stacks(build_plan(job, ["ridge", "gcn"]), job.connectomes, 2)
-    return job, plan, RunStore(tmp_path / "job" / "runs")
-
-
-class FakeClient:
-    """A scheduler with some workers, each with its version of brio; those in ``busy`` have a task."""
-
-    status = "running"
-
-    def __init__(self, versions: dict[str, str], busy: tuple[str, ...] = ()) -> None:
-        self.versions, self.busy, self.asked, self.resources = versions, busy, [], {}
-
-    def scheduler_info(self, n_workers: int = 5) -> dict:
-        return {"workers": {name: {"resources": self.resources, "status": "running"} for name in self.versions}}
-
-    def processing(self) -> dict:
-        return {name: ("task",) if name in self.busy else () for name in self.versions}
-
-    def run(self, function, workers, on_error) -> dict:
-        self.asked += workers
-        return {name: self.versions[name] for name in workers}
+    plan = assign_stacks(build_plan(job, ["ridge"]), job.connectomes, 2)
+    store = RunStore(tmp_path / "job" / "runs")
+    store.remove_partial_runs()
+    return job, plan, store
 
 
 class FakeFuture:
-    def __init__(self, status: str, error: BaseException | None = None) -> None:
-        self.status, self.error = status, error
+    """A task that has come to its end: with its result, an error, or cancelled with its scheduler."""
 
-    def exception(self):
-        return self.error
+    def __init__(self, outcome: object) -> None:
+        self.outcome, self.status, self.key = outcome, "finished", str(id(self))
 
-    def cancel(self) -> None:
-        self.status = "cancelled"
+    def result(self):
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+class FakeClient:
+    """A scheduler with some workers. ``answer`` says what comes of a stack; by default its worker trains it."""
+
+    status = "running"
+
+    def __init__(self, workers: str, answer=lambda number, packed: None, busy: str = "") -> None:
+        self.workers, self.answer, self.busy = workers, answer, busy
+        self.given: list[tuple[int, list[str] | None]] = []
+
+    def scheduler_info(self, n_workers: int = 5) -> dict:
+        return {"workers": {name: {"resources": {}, "status": "running"} for name in self.workers}}
+
+    def processing(self) -> dict:
+        return dict.fromkeys(self.busy, ("task of somebody else",))
+
+    def submit(self, function, packed, version, method_files, *, workers=None, **options) -> FakeFuture:
+        number = pickle.loads(packed)[6]
+        self.given.append((number, workers))
+        outcome = self.answer(number, packed)
+        return FakeFuture(("a", __version__, train_packed(packed)) if outcome is None else outcome)
+
+    def cancel(self, futures) -> None: ...
+
+    as_current = staticmethod(contextlib.nullcontext)
 
 
 @pytest.fixture
-def dispatch(work):
-    def make(client: FakeClient) -> engine._Dispatch:
-        job, plan, store = work
-        store.remove_partial_runs()
-        return engine._Dispatch(Workers(client, gpu=False), job, plan, store, [1.0] * 6, [1, 2, 3, 4, 5, 6])
+def train(work, monkeypatch):
+    """Train the stacks of a job on a fake cluster; returns what the user is told."""
+    monkeypatch.setattr(engine, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr("distributed.wait", lambda *args, **kwargs: None)
 
-    return make
+    def run(client: FakeClient) -> list[str]:
+        (job, plan, store), said = work, []
+        monkeypatch.setattr(engine, "connect", lambda *args: contextlib.nullcontext(client))
+        with DaskEngine(ClusterOptions(workers=1)) as cluster:
+            cluster.train(dataclasses.replace(job, say=said.append), plan, store)
+        assert all(key in store for key in plan.runs)
+        return said
+
+    return run
 
 
-def test_one_stack_for_each_free_worker_and_none_of_another_client(dispatch):
-    given = dispatch(FakeClient(dict.fromkeys("abc", __version__), busy=("b",)))
-    workers = given.store.folder.parent / "workers"
+def test_one_stack_for_each_free_worker_and_none_of_another_client(train, work, monkeypatch):
+    client, workers = FakeClient("abc", busy="b"), work[2].folder.parent / "workers"
     workers.mkdir()
     beat = {"stack": 2, "title": "", "host": "elsewhere", "process": 1, "started": 0.0, "share": 0.0}
     (workers / "stack-2-0.json").write_text(json.dumps(beat))
-    assert given._choose_next() == [(1, "a"), (3, "c")]
-    assert given.waiting == [2, 4, 5, 6]
+    rounds = []
+
+    def wait(*args, **kwargs):
+        rounds.append([number for number, _ in client.given])
+        (workers / "stack-2-0.json").unlink(missing_ok=True)  # the other client has lost it
+
+    monkeypatch.setattr("distributed.wait", wait)
+    train(client)
+    assert rounds == [[1, 3], [1, 3, 2]]
 
 
-def test_a_worker_with_another_version_gets_nothing_whenever_it_comes(dispatch):
-    client = FakeClient({"a": __version__})
-    given, said = dispatch(client), []
-    given.job = dataclasses.replace(given.job, say=said.append)
-    assert given._choose_next() == [(1, "a")]
-    client.versions["b"] = "9.9"
-    given.running = {FakeFuture("pending"): (1, "a")}
-    assert given._choose_next() == []
-    assert client.asked == ["a", "b"]
-    assert [f"has brio 9.9, this job brio {__version__}" in line for line in said] == [True]
-    del client.versions["a"]
-    with pytest.raises(BrioError, match=r"no worker can train: the worker at b has brio 9\.9"):
-        given._choose_next()
+def test_more_workers_than_stacks_are_worth_a_word(train):
+    assert train(FakeClient("abcd")) == [
+        "3 stacks for more workers than that: --runs-per-stack makes smaller ones, in another --out"
+    ]
 
 
-def test_workers_that_are_gone_for_good_are_replaced(dispatch, monkeypatch):
-    client, asked = FakeClient(dict.fromkeys("ab", __version__)), []
-    client.cluster = type("FakeCluster", (), {"scale": lambda self, n: asked.append(n)})()
-    given = dispatch(client)
-    monkeypatch.setattr("brio.jobs.dask.REPLACE_SECONDS", 0.0)
-    given.workers = Workers(client, gpu=False, n_wanted=2)
-    given._choose_next()
-    assert asked == []
-    del client.versions["b"]
-    given._choose_next()
-    assert asked == [2]
-    given.workers = Workers(client, gpu=False)  # a cluster that was joined
-    given._choose_next()
-    assert asked == [2]
+def test_a_worker_with_another_version_gets_nothing_more(train):
+    with pytest.raises(BrioError, match="no worker can train: the worker at a has brio not installed"):
+        train(FakeClient("a", lambda number, packed: ("a", "not installed", "")))
+    client = FakeClient("ab", lambda number, packed: ("a", "9.9", "") if len(client.given) == 1 else None)
+    said = train(client)
+    assert [f"the worker at a has brio 9.9, this job brio {__version__}" in line for line in said] == [True]
+    assert {workers and tuple(workers) for _, workers in client.given[2:]} == {("b",)}
 
 
-def test_a_worker_that_cannot_write_gets_nothing_more_and_its_stack_goes_elsewhere(dispatch):
-    given = dispatch(FakeClient(dict.fromkeys("ab", __version__)))
-    given.waiting, unfit = [], UnfitWorkerError("the disk is full")
-    given.running = {FakeFuture("error", unfit): (4, "a")}
-    given._collect()
-    assert given._choose_next() == [(4, "b")]
-    given.running = {FakeFuture("error", unfit): (4, "b")}
-    given._collect()
-    assert given.failed == {4: "the disk is full"}, "a second worker failed over it, so it is the stack"
-    given.waiting = [5]
-    assert given._choose_next() == [(5, "b")]
+def test_a_worker_that_cannot_write_gets_nothing_more_and_its_stack_goes_elsewhere(train):
+    full = "a", __version__, "the disk is full"
+    client = FakeClient("ab", lambda number, packed: full if len(client.given) == 1 else None)
+    assert "the worker at a gets no more stacks: the disk is full" in train(client)
+    assert (1, ["b"]) in client.given
 
 
-def test_runs_that_only_their_worker_can_see_are_named(dispatch, monkeypatch):
+def test_a_stack_that_two_workers_cannot_train_has_failed(train, work):
+    def answer(number, packed):
+        return (("a", "b")[len(client.given) > 3], __version__, "no such atlas") if number == 1 else None
+
+    client = FakeClient("abc", answer)
+    with pytest.raises(BrioError, match=r"1 of 3 stacks failed, all others are finished: .*: no such atlas\. Mend"):
+        train(client)
+    assert [number for number, _ in client.given] == [1, 2, 3, 1]
+
+
+def test_runs_that_only_their_worker_can_see_are_named(train, monkeypatch):
     """As where a folder of the same name is another one on every machine."""
-    given = dispatch(FakeClient({"a": __version__}))
-    given.running, given.waiting = {FakeFuture("finished"): (4, "a")}, []
-    given._collect()
-    assert given.failed == {}, "on a network drive it may be seen a little later"
     monkeypatch.setattr(engine, "VISIBLE_SECONDS", 0.0)
-    given._collect()
-    assert "the worker at a has stored it, but it is not in" in given.failed[4]
+    with pytest.raises(BrioError, match=r"the worker at a has stored it, but it is not in .* use a folder that all"):
+        train(FakeClient("a", lambda number, packed: ("a", __version__, "")))
+
+
+def test_a_stack_that_was_lost_with_the_scheduler_is_given_again(train):
+    client = FakeClient("a", lambda number, packed: CancelledError() if len(client.given) == 1 else None)
+    train(client)
+    assert [number for number, _ in client.given] == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("lost", ["scheduler_info", "processing"])
+def test_nothing_is_given_out_while_the_scheduler_does_not_answer(train, monkeypatch, lost):
+    client, asked = FakeClient("a"), []
+    ask = getattr(client, lost)
+
+    def fail_first(*args, **kwargs):
+        asked.append(len(client.given))
+        if len(asked) == 1:
+            raise OSError("the scheduler is lost")
+        return ask(*args, **kwargs)
+
+    monkeypatch.setattr(client, lost, fail_first)
+    train(client)
+    assert asked[:2] == [0, 0]
+
+
+def test_a_scheduler_that_is_lost_for_good_is_named(train):
+    client = FakeClient("a")
+    client.status = "closed"
+    with pytest.raises(BrioError, match="the scheduler of Dask is lost; start it again"):
+        train(client)
 
 
 def test_what_the_system_does_is_held_against_the_worker_and_nothing_else(work, monkeypatch):
-    job, plan, store = work
-
     def fail(*args, **kwargs):
         try:
             raise cause
@@ -253,55 +285,36 @@ def test_what_the_system_does_is_held_against_the_worker_and_nothing_else(work, 
 
     monkeypatch.setattr("brio.jobs.train.train_stack", fail)
     cause = OSError("the disk is full")
-    with pytest.raises(UnfitWorkerError, match="no luck"):
-        train_task(make_task(job, plan, 1, store))
+    job, plan, store = work
+    assert train_packed(pack_stack(job, plan, 1, store)) == "no luck"
     cause = ValueError("the method is wrong")
-    with pytest.raises(BrioError, match="no luck") as raised:
-        train_task(make_task(job, plan, 1, store))
-    assert not isinstance(raised.value, UnfitWorkerError)
-
-
-def test_the_third_death_names_a_stack_whatever_the_scheduler_allows(dispatch):
-    client = FakeClient(dict.fromkeys("abc", __version__))
-    given = dispatch(client)
-    for deaths, worker in enumerate("abc", 1):
-        del client.versions[worker]
-        future = FakeFuture("pending")  # it waits for its worker for ever
-        given.running, given.waiting = {future: (4, worker)}, []
-        given._collect()
-        assert future.status == "cancelled"
-        assert given.waiting == ([4] if deaths < 3 else [])
-    assert given.failed[4].startswith("3 workers died over it")
+    with pytest.raises(BrioError, match="no luck"):
+        train_packed(pack_stack(job, plan, 1, store))
 
 
 def test_a_finished_stack_is_not_trained_again_and_leaves_no_checkpoint(work, monkeypatch):
     """Its checkpoint is that of a worker that was killed after it had stored the last run."""
     job, plan, store = work
-    store.remove_partial_runs()
-    task = make_task(job, plan, 1, store)
-    train_task(pickle.loads(pickle.dumps(task)))
+    packed = pack_stack(job, plan, 1, store)
+    assert train_packed(packed) == ""
     assert all(key in store for key in plan.document.stacks[0])
     checkpoint = store.checkpoint_path(plan.document.stacks[0])
     checkpoint.parent.mkdir()
     checkpoint.touch()
     monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished stack was trained again"))
-    train_task(task)
+    assert train_packed(packed) == ""
     assert not checkpoint.exists()
 
 
 def test_a_worker_refuses_what_is_not_as_in_the_job(work, monkeypatch):
     job, plan, store = work
-    with pytest.raises(UnfitWorkerError, match=f"has brio {__version__}, this job brio 9.9"):
-        train_task(StackTask("9.9", (), b""))
     other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
-    with pytest.raises(UnfitWorkerError, match="is another cohort on this worker"):
-        train_task(make_task(job, other, 1, store))
+    assert "is another cohort on this worker" in train_packed(pack_stack(job, other, 1, store))
     with pytest.raises(BrioError, match="workers read the cohort from its folder"):
-        make_task(job.with_spec(cohort=job.cohort), plan, 1, store)
-    task = make_task(job, plan, 1, store)
+        pack_stack(job.with_spec(cohort=job.cohort), plan, 1, store)
+    packed = pack_stack(job, plan, 1, store)
     monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
-    with pytest.raises(UnfitWorkerError, match=r"trains on cpu, the worker has cuda \(another\)"):
-        train_task(task)
+    assert "trains on cpu, the worker has cuda (another)" in train_packed(packed)
 
 
 def test_a_missing_package_is_named(monkeypatch):
@@ -340,7 +353,7 @@ def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
     needed = 'workers = 2\ncores = 4\nmemory = "16GB"\nwalltime = "4:00:00"\n'
     (tmp_path / "slurm.toml").write_text(f'{needed}gpus = 1\ndirectives = ["--nice"]\nprologue = ["module load x"]\n')
     options = SlurmOptions.read(tmp_path / "slurm.toml")
-    assert ClusterOptions(slurm=options).n_workers == 2
+    assert options.workers == 2
     keywords = options.to_keywords()
     asked = {name: keywords[name] for name in ("cores", "processes", "job_cpu", "memory", "walltime")}
     assert asked == {"cores": 1, "processes": 1, "job_cpu": 4, "memory": "16GB", "walltime": "4:00:00"}
@@ -387,36 +400,30 @@ def test_a_job_that_slurm_refuses_is_not_waited_for(tmp_path, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize("lost", ["scheduler_info", "processing", "run"])
-def test_no_worker_is_free_while_the_scheduler_is_lost(lost, monkeypatch):
-    def fail(*further, **keywords):
-        raise OSError("the scheduler is lost")
-
-    client = FakeClient(dict.fromkeys("ab", __version__))
-    monkeypatch.setattr(client, lost, fail)
-    workers = Workers(client, gpu=False)
-    assert workers.list_free(SimpleNamespace(say=lambda line: None)) == []
-    assert (workers.ask_scheduler() is None) == (lost == "scheduler_info")
-
-
 @pytest.fixture
 def recorded_cluster(monkeypatch):
     """What a cluster and its client were asked for, instead of starting them."""
     asked = {}
 
-    def cluster(**options):
-        asked.update(options)
-        return contextlib.nullcontext("cluster")
+    class FakeCluster(contextlib.nullcontext):
+        def __init__(self, **options):
+            super().__init__(self)
+            asked.update(options)
 
-    monkeypatch.setattr("distributed.LocalCluster", cluster)
-    monkeypatch.setattr("distributed.Client", lambda target, **options: contextlib.nullcontext(f"client of {target}"))
+        def adapt(self, **options):
+            asked.update(options)
+
+    monkeypatch.setattr("distributed.LocalCluster", FakeCluster)
+    monkeypatch.setattr("distributed.Client", lambda target, **options: contextlib.nullcontext(target))
     return asked
 
 
 def test_workers_of_this_machine_get_their_threads_and_their_gpu(recorded_cluster):
-    with connect(ClusterOptions(workers=3), 2, gpu=False) as client:
-        assert client == "client of cluster"
-    assert (recorded_cluster["n_workers"], recorded_cluster["resources"]) == (3, None)
+    with connect(ClusterOptions(workers=3), 2, gpu=False):
+        pass
+    numbers = [recorded_cluster[name] for name in ("n_workers", "minimum", "maximum")]
+    assert numbers == [3, 3, 3], "also when some are gone for good"
+    assert recorded_cluster["resources"] is None
     assert recorded_cluster["env"]["OMP_NUM_THREADS"] == "2"
     with connect(ClusterOptions(workers=1), None, gpu=True):
         assert recorded_cluster["resources"] == {"GPU": 1}

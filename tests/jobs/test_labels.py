@@ -1,7 +1,6 @@
 """Jobs under another label (--label): their files, what may not be mixed with them, workers and companions."""
 
 import json
-import pickle
 
 import pandas as pd
 import pytest
@@ -10,7 +9,7 @@ import brio as package
 from brio.cohort import Cohort, relabel
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec, prepare_job
-from brio.jobs.dask import make_task, train_task
+from brio.jobs.dask import pack_stack, train_packed
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.report.evidence import read_evidence
 from brio.report.verdict import write_verdict
@@ -108,6 +107,6 @@ def test_a_worker_makes_the_same_labels(place, asked, tmp_path):
     plan = assign_stacks(build_plan(job, ["ridge"]), job.connectomes, None)
     store = RunStore(tmp_path / "runs")
     store.folder.mkdir()
-    train_task(pickle.loads(pickle.dumps(make_task(job, plan, 1, store))))
+    assert train_packed(pack_stack(job, plan, 1, store)) == ""
     records = {planned.run.fold.name: store.read_record(key).row.auc for key, planned in plan.runs.items()}
     assert records == pd.read_csv(asked / "results.csv").set_index("fold")["auc"].to_dict()

@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
-from scipy.stats import t
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, brier_score_loss, recall_score, roc_auc_score
+from sklearn.metrics import roc_auc_score
 
 from brio import Cohort, run
-from brio.results import COLUMNS, METRICS
+from brio.results import COLUMNS
 from stored import rehash
 
 SITES = [f"site{e:02d}" for e in range(1, 6)]
@@ -74,16 +73,9 @@ def test_one_row_for_each_run_in_the_order_of_the_plan(job):
     assert job.rows["note"].isna().all()
 
 
-def test_every_scan_is_source_validation_or_test(job):
-    sites = pd.Series(job.cohort.sites[job.cohort.ids != "twin"]).value_counts()
+def test_validation_sites_follow_the_seed_and_not_the_method(job):
     assert (job.rows["test_sites"] == job.rows["fold"]).all()
-    for row in job.rows.itertuples():
-        validation = row.validation_sites.split(";")
-        assert len(validation) == 2
-        assert row.fold not in validation
-        assert row.n_test == sites[row.fold]
-        assert row.n_validation == sites[validation].sum()
-        assert row.n_source == sites.sum() - row.n_test - row.n_validation
+    assert (job.rows["validation_sites"].str.split(";").str.len() == 2).all()
     rings = job.rows[job.rows["method"] == "ridge"].groupby("seed")["validation_sites"].agg(tuple)
     assert rings[0] != rings[1]
     both = job.rows.pivot(index=["seed", "fold"], columns="method", values="validation_sites")
@@ -105,18 +97,12 @@ def test_epochs_and_block_lengths(job):
     assert job.rows["validation_auc"].between(0, 1).all()
 
 
-def test_one_prediction_for_each_test_scan_of_each_run(job):
+def test_predictions_follow_the_order_of_the_cohort(job):
     columns = ["method", "fold", "seed", "participant_id", "site", "label", "logit", "probability"]
     assert job.predictions.columns.tolist() == columns
-    people = job.cohort.participants.set_index("participant_id")
+    people = job.cohort.participants.query("participant_id != 'twin'")
     for (_, _, fold), part in job.predictions.groupby(["method", "seed", "fold"]):
-        assert (
-            part["participant_id"].tolist()
-            == people.index[(people["site"] == fold) & (people.index != "twin")].tolist()
-        )
-        assert (part["label"].to_numpy() == people.loc[part["participant_id"], "label"].to_numpy()).all()
-        assert (part["site"] == fold).all()
-    assert len(job.predictions) == 2 * 2 * (len(people) - 1)
+        assert part["participant_id"].tolist() == people.loc[people["site"] == fold, "participant_id"].tolist()
 
 
 def test_probabilities_are_those_of_the_logits_after_the_calibration_of_the_run(job):
@@ -128,40 +114,15 @@ def test_probabilities_are_those_of_the_logits_after_the_calibration_of_the_run(
         np.testing.assert_allclose(part["probability"], expit(slope * part["logit"] + intercept), rtol=1e-12)
 
 
-def test_scores_are_those_of_scikit_learn(job):
-    said = job.predictions.groupby(["method", "seed", "fold"])
-    for row in job.rows.itertuples():
-        part = said.get_group((row.method, row.seed, row.fold))
-        y, chosen = part["label"], part["logit"] > 0
-        expected = [
-            roc_auc_score(y, part["logit"]),
-            accuracy_score(y, chosen),
-            balanced_accuracy_score(y, chosen),
-            recall_score(y, chosen, pos_label=1),
-            recall_score(y, chosen, pos_label=0),
-            brier_score_loss(y, part["probability"]),
-        ]
-        np.testing.assert_allclose([getattr(row, m) for m in METRICS], expected, rtol=1e-12)
-
-
-def test_summary_is_mean_and_sd_over_sites(job):
+def test_summary_counts_runs_folds_and_seeds(job):
+    """Its means, spreads and intervals are recomputed in tests/ordinary, as are scores and counts of the rows."""
     for name, found in job.summary["methods"].items():
         mine = job.rows[job.rows["method"] == name]
-        for metric in METRICS:
-            by_site = np.array([mine.loc[mine["fold"] == f, metric].mean() for f in SITES])
-            assert found[metric]["mean"] == pytest.approx(by_site.mean())
-            assert found[metric]["sd"] == pytest.approx(by_site.std(ddof=1))
-            assert found[metric]["n"] == 5
-            error = np.sqrt(1 / 5 + 1 / 3) * by_site.std(ddof=1)  # five sites share training scans
-            low, high = t.interval(0.95, 4, by_site.mean(), error)
-            np.testing.assert_allclose(found[metric]["interval"], [max(0, low), min(1, high)], rtol=1e-9)
         assert (found["runs"], found["folds"], found["seeds"]) == (10, 5, 2)
         assert found["validation_auc"] == pytest.approx(mine["validation_auc"].mean())
         assert found["without_auc"] == {}
-    assert job.summary["methods"]["brio"]["epochs"] == 4
-    assert job.summary["methods"]["ridge"]["epochs"] is None
-    assert job.summary["folds"] == SITES
-    assert job.summary["seeds"] == [0, 1]
+    assert [job.summary["methods"][name]["epochs"] for name in ("brio", "ridge")] == [4, None]
+    assert (job.summary["folds"], job.summary["seeds"]) == (SITES, [0, 1])
 
 
 def test_summary_of_the_seeds_together(job):
@@ -301,14 +262,9 @@ def kfold(brio, folder, tmp_path_factory):
     return found
 
 
-def test_kfold_tests_every_scan_once_a_seed(kfold, folder):
+def test_kfold_numbers_its_folds(kfold):
     assert kfold.rows["fold"].tolist() == list("1234") * 3
     assert "4 test folds, 3 seeds" in kfold.said.out
-    ids = set(Cohort.load(folder).ids) - {"twin"}
-    for _, part in kfold.predictions.groupby("seed"):
-        assert len(part) == len(ids)
-        assert set(part["participant_id"]) == ids
-    assert (kfold.rows["n_source"] + kfold.rows["n_validation"] + kfold.rows["n_test"] == len(ids)).all()
 
 
 def test_kfold_averages_the_logits_of_one_scan_over_all_seeds(kfold):

@@ -16,7 +16,7 @@ from brio.device import ComputeDevice
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs.plan import JobPlan, build_plan
-from brio.jobs.resume import resume_plan
+from brio.jobs.resume import describe_clash, resume_plan
 from brio.methods import Ridge
 from brio.storage import SUMS
 from brio.training import NeuralMethod
@@ -99,26 +99,18 @@ def killed(folder, tiny, tmp_path_factory) -> dict[str, Path]:
     return {"plan": place / "after the plan", "run": out}
 
 
-def test_killed_after_the_first_run(brio, killed, finished, folder, tiny, tmp_path):
-    out = shutil.copytree(killed["run"], tmp_path / "killed")
-    assert 0 < len(runs_of(out)) < N_RUNS
-    assert not (out / "results.csv").exists()
-    passing = (".partial", f"workers{os.sep}")  # what is being written, and the heartbeat of the killed process
-    before = {n: when for n, when in times(out).items() if n != SUMS and not any(part in n for part in passing)}
-    said = brio("run", folder, "--out", out, *JOB, *tiny).succeed()
-    assert f"of {N_RUNS} runs are finished" in said.text
-    assert_same(out, finished)
-    assert before.items() <= times(out).items()  # what was finished stayed as it was
-
-
-def test_killed_right_after_the_plan(brio, killed, finished, folder, tiny, tmp_path):
-    out = shutil.copytree(killed["plan"], tmp_path / "killed")
-    assert not (out / "results.csv").exists()
+@pytest.mark.parametrize("when", ["plan", "run"])
+def test_killed_after_the_plan_and_after_the_first_run(brio, killed, finished, folder, tiny, tmp_path, when):
+    out = shutil.copytree(killed[when], tmp_path / "killed")
     done = len(runs_of(out))
-    assert done < N_RUNS
+    assert (when == "run") <= done < N_RUNS
+    assert not (out / "results.csv").exists()
+    passing = (SUMS, ".partial", f"workers{os.sep}")  # what is being written, and the heartbeat of the killed process
+    before = {name: time for name, time in times(out).items() if not any(part in name for part in passing)}
     said = brio("run", folder, "--out", out, *JOB, *tiny).succeed()
     assert f"resuming: {done} of {N_RUNS} runs are finished" in said.out
     assert_same(out, finished)
+    assert before.items() <= times(out).items()  # what was finished stayed as it was
 
 
 def test_killed_while_planning_or_writing(brio, finished, copy, folder, tiny):
@@ -159,29 +151,19 @@ def test_finished_runs_are_not_computed_again(brio, finished, copy, folder, tiny
     assert (copy / "results.csv").read_bytes() == (finished / "results.csv").read_bytes()
 
 
-@pytest.mark.parametrize("stack", [1, 4])  # of brio, of ridge
-def test_a_run_missing_from_a_stack_is_computed_again(brio, finished, copy, folder, tiny, stack):
-    stacks = json.loads((copy / "plan.json").read_text())["stacks"]
-    gone, other = stacks[stack]
+@pytest.mark.parametrize(("stack", "runs_per_stack"), [(1, 2), (4, 2), (1, 5)])  # of brio, of ridge
+def test_a_run_missing_from_a_stack_is_computed_again(brio, finished, copy, folder, tiny, stack, runs_per_stack):
+    """In its own stack: another number of runs per stack asked for later would change the rounding."""
+    gone, other = json.loads((copy / "plan.json").read_text())["stacks"][stack]
     shutil.rmtree(copy / "runs" / gone)
     before = times(copy / "runs")
-    said = brio("run", folder, "--out", copy, *JOB, *tiny).succeed()
+    said = brio("run", folder, "--out", copy, *JOB[:-1], runs_per_stack, *tiny).succeed()
     assert f"resuming: {N_RUNS - 1} of {N_RUNS} runs are finished" in said.out
     assert_same(copy, finished)
     after = times(copy / "runs")
     assert before.items() <= after.items()
     assert {name.split(os.sep)[0] for name in after.keys() - before.keys()} == {gone}
     assert f"{other}{os.sep}run.json" in before
-
-
-def test_a_job_goes_on_with_its_own_stacks(brio, finished, copy, folder, tiny):
-    """Another number of runs per stack asked for later would change the rounding; it is not taken."""
-    gone = json.loads((copy / "plan.json").read_text())["stacks"][1]
-    assert len(gone) == 2
-    for key in gone:
-        shutil.rmtree(copy / "runs" / key)
-    assert brio("run", folder, "--out", copy, *JOB[:-1], "5", *tiny).status == 0
-    assert_same(copy, finished)
 
 
 # ---------------------------------------------------------------- a folder belongs to one job
@@ -287,3 +269,90 @@ def test_a_folder_with_other_files(brio, folder, tiny, tmp_path, name):
     assert "files that are not of a brio job" in said.err
     assert [p for p in out.rglob("*") if p.is_file()] == [out / name]
     assert (out / name).read_text() == "mine"
+
+
+# ---------------------------------------------------------------- every entry of a plan that differs, in words
+
+CLASHING = {
+    "brio": "0.2.0",
+    "cohort": "north",
+    "atlas": "AAL116",
+    "fingerprint_before_exclusions": "0123456789abcdef",
+    "fingerprint": "fedcba",
+    "n_scans": 40,
+    "excluded": [],
+    "methods": {
+        "ridge": {"version": 1, "code": "a", "settings": {"penalties": 5}},
+        "gcn": {"version": 2, "settings": {"patience": 25, "refit": False}, "configurations": 4, "tuned": "x"},
+    },
+    "protocol": "loso",
+    "seeds": [0],
+    "folds": None,
+    "protocol_settings": {"validation_sites": 2},
+    "harmonise": None,
+    "audit": {"min_frames": 40},
+    "device": "cpu",
+    "threads": 1,
+    "runs_per_stack": None,
+}
+
+
+def change_method(name: str, **entries: object) -> dict[str, object]:
+    return {"methods": {**CLASHING["methods"], name: {**CLASHING["methods"][name], **entries}}}
+
+
+CASES = [
+    ({}, []),
+    ({"brio": "0.3.0"}, ["it was computed by brio 0.2.0, now 0.3.0"]),
+    (
+        {"fingerprint_before_exclusions": "f" * 16, "fingerprint": "f", "cohort": "south", "n_scans": 30},
+        [
+            "it is on cohort 'north' (40 scans, fingerprint 0123456789ab), "
+            "now 'south' (30 scans, fingerprint ffffffffffff)"
+        ],
+    ),
+    ({"methods": {"gcn": CLASHING["methods"]["gcn"]}}, ["it has methods ridge, gcn, now gcn"]),
+    (change_method("ridge", version=2), ["its method ridge is in version 1, now 2"]),
+    (change_method("ridge", code="b"), ["the file of method ridge has changed since"]),
+    (
+        change_method("gcn", settings={"patience": None, "refit": True}),
+        ["its setting patience of gcn is 25, now none", "its setting refit of gcn is false, now true"],
+    ),
+    (change_method("gcn", configurations=8), ["its search tries other configurations of gcn"]),
+    (change_method("gcn", tuned="y"), ["its tuned settings of gcn are others"]),
+    ({"protocol": "kfold"}, ["its protocol is loso, now kfold"]),
+    ({"seeds": [0, 1, 2]}, ["it has 1 seed, now 3"]),
+    ({"seeds": [3, 5]}, ["it has 1 seed, now seeds 3, 5"]),
+    ({"folds": ["site01", "site02"]}, ["it has all folds, now site01, site02"]),
+    ({"protocol_settings": {"validation_sites": 1}}, ["its setting protocol.validation_sites is 2, now 1"]),
+    ({"harmonise": {"kind": "combat"}}, ["its setting harmonise.kind is none, now combat"]),
+    ({"audit": {"min_frames": 30}, "n_scans": 41}, ["its setting audit.min_frames is 40, now 30"]),
+    ({"audit": None, "n_scans": 41}, ["it leaves out what the audit excludes, now --keep-all keeps it"]),
+    (
+        {"fingerprint": "a", "n_scans": 39, "excluded": ["x"]},
+        ["it uses 40 scans, now 39: the audit excludes others, perhaps because of --with"],
+    ),
+    ({"device": "cuda"}, ["it was computed with --device cpu, now cuda"]),
+    (
+        {"threads": 2},
+        [
+            "it was computed with 1 threads, now 2 (see OMP_NUM_THREADS; numbers repeat exactly only with as many)",
+        ],
+    ),
+    ({"runs_per_stack": 2}, ["its runs per stack is none, now 2"]),
+    ({"new_option": True}, ["its new option is none, now true"]),
+    (
+        {"device": "cuda", "protocol": "kfold"},
+        ["its protocol is loso, now kfold", "it was computed with --device cpu, now cuda"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "described"), CASES)
+def test_what_differs_is_described(changes, described):
+    assert list(describe_clash(CLASHING, {**CLASHING, **changes})) == described
+
+
+def test_scans_that_were_kept_are_named_from_the_other_side():
+    described = list(describe_clash({**CLASHING, "audit": None}, CLASHING))
+    assert described == ["it keeps all scans (--keep-all), now those that the audit excludes are left out"]

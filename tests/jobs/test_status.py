@@ -1,4 +1,4 @@
-"""``brio status``: from any process, of finished and unfinished jobs, whatever their workers left."""
+"""Several processes on one job: how far they are (``brio status``), whatever they left, and shards."""
 
 import json
 import os
@@ -7,19 +7,26 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from job_contents import content_without_seconds
 
 from brio.cli import main
 from brio.errors import BrioError
+from brio.jobs import JobSpec, prepare_job
+from brio.jobs.plan import build_plan
+from brio.jobs.run import LocalEngine, train_shard
 from brio.methods import Ridge
-from brio.results import store
+from brio.results import RunStore, store
 from brio.results.store import list_failures, list_heartbeats, report_stack
 from doctored import change_json
 
+HERE = platform.node()
+N_STACKS = 3
 RIDGE = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet"]
 
 
@@ -36,45 +43,42 @@ def copy(begun, tmp_path) -> Path:
     return Path(shutil.copytree(begun, tmp_path / "copy"))
 
 
-def add_worker(out: Path, stack: int, host: str, process: int, age: float = 0.0) -> Path:
+def add_worker(out: Path, stack: int, host: str, process: int | None, age: float = 0.0) -> None:
+    """Add the file of a worker; of a process that is dead where none is given."""
+    if process is None:
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        process = ended.pid
     (out / "workers").mkdir(exist_ok=True)
     path = out / "workers" / f"stack-{stack}-{process}.json"
     facts = {"stack": stack, "title": f"ridge, stack {stack}", "host": host, "process": process}
     path.write_text(json.dumps({**facts, "started": 0.0, "share": 0.25}))
     os.utime(path, (time.time() - age, time.time() - age))
-    return path
 
 
-def dead_process() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-def test_done_and_waiting(brio, begun):
-    said = brio("status", begun).succeed()
-    assert "2 of 5 runs are finished (40 %)" in said.out
-    assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
-    assert "once a worker is there" in said.out
-
-
-def test_running_where(brio, copy):
-    add_worker(copy, 1, "node7", 41)
-    add_worker(copy, 3, platform.node(), os.getpid())
-    add_worker(copy, 2, "node8", 42)  # its stack is finished, it only has not removed its file yet
-    said = brio("status", copy)
-    assert "stacks: 1 done, 2 running, 0 waiting, 0 failed" in said.out
-    assert "running on node7, process 41: ridge, stack 1, 25 %" in said.out
-    assert f"running on {platform.node()}, process {os.getpid()}: ridge, stack 3" in said.out
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([], ["2 of 5 runs are finished (40 %)", "1 done, 0 running, 2 waiting, 0 failed", "once a worker is there"]),
+        (
+            [(1, "node7", 41), (3, HERE, os.getpid()), (2, "node8", 42)],  # the last has not removed its file yet
+            [
+                "stacks: 1 done, 2 running, 0 waiting, 0 failed",
+                "running on node7, process 41: ridge, stack 1, 25 %",
+                f"running on {HERE}, process {os.getpid()}: ridge, stack 3",
+                "with 2 workers",
+            ],
+        ),
+        ([(1, "node7", 41, store.EXPIRES + 60), (3, HERE, None)], ["stacks: 1 done, 0 running, 2 waiting, 0 failed"]),
+    ],
+    ids=["nobody", "somebody", "the dead"],
+)
+def test_what_is_done_and_who_is_at_work(brio, copy, workers, expected):
+    for worker in workers:
+        add_worker(copy, *worker)
+    said = brio("status", copy).succeed()
+    assert [part for part in expected if part not in said.out] == []
     assert "node8" not in said.out
-    assert "with 2 workers" in said.out
-
-
-def test_dead_workers_hold_nothing(brio, copy):
-    add_worker(copy, 1, "node7", 41, age=store.EXPIRES + 60)
-    add_worker(copy, 3, platform.node(), dead_process())
-    said = brio("status", copy)
-    assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
 
 
 def test_time_left_from_finished_stacks(brio, copy):
@@ -100,7 +104,7 @@ def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypat
     assert title is not None, said
     assert raised.value.__notes__ == [f"while training {title[1]}"]
     lines = brio("status", copy).out.splitlines()
-    assert f"  failed on {platform.node()}: {title[1]}: RuntimeError: no kernel image" in lines
+    assert f"  failed on {HERE}: {title[1]}: RuntimeError: no kernel image" in lines
     assert not any("frame" in line for line in lines)
     assert "frame #0" in (copy / "workers" / "failed-1.json").read_text()
 
@@ -131,7 +135,7 @@ def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeyp
         assert brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").status == 2
     said = brio("status", copy)
     assert "stacks: 1 done, 0 running, 1 waiting, 1 failed" in said.out
-    assert f"failed on {platform.node()}: ridge" in said.out
+    assert f"failed on {HERE}: ridge" in said.out
     assert "the disk of this worker is full" in said.out
     assert brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").status == 0
     assert "0 failed" in brio("status", copy).out
@@ -158,7 +162,7 @@ def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
     """Half of a file on a network drive, of another version, or of a process with a number that none can have."""
     (copy / "workers").mkdir()
     for name in ("stack-1-0.json", "failed-3.json"):
-        (copy / "workers" / name).write_bytes(text.replace("HERE", platform.node()).encode(errors="surrogateescape"))
+        (copy / "workers" / name).write_bytes(text.replace("HERE", HERE).encode(errors="surrogateescape"))
     said = brio("status", copy).succeed()
     assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
 
@@ -212,3 +216,128 @@ def test_an_interrupted_stack_has_not_failed(tmp_path):
     with pytest.raises(KeyboardInterrupt), report_stack(tmp_path, 4, "ridge"):
         raise KeyboardInterrupt
     assert list_failures(tmp_path) == []
+
+
+# ---------------------------------------------------------------- shards, whoever comes first
+
+
+@pytest.fixture(scope="module")
+def whole(brio, folder, tmp_path_factory) -> Path:
+    """The job without shards."""
+    out = tmp_path_factory.mktemp("shards") / "whole"
+    assert brio("run", folder, "--out", out, *RIDGE).status == 0
+    return out
+
+
+def runs_of(out: Path) -> set[str]:
+    return {path.name for path in (out / "runs").iterdir()}
+
+
+def stacks_of(out: Path) -> list[list[str]]:
+    return json.loads((out / "plan.json").read_text())["stacks"]
+
+
+def test_shards_make_up_the_job(brio, folder, whole, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    said = brio("run", folder, "--out", out, *RIDGE, "--shard", "2/2").succeed()
+    stacks = stacks_of(out)
+    assert len(stacks) == N_STACKS
+    assert runs_of(out) == set(stacks[1])
+    assert not (out / "results.csv").exists()
+    assert "other runs are not" in said.out
+    said = brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2")
+    assert "all runs are finished" in said.out
+    assert not (out / "results.csv").exists()
+    monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished run was trained again"))
+    assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2").status == 0
+    assert brio("run", folder, "--out", out, *RIDGE).status == 0
+    assert content_without_seconds(out) == content_without_seconds(whole)
+
+
+def test_the_first_process_decides_the_stacks(brio, folder, tmp_path):
+    """As on machines whose memory differs."""
+    out = tmp_path / "out"
+    assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2").status == 0
+    (out / "plan.json").unlink()  # the first was killed before it wrote the plan, after the stacks were decided
+    other = [*RIDGE[:3], "5", *RIDGE[4:]]
+    assert brio("run", folder, "--out", out, *other, "--shard", "2/2").status == 0
+    assert len(stacks_of(out)) == N_STACKS
+
+
+def test_two_shards_of_the_same_number_at_once(folder, tmp_path, monkeypatch):
+    """Both train the same stack and store it at the same moment; one record stays, and it is whole."""
+    job = prepare_job(JobSpec(folder, device="cpu", engine=LocalEngine((1, 1))))
+    both, write = threading.Barrier(2, timeout=60), RunStore._write_files
+
+    def write_together(*args):
+        both.wait()
+        write(*args)
+
+    monkeypatch.setattr(RunStore, "_write_files", write_together)
+    ended: list[bool] = []
+
+    def train() -> None:
+        ended.append(train_shard(job, build_plan(job, ["ridge"]), tmp_path / "out", quiet=True))
+
+    threads = [threading.Thread(target=train) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert ended == [True, True]
+    RunStore(tmp_path / "out" / "runs").check(os.listdir(tmp_path / "out" / "runs"))
+    assert not (tmp_path / "out" / "workers").exists()
+
+
+def test_a_job_beside_a_live_shard_leaves_its_half_written_runs(brio, folder, tmp_path):
+    """Without a shard the folder is reserved, but a shard does not ask for the lock."""
+    out = tmp_path / "out"
+    assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2").status == 0
+    partial = out / "runs" / ".brio-00000000-1-00000000-0.partial"  # of another machine
+    partial.mkdir()
+    add_worker(out, 1, "elsewhere", 1)
+    assert brio("run", folder, "--out", out, *RIDGE).status == 0
+    assert partial.is_dir()
+    shutil.rmtree(out / "workers")
+    assert brio("run", folder, "--out", out, *RIDGE).status == 0
+    assert not partial.exists()
+
+
+def test_what_another_process_trains_comes_last(brio, folder, copy, monkeypatch):
+    add_worker(copy, 1, "elsewhere", 1)
+    fit, trained = Ridge.fit, []
+    monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
+    brio("run", folder, "--out", copy, *RIDGE).succeed()
+    assert trained == ["site05", "site01"], "the third stack, then the first"
+
+
+def test_shards_of_a_search(brio, folder, tmp_path):
+    words = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet", "--seeds", "1"]
+    assert brio("tune", folder, "--out", tmp_path / "whole", *words).status == 0
+    out = tmp_path / "out"
+    said = brio("tune", folder, "--out", out, *words, "--shard", "2/2")
+    assert "the search is not finished" in said.out
+    assert not (out / "plan.json").exists()
+    for shard in ("1/2", "2/2"):
+        assert brio("tune", folder, "--out", out, *words, "--shard", shard).status == 0
+    assert not (out / "tuning.json").exists()
+    assert "all runs are finished" in brio("tune", folder, "--out", out, *words, "--shard", "1/2").out
+    assert brio("tune", folder, "--out", out, *words).status == 0
+    assert content_without_seconds(out) == content_without_seconds(tmp_path / "whole")
+
+
+def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
+    words = ["study", "comparison", folder, "--method", "ridge", "--method", "svm", "--seeds", "1", "--device", "cpu"]
+    out = tmp_path / "out"
+    for shard in ("1/2", "2/2"):
+        said = brio(*words, "--out", out, "--quiet", "--shard", shard).succeed()
+    assert "all runs are finished" in said.out
+    assert not (out / "studies").exists()
+    assert brio(*words, "--out", out, "--quiet").status == 0
+    assert (out / "studies" / "comparison" / "table.csv").is_file()
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
+def test_no_such_shard(text):
+    with pytest.raises(BrioError, match="for example 2/8"):
+        LocalEngine.parse(text)

@@ -195,13 +195,13 @@ def audit(
     and which protocols the number of sites allows.
     Change its rules with --set, for example --set min_frames=60.
     """
-    from ..cohort import Cohort, format_audit
+    from ..cohort import AuditRules, Cohort, format_audit
     from ..cohort import audit as audit_cohort
-    from ..jobs.spec import make_audit_rules
     from ..protocol import describe_allowed_protocols
-    from ..settings import parse_assignments
+    from ..settings import parse_assignments, replace_values
 
-    rules = make_audit_rules({k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()})
+    given = {k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()}
+    rules = replace_values(AuditRules(), given, "audit.")
     loaded, *companions = [Cohort.load(folder) for folder in (cohort, *(companion or []))]
     for one in (loaded, *companions):
         one.verify()

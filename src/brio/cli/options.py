@@ -284,7 +284,12 @@ class EngineOptions:
         if self.engine == "local":
             if (self.workers, self.scheduler, self.slurm) != (None, None, None):
                 raise BrioError("--workers, --scheduler and --slurm are for --engine dask")
-            yield None
+            if shard is None:
+                yield None
+            else:
+                from ..jobs.run import LocalEngine
+
+                yield LocalEngine.parse(shard)
             return
         if shard is not None:
             raise BrioError("--shard is for processes without a cluster; leave it out with --engine dask")

@@ -94,8 +94,7 @@ def run(
     Example: brio run cohort --method ridge --method brio --seeds 3 --out results
     """
     from ..api import Result
-    from ..jobs import run_job
-    from ..jobs.run import Shard, run_shard
+    from ..jobs.run import run_job, run_shard
     from ..results import TuningRecord
 
     own = load_own_methods(job.load)
@@ -111,10 +110,9 @@ def run(
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
         if engine.shard is not None:
-            finished_all = run_shard(spec, Shard.parse(engine.shard), out, progress, say)
+            finished_all = run_shard(spec, out, progress, say)
             return say_shard_ended(finished_all, engine.shard, out)
-        finished = run_job(spec, out, progress, say)
-    result = Result.from_finished_job(finished)
+        result = Result(**vars(run_job(spec, out, progress, say)))
     print_result(result)
     if not method and not own:
         say("brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge")
@@ -149,8 +147,7 @@ def tune(
     Example: brio tune cohort --method gcn --method brio --budget 4 --out tuned
     """
     from ..api import Result
-    from ..jobs import tune_job
-    from ..jobs.run import Shard, tune_shard
+    from ..jobs.run import tune_job, tune_shard
 
     own = load_own_methods(job.load)
     names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
@@ -161,11 +158,9 @@ def tune(
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
         if engine.shard is not None:
-            part = Shard.parse(engine.shard)
-            finished_all = tune_shard(spec, part, out, budget=budget, progress=progress, say=say)
+            finished_all = tune_shard(spec, out, budget=budget, progress=progress, say=say)
             return say_shard_ended(finished_all, engine.shard, out)
-        finished = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
-    result = Result.from_finished_job(finished)
+        result = Result(**vars(tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)))
     print_result(result)
     if report:
         write_outputs(result)
@@ -205,7 +200,6 @@ def study(
     engine: SharedEngineOptions,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
-    from ..jobs.run import LocalEngine, Shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study
     from ..studies.study import PAPER, choose_label, find_study, run_study_shard
@@ -216,8 +210,7 @@ def study(
     question = choose_label(name, label or [])
     spec = job.make_spec(cohort, method or [], label=question, seeds=seeds, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
-        chosen = opened if engine.shard is None else LocalEngine(Shard.parse(engine.shard))
-        spec = dataclasses.replace(spec, engine=chosen)
+        spec = dataclasses.replace(spec, engine=opened)
         context = StudyContext(spec, out, questions=label or (), reuse=reuse or (), progress=progress, say=say)
         if engine.shard is not None:
             return say_shard_ended(run_study_shard(name, context), engine.shard, out)

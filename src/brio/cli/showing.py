@@ -105,11 +105,10 @@ def status(
     folder: Annotated[Path, typer.Argument(help="Folder of 'brio run', 'brio tune' or 'brio study', finished or not.")],
 ) -> None:
     """Show how far a job is: stacks done, running and where, waiting, failed and why, and the time left."""
-    from ..jobs.status import describe_status, read_statuses
+    from ..jobs.status import describe_jobs
 
-    for one in read_statuses(folder):
-        for line in describe_status(one, str(one.folder)):
-            say(line)
+    for line in describe_jobs(folder):
+        say(line)
 
 
 @app.command(rich_help_panel=OTHERS)

@@ -41,6 +41,8 @@ from ..settings import find_numbers
 from .spec import JobSpec, settle_without_validation
 
 if TYPE_CHECKING:
+    import torch
+
     from ..connectome import Connectomes
     from ..results import RunStore
     from ..training import Method, NeuralMethod
@@ -104,10 +106,6 @@ class Job:
         """
         given = self.spec.settings_of(name)
         return settle_without_validation(name, given) if self.too_few_sites else given
-
-    def make_methods(self, names: Sequence[str]) -> dict[str, Method]:
-        """Make methods with their settings, by name."""
-        return {name: make_method(name, self.settings_of(name)) for name in names}
 
     @property
     def protocol_identity(self) -> dict[str, Any]:
@@ -177,7 +175,7 @@ def open_cohort(spec: JobSpec) -> tuple[JobSpec, Cohort]:
     cohort = spec.relabel(loaded)
     cohort.require_labels()
     check_folds(spec.folds or (), list_fold_names(cohort, spec.protocol, spec.protocol_settings))
-    return dataclasses.replace(spec, cohort=loaded), cohort
+    return spec if loaded is spec.cohort else dataclasses.replace(spec, cohort=loaded), cohort
 
 
 def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, methods: Iterable[Method] = ()) -> Job:
@@ -193,13 +191,19 @@ def prepare_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore, m
     if len(used) == 0:
         raise BrioError(f"{whole.name}: the audit excludes every scan; see 'brio audit', or change its rules")
 
+    return Job(spec, whole, used, audited, device, estimate_once(used, device.torch_device), progress, say)
+
+
+def estimate_once(cohort: Cohort, device: torch.device) -> Callable[[], Connectomes]:
+    """Return a function that estimates the connectomes of a cohort when it is first called."""
+
     @cache
     def estimate() -> Connectomes:
         from ..connectome import Connectomes
 
-        return Connectomes(used, device.torch_device)
+        return Connectomes(cohort, device)
 
-    return Job(spec, whole, used, audited, device, estimate, progress, say)
+    return estimate
 
 
 _RECORD = 20_000

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..cohort import Cohort
 from ..device import memory_budget
 from ..errors import BrioError
-from ..methods import find_method
+from ..methods import find_method, make_method
 from ..protocol import FOLD_RULE, Fold, count_inner_folds, list_fold_names, make_folds
-from ..results import Plan, PlannedMethod, RunStore
+from ..results import Plan, PlannedMethod, RunStore, TuningRecord
+from ..results.files import TUNING
 from ..results.store import remove_checkpoint
 from ..version import __version__
 from .job import Job, check_folds, check_harmonise, check_method, check_sites
@@ -42,19 +43,6 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, eq=False)
-class MethodSchedule:
-    """A method and the settings it is run with on each fold."""
-
-    description: PlannedMethod  # what plan.json stores of the method
-    candidates: Callable[[Fold], list[Method]]
-
-    @classmethod
-    def of(cls, method: Method) -> MethodSchedule:
-        """Run a method with the same settings on every fold."""
-        return cls(describe_method(method), lambda fold: [method])
-
-
-@dataclass(frozen=True, eq=False)
 class JobPlan:
     """The plan of a job and its runs."""
 
@@ -74,10 +62,10 @@ class JobPlan:
         folds = f"fold {names[0]}" if len(names) == 1 else f"folds {names[0]} to {names[-1]}"
         return f"{runs[0].method.name}, {folds}, stack {number} of {len(stacks)}"
 
-    def estimate_costs(self, cohort: Cohort) -> list[float]:
-        """Estimate the cost of every stack with all its trainings, in epochs of a plain network; only ratios matter."""
+    def estimate_costs(self, cohort: Cohort) -> dict[int, float]:
+        """Estimate the cost of every stack, by number, in epochs of a plain network; only ratios matter."""
         costs = {k: run.method.facts.relative_cost * run.count_trainings(cohort) for k, run in self.runs.items()}
-        return [sum(costs[key] for key in stack) for stack in self.document.stacks]
+        return {n: sum(costs[key] for key in stack) for n, stack in enumerate(self.document.stacks, 1)}
 
     def close_if_finished(self, number: int, store: RunStore) -> bool:
         """Return whether a stack is finished; the checkpoint of one whose process died just before is removed."""
@@ -94,31 +82,92 @@ def describe_method(method: Method) -> PlannedMethod:
     return PlannedMethod(method.version, dataclasses.asdict(method.settings), code_hash or None)
 
 
-def build_plan(job: Job, names: Sequence[str], overrides: Mapping[str, MethodSchedule] | None = None) -> JobPlan:
-    """Plan the runs of some methods over the seeds and folds of a job; stacks are decided separately."""
-    methods = job.make_methods(names)
-    schedules = {name: (overrides or {}).get(name) or MethodSchedule.of(method) for name, method in methods.items()}
-    return plan_runs(job, schedules, job.seeds)
+def build_plan(job: Job, names: Sequence[str]) -> JobPlan:
+    """Plan the runs of some methods over the seeds and folds of a job; stacks are decided separately.
+
+    Methods that a search has tuned have the settings that it chose for each fold.
+    """
+    methods = {name: make_method(name, job.settings_of(name)) for name in names}
+    described = {name: describe_method(method) for name, method in methods.items()}
+    record = job.spec.tuned
+    if record is None:
+        return plan_runs(job, described, lambda name, fold: [methods[name]], job.seeds)
+    for name in _check_tuning(job, record, names):
+        described[name] = dataclasses.replace(described[name], tuned=record.choice(name))
+    made: dict[str, Method] = {}
+
+    def choose(name: str, fold: Fold) -> list[Method]:
+        if name not in record.choices:
+            return [methods[name]]
+        values = _read_choice(job, record, name, fold)
+        key = json.dumps([name, values], sort_keys=True)
+        if key not in made:
+            try:
+                made[key] = make_method(name, values)
+            except BrioError as error:
+                where = f"the choice of '{name}' for fold {fold.name}"
+                raise BrioError(f"{TUNING}: {where}: {error}; tune again") from error
+        return [made[key]]
+
+    return plan_runs(job, described, choose, job.seeds)
 
 
-def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[int]) -> JobPlan:
-    """Plan the runs of methods that may have other settings on every fold."""
+def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[str]:
+    """Return those methods that a search has tuned; the others are named, and run with their own settings."""
+    here = job.protocol_identity
+    if here["name"] != record.protocol["name"]:
+        raise BrioError(f"was tuned under {record.protocol['name']}, not under {here['name']}; tune again")
+    if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
+        raise BrioError(
+            "under k-fold another seed or another split deals other scans to a fold, so its test scans may have "
+            "chosen its settings; use one seed and the same cohort and folds, or loso"
+        )
+    tuned = [name for name in names if name in record.choices]
+    if not tuned:
+        raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(record.choices)}")
+    if len(tuned) < len(names):
+        untuned = [name for name in names if name not in record.choices]
+        job.say(f"not tuned there, run with their own settings: {', '.join(untuned)}")
+    return tuned
+
+
+def _read_choice(job: Job, record: TuningRecord, name: str, fold: Fold) -> dict[str, Any]:
+    """Return the settings that a search chose for a fold; those that the user gives stay as they are."""
+    if fold.name not in record.choices[name]:
+        raise BrioError(f"method '{name}' was not tuned for fold {fold.name}; tune it with the same folds")
+    if record.protocol["name"] == "loso" and set(fold.test_sites) & set(record.validation_sites[fold.name]):
+        raise BrioError(f"fold {fold.name}: its test site chose its settings; tune again")
+    then = dataclasses.replace(job.spec, settings=record.given_settings).settings_of(name)
+    return {**then, **record.choices[name][fold.name], **job.settings_of(name)}
+
+
+def plan_runs(
+    job: Job,
+    methods: dict[str, PlannedMethod],
+    choose: Callable[[str, Fold], Sequence[Method]],
+    seeds: Sequence[int],
+) -> JobPlan:
+    """Plan the runs of described methods; ``choose`` gives a method with its settings, one or several, for a fold."""
     from ..training import Run
 
     spec, cohort = job.spec, job.cohort
     check_sites(cohort, spec)
-    document = describe_job(job, {name: schedule.description for name, schedule in methods.items()}, seeds)
+    document = describe_job(job, methods, seeds)
     names = spec.folds or list_fold_names(cohort, spec.protocol, job.protocol_settings)
-    tried = {name: len(schedule.description.configurations or ()) or 1 for name, schedule in methods.items()}
-    check_number_of_runs(tried, len(names), len(seeds))
+    n_runs = sum(len(m.configurations or ()) or 1 for m in methods.values()) * len(names) * len(seeds)
+    if n_runs > MOST_RUNS:
+        raise BrioError(
+            f"this job would have {n_runs:,} runs ({len(methods)} methods, {len(names)} folds, {len(seeds)} seeds); at "
+            f"most {MOST_RUNS:,} are possible: choose fewer seeds, methods or configurations"
+        )
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}
-    for schedule in methods.values():
+    for name in methods:
         for seed in seeds:
             for fold in folds_of[seed]:
                 if spec.folds is None or fold.name in spec.folds:
-                    for method in schedule.candidates(fold):
+                    for method in choose(name, fold):
                         key = run_key(document, method, fold, seed)
                         runs[key] = PlannedRun(method, Run(fold, seed), key)
     if not runs:
@@ -128,16 +177,6 @@ def plan_runs(job: Job, methods: Mapping[str, MethodSchedule], seeds: Sequence[i
         check_method(method, cohort, folds, spec.harmonisation_rule, job.too_few_sites)
     check_harmonise(cohort, spec.harmonisation_rule, folds)
     return JobPlan(document, runs)
-
-
-def check_number_of_runs(configurations: Mapping[str, int], n_folds: int, n_seeds: int) -> None:
-    """Check that a job has not more runs than :data:`MOST_RUNS`."""
-    n_runs = sum(configurations.values()) * n_folds * n_seeds
-    if n_runs > MOST_RUNS:
-        raise BrioError(
-            f"this job would have {n_runs:,} runs ({len(configurations)} methods, {n_folds} folds, {n_seeds} seeds); "
-            f"at most {MOST_RUNS:,} are possible: choose fewer seeds, methods or configurations"
-        )
 
 
 def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[int]) -> Plan:
@@ -208,15 +247,11 @@ def assign_stacks(plan: JobPlan, connectomes: Connectomes, runs_per_stack: int |
         keys_by_method.setdefault(method_identity(planned.method), []).append(planned.key)
     stacks: list[tuple[str, ...]] = []
     for keys in keys_by_method.values():
-        bytes_per_run = max(_estimate_bytes(plan.runs[key], connectomes) for key in keys)
-        max_runs = runs_per_stack or max(1, memory_budget(connectomes.device) // max(1, bytes_per_run))
+        runs = [plan.runs[key] for key in keys]
+        side_by_side = [max(1, one.count_trainings(connectomes.cohort) - 1) for one in runs]  # inner folds
+        sizes = [n * one.method.bytes_per_run(connectomes, one.run) for n, one in zip(side_by_side, runs, strict=True)]
+        max_runs = runs_per_stack or max(1, memory_budget(connectomes.device) // max(1, *sizes))
         n_stacks = -(-len(keys) // max_runs)
         size = 1 if plan.document.harmonise is not None else -(-len(keys) // n_stacks)
         stacks.extend(tuple(keys[i : i + size]) for i in range(0, len(keys), size))
     return dataclasses.replace(plan, document=dataclasses.replace(plan.document, stacks=tuple(stacks)))
-
-
-def _estimate_bytes(planned: PlannedRun, connectomes: Connectomes) -> int:
-    """Estimate the memory of a run in a stack; the inner folds that choose its epoch are trained side by side."""
-    side_by_side = max(1, planned.count_trainings(connectomes.cohort) - 1)
-    return side_by_side * planned.method.bytes_per_run(connectomes, planned.run)

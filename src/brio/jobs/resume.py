@@ -1,4 +1,4 @@
-"""Go on with a job where it was: what is stored of its cohort, what clashes, what is finished and what is left."""
+"""The folder of a job: go on where it was, say what clashes with it, recover its options, describe its cohort."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ..results.files import (
     format_json,
     is_kept,
 )
-from ..results.store import WORKERS, list_heartbeats, remove_dead_heartbeats, remove_partial_checkpoints
+from ..results.store import WORKERS, list_heartbeats, remove_dead_heartbeats
 from ..settings import format_setting
 from ..storage import (
     LOCK,
@@ -54,6 +54,349 @@ from ..storage import (
 )
 from .job import Job, describe_rest, state_needs
 from .plan import JobPlan, assign_stacks
+
+# ---------------------------------------------------------------- the folder of a job
+
+OTHER_OUT = "choose another --out"
+
+_BEFORE_THE_PLAN = {
+    *(COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, SHARED_PLAN),
+    *(LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS, WORKERS),
+}
+"""What a job leaves that was killed while planning, and a search that comes before it."""
+
+
+def read_earlier_plan(folder: Path) -> Plan | None:
+    """Read the plan of the job that a folder belongs to; None for a new folder, and where the plan was removed."""
+    names = list_names(folder)
+    if (folder / PLAN).is_file():
+        return Plan.read(folder, PLAN_AGAIN)
+    if names <= _BEFORE_THE_PLAN or (RUNS in names and names & {LOCK, SHARED_PLAN}):
+        return None
+    raise BrioError(f"{folder}: holds files that are not of a brio job; {OTHER_OUT}")
+
+
+def list_names(folder: Path) -> set[str]:
+    """List what a folder for results holds, besides what is being written; nothing where it is not there yet."""
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
+    return {path.name for path in folder.iterdir() if not is_partial(path.name)} if folder.is_dir() else set()
+
+
+@contextmanager
+def open_job(
+    job: Job,
+    plan: JobPlan,
+    folder: Path,
+    *,
+    quiet: bool = False,
+    allow_other_device: bool = True,
+    finished_runs: Path | None = None,
+) -> Iterator[tuple[JobPlan, RunStore]]:
+    """Open the folder of a job, and write its plan or resume the job that was begun there.
+
+    The folder is reserved for this process, unless the engine of the job shares it with others: then the first process
+    decides the stacks, the others must have the same job, and runs appear whole or not at all. A job that cannot be
+    resumed, because the folder holds another one or a finished run is damaged, is refused before anything is written.
+    Runs that another job has finished in the folder ``finished_runs`` are copied.
+    """
+    earlier = read_earlier_plan(folder)
+    methods = {key: planned.method for key, planned in plan.runs.items()}
+    if earlier is not None:  # before anything is written, the lock included
+        resume_plan(earlier, plan, folder, allow_other_device)
+    RunStore(folder / RUNS).check(plan.runs)
+    if earlier is None:
+        needs = state_needs(methods, job.cohort, folder, job.spec.records_only)
+    if not quiet:
+        job.announce_exclusions()
+        if earlier is None:
+            job.say(needs)
+        job.announce_protocol([planned.method for planned in plan.runs.values()])
+    shared = job.shares_folder
+    with _leave_nothing_if_refused(folder), reserve_folder(job, folder):
+        earlier = read_earlier_plan(folder)
+        store = RunStore(folder / RUNS, job.spec.records_only)
+        if earlier is None:
+            plan = assign_stacks(plan, job.connectomes, job.spec.runs_per_stack)
+            plan = _agree_on_stacks(plan, folder) if shared else plan
+            write_job_plan(job, plan.document, folder)
+        else:
+            plan = resume_plan(earlier, plan, folder, allow_other_device)
+            if not shared:
+                write_recorded(folder, {})  # what was killed right after its files had not recorded them yet
+            _mend_cohort_files(job, plan.document, folder)
+        remove_dead_heartbeats(folder, at_work=shared)
+        alone = not shared and not list_heartbeats(folder)  # else others may be writing: only what is of a dead one
+        store.remove_partial_runs(reserved=alone)
+        for place in (folder, folder / CHECKPOINTS):
+            remove_leftovers(place, reserved=alone)
+        finished = [key for key in plan.runs if key in store]
+        if earlier is not None or finished:
+            rest = describe_rest(methods, store)
+            number = format_count(len(plan.runs), "run is", "runs are")
+            job.say(f"resuming: {len(finished)} of {number} finished{'; ' if rest else ''}{rest}")
+        if finished_runs is not None:
+            store.copy_finished_runs(finished_runs, plan.runs)
+        yield plan, store
+
+
+def reserve_folder(job: Job, folder: Path) -> AbstractContextManager[None]:
+    """Reserve a folder for this process, unless the engine of the job shares it with others."""
+    return nullcontext() if job.shares_folder else lock_folder(folder)
+
+
+@contextmanager
+def _leave_nothing_if_refused(folder: Path) -> Iterator[None]:
+    """Remove a folder that was not there before, if the job is refused before it has anything to go on from."""
+    missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
+    try:
+        yield
+    except BrioError:
+        has_results = any(any(place.iterdir()) for place in (folder / RUNS, folder / CHECKPOINTS) if place.is_dir())
+        if missing and not has_results and not list_heartbeats(folder):
+            remove_quietly(folder)
+            for place in missing[1:]:
+                remove_empty_folder(place)
+        raise
+
+
+def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
+    """Return a plan with the stacks of the first process that shares a folder, which may have other memory.
+
+    Its plan lies in a folder that only one process can create. All others write the same plan as the first.
+    """
+    place = folder / SHARED_PLAN
+    try:
+        with create_whole_folder(place) as partial:
+            write_new(partial / PLAN, format_json(plan.document.to_json()))
+            write_sums(partial, [PLAN])
+    except BrioError:
+        if not place.is_dir():  # else another process was faster
+            raise
+    return resume_plan(Plan.read(place, f"remove {place} and give the command again"), plan, folder)
+
+
+def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
+    """Write what a plan is stored with again, if a file of it is damaged; the job tells it anew."""
+    remedy = "it is written again"
+    try:
+        for path in (folder / name for name in (COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS)):
+            if is_kept(path, remedy):
+                check_file(path, remedy)
+    except BrioError as damage:
+        job.say(str(damage))
+        write_job_plan(job, plan, folder)
+
+
+def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
+    """Write the plan of a job and the facts about its cohort."""
+    audited = None if job.audit is None else job.audit.to_dict()
+    write_plan(folder, plan, describe_cohort(job.cohort), audited, group_participants(job.cohort))
+
+
+# ---------------------------------------------------------------- the job that is there, and the job that is asked for
+
+_PLACE = ("device", "threads")
+"""What a plan says about where runs are computed, and not about what they are."""
+
+_SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded", "label")
+"""What a plan says about scans: one difference, however many entries it shows in."""
+
+_DESCRIBED = {
+    *(*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"),
+    *("device", "threads"),
+}
+"""Entries of a plan that have words of their own here."""
+
+
+def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: bool = True) -> JobPlan:
+    """Return the plan of a job begun earlier with the stacks it has."""
+    here, there = plan.document.identify(), earlier.identify()
+    here_as_there = here | {name: there[name] for name in _PLACE}
+    store = RunStore(folder / RUNS)
+    if allow_other_device and all(key in store for key in plan.runs):
+        here = here_as_there
+    if there == here:
+        document = dataclasses.replace(
+            plan.document,
+            device=here["device"],
+            threads=here["threads"],
+            stacks=earlier.stacks,
+        )
+        return dataclasses.replace(plan, document=document)
+    if there == here_as_there and there["device"] != here["device"]:
+        raise BrioError(
+            f"{folder}: was begun on another device and is not finished (device {there['device']}, now "
+            f"{here['device']}); resume it with --device {there['device']}, or {OTHER_OUT}"
+        )
+    words = list(describe_clash(there, here))
+    more = f", and {len(words) - 3} more" if len(words) > 3 else ""
+    raise BrioError(
+        f"{folder}: belongs to another job: {'; '.join(words[:3])}{more}. {OTHER_OUT.capitalize()}, or resume that job "
+        f"with its own options, which 'brio config {folder}' prints"
+    )
+
+
+def describe_clash(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    """Describe in which options two plans differ, one after the other."""
+
+    def differs(name: str) -> bool:
+        return there.get(name) != here.get(name)
+
+    if differs("brio"):
+        yield f"it was computed by brio {there.get('brio')}, now {here.get('brio')}"
+    if differs("fingerprint_before_exclusions"):
+        yield f"it is on cohort {_name_cohort(there)}, now {_name_cohort(here)}"
+    if differs("methods"):
+        yield from _compare_methods(there["methods"], here["methods"])
+    if differs("protocol"):
+        yield f"its protocol is {there.get('protocol')}, now {here.get('protocol')}"
+    if differs("seeds"):
+        yield f"it has {_count_seeds(there['seeds'])}, now {_count_seeds(here['seeds'], there['seeds'])}"
+    if differs("folds"):
+        was, now = ("all folds" if plan["folds"] is None else ", ".join(plan["folds"]) for plan in (there, here))
+        yield f"it has {was}, now {now}"
+    yield from _compare_settings("protocol.", there.get("protocol_settings"), here.get("protocol_settings"))
+    if differs("harmonise"):
+        none = {"kind": "none"}
+        yield from _compare_settings("harmonise.", there["harmonise"] or none, here["harmonise"] or none)
+    if differs("audit"):
+        if there["audit"] is None or here["audit"] is None:
+            kept = here["audit"] is None
+            yield (
+                "it leaves out what the audit excludes, now --keep-all keeps it"
+                if kept
+                else "it keeps all scans (--keep-all), now those that the audit excludes are left out"
+            )
+        else:
+            yield from _compare_settings("audit.", there["audit"], here["audit"])
+    elif any(map(differs, _SCANS)) and not differs("fingerprint_before_exclusions"):
+        yield (
+            f"it uses {there.get('n_scans')} scans, now {here.get('n_scans')}: the audit excludes others, perhaps "
+            "because of --with"
+        )
+    if differs("device"):
+        yield f"it was computed with --device {there.get('device')}, now {here.get('device')}"
+    if differs("threads"):
+        yield (
+            f"it was computed with {there.get('threads')} threads, now {here.get('threads')} (see OMP_NUM_THREADS; "
+            "numbers repeat exactly only with as many)"
+        )
+    for name in {**there, **here}:
+        if name not in _DESCRIBED and differs(name):
+            was, now = format_setting(there.get(name)), format_setting(here.get(name))
+            yield f"its {name.replace('_', ' ')} is {was}, now {now}"
+
+
+def _name_cohort(plan: Mapping[str, Any]) -> str:
+    """A cohort with the start of its fingerprint, since two may have one name."""
+    fingerprint = str(plan["fingerprint_before_exclusions"])[:12]
+    return f"'{plan.get('cohort')}' ({plan.get('n_scans')} scans, fingerprint {fingerprint})"
+
+
+def _compare_methods(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    if list(there) != list(here):
+        yield f"it has method{'s' if len(there) > 1 else ''} {', '.join(there)}, now {', '.join(here)}"
+    for name in [name for name in there if name in here and there[name] != here[name]]:
+        was, now = there[name], here[name]
+        if was.get("version") != now.get("version"):
+            yield f"its method {name} is in version {was.get('version')}, now {now.get('version')}"
+        if was.get("code") != now.get("code"):
+            yield f"the file of method {name} has changed since"
+        yield from _compare_settings("", was.get("settings"), now.get("settings"), f" of {name}")
+        if was.get("configurations") != now.get("configurations"):
+            yield f"its search tries other configurations of {name}"
+        if was.get("tuned") != now.get("tuned"):
+            yield f"its tuned settings of {name} are others"
+
+
+def _compare_settings(
+    prefix: str, there: Mapping[str, Any] | None, here: Mapping[str, Any] | None, owner: str = ""
+) -> Iterator[str]:
+    was, now = there or {}, here or {}
+    for name in {**was, **now}:
+        if was.get(name) != now.get(name):
+            values = f"{format_setting(was.get(name))}, now {format_setting(now.get(name))}"
+            yield f"its setting {prefix}{name}{owner} is {values}"
+
+
+def _count_seeds(seeds: list[int], other: list[int] | None = None) -> str:
+    if seeds != list(range(len(seeds))):
+        return f"seeds {', '.join(map(str, seeds))}"
+    return str(len(seeds)) if other is not None else f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+
+
+# ---------------------------------------------------------------- its options, to give its command again
+
+
+def recover_options(plan: Plan, tuning: TuningRecord | None = None) -> dict[str, Any]:
+    """Recover the options of ``brio run`` or ``brio tune`` that decide the plan of a job.
+
+    A plan does not hold where cohorts, files with methods and searches were, nor options that change no number.
+    """
+    settings = _changed_settings(plan) if tuning is None else dict(tuning.given_settings)
+    for part, defaults, values in (
+        # a plan has the number that "auto" came to; the usual one is what it comes to again
+        ("protocol", ProtocolSettings(validation_sites=USUAL_VALIDATION_SITES), plan.protocol_settings),
+        ("audit", AuditRules(), plan.audit),
+        ("harmonise", HarmonisationRule(), plan.harmonise),
+    ):
+        known = dataclasses.asdict(defaults)
+        settings |= {f"{part}.{name}": v for name, v in (values or {}).items() if known.get(name, v) != v}
+    return {
+        "method": list(plan.methods),
+        "label": plan.label,
+        "protocol": plan.protocol,
+        "seeds": len(plan.seeds),
+        **({} if tuning is None else {"budget": tuning.budget, "oracle": tuning.oracle is not None}),
+        "set": settings,
+        "fold": None if plan.folds is None else list(plan.folds),
+        "keep-all": plan.audit is None,
+        "device": plan.device,
+        "runs-per-stack": _recover_stack_size(plan),
+    }
+
+
+def _changed_settings(plan: Plan) -> dict[str, Any]:
+    """Collect settings that differ from the defaults of their methods; a value holds for all methods that have it."""
+    changed: dict[str, Any] = {}
+    for name, planned in plan.methods.items():
+        defaults = _read_defaults(name)
+        changed |= {k: v for k, v in planned.settings.items() if k in defaults and defaults[k] != v}
+    for name, planned in plan.methods.items():
+        for key in changed.keys() & _read_defaults(name).keys():
+            if planned.settings.get(key) != changed[key]:
+                raise BrioError(
+                    f"{PLAN}: setting '{key}' is {planned.settings.get(key)} for method '{name}' and {changed[key]} "
+                    "for another one; no options of one command give that: repeat the methods one by one"
+                )
+    return changed
+
+
+def _read_defaults(method: str) -> Mapping[str, Any]:
+    """Return the default settings of a method that its name does not fix; none of a user's method not loaded."""
+    try:
+        entry = find_method(method)
+    except BrioError:
+        return {}
+    return {key: value for key, value in entry.settings.items() if key not in entry.fixed}
+
+
+def _recover_stack_size(plan: Plan) -> int | None:
+    """Return the number of runs per stack, where it and not each method's need of memory decided the stacks."""
+    sizes = [len(stack) for stack in plan.stacks]
+    n_runs, rest = divmod(sum(sizes), max(1, len(plan.methods)))
+    if not sizes or rest or len(sizes) == len(plan.methods) or plan.harmonise is not None:
+        return None
+    largest = max(sizes)
+    n_stacks = -(-n_runs // largest)
+    size = -(-n_runs // n_stacks)
+    expected = [min(size, n_runs - first) for first in range(0, n_runs, size)]
+    return largest if sizes == expected * len(plan.methods) else None
+
+
+# ---------------------------------------------------------------- what is stored of its cohort
 
 SMALLEST_GROUP = 5
 """A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
@@ -176,351 +519,3 @@ def _split_covariates(cohort: Cohort) -> dict[str, tuple[pd.Series, list[str]]]:
             half = pd.Series(np.where(values < float(median), *halves), index=values.index)
             split[name] = half.where(values.notna(), ""), halves
     return split
-
-
-_SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded", "label")
-"""What a plan says about scans: one difference, however many entries it shows in."""
-
-_DESCRIBED = {
-    *(*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"),
-    *("device", "threads"),
-}
-"""Entries of a plan that have words of their own here."""
-
-
-def describe_clash(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Describe in which options two plans differ."""
-    return list(_iterate_differences(there, here))
-
-
-def _iterate_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    def differs(name: str) -> bool:
-        return there.get(name) != here.get(name)
-
-    if differs("brio"):
-        yield f"it was computed by brio {there.get('brio')}, now {here.get('brio')}"
-    if differs("fingerprint_before_exclusions"):
-        yield f"it is on cohort {_name_cohort(there)}, now {_name_cohort(here)}"
-    if differs("methods"):
-        yield from _compare_methods(there["methods"], here["methods"])
-    if differs("protocol"):
-        yield f"its protocol is {there.get('protocol')}, now {here.get('protocol')}"
-    if differs("seeds"):
-        yield f"it has {_count_seeds(there['seeds'])}, now {_count_seeds(here['seeds'], there['seeds'])}"
-    if differs("folds"):
-        was, now = ("all folds" if plan["folds"] is None else ", ".join(plan["folds"]) for plan in (there, here))
-        yield f"it has {was}, now {now}"
-    yield from _compare_settings("protocol.", there.get("protocol_settings"), here.get("protocol_settings"))
-    if differs("harmonise"):
-        none = {"kind": "none"}
-        yield from _compare_settings("harmonise.", there["harmonise"] or none, here["harmonise"] or none)
-    if differs("audit"):
-        if there["audit"] is None or here["audit"] is None:
-            kept = here["audit"] is None
-            yield (
-                "it leaves out what the audit excludes, now --keep-all keeps it"
-                if kept
-                else "it keeps all scans (--keep-all), now those that the audit excludes are left out"
-            )
-        else:
-            yield from _compare_settings("audit.", there["audit"], here["audit"])
-    elif any(map(differs, _SCANS)) and not differs("fingerprint_before_exclusions"):
-        yield (
-            f"it uses {there.get('n_scans')} scans, now {here.get('n_scans')}: the audit excludes others, perhaps "
-            "because of --with"
-        )
-    if differs("device"):
-        yield f"it was computed with --device {there.get('device')}, now {here.get('device')}"
-    if differs("threads"):
-        yield (
-            f"it was computed with {there.get('threads')} threads, now {here.get('threads')} (see OMP_NUM_THREADS; "
-            "numbers repeat exactly only with as many)"
-        )
-    for name in {**there, **here}:
-        if name not in _DESCRIBED and differs(name):
-            was, now = format_setting(there.get(name)), format_setting(here.get(name))
-            yield f"its {name.replace('_', ' ')} is {was}, now {now}"
-
-
-def _name_cohort(plan: Mapping[str, Any]) -> str:
-    """A cohort with the start of its fingerprint, since two may have one name."""
-    fingerprint = str(plan["fingerprint_before_exclusions"])[:12]
-    return f"'{plan.get('cohort')}' ({plan.get('n_scans')} scans, fingerprint {fingerprint})"
-
-
-def _compare_methods(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    if list(there) != list(here):
-        yield f"it has method{'s' if len(there) > 1 else ''} {', '.join(there)}, now {', '.join(here)}"
-    for name in [name for name in there if name in here and there[name] != here[name]]:
-        was, now = there[name], here[name]
-        if was.get("version") != now.get("version"):
-            yield f"its method {name} is in version {was.get('version')}, now {now.get('version')}"
-        if was.get("code") != now.get("code"):
-            yield f"the file of method {name} has changed since"
-        yield from _compare_settings("", was.get("settings"), now.get("settings"), f" of {name}")
-        if was.get("configurations") != now.get("configurations"):
-            yield f"its search tries other configurations of {name}"
-        if was.get("tuned") != now.get("tuned"):
-            yield f"its tuned settings of {name} are others"
-
-
-def _compare_settings(
-    prefix: str, there: Mapping[str, Any] | None, here: Mapping[str, Any] | None, owner: str = ""
-) -> Iterator[str]:
-    was, now = there or {}, here or {}
-    for name in {**was, **now}:
-        if was.get(name) != now.get(name):
-            values = f"{format_setting(was.get(name))}, now {format_setting(now.get(name))}"
-            yield f"its setting {prefix}{name}{owner} is {values}"
-
-
-def _count_seeds(seeds: list[int], other: list[int] | None = None) -> str:
-    if seeds != list(range(len(seeds))):
-        return f"seeds {', '.join(map(str, seeds))}"
-    return str(len(seeds)) if other is not None else f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
-
-
-def recover_options(plan: Plan, tuning: TuningRecord | None = None) -> dict[str, Any]:
-    """Recover the options of ``brio run`` or ``brio tune`` that decide the plan of a job.
-
-    A plan does not hold where cohorts, files with methods and searches were, nor options that change no number.
-    """
-    settings = _changed_settings(plan) if tuning is None else dict(tuning.given_settings)
-    for part, defaults, values in (
-        # a plan has the number that "auto" came to; the usual one is what it comes to again
-        ("protocol", ProtocolSettings(validation_sites=USUAL_VALIDATION_SITES), plan.protocol_settings),
-        ("audit", AuditRules(), plan.audit),
-        ("harmonise", HarmonisationRule(), plan.harmonise),
-    ):
-        known = dataclasses.asdict(defaults)
-        settings |= {f"{part}.{name}": v for name, v in (values or {}).items() if known.get(name, v) != v}
-    return {
-        "method": list(plan.methods),
-        "label": plan.label,
-        "protocol": plan.protocol,
-        "seeds": len(plan.seeds),
-        **({} if tuning is None else {"budget": tuning.budget, "oracle": tuning.oracle is not None}),
-        "set": settings,
-        "fold": None if plan.folds is None else list(plan.folds),
-        "keep-all": plan.audit is None,
-        "device": plan.device,
-        "runs-per-stack": _recover_stack_size(plan),
-    }
-
-
-def _changed_settings(plan: Plan) -> dict[str, Any]:
-    """Collect settings that differ from the defaults of their methods; a value holds for all methods that have it."""
-    changed: dict[str, Any] = {}
-    for name, planned in plan.methods.items():
-        defaults = _read_defaults(name)
-        changed |= {k: v for k, v in planned.settings.items() if k in defaults and defaults[k] != v}
-    for name, planned in plan.methods.items():
-        for key in changed.keys() & _read_defaults(name).keys():
-            if planned.settings.get(key) != changed[key]:
-                raise BrioError(
-                    f"{PLAN}: setting '{key}' is {planned.settings.get(key)} for method '{name}' and {changed[key]} "
-                    "for another one; no options of one command give that: repeat the methods one by one"
-                )
-    return changed
-
-
-def _read_defaults(method: str) -> Mapping[str, Any]:
-    """Return the default settings of a method that its name does not fix; none of a user's method not loaded."""
-    try:
-        entry = find_method(method)
-    except BrioError:
-        return {}
-    return {key: value for key, value in entry.settings.items() if key not in entry.fixed}
-
-
-def _recover_stack_size(plan: Plan) -> int | None:
-    """Return the number of runs per stack, where it and not each method's need of memory decided the stacks."""
-    sizes = [len(stack) for stack in plan.stacks]
-    n_runs, rest = divmod(sum(sizes), max(1, len(plan.methods)))
-    if not sizes or rest or len(sizes) == len(plan.methods) or plan.harmonise is not None:
-        return None
-    largest = max(sizes)
-    n_stacks = -(-n_runs // largest)
-    size = -(-n_runs // n_stacks)
-    expected = [min(size, n_runs - first) for first in range(0, n_runs, size)]
-    return largest if sizes == expected * len(plan.methods) else None
-
-
-_BEFORE_THE_PLAN = {
-    *(COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS),
-    *(SHARED_PLAN, WORKERS),
-}
-"""What a job leaves that was killed while planning, and a search that comes before it."""
-
-_PLACE = ("device", "threads")
-"""What a plan says about where runs are computed, and not about what they are."""
-
-OTHER_OUT = "choose another --out"
-WRITTEN_AGAIN = "it is written again"
-
-
-def read_earlier_plan(folder: Path) -> Plan | None:
-    """Read the plan of the job that a folder belongs to; None for a new folder, and where the plan was removed."""
-    names = list_names(folder)
-    if (folder / PLAN).is_file():
-        return Plan.read(folder, PLAN_AGAIN)
-    if names <= _BEFORE_THE_PLAN or (RUNS in names and names & {LOCK, SHARED_PLAN}):
-        return None
-    raise BrioError(f"{folder}: holds files that are not of a brio job; {OTHER_OUT}")
-
-
-def list_names(folder: Path) -> set[str]:
-    """List what a folder for results holds, besides what is being written; nothing where it is not there yet."""
-    for place in (folder, *folder.parents):
-        if place.exists() and not place.is_dir():
-            raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
-    return {path.name for path in folder.iterdir() if not is_partial(path.name)} if folder.is_dir() else set()
-
-
-def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: bool = True) -> JobPlan:
-    """Return the plan of a job begun earlier with the stacks it has."""
-    here, there = plan.document.identify(), earlier.identify()
-    here_as_there = here | {name: there[name] for name in _PLACE}
-    store = RunStore(folder / RUNS)
-    if allow_other_device and all(key in store for key in plan.runs):
-        here = here_as_there
-    if there == here:
-        document = dataclasses.replace(
-            plan.document,
-            device=here["device"],
-            threads=here["threads"],
-            stacks=earlier.stacks,
-        )
-        return dataclasses.replace(plan, document=document)
-    if there == here_as_there and there["device"] != here["device"]:
-        raise BrioError(
-            f"{folder}: was begun on another device and is not finished (device {there['device']}, now "
-            f"{here['device']}); resume it with --device {there['device']}, or {OTHER_OUT}"
-        )
-    words = describe_clash(there, here)
-    more = f", and {len(words) - 3} more" if len(words) > 3 else ""
-    raise BrioError(
-        f"{folder}: belongs to another job: {'; '.join(words[:3])}{more}. {OTHER_OUT.capitalize()}, or resume that job "
-        f"with its own options, which 'brio config {folder}' prints"
-    )
-
-
-def reserve_folder(job: Job, folder: Path) -> AbstractContextManager[None]:
-    """Reserve a folder for this process, unless the engine of the job shares it with others."""
-    return nullcontext() if job.shares_folder else lock_folder(folder)
-
-
-@contextmanager
-def open_job(
-    job: Job,
-    plan: JobPlan,
-    folder: Path,
-    *,
-    quiet: bool = False,
-    allow_other_device: bool = True,
-    finished_runs: Path | None = None,
-) -> Iterator[tuple[JobPlan, RunStore]]:
-    """Open the folder of a job, and write its plan or resume the job that was begun there.
-
-    The folder is reserved for this process, unless the engine of the job shares it with others: then the first process
-    decides the stacks, the others must have the same job, and runs appear whole or not at all. A job that cannot be
-    resumed, because the folder holds another one or a finished run is damaged, is refused before anything is written.
-    Runs that another job has finished in the folder ``finished_runs`` are copied.
-    """
-    earlier = read_earlier_plan(folder)
-    methods = {key: planned.method for key, planned in plan.runs.items()}
-    if earlier is not None:  # before anything is written, the lock included
-        resume_plan(earlier, plan, folder, allow_other_device)
-    RunStore(folder / RUNS).check(plan.runs)
-    if earlier is None:
-        needs = state_needs(methods, job.cohort, folder, job.spec.records_only)
-    if not quiet:
-        job.announce_exclusions()
-        if earlier is None:
-            job.say(needs)
-        job.announce_protocol([planned.method for planned in plan.runs.values()])
-    shared = job.shares_folder
-    with _leave_nothing_if_refused(folder), reserve_folder(job, folder):
-        earlier = read_earlier_plan(folder)
-        store = RunStore(folder / RUNS, job.spec.records_only)
-        if earlier is None:
-            plan = assign_stacks(plan, job.connectomes, job.spec.runs_per_stack)
-            plan = _agree_on_stacks(plan, folder) if shared else plan
-            write_job_plan(job, plan.document, folder)
-        else:
-            plan = resume_plan(earlier, plan, folder, allow_other_device)
-            if not shared:
-                write_recorded(folder, {})  # what was killed right after its files had not recorded them yet
-            _mend_cohort_files(job, plan.document, folder)
-        _remove_leftovers(store, folder, shared)
-        finished = [key for key in plan.runs if key in store]
-        if earlier is not None or finished:
-            rest = describe_rest(methods, store)
-            number = format_count(len(plan.runs), "run is", "runs are")
-            job.say(f"resuming: {len(finished)} of {number} finished{'; ' if rest else ''}{rest}")
-        if finished_runs is not None:
-            store.copy_finished_runs(finished_runs, plan.runs)
-        yield plan, store
-
-
-@contextmanager
-def _leave_nothing_if_refused(folder: Path) -> Iterator[None]:
-    """Remove a folder that was not there before, if the job is refused before it has anything to go on from."""
-    missing = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
-    try:
-        yield
-    except BrioError:
-        has_results = any(any(place.iterdir()) for place in (folder / RUNS, folder / CHECKPOINTS) if place.is_dir())
-        if missing and not has_results and not list_heartbeats(folder):
-            remove_quietly(folder)
-            for place in missing[1:]:
-                remove_empty_folder(place)
-        raise
-
-
-def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
-    """Return a plan with the stacks of the first process that shares a folder, which may have other memory.
-
-    Its plan lies in a folder that only one process can create. All others write the same plan as the first.
-    """
-    place = folder / SHARED_PLAN
-    try:
-        with create_whole_folder(place) as partial:
-            write_new(partial / PLAN, format_json(plan.document.to_json()))
-            write_sums(partial, [PLAN])
-    except BrioError:
-        if not place.is_dir():  # else another process was faster
-            raise
-    return resume_plan(Plan.read(place, f"remove {place} and give the command again"), plan, folder)
-
-
-def _remove_leftovers(store: RunStore, folder: Path, shared: bool) -> None:
-    """Remove what dead processes left; while others may be writing, only what is known to be of a dead one."""
-    remove_dead_heartbeats(folder, at_work=shared)
-    alone = not shared and not list_heartbeats(folder)
-    remove_leftovers(folder, reserved=alone)
-    store.remove_partial_runs(reserved=alone)
-    remove_partial_checkpoints(folder / CHECKPOINTS, reserved=alone)
-
-
-def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
-    """Write what a plan is stored with again, if a file of it is damaged; the job tells it anew."""
-    try:
-        for path in (folder / name for name in (COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS)):
-            if is_kept(path, WRITTEN_AGAIN):
-                check_file(path, WRITTEN_AGAIN)
-    except BrioError as damage:
-        job.say(str(damage))
-        write_job_plan(job, plan, folder)
-
-
-def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
-    """Write the plan of a job and the facts about its cohort."""
-    audited = job.audit
-    write_plan(
-        folder,
-        plan,
-        describe_cohort(job.cohort),
-        None if audited is None else audited.to_dict(),
-        group_participants(job.cohort),
-    )

@@ -12,23 +12,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from ..console import Progress, silent
 from ..device import check_device_name
 from ..errors import BrioError
 from ..methods import find_method, list_methods, make_method
-from ..protocol import Fold
 from ..results import RunStore, StoredJob, TuningRecord, prediction_rows, result_rows, summarise, write_tables
-from ..results.files import PLAN, RUNS, SEARCH, TUNING
+from ..results.files import PLAN, RUNS, SEARCH
+from ..results.store import list_heartbeats
 from ..settings import Budget, draw_configurations, require_number
 from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import (
     JobPlan,
-    MethodSchedule,
     PlannedRun,
     build_plan,
     describe_job,
@@ -45,26 +43,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shard:
-    """Stacks ``number``, ``number + count``, ... of every plan."""
+class LocalEngine(Engine):
+    """Train stacks in this process: all of a plan, or those of one shard."""
 
-    number: int  # from 1
-    count: int  # of shards
+    shard: tuple[int, int] | None = None  # i of n: stacks i, i + n, ... of every plan; others train the rest
 
     @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Read ``i/n``."""
-        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
+    def parse(cls, shard: str) -> LocalEngine:
+        """Make the engine of a shard from ``i/n``."""
+        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise BrioError(f"--shard {text}: write i/n with i from 1 to n, for example 2/8")
-        return cls(int(match[1]), int(match[2]))
-
-
-@dataclass(frozen=True)
-class LocalEngine(Engine):
-    """Train stacks in this process."""
-
-    shard: Shard | None = None  # train only these stacks. Other processes then share the folder of the job
+            raise BrioError(f"--shard {shard}: write i/n with i from 1 to n, for example 2/8")
+        return cls((int(match[1]), int(match[2])))
 
     @property
     def shares_folder(self) -> bool:
@@ -72,14 +62,14 @@ class LocalEngine(Engine):
         return self.shard is not None
 
     def train(self, job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:
-        """Train one stack after the other, in the order of the plan; the first that fails ends the job."""
+        """Train one stack after the other, those of other live processes last; the first that fails ends the job."""
         from .train import train_stack
 
-        costs = dict(enumerate(plan.estimate_costs(job.cohort), 1))
-        if self.shard is not None:
-            costs = {number: costs[number] for number in range(self.shard.number, len(costs) + 1, self.shard.count)}
+        first, step = self.shard or (1, 1)
+        costs = dict(list(plan.estimate_costs(job.cohort).items())[first - 1 :: step])
         total, done = sum(costs.values()), 0.0
-        for number, cost in costs.items():
+        elsewhere = {heartbeat.stack for heartbeat in list_heartbeats(store.folder.parent)}
+        for number, cost in sorted(costs.items(), key=lambda item: item[0] in elsewhere):
 
             def report(message: str, share: float, done: float = done, cost: float = cost) -> None:
                 job.progress(message, (done + cost * share) / total)
@@ -89,32 +79,23 @@ class LocalEngine(Engine):
             done += cost
 
 
-class FinishedJob(NamedTuple):
-    """A job and what it left in its folder."""
-
-    job: Job
-    stored: StoredJob
-
-
 # ---------------------------------------------------------------- a job, and a shard of it
 
 
-def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> FinishedJob:
+def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> StoredJob:
     """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again."""
-    job, plan = _plan_job(spec, out, progress, say)
-    return FinishedJob(job, execute_plan(job, plan, out))
+    return execute_plan(*_plan_job(spec, out, progress, say), out)
 
 
-def run_shard(spec: JobSpec, shard: Shard, out: Path, progress: Progress = silent, say: Say = ignore) -> bool:
-    """Train one shard of a job; returns whether all of its runs are finished."""
-    job, plan = _plan_job(dataclasses.replace(spec, engine=LocalEngine(shard)), out, progress, say)
-    return train_shard(job, plan, out)
+def run_shard(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> bool:
+    """Train the shard of a job that its engine has; returns whether all runs of the job are finished."""
+    return train_shard(*_plan_job(spec, out, progress, say), out)
 
 
 def _plan_job(spec: JobSpec, out: Path, progress: Progress, say: Say) -> tuple[Job, JobPlan]:
     read_earlier_plan(out)  # a folder of something else is refused before anything is read
     job, names = start_job(spec, progress, say)
-    return job, build_plan(job, names, plan_tuned_methods(job, names))
+    return job, build_plan(job, names)
 
 
 def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
@@ -144,7 +125,8 @@ def execute_plan(
         rows, predictions = result_rows(records), prediction_rows(records)
         summary = summarise(plan.document, rows, predictions, plan.facts, is_label_sex(job.cohort))
         write_tables(folder, rows, predictions, summary)
-    return StoredJob(folder, summary, rows, plan.document, predictions)
+    audited = None if job.audit is None else job.audit.to_dict()
+    return StoredJob(folder, summary, rows, plan.document, predictions, audited)
 
 
 def train_shard(job: Job, plan: JobPlan, folder: Path, allow_divergence: bool = False, **opening: Any) -> bool:
@@ -181,15 +163,8 @@ def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path
 # ---------------------------------------------------------------- a search, and the job with what it chose
 
 
-class Configuration(NamedTuple):
-    """Values of the tuned settings of a method, and the method with them."""
-
-    values: dict[str, Any]
-    method: Method
-
-
-Drawn = Mapping[str, Sequence[Configuration]]
-"""Configurations of a search, by name of the method."""
+Drawn = Mapping[str, Sequence[tuple[dict[str, Any], "Method"]]]
+"""Configurations of a search, by name of the method: the values of its tuned settings, and the method with them."""
 
 
 def tune_job(
@@ -200,7 +175,7 @@ def tune_job(
     oracle: bool = False,
     progress: Progress = silent,
     say: Say = ignore,
-) -> FinishedJob:
+) -> StoredJob:
     """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds."""
     job, drawn = _start_search(spec, out, budget, progress, say)
     # until its plan is written, the job would copy runs that the search computed on another device
@@ -210,15 +185,13 @@ def tune_job(
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
         with reserve_folder(job, out):
             record.write(out, table)
-    job, plan = _plan_choice(job, record, list(drawn))
-    return FinishedJob(job, execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS))
+    job = job.with_spec(tuned=record)
+    plan = build_plan(job, list(drawn))
+    return execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS)
 
 
-def tune_shard(
-    spec: JobSpec, shard: Shard, out: Path, *, budget: int = 4, progress: Progress = silent, say: Say = ignore
-) -> bool:
+def tune_shard(spec: JobSpec, out: Path, *, budget: int = 4, progress: Progress = silent, say: Say = ignore) -> bool:
     """Train one shard of a search and, once the search is finished, of the job with the settings that it chose."""
-    spec = dataclasses.replace(spec, engine=LocalEngine(shard))
     job, drawn = _start_search(spec, out, budget, progress, say)
     plan, planned = _plan_search(job, drawn), (out / PLAN).is_file()
     if not train_shard(job, plan, out / SEARCH, allow_divergence=True, allow_other_device=planned):
@@ -226,14 +199,12 @@ def tune_shard(
         return False
     # every shard makes the same choice; the command without a shard stores it
     record, _ = _choose_settings(job, plan, RunStore(out / SEARCH / RUNS), drawn, budget=budget)
-    job, plan = _plan_choice(job, record, list(drawn))
-    return train_shard(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS)
+    job = job.with_spec(tuned=record)
+    return train_shard(job, build_plan(job, list(drawn)), out, quiet=True, finished_runs=out / SEARCH / RUNS)
 
 
-def _start_search(
-    spec: JobSpec, out: Path, budget: int, progress: Progress = silent, say: Say = ignore
-) -> tuple[Job, Drawn]:
-    """Check a search and draw its configurations."""
+def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say: Say) -> tuple[Job, Drawn]:
+    """Check a search and draw its configurations; settings that the user gave are not tuned."""
     require_number(budget, Budget, "budget")
     if spec.protocol == "kfold" and spec.seeds > 1:
         raise BrioError(
@@ -243,8 +214,11 @@ def _start_search(
     if not (out / SEARCH).is_dir() and read_earlier_plan(out) is not None:
         raise BrioError(f"{out}: belongs to another job, not to a search: 'brio run' wrote it; choose another --out")
     job, names = start_job(spec, progress, say)
-    drawn = {name: _draw_configurations(name, job.settings_of(name), budget) for name in names}
-    for name, tried in drawn.items():
+    drawn = {}
+    for name in names:
+        given = job.settings_of(name)
+        tried = draw_configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
+        drawn[name] = [(values, make_method(name, {**given, **values})) for values in tried]
         if len(tried) == 1 < budget:
             say(f"method '{name}' has nothing to tune and is run with the settings it has")
     return job, drawn
@@ -252,38 +226,46 @@ def _start_search(
 
 def _plan_search(job: Job, drawn: Drawn) -> JobPlan:
     """Plan the runs of a search: every configuration with seed 0."""
-
-    def try_all(tried: Sequence[Configuration]) -> MethodSchedule:
-        values = tuple(one.values for one in tried)
-        description = dataclasses.replace(describe_method(tried[0].method), configurations=values)
-        return MethodSchedule(description, lambda fold: [one.method for one in tried])
-
-    return plan_runs(job, {name: try_all(tried) for name, tried in drawn.items()}, [0])
-
-
-def _plan_choice(job: Job, record: TuningRecord, names: Sequence[str]) -> tuple[Job, JobPlan]:
-    """Plan the runs with the settings that a search chose."""
-    job = job.with_spec(tuned=record)
-    return job, build_plan(job, names, plan_tuned_methods(job, names))
-
-
-def _draw_configurations(name: str, given: dict[str, Any], budget: int) -> list[Configuration]:
-    """Draw the configurations of a method; settings that the user gave are not tuned."""
-    drawn = draw_configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
-    return [Configuration(values, make_method(name, {**given, **values})) for values in drawn]
+    described = {
+        name: dataclasses.replace(describe_method(tried[0][1]), configurations=tuple(values for values, _ in tried))
+        for name, tried in drawn.items()
+    }
+    return plan_runs(job, described, lambda name, fold: [method for _, method in drawn[name]], [0])
 
 
 def _choose_settings(
     job: Job, plan: JobPlan, store: RunStore, drawn: Drawn, *, budget: int, oracle: bool = False
 ) -> tuple[TuningRecord, pd.DataFrame]:
-    """Choose a configuration for each fold from the finished runs of a search; nothing is written.
+    """Choose the configuration with the best validation AUC for each fold, the first where they tie; write nothing.
 
     Returns table: One row per method, fold and configuration.
     """
-    # the settings that are not tuned: those of the user, and those that few sites ask for
-    given = job.spec.method_settings | {key: value for name in drawn for key, value in job.settings_of(name).items()}
-    table = _tabulate(plan, store, drawn, oracle)
-    choices = {name: _choose(table[table["method"] == name], tried) for name, tried in drawn.items()}
+    numbered = {
+        method_identity(method): (number, values)
+        for tried in drawn.values()
+        for number, (values, method) in enumerate(tried)
+    }
+    rows = []
+    for key, planned in plan.runs.items():
+        number, values = numbered[method_identity(planned.method)]
+        row = store.read_record(key).row
+        rows.append(
+            {
+                "method": planned.method.name,
+                "fold": planned.run.fold.name,
+                "configuration": number,
+                "values": json.dumps(values, sort_keys=True),
+                "validation_auc": row.validation_auc,
+                **({"test_auc": row.auc} if oracle else {}),
+            }
+        )
+    table = pd.DataFrame(rows)
+    choices: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in drawn}
+    for (name, fold), tries in table.groupby(["method", "fold"], sort=True):
+        scores = tries.set_index("configuration")["validation_auc"].astype(float).sort_index()
+        if scores.isna().all():
+            raise BrioError(f"fold {fold}: no configuration has a score on the validation scans")
+        choices[name][fold] = drawn[name][int(scores.idxmax())][0]
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
     reached = None
     if oracle:  # mean over folds of the best test AUC of any configuration
@@ -295,93 +277,10 @@ def _choose_settings(
         atlas=job.cohort.atlas.name,
         protocol=job.protocol_identity,
         validation_sites={p.run.fold.name: p.run.fold.validation_sites for p in plan.runs.values()},
-        given_settings=given,
+        # the settings that are not tuned: those of the user, and those that few sites ask for
+        given_settings=job.spec.method_settings | {k: v for name in drawn for k, v in job.settings_of(name).items()},
         tried={name: len(tried) for name, tried in drawn.items()},
         choices=choices,
         oracle=reached,
     )
     return record, table
-
-
-def _tabulate(plan: JobPlan, store: RunStore, drawn: Drawn, oracle: bool) -> pd.DataFrame:
-    """One row per method, fold and configuration."""
-    numbered = {
-        method_identity(one.method): (name, k, one.values)
-        for name, tried in drawn.items()
-        for k, one in enumerate(tried)
-    }
-    rows = []
-    for key, planned in plan.runs.items():
-        name, number, values = numbered[method_identity(planned.method)]
-        row = store.read_record(key).row
-        rows.append(
-            {
-                "method": name,
-                "fold": planned.run.fold.name,
-                "configuration": number,
-                "values": json.dumps(values, sort_keys=True),
-                "validation_auc": row.validation_auc,
-                **({"test_auc": row.auc} if oracle else {}),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _choose(table: pd.DataFrame, tried: Sequence[Configuration]) -> dict[str, dict[str, Any]]:
-    """Choose the configuration with the best validation AUC for each fold; the first where they tie."""
-    choices = {}
-    for fold, rows in table.groupby("fold", sort=True):
-        ordered = rows.sort_values("configuration")
-        validation_auc = ordered["validation_auc"].to_numpy(dtype=float)
-        if np.isnan(validation_auc).all():
-            raise BrioError(f"fold {fold}: no configuration has a score on the validation scans")
-        best = int(np.nanargmax(validation_auc))
-        choices[str(fold)] = tried[int(ordered["configuration"].iloc[best])].values
-    return choices
-
-
-def plan_tuned_methods(job: Job, names: Sequence[str]) -> dict[str, MethodSchedule]:
-    """Plan those methods that the job has tuned settings for; the others are named, and run with their own."""
-    record = job.spec.tuned
-    if record is None:
-        return {}
-    here = job.protocol_identity
-    if here["name"] != record.protocol["name"]:
-        raise BrioError(f"was tuned under {record.protocol['name']}, not under {here['name']}; tune again")
-    if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
-        raise BrioError(
-            "under k-fold another seed or another split deals other scans to a fold, so its test scans may have "
-            "chosen its settings; use one seed and the same cohort and folds, or loso"
-        )
-    tuned = [name for name in names if name in record.choices]
-    if not tuned:
-        raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(record.choices)}")
-    if len(tuned) < len(names):
-        untuned = [name for name in names if name not in record.choices]
-        job.say(f"not tuned there, run with their own settings: {', '.join(untuned)}")
-    return {name: _plan_tuned_method(record, name, job) for name in tuned}
-
-
-def _plan_tuned_method(record: TuningRecord, name: str, job: Job) -> MethodSchedule:
-    """Run a method with the settings chosen for each fold; settings that the user gives stay as they are."""
-    then = dataclasses.replace(job.spec, settings=record.given_settings).settings_of(name)
-    now = job.settings_of(name)
-    made: dict[str, Method] = {}
-
-    def candidates(fold: Fold) -> list[Method]:
-        if fold.name not in record.choices[name]:
-            raise BrioError(f"method '{name}' was not tuned for fold {fold.name}; tune it with the same folds")
-        if record.protocol["name"] == "loso" and set(fold.test_sites) & set(record.validation_sites[fold.name]):
-            raise BrioError(f"fold {fold.name}: its test site chose its settings; tune again")
-        values = {**then, **record.choices[name][fold.name], **now}
-        key = json.dumps(values, sort_keys=True)
-        if key not in made:
-            try:
-                made[key] = make_method(name, values)
-            except BrioError as error:
-                where = f"the choice of '{name}' for fold {fold.name}"
-                raise BrioError(f"{TUNING}: {where}: {error}; tune again") from error
-        return [made[key]]
-
-    own = describe_method(make_method(name, now))
-    return MethodSchedule(dataclasses.replace(own, tuned=record.choice(name)), candidates)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -112,43 +111,34 @@ class JobSpec:
     tuned: TuningRecord | None = None  # settings chosen for each fold by an earlier search
     checkpoint_every: Seconds = 120.0
     engine: Engine | None = None  # what executes the stacks; None for this process. It changes no number
+    method_settings: dict[str, Any] = field(init=False)  # settings without a prefix
+    audit_rules: AuditRules = field(init=False)  # settings with a prefix, over the defaults
+    protocol_settings: ProtocolSettings = field(init=False)
+    harmonisation_rule: HarmonisationRule = field(init=False)
 
     def __post_init__(self) -> None:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods
         folds = (self.folds,) if isinstance(self.folds, str) else self.folds
         companions = (self.companions,) if isinstance(self.companions, Cohort) else self.companions
-        methods = tuple(dict.fromkeys(requested))
-        object.__setattr__(self, "methods", methods)
-        object.__setattr__(self, "settings", dict(self.settings))
-        object.__setattr__(self, "folds", None if folds is None else tuple(folds))
-        object.__setattr__(self, "companions", tuple(companions))
+        self._put(
+            methods=tuple(dict.fromkeys(requested)),
+            settings=dict(self.settings),
+            folds=None if folds is None else tuple(folds),
+            companions=tuple(companions),
+        )
         check_domains(self)
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
-        _ = self.audit_rules, self.protocol_settings, self.harmonisation_rule  # wrong values are reported here
+        parts = split_settings(self.settings)
+        self._put(
+            method_settings=parts[""],
+            audit_rules=replace_values(AuditRules(), parts["audit"], "audit."),
+            protocol_settings=replace_values(ProtocolSettings(), parts["protocol"], "protocol."),
+            harmonisation_rule=replace_values(HarmonisationRule(), parts["harmonise"], "harmonise."),
+        )
 
-    @cached_property
-    def _parts(self) -> dict[str, dict[str, Any]]:
-        return split_settings(self.settings)
-
-    @property
-    def method_settings(self) -> dict[str, Any]:
-        """Settings without a prefix."""
-        return self._parts[""]
-
-    @cached_property
-    def audit_rules(self) -> AuditRules:
-        """Settings under ``audit.``, over the defaults."""
-        return make_audit_rules(self._parts["audit"])
-
-    @cached_property
-    def protocol_settings(self) -> ProtocolSettings:
-        """Settings under ``protocol.``, over the defaults."""
-        return replace_values(ProtocolSettings(), self._parts["protocol"], "protocol.")
-
-    @cached_property
-    def harmonisation_rule(self) -> HarmonisationRule:
-        """Settings under ``harmonise.``, over the defaults."""
-        return replace_values(HarmonisationRule(), self._parts["harmonise"], "harmonise.")
+    def _put(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @property
     def question(self) -> tuple[str, int] | None:
@@ -175,11 +165,6 @@ def split_settings(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             raise BrioError(f"setting '{name}' is unknown; settings with a dot begin with {prefixes}")
         parts[part][key] = value
     return parts
-
-
-def make_audit_rules(values: Mapping[str, Any]) -> AuditRules:
-    """Make audit rules from values by name."""
-    return replace_values(AuditRules(), dict(values), "audit.")
 
 
 def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:

@@ -22,9 +22,10 @@ from ..connectome.resampling import choose_balanced_subset
 from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
-from ..jobs import JobSpec, run_job
+from ..jobs import JobSpec
 from ..jobs.job import Job, Say, check_choice, check_harmonise, check_method, ignore, prepare_job
-from ..jobs.run import train_final_runs
+from ..jobs.plan import build_plan
+from ..jobs.run import execute_plan, train_final_runs
 from ..jobs.spec import settle_without_validation
 from ..methods import find_method, make_method
 from ..protocol import LEAST_SITES, average_margins, find_two_class_sites, make_training_fold
@@ -283,7 +284,8 @@ def evaluate_model(
         own["protocol.validation_sites"] = 0
     with _open_place(spec, folder, EVALUATION) as (evaluation, place):
         evaluation = replace(evaluation, settings=own, protocol="loso", folds=None, records_only=True)
-        run_job(evaluation, place, progress, say)
+        own_job = replace(job, spec=evaluation, progress=progress, say=say)
+        execute_plan(own_job, build_plan(own_job, [method.name]), place)
         model = add_evidence(model, place, job.connectomes)
     if method.facts.epochs is not None or model.harmonisation.kind != "none":
         return replace(model, attacks=None)

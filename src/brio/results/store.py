@@ -61,10 +61,6 @@ class Heartbeat:
     started: float  # seconds since 1970
     share: StoredShare = 0.0  # of the stack that is done
 
-    def describe_place(self) -> str:
-        """Return host and process in words."""
-        return f"{self.host}, process {self.process}"
-
 
 @dataclass(frozen=True)
 class Failure:
@@ -323,11 +319,6 @@ def remove_checkpoint(path: Path) -> None:
     """Remove the checkpoint of a stack that is finished, if there is one, and its folder once that is empty."""
     remove_file(path)
     remove_empty_folder(path.parent)  # unless it holds the checkpoint of another stack
-
-
-def remove_partial_checkpoints(folder: Path, reserved: bool = True) -> None:
-    """Remove what a job left in the folder of checkpoints that was killed while it was writing one."""
-    remove_leftovers(folder, reserved=reserved)
 
 
 def _hash(document: str, tensors: Tensors) -> str:
