@@ -57,8 +57,8 @@ def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tm
 @pytest.mark.parametrize(
     ("study", "words", "told"),
     [
-        ("sensitivity", {"settings": {"J": "four"}}, "'four' is not a whole number"),
-        ("alignment", {"settings": {"lambda_env": "much"}}, "'much' is not a number"),
+        ("sensitivity", {"settings": {"J": "four"}}, "'J'=four: must be a whole number"),
+        ("alignment", {"settings": {"lambda_env": "much"}}, "'lambda_env'=much: must be a number"),
         ("ablation", {"settings": {"epochs": "5"}}, "below epochs"),
         ("sensitivity", {"settings": {"block_length": "4"}}, "block_scale"),
     ],

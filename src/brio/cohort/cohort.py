@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from html import escape
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,16 +23,16 @@ from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
     Hex,
     Name,
+    StoredLabel,
     StoredPositiveCount,
     check_columns,
     check_rows,
     from_json,
+    list_text_columns,
     parse_json,
     read_bounded,
+    show_value,
 )
-from ..schemas.records import show_value
-from ..schemas.stored_values import Range
-from ..schemas.table_files import list_text_columns
 from ..storage import NewFile, check_stored, create_whole_folder, write_new, write_sums
 from .atlas import Atlas
 from .scans import SCAN_ID, are_transposed, convert_frames, holds_fc, name_repeated_scans, refuse_fc
@@ -70,7 +70,7 @@ class ParticipantRow:
     site: str = ""
     session: str = ""
     brio_scan_id: Name = ""
-    label: Annotated[int, Range("0 or 1", 0, 1)] | None = None
+    label: StoredLabel | None = None
 
 
 @dataclass(frozen=True)

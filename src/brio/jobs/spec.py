@@ -16,15 +16,15 @@ from ..methods.registry import MethodEntry
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import RunStore, TuningRecord
 from ..settings import (
-    Number,
     RunsPerStack,
     Seconds,
     Seeds,
     SettingFacts,
     check_domains,
-    check_number,
+    fit_value,
     format_setting,
     list_setting_facts,
+    read_number,
     replace_values,
     require,
 )
@@ -194,7 +194,7 @@ def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
             raise BrioError(f"method '{having[0].name}' fixes '{key}' to {having[0].fixed[key]!r}")
         for entry in having:
             if key in entry.numbers and key not in entry.fixed:
-                check_number(value, Number.from_json(entry.numbers[key]), f"setting '{key}'")
+                fit_value(value, read_number(entry.numbers[key]), f"setting '{key}'=", strict=False)
 
 
 def settle_without_validation(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

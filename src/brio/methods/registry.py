@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import BrioError, find_nearest, nearest
-from ..settings import find_numbers, replace_values
+from ..settings import find_numbers, replace_values, write_number
 
 if TYPE_CHECKING:
     from ..training import Method
@@ -218,7 +218,7 @@ def method(
             tuned_over={
                 f.name: str(f.metadata["space"]) for f in dataclasses.fields(settings) if f.metadata.get("space")
             },
-            numbers={key: number.to_json() for key, number in find_numbers(settings).items()},
+            numbers={key: write_number(kind) for key, kind in find_numbers(settings).items()},
         )
         _add_entry(entry)
         _CLASSES[name] = cls

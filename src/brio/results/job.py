@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..errors import file_error
 from ..protocol import calibrate_margins
-from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredShare
-from ..schemas.records import show_value
-from ..schemas.stored_values import Range
+from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredLabel, StoredShare, show_value
 from ..storage import write_recorded
 from .files import (
     AUDIT,
@@ -52,7 +50,7 @@ class PredictionRow:
     seed: StoredCount
     participant_id: Name
     site: str
-    label: Annotated[int, Range("0 or 1", 0, 1)]
+    label: StoredLabel
     logit: float | None
     probability: StoredShare | None
 
