@@ -45,7 +45,7 @@ from .models.explain import EXPLAINED_REESTIMATES
 from .models.fit import define_final_model, require_consent_to_scans
 from .models.predict import PREDICTION_REESTIMATES
 from .models.sums import GET_AGAIN, MODEL
-from .schemas import Setting, check_settings, from_json
+from .schemas import Setting, check_fields, from_json
 from .training import Method
 
 
@@ -215,7 +215,7 @@ class EstimatorRecord:
     def read(cls, document: dict[str, Any], path: Path) -> EstimatorRecord:
         """Read what a model folder says of the estimator."""
         record = from_json(cls, document, path, GET_AGAIN)
-        check_settings(EstimatorParams, record.params, path, GET_AGAIN, "params")
+        check_fields(EstimatorParams, record.params, path, GET_AGAIN, "params")
         return record
 
 

@@ -38,6 +38,7 @@ MAX_PARTICIPANT_TABLE_BYTES = 4 << 30
 """Of a table with a row for each participant, or for each participant and run."""
 _LARGEST = (1 << 63) - 1
 MAX_DEPTH = 32
+TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
 MAX_LINE = 1 << 20
 LINES = "\r\n\t"
 """Control characters that stored text may hold, such as the trace of an error."""
@@ -108,12 +109,9 @@ def parse_json(content: bytes, path: Path, remedy: str = REPEAT_JOB) -> dict[str
             parse_float=_read_number,
             parse_constant=_NotFinite,
         )
-        if _is_deeper(document, MAX_DEPTH):
-            raise _OddDocumentError(f"is nested deeper than {MAX_DEPTH} levels")
-        if "\\" in text or find_control(text, LINES):
-            _check_text(document)
+        _check_document(document, MAX_DEPTH, "\\" in text or bool(find_control(text, LINES)))
     except RecursionError:
-        raise file_error(path, f"is nested deeper than {MAX_DEPTH} levels", remedy) from None
+        raise file_error(path, TOO_DEEP, remedy) from None
     except _OddDocumentError as odd:
         raise file_error(path, str(odd), remedy) from None
     except ValueError as error:
@@ -142,21 +140,14 @@ def _read_number(text: str) -> float:
     return number if math.isfinite(number) else _NotFinite(number)
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return inner is not None and (levels == 0 or any(_is_deeper(one, levels - 1) for one in inner))
-
-
-def _check_text(value: Any) -> None:
-    """Refuse half of a surrogate pair, which cannot be printed, and control characters, which steer a terminal."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            _check_text(key)
-            _check_text(one)
-    elif isinstance(value, list):
-        for one in value:
-            _check_text(one)
-    elif isinstance(value, str) and (find_control(value, LINES) or any("\ud800" <= c <= "\udfff" for c in value)):
+def _check_document(value: Any, levels: int, check_text: bool) -> None:
+    """Refuse what is nested deeply, half of a surrogate pair, which cannot be printed, and control characters."""
+    if isinstance(value, dict | list):
+        if not levels:
+            raise _OddDocumentError(TOO_DEEP)
+        for one in value if isinstance(value, list) else (*value, *value.values()):
+            _check_document(one, levels - 1, check_text)
+    elif check_text and isinstance(value, str) and (find_control(value, LINES) or re.search("[\ud800-\udfff]", value)):
         raise _OddDocumentError(f"holds the text {json.dumps(value)[:40]}, which is no text that brio writes")
 
 
@@ -183,7 +174,7 @@ def from_json(kind: type[T], document: Any, path: Path, remedy: str = REPEAT_JOB
         raise file_error(path, _explain_misfit(kind, document, str(error), place), remedy) from None
 
 
-def check_settings(kind: Any, values: dict[str, Any], path: Path, remedy: str = REPEAT_JOB, place: str = "") -> None:
+def check_fields(kind: Any, values: dict[str, Any], path: Path, remedy: str = REPEAT_JOB, place: str = "") -> None:
     """Check an object with settings of a frozen dataclass: known names, values of its types, and its own checks."""
     known = {f.name for f in dataclasses.fields(kind)}
     for name in values:
@@ -260,13 +251,7 @@ _EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _PANDAS < 
 
 
 def parse_table(
-    content: bytes,
-    path: Path,
-    row: type | None = None,
-    required: Sequence[str] = (),
-    *,
-    text_columns: Sequence[str] = (),
-    remedy: str = REPEAT_JOB,
+    content: bytes, path: Path, row: type | None = None, text_columns: Sequence[str] = (), remedy: str = REPEAT_JOB
 ) -> pd.DataFrame:
     """Parse a csv file: text stays text, numbers are exact, empty cells missing.
 
@@ -286,7 +271,7 @@ def parse_table(
         )
     except (ValueError, OverflowError) as error:
         raise file_error(path, f"cannot be read ({error})", remedy) from error
-    return check_columns(table, path, row, required, remedy)
+    return table if row is None else check_columns(table, path, row, remedy)
 
 
 def list_text_columns(row: type) -> list[str]:
@@ -295,15 +280,11 @@ def list_text_columns(row: type) -> list[str]:
     return [name for name, kind in first.items() if isinstance(getattr(kind, "type", kind), kinds.StrType)]
 
 
-def check_columns(
-    table: pd.DataFrame, path: Path, row: type | None, required: Sequence[str] = (), remedy: str = REPEAT_JOB
-) -> pd.DataFrame:
-    """Check the columns of a table that was read."""
-    for column in required:
-        if column not in table:
-            raise file_error(path, f"has no column '{column}'", remedy)
-    if row is None:
-        return table
+def check_columns(table: pd.DataFrame, path: Path, row: Any, remedy: str = REPEAT_JOB) -> pd.DataFrame:
+    """Check the columns of a table that was read; one whose field has a default may be absent."""
+    for column in dataclasses.fields(row):
+        if column.name not in table and column.default is dataclasses.MISSING:
+            raise file_error(path, f"has no column '{column.name}'", remedy)
     if table.empty:
         raise file_error(path, "has no rows", remedy)
     for name, kind in read_hints(row).items():

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -114,6 +114,10 @@ Count = Annotated[int, Meta(ge=1, le=10_000)]
 """Iterations, re-estimates, windows and other small numbers."""
 Width = Annotated[int, Meta(ge=1, le=8_192)]
 """Of a layer, an embedding or a kernel."""
+Heads = Annotated[int, Meta(ge=1, le=256)]
+"""Of attention."""
+BatchSize = Annotated[int, Meta(ge=1, le=1_024)]
+"""Scans of a batch, of a class at a site."""
 GridSize = Annotated[int, Meta(ge=1, le=1_000)]
 """Number of penalties in a grid."""
 Layers = Annotated[int, Meta(ge=1, le=100)]
@@ -349,17 +353,20 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
         raise BrioError(f"setting '{name}'={shorten_value(value)}: must be {rule}")
 
 
-class SettingFacts(NamedTuple):
-    """What is known of a setting."""
+@dataclass(frozen=True)
+class SettingFacts:
+    """What is known of a setting, as ``--set`` takes it."""
 
-    name: str
-    default: Any
+    key: str  # with its prefix, such as audit.
+    default: str | None  # None where methods have different defaults
     values: str  # which values it takes, in words
-    tuned_over: str  # which of them a search tries; empty where it is not tuned
+    tuned_over: str  # which of them a search tries; empty where it is not tuned, or methods differ
     meaning: str  # the first sentence of its documentation
+    fixed: bool = False  # whether the name of the method fixes it
+    methods: tuple[str, ...] = ()  # methods that have it, where several are listed together
 
 
-def list_setting_facts(settings: type) -> list[SettingFacts]:
+def list_setting_facts(settings: type, prefix: str = "") -> list[SettingFacts]:
     """List what is known of the fields of settings."""
     meanings: dict[str, str] = {}
     for cls in settings.__mro__:
@@ -367,8 +374,8 @@ def list_setting_facts(settings: type) -> list[SettingFacts]:
     facts = []
     for f in dataclasses.fields(settings):
         values = describe_kind(read_hints(settings)[f.name]).removeprefix("a ")
-        tuned_over = str(f.metadata.get("space") or "")
-        facts.append(SettingFacts(f.name, f.default, values, tuned_over, meanings.get(f.name, "")))
+        default, tuned_over = format_setting(f.default), str(f.metadata.get("space") or "")
+        facts.append(SettingFacts(prefix + f.name, default, values, tuned_over, meanings.get(f.name, "")))
     return facts
 
 

@@ -24,8 +24,8 @@ from brio.schemas import (
     StoredCount,
     StoredPositive,
     StoredShare,
+    check_fields,
     check_lengths,
-    check_settings,
     from_json,
     parse_json,
     to_json,
@@ -128,9 +128,9 @@ def test_what_is_not_declared_may_hold_anything():
 
 def test_settings_have_known_names():
     with pytest.raises(BrioError, match=r"stored\.json: rule\.kinds is unknown \(did you mean 'kind'\?\); mend it"):
-        check_settings(Rule, {"kinds": "all"}, PATH, "mend it", "rule")
+        check_fields(Rule, {"kinds": "all"}, PATH, "mend it", "rule")
     with pytest.raises(BrioError, match=r"rule\.kind is 'some', all or none is expected"):
-        check_settings(Rule, {"kind": "some"}, PATH, "mend it", "rule")
+        check_fields(Rule, {"kind": "some"}, PATH, "mend it", "rule")
 
 
 def documents(kind: type) -> st.SearchStrategy[Any]:

@@ -7,8 +7,7 @@ import io
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import MISSING as MISSING_DEFAULT
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from types import TracebackType
@@ -173,8 +172,7 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
         table[column] = convert_column(table[column])
         if table[column].dtype.kind == "f" and np.isinf(table[column]).any():
             raise file_error(path, f"column {show_value(column)} holds a number out of range", remedy)
-    required = [f.name for f in fields(row) if f.default is MISSING_DEFAULT]
-    return check_columns(table, path, row, required, remedy)
+    return check_columns(table, path, row, remedy)
 
 
 def name_other_folder(folder: Path) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from ..errors import BrioError, find_nearest, nearest
 from ..settings import find_numbers, replace_values, write_number
 
@@ -139,8 +141,7 @@ _CLASSES: dict[str, type[Method]] = {}  # imported classes by the name of their 
 def _read_entry(facts: dict[str, Any]) -> MethodEntry:
     """Read one entry of the catalogue."""
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in facts["settings"].items()}
-    origin, needs = Provenance(**facts["provenance"]), tuple(facts["needs"])
-    return MethodEntry(**facts | {"provenance": origin, "needs": needs, "settings": values})
+    return msgspec.convert(facts | {"settings": values}, MethodEntry)
 
 
 _CATALOGUED = {facts["name"]: _read_entry(facts) for facts in json.loads(CATALOGUE.read_text("utf-8"))}

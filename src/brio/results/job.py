@@ -78,7 +78,7 @@ def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv`` of a job folder, one row per run."""
-    return read_csv(folder / RESULTS, RunRow, COLUMNS)
+    return read_csv(folder / RESULTS, RunRow)
 
 
 def read_predictions(folder: Path) -> pd.DataFrame | None:
@@ -86,8 +86,7 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
     path = folder / PREDICTIONS
     if not is_kept(path):
         return None
-    columns = [f.name for f in dataclasses.fields(PredictionRow)]
-    predictions = read_csv(path, PredictionRow, columns, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
+    predictions = read_csv(path, PredictionRow, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
     one_alone = predictions["logit"].isna() != predictions["probability"].isna()
     if one_alone.any():
         k = int(one_alone.argmax()) + 1

@@ -31,8 +31,8 @@ from ..schemas import (
     StoredNonNegative,
     StoredPositiveCount,
     StoredShare,
+    check_fields,
     check_lengths,
-    check_settings,
     from_json,
     one_of,
     show_value,
@@ -102,7 +102,7 @@ class RunRow:
     block_length: StoredNonNegative | None
     seconds: StoredNonNegative
     device: str
-    note: str = ""
+    note: str
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def read_cohort_facts(folder: Path) -> dict[str, Any] | None:
 def read_groups(folder: Path) -> pd.DataFrame | None:
     """Read ``groups.csv`` of a job folder, one row per participant; None where it has none."""
     path, size = folder / GROUPS, MAX_PARTICIPANT_TABLE_BYTES
-    return read_csv(path, GroupRow, ("participant_id",), max_bytes=size) if is_kept(path) else None
+    return read_csv(path, GroupRow, max_bytes=size) if is_kept(path) else None
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class Plan(Record):
         plan = from_json(cls, read_json(path, remedy), path, remedy)
         parts = {"audit": AuditRules, "protocol_settings": ProtocolSettings, "harmonise": HarmonisationRule}
         for name, kind in parts.items():
-            check_settings(kind, getattr(plan, name) or {}, path, remedy, name)
+            check_fields(kind, getattr(plan, name) or {}, path, remedy, name)
         return plan
 
 
@@ -452,7 +452,7 @@ class Summary(Record):
         if not is_kept(path):
             raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
         summary = from_json(cls, read_json(path), path)
-        check_settings(ProtocolSettings, summary.protocol_settings, path, place="protocol_settings")
+        check_fields(ProtocolSettings, summary.protocol_settings, path, place="protocol_settings")
         return summary
 
 

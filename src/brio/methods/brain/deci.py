@@ -15,7 +15,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import Layers, LearningRate, ShareBelowOne, Width, choice, setting
+from ...settings import Layers, LearningRate, RepetitionTime, ShareBelowOne, Width, choice, setting
 from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, StepContext
 from ..layers import Chain, Dropout, LayerNorm, Linear, classification_loss, linear
 from ..registry import follow_paper, method
@@ -57,7 +57,7 @@ class BoldSettings(NeuralSettings):
 
     bold_frames: Annotated[int, Meta(ge=8, le=10_000)] = 100
     bold_windows: Annotated[int, Meta(ge=1, le=1_000)] = 3
-    bold_tr: Annotated[float, Meta(ge=0.01, le=100)] | None = 2.0
+    bold_tr: RepetitionTime | None = 2.0
 
 
 class BoldMethod(NeuralMethod):

@@ -13,7 +13,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
-from ...settings import Count, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, require, setting
+from ...settings import Count, Heads, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, require, setting
 from ...training import Batch, InputShape, NetworkCall, Scans, StepContext, Tensors
 from ..layers import BatchNorm, Chain, Dropout, Linear, average_by_site, bce, build_profiles
 from ..registry import follow_code, follow_paper, method, variant
@@ -128,7 +128,7 @@ class XGSettings(BoldSettings):
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     embedding: Width = 8
     kernel: Count = 4
-    heads: Annotated[int, Meta(ge=1, le=256)] = 4
+    heads: Heads = 4
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
     inner_rate: Annotated[float, Meta(ge=0, le=10)] = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     sparsity: Weight = 1e-4

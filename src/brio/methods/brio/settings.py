@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ...connectome import BlockRule
 from ...settings import (
+    BatchSize,
     BlockLength,
     Count,
     Epochs,
@@ -93,8 +94,8 @@ class BrioSettings(NeuralSettings):
 
     learning_rate: LearningRate = 3e-4
     patience: Epochs | None = None
-    cell_batch: Annotated[int, Meta(ge=1, le=1_024)] = 1
-    cloud: Annotated[int, Meta(ge=1, le=1_024)] = 8
+    cell_batch: BatchSize = 1
+    cloud: BatchSize = 8
     J: Annotated[int, Meta(ge=1, le=512)] = 4
     d_e: Width = 16
     d_h: Width = 64
