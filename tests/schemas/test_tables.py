@@ -48,7 +48,7 @@ def test_a_table_is_read_with_its_types():
 
 @pytest.mark.parametrize("seconds", [["1" * 25, "0.5"], ["1" * 25, "2" * 25]])
 def test_numbers_of_many_digits_are_numbers(seconds):
-    text = f"fold,seed,seconds\nNYU,0,{seconds[0]}\nUM,0,{seconds[1]}\n"
+    text = f"fold,seed,auc,seconds\nNYU,0,,{seconds[0]}\nUM,0,,{seconds[1]}\n"
     read = parse_table(text.encode(), PATH, Row)["seconds"]
     assert read.dtype == float
     assert read.tolist() == [float(cell) for cell in seconds]
