@@ -21,7 +21,6 @@ import msgspec
 from msgspec import Meta
 from msgspec import inspect as kinds
 
-from . import draws
 from .errors import BrioError, nearest
 
 
@@ -88,6 +87,8 @@ def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None
     further setting changes none of the others. A configuration that repeats an earlier one, or that the settings
     reject, is replaced by the next draw.
     """
+    from . import draws  # imports numpy, for which nobody who asks for help should wait
+
     spaces = {
         f.name: f.metadata["space"]
         for f in dataclasses.fields(settings)
