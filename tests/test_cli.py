@@ -424,4 +424,4 @@ def test_an_error_about_an_option_of_a_file_names_the_file(here, text, answer):
 def test_what_audit_refuses(here):
     told = refused(here, "audit", "cohort", "--set", "min_frame=3")
     assert "'audit.min_frame' is unknown; did you mean 'audit.min_frames'?" in told
-    assert "'x' is not a" in refused(here, "audit", "cohort", "--set", "min_frames=x")
+    assert "'audit.min_frames'=x: must be a whole number" in refused(here, "audit", "cohort", "--set", "min_frames=x")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
+from msgspec import Meta
 
 from ..cohort import AuditRules
 from ..cohort.auditing.associations import CovariateByLabel, LabelBySite, LengthByLabel, LengthBySite, SiteCounts
@@ -160,7 +161,7 @@ class GroupRow:
 class RepetitionTimeRecord:
     """Repetition times of each site: seconds -> scans."""
 
-    by_site: dict[str, dict[float, StoredCount]]
+    by_site: dict[str, dict[Annotated[float, Meta(ge=0, le=1e9)], StoredCount]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ import pandas as pd
 from msgspec import Meta
 from msgspec import inspect as kinds
 
-from .errors import REPEAT_JOB, file_error, find_control, nearest
-from .settings import Share, describe_kind, list_kinds, read_hints
+from ..errors import REPEAT_JOB, file_error, find_control, nearest
+from ..settings import Share, describe_kind, list_kinds, read_hints
 
 MAX_JSON_BYTES = 64 << 20
 """No JSON file of brio comes near it: the plan of ten thousand runs has a megabyte."""
@@ -199,7 +199,7 @@ def _explain_misfit(kind: Any, document: Any, message: str, place: str) -> str:
     types = list_kinds(kind)
     for name, index in re.findall(r"\.(\w+)|\[([\d.]+)\]", where):
         key: Any = name
-        outer = getattr(types[0], "type", types[0])
+        outer = _unwrap(types[0])
         if index == "...":
             key, inner = _find_misfit(kind, document, value, message), outer.value_type
         elif index:
@@ -211,12 +211,17 @@ def _explain_misfit(kind: Any, document: Any, message: str, place: str) -> str:
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", problem):
         return f"{_join(place, missing[1])} is missing"
     if where.startswith("key`"):
-        key = _find_misfit(kind, document, value, message)
-        return f"a key of {place} is {show_value(key)}, {describe_kind(types[0].key_type)} is expected"
+        key, words = _find_misfit(kind, document, value, message), describe_kind(_unwrap(types[0]).key_type)
+        return f"a key of {place} is {show_value(key)}, {words} is expected"
     if not re.match("Expected `|Invalid enum value|Number out of range", problem):  # a record that checks itself
         return f"{place}: {problem}" if place else problem
     words = " or ".join(describe_kind(one, "null") for one in types)
     return f"{place or 'the file'} is {show_value(value)}, {words} is expected"
+
+
+def _unwrap(kind: Any) -> Any:
+    """Return the type that has a description."""
+    return kind.type if isinstance(kind, kinds.Metadata) else kind
 
 
 def _find_misfit(kind: Any, document: Any, items: dict[str, Any], message: str) -> str:
@@ -277,7 +282,7 @@ def parse_table(
 def list_text_columns(row: type) -> list[str]:
     """List the columns that a dataclass declares as text."""
     first = {name: list_kinds(kind)[0] for name, kind in read_hints(row).items()}
-    return [name for name, kind in first.items() if isinstance(getattr(kind, "type", kind), kinds.StrType)]
+    return [name for name, kind in first.items() if isinstance(_unwrap(kind), kinds.StrType)]
 
 
 def check_columns(table: pd.DataFrame, path: Path, row: Any, remedy: str = REPEAT_JOB) -> pd.DataFrame:
@@ -326,7 +331,7 @@ def check_rows(content: bytes, path: Path, separator: str, remedy: str = REPEAT_
 def _check_column(column: pd.Series, kind: Any, path: Path, remedy: str) -> pd.Series:
     """Check a column against its declaration; whole numbers that every row has become int64."""
     kind = str | None if kind is str else kind  # empty text is written as an empty cell
-    types = [getattr(one, "type", one) for one in list_kinds(kind)]
+    types = [_unwrap(one) for one in list_kinds(kind)]
     is_number = isinstance(types[0], kinds.IntType | kinds.FloatType)
     filled = column.notna().to_numpy()
     cells = [cell if is_filled else None for cell, is_filled in zip(column.tolist(), filled, strict=True)]
