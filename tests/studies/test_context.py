@@ -44,7 +44,7 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
         ({"settings": {"harmonise.kind": "combat"}}, "harmonise is not for studies"),
         ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
         ({"folds": ["site99"]}, "fold 'site99' is unknown"),
-        ({"seeds": 0}, "at least 1"),
+        ({"seeds": 0}, "must be a whole number from 1"),
         ({"reuse": ["nowhere"]}, "nowhere: there is no such folder"),
     ],
 )
