@@ -270,15 +270,15 @@ RUN = ["run", "cohort", "--out", "new", "--device", "cpu", "--quiet"]
         (["--set", "epoch=4"], "did you mean 'epochs'?"),
         (["--method", "ridge", "--set", "epochs=4"], "'epochs' is unknown to ridge"),
         (["--set", "protocol.validation_site=1"], "did you mean 'protocol.validation_sites'?"),
-        (["--set", "mlp_bias=perhaps"], "'mlp_bias': 'perhaps' is not true or false"),
-        (["--set", "dead_rois=leave"], "'leave' is not one of source-mean, zero"),
+        (["--set", "mlp_bias=perhaps"], "'mlp_bias'=perhaps: must be true or false"),
+        (["--set", "dead_rois=leave"], "'dead_rois'=leave: must be source-mean or zero"),
         (["--set", "epochs=4", "--set", "T_w=4"], "T_w"),
         (["--set", "K=0"], "K"),
         (["--method", "ridge", "--set", "protocol.validation_sites=0"], "add --set choose_by=source-sites"),
-        (["--set", "protocol.validation_sites=none"], "which may be auto: 'none' is not a"),
+        (["--set", "protocol.validation_sites=none"], "=none: must be a whole number from 0 to 10,000 or auto"),
         (["--protocol", "kfold", "--set", "protocol.n_folds=3"], "n_folds"),
         (["--protocol", "kfold", "--method", "ridge", "--set", "protocol.n_folds=1000"], "n_folds"),
-        (["--method", "ridge", "--runs-per-stack", "0"], "--runs-per-stack 0: must be at least 1"),
+        (["--method", "ridge", "--runs-per-stack", "0"], "--runs-per-stack 0: must be a whole number from 1"),
         (["--set", "protocol.validation_sites=3"], "other sites hold both classes, but 3 are needed"),
         (["--set", "audit.min_frames=5000"], "scan"),
         (["--out", "job/plan.json/new"], "job/plan.json"),
@@ -424,4 +424,4 @@ def test_an_error_about_an_option_of_a_file_names_the_file(here, text, answer):
 def test_what_audit_refuses(here):
     told = refused(here, "audit", "cohort", "--set", "min_frame=3")
     assert "'audit.min_frame' is unknown; did you mean 'audit.min_frames'?" in told
-    assert "'x' is not a" in refused(here, "audit", "cohort", "--set", "min_frames=x")
+    assert "'audit.min_frames'=x: must be a whole number" in refused(here, "audit", "cohort", "--set", "min_frames=x")

@@ -1,6 +1,7 @@
 """Every number among the settings has a declared domain, which is checked wherever settings are made."""
 
 import dataclasses
+import json
 import math
 
 import pytest
@@ -13,7 +14,7 @@ from brio.estimator import BrioClassifier
 from brio.jobs.spec import JobSpec, list_settings
 from brio.methods import list_methods
 from brio.protocol import ProtocolSettings
-from brio.settings import Domain, find_numbers, replace_values
+from brio.settings import describe_kind, find_numbers, fit_value, read_number, replace_values, write_number
 from brio.training import NeuralSettings
 
 METHODS = {entry.method_class.Settings for entry in list_methods()}
@@ -28,23 +29,25 @@ def make_default(cls):
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_every_number_has_a_domain_that_holds_its_default_and_what_is_tuned(cls):
     defaults = make_default(cls)
-    for name, number in find_numbers(cls).items():
-        assert number.domain != Domain(), f"{cls.__name__}.{name} has no domain"
-        number.check(getattr(defaults, name), name)
+    for name, kind in find_numbers(cls).items():
+        words = describe_kind(kind)
+        assert any(char.isdigit() for char in words), f"{cls.__name__}.{name} has no domain"
+        assert describe_kind(read_number(json.loads(json.dumps(write_number(kind))))) == words
+        fit_value(getattr(defaults, name), kind, name)
     for field in dataclasses.fields(cls):
         space = field.metadata.get("space")
         if space is not None and field.name in find_numbers(cls):
             for value in space.values:
-                find_numbers(cls)[field.name].check(value, field.name)
+                fit_value(value, find_numbers(cls)[field.name], field.name)
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_absurd_values_are_refused_by_name_however_they_are_given(cls):
     defaults = make_default(cls)
-    for k, (name, number) in enumerate(find_numbers(cls).items()):
+    for k, (name, kind) in enumerate(find_numbers(cls).items()):
         for value in ABSURD:
             with pytest.raises(BrioError, match=f"^{name} ") as direct:
-                number.check(value, f"{name} ")
+                fit_value(value, kind, f"{name} ")
             assert len(str(direct.value)) < 250
         with pytest.raises(BrioError, match=f"{name}'="):  # the class itself looks
             dataclasses.replace(defaults, **{name: ABSURD[k % len(ABSURD)]})
@@ -65,17 +68,17 @@ def test_the_numbers_of_a_users_own_settings_are_at_least_finite():
 
     with pytest.raises(BrioError, match="setting 'sharpness'=inf: must be a finite number"):
         replace_values(Own(), {"sharpness": "inf"})
-    with pytest.raises(BrioError, match="setting 'epochs'=0: must be at least 1"):
+    with pytest.raises(BrioError, match="setting 'epochs'=0: must be a whole number from 1 to 100,000"):
         replace_values(Own(), {"epochs": 0})
     assert replace_values(Own(), {"sharpness": "-1e20"}).sharpness == -1e20
 
 
 def test_domains_are_listed_with_the_settings():
     listed = {one.key: one.values for group in list_settings("brio").values() for one in group}
-    assert listed["J"] == "whole number, at least 1 and at most 512"
-    assert listed["rho_g"] == "number, above 0 and at most 1"
-    assert listed["patience"] == "whole number, at least 1 and at most 100,000 or none"
-    assert listed["protocol.validation_sites"] == "whole number, at least 0 and at most 10,000 or auto"
+    assert listed["J"] == "whole number from 1 to 512"
+    assert listed["rho_g"] == "number above 0 and at most 1"
+    assert listed["patience"] == "whole number from 1 to 100,000 or none"
+    assert listed["protocol.validation_sites"] == "whole number from 0 to 10,000 or auto"
 
 
 @pytest.mark.parametrize(

@@ -607,7 +607,7 @@ def test_sites_with_one_class_are_left_out_and_named():
         ({"settings": {"epoch": 3}}, "setting 'epoch' is unknown; did you mean 'epochs'"),
         ({"method": "ridge", "J": 3}, "setting 'J' is unknown"),
         ({"J": 3, "settings": {"J": 4}}, "'J' is given twice"),
-        ({"J": "many"}, "setting 'J': 'many' is not a whole number"),
+        ({"J": "many"}, "setting 'J'=many: must be a whole number"),
         ({"settings": ["J=3"]}, "give a dictionary"),
         ({"method": "backbone", "lambda_env": 1.0}, "fixes 'lambda_env'"),
         (

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 import pandas as pd
 import torch
+from msgspec import Meta
 from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -44,8 +45,7 @@ from .models.explain import EXPLAINED_REESTIMATES
 from .models.fit import define_final_model, require_consent_to_scans
 from .models.predict import PREDICTION_REESTIMATES
 from .models.sums import GET_AGAIN, MODEL
-from .schemas import Setting, SettingsOf, from_json
-from .schemas.stored_values import Pattern
+from .schemas import Setting, check_fields, from_json
 from .training import Method
 
 
@@ -167,6 +167,11 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     return Cohort.from_scans(scans, site=sites, label=label.tolist(), participant_id=ids, classes=names), classes
 
 
+ARRAY_TYPE = Meta(
+    pattern=r"\A(?:object|bool|u?int[0-9]+|float[0-9]+|<U[0-9]{1,4})\Z", description="the type of an array"
+)
+
+
 @dataclass(frozen=True)
 class EstimatorParams:
     """Parameters of a saved estimator, as ``model.json`` has them."""
@@ -194,9 +199,9 @@ class EstimatorParams:
 class EstimatorRecord:
     """What ``model.json`` says of the estimator that wrote it: parameters, and the labels in sorted order."""
 
-    params: Annotated[dict[str, Any], SettingsOf(EstimatorParams)]
+    params: dict[str, Any]
     classes: tuple[bool | int | float | str, bool | int | float | str] = (0, 1)
-    dtype: Annotated[str, Pattern("the type of an array", "object|bool|u?int[0-9]+|float[0-9]+|<U[0-9]{1,4}")] = "int64"
+    dtype: Annotated[str, ARRAY_TYPE] = "int64"
 
     def __post_init__(self) -> None:
         try:
@@ -205,6 +210,13 @@ class EstimatorRecord:
             raise BrioError(f"classes do not have the type {self.dtype} ({error})") from None
         if classes[0] == classes[1]:
             raise BrioError("both classes have one label")
+
+    @classmethod
+    def read(cls, document: dict[str, Any], path: Path) -> EstimatorRecord:
+        """Read what a model folder says of the estimator."""
+        record = from_json(cls, document, path, GET_AGAIN)
+        check_fields(EstimatorParams, record.params, path, GET_AGAIN, "params")
+        return record
 
 
 class FittedModelMixin(BaseEstimator):
@@ -282,7 +294,7 @@ class FittedModelMixin(BaseEstimator):
         settings = {k: v for k, v in asdict(model.method.settings).items() if k not in fixed}
         own = EstimatorRecord({"method": model.method.name, "settings": settings})
         if model.estimator:
-            own = from_json(EstimatorRecord, model.estimator, Path(path) / MODEL, GET_AGAIN)
+            own = EstimatorRecord.read(model.estimator, Path(path) / MODEL)
         loaded = cls(**own.params)
         loaded.classes_ = np.array(own.classes, dtype=own.dtype)
         loaded._set_fitted(model.method, model.members, model.atlas, tuple(model.training.sites))

@@ -1,21 +1,26 @@
-"""Settings of methods and protocols: domains of values, search spaces, checks, and what is said of each."""
+"""Settings of methods and protocols: search spaces, domains of values, checks, and what is said of each.
+
+A domain is a type with bounds as msgspec has them, ``Annotated[int, Meta(ge=1, le=512)]``. They are read here for
+settings and options, and in :mod:`brio.schemas` for stored files.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import math
 import numbers
 import re
-import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from functools import cache, partial
+from typing import Annotated, Any, Literal, TypeVar
 
-from . import draws
+import msgspec
+from msgspec import Meta
+from msgspec import inspect as kinds
+
 from .errors import BrioError, nearest
 
 
@@ -82,6 +87,8 @@ def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None
     further setting changes none of the others. A configuration that repeats an earlier one, or that the settings
     reject, is replaced by the next draw.
     """
+    from . import draws  # imports numpy, for which nobody who asks for help should wait
+
     spaces = {
         f.name: f.metadata["space"]
         for f in dataclasses.fields(settings)
@@ -103,145 +110,162 @@ def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None
     return configurations
 
 
-@dataclass(frozen=True)
-class Domain:
-    """An interval of numbers; infinity and nan are never inside."""
+Epochs = Annotated[int, Meta(ge=1, le=100_000)]
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+"""Iterations, re-estimates, windows and other small numbers."""
+Width = Annotated[int, Meta(ge=1, le=8_192)]
+"""Of a layer, an embedding or a kernel."""
+Heads = Annotated[int, Meta(ge=1, le=256)]
+"""Of attention."""
+BatchSize = Annotated[int, Meta(ge=1, le=1_024)]
+"""Scans of a batch, of a class at a site."""
+GridSize = Annotated[int, Meta(ge=1, le=1_000)]
+"""Number of penalties in a grid."""
+Layers = Annotated[int, Meta(ge=1, le=100)]
+LearningRate = Annotated[float, Meta(gt=0, le=10)]
+Weight = Annotated[float, Meta(ge=0, le=1e6)]
+"""Of a term of a loss."""
+Positive = Annotated[float, Meta(ge=1e-12, le=1e6)]
+"""Penalties, stabilisers and scales; their reciprocals are finite in single precision too."""
+Temperature = Annotated[float, Meta(ge=1e-3, le=1e3)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+PositiveShare = Annotated[float, Meta(gt=0, le=1)]
+ShareBelowOne = Annotated[float, Meta(ge=0, lt=1)]
+InnerShare = Annotated[float, Meta(gt=0, lt=1)]
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+Seeds = Annotated[int, Meta(ge=1, le=1_000)]
+"""How many seeds a job has."""
+Budget = Annotated[int, Meta(ge=1, le=1_000)]
+"""How many configurations a search tries."""
+Participants = Annotated[int, Meta(ge=1, le=100_000)]
+Sessions = Annotated[int, Meta(ge=1, le=1_000)]
+SimulatedRois = Annotated[int, Meta(ge=8, le=10_000)]
+SimulatedFrames = Annotated[int, Meta(ge=30, le=1_000_000)]
+ValidationSites = Annotated[int, Meta(ge=0, le=10_000)]
+RunsPerStack = Annotated[int, Meta(ge=1, le=100_000)]
+Workers = Annotated[int, Meta(ge=1, le=10_000)]
+Reestimates = Annotated[int, Meta(ge=2, le=10_000)]
+ReestimatesOrNone = Annotated[int, Meta(ge=0, le=10_000)]
+Accuracy = Annotated[float, Meta(ge=0.5, le=1)]
+Spread = Annotated[float, Meta(ge=0, le=1_000)]
+"""A standard deviation."""
+PositiveSpread = Annotated[float, Meta(gt=0, le=1_000)]
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+RepetitionTime = Annotated[float, Meta(ge=0.01, le=100)]
+"""In seconds."""
+BlockLength = Annotated[float, Meta(ge=1, le=10_000)]
+"""In frames."""
 
-    low: float = -math.inf  # its ends
-    high: float = math.inf
-    above: bool = False  # whether the lower and the upper end are not inside
-    below: bool = False
+read_hints: Callable[[Any], dict[str, Any]] = cache(partial(typing.get_type_hints, include_extras=True))
+"""Types of the fields of a dataclass, with their domains; they are text, which is compiled each time it is read."""
+_NUMBERS = (kinds.IntType, kinds.FloatType)
+_BOUNDS = ("gt", "ge", "lt", "le")
+_SPELLED = {"none": None, "": None, "yes": True, "no": False}
+_WORDS: dict[type, str] = {
+    kinds.IntType: "a whole number",
+    kinds.FloatType: "a number",
+    kinds.StrType: "text",
+    kinds.BoolType: "true or false",
+    kinds.DictType: "an object",
+    kinds.DataclassType: "an object",
+}
 
-    def __contains__(self, value: Any) -> bool:
-        # integers are compared exactly, however large, and every comparison with nan is false
-        inside = self.low < value if self.above or self.low == -math.inf else self.low <= value
-        return inside and (value < self.high if self.below or self.high == math.inf else value <= self.high)
 
-    def __str__(self) -> str:
-        words = [] if self.low == -math.inf else [f"{'above' if self.above else 'at least'} {_write(self.low)}"]
-        words += [] if self.high == math.inf else [f"{'below' if self.below else 'at most'} {_write(self.high)}"]
-        return " and ".join(words) or "finite"
+def list_kinds(kind: Any) -> tuple[Any, ...]:
+    """List the types of a union, or the one type, as msgspec reads them; nothing where it does not know the type."""
+    try:
+        info = kind if isinstance(kind, kinds.Type) else kinds.type_info(kind)
+    except TypeError:
+        return ()
+    return info.types if isinstance(info, kinds.UnionType) else (info,)
+
+
+def describe_kind(kind: Any, none: str = "none") -> str:
+    """Describe in words which values a type takes, such as "a whole number from 1 to 512 or none"."""
+    return " or ".join(_describe_one(one, none) for one in list_kinds(kind)) or str(kind)
+
+
+def _describe_one(kind: Any, none: str) -> str:
+    match kind:
+        case kinds.Metadata(extra_json_schema={"description": words}):
+            return words
+        case kinds.Metadata():
+            return _describe_one(kind.type, none)
+        case kinds.NoneType():
+            return none
+        case kinds.LiteralType(values=(*others, last)):
+            return f"{', '.join(map(str, others))} or {last}" if others else str(last)
+        case kinds.TupleType(item_types=items):
+            return f"a list of {len(items)}"
+        case kinds.CustomType(cls=cls):
+            return f"a {cls.__name__}"
+        case kinds.FloatType(gt=None, ge=None, lt=None, le=None):
+            return "a finite number"
+        case kinds.IntType() | kinds.FloatType():
+            if kind.ge is not None and kind.le is not None:
+                return f"{_WORDS[type(kind)]} from {_write(kind.ge)} to {_write(kind.le)}"
+            ends = (("above", kind.gt), ("of at least", kind.ge), ("below", kind.lt), ("at most", kind.le))
+            words = " and ".join(f"{word} {_write(end)}" for word, end in ends if end is not None)
+            return f"{_WORDS[type(kind)]} {words}".rstrip()
+    return _WORDS.get(type(kind), "a list")
 
 
 def _write(bound: float) -> str:
     return f"{int(bound):,}" if bound == int(bound) else f"{bound:g}"
 
 
-Epochs = Annotated[int, Domain(1, 100_000)]
-Count = Annotated[int, Domain(1, 10_000)]
-"""Iterations, re-estimates, windows and other small numbers."""
-Width = Annotated[int, Domain(1, 8_192)]
-"""Of a layer, an embedding or a kernel."""
-GridSize = Annotated[int, Domain(1, 1_000)]
-"""Number of penalties in a grid."""
-Layers = Annotated[int, Domain(1, 100)]
-LearningRate = Annotated[float, Domain(0, 10, above=True)]
-Weight = Annotated[float, Domain(0, 1e6)]
-"""Of a term of a loss."""
-Positive = Annotated[float, Domain(1e-12, 1e6)]
-"""Penalties, stabilisers and scales; their reciprocals are finite in single precision too."""
-Temperature = Annotated[float, Domain(1e-3, 1e3)]
-Share = Annotated[float, Domain(0, 1)]
-PositiveShare = Annotated[float, Domain(0, 1, above=True)]
-ShareBelowOne = Annotated[float, Domain(0, 1, below=True)]
-InnerShare = Annotated[float, Domain(0, 1, above=True, below=True)]
-Seed = Annotated[int, Domain(0, 2**32 - 1)]
-Seeds = Annotated[int, Domain(1, 1_000)]
-"""How many seeds a job has."""
-Budget = Annotated[int, Domain(1, 1_000)]
-"""How many configurations a search tries."""
-Participants = Annotated[int, Domain(1, 100_000)]
-Sessions = Annotated[int, Domain(1, 1_000)]
-SimulatedRois = Annotated[int, Domain(8, 10_000)]
-SimulatedFrames = Annotated[int, Domain(30, 1_000_000)]
-ValidationSites = Annotated[int, Domain(0, 10_000)]
-RunsPerStack = Annotated[int, Domain(1, 100_000)]
-Workers = Annotated[int, Domain(1, 10_000)]
-Reestimates = Annotated[int, Domain(2, 10_000)]
-ReestimatesOrNone = Annotated[int, Domain(0, 10_000)]
-Accuracy = Annotated[float, Domain(0.5, 1)]
-Spread = Annotated[float, Domain(0, 1_000)]
-"""A standard deviation."""
-PositiveSpread = Annotated[float, Domain(0, 1_000, above=True)]
-Seconds = Annotated[float, Domain(0, 1e6)]
-RepetitionTime = Annotated[float, Domain(0.01, 100)]
-"""In seconds."""
-BlockLength = Annotated[float, Domain(1, 10_000)]
-"""In frames."""
-
-_KINDS = {int: "a whole number", float: "a number"}
-
-
-@dataclass(frozen=True)
-class Number:
-    """What a field that holds a number accepts."""
-
-    kind: type
-    domain: Domain = Domain()
-    others: tuple[Any, ...] = ()  # values besides numbers: words, or None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it; what is as by default is left out."""
-        ends = {name: value for name, value in vars(self.domain).items() if value != getattr(Domain(), name)}
-        return {"kind": self.kind.__name__, **ends, **({"others": list(self.others)} if self.others else {})}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Number:
-        """Make it from what :meth:`to_json` returned."""
-        ends = {name: end for name, end in value.items() if name not in ("kind", "others")}
-        return cls({"int": int, "float": float}[value["kind"]], Domain(**ends), tuple(value.get("others", ())))
-
-    def check(self, value: Any, where: str) -> None:
-        """Raise an error if a value is not accepted."""
-        if any(value is other or (isinstance(value, str) and value == other) for other in self.others):
-            return
-        kind = numbers.Integral if self.kind is int else numbers.Real
-        is_number = isinstance(value, kind) and not isinstance(value, bool)
-        if not is_number or value not in self.domain:
-            rule = [_KINDS[self.kind]] if not is_number else []
-            rule += [str(self.domain)] if not is_number or self.domain != Domain() else ["a finite number"]
-            others = "".join(f", or {'none' if other is None else other}" for other in self.others)
-            raise BrioError(f"{where}{shorten_value(value)}: must be {', '.join(rule)}{others}")
-
-
-def read_number(hint: Any) -> Number | None:
-    """Read from a type hint which numbers it accepts.
-
-    Returns None where the type holds no numbers.
-    """
-    if hint in (int, float):
-        return Number(hint)
-    if typing.get_origin(hint) is Annotated:
-        kind, *notes = typing.get_args(hint)
-        domain = next((note for note in notes if isinstance(note, Domain)), Domain())
-        return Number(kind, domain) if kind in (int, float) else None
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        parts = typing.get_args(hint)
-        found = [number for part in parts if (number := read_number(part)) is not None]
-        if len(found) != 1:
-            return None
-        words = [word for part in parts if typing.get_origin(part) is Literal for word in typing.get_args(part)]
-        return dataclasses.replace(found[0], others=(*words, *([None] if type(None) in parts else [])))
-    return None
-
-
-def find_numbers(settings: type) -> dict[str, Number]:
-    """Find the fields of a dataclass that hold numbers, and what each accepts."""
-    return _read_fields(typing.cast(Any, settings))
+def fit_value(value: Any, kind: Any, where: str, strict: bool = True) -> Any:
+    """Return a value in a type, read from text unless ``strict``; ``where`` introduces it in the error."""
+    tried = [value]
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):  # grids of parameters hold numpy's numbers
+        tried = [int(value) if isinstance(value, numbers.Integral) else float(value)]
+    elif isinstance(value, str) and not strict:
+        text = value.strip()
+        tried = [*(meant for word, meant in _SPELLED.items() if word == text.lower()), text]
+    for one in tried:
+        try:
+            fitted = msgspec.convert(one, kind, strict=strict, dec_hook=lambda cls, given: cls(given))
+        except (msgspec.ValidationError, TypeError):
+            continue
+        if not isinstance(fitted, float) or math.isfinite(fitted):
+            return fitted
+    raise BrioError(f"{where}{shorten_value(value)}: must be {describe_kind(kind)}")
 
 
 @cache
-def _read_fields(settings: Any) -> dict[str, Number]:
-    hints = typing.get_type_hints(settings, include_extras=True)
-    found = {f.name: read_number(hints[f.name]) for f in dataclasses.fields(settings)}
-    return {name: number for name, number in found.items() if number is not None}
+def _find_numbers(settings: Any) -> dict[str, Any]:
+    hints = {f.name: read_hints(settings)[f.name] for f in dataclasses.fields(settings)}
+    return {name: hint for name, hint in hints.items() if any(isinstance(one, _NUMBERS) for one in list_kinds(hint))}
 
 
-def require_number(value: Any, hint: Any, name: str) -> None:
+find_numbers: Callable[[Any], dict[str, Any]] = _find_numbers
+"""Find the fields of a dataclass that hold numbers, and the type of each."""
+
+
+def write_number(kind: Any) -> dict[str, Any]:
+    """Write the type of a number, and what it may be besides, as JSON; :func:`read_number` makes it again."""
+    written: dict[str, Any] = {}
+    for one in list_kinds(kind):
+        if isinstance(one, _NUMBERS):
+            written["kind"] = "int" if isinstance(one, kinds.IntType) else "float"
+            written |= {name: bound for name in _BOUNDS if (bound := getattr(one, name)) is not None}
+        else:
+            written.setdefault("others", []).extend(getattr(one, "values", [None]))
+    return written
+
+
+def read_number(written: dict[str, Any]) -> Any:
+    """Make the type that :func:`write_number` wrote."""
+    number = {"int": int, "float": float}[written["kind"]]
+    kind: Any = Annotated[number, Meta(**{name: written[name] for name in _BOUNDS if name in written})]
+    for other in written.get("others", ()):
+        kind |= None if other is None else Literal[other]
+    return kind
+
+
+def require_number(value: Any, kind: Any, name: str) -> None:
     """Raise an error that names a parameter if its value is not in the domain of its type."""
-    number = read_number(hint)
-    assert number is not None, hint
-    number.check(value, f"setting '{name}'=")
+    fit_value(value, kind, f"setting '{name}'=")
 
 
 def shorten_value(value: Any) -> str:
@@ -253,7 +277,6 @@ def shorten_value(value: Any) -> str:
 
 
 T = TypeVar("T")
-_read_hints = functools.cache(typing.get_type_hints)  # they are text, which is compiled each time they are read
 
 
 def setting(default: Any, space: Any = None) -> Any:
@@ -288,14 +311,14 @@ def format_setting(value: object) -> str:
 
 def replace_values(settings: T, values: dict[str, Any], prefix: str = "") -> T:
     """Return a copy of settings with some values replaced."""
-    hints = _read_hints(type(settings))  # type: ignore[arg-type]
+    hints = read_hints(type(settings))
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
     changed = {}
     for name, value in values.items():
         if name not in known:
             hint = nearest(prefix + name, {prefix + k for k in known})
             raise BrioError(f"setting '{prefix}{name}' is unknown; {hint}")
-        changed[name] = _convert(value, hints[name], f"setting '{prefix}{name}'")
+        changed[name] = fit_value(value, hints[name], f"setting '{prefix}{name}'=", strict=False)
     replaced = dataclasses.replace(settings, **changed)  # type: ignore[type-var]
     check_domains(replaced, prefix)  # again, for classes of users that do not do so themselves
     return replaced
@@ -306,49 +329,8 @@ def check_domains(settings: Any, prefix: str = "") -> None:
 
     A class of settings calls this in ``__post_init__``. A number without a declared domain has to be finite.
     """
-    for name, number in find_numbers(type(settings)).items():
-        number.check(getattr(settings, name), f"setting '{prefix}{name}'=")
-
-
-def check_number(value: Any, number: Number, where: str) -> None:
-    """Check a value, which may be text, against the numbers that a setting accepts; needs no class of settings."""
-    hint: Any = number.kind
-    for other in number.others:
-        hint = hint | (None if other is None else Literal[other])
-    number.check(_convert(value, hint, where), f"{where}=")
-
-
-def _convert(value: Any, hint: Any, where: str) -> Any:
-    """The value in the type that a hint asks for; ``where`` names the setting in errors."""
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        options = typing.get_args(hint)
-        if not isinstance(value, str) or value not in options:
-            raise BrioError(f"{where}: '{shorten_value(value)}' is not one of {', '.join(map(str, options))}")
-        return value
-    if origin in (typing.Union, types.UnionType):
-        inner = [a for a in typing.get_args(hint) if a is not type(None)]
-        words = [word for a in inner if typing.get_origin(a) is Literal for word in typing.get_args(a)]
-        if words:
-            where = f"{where}, which may be {' or '.join(words)}"
-            return value if isinstance(value, str) and value in words else _convert(value, inner[0], where)
-        if value is None or (isinstance(value, str) and value.lower() in ("none", "")):
-            return None
-        return _convert(value, inner[0], where)
-    if hint is bool:
-        text = str(value).lower()
-        if text not in ("true", "false", "1", "0", "yes", "no"):
-            raise BrioError(f"{where}: '{shorten_value(value)}' is not true or false")
-        return text in ("true", "1", "yes")
-    try:
-        if hint in (int, float) and isinstance(value, bool):
-            raise ValueError
-        if hint is int and isinstance(value, float) and value != int(value):
-            raise ValueError
-        return hint(value)
-    except (TypeError, ValueError, OverflowError):
-        kind = {int: "a whole number", float: "a number"}.get(hint, f"a {hint.__name__}")
-        raise BrioError(f"{where}: '{shorten_value(value)}' is not {kind}") from None
+    for name, kind in find_numbers(type(settings)).items():
+        require_number(getattr(settings, name), kind, f"{prefix}{name}")
 
 
 def require(holds: bool, name: str, value: Any, rule: str) -> None:
@@ -372,44 +354,30 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
         raise BrioError(f"setting '{name}'={shorten_value(value)}: must be {rule}")
 
 
-_KIND_NAMES = {int: "whole number", float: "number", str: "text", bool: "true, false"}
+@dataclass(frozen=True)
+class SettingFacts:
+    """What is known of a setting, as ``--set`` takes it."""
 
-
-class SettingFacts(NamedTuple):
-    """What is known of a setting."""
-
-    name: str
-    default: Any
+    key: str  # with its prefix, such as audit.
+    default: str | None  # None where methods have different defaults
     values: str  # which values it takes, in words
-    tuned_over: str  # which of them a search tries; empty where it is not tuned
+    tuned_over: str  # which of them a search tries; empty where it is not tuned, or methods differ
     meaning: str  # the first sentence of its documentation
+    fixed: bool = False  # whether the name of the method fixes it
+    methods: tuple[str, ...] = ()  # methods that have it, where several are listed together
 
 
-def list_setting_facts(settings: type) -> list[SettingFacts]:
+def list_setting_facts(settings: type, prefix: str = "") -> list[SettingFacts]:
     """List what is known of the fields of settings."""
-    hints = typing.get_type_hints(settings, include_extras=True)
     meanings: dict[str, str] = {}
     for cls in settings.__mro__:
         meanings = _read_attributes(cls) | meanings
     facts = []
     for f in dataclasses.fields(settings):
-        space = f.metadata.get("space")
-        meaning = meanings.get(f.name, "")
-        facts.append(SettingFacts(f.name, f.default, _describe_type(hints[f.name]), str(space or ""), meaning))
+        values = describe_kind(read_hints(settings)[f.name]).removeprefix("a ")
+        default, tuned_over = format_setting(f.default), str(f.metadata.get("space") or "")
+        facts.append(SettingFacts(prefix + f.name, default, values, tuned_over, meanings.get(f.name, "")))
     return facts
-
-
-def _describe_type(hint: Any) -> str:
-    """Values of a type in words, with the domain of a number."""
-    if typing.get_origin(hint) is Annotated:
-        kind, *notes = typing.get_args(hint)
-        return ", ".join([_describe_type(kind), *(str(note) for note in notes if isinstance(note, Domain))])
-    if typing.get_origin(hint) is Literal:
-        return ", ".join(map(str, typing.get_args(hint)))
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kinds = [_describe_type(one) for one in typing.get_args(hint) if one is not type(None)]
-        return " or ".join([*kinds, *(["none"] if type(None) in typing.get_args(hint) else [])])
-    return _KIND_NAMES.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def _read_attributes(cls: type) -> dict[str, str]:

@@ -32,7 +32,7 @@ def test_the_command_lists_a_variant_with_what_its_name_fixes(brio):
     listed = {one["key"]: one for one in json.loads(said.out)}
     assert (listed["lambda_env"]["default"], listed["lambda_env"]["fixed"]) == ("0.0", True)
     assert listed["audit.min_frames"]["default"] == "40"
-    assert listed["harmonise.kind"]["values"] == "none, combat, residualise"
+    assert listed["harmonise.kind"]["values"] == "combat, none or residualise"
     text = " ".join(brio("settings", "coral").out.split())
     assert "penalty" in text
     assert "tuned over 0.1 to 10 (log)" in text

@@ -170,7 +170,7 @@ def test_gaps_and_what_the_source_sites_never_had(cohort):
         ),
         ({"kind": "combat", "covariates": "age"}, "must be true or false, unless harmonise.kind is residualise"),
         ({"covariates": "age"}, "must be true or false, unless harmonise.kind is residualise"),
-        ({"kind": "residuals"}, "'residuals' is not one of none, combat, residualise"),
+        ({"kind": "residuals"}, "'harmonise.kind'=residuals: must be combat, none or residualise"),
     ],
 )
 def test_rules_that_are_refused(values, message):

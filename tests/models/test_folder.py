@@ -137,7 +137,7 @@ def test_every_changed_file_is_refused_by_name(brio_command, folder, cohort, tmp
         ("version", 99, "was fitted by version 99 of 'ridge'"),
         ("method", "rigde", "did you mean 'ridge'"),
         ("ranges", None, "ranges is null, an object is expected"),
-        ("block_length", "long", "block_length is 'long', a number is expected"),
+        ("block_length", "long", "block_length is 'long', a number above 0 and at most 1,000,000,000 is expected"),
     ],
 )
 def test_a_model_of_another_version_is_refused_in_words(folder, tmp_path, key, value, words):

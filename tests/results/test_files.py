@@ -79,12 +79,12 @@ def test_table_or_text_of_a_study_is_enough(tmp_path):
     ("change", "message"),
     [
         (lambda s: s.pop("n_scans"), "n_scans is missing"),
-        (lambda s: s.update(n_scans=-1), "n_scans is -1, a whole number of 0 or more is expected"),
-        (lambda s: s.update(protocol="k-fold"), "protocol is 'k-fold', 'loso' or 'kfold' is expected"),
+        (lambda s: s.update(n_scans=-1), "n_scans is -1, a whole number of at least 0 is expected"),
+        (lambda s: s.update(protocol="k-fold"), "protocol is 'k-fold', loso or kfold is expected"),
         (lambda s: s["methods"]["ridge"].update(needs=[1]), "methods.ridge.needs[0] is 1, text is expected"),
         (
             lambda s: s["methods"]["ridge"]["auc"].update(mean=1.5),
-            "methods.ridge.auc.mean is 1.5, a number from 0 to 1 is expected",
+            "methods.ridge.auc.mean is 1.5, a number from 0 to 1 or null is expected",
         ),
     ],
 )

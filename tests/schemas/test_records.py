@@ -19,17 +19,17 @@ from brio.results import Plan, RunRecord, Summary, TuningRecord
 from brio.results.records import AuditRecord, CohortFacts, StudyRecord
 from brio.schemas import (
     NOT_EMPTY,
-    FieldsOf,
     Name,
-    SameLength,
     Setting,
-    SettingsOf,
     StoredCount,
+    StoredPositive,
     StoredShare,
+    check_fields,
+    check_lengths,
     from_json,
+    parse_json,
     to_json,
 )
-from brio.schemas.json_files import parse_json
 
 PATH = Path("stored.json")
 KINDS = (
@@ -67,13 +67,17 @@ class Whole:
     pair: tuple[float, float]
     parts: Annotated[dict[str, Part], NOT_EMPTY]
     labels: tuple[Literal[0, 1], ...] = ()
-    ids: Annotated[tuple[str, ...], SameLength("labels")] = ()
-    seconds: dict[float, StoredCount] = dataclasses.field(default_factory=dict)
-    rule: Annotated[dict[str, Any], SettingsOf(Rule)] | None = None
-    facts: Annotated[dict[str, Any], FieldsOf(Part)] | None = None
+    ids: tuple[str, ...] | None = None
+    seconds: dict[StoredPositive, StoredCount] = dataclasses.field(default_factory=dict)
+    rule: Rule | None = None
     values: dict[str, Setting] = dataclasses.field(default_factory=dict)
+    anything: Any = None
+
+    def __post_init__(self) -> None:
+        check_lengths(self, "labels", "ids")
 
 
+ANY_SETTING = "true or false or a whole number or a finite number or text or null"
 GOOD = {"name": "a", "pair": [1, 2.5], "parts": {"x": {"n": 3}}}
 
 
@@ -87,32 +91,46 @@ def test_a_record_is_read_with_its_defaults_and_without_unknown_keys():
     ("change", "message"),
     [
         ({"name": ""}, "name is '', text in one line that is not empty is expected"),
-        ({"name": 3}, "name is 3, text is expected"),
+        ({"name": 3}, "name is 3, text in one line that is not empty is expected"),
         ({"pair": [1]}, "pair is [1], a list of 2 is expected"),
-        ({"pair": [1, math.inf]}, "pair[1] is Infinity, a number is expected"),
-        ({"pair": [1, True]}, "pair[1] is true, a number is expected"),
+        ({"pair": [1, math.inf]}, "pair[1] is Infinity, a finite number is expected"),
+        ({"pair": [1, True]}, "pair[1] is true, a finite number is expected"),
         ({"parts": {}}, "parts is {}, at least one item is expected"),
         ({"parts": {"x": {}}}, "parts.x.n is missing"),
-        ({"parts": {"x": {"n": 1.0}}}, "parts.x.n is 1.0, a whole number is expected"),
-        ({"parts": {"x": {"n": -1}}}, "parts.x.n is -1, a whole number of 0 or more is expected"),
-        ({"parts": {"a b": {"n": 1, "share": 2}}}, "parts['a b'].share is 2, a number from 0 to 1 is expected"),
-        ({"labels": [0, True], "ids": ["a", "b"]}, "labels[1] is true, '0' or '1' is expected"),
+        ({"parts": {"x": {"n": 1.0}}}, "parts.x.n is 1.0, a whole number of at least 0 is expected"),
+        ({"parts": {"x": {"n": -1}}}, "parts.x.n is -1, a whole number of at least 0 is expected"),
+        ({"parts": {"a b": {"n": 1, "share": 2}}}, "parts['a b'].share is 2, a number from 0 to 1 or null is expected"),
+        ({"labels": [0, True], "ids": ["a", "b"]}, "labels[1] is true, 0 or 1 is expected"),
         ({"labels": [0, 1], "ids": ["a"]}, "ids has 1 values, but labels has 2"),
         ({"ids": ["a"]}, "ids has 1 values, but labels has 0"),
-        ({"seconds": {"two": 1}}, "a key of seconds is 'two', a number is expected"),
-        ({"rule": {"kinds": "all"}}, "rule.kinds is unknown (did you mean 'kind'?)"),
-        ({"rule": {"kind": "some"}}, "rule.kind is 'some', 'none' or 'all' is expected"),
-        ({"rule": {"least": "2"}}, "rule.least is '2', a whole number or 'auto' is expected"),
+        ({"seconds": {"two": 1}}, "a key of seconds is 'two', a number above 0 is expected"),
+        ({"seconds": {"1": 1, "nan": 1}}, "a key of seconds is 'nan', a number above 0 is expected"),
+        ({"values": {"x": math.nan}}, f"values.x is NaN, {ANY_SETTING} is expected"),
+        ({"rule": {"kind": "some"}}, "rule.kind is 'some', all or none is expected"),
+        ({"rule": {"least": "2"}}, "rule.least is '2', a whole number or auto is expected"),
         ({"rule": {"least": 0}}, "rule: least is 0"),
-        ({"facts": {"n": None, "own": [1]}}, "facts.n is null, a whole number is expected"),
-        ({"values": {"x": [1]}}, "values.x is [1], true or false or a whole number or a number or text is expected"),
+        ({"values": {"w": 1, "x": [1]}}, f"values.x is [1], {ANY_SETTING} is expected"),
         ({"name": "z" * 90 + "\n"}, f"name is '{'z' * 38}…, text in one line that is not empty is expected"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_place(change, message):
+    document = parse_json(json.dumps(GOOD | change).encode(), PATH)
     with pytest.raises(BrioError) as told:
-        from_json(Whole, GOOD | change, PATH, "mend it")
+        from_json(Whole, document, PATH, "mend it")
     assert str(told.value) == f"stored.json: {message}; mend it"
+    assert json.dumps(document) == json.dumps(GOOD | change), "reading changes nothing"
+
+
+def test_what_is_not_declared_may_hold_anything():
+    document = parse_json(b'{"anything": [NaN, -Infinity, 1e400]}', PATH)
+    assert json.dumps(from_json(Whole, GOOD | document, PATH).anything) == "[NaN, -Infinity, Infinity]"
+
+
+def test_settings_have_known_names():
+    with pytest.raises(BrioError, match=r"stored\.json: rule\.kinds is unknown \(did you mean 'kind'\?\); mend it"):
+        check_fields(Rule, {"kinds": "all"}, PATH, "mend it", "rule")
+    with pytest.raises(BrioError, match=r"rule\.kind is 'some', all or none is expected"):
+        check_fields(Rule, {"kind": "some"}, PATH, "mend it", "rule")
 
 
 def documents(kind: type) -> st.SearchStrategy[Any]:
@@ -182,7 +200,7 @@ def test_the_parameters_of_a_saved_estimator_are_those_of_the_estimator():
 )
 def test_a_damaged_estimator_is_refused(record, message):
     with pytest.raises(BrioError) as told:
-        from_json(EstimatorRecord, record, PATH)
+        EstimatorRecord.read(record, PATH)
     assert str(told.value).startswith(f"stored.json: {message}")
 
 

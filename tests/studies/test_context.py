@@ -44,7 +44,7 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
         ({"settings": {"harmonise.kind": "combat"}}, "harmonise is not for studies"),
         ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
         ({"folds": ["site99"]}, "fold 'site99' is unknown"),
-        ({"seeds": 0}, "at least 1"),
+        ({"seeds": 0}, "must be a whole number from 1"),
         ({"reuse": ["nowhere"]}, "nowhere: there is no such folder"),
     ],
 )
@@ -57,8 +57,8 @@ def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tm
 @pytest.mark.parametrize(
     ("study", "words", "told"),
     [
-        ("sensitivity", {"settings": {"J": "four"}}, "'four' is not a whole number"),
-        ("alignment", {"settings": {"lambda_env": "much"}}, "'much' is not a number"),
+        ("sensitivity", {"settings": {"J": "four"}}, "'J'=four: must be a whole number"),
+        ("alignment", {"settings": {"lambda_env": "much"}}, "'lambda_env'=much: must be a number"),
         ("ablation", {"settings": {"epochs": "5"}}, "below epochs"),
         ("sensitivity", {"settings": {"block_length": "4"}}, "block_scale"),
     ],

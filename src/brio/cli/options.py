@@ -23,7 +23,7 @@ import typer
 from .. import settings
 from ..console import say
 from ..errors import BrioError, escape_controls, nearest
-from ..settings import read_number
+from ..settings import describe_kind, fit_value
 from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
@@ -64,15 +64,13 @@ def share_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def number(kind: Any, text: str, *names: str, **further: Any) -> Any:
     """Declare an option that holds a number: its domain is shown in the help and checked before the command begins."""
-    accepted = read_number(kind)
-    assert accepted is not None, kind
 
     def check(param: typer.CallbackParam, value: Any) -> Any:
         if value is not None:
-            accepted.check(value, f"{param.opts[-1]} ")
+            fit_value(value, kind, f"{param.opts[-1]} ")
         return value
 
-    return typer.Option(*names, callback=check, help=f"{text.rstrip('.')}; {accepted.domain}.", **further)
+    return typer.Option(*names, callback=check, help=f"{text.rstrip('.')}; {describe_kind(kind)}.", **further)
 
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet.")]

@@ -7,12 +7,11 @@ import io
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import MISSING as MISSING_DEFAULT
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,16 +22,16 @@ from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
     Hex,
     Name,
+    StoredLabel,
     StoredPositiveCount,
     check_columns,
     check_rows,
     from_json,
+    list_text_columns,
     parse_json,
     read_bounded,
+    show_value,
 )
-from ..schemas.records import show_value
-from ..schemas.stored_values import Range
-from ..schemas.table_files import list_text_columns
 from ..storage import NewFile, check_stored, create_whole_folder, write_new, write_sums
 from .atlas import Atlas
 from .scans import SCAN_ID, are_transposed, convert_frames, holds_fc, name_repeated_scans, refuse_fc
@@ -70,7 +69,7 @@ class ParticipantRow:
     site: str = ""
     session: str = ""
     brio_scan_id: Name = ""
-    label: Annotated[int, Range("0 or 1", 0, 1)] | None = None
+    label: StoredLabel | None = None
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,7 @@ def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFram
         table[column] = convert_column(table[column])
         if table[column].dtype.kind == "f" and np.isinf(table[column]).any():
             raise file_error(path, f"column {show_value(column)} holds a number out of range", remedy)
-    required = [f.name for f in fields(row) if f.default is MISSING_DEFAULT]
-    return check_columns(table, path, row, required, remedy)
+    return check_columns(table, path, row, remedy)
 
 
 def name_other_folder(folder: Path) -> str:

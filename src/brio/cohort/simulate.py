@@ -28,11 +28,11 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from msgspec import Meta
 
 from ..machine import require_memory
 from ..settings import (
     Count,
-    Domain,
     Participants,
     Seed,
     Sessions,
@@ -48,7 +48,7 @@ from .cohort import Cohort
 
 _NETWORKS = ("stable", "unstable", "spurious", "site")
 BURN_IN = 20  # frames dropped at the start of an autoregressive series
-Effect = Annotated[float, Domain(-1e3, 1e3)]
+Effect = Annotated[float, Meta(ge=-1e3, le=1e3)]
 PARTICIPANT_SD = 0.15  # SD of the coupling of a network between participants of a class
 BURST_FRAMES = 6  # length of the burst in the unstable network
 
@@ -112,7 +112,7 @@ class Simulation:
     stable: Effect = 0.30
     unstable: Effect = 1.6
     spurious: Effect = 0.25
-    reversed_sites: Annotated[int, Domain(0, 10_000)] = 0
+    reversed_sites: Annotated[int, Meta(ge=0, le=10_000)] = 0
     burst_share: Share = 1.0
     burst_in_stable: bool = False
     dynamics: Effect = 0.0
@@ -120,8 +120,8 @@ class Simulation:
     dead_share: Share = 0.05
     sessions: Sessions = 1
     session_sd: Spread = 0.0
-    duplicates: Annotated[int, Domain(0, 100_000)] = 0
-    last_site_per_class: Annotated[int, Domain(2, 100_000)] | None = None
+    duplicates: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    last_site_per_class: Annotated[int, Meta(ge=2, le=100_000)] | None = None
     seed: Seed = 0
 
     def __post_init__(self) -> None:

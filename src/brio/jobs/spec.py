@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,54 +15,34 @@ from ..methods.registry import MethodEntry
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import RunStore, TuningRecord
 from ..settings import (
-    Number,
     RunsPerStack,
     Seconds,
     Seeds,
     SettingFacts,
     check_domains,
-    check_number,
+    fit_value,
     format_setting,
     list_setting_facts,
+    read_number,
     replace_values,
     require,
 )
 
 
-@dataclass(frozen=True)
-class ListedSetting:
-    """A setting as ``--set`` takes it."""
-
-    key: str  # with its prefix, such as audit.
-    default: str | None  # None where methods have different defaults
-    values: str  # which values it takes, in words
-    tuned_over: str  # which values a search tries; empty where it is not tuned, or methods differ
-    meaning: str
-    fixed: bool = False  # whether the name of the method fixes it
-    methods: tuple[str, ...] = ()  # methods that have it, where several are listed together
-
-
-def list_settings(method: str | None = None) -> dict[str, list[ListedSetting]]:
+def list_settings(method: str | None = None) -> dict[str, list[SettingFacts]]:
     """List settings under headings."""
     parts = {"protocol": ProtocolSettings, "audit": AuditRules, "harmonise": HarmonisationRule}
-    others = {
-        part: [
-            ListedSetting(f"{part}.{f.name}", format_setting(f.default), f.values, f.tuned_over, f.meaning)
-            for f in list_setting_facts(settings)
-        ]
-        for part, settings in parts.items()
-    }
+    others = {part: list_setting_facts(settings, f"{part}.") for part, settings in parts.items()}
     if method is None:
         return others | {"methods": _list_all_methods()}
     entry, listed = find_method(method), []
     for facts in list_setting_facts(entry.method_class.Settings):
-        fixed, value = facts.name in entry.fixed, format_setting(entry.settings[facts.name])
-        tuned_over = "" if fixed else facts.tuned_over
-        listed.append(ListedSetting(facts.name, value, facts.values, tuned_over, facts.meaning, fixed))
+        fixed, default = facts.key in entry.fixed, format_setting(entry.settings[facts.key])
+        listed.append(replace(facts, default=default, tuned_over="" if fixed else facts.tuned_over, fixed=fixed))
     return {f"method {entry.name}": listed} | others
 
 
-def _list_all_methods() -> list[ListedSetting]:
+def _list_all_methods() -> list[SettingFacts]:
     """Settings of all methods; one with several meanings stands there once for each.
 
     A variant stands with the settings that its name leaves open.
@@ -70,15 +50,16 @@ def _list_all_methods() -> list[ListedSetting]:
     having: dict[tuple[str, str, str], list[tuple[MethodEntry, SettingFacts]]] = {}
     for entry in list_methods():
         for facts in list_setting_facts(entry.method_class.Settings):
-            if facts.name not in entry.fixed:
-                having.setdefault((facts.name, facts.values, facts.meaning), []).append((entry, facts))
+            if facts.key not in entry.fixed:
+                having.setdefault((facts.key, facts.values, facts.meaning), []).append((entry, facts))
     listed = []
-    for (name, values, meaning), methods in having.items():
-        defaults = {format_setting(entry.settings[name]) for entry, _ in methods}
+    for methods in having.values():
+        first = methods[0][1]
+        defaults = {format_setting(entry.settings[first.key]) for entry, _ in methods}
         tuned = {facts.tuned_over for _, facts in methods}
         default, tuned_over = (group.pop() if len(group) == 1 else None for group in (defaults, tuned))
         names = tuple(entry.name for entry, _ in methods)
-        listed.append(ListedSetting(name, default, values, tuned_over or "", meaning, False, names))
+        listed.append(replace(first, default=default, tuned_over=tuned_over or "", methods=names))
     return listed
 
 
@@ -179,7 +160,7 @@ def check_settings(names: Sequence[str], values: Mapping[str, Any]) -> None:
             raise BrioError(f"method '{having[0].name}' fixes '{key}' to {having[0].fixed[key]!r}")
         for entry in having:
             if key in entry.numbers and key not in entry.fixed:
-                check_number(value, Number.from_json(entry.numbers[key]), f"setting '{key}'")
+                fit_value(value, read_number(entry.numbers[key]), f"setting '{key}'=", strict=False)
 
 
 def settle_without_validation(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

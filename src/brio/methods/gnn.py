@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..settings import Domain, ShareBelowOne, choice, require, setting
+from ..settings import Heads, ShareBelowOne, choice, require, setting
 from ..training import Batch, InputShape, NeuralMethod, Output, Scans, StepContext
 from .layers import (
     BatchNorm,
@@ -88,7 +88,7 @@ class GATSettings(GraphSettings):
         Share of the attention weights dropped in training.
     """
 
-    heads: Annotated[int, Domain(1, 256)] = 4
+    heads: Heads = 4
     attention_dropout: ShareBelowOne = setting(0.2, choice(0.2, 0.5))
 
     def __post_init__(self) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..settings import (
-    Domain,
     InnerShare,
     Layers,
     PositiveShare,
@@ -653,7 +653,7 @@ class DiSCOSettings(EdgeSettings):
 
     layers: Layers = 3
     dropout: ShareBelowOne = setting(0.5, choice(0.3, 0.5))
-    experts: Annotated[int, Domain(2, 256)] = 8
+    experts: Annotated[int, Meta(ge=2, le=256)] = 8
     edge_width: Width = 4
     expert_width: Width = 32
     gate_width: Width = 64
@@ -665,9 +665,9 @@ class DiSCOSettings(EdgeSettings):
     sparsity: Weight = 0.1
     balance: Weight = 0.5
     first_choice: Weight = 0.1
-    alpha: Annotated[float, Domain(1, 2, above=True, below=True)] = 1.38
+    alpha: Annotated[float, Meta(gt=1, lt=2)] = 1.38
     teacher_temperature: Temperature = 0.75
-    warm_up: Annotated[int, Domain(0, 100_000)] = 9
+    warm_up: Annotated[int, Meta(ge=0, le=100_000)] = 9
 
 
 class DiSCOOutput(NamedTuple):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
-from ..settings import Domain, ShareBelowOne, Weight, choice, log_uniform, setting
+from ..settings import ShareBelowOne, Weight, choice, log_uniform, setting
 from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext, Tensors
 from .gnn import GCNNetwork
 from .layers import GraphSettings, average_by_site, bce, classification_loss, reverse_gradient, site_cross_entropy
@@ -214,7 +215,7 @@ class GroupDROSettings(GraphSettings):
         How fast the weights of the source sites follow their losses.
     """
 
-    step_size: Annotated[float, Domain(0, 100)] = setting(0.01, log_uniform(0.001, 0.1))
+    step_size: Annotated[float, Meta(ge=0, le=100)] = setting(0.01, log_uniform(0.001, 0.1))
 
 
 class GroupOutput(NamedTuple):

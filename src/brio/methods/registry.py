@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from ..errors import BrioError, find_nearest, nearest
-from ..settings import find_numbers, replace_values
+from ..settings import find_numbers, replace_values, write_number
 
 if TYPE_CHECKING:
     from ..training import Method
@@ -139,8 +141,7 @@ _CLASSES: dict[str, type[Method]] = {}  # imported classes by the name of their 
 def _read_entry(facts: dict[str, Any]) -> MethodEntry:
     """Read one entry of the catalogue."""
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in facts["settings"].items()}
-    origin, needs = Provenance(**facts["provenance"]), tuple(facts["needs"])
-    return MethodEntry(**facts | {"provenance": origin, "needs": needs, "settings": values})
+    return msgspec.convert(facts | {"settings": values}, MethodEntry)
 
 
 _CATALOGUED = {facts["name"]: _read_entry(facts) for facts in json.loads(CATALOGUE.read_text("utf-8"))}
@@ -218,7 +219,7 @@ def method(
             tuned_over={
                 f.name: str(f.metadata["space"]) for f in dataclasses.fields(settings) if f.metadata.get("space")
             },
-            numbers={key: number.to_json() for key, number in find_numbers(settings).items()},
+            numbers={key: write_number(kind) for key, kind in find_numbers(settings).items()},
         )
         _add_entry(entry)
         _CLASSES[name] = cls

@@ -14,10 +14,11 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from .. import draws
-from ..settings import Count, Domain, PositiveShare, Share, check_domains, choice, setting
+from ..settings import Count, PositiveShare, Share, check_domains, choice, setting
 from ..training import Scans, SourceScans, TensorSpec
 
 HUBER_CUT = 1.35
@@ -144,7 +145,7 @@ class ScaffoldSettings:
         Share of bootstraps that must have selected an edge. Where too few edges pass, the best of the others follow.
     """
 
-    edges: Annotated[int, Domain(1, 100_000)] = setting(300, choice(200, 300, 500))
+    edges: Annotated[int, Meta(ge=1, le=100_000)] = setting(300, choice(200, 300, 500))
     bootstraps: Count = 100
     top_share: PositiveShare = 0.1
     stability: Share = 0.7

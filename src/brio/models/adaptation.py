@@ -11,8 +11,7 @@ from scipy.special import expit, logit
 from ..cohort.covariates import ClassNames
 from ..errors import BrioError
 from ..formatting import format_signed
-from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare
-from ..schemas.stored_values import one_of
+from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare, one_of
 from .evidence import Evidence
 from .known_scans import KnownScans
 

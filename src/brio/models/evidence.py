@@ -26,8 +26,7 @@ from ..formatting import format_count, format_percent
 from ..protocol.calibration import average_over_sites, fit_recalibration
 from ..results import StoredJob, describe_smoke_run
 from ..results.files import PREDICTIONS
-from ..schemas import StoredCount, StoredNonNegative, StoredShare
-from ..schemas.stored_values import one_of
+from ..schemas import StoredCount, StoredNonNegative, StoredShare, one_of
 
 LEAST_WITH_REASON, LEAST_SITES, LEVEL = 30, 2, 0.05
 """A reason is tested where so many participants of so many left-out sites have it, and flags where p is below this."""

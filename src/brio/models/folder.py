@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from msgspec import Meta
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -36,10 +37,8 @@ from ..errors import BrioError, file_error
 from ..methods import find_method, make_method
 from ..protocol import Fold
 from ..results.files import read_json, write_atomically
-from ..results.records import Details
-from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, to_json
-from ..schemas.records import show_value
-from ..schemas.stored_values import Range
+from ..results.records import RunDetails
+from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, show_value, to_json
 from ..storage import SUMS, create_whole_folder, write_sums
 from ..training import FittedRun, Method, Run, TensorSpec, group_tensors, name_tensors
 from ..version import __version__
@@ -57,7 +56,7 @@ FORMAT = 2
 """Version of the format of a model folder."""
 
 PATTERNS = "patterns.safetensors"
-StoredSize = Annotated[float, Range("a number above 0 and at most 1e9", 0, 1e9, open_below=True)]
+StoredSize = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class MemberRecord:
     selected_epoch: StoredCount | None
     trained_epochs: StoredCount | None
     block_length: StoredSize | None
-    details: Details
+    details: dict[str, Any]
     harmonised_sites: tuple[str, ...] | None  # whose effects it has; empty where covariates are removed
 
 
@@ -168,6 +167,8 @@ def read_model(path: str | Path) -> Model:
         stored, remedy = show_value(document.get("format")), "use the version of brio that wrote it, or a later one"
         raise file_error(folder / MODEL, f"is in format {stored}, this brio reads format {FORMAT}", remedy)
     record = from_json(ModelRecord, document, folder / MODEL, GET_AGAIN)
+    for k, one in enumerate(record.members):
+        from_json(RunDetails, one.details, folder / MODEL, GET_AGAIN, f"members[{k}].details")
     _check_record(record, folder / MODEL)
     named = [record.training.cohort, record.atlas, *record.classes]
     refuse_unsafe_names(named, f"{folder / MODEL}, name of the cohort, its atlas or a class")

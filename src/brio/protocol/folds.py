@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from .. import draws
 from ..cohort import Cohort
 from ..cohort.scans import index_participants
 from ..errors import BrioError
-from ..settings import Domain, ValidationSites, check_domains, require, require_number
+from ..settings import ValidationSites, check_domains, require, require_number
 
 LEAST_SOURCE_SITES = 2
 """Source sites of a leave-one-site-out fold: with one, nothing would show what differs between sites."""
@@ -366,8 +367,8 @@ class ProtocolSettings:
     """
 
     validation_sites: ValidationSites | Literal["auto"] = "auto"
-    n_folds: Annotated[int, Domain(3, 1_000)] = 10
-    validation_folds: Annotated[int, Domain(1, 998)] = 2
+    n_folds: Annotated[int, Meta(ge=3, le=1_000)] = 10
+    validation_folds: Annotated[int, Meta(ge=1, le=998)] = 2
 
     def __post_init__(self) -> None:
         check_domains(self, "protocol.")

@@ -6,7 +6,6 @@ Files are written by :mod:`brio.storage`, with their hashes in ``SHA256SUMS``, w
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,14 +91,7 @@ def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) 
     write_atomically(path, format_csv(table, float_format))
 
 
-def read_csv(
-    path: Path,
-    row: type | None = None,
-    columns: Sequence[str] = (),
-    *,
-    text_columns: Sequence[str] = (),
-    max_bytes: int = MAX_TABLE_BYTES,
-) -> pd.DataFrame:
+def read_csv(path: Path, row: type | None = None, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFrame:
     """Read a table of a job or a study: text stays text, numbers are exact, empty cells missing."""
     content = read_file(path, max_bytes=max_bytes)
-    return parse_table(content, path, row, columns, text_columns=(*TEXT_COLUMNS, *text_columns))
+    return parse_table(content, path, row, TEXT_COLUMNS)

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..errors import file_error
 from ..protocol import calibrate_margins
-from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredShare
-from ..schemas.records import show_value
-from ..schemas.stored_values import Range
+from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredLabel, StoredShare, show_value
 from ..storage import write_recorded
 from .files import (
     AUDIT,
@@ -52,7 +50,7 @@ class PredictionRow:
     seed: StoredCount
     participant_id: Name
     site: str
-    label: Annotated[int, Range("0 or 1", 0, 1)]
+    label: StoredLabel
     logit: float | None
     probability: StoredShare | None
 
@@ -80,7 +78,7 @@ def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv`` of a job folder, one row per run."""
-    return read_csv(folder / RESULTS, RunRow, COLUMNS)
+    return read_csv(folder / RESULTS, RunRow)
 
 
 def read_predictions(folder: Path) -> pd.DataFrame | None:
@@ -88,8 +86,7 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
     path = folder / PREDICTIONS
     if not is_kept(path):
         return None
-    columns = [f.name for f in dataclasses.fields(PredictionRow)]
-    predictions = read_csv(path, PredictionRow, columns, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
+    predictions = read_csv(path, PredictionRow, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
     one_alone = predictions["logit"].isna() != predictions["probability"].isna()
     if one_alone.any():
         k = int(one_alone.argmax()) + 1

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
+from msgspec import Meta
 
 from ..cohort import AuditRules
 from ..cohort.auditing.associations import CovariateByLabel, LabelBySite, LengthByLabel, LengthBySite, SiteCounts
@@ -24,20 +25,20 @@ from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
     NOT_EMPTY,
     OMIT_NONE,
-    FieldsOf,
     Hex,
     Name,
-    SameLength,
     Setting,
-    SettingsOf,
     StoredCount,
     StoredNonNegative,
     StoredPositiveCount,
     StoredShare,
+    check_fields,
+    check_lengths,
     from_json,
+    one_of,
+    show_value,
     to_json,
 )
-from ..schemas.stored_values import one_of
 from ..storage import lock_folder, remove_leftovers, write_recorded
 from .files import (
     AUDIT,
@@ -102,7 +103,7 @@ class RunRow:
     block_length: StoredNonNegative | None
     seconds: StoredNonNegative
     device: str
-    note: str = ""
+    note: str
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,6 @@ class RunDetails:
     validation_curve: tuple[tuple[StoredCount, StoredShare | None], ...] = ()
 
 
-Details = Annotated[dict[str, Any], FieldsOf(RunDetails)]
-
-
 @dataclass(frozen=True)
 class Predictions:
     """What a run predicts for its test participants, in their order; ``logit`` is None where training diverged.
@@ -125,9 +123,12 @@ class Predictions:
     """
 
     participant_id: tuple[str, ...] = ()
-    site: Annotated[tuple[str, ...], SameLength("participant_id")] = ()
-    label: Annotated[tuple[Literal[0, 1], ...], SameLength("participant_id")] = ()
-    logit: Annotated[tuple[float, ...] | None, SameLength("participant_id")] = None
+    site: tuple[str, ...] = ()
+    label: tuple[Literal[0, 1], ...] = ()
+    logit: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_lengths(self, "participant_id", "site", "label", "logit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +136,7 @@ class RunRecord(Record):
     """What is stored of a finished run."""
 
     row: RunRow
-    details: Details = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Setting]  # of the method
     source_sites: tuple[str, ...]  # sites that the model learned from, sorted
     predictions: Predictions
@@ -160,7 +161,7 @@ class GroupRow:
 class RepetitionTimeRecord:
     """Repetition times of each site: seconds -> scans."""
 
-    by_site: dict[str, dict[float, StoredCount]]
+    by_site: dict[str, dict[Annotated[float, Meta(ge=0, le=1e9)], StoredCount]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,8 +221,11 @@ class RoiRecord:
     """Regions in the order of the atlas, with coordinates in mm and hemispheres where they are known."""
 
     name: tuple[str, ...]
-    xyz: Annotated[tuple[tuple[float, float, float], ...] | None, SameLength("name")] = None
-    hemi: Annotated[tuple[str, ...] | None, SameLength("name")] = None
+    xyz: tuple[tuple[float, float, float], ...] | None = None
+    hemi: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_lengths(self, "name", "xyz", "hemi")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +258,7 @@ def read_cohort_facts(folder: Path) -> dict[str, Any] | None:
 def read_groups(folder: Path) -> pd.DataFrame | None:
     """Read ``groups.csv`` of a job folder, one row per participant; None where it has none."""
     path, size = folder / GROUPS, MAX_PARTICIPANT_TABLE_BYTES
-    return read_csv(path, GroupRow, ("participant_id",), max_bytes=size) if is_kept(path) else None
+    return read_csv(path, GroupRow, max_bytes=size) if is_kept(path) else None
 
 
 @dataclass(frozen=True)
@@ -295,11 +299,11 @@ class Plan(Record):
     fingerprint: str
     n_scans: StoredCount  # scans that are used
     excluded: dict[str, tuple[ExclusionReason, ...]]
-    audit: Annotated[dict[str, Any], SettingsOf(AuditRules)] | None
+    audit: dict[str, Any] | None
     methods: dict[str, PlannedMethod]
     protocol: ProtocolName
-    protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)]
-    harmonise: Annotated[dict[str, Any], SettingsOf(HarmonisationRule)] | None
+    protocol_settings: dict[str, Any]
+    harmonise: dict[str, Any] | None
     seeds: tuple[StoredCount, ...]
     folds: tuple[str, ...] | None  # folds that were asked for; None for all
     device: Name  # as --device takes it
@@ -318,7 +322,11 @@ class Plan(Record):
     def read(cls, folder: Path, remedy: str = REPEAT_JOB) -> Plan:
         """Read the plan of a job folder."""
         path = folder / PLAN
-        return from_json(cls, read_json(path, remedy), path, remedy)
+        plan = from_json(cls, read_json(path, remedy), path, remedy)
+        parts = {"audit": AuditRules, "protocol_settings": ProtocolSettings, "harmonise": HarmonisationRule}
+        for name, kind in parts.items():
+            check_fields(kind, getattr(plan, name) or {}, path, remedy, name)
+        return plan
 
 
 INTERVALS = {"loso": "corrected t over sites", "kfold": "corrected t over folds"}
@@ -411,7 +419,7 @@ class Summary(Record):
     n_scans: StoredCount
     n_excluded: StoredCount
     protocol: ProtocolName
-    protocol_settings: Annotated[dict[str, Any], SettingsOf(ProtocolSettings)]
+    protocol_settings: dict[str, Any]
     fold_rule: StoredPositiveCount | None = dataclasses.field(default=None, metadata=OMIT_NONE)  # as in Plan
     folds: tuple[str, ...]
     seeds: tuple[StoredCount, ...]
@@ -444,7 +452,9 @@ class Summary(Record):
         path = folder / SUMMARY
         if not is_kept(path):
             raise file_error(folder, f"has no {SUMMARY}", "'brio run' writes it when a job is finished")
-        return from_json(cls, read_json(path), path)
+        summary = from_json(cls, read_json(path), path)
+        check_fields(ProtocolSettings, summary.protocol_settings, path, place="protocol_settings")
+        return summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -537,13 +547,6 @@ class StoredStudy:
             write_recorded(self.folder, files)
 
 
-@dataclass(frozen=True)
-class TuningProtocol:
-    """What every search stores of its protocol, besides the settings."""
-
-    name: ProtocolName
-
-
 @dataclass(frozen=True, kw_only=True)
 class TuningRecord:
     """What a search chose."""
@@ -551,7 +554,7 @@ class TuningRecord:
     budget: StoredCount  # configurations that were tried for each method and fold
     cohort: str  # where it searched
     atlas: str
-    protocol: Annotated[dict[str, Any], FieldsOf(TuningProtocol)]
+    protocol: dict[str, Any]  # its name and settings
     validation_sites: dict[str, tuple[str, ...]]  # fold -> the sites that chose for it
     given_settings: dict[str, Setting]
     tried: dict[str, StoredCount]  # method -> number of configurations that were tried
@@ -559,11 +562,14 @@ class TuningRecord:
     oracle: dict[str, StoredShare] | None = field(default=None, metadata=OMIT_NONE)
 
     def __post_init__(self) -> None:
+        protocol = self.protocol.get("name")
+        if protocol not in PROTOCOLS:
+            raise BrioError(f"protocol.name is {show_value(protocol)}, {' or '.join(PROTOCOLS)} is expected")
         for method, folds in self.choices.items():
             if method not in self.tried:
                 raise BrioError(f"tried.{method} is missing")
             absent = [fold for fold in folds if fold not in self.validation_sites]
-            if absent and self.protocol["name"] == "loso":
+            if absent and protocol == "loso":
                 raise BrioError(f"validation_sites.{absent[0]} is missing")
 
     def choice(self, method: str) -> TunedChoice:

@@ -33,7 +33,7 @@ from ..storage import (
     write_sums,
 )
 from .files import CHECKPOINTS, RECORD, WEIGHTS, check_file, format_json, is_kept, read_file, read_json
-from .records import RunRecord
+from .records import RunDetails, RunRecord
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -246,7 +246,9 @@ class RunStore:
     def read_record(self, key: str) -> RunRecord:
         """Read the record of a finished run."""
         path = self.folder / key / RECORD
-        return from_json(RunRecord, read_json(path, RUN_AGAIN), path, RUN_AGAIN)
+        record = from_json(RunRecord, read_json(path, RUN_AGAIN), path, RUN_AGAIN)
+        from_json(RunDetails, record.details, path, RUN_AGAIN, "details")
+        return record
 
     def read_weights(self, key: str) -> dict[str, Tensor]:
         """Read the tensors of a finished run."""

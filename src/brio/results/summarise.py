@@ -321,13 +321,13 @@ def describe_calibration(sites: pd.DataFrame) -> pd.DataFrame:
 def read_sites(folder: Path) -> pd.DataFrame | None:
     """Read ``sites.csv`` of a folder; None where it has none."""
     path = folder / SITES
-    return read_csv(path, SiteRow, SITE_COLUMNS).astype({"seed": "Int64"}) if is_kept(path) else None
+    return read_csv(path, SiteRow).astype({"seed": "Int64"}) if is_kept(path) else None
 
 
 def read_covariances(folder: Path) -> pd.DataFrame | None:
     """Read ``covariances.csv`` of a folder; None where it has none."""
     path = folder / COVARIANCES
-    return read_csv(path, CovarianceRow, COVARIANCE_COLUMNS) if is_kept(path) else None
+    return read_csv(path, CovarianceRow) if is_kept(path) else None
 
 
 def format_site_tables(sites: pd.DataFrame, covariances: pd.DataFrame) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
 from ..console import Progress, silent
 from ..protocol import Fold
-from ..settings import Domain, Epochs, LearningRate, Weight, check_domains, choice, setting
+from ..settings import BatchSize, Epochs, LearningRate, Weight, check_domains, choice, setting
 from .checkpoint import CheckpointStore
 from .contract import (
     ANY_TENSOR,
@@ -67,7 +67,7 @@ class NeuralSettings:
     patience: Epochs | None = 25
     learning_rate: LearningRate = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     weight_decay: Weight = 1e-4
-    cell_batch: Annotated[int, Domain(1, 1_024)] = 4
+    cell_batch: BatchSize = 4
     validation_auc: Literal["pooled", "site-mean"] = "pooled"
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
     schedule: Literal["constant", "cosine"] = "constant"

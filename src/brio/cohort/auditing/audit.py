@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from ...errors import BrioError
 from ...schemas import OMIT_NONE, to_json
-from ...settings import Domain, Share, check_domains
+from ...settings import Share, check_domains
 from ..cohort import FORMER_LABEL, Cohort
 from ..scans import holds_fc, index_participants
 from ..values import shorten_list
@@ -54,9 +55,9 @@ class AuditRules:
 
     max_dead_fraction: Share = 0.25
     duplicate_correlation: Share = 0.5
-    min_frames: Annotated[int, Domain(4, 1_000_000)] = 40
-    min_class: Annotated[int, Domain(0, 1_000_000)] = 5
-    covariate_auc: Annotated[float, Domain(0.5, 1.0)] = 0.57
+    min_frames: Annotated[int, Meta(ge=4, le=1_000_000)] = 40
+    min_class: Annotated[int, Meta(ge=0, le=1_000_000)] = 5
+    covariate_auc: Annotated[float, Meta(ge=0.5, le=1.0)] = 0.57
 
     def __post_init__(self) -> None:
         check_domains(self, "audit.")

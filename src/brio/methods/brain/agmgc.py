@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import Domain, Temperature, Weight, choice, setting
+from ...settings import Temperature, Weight, choice, setting
 from ...training import Batch, InputShape, NeuralMethod, Scans, StepContext
 from ..layers import (
     BatchNorm,
@@ -40,7 +41,7 @@ class AGMGCSettings(GraphSettings):
     """
 
     weight_decay: Weight = 5e-4
-    spline_kernel: Annotated[int, Domain(2, 100)] = 5
+    spline_kernel: Annotated[int, Meta(ge=2, le=100)] = 5
     contrast_weight: Weight = setting(0.1, choice(0.03, 0.1, 0.3))
     temperature: Temperature = 0.5
 

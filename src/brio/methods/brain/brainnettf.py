@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ...connectome.fc import fisher_z
-from ...settings import Domain, Layers, LearningRate, ShareBelowOne, Width, choice, setting
+from ...settings import Heads, Layers, LearningRate, ShareBelowOne, Width, choice, setting
 from ...training import (
     Batch,
     InputShape,
@@ -48,7 +48,7 @@ class BrainNetTFSettings(NeuralSettings):
     learning_rate: LearningRate = setting(3e-4, choice(1e-4, 3e-4, 1e-3))
     schedule: Literal["constant", "cosine"] = "cosine"
     layers: Layers = 2
-    heads: Annotated[int, Domain(1, 256)] = 4
+    heads: Heads = 4
     feed_forward: Width = 1024
     dropout: ShareBelowOne = setting(0.1, choice(0.1, 0.3))
     centres: Width = setting(100, choice(10, 100))

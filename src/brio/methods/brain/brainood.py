@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import Domain, InnerShare, LearningRate, ShareBelowOne, Weight, choice, setting
+from ...settings import InnerShare, LearningRate, ShareBelowOne, Weight, choice, setting
 from ...training import Batch, InputShape, Output, StepContext
 from ..edges.edge_list import (
     Edges,
@@ -48,7 +49,7 @@ class BrainOODSettings(EdgeSettings):
 
     learning_rate: LearningRate = setting(2e-3, choice(3e-4, 1e-3, 2e-3))
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
-    rounds: Annotated[int, Domain(1, 100)] = 5
+    rounds: Annotated[int, Meta(ge=1, le=100)] = 5
     feature_dropout: ShareBelowOne = 0.2
     reconstruction: Weight = setting(0.5, choice(0.5, 10.0))
     alignment: Weight = setting(0.1, choice(0.01, 0.1, 1.0))

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
 from ...connectome import fill_dead
-from ...settings import Count, Domain, Layers, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, setting
+from ...settings import Count, Layers, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, setting
 from ...training import Batch, InputShape, Scans, SourceScans, StepContext, Tensors, TensorSpec
 from ..layers import BatchNorm, Dropout, Linear, average_losses, build_mlp, classification_loss, normalise_adjacency
 from ..registry import method, reconstruct
@@ -38,7 +39,7 @@ class CORESettings(ScaffoldSettings, BoldSettings):
     """
 
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
-    window: Annotated[int, Domain(4, 10_000)] = 30
+    window: Annotated[int, Meta(ge=4, le=10_000)] = 30
     step: Count = 5
     width: Width = 64
     layers: Layers = 2

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...settings import Domain, Layers, LearningRate, ShareBelowOne, Width, choice, setting
+from ...settings import Layers, LearningRate, RepetitionTime, ShareBelowOne, Width, choice, setting
 from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, StepContext
 from ..layers import Chain, Dropout, LayerNorm, Linear, classification_loss, linear
 from ..registry import follow_paper, method
@@ -54,9 +55,9 @@ class BoldSettings(NeuralSettings):
         Seconds between frames, to which scans are interpolated; ``none`` takes their own frames as they are.
     """
 
-    bold_frames: Annotated[int, Domain(8, 10_000)] = 100
-    bold_windows: Annotated[int, Domain(1, 1_000)] = 3
-    bold_tr: Annotated[float, Domain(0.01, 100)] | None = 2.0
+    bold_frames: Annotated[int, Meta(ge=8, le=10_000)] = 100
+    bold_windows: Annotated[int, Meta(ge=1, le=1_000)] = 3
+    bold_tr: RepetitionTime | None = 2.0
 
 
 class BoldMethod(NeuralMethod):

@@ -12,12 +12,13 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ... import draws
 from ...cohort.covariates import read_covariates, read_hemispheres
-from ...settings import Domain, Layers, LearningRate, PositiveShare, ShareBelowOne, Weight, Width, choice, setting
+from ...settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Weight, Width, choice, setting
 from ...training import (
     Batch,
     InputShape,
@@ -286,7 +287,7 @@ class FCHGNNSettings(NeuralSettings):
     beta: Weight = 1.0
     age_window: Weight = 0.25
     site_likeness: bool = setting(True, choice(True, False))
-    bank: Annotated[int, Domain(1, 1_000)] = 4
+    bank: Annotated[int, Meta(ge=1, le=1_000)] = 4
 
 
 class FCHGNNOutput(NamedTuple):

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
-from ...settings import Count, Domain, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, require, setting
+from ...settings import Count, Heads, LearningRate, ShareBelowOne, Weight, Width, choice, log_uniform, require, setting
 from ...training import Batch, InputShape, NetworkCall, Scans, StepContext, Tensors
 from ..layers import BatchNorm, Chain, Dropout, Linear, average_by_site, bce, build_profiles
 from ..registry import follow_code, follow_paper, method, variant
@@ -127,9 +128,9 @@ class XGSettings(BoldSettings):
     learning_rate: LearningRate = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     embedding: Width = 8
     kernel: Count = 4
-    heads: Annotated[int, Domain(1, 256)] = 4
+    heads: Heads = 4
     dropout: ShareBelowOne = setting(0.5, choice(0.2, 0.5))
-    inner_rate: Annotated[float, Domain(0, 10)] = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
+    inner_rate: Annotated[float, Meta(ge=0, le=10)] = setting(1e-3, choice(3e-4, 1e-3, 3e-3))
     sparsity: Weight = 1e-4
     consistency: Weight = setting(0.01, log_uniform(0.001, 1.0))
     mixup: bool = True

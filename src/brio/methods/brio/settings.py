@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from msgspec import Meta
+
 from ...connectome import BlockRule
 from ...settings import (
+    BatchSize,
     BlockLength,
     Count,
-    Domain,
     Epochs,
     Layers,
     LearningRate,
@@ -92,9 +94,9 @@ class BrioSettings(NeuralSettings):
 
     learning_rate: LearningRate = 3e-4
     patience: Epochs | None = None
-    cell_batch: Annotated[int, Domain(1, 1_024)] = 1
-    cloud: Annotated[int, Domain(1, 1_024)] = 8
-    J: Annotated[int, Domain(1, 512)] = 4
+    cell_batch: BatchSize = 1
+    cloud: BatchSize = 8
+    J: Annotated[int, Meta(ge=1, le=512)] = 4
     d_e: Width = 16
     d_h: Width = 64
     d_t: Width = 16
@@ -104,8 +106,8 @@ class BrioSettings(NeuralSettings):
     temperature: Temperature = 0.10
     assignment_iterations: Count = 60
     rho_g: PositiveShare = 0.20
-    T_w: Annotated[int, Domain(0, 100_000)] = 20
-    M: Annotated[int, Domain(1, 100_000)] = 2
+    T_w: Annotated[int, Meta(ge=0, le=100_000)] = 20
+    M: Annotated[int, Meta(ge=1, le=100_000)] = 2
     K: Count = 8
     epsilon: Temperature = 0.1
     sinkhorn_iterations: Count = 30
@@ -118,13 +120,13 @@ class BrioSettings(NeuralSettings):
     mlp_bias: bool = True
     sites: Literal["own", "shuffled"] = "own"
     variant: Variant = "full"
-    block_scale: Annotated[float, Domain(0, 100, above=True)] = 1.0
+    block_scale: Annotated[float, Meta(gt=0, le=100)] = 1.0
     block_length: BlockLength | None = None
     block_subjects: Count = 128
     block_signals: Count = 24
     block_products: Count = 48
     tau_ac: PositiveShare = 0.10
-    largest_lag: Annotated[int, Domain(2, 10_000)] = 30
+    largest_lag: Annotated[int, Meta(ge=2, le=10_000)] = 30
     block_quantile: Share = 0.75
     l_min: Count = 2
     l_max: Count = 30
