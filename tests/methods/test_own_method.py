@@ -155,7 +155,7 @@ def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path)
     text = EXAMPLE.read_text()
     file.write_text(text)
     subprocess.run(run, capture_output=True, check=True)
-    file.write_text(text.replace("return classification_loss(", "return 2 * classification_loss("))
+    file.write_text(text.replace("return authoring.", "return 2 * authoring."))
     again = subprocess.run(run, capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "belongs to another job: the file of method gated-profiles has changed since" in again.stderr

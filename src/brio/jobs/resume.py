@@ -38,6 +38,7 @@ from ..results.files import (
     format_json,
     is_kept,
 )
+from ..results.records import read_audit, read_cohort_facts, read_groups
 from ..results.store import WORKERS, list_heartbeats, remove_dead_heartbeats
 from ..settings import format_setting
 from ..storage import (
@@ -181,9 +182,10 @@ def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
     """Write what a plan is stored with again, if a file of it is damaged; the job tells it anew."""
     remedy = "it is written again"
     try:
-        for path in (folder / name for name in (COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS)):
-            if is_kept(path, remedy):
-                check_file(path, remedy)
+        for read in (read_cohort_facts, read_groups, read_audit):  # not their hashes alone: these may be of odd content
+            read(folder, remedy)
+        if is_kept(folder / EXCLUSIONS, remedy):
+            check_file(folder / EXCLUSIONS, remedy)
     except BrioError as damage:
         job.say(str(damage))
         write_job_plan(job, plan, folder)
@@ -438,7 +440,7 @@ def _describe_rois(cohort: Cohort) -> dict[str, Any]:
         if np.isfinite(xyz).all():
             described["xyz"] = xyz.round(1).tolist()
     if "hemi" in rois:
-        described["hemi"] = rois["hemi"].astype(str).tolist()
+        described["hemi"] = rois["hemi"].astype(str).where(rois["hemi"].notna(), "").tolist()
     return described
 
 

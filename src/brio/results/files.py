@@ -91,7 +91,9 @@ def write_csv(path: Path, table: pd.DataFrame, float_format: str | None = None) 
     write_atomically(path, format_csv(table, float_format))
 
 
-def read_csv(path: Path, row: type | None = None, max_bytes: int = MAX_TABLE_BYTES) -> pd.DataFrame:
+def read_csv(
+    path: Path, row: type | None = None, max_bytes: int = MAX_TABLE_BYTES, remedy: str = REPEAT_JOB
+) -> pd.DataFrame:
     """Read a table of a job or a study: text stays text, numbers are exact, empty cells missing."""
-    content = read_file(path, max_bytes=max_bytes)
-    return parse_table(content, path, row, TEXT_COLUMNS)
+    content = read_file(path, remedy, max_bytes)
+    return parse_table(content, path, row, TEXT_COLUMNS, remedy=remedy)

@@ -243,22 +243,24 @@ class CohortFacts:
     sites: Annotated[tuple[SiteRecord, ...], NOT_EMPTY]
 
 
-def read_audit(folder: Path) -> dict[str, Any] | None:
+def read_audit(folder: Path, remedy: str = REPEAT_JOB) -> dict[str, Any] | None:
     """Read ``audit.json`` of a job folder; None where it has none."""
-    path = folder / AUDIT
-    return to_json(from_json(AuditRecord, read_json(path), path)) if is_kept(path) else None
+    return _read_record(AuditRecord, folder / AUDIT, remedy)
 
 
-def read_cohort_facts(folder: Path) -> dict[str, Any] | None:
+def read_cohort_facts(folder: Path, remedy: str = REPEAT_JOB) -> dict[str, Any] | None:
     """Read ``facts.json`` of a job folder; None where it has none."""
-    path = folder / COHORT_FACTS
-    return to_json(from_json(CohortFacts, read_json(path), path)) if is_kept(path) else None
+    return _read_record(CohortFacts, folder / COHORT_FACTS, remedy)
 
 
-def read_groups(folder: Path) -> pd.DataFrame | None:
+def _read_record(kind: type, path: Path, remedy: str) -> dict[str, Any] | None:
+    return to_json(from_json(kind, read_json(path, remedy), path, remedy)) if is_kept(path, remedy) else None
+
+
+def read_groups(folder: Path, remedy: str = REPEAT_JOB) -> pd.DataFrame | None:
     """Read ``groups.csv`` of a job folder, one row per participant; None where it has none."""
     path, size = folder / GROUPS, MAX_PARTICIPANT_TABLE_BYTES
-    return read_csv(path, GroupRow, max_bytes=size) if is_kept(path) else None
+    return read_csv(path, GroupRow, max_bytes=size, remedy=remedy) if is_kept(path, remedy) else None
 
 
 @dataclass(frozen=True)
