@@ -37,9 +37,9 @@ from brio.protocol import auc, leave_one_site_out
 from brio.results.store import read_checkpoint, write_checkpoint
 from brio.settings import draw_configurations
 from brio.training import FittedRun, Output, Run, name_tensors
-from brio.training.checkpoint import BestValidationEpoch
 from brio.training.contract import NEEDS, check_needs
 from brio.training.stack import Stack, is_training_only
+from brio.training.trainer import BestValidationEpoch
 
 LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}
 LONG = ("BRIO", "GNN", "OOD", "graph OOD", "brain networks")

@@ -13,8 +13,15 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import make_method
 from brio.methods.edges import scorer
-from brio.methods.edges.edge_list import Edges, list_edges
-from brio.methods.edges.scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, compute_edge_moments, find_gpu_twin
+from brio.methods.edges.scorer import (
+    EdgeBatchNorm,
+    EdgeInstanceNorm,
+    EdgeMLP,
+    Edges,
+    compute_edge_moments,
+    find_gpu_twin,
+    list_edges,
+)
 from brio.protocol import leave_one_site_out
 from brio.training import Run, random_numbers
 from brio.training.stack import Stack

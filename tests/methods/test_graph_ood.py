@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from brio.connectome import edge_cut
-from brio.methods.edges import edge_list as ed
 from brio.methods.edges import scorer
+from brio.methods.edges import scorer as ed
 from brio.methods.graph_ood import (
     CEPG,
     GSAT,

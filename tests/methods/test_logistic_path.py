@@ -29,24 +29,23 @@ def test_each_column_is_the_regression_of_scikit_learn(seed, n, r, log_size):
     included[[np.flatnonzero(positive)[0], np.flatnonzero(~positive)[0]], 2] = True
     included[[np.flatnonzero(positive)[0], np.flatnonzero(~positive)[0]], 1] = True
     penalties = np.array([0.03, 1.0, 30.0]) * (z**2).sum(1).mean()
-    fits = fit_logistic_path(z, positive, penalties, included, tolerance=1e-11)
+    coefficients, intercept = fit_logistic_path(z, positive, penalties, included, tolerance=1e-11)
     for k, penalty in enumerate(penalties):
         rows = included[:, k]
         scale = np.sqrt((z**2).sum(1).mean())  # scikit-learn's tolerance is absolute
         model = LogisticRegression(C=scale**2 / penalty, solver="newton-cg", tol=1e-10, max_iter=10_000)
         model.fit(z[rows] / scale, positive[rows])
-        found = z @ fits.coefficients[:, k] + fits.intercept[k]
+        found = z @ coefficients[:, k] + intercept[k]
         np.testing.assert_allclose(found, model.decision_function(z / scale), atol=2e-5, rtol=1e-5)
 
 
 def test_classes_that_a_plane_separates_and_features_that_are_zero():
     positive = np.arange(10) >= 5
     everyone = np.ones((10, 1), dtype=bool)
-    apart = fit_logistic_path(np.where(positive, 1e3, -1e3)[:, None], positive, np.array([1e-3]), everyone)
-    assert np.isfinite(apart.coefficients).all()
-    assert 1e3 * apart.coefficients[0, 0] > 5
-    nothing = fit_logistic_path(np.zeros((10, 0)), np.arange(10) >= 8, np.array([1.0]), everyone)
-    assert nothing.intercept[0] == pytest.approx(np.log(0.2 / 0.8))
+    apart, _ = fit_logistic_path(np.where(positive, 1e3, -1e3)[:, None], positive, np.array([1e-3]), everyone)
+    assert 5 < 1e3 * apart[0, 0] < np.inf
+    _, nothing = fit_logistic_path(np.zeros((10, 0)), np.arange(10) >= 8, np.array([1.0]), everyone)
+    assert nothing[0] == pytest.approx(np.log(0.2 / 0.8))
 
 
 def test_one_class_is_refused():

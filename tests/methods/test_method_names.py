@@ -9,7 +9,7 @@ from brio.errors import BrioError
 from brio.methods import Ridge, find_method, list_methods, make_method, variant
 from brio.methods.brio import BrioSettings
 from brio.methods.catalogue import describe_classes
-from brio.methods.registry import BLOCKS, CATALOGUE, find_block, rank_block
+from brio.methods.registry import BLOCKS, CATALOGUE, Provenance, rank_block
 
 
 def test_names_fix_the_ablations():
@@ -65,7 +65,8 @@ def test_every_method_stands_in_one_block_of_the_tables():
         blocks["published code or equations"]
     )
     assert blocks["other methods"] == []
-    assert find_block("a talk of mine", "mine", False) == "other methods"
+    mine = dataclasses.replace(find_method("mlp"), provenance=Provenance("a talk of mine"), family="mine")
+    assert mine.block == "other methods"
     assert rank_block("of another version") == len(BLOCKS)
 
 

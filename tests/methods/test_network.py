@@ -13,7 +13,7 @@ from brio.methods.brio.method import BrioNetwork, FactorMap
 from brio.methods.layers import classification_loss
 from brio.protocol import Fold
 from brio.training import Batch, Run, RunState, Scans, StepContext
-from brio.training.cells import SourceCells
+from brio.training.stack import SourceCells
 
 P = 9
 SMALL = BrioSettings(J=3, d_e=4, d_h=6, d_t=5, d_mlp=7, d_qk=6, assignment_iterations=40)

@@ -21,8 +21,8 @@ from brio.methods.ood import (
     vrex_penalty,
 )
 from brio.training import Batch, InputShape, Run, RunState, Scans, StepContext
-from brio.training.cells import SourceCells
-from brio.training.checkpoint import BestValidationEpoch
+from brio.training.stack import SourceCells
+from brio.training.trainer import BestValidationEpoch
 
 OOD = ["coral", "irm", "vrex", "groupdro", "dann"]
 P = 9

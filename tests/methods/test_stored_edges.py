@@ -10,8 +10,9 @@ from brio.device import resolve_device
 from brio.errors import BrioError
 from brio.jobs.job import check_memory
 from brio.methods import make_method
-from brio.methods.linear import base, ridge
+from brio.methods.linear import base
 from brio.methods.linear.base import ScanReader, StoredEdges, StoredRows
+from brio.methods.linear.ridge import KernelRidgeMethod
 from brio.protocol import leave_one_site_out
 from brio.training import Run
 
@@ -37,7 +38,7 @@ def count_as_large(monkeypatch):
         monkeypatch.setattr(base, "PORTION_BYTES", 8 * 190 * 7)
         monkeypatch.setattr(base, "_BLOCK_SCANS", 32)
         monkeypatch.setattr(base, "_BLOCK_EDGES", 48)
-        monkeypatch.setattr(ridge, "DECOMPOSED_SCANS", 10)
+        monkeypatch.setattr(KernelRidgeMethod, "most_decomposed", 10)
 
     return switch
 

@@ -9,7 +9,7 @@ from small_cohorts import Row, cohort_of, small_rows, split
 from brio.cohort import Cohort
 from brio.connectome import Connectomes
 from brio.training import Run
-from brio.training.checkpoint import BestValidationEpoch
+from brio.training.trainer import BestValidationEpoch
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from brio.methods import make_method
 from brio.methods.mlp import MLP
 from brio.results.store import read_checkpoint, write_checkpoint
 from brio.training import Run
-from brio.training.checkpoint import BestValidationEpoch, ResumableTraining, StackCheckpoint, StackTraining
 from brio.training.stack import Stack, StackedAdamW
+from brio.training.trainer import BestValidationEpoch, ResumableTraining, StackCheckpoint, StackTraining
 
 
 class InMemory:

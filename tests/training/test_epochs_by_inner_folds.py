@@ -12,8 +12,7 @@ from brio.console import silent
 from brio.methods import make_method
 from brio.protocol import make_inner_folds, make_training_fold
 from brio.training import Run
-from brio.training.checkpoint import BestMeanEpoch, GivenEpoch, ResumableTraining
-from brio.training.trainer import _train_until_chosen
+from brio.training.trainer import BestMeanEpoch, GivenEpoch, ResumableTraining, _train_until_chosen
 
 EPOCHS = 4
 SOURCES = {"three": "abc", "two": "ab"}  # each site validates in turn; fifths of the participants do

@@ -8,7 +8,7 @@ from small_cohorts import small, split
 from brio.errors import BrioError
 from brio.protocol import Fold
 from brio.training import Run
-from brio.training.checkpoint import BestValidationEpoch, GivenEpoch
+from brio.training.trainer import BestValidationEpoch, GivenEpoch
 
 
 def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, cohort, uneven, monkeypatch):

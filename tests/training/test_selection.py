@@ -9,7 +9,7 @@ from small_cohorts import split
 from brio.errors import BrioError
 from brio.protocol import Fold
 from brio.training import NeuralSettings, Run
-from brio.training.checkpoint import BestValidationEpoch, rank_auc
+from brio.training.trainer import BestValidationEpoch, rank_auc
 
 
 def test_rank_auc_equals_scikit_learn_with_ties_and_padding():

@@ -7,7 +7,7 @@ import pytest
 from small_cohorts import cohort_of, split
 
 from brio.training import Run
-from brio.training.cells import SourceCells
+from brio.training.stack import SourceCells
 
 
 def cells(cohort, run):

@@ -8,8 +8,8 @@ from small_cohorts import cohort_of, small, split
 from brio.connectome import Connectomes
 from brio.training import InputShape, Run, Scans
 from brio.training import stack as stack_module
-from brio.training.checkpoint import BestValidationEpoch
 from brio.training.stack import Stack
+from brio.training.trainer import BestValidationEpoch
 
 METHODS = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
 

@@ -22,8 +22,15 @@ from ..settings import (
     setting,
 )
 from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext, Tensors
-from .edges.edge_list import (
+from .edges.scorer import (
+    EdgeBatchNorm,
+    EdgeMethod,
+    EdgeMLP,
+    EdgeNetwork,
     Edges,
+    EdgeSettings,
+    GINEncoder,
+    add_ends,
     average_directions,
     bernoulli_kl,
     find_keep_rate,
@@ -33,12 +40,10 @@ from .edges.edge_list import (
     scatter_edges,
     straight_through,
 )
-from .edges.scorer import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings, GINEncoder, add_ends
 from .layers import (
     BatchNorm,
     Dropout,
     Linear,
-    average_by_site,
     average_losses,
     bce,
     build_mlp,
@@ -47,7 +52,7 @@ from .layers import (
     reverse_gradient,
     site_cross_entropy,
 )
-from .ood import ramp_up
+from .ood import ramp_up, vrex_penalty
 from .registry import follow_code, follow_paper, method, reconstruct
 
 
@@ -386,14 +391,12 @@ class CEPG(EdgeMethod):
         """
         s = self.settings
         r = find_keep_rate(batch, s.epochs, s.final_r)
-        risks = average_by_site(bce(out.logit, batch.label), batch)
-        mean = (batch.site_weight * risks).sum()
         return (
             classification_loss(out.logit, batch)
             + s.environment * site_cross_entropy(out.site_of_rest, batch)
             + s.adversary * ramp_up(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
             + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
-            + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
+            + s.risk_variance * vrex_penalty(out.logit, batch)
         )
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
@@ -598,9 +601,7 @@ def uniform_divergence(use: Tensor) -> Tensor:
     return -(len(use) * use.clamp_min(SMALLEST)).log().mean()
 
 
-def gate_loss(
-    shares: Tensor, losses: Tensor, batch: Batch, temperature: float, sparsity: float, balance: float, first: float
-) -> Tensor:
+def gate_loss(shares: Tensor, losses: Tensor, batch: Batch, s: DiSCOSettings) -> Tensor:
     """Compute the loss of the gate: teacher, entropy, even use, even first choices.
 
     The teacher q is the softmax of the negative losses of the experts over a temperature, without gradient.
@@ -608,14 +609,14 @@ def gate_loss(
     Shapes: shares [B, K], losses [B, K].
     """
     log_shares = shares.clamp_min(SMALLEST).log()
-    teacher = F.log_softmax(-losses.detach() / temperature, -1)
+    teacher = F.log_softmax(-losses.detach() / s.teacher_temperature, -1)
     entropy = -(shares * log_shares).sum(-1)
     divergence = -entropy - (shares * teacher).sum(-1)
     sharp = shares.pow(SHARPNESS)
     sharp = sharp / sharp.sum(-1, keepdim=True)
     weight = batch.weight.unsqueeze(-1)
-    even = balance * uniform_divergence((weight * shares).sum(0)) + first * uniform_divergence((weight * sharp).sum(0))
-    return average_losses(divergence + sparsity * entropy, batch) + even
+    use, first = uniform_divergence((weight * shares).sum(0)), uniform_divergence((weight * sharp).sum(0))
+    return average_losses(divergence + s.sparsity * entropy, batch) + (s.balance * use + s.first_choice * first)
 
 
 @dataclass(frozen=True)
@@ -724,15 +725,6 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     return (((unit @ unit.mT).abs() * off_diagonal).sum((-1, -2)) / (K * (K - 1)) - tau).relu()
 
 
-def keep_rate_loss(mask: Tensor, real: Tensor, use: Tensor, keep: float) -> Tensor:
-    """sum_k u_k (r_k - keep)^2, with r_k the share of the edges of a graph that expert k keeps.
-
-    Shapes: mask [B, K, 2 M], real [B, 2 M], use [K]; returns [B].
-    """
-    rate = (mask * real.unsqueeze(1)).sum(-1) / real.sum(-1, keepdim=True).clamp_min(1)
-    return (use * (rate - keep).square()).sum(-1)
-
-
 @method(
     "disco",
     family="graph OOD",
@@ -762,8 +754,9 @@ class DiSCO(NeuralMethod):
     def loss(self, out: DiSCOOutput, batch: Batch) -> Tensor:
         """Sum weighted cross-entropies of the experts, keep rate, diversity of the masks and the loss of the gate.
 
-        While warming up, experts have equal weights and the gate only follows its own loss. Diversity is the mean of a
-        term for edges and one for ROIs; masks of ROIs have no gradient.
+        The keep rate adds sum_k u_k (r_k - keep)^2, with r_k the share of the edges of a graph that expert k keeps and
+        u_k the use of that expert. While warming up, experts have equal weights and the gate only follows its own loss.
+        Diversity is the mean of a term for edges and one for ROIs; masks of ROIs have no gradient.
         """
         s = self.settings
         losses = bce(out.expert_logit, batch.label.unsqueeze(-1).expand_as(out.expert_logit))  # [B, K]
@@ -772,6 +765,6 @@ class DiSCO(NeuralMethod):
         of_edges = excess_correlation(out.mask, out.real, s.correlation)
         of_regions = excess_correlation(out.regions, torch.ones_like(out.regions[:, 0]), s.correlation)
         total = (weights * losses).sum(-1) + s.diversity * (of_edges + of_regions) / 2
-        total = total + s.keep_weight * keep_rate_loss(out.mask, out.real, use, s.keep)
-        gate = gate_loss(out.shares, losses, batch, s.teacher_temperature, s.sparsity, s.balance, s.first_choice)
-        return average_losses(total, batch) + s.gate * gate
+        rate = (out.mask * out.real.unsqueeze(1)).sum(-1) / out.real.sum(-1, keepdim=True).clamp_min(1)  # [B, K]
+        total = total + s.keep_weight * (use * (rate - s.keep).square()).sum(-1)
+        return average_losses(total, batch) + s.gate * gate_loss(out.shares, losses, batch, s)

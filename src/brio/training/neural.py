@@ -16,7 +16,6 @@ from ..connectome import Connectomes, source_mean
 from ..console import Progress, silent
 from ..protocol import Fold
 from ..settings import Domain, Epochs, LearningRate, Weight, check_domains, choice, setting
-from .checkpoint import CheckpointStore
 from .contract import (
     ANY_TENSOR,
     Batch,
@@ -35,7 +34,7 @@ from .contract import (
     TensorSpec,
 )
 from .stack import Stack, is_training_only
-from .trainer import train
+from .trainer import CheckpointStore, train
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import triton
 from torch import Tensor
 
 from ....kernels import OverRuns, exact, launch
-from ..edge_list import Edges
+from ..scorer import Edges
 from . import scorer_kernels as kernels
 
 # Edges of a block, most blocks of a program, and the warps that share it. Fixed, since nothing can be tried out while
