@@ -776,6 +776,3 @@ def test_keep_rates_do_not_move_the_gate():
         loss = method.loss(out._replace(shares=shares), in_batch(scans)._replace(stage=method.stages()[1]))
         gradients.append(torch.autograd.grad(loss, shares)[0])
     assert torch.equal(*gradients)
-
-
-# ---------------------------------------------------------------- settings
