@@ -397,18 +397,12 @@ def test_every_quantity_equals_the_loop_over_subjects(seed):
     for name, found in {"mu": mu, "V": V, "Delta": Delta, "R": R, "D": D, "T": T, "q": q}.items():
         np.testing.assert_allclose(found.numpy(), expected[name], atol=1e-12, err_msg=name)
     g, alpha_bar = qualification_profile(R / R.sum(), pair_support(q))
-    np.testing.assert_allclose(g.numpy(), expected["g"], atol=1e-12)
-    np.testing.assert_allclose(alpha_bar.numpy(), expected["alpha"] / expected["g"][..., None], atol=1e-12)
-
-
-def test_qualify_puts_the_parts_together():
-    data = problem(7)
-    expected = loops(*data)
-    found = qualify(*tensors(*data), with_variant("full"))
-    np.testing.assert_allclose(found.pi_task.numpy(), expected["pi"], atol=1e-12)
-    np.testing.assert_allclose(found.q_re.numpy(), expected["q"], atol=1e-12)
-    np.testing.assert_allclose(found.g.numpy(), expected["g"], atol=1e-12)
-    np.testing.assert_allclose(found.alpha_bar.numpy(), expected["alpha"] / expected["g"][..., None], atol=1e-12)
+    whole = qualify(a, change, w, cell_average, weight, with_variant("full"))
+    np.testing.assert_allclose(whole.pi_task.numpy(), expected["pi"], atol=1e-12)
+    np.testing.assert_allclose(whole.q_re.numpy(), expected["q"], atol=1e-12)
+    for strength, weights in ((g, alpha_bar), (whole.g, whole.alpha_bar)):
+        np.testing.assert_allclose(strength.numpy(), expected["g"], atol=1e-12)
+        np.testing.assert_allclose(weights.numpy(), expected["alpha"] / expected["g"][..., None], atol=1e-12)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

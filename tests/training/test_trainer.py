@@ -142,34 +142,33 @@ def test_lambda_zero_trains_the_backbone(graphs, uneven):
         assert c.block_length is not None
 
 
-def test_all_runs_are_refreshed_together_every_m_epochs(graphs, uneven, monkeypatch):
-    seen, taken = [], []
+@pytest.fixture
+def taken(monkeypatch):
+    """Epoch of every step that is taken, and the runs that take it."""
+    steps, take = [], trainer.Step.__call__
 
-    class CountedStep(trainer.Step):
-        def __call__(self, scans, active, key, epoch):
-            taken.append(epoch)
-            super().__call__(scans, active, key, epoch)
+    def count(self, scans, active, key, epoch):
+        steps.append((epoch, active.copy()))
+        take(self, scans, active, key, epoch)
+
+    monkeypatch.setattr(trainer.Step, "__call__", count)
+    return steps
+
+
+def test_all_runs_are_refreshed_together_every_m_epochs(graphs, uneven, taken, monkeypatch):
+    seen = []
 
     def refresh(self, stack, due, number):
-        seen.append((max(taken), number, due.tolist()))
+        seen.append((taken[-1][0], number, due.tolist()))
 
     monkeypatch.setattr(Brio, "refresh", refresh)
-    monkeypatch.setattr(trainer, "Step", CountedStep)
     small(epochs=9, T_w=2, M=3, patience=None).fit(graphs, uneven)
     assert seen == [(2, 0, [True] * 3), (5, 1, [True] * 3), (8, 2, [True] * 3)], "after epochs 2, 5 and 8"
 
 
-def test_optimisation_steps_are_those_that_were_taken(graphs, uneven, monkeypatch):
-    taken = []
-
-    class CountedStep(trainer.Step):
-        def __call__(self, scans, active, key, epoch):
-            taken.append(active.copy())
-            super().__call__(scans, active, key, epoch)
-
-    monkeypatch.setattr(trainer, "Step", CountedStep)
+def test_optimisation_steps_are_those_that_were_taken(graphs, uneven, taken):
     fitted_runs = small(epochs=5, patience=None, cell_batch=1).fit(graphs, uneven)
-    assert [o.steps for o in fitted_runs] == np.sum(taken, axis=0).tolist()
+    assert [o.steps for o in fitted_runs] == np.sum([active for _, active in taken], axis=0).tolist()
     assert {o.trained_epochs for o in fitted_runs} == {5}
 
 

@@ -21,7 +21,7 @@ from ..settings import (
     choice,
     setting,
 )
-from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext, Tensors
+from ..training import Batch, InputShape, NeuralMethod, Output, Stage, StepContext
 from .edges.scorer import (
     EdgeBatchNorm,
     EdgeMethod,
@@ -44,6 +44,7 @@ from .layers import (
     BatchNorm,
     Dropout,
     Linear,
+    average_by_site,
     average_losses,
     bce,
     build_mlp,
@@ -52,7 +53,7 @@ from .layers import (
     reverse_gradient,
     site_cross_entropy,
 )
-from .ood import ramp_up, vrex_penalty
+from .ood import ramp_up
 from .registry import follow_code, follow_paper, method, reconstruct
 
 
@@ -375,6 +376,7 @@ class CEPG(EdgeMethod):
 
     settings: CEPGSettings
     training_only = ("site_of_rest", "site_of_kept")
+    site_rows = tuple(f"{classifier}.{part}" for classifier in training_only for part in ("weight", "bias"))
     peak_matrices_per_scan = 150.0
 
     def network(self, shape: InputShape) -> nn.Module:
@@ -391,18 +393,15 @@ class CEPG(EdgeMethod):
         """
         s = self.settings
         r = find_keep_rate(batch, s.epochs, s.final_r)
+        risks = average_by_site(bce(out.logit, batch.label), batch)
+        mean = (batch.site_weight * risks).sum()
         return (
             classification_loss(out.logit, batch)
             + s.environment * site_cross_entropy(out.site_of_rest, batch)
             + s.adversary * ramp_up(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
             + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
-            + s.risk_variance * vrex_penalty(out.logit, batch)
+            + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
         )
-
-    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Keep the rows of the site classifiers that belong to the source sites of the run."""
-        classifiers = {name: p for name, p in parameters.items() if name.startswith(("site_of_rest.", "site_of_kept."))}
-        return parameters | {name: p[:n_sites].contiguous().clone() for name, p in classifiers.items()}, state
 
 
 TEMPERATURE = 0.1

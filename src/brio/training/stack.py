@@ -376,15 +376,8 @@ class Stack:
         cells = scans.shape[1:]  # sites, classes and scans of each
         site = torch.arange(cells[0], device=scans.device)[:, None, None].expand(cells).flatten()
 
-        def loss(
-            params: Tensors,
-            buffers: Tensors,
-            state: RunState,
-            scans: Scans,
-            cell_weight: Tensor,
-            pair_weight: Tensor,
-            key: Tensor,
-        ) -> Tensor:
+        def loss(params: Tensors, buffers: Tensors, state: RunState, scans: Scans, *more: Tensor) -> Tensor:
+            cell_weight, pair_weight, key = more
             real = (cell_weight > 0).to(cell_weight.dtype)[:, :, None].expand(cells).flatten()
             step = StepContext(key, real, site)
             batch = Batch(scans._replace(state=state), cell_weight, pair_weight, epoch, step, stage)
