@@ -25,7 +25,7 @@ from brio.device import resolve_device
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
 from brio.training import Run, trainer
-from brio.training.checkpoint import BestValidationEpoch, rank_auc
+from brio.training.trainer import BestValidationEpoch, rank_auc
 
 KEPT = 0.9  # of the average of weights, in an epoch
 WINDOW = 5

@@ -19,8 +19,7 @@ from torch.func import functional_call, stack_module_state
 
 from brio.device import resolve_device
 from brio.methods.edges import scorer
-from brio.methods.edges.edge_list import Edges, list_edges
-from brio.methods.edges.scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP
+from brio.methods.edges.scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, Edges, list_edges
 from brio.training import StepContext, random_numbers
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -26,8 +26,7 @@ from brio.methods import make_method
 from brio.methods.brio.method import Brio
 from brio.protocol import leave_one_site_out
 from brio.training import Run
-from brio.training.cells import SourceCells
-from brio.training.stack import Stack
+from brio.training.stack import SourceCells, Stack
 from brio.transport import entropic_cost
 
 

@@ -24,7 +24,7 @@ from brio.device import resolve_device
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
 from brio.training import Run, trainer
-from brio.training.checkpoint import BestValidationEpoch
+from brio.training.trainer import BestValidationEpoch
 
 BUDGETS = {"80 epochs, patience 25": (80, 25), "80 epochs": (80, 80), "220 epochs, patience 80": (220, 80)}
 

@@ -2,7 +2,7 @@
 
 import math
 
-from brio.training.cells import SourceCells
+from brio.training.stack import SourceCells
 
 DISTINCT = 1 - math.exp(-1)
 """Share of the frames that a resample holds, however often."""

@@ -35,8 +35,7 @@ from .methods.brio.qualification import (
 )
 from .settings import require
 from .training import FittedRun, Inputs, Method, NeuralMethod, Run, Scans
-from .training.cells import cell_average_weights, group_by_cell
-from .training.stack import Stack, is_training_only
+from .training.stack import Stack, cell_average_weights, group_by_cell, is_training_only
 from .transport import entropic_cost
 
 DIAGNOSTIC_REESTIMATES = 8

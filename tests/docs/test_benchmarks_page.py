@@ -111,9 +111,7 @@ def test_targets_on_a_gpu_are_compared_with_the_stored_table(benchmarks_page):
         ["20", "100", "27", "99.00", "9.00", "99.0", "667", "cuda (NVIDIA H200)"],  # full precision
     ]
     twenty, hundred, transport, refresh = benchmarks_page.list_training_rows(pd.DataFrame(rows, columns=columns))
-    assert (
-        twenty.own_cell.replace("\N{NO-BREAK SPACE}", " ") == "4 ms (8.0x)"
-    )  # floor: 667 TFLOP in 2,700 steps
+    assert twenty.own_cell.replace("\N{NO-BREAK SPACE}", " ") == "4 ms (8.0x)"  # floor: 667 TFLOP in 2,700 steps
     assert [row.outcome for row in (twenty, hundred, transport, refresh)] == ["met", "missed", "met", "missed"]
 
 

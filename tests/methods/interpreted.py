@@ -49,6 +49,12 @@ def kernels_here():
         yield
 
 
+def error(found, true):
+    """Difference of two tensors, as a share of the true one."""
+    found, true = found.detach().double(), true.detach().double()
+    return float((found - true).norm() / true.norm().clamp_min(1e-30))
+
+
 def choose_path(kernels, owner, finder, monkeypatch):
     """A function: ``path(True)`` lets ``owner`` use a module of kernels from here on, ``path(False)`` does not.
 

@@ -21,3 +21,18 @@ def make_batch(scans, cell_weight, key=0, epoch=1.0):
     step = make_step(len(site), key, own[site].to(cell_weight.dtype), site)
     epoch = torch.tensor(epoch, dtype=cell_weight.dtype)
     return Batch(scans, cell_weight, pair / pair.sum().clamp_min(1), epoch, step)
+
+
+def equal_cells(n_sites, padding=0):
+    """Weights of the cells of so many sites, and of others that only pad."""
+    return torch.tensor([[0.5 / n_sites] * 2] * n_sites + [[0.0] * 2] * padding, dtype=torch.float64)
+
+
+def draw_connectomes(n_graphs, n_rois, dead=(), seed=1):
+    """Symmetric matrices with zero diagonals, and which ROIs have signal; ``dead`` lists (graph, ROI) without."""
+    A = torch.randn(n_graphs, n_rois, n_rois, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    alive = torch.ones(n_graphs, n_rois, dtype=torch.bool)
+    for graph, roi in dead:
+        alive[graph, roi] = False
+    A = (A + A.mT) * (1 - torch.eye(n_rois, dtype=torch.float64))
+    return A * (alive[:, :, None] & alive[:, None, :]), alive

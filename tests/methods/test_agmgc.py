@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from steps import make_batch, make_step
+from steps import draw_connectomes, equal_cells, make_batch, make_step
 
 from brio.connectome import edge_cut
 from brio.methods import make_method
@@ -25,12 +25,7 @@ SETTINGS = AGMGCSettings(width=D, edge_share=0.3)
 
 @pytest.fixture
 def scans():
-    g = torch.Generator().manual_seed(1)
-    A = torch.randn(B, P, P, dtype=torch.float64, generator=g)
-    A = (A + A.mT) * (1 - torch.eye(P, dtype=torch.float64))
-    alive = torch.ones(B, P, dtype=torch.bool)
-    alive[2, 3] = alive[4, [0, 8]] = False
-    A = A * (alive[:, :, None] & alive[:, None, :])
+    A, alive = draw_connectomes(B, P, dead=[(2, 3), (4, 0), (4, 8)])
     return Scans.of(A, alive)._replace(cut=edge_cut(A, 0.3), state=RunState.from_learned(mean=A.mean(0)))
 
 
@@ -44,10 +39,8 @@ def network():
 
 
 def batch_of(padded=0):
-    weight = torch.zeros(2 + padded, 2, dtype=torch.float64)
-    weight[:2] = 0.25
     A = torch.zeros((2 + padded) * 4, P, P, dtype=torch.float64)
-    return make_batch(Scans.of(A), weight)
+    return make_batch(Scans.of(A), equal_cells(2, padded))
 
 
 def weights(module):

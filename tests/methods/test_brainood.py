@@ -12,7 +12,7 @@ from brio.methods.brain.brainood import (
     HighPassLayer,
     VirtualGIN,
 )
-from brio.methods.edges import edge_list as ed
+from brio.methods.edges import scorer as ed
 from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape
 

@@ -234,13 +234,6 @@ def test_nothing_of_the_validation_sites_is_learned(run):
     assert not torch.equal(real["prior"], other["prior"])
 
 
-def test_learning_leaves_the_global_random_state_of_torch_as_it_was(graphs, run):
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    make_method("core", {"bold_frames": 40, "edges": 25}).learn(source_of(graphs, run))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 # --- covariates ------------------------------------------------------------------------------------------------------
 
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, choose_path, kernels_here
+from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, choose_path, error, kernels_here
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
 from brio import kernels as launching
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes, fill_dead
+from brio.connectome import Connectomes
 from brio.methods import make_method
 from brio.methods.brio import encoder
 from brio.methods.brio.encoder import SignedEncoder, find_gpu_twin, inverse_root, signed_graphs
@@ -90,11 +90,6 @@ def gradients(H, params):
     """Of a weighted sum of all that was encoded."""
     weight = torch.randn(H.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(H)
     return dict(zip(params, torch.autograd.grad((H * weight).sum(), list(params.values())), strict=True))
-
-
-def error(found, true):
-    found, true = found.detach().double(), true.detach().double()
-    return float((found - true).norm() / true.norm().clamp_min(1e-30))
 
 
 def agree(path, R, B, P, d, shared=False, dead=True, tolerance=TOLERANCE):
@@ -415,21 +410,3 @@ def test_launchers_need_a_compiler_and_the_header_of_python(tmp_path, monkeypatc
     assert launching._launchers_can_be_built()
     (tmp_path / "Python.h").unlink()
     assert not launching._launchers_can_be_built()
-
-
-# the plain path
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_on_a_cpu_dead_rois_are_filled_and_nothing_else_changes(dtype):
-    A, S, alive, mean, *_ = (t[0].cpu() for t in scans(1, 4, 9))
-    assert not alive.all()
-    A, S, mean = (t.to(dtype) for t in (A, S, mean))
-    torch.manual_seed(0)
-    network = SignedEncoder(9, 4, 16, 2).to(dtype)
-    filled = network(fill_dead(A, alive, mean), S)
-    assert torch.equal(network(A, S, alive, mean), filled)
-    assert not torch.equal(network(A, S), filled)
-    assert torch.equal(network(A, S, alive), network(A, S))  # A has zeros where ROIs are dead
-    whole = alive.all(-1)
-    assert torch.equal(network(A, S)[whole], filled[whole])

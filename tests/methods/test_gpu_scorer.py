@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, choose_path, kernels_here
+from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, choose_path, error, kernels_here
 from steps import make_step
 from torch.func import functional_call, stack_module_state
 
@@ -13,8 +13,15 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import make_method
 from brio.methods.edges import scorer
-from brio.methods.edges.edge_list import Edges, list_edges
-from brio.methods.edges.scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, compute_edge_moments, find_gpu_twin
+from brio.methods.edges.scorer import (
+    EdgeBatchNorm,
+    EdgeInstanceNorm,
+    EdgeMLP,
+    Edges,
+    compute_edge_moments,
+    find_gpu_twin,
+    list_edges,
+)
 from brio.protocol import leave_one_site_out
 from brio.training import Run, random_numbers
 from brio.training.stack import Stack
@@ -113,11 +120,6 @@ def scored(network, params, buffers, H, edges, keys, real, shared=(), training=T
     loss = (found * edges.real * weight.to(found)).sum()
     inputs = params | {"H": H}
     return found.detach(), dict(zip(inputs, torch.autograd.grad(loss, list(inputs.values())), strict=True)), buffers
-
-
-def error(found, true):
-    found, true = found.detach().double(), true.detach().double()
-    return float((found - true).norm() / true.norm().clamp_min(1e-30))
 
 
 def single(H, edges):

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from brio.connectome import edge_cut
-from brio.methods.edges import edge_list as ed
 from brio.methods.edges import scorer
+from brio.methods.edges import scorer as ed
 from brio.methods.graph_ood import (
     CEPG,
     GSAT,
@@ -776,6 +776,3 @@ def test_keep_rates_do_not_move_the_gate():
         loss = method.loss(out._replace(shares=shares), in_batch(scans)._replace(stage=method.stages()[1]))
         gradients.append(torch.autograd.grad(loss, shares)[0])
     assert torch.equal(*gradients)
-
-
-# ---------------------------------------------------------------- settings

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, split, tiny, uneven
+from steps import equal_cells, make_batch
 from torch import nn
 from torch.nn import functional as F
 
@@ -20,50 +21,20 @@ from brio.methods.ood import (
     irm_penalty,
     vrex_penalty,
 )
-from brio.training import Batch, InputShape, Run, RunState, Scans, StepContext
-from brio.training.cells import SourceCells
-from brio.training.checkpoint import BestValidationEpoch
+from brio.training import Batch, InputShape, Output, Run, RunState, Scans
+from brio.training.stack import SourceCells
 
 OOD = ["coral", "irm", "vrex", "groupdro", "dann"]
 P = 9
-
-
-@pytest.fixture(autouse=True)
-def _double():
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.fixture
-def last_epoch(monkeypatch):
-    """Choose the last checkpoint always."""
-    monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+pytestmark = pytest.mark.usefixtures("in_double")
 
 
 def batch_of(sites: int, n: int = 4, padding: int = 0, epoch: float = 1.0, key: int = 0) -> Batch:
     """A batch of ``sites`` source sites, padded with further ones."""
-    E = sites + padding
-    A = torch.randn(E * 2 * n, P, P).tril(-1)
+    A = torch.randn((sites + padding) * 2 * n, P, P).tril(-1)
     A = A + A.mT
-    real = torch.arange(E) < sites
-    first, second = torch.triu_indices(E, E, 1)
-    pairs = max(1, sites * (sites - 1) // 2)
-    B = len(A)
-    scans = Scans(
-        A, torch.ones(B, P, dtype=torch.bool), edge_cut(A, 0.2), torch.ones(B), A.new_zeros(B, 0, P), A.new_zeros(B, 0)
-    )._replace(state=RunState.from_learned(mean=torch.zeros(P, P)))
-    cell_weight = (real / (2.0 * sites))[:, None].expand(E, 2)
-    pair_weight = (real[first] & real[second]) / float(pairs)
-    step = step_of(real, n, key)
-    return Batch(scans, cell_weight, pair_weight, torch.tensor(epoch), step)
-
-
-def step_of(real: torch.Tensor, n: int, key: int = 0) -> StepContext:
-    """A step whose batch has n scans of each class at each site; ``real`` is 0 for sites that pad the stack."""
-    site = torch.arange(len(real)).repeat_interleave(2 * n)
-    return StepContext(torch.tensor(key), real.double()[site], site)
+    scans = Scans.of(A)._replace(cut=edge_cut(A, 0.2), state=RunState.from_learned(mean=torch.zeros(P, P)))
+    return make_batch(scans, equal_cells(sites, padding), key, epoch)
 
 
 def by_site(x: torch.Tensor, sites: int, n: int) -> list[torch.Tensor]:
@@ -74,13 +45,6 @@ def by_site(x: torch.Tensor, sites: int, n: int) -> list[torch.Tensor]:
 def labels(n: int) -> torch.Tensor:
     """Classes of the scans of one site."""
     return torch.cat([torch.zeros(n), torch.ones(n)])
-
-
-class Out:
-    """An output as losses read it."""
-
-    def __init__(self, logit, representation=None):
-        self.logit, self.representation = logit, representation
 
 
 # CORAL
@@ -125,7 +89,7 @@ def test_coral_adds_its_penalty_to_the_mean_risk():
         method = make_method("coral", {"penalty": 2.5, "means": means})
         risk = np.mean([float(F.binary_cross_entropy_with_logits(z, labels(4))) for z in by_site(logit, 3, 4)])
         expected = risk + 2.5 * float(coral_penalty(x, batch, means))
-        found = method.loss(Out(logit, x), batch._replace(stage=method.stages()[0]))
+        found = method.loss(Output(logit, x), batch._replace(stage=method.stages()[0]))
         assert float(found) == pytest.approx(expected, abs=1e-12)
 
 
@@ -191,7 +155,7 @@ def test_weight_of_the_penalty_is_one_and_then_its_own(name):
     risk = float(F.binary_cross_entropy_with_logits(logit, batch.label))
     penalty = float({"irm": irm_penalty, "vrex": vrex_penalty}[name](logit, batch))
     for stage, weight in ((first, 1.0), (then, 100.0)):
-        found = float(method.loss(Out(logit), batch._replace(stage=stage)))
+        found = float(method.loss(Output(logit, logit), batch._replace(stage=stage)))
         assert found == pytest.approx(risk + weight * penalty, abs=1e-12)
     assert (first.epochs, then.epochs) == (12, 108)
     assert not first.selectable

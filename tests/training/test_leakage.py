@@ -62,37 +62,24 @@ def spoiled(rows):
     return out
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", METHODS)
-def test_scans_and_labels_of_the_test_site_reach_no_weight(spoiled, name, dtype):
-    real, kept = fitted(spoiled, name, dtype)
+def test_scans_and_labels_of_the_test_site_reach_no_weight(spoiled, name):
+    real, kept = fitted(spoiled, name, torch.float64)
     assert len(kept) == sum(SITES.values()) - 2
-    noise, kept = fitted(noisy(spoiled, TEST), name, dtype)
+    noise, kept = fitted(noisy(spoiled, TEST), name, torch.float64)
     assert len(kept) == sum(SITES.values()) - 1
     same(real, noise)
     assert not np.array_equal(real.test_logit, noise.test_logit)
 
 
+@pytest.mark.parametrize(("more", "lengths"), [(0, (41, 120)), (330, (60, 700))])
 @pytest.mark.parametrize("name", METHODS)
-def test_lengths_of_the_test_scans_reach_no_weight(rows, name):
-    real, _ = fitted(rows, name, torch.float32)
-    for length in (41, 120):  # the same length is above
-        same(real, fitted(noisy(rows, TEST, length=length), name, torch.float32)[0])
-
-
-@pytest.fixture(scope="module")
-def long(rows):
-    """Source scans so long that a matrix product sums them block by block."""
+def test_lengths_of_the_test_scans_reach_no_weight(rows, name, more, lengths):
+    """Also where source scans are so long that a matrix product sums them block by block."""
     rng = np.random.default_rng(5)
-    return [(s, c, w, np.concatenate([x, rng.normal(size=(330, x.shape[1]))])) for s, c, w, x in rows]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", METHODS)
-def test_lengths_of_the_test_scans_reach_no_weight_where_scans_are_long(long, name, dtype):
-    real, _ = fitted(noisy(long, TEST, length=60), name, dtype)
-    noise, _ = fitted(noisy(long, TEST, length=700), name, dtype)
-    same(real, noise)
+    long = [(s, c, w, np.concatenate([x, rng.normal(size=(more, x.shape[1]))])) for s, c, w, x in rows]
+    one, other = (fitted(noisy(long, TEST, length=length), name, torch.float32)[0] for length in lengths)
+    same(one, other)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -112,10 +99,9 @@ def test_no_weight_is_reached_through_the_stack_of_all_folds(rows):
     cut = [(s, c, w, x[:51]) for s, c, w, x in rows]
     real = stacked(cut)
     others = [i for i, o in enumerate(real) if TEST not in (o.run.fold.name, *o.run.fold.validation_sites)]
-    for length in (None, 120):
-        noise = stacked(noisy(cut, TEST, length=length, labels=False))
-        same(*(next(o for o in out if o.run.fold.name == TEST) for out in (real, noise)))
-        assert all(not torch.equal(real[i].parameters["w"], noise[i].parameters["w"]) for i in others)
+    noise = stacked(noisy(cut, TEST, length=120, labels=False))
+    same(*(next(o for o in out if o.run.fold.name == TEST) for out in (real, noise)))
+    assert all(not torch.equal(real[i].parameters["w"], noise[i].parameters["w"]) for i in others)
 
 
 def test_validation_sites_choose_but_do_not_teach(rows, every_epoch):

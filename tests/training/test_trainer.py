@@ -1,6 +1,7 @@
-"""Stages, freezing, refreshes, patience and reproducibility of a training."""
+"""A training: stages, refreshes, which epoch is kept, refits, inner folds, and going on after an interruption."""
 
 import dataclasses
+import json
 import math
 from itertools import pairwise
 
@@ -8,31 +9,35 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from small_cohorts import losses, small, split
+from small_cohorts import cohort_of, losses, small, split
 
-from brio.connectome import Connectomes
+from brio import draws
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes, clip_block_length
+from brio.console import silent
 from brio.errors import BrioError
+from brio.methods import make_method
 from brio.methods.brio import Brio
 from brio.methods.brio.qualification import alignment_loss
-from brio.training import InputShape, Run, Scans, group_tensors, trainer
-from brio.training.stack import Stack
+from brio.methods.mlp import MLP
+from brio.protocol import Fold, make_inner_folds, make_training_fold
+from brio.results.store import read_checkpoint, write_checkpoint
+from brio.training import InputShape, NeuralSettings, Run, Scans, group_tensors, trainer
+from brio.training.stack import Stack, StackedAdamW
+from brio.training.trainer import (
+    BestMeanEpoch,
+    BestValidationEpoch,
+    GivenEpoch,
+    ResumableTraining,
+    StackCheckpoint,
+    StackTraining,
+    _train_until_chosen,
+    rank_auc,
+)
 
 
 def bits(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
-
-
-def test_a_repeated_fit_is_the_same_bit_for_bit(cohort, uneven):
-    method = small(epochs=4, patience=None)
-    torch.manual_seed(1)
-    first = method.fit(Connectomes(cohort), uneven)
-    torch.manual_seed(2)
-    np.random.seed(3)  # noqa: NPY002 - global generators must not be read
-    again = method.fit(Connectomes(cohort), uneven)
-    for a, b in zip(first, again, strict=True):
-        assert bits(a.tensors, b.tensors)
-        assert np.array_equal(a.test_logit, b.test_logit)
-        assert a.validation_auc == b.validation_auc
 
 
 def test_the_assignment_is_frozen_after_warm_up_and_embeddings_go_on(graphs, uneven, every_epoch, monkeypatch):
@@ -137,34 +142,33 @@ def test_lambda_zero_trains_the_backbone(graphs, uneven):
         assert c.block_length is not None
 
 
-def test_all_runs_are_refreshed_together_every_m_epochs(graphs, uneven, monkeypatch):
-    seen, taken = [], []
+@pytest.fixture
+def taken(monkeypatch):
+    """Epoch of every step that is taken, and the runs that take it."""
+    steps, take = [], trainer.Step.__call__
 
-    class CountedStep(trainer.Step):
-        def __call__(self, scans, active, key, epoch):
-            taken.append(epoch)
-            super().__call__(scans, active, key, epoch)
+    def count(self, scans, active, key, epoch):
+        steps.append((epoch, active.copy()))
+        take(self, scans, active, key, epoch)
+
+    monkeypatch.setattr(trainer.Step, "__call__", count)
+    return steps
+
+
+def test_all_runs_are_refreshed_together_every_m_epochs(graphs, uneven, taken, monkeypatch):
+    seen = []
 
     def refresh(self, stack, due, number):
-        seen.append((max(taken), number, due.tolist()))
+        seen.append((taken[-1][0], number, due.tolist()))
 
     monkeypatch.setattr(Brio, "refresh", refresh)
-    monkeypatch.setattr(trainer, "Step", CountedStep)
     small(epochs=9, T_w=2, M=3, patience=None).fit(graphs, uneven)
     assert seen == [(2, 0, [True] * 3), (5, 1, [True] * 3), (8, 2, [True] * 3)], "after epochs 2, 5 and 8"
 
 
-def test_optimisation_steps_are_those_that_were_taken(graphs, uneven, monkeypatch):
-    taken = []
-
-    class CountedStep(trainer.Step):
-        def __call__(self, scans, active, key, epoch):
-            taken.append(active.copy())
-            super().__call__(scans, active, key, epoch)
-
-    monkeypatch.setattr(trainer, "Step", CountedStep)
+def test_optimisation_steps_are_those_that_were_taken(graphs, uneven, taken):
     fitted_runs = small(epochs=5, patience=None, cell_batch=1).fit(graphs, uneven)
-    assert [o.steps for o in fitted_runs] == np.sum(taken, axis=0).tolist()
+    assert [o.steps for o in fitted_runs] == np.sum([active for _, active in taken], axis=0).tolist()
     assert {o.trained_epochs for o in fitted_runs} == {5}
 
 
@@ -180,7 +184,7 @@ def stopping(graphs, cohort):
 
 def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, stopping):
     method, fits = stopping
-    for fitted in fits:
+    for fitted in fits[:2]:
         (alone,) = method.fit(graphs, [fitted.run])
         assert (fitted.selected_epoch, fitted.trained_epochs) == (alone.selected_epoch, alone.trained_epochs)
         assert fitted.steps == alone.steps
@@ -219,3 +223,484 @@ def test_tensors_of_a_fitted_run_do_not_hold_the_whole_stack_in_memory(graphs, u
     for fitted in small(epochs=3, patience=None).fit(graphs, uneven):
         for name, t in fitted.tensors.items():
             assert t.untyped_storage().nbytes() == t.nbytes, name
+
+
+def fc(x):
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r = np.nan_to_num(np.corrcoef(x.T))
+    np.fill_diagonal(r, 0)
+    return np.arctanh(r)
+
+
+def resampled(scan, who, seed, refresh, k, block):
+    T = len(scan)
+    starts = [
+        int(float(draws.draw_uniform(seed, "re-estimates", refresh, who, k, b)) * T)
+        for b in range(math.ceil(T / block))
+    ]
+    return scan[np.array([(s + t) % T for s in starts for t in range(block)])[:T]]
+
+
+def by_loops(graphs, stack, r, refresh):
+    """pi_task, q_re, g and alpha_bar of one run by the paper's sums; its network sees one graph at a time."""
+    s, run, cohort = stack.method.settings, stack.runs[r], graphs.cohort
+    network = stack.method.network(InputShape(graphs.n_rois, 1, 0)).double()
+    network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
+    state = stack.state.select(torch.tensor(r))
+
+    def contributions(A, i):
+        with torch.no_grad():
+            return (
+                network(Scans.of(torch.from_numpy(A)[None], graphs.alive[i : i + 1])._replace(state=state))
+                .contributions[0]
+                .numpy()
+            )
+
+    sites = sorted(set(cohort.sites[run.fold.source]))
+    shape = (len(sites), 2, s.J)
+    mu, V, D = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for e, site in enumerate(sites):
+        for c in (0, 1):
+            a, change = [], []
+            for i in run.fold.source:
+                if cohort.sites[i] != site or cohort.labels[i] != c:
+                    continue
+                scan = np.where(graphs.alive[i].numpy(), cohort.scan(int(i)), 0.0).astype(float)
+                block = int(clip_block_length(float(state.learned["block_length"]), len(scan), s.block_rule))
+                full = contributions(fc(scan), int(i))
+                a.append(full)
+                for k in range(s.K):
+                    again = fc(resampled(scan, str(cohort.ids[i]), run.seed, refresh, k, block))
+                    change.append((contributions(again, int(i)) - full) ** 2)
+            mu[e, c], V[e, c], D[e, c] = np.mean(a, 0), np.var(a, 0), np.mean(change, 0)
+    Delta = mu[:, 1] - mu[:, 0]
+    w = stack.params["w"][r].detach().numpy()
+    beta = (w**2).sum(1) / ((w**2).sum() + s.eps_w)
+    R = beta * Delta.mean(0) ** 2 / (V.mean(0).sum(0) + s.eps_s)
+    T = V + Delta[:, None] ** 2 / 4
+    q = (T + s.eps_q) / (T + D + s.eps_q)
+    pi = R / R.sum()
+    alpha = np.array([pi * np.sqrt(q[e] * q[f]) for e in range(len(sites)) for f in range(e + 1, len(sites))])
+    return pi, q, alpha.sum(-1), alpha / alpha.sum(-1, keepdims=True)
+
+
+def test_refresh_equals_the_sums_of_the_paper(graphs, uneven):
+    method = small(epochs=4, K=3)
+    stack = Stack.build(method, graphs, uneven)
+    method.begin_stage(stack, method.stages()[1])
+    method.refresh(stack, np.ones(3, dtype=bool), 3)
+    first, second = torch.triu_indices(4, 4, 1)
+    for r, E in enumerate((3, 4, 2)):
+        pi, q, g, alpha_bar = by_loops(graphs, stack, r, refresh=3)
+        real = (first < E) & (second < E)
+        tolerance = {"rtol": 1e-7, "atol": 1e-10}
+        np.testing.assert_allclose(stack.state.training["pi_task"][r], pi, **tolerance)
+        np.testing.assert_allclose(stack.state.training["q_re"][r, :E], q, **tolerance)
+        np.testing.assert_allclose(stack.state.training["g"][r][real], g, **tolerance)
+        np.testing.assert_allclose(stack.state.training["alpha_bar"][r][real], alpha_bar, **tolerance)
+        assert 0 < q.min() < 0.999
+
+
+def test_only_the_runs_that_are_due_are_renewed(graphs, uneven):
+    method = small(epochs=4)
+    stack = Stack.build(method, graphs, uneven)
+    method.begin_stage(stack, method.stages()[1])
+    method.refresh(stack, np.ones(3, dtype=bool), 0)
+    before = {n: stack.state.training[n].clone() for n in ("pi_task", "q_re", "alpha_bar", "g")}
+    method.refresh(stack, np.array([False, True, False]), 1)
+    for n, old in before.items():
+        assert torch.equal(stack.state.training[n][[0, 2]], old[[0, 2]])
+    assert not torch.equal(stack.state.training["q_re"][1], before["q_re"][1])
+    alone = Stack.build(method, graphs, uneven[1:2])
+    method.begin_stage(alone, method.stages()[1])
+    method.refresh(alone, np.ones(1, dtype=bool), 1)
+    torch.testing.assert_close(stack.state.training["q_re"][1], alone.state.training["q_re"][0], atol=1e-12, rtol=0)
+
+
+def test_variants_without_support_draw_no_reestimates(graphs, uneven, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("re-estimates were drawn")
+
+    monkeypatch.setattr(type(graphs), "iterate_reestimates", refuse)
+    monkeypatch.setattr(type(graphs), "estimate_block_length", refuse)
+    for name in ("brio-wo-rs", "brio-wo-qg", "backbone"):
+        small(name, epochs=3).fit(graphs, uneven[:1])
+    with pytest.raises(AssertionError):
+        small("brio", epochs=3).fit(graphs, uneven[:1])
+
+
+def test_rank_auc_equals_scikit_learn_with_ties_and_padding():
+    rng = np.random.default_rng(0)
+    logit = rng.normal(size=(30, 25)).round(1)
+    label = rng.integers(0, 2, (30, 25))
+    mask = rng.random((30, 25)) > 0.3
+    found = rank_auc(logit, label, mask)
+    for r in range(30):
+        assert found[r] == pytest.approx(roc_auc_score(label[r, mask[r]], logit[r, mask[r]]), abs=1e-12)
+
+
+def test_rank_auc_of_a_diverged_run_is_nan():
+    # a network that has diverged must not look like one that guesses, let alone like a good one
+    label, mask = np.array([[0, 0, 1, 1]]), np.ones((1, 4), dtype=bool)
+    assert np.isnan(rank_auc(np.full((1, 4), np.nan), label, mask)[0])
+    assert np.isnan(rank_auc(np.array([[0.0, 1.0, np.nan, np.nan]]), label, mask)[0])
+
+
+def runs_of(cohort):
+    return [Run(split(cohort, "abc", "de", "f"), 0), Run(split(cohort, "bcd", "f", "a"), 0)]
+
+
+def test_rules_pool_the_scans_or_average_the_sites(cohort):
+    runs = runs_of(cohort)
+    rng = np.random.default_rng(1)
+    for rule in ("pooled", "site-mean"):
+        validation = BestValidationEpoch(cohort, runs, NeuralSettings(validation_auc=rule))
+        logit = rng.normal(size=validation.scans.shape)
+        found = validation.score(logit)
+        for r, run in enumerate(runs):
+            scans = run.fold.validation
+            assert validation.scans[r, : len(scans)].tolist() == scans.tolist()
+            z, y, site = logit[r, : len(scans)], cohort.labels[scans], cohort.sites[scans]
+            pooled = roc_auc_score(y, z)
+            by_site = np.mean([roc_auc_score(y[site == s], z[site == s]) for s in np.unique(site)])
+            assert found[r] == pytest.approx(pooled if rule == "pooled" else by_site, abs=1e-12)
+
+
+def test_site_mean_ignores_shifts_between_sites_and_sites_of_one_class(cohort):
+    fold = split(cohort, "abc", "de", "f")
+    lone = np.flatnonzero((cohort.sites == "fox") & (cohort.labels == 1))[:2]
+    fold = Fold("x", fold.source, np.concatenate([fold.validation, lone]), fold.test, (), ())
+    validation = BestValidationEpoch(cohort, [Run(fold, 0)], NeuralSettings(validation_auc="site-mean"))
+    z = np.random.default_rng(2).normal(size=validation.scans.shape)
+    shifted = z + np.where(validation.site == "dog", 100.0, 0.0)
+    base = validation.score(z)
+    assert base == pytest.approx(validation.score(shifted))
+    aucs = [
+        roc_auc_score(validation.label[0, here], z[0, here])
+        for here in (validation.site[0] == "dog", validation.site[0] == "elk")
+    ]
+    assert base[0] == pytest.approx(np.mean(aucs))
+
+
+def offered(validation, scores, monkeypatch):
+    """Offer checkpoints with given scores; each state is its epoch number."""
+    for epoch, score in enumerate(scores, start=1):
+        monkeypatch.setattr(type(validation), "score", lambda self, _, score=score: np.asarray(score, dtype=float))
+        validation.consider(lambda scans: np.zeros(scans.shape), {"w": torch.full((2, 3), float(epoch))}, epoch)
+    monkeypatch.undo()
+
+
+def test_the_first_best_checkpoint_is_kept_for_each_run(cohort, monkeypatch):
+    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
+    offered(validation, [(0.5, 0.7), (0.6, 0.7), (0.6, 0.2), (0.4, 0.8), (0.6, 0.8)], monkeypatch)
+    assert validation.best.tolist() == [0.6, 0.8]
+    assert validation.epoch.tolist() == [2, 4]
+    assert validation.checkpoint["w"][:, 0].tolist() == [2.0, 4.0]
+
+
+def test_kept_checkpoints_are_copies(cohort):
+    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
+    state = {"w": torch.zeros(2, 3)}
+    validation.consider(lambda scans: np.random.default_rng(0).normal(size=scans.shape), state, 1)
+    state["w"] += 1
+    assert (validation.checkpoint["w"] == 0).all()
+
+
+def test_validation_scans_of_one_class_are_refused(cohort):
+    fold = split(cohort, "abc", "de", "f")
+    ones = fold.validation[cohort.labels[fold.validation] == 1]
+    with pytest.raises(BrioError, match="one class"):
+        BestValidationEpoch(cohort, [Run(Fold("x", fold.source, ones, fold.test, (), ("dog",)), 0)], NeuralSettings())
+
+
+def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, cohort, uneven, monkeypatch):
+    words = {"epochs": 9, "patience": None, "M": 16}
+    first, again = (small(**words, refit=refit).fit(graphs, uneven) for refit in (False, True))
+    assert len({o.selected_epoch for o in first}) > 1  # else the runs' own ends are not seen
+    for run, one, two in zip(uneven[1:], first[1:], again[1:], strict=True):
+        assert (two.run, two.validation_auc, two.selected_epoch) == (run, one.validation_auc, one.selected_epoch)
+        assert (two.details, two.trained_epochs, two.steps) == (one.details, one.trained_epochs, one.steps)
+        assert not np.allclose(two.test_logit, one.test_logit)
+        # by hand: all scans are source, other scans stand in for validation and the last epoch is taken
+        monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))
+        merged = np.sort(np.concatenate([run.fold.source, run.fold.validation]))
+        fold = Fold("by hand", merged, run.fold.test, run.fold.test, (), ())
+        (hand,) = small(**words | {"epochs": one.selected_epoch}).fit(graphs, [Run(fold, run.seed)])
+        monkeypatch.undo()
+        assert hand.tensors.keys() == two.tensors.keys()
+        for name, t in hand.tensors.items():
+            torch.testing.assert_close(two.tensors[name], t, atol=1e-8, rtol=1e-8)
+        np.testing.assert_allclose(two.test_logit, hand.test_logit, atol=1e-7)
+
+
+def test_a_second_training_that_diverges_is_told(graphs, uneven, monkeypatch):
+    consider = GivenEpoch.consider
+
+    def broken(self, margins, state, epoch):
+        consider(self, margins, {n: t * np.nan if t.is_floating_point() else t for n, t in state.items()}, epoch)
+
+    monkeypatch.setattr(GivenEpoch, "consider", broken)
+    method = small(epochs=4, patience=None, refit=True)
+    (fitted,) = method.fit(graphs, uneven[:1])
+    assert np.isnan(fitted.validation_auc)
+    with pytest.raises(BrioError, match="diverged"):
+        fitted.require_finite("brio")
+
+
+def test_what_was_learned_from_is_told(graphs, cohort, uneven):
+    fold = uneven[0].fold
+    plain, again = small(), small(refit=True)
+    assert plain.training_scans(cohort, fold) is fold.source
+    both = np.sort(np.concatenate([fold.source, fold.validation]))
+    assert again.training_scans(cohort, fold).tolist() == both.tolist()
+    assert again.bytes_per_run(graphs, uneven[0]) > plain.bytes_per_run(graphs, uneven[0])
+
+
+def test_a_run_that_has_diverged_is_not_trained_again(graphs, uneven, monkeypatch):
+    score = BestValidationEpoch.score
+
+    def broken(self, logit):
+        return np.where(np.arange(len(logit)) == 1, np.nan, score(self, logit))
+
+    monkeypatch.setattr(BestValidationEpoch, "score", broken)
+    fitted_runs = small(epochs=4, patience=None, refit=True).fit(graphs, uneven)
+    assert [o.selected_epoch is None for o in fitted_runs] == [False, True, False]
+    assert np.isnan(fitted_runs[1].test_logit).all()
+    assert np.isfinite(fitted_runs[2].test_logit).all()
+
+
+def test_the_merged_fold_leaves_out_what_could_not_be_source(cohort):
+    fold = split(cohort, "abc", "de", "f")
+    without = Fold(fold.name, fold.source, fold.validation, fold.test, (), ("dog", "elk"), one_class_sites=("elk",))
+    merged = without.move_validation_to_source(cohort)
+    assert set(cohort.sites[merged.source]) == {"ant", "bee", "cat", "dog"}
+    assert (np.diff(merged.source) > 0).all()
+    assert len(merged.validation) == 0
+    assert merged.test is fold.test
+
+
+class InMemory:
+    """Keeps the checkpoint of every epoch; its facts go through JSON."""
+
+    def __init__(self, start: StackCheckpoint | None = None) -> None:
+        self.start, self.stored = start, []
+
+    def load(self):
+        return self.start
+
+    def is_due(self):
+        return True
+
+    def save(self, checkpoint):
+        self.stored.append(StackCheckpoint(json.loads(json.dumps(checkpoint.facts)), checkpoint.tensors))
+
+
+def facts(fitted):
+    names = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", "details", "steps")
+    return {name: getattr(fitted, name) for name in names}
+
+
+def assert_same(one, other):
+    assert len(one) == len(other)
+    for a, b in zip(one, other, strict=True):
+        assert json.dumps(facts(a)) == json.dumps(facts(b))  # NaN equals NaN
+        assert np.array_equal(a.test_logit, b.test_logit, equal_nan=True)
+        assert list(a.tensors) == list(b.tensors)
+        assert all(torch.equal(a.tensors[name], b.tensors[name]) for name in a.tensors)
+        assert all(a.tensors[name].dtype == b.tensors[name].dtype for name in a.tensors)
+        assert np.array_equal(a.run.fold.test, b.run.fold.test)
+
+
+@pytest.fixture(scope="module")
+def five(cohort) -> list[Run]:
+    """Runs that stop in unlike epochs, so that the stack shrinks."""
+    folds = ["abc/de/f", "bcde/f/a", "ef/ab/c", "acd/ef/b", "abf/cd/e"]
+    return [Run(split(cohort, *f.split("/")), seed) for seed, f in enumerate(folds)]
+
+
+@pytest.mark.parametrize("which", ["some", pytest.param("all", marks=pytest.mark.soak)])
+def test_from_any_epoch_of_a_stack_that_shrinks_and_is_refitted(which, cohort, five):
+    graphs = Connectomes(cohort)
+    epochs = {"epochs": 10, "patience": 2} if which == "some" else {"epochs": 16, "patience": 3}
+    method = make_method("mlp", {**epochs, "cell_batch": 4, "width": 8, "refit": True})
+    whole, stores = method.fit(graphs, five), InMemory()
+    assert_same(whole, method.fit(graphs, five, checkpoints=stores))  # storing changes nothing
+    sizes = [len(one.tensors["now/rows/order"]) for one in stores.stored]
+    finished = [len(one.facts["finished"]) for one in stores.stored]
+    shrunk, refit = next(k for k, size in enumerate(sizes) if size < 5), finished.index(1)
+    assert shrunk < refit - 1, "the stack shrinks in the fit, and trains on"
+    assert stores.stored[shrunk].facts["done"].keys() < stores.stored[refit - 1].facts["done"].keys()
+    for number in (shrunk, refit) if which == "some" else range(len(sizes)):
+        trained, rest = [], InMemory(stores.stored[number])
+        fitted = method.fit(graphs, five, lambda message, share, to=trained: to.append(message), rest)
+        assert_same(whole, fitted)
+        # a training asks for no checkpoint after its last epoch
+        assert len(trained) == len(rest.stored) + (1 if finished[number] else 2), "no epoch is trained again"
+        assert [later.facts for later in rest.stored] == [later.facts for later in stores.stored[number + 1 :]]
+
+
+def test_brio_goes_on_inside_and_between_its_stages(cohort, uneven, tmp_path):
+    """Through a file, with the qualification, which is refreshed between steps."""
+    graphs, runs = Connectomes(cohort), uneven[2:]
+    stores = InMemory()
+    whole = small(epochs=4, patience=None, T_w=1, M=2).fit(graphs, runs, checkpoints=stores)
+    assert ["now/state/training/g" in one.tensors for one in stores.stored] == [False, True, True]
+    for one in stores.stored[:2]:  # the end of the warm-up, and one epoch later
+        write_checkpoint(tmp_path / "checkpoint.safetensors", "brio", 1.5, one)
+        read, seconds = read_checkpoint(tmp_path / "checkpoint.safetensors", "brio")
+        assert seconds == 1.5
+        again = small(epochs=4, patience=None, T_w=1, M=2).fit(graphs, runs, checkpoints=InMemory(read))
+        assert_same(whole, again)
+
+
+def test_a_run_that_has_diverged_stays_so(graphs, uneven, monkeypatch):
+    score = BestValidationEpoch.score
+    first = uneven[0].fold.validation[0]
+
+    def broken(self, logit):
+        return np.where(self.scans[:, 0] == first, np.nan, score(self, logit))
+
+    monkeypatch.setattr(BestValidationEpoch, "score", broken)
+    method = make_method("mlp", {"epochs": 4, "patience": 2, "cell_batch": 4, "width": 8})
+    stores = InMemory()
+    whole = method.fit(graphs, uneven, checkpoints=stores)
+    assert np.isnan(whole[0].validation_auc)
+    for one in stores.stored:
+        assert_same(whole, method.fit(graphs, uneven, checkpoints=InMemory(one)))
+
+
+class OddMemory(MLP):
+    """A method whose state lies in memory in another order than its axes, with a name that looks like a path."""
+
+    def begin_stage(self, stack: Stack, stage) -> None:
+        n = len(stack)
+        stack.state.training["odd/name"] = torch.arange(6.0 * n).reshape(3, 2, n).permute(2, 1, 0)
+        stack.state.training["shared"] = torch.ones(n, 1).expand(n, 4)
+        stack.state.training["count"] = torch.arange(n)
+
+
+def test_tensors_come_back_as_they_lay_in_memory(graphs, uneven):
+    method, stores = OddMemory(MLP.Settings(epochs=2, cell_batch=4, width=8)), InMemory()
+    whole = method.fit(graphs, uneven, checkpoints=stores)
+    (one,) = stores.stored
+    resumable, stack = ResumableTraining(InMemory(one)), Stack.build(method, graphs, uneven)
+    optimiser = StackedAdamW(stack.params, 1e-3, 0.0)
+    choice, rows = BestValidationEpoch(graphs.cohort, uneven, method.settings), np.arange(len(stack))
+    now = StackTraining(stack, optimiser, choice, rows, rows >= 0, {})
+    resumable.restore(now)
+    odd = now.stack.state.training["odd/name"]
+    assert (tuple(odd.shape), odd.stride()) == ((3, 2, 3), (1, 3, 6))
+    assert torch.equal(odd, torch.arange(18.0).reshape(3, 2, 3).permute(2, 1, 0))
+    assert torch.equal(now.stack.state.training["shared"], torch.ones(3, 4))
+    assert now.stack.state.training["count"].dtype == torch.int64
+    assert optimiser.params is now.stack.params
+    assert all(p.requires_grad and p.is_leaf for p in now.stack.params.values())
+    assert_same(whole, method.fit(graphs, uneven, checkpoints=InMemory(one)))
+
+
+def test_a_checkpoint_says_where_it_was_stored():
+    assert StackCheckpoint({"epoch": 7, "finished": []}, {}).describe() == "epoch 7"
+    assert StackCheckpoint({"epoch": 7, "finished": [[], []]}, {}).describe() == "epoch 7 of training 3"
+
+
+EPOCHS = 4
+
+SOURCES = {"three": "abc", "two": "ab"}  # each site validates in turn; fifths of the participants do
+
+REST = [("gcn", "ab"), ("brio", "abc")]
+
+
+def network(name, **values):
+    """A small network that trains for a few epochs."""
+    if name == "gcn":
+        return make_method(name, {"epochs": EPOCHS, "cell_batch": 2, "learning_rate": 3e-3, **values})
+    return small(name, **{"epochs": EPOCHS, "patience": None, **values})
+
+
+@pytest.fixture(scope="module")
+def unvalidated(cohort):
+    return [Run(split(cohort, source, "", "f"), 3) for source in SOURCES.values()]
+
+
+@pytest.mark.parametrize("name", ["gcn", pytest.param("brio", marks=pytest.mark.soak)])
+def test_the_epoch_has_the_best_mean_auc_of_trainings_by_hand(graphs, cohort, unvalidated, name):
+    for run, fitted in zip(unvalidated, network(name, patience=None).fit(graphs, unvalidated), strict=True):
+        inner = [Run(fold, run.seed) for fold in make_inner_folds(cohort, run.fold, run.seed)]
+        curves = [one.details["validation_curve"] for one in network(name, patience=None).fit(graphs, inner)]
+        mean = np.mean([[score for _, score in curve] for curve in curves], axis=0)
+        epochs = [epoch for epoch, _ in curves[0]]
+        np.testing.assert_allclose([score for _, score in fitted.details["validation_curve"]], mean, atol=2e-5)
+        assert fitted.selected_epoch == epochs[int(np.argmax(mean))]
+        assert fitted.validation_auc == pytest.approx(mean.max(), abs=2e-5)
+        by_hand = GivenEpoch(np.array([fitted.selected_epoch]))
+        (hand,) = _train_until_chosen(network(name), graphs, [run], by_hand, silent, ResumableTraining())
+        for tensor, t in hand.tensors.items():
+            torch.testing.assert_close(fitted.tensors[tensor], t, atol=1e-8, rtol=1e-8)
+        np.testing.assert_allclose(fitted.test_logit, hand.test_logit, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["gcn", pytest.param("brio", marks=pytest.mark.soak)])
+def test_a_run_in_a_stack_is_the_run_alone(graphs, unvalidated, name):
+    patient = network(name, patience=2)
+    fits = patient.fit(graphs, unvalidated)
+    (alone,) = patient.fit(graphs, unvalidated[1:])
+    assert fits[1].run is unvalidated[1]
+    assert (alone.selected_epoch, alone.trained_epochs) == (fits[1].selected_epoch, fits[1].trained_epochs)
+    assert alone.steps == fits[1].steps
+    np.testing.assert_allclose(fits[1].test_logit, alone.test_logit, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [("gcn", "abc"), ("brio", "ab"), *(pytest.param(*case, marks=pytest.mark.soak) for case in REST)],
+)
+def test_labels_and_frames_of_the_test_site_reach_no_weight(rows, name, source):
+    def fit(rows):
+        cohort = cohort_of(rows)
+        fold = split(cohort, source, "", "f")
+        return network(name, epochs=4).fit(Connectomes(cohort, dtype=torch.float64), [Run(fold, 0)])[0]
+
+    rng = np.random.default_rng(7)
+    labels = iter(rng.permutation([label for site, label, _, _ in rows if site == "fox"]))
+    other = [
+        (s, int(next(labels)), w, rng.permutation(x)[: len(x) - 3]) if s == "fox" else (s, c, w, x)
+        for s, c, w, x in rows
+    ]
+    real, noise = fit(rows), fit(other)
+    assert real.tensors.keys() == noise.tensors.keys()
+    assert [n for n in real.tensors if not torch.equal(real.tensors[n], noise.tensors[n])] == []
+    assert (real.selected_epoch, real.details) == (noise.selected_epoch, noise.details)
+    assert not np.array_equal(real.test_logit, noise.test_logit)
+
+
+def test_labels_of_source_sites_do_choose(rows):
+    """The test above could not fail if nothing moved the choice."""
+    curves = []
+    for flipped in (False, True):
+        cohort = cohort_of([(s, 1 - c if flipped and s == "bee" else c, w, x) for s, c, w, x in rows])
+        run = Run(split(cohort, "abc", "", "f"), 0)
+        curves.append(network("gcn", epochs=1).fit(Connectomes(cohort), [run])[0].details["validation_curve"])
+    assert curves[0] != curves[1]
+
+
+def test_a_run_whose_inner_folds_diverge_says_so(graphs, unvalidated, monkeypatch):
+    monkeypatch.setattr(BestMeanEpoch, "score", lambda self, logit: np.full(len(logit), np.nan))
+    (fitted,) = network("gcn").fit(graphs, unvalidated[:1])
+    assert np.isnan(fitted.validation_auc)
+    assert np.isnan(fitted.test_logit).all()
+    assert len(fitted.test_logit) == len(unvalidated[0].fold.test)
+
+
+def test_progress_goes_forward(graphs, unvalidated):
+    shares = []
+    network("gcn").fit(graphs, unvalidated[:1], lambda message, share: shares.append(share))
+    assert shares == sorted(shares)
+    assert len(shares) > EPOCHS
+    assert 0.8 < max(shares) <= 1
+
+
+def test_a_network_that_cannot_be_called_without_scans_is_fitted_without_test_scans():
+    cohort = simulate(Simulation(n_sites=2, per_class=4, n_rois=8, frames=50))
+    run = Run(make_training_fold(cohort, 0, 0), 0)
+    (fitted,) = make_method("gsat", {"epochs": 1, "cell_batch": 2}).fit(Connectomes(cohort), [run])
+    assert len(fitted.test_logit) == 0

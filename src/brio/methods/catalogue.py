@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from ..storage import write_atomically
-from .registry import CATALOGUE, MethodEntry, list_declared
+from .registry import CATALOGUE, list_declared
 
 FAMILIES = ("linear", "mlp", "gnn", "ood", "graph_ood", "brain", "brio", "plus")
 """Folders and modules of methods, in the order in which tables list them."""
@@ -23,20 +23,14 @@ def describe_classes() -> list[dict[str, Any]]:
     described = []
     for family in FAMILIES:
         package = importlib.import_module(f".{family}", __package__).__name__
-        described += [_describe(e) for e in list_declared() if f"{e.module}.".startswith(f"{package}.")]
+        entries = [e for e in list_declared() if f"{e.module}.".startswith(f"{package}.")]
+        described += [dataclasses.asdict(e) for e in entries]
+    for facts in described:  # which only methods of a user's file have
+        del facts["file"], facts["code"]
     return json.loads(json.dumps(described))
 
 
-def _describe(entry: MethodEntry) -> dict[str, Any]:
-    """All facts of an entry but the file of a user's own method."""
-    return {key: value for key, value in dataclasses.asdict(entry).items() if key not in ("file", "code")}
-
-
-def _write_catalogue() -> None:
+if __name__ == "__main__":
     lines = ",\n".join(json.dumps(entry) for entry in describe_classes())
     write_atomically(CATALOGUE, f"[\n{lines}\n]\n")  # a line for each method
     print(f"wrote {CATALOGUE}")
-
-
-if __name__ == "__main__":
-    _write_catalogue()

@@ -21,9 +21,16 @@ from ..settings import (
     choice,
     setting,
 )
-from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Stage, StepContext, Tensors
-from .edges.edge_list import (
+from ..training import Batch, InputShape, NeuralMethod, Output, Stage, StepContext
+from .edges.scorer import (
+    EdgeBatchNorm,
+    EdgeMethod,
+    EdgeMLP,
+    EdgeNetwork,
     Edges,
+    EdgeSettings,
+    GINEncoder,
+    add_ends,
     average_directions,
     bernoulli_kl,
     find_keep_rate,
@@ -33,7 +40,6 @@ from .edges.edge_list import (
     scatter_edges,
     straight_through,
 )
-from .edges.scorer import EdgeBatchNorm, EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings, GINEncoder, add_ends
 from .layers import (
     BatchNorm,
     Dropout,
@@ -370,6 +376,7 @@ class CEPG(EdgeMethod):
 
     settings: CEPGSettings
     training_only = ("site_of_rest", "site_of_kept")
+    site_rows = tuple(f"{classifier}.{part}" for classifier in training_only for part in ("weight", "bias"))
     peak_matrices_per_scan = 150.0
 
     def network(self, shape: InputShape) -> nn.Module:
@@ -395,11 +402,6 @@ class CEPG(EdgeMethod):
             + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
             + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
         )
-
-    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Keep the rows of the site classifiers that belong to the source sites of the run."""
-        classifiers = {name: p for name, p in parameters.items() if name.startswith(("site_of_rest.", "site_of_kept."))}
-        return parameters | {name: p[:n_sites].contiguous().clone() for name, p in classifiers.items()}, state
 
 
 TEMPERATURE = 0.1
@@ -598,9 +600,7 @@ def uniform_divergence(use: Tensor) -> Tensor:
     return -(len(use) * use.clamp_min(SMALLEST)).log().mean()
 
 
-def gate_loss(
-    shares: Tensor, losses: Tensor, batch: Batch, temperature: float, sparsity: float, balance: float, first: float
-) -> Tensor:
+def gate_loss(shares: Tensor, losses: Tensor, batch: Batch, s: DiSCOSettings) -> Tensor:
     """Compute the loss of the gate: teacher, entropy, even use, even first choices.
 
     The teacher q is the softmax of the negative losses of the experts over a temperature, without gradient.
@@ -608,14 +608,14 @@ def gate_loss(
     Shapes: shares [B, K], losses [B, K].
     """
     log_shares = shares.clamp_min(SMALLEST).log()
-    teacher = F.log_softmax(-losses.detach() / temperature, -1)
+    teacher = F.log_softmax(-losses.detach() / s.teacher_temperature, -1)
     entropy = -(shares * log_shares).sum(-1)
     divergence = -entropy - (shares * teacher).sum(-1)
     sharp = shares.pow(SHARPNESS)
     sharp = sharp / sharp.sum(-1, keepdim=True)
     weight = batch.weight.unsqueeze(-1)
-    even = balance * uniform_divergence((weight * shares).sum(0)) + first * uniform_divergence((weight * sharp).sum(0))
-    return average_losses(divergence + sparsity * entropy, batch) + even
+    use, first = uniform_divergence((weight * shares).sum(0)), uniform_divergence((weight * sharp).sum(0))
+    return average_losses(divergence + s.sparsity * entropy, batch) + (s.balance * use + s.first_choice * first)
 
 
 @dataclass(frozen=True)
@@ -724,15 +724,6 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     return (((unit @ unit.mT).abs() * off_diagonal).sum((-1, -2)) / (K * (K - 1)) - tau).relu()
 
 
-def keep_rate_loss(mask: Tensor, real: Tensor, use: Tensor, keep: float) -> Tensor:
-    """sum_k u_k (r_k - keep)^2, with r_k the share of the edges of a graph that expert k keeps.
-
-    Shapes: mask [B, K, 2 M], real [B, 2 M], use [K]; returns [B].
-    """
-    rate = (mask * real.unsqueeze(1)).sum(-1) / real.sum(-1, keepdim=True).clamp_min(1)
-    return (use * (rate - keep).square()).sum(-1)
-
-
 @method(
     "disco",
     family="graph OOD",
@@ -762,8 +753,9 @@ class DiSCO(NeuralMethod):
     def loss(self, out: DiSCOOutput, batch: Batch) -> Tensor:
         """Sum weighted cross-entropies of the experts, keep rate, diversity of the masks and the loss of the gate.
 
-        While warming up, experts have equal weights and the gate only follows its own loss. Diversity is the mean of a
-        term for edges and one for ROIs; masks of ROIs have no gradient.
+        The keep rate adds sum_k u_k (r_k - keep)^2, with r_k the share of the edges of a graph that expert k keeps and
+        u_k the use of that expert. While warming up, experts have equal weights and the gate only follows its own loss.
+        Diversity is the mean of a term for edges and one for ROIs; masks of ROIs have no gradient.
         """
         s = self.settings
         losses = bce(out.expert_logit, batch.label.unsqueeze(-1).expand_as(out.expert_logit))  # [B, K]
@@ -772,6 +764,6 @@ class DiSCO(NeuralMethod):
         of_edges = excess_correlation(out.mask, out.real, s.correlation)
         of_regions = excess_correlation(out.regions, torch.ones_like(out.regions[:, 0]), s.correlation)
         total = (weights * losses).sum(-1) + s.diversity * (of_edges + of_regions) / 2
-        total = total + s.keep_weight * keep_rate_loss(out.mask, out.real, use, s.keep)
-        gate = gate_loss(out.shares, losses, batch, s.teacher_temperature, s.sparsity, s.balance, s.first_choice)
-        return average_losses(total, batch) + s.gate * gate
+        rate = (out.mask * out.real.unsqueeze(1)).sum(-1) / out.real.sum(-1, keepdim=True).clamp_min(1)  # [B, K]
+        total = total + s.keep_weight * (use * (rate - s.keep).square()).sum(-1)
+        return average_losses(total, batch) + s.gate * gate_loss(out.shares, losses, batch, s)

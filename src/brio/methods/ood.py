@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -11,7 +11,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 
 from ..settings import ShareBelowOne, Weight, choice, log_uniform, setting
-from ..training import Batch, InputShape, NeuralMethod, Output, RunState, Scans, Stage, StepContext, Tensors
+from ..training import Batch, InputShape, NeuralMethod, Output, Scans, Stage, StepContext
 from .gnn import GCNNetwork
 from .layers import GraphSettings, average_by_site, bce, classification_loss, reverse_gradient, site_cross_entropy
 from .registry import PUBLISHED, method
@@ -53,13 +53,8 @@ class AnnealedMethod(GCNMethod):
     """
 
     settings: AnnealedSettings
-
-    @abstractmethod
-    def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
-        """Compute the penalty, before its weight.
-
-        Shapes: logit [B].
-        """
+    penalty: Callable[[Tensor, Batch], Tensor]
+    """The penalty of logits [B], before its weight."""
 
     def stages(self) -> list[Stage]:
         s = self.settings
@@ -165,9 +160,7 @@ class IRM(AnnealedMethod):
     """GCN whose classifier is optimal in scale at every source site (IRMv1)."""
 
     settings: IRMSettings
-
-    def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
-        return irm_penalty(logit, batch)
+    penalty = staticmethod(irm_penalty)
 
 
 @dataclass(frozen=True)
@@ -200,9 +193,7 @@ class VREx(AnnealedMethod):
     """GCN with a penalty on the variance of the source sites' risks."""
 
     settings: VRExSettings
-
-    def penalty(self, logit: Tensor, batch: Batch) -> Tensor:
-        return vrex_penalty(logit, batch)
+    penalty = staticmethod(vrex_penalty)
 
 
 @dataclass(frozen=True)
@@ -246,7 +237,7 @@ class GroupDRO(GCNMethod):
     """GCN that weights source sites by their losses so far."""
 
     settings: GroupDROSettings
-    training_only = ("log_share",)
+    training_only = site_rows = ("log_share",)
 
     def network(self, shape: InputShape) -> nn.Module:
         return GroupDRONetwork(shape, self.settings)
@@ -258,9 +249,6 @@ class GroupDRO(GCNMethod):
         out.log_share.add_(self.settings.step_size * real * losses.detach())
         share = torch.where(real > 0, out.log_share, torch.full_like(losses, -torch.inf)).softmax(0)
         return (share * losses).sum()
-
-    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        return parameters | {"log_share": parameters["log_share"][:n_sites].clone()}, state
 
 
 @dataclass(frozen=True)
@@ -315,6 +303,7 @@ class DANN(GCNMethod):
 
     settings: DANNSettings
     training_only = ("site",)
+    site_rows = ("site.2.weight", "site.2.bias")
 
     def network(self, shape: InputShape) -> nn.Module:
         return DANNNetwork(shape, self.settings)
@@ -328,7 +317,3 @@ class DANN(GCNMethod):
         adversarial = size * site_cross_entropy(out.site_logit, batch)
         detached = (1 - size) * site_cross_entropy(out.detached_site_logit, batch)
         return classification_loss(out.logit, batch) + adversarial + detached
-
-    def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        own = {name: parameters[name][:n_sites].clone() for name in ("site.2.weight", "site.2.bias")}
-        return parameters | own, state

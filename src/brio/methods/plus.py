@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -136,11 +137,7 @@ class BrioPlus(LogRidge):
         self, connectomes: Connectomes, runs: Sequence[Run], labels: np.ndarray, progress: Progress = silent
     ) -> list[np.ndarray]:
         """Compute the margins of the ordinary fit for many columns of labels."""
-        fit_labels = super().fit_labels
-
-        def compute(connectomes: Connectomes, runs: Sequence[Run], progress: Progress) -> list[np.ndarray]:
-            return fit_labels(connectomes, runs, labels, progress)
-
+        compute = partial(super().fit_labels, labels=labels)
         return [margins for margins, _ in self._compute_in_groups(compute, connectomes, runs, progress)]
 
     def open_scans(self, connectomes: Connectomes, runs: Sequence[Run] = ()) -> OpenedScans:
@@ -187,7 +184,7 @@ class BrioPlus(LogRidge):
 
     def _compute_in_groups(
         self,
-        compute: Callable[[Connectomes, Sequence[Run], Progress], list[Result]],
+        compute: Callable[..., list[Result]],
         connectomes: Connectomes,
         runs: Sequence[Run],
         progress: Progress,
@@ -204,7 +201,7 @@ class BrioPlus(LogRidge):
         results: dict[int, tuple[Result, Resampling]] = {}
         for key, positions in groups.items():
             report = report_part(progress, len(results) / len(runs), len(positions) / len(runs))
-            computed = compute(connectomes, [runs[p] for p in positions], report)
+            computed = compute(connectomes, [runs[p] for p in positions], progress=report)
             results |= {p: (result, key) for p, result in zip(positions, computed, strict=True)}
         return [results[position] for position in range(len(runs))]
 

@@ -77,18 +77,6 @@ def redesign(change: str) -> Provenance:
     return Provenance(REDESIGN, change)
 
 
-def find_block(kind: str, family: str, control: bool) -> str:
-    """Find the block of a table in which a method stands, one of :data:`BLOCKS`."""
-    if control:
-        return "controls"
-    if kind in (READING, REDESIGN):
-        return kind
-    if family in ("linear", "BRIO"):
-        return family
-    published = (PUBLISHED.kind, TEXTBOOK.kind, CODE_WITH_DIFFERENCES, INTENT)
-    return "published code or equations" if kind in published else "other methods"
-
-
 def rank_block(block: str) -> int:
     """Return the position of a block in a table; blocks that are not known here come last."""
     return BLOCKS.index(block) if block in BLOCKS else len(BLOCKS)
@@ -130,8 +118,16 @@ class MethodEntry:
 
     @property
     def block(self) -> str:
-        """Block of a table in which it stands, one of :data:`brio.methods.registry.BLOCKS`."""
-        return find_block(self.provenance.kind, self.family, self.control)
+        """Block of a table in which it stands, one of :data:`BLOCKS`."""
+        kind = self.provenance.kind
+        if self.control:
+            return "controls"
+        if kind in (READING, REDESIGN):
+            return kind
+        if self.family in ("linear", "BRIO"):
+            return self.family
+        published = (PUBLISHED.kind, TEXTBOOK.kind, CODE_WITH_DIFFERENCES, INTENT)
+        return "published code or equations" if kind in published else "other methods"
 
 
 _DECLARED: dict[str, MethodEntry] = {}  # what imported classes say of themselves

@@ -1,6 +1,5 @@
 """Training over a runs axis: the contract of a method, balanced batches, the trainer, model selection."""
 
-from .checkpoint import CheckpointStore, StackCheckpoint
 from .contract import (
     ANY_TENSOR,
     Batch,
@@ -27,6 +26,7 @@ from .contract import (
 )
 from .neural import NeuralMethod, NeuralSettings
 from .stack import Stack
+from .trainer import CheckpointStore, StackCheckpoint
 
 __all__ = [
     "ANY_TENSOR",

@@ -1,4 +1,8 @@
-"""The contract of a method: what it is given, what it returns, and what it says of itself."""
+"""The contract of a method.
+
+What it is given (scans, the source scans of a run, the batches of a step), what it returns (fitted runs, predictions,
+explanations), what it says of itself, and the class that puts these together.
+"""
 
 from __future__ import annotations
 
@@ -22,134 +26,8 @@ from ..console import Progress, silent
 from ..device import ComputeDevice
 from ..draws import draw_uniform_tensor
 from ..errors import BrioError
-from ..protocol import Fold, assign_inner_folds
+from ..protocol import Fold
 from .random_numbers import uniform_from_keys
-
-
-@dataclass(frozen=True)
-class MethodFacts:
-    """Facts that a method declares about itself, for the plan, the summary and the progress display.
-
-    Attributes
-    ----------
-    epochs : int or None
-        Largest number of epochs; None where nothing is trained by epochs.
-    reestimates : int or None
-        Re-estimates of each scan at a time (K); None where nothing is re-estimated.
-    dead_rois : str or None
-        What the edges of an ROI without signal hold, as the method's setting names it.
-    refits : bool
-        Whether a run is trained again with its validation scans once the epoch is chosen.
-    relative_cost : float
-        Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
-    setting_without_validation : str
-        Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
-    chooses_epochs_by_inner_folds : bool
-        Whether inner folds of the source scans choose the number of epochs of a run whose fold has no validation scans.
-    balances_classes : bool
-        Whether the loss weighs both classes alike, so that a logit of 0 stands for equal shares, whatever the share of
-        patients among the source scans.
-    holds : str
-        What a fitted run holds of its source scans, for the card of a model.
-    keeps_scans : str
-        What it holds of single source scans, in words; empty where every number is made of many scans.
-    explains : str
-        What :meth:`Method.explain` returns, in words; empty where it returns None.
-    uses_seed : bool
-        Whether a seed decides anything besides the validation sites of a fold.
-    frames_for : str
-        What it needs the frames of scans for besides BOLD and re-estimates, in words; empty where connectomes do.
-    """
-
-    epochs: int | None = None
-    reestimates: int | None = None
-    dead_rois: str | None = None
-    refits: bool = False
-    relative_cost: float = 2.0
-    setting_without_validation: str = ""
-    chooses_epochs_by_inner_folds: bool = False
-    balances_classes: bool = False
-    holds: str = "weights of a network, each of them learned from all source scans"
-    keeps_scans: str = ""
-    explains: str = ""
-    uses_seed: bool = True
-    frames_for: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """What a fitted run reads of a connectome: coefficients of edges, factors, or both.
-
-    Attributes
-    ----------
-    edge_values : str
-        What the value of an edge is, in words, such as ``"Fisher z"``; empty where edges have no coefficients.
-    coefficients : ndarray of float64, shape [edges], or None
-        Change of the margin when the value of an edge grows by one, all others as they are.
-    beyond_edges : str
-        What else the margin is made of, in words; empty where it is nothing but coefficients times values of edges
-        and an intercept.
-    assignment : ndarray of float64, shape [J, P], or None
-        Share of each ROI in each factor; a column sums to 1 / P. None where the method has no factors.
-    """
-
-    edge_values: str = ""
-    coefficients: np.ndarray | None = None
-    beyond_edges: str = ""
-    assignment: np.ndarray | None = None
-
-
-class ExplainedScans(NamedTuple):
-    """What a fitted run reads of B scans.
-
-    Attributes
-    ----------
-    margin : ndarray of float64, shape [B]
-    edges : ndarray of float64, shape [B, edges], or None
-        Values of the edges that the coefficients of an :class:`Explanation` multiply, less their means over the source
-        scans.
-    contributions : ndarray of float64, shape [B, J], or None
-        What each factor adds to the margin; with the intercept they add up to it.
-    """
-
-    margin: np.ndarray
-    edges: np.ndarray | None = None
-    contributions: np.ndarray | None = None
-
-
-class StepContext:
-    """One training step of one run. At inference networks are handed None instead.
-
-    Parameters
-    ----------
-    key : Tensor, int64 scalar
-        Address of the random numbers of the step.
-    real : Tensor, shape [B]
-        1 for graphs of the batch, 0 for those that pad the stack.
-    site : Tensor of int64, shape [B]
-        Source site of each graph, 0 to E - 1.
-    update_statistics : bool
-        Whether running statistics follow this pass; not in a look ahead inside a step.
-    """
-
-    def __init__(self, key: Tensor, real: Tensor, site: Tensor, update_statistics: bool = True) -> None:
-        self.key, self.real, self.site, self.update_statistics = key, real, site, update_statistics
-        self._n_draws = 0
-
-    def draw_keys(self) -> Tensor:
-        """Draw two keys for the next random numbers of the step, other ones at each call. Shape [2], int32."""
-        self._n_draws += 1
-        words = [draw_uniform_tensor(self.key, 2 * self._n_draws + i) * 2.0**32 - 2.0**31 for i in (0, 1)]
-        return torch.stack(words).to(torch.int32)
-
-    def draw_uniform(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        """Draw uniform numbers in (0, 1), other ones at each call, in the precision and on the device of ``like``."""
-        return uniform_from_keys(self.draw_keys(), shape, like)
-
-    def draw_permutation(self) -> Tensor:
-        """Draw a random order of the graphs of the batch; padding stays at the end. Shape [B], int64."""
-        return torch.argsort(self.draw_uniform(self.real.shape, self.real) + 2.0 * (1.0 - self.real), stable=True)
-
 
 NEEDS = {
     "bold": "BOLD series resampled to one length and one repetition time",
@@ -311,10 +189,9 @@ class Inputs:
     def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
         self.connectomes = connectomes
         cohort, device, dtype = connectomes.cohort, connectomes.device, connectomes.dtype
-        self._share: float | None = getattr(settings, "edge_share", None)
-        self._cut = connectomes.full.new_zeros(len(connectomes))
-        if self._share is not None:
-            self._cut = connectomes.edge_cut(self._share)
+        share: float | None = getattr(settings, "edge_share", None)
+        self._share = share
+        self._cut = connectomes.full.new_zeros(len(connectomes)) if share is None else connectomes.edge_cut(share)
         self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
         if connectomes.without_frames:
             self._n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
@@ -368,24 +245,193 @@ class Inputs:
             yield chunk, scans
 
 
-class TensorSpec(NamedTuple):
-    """What a stored tensor must be; its values are always finite."""
-
-    shape: tuple[int | str, ...] | None
-    low: float = -math.inf  # range of its values
-    high: float = math.inf
-    whole: bool = False  # whether it holds whole numbers (int64), else float32 or float64
-
-
-ANY_TENSOR = TensorSpec(None)
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """One training: a fold and a seed."""
 
     fold: Fold
     seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class SourceScans:
+    """The source scans of a run, which are all that it may learn from.
+
+    Attributes
+    ----------
+    connectomes : Connectomes
+        Of the whole cohort: index it with ``scans`` only.
+    scans : ndarray of int64, shape [n]
+        Positions of the source scans in the cohort.
+    site, label : ndarray, shape [n]
+    seed : int
+    """
+
+    connectomes: Connectomes
+    scans: np.ndarray
+    site: np.ndarray
+    label: np.ndarray
+    seed: int
+
+    @classmethod
+    def of_run(cls, connectomes: Connectomes, run: Run, sites: np.ndarray | None = None) -> SourceScans:
+        """Gather the source scans of a run.
+
+        Parameters
+        ----------
+        connectomes : Connectomes
+        run : Run
+        sites : ndarray of str, shape [N], optional
+            Site of every scan, where it is not that of the cohort.
+        """
+        cohort, scans = connectomes.cohort, run.fold.source
+        sites = cohort.sites if sites is None else sites
+        return cls(connectomes, scans, sites[scans], cohort.labels[scans], run.seed)
+
+    def by_site(self) -> list[np.ndarray]:
+        """Return the positions of the scans of each source site, sites in sorted order."""
+        return [self.scans[self.site == e] for e in np.unique(self.site)]
+
+
+class StepContext:
+    """One training step of one run. At inference networks are handed None instead.
+
+    Parameters
+    ----------
+    key : Tensor, int64 scalar
+        Address of the random numbers of the step.
+    real : Tensor, shape [B]
+        1 for graphs of the batch, 0 for those that pad the stack.
+    site : Tensor of int64, shape [B]
+        Source site of each graph, 0 to E - 1.
+    update_statistics : bool
+        Whether running statistics follow this pass; not in a look ahead inside a step.
+    """
+
+    def __init__(self, key: Tensor, real: Tensor, site: Tensor, update_statistics: bool = True) -> None:
+        self.key, self.real, self.site, self.update_statistics = key, real, site, update_statistics
+        self._n_draws = 0
+
+    def draw_keys(self) -> Tensor:
+        """Draw two keys for the next random numbers of the step, other ones at each call. Shape [2], int32."""
+        self._n_draws += 1
+        words = [draw_uniform_tensor(self.key, 2 * self._n_draws + i) * 2.0**32 - 2.0**31 for i in (0, 1)]
+        return torch.stack(words).to(torch.int32)
+
+    def draw_uniform(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Draw uniform numbers in (0, 1), other ones at each call, in the precision and on the device of ``like``."""
+        return uniform_from_keys(self.draw_keys(), shape, like)
+
+    def draw_permutation(self) -> Tensor:
+        """Draw a random order of the graphs of the batch; padding stays at the end. Shape [B], int64."""
+        return torch.argsort(self.draw_uniform(self.real.shape, self.real) + 2.0 * (1.0 - self.real), stable=True)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of training under one loss.
+
+    Attributes
+    ----------
+    name : str
+        Shown in the progress line; a loss may depend on it.
+    epochs : int
+        Length of the stage.
+    frozen : tuple of str
+        Parameters whose names start with one of these are not updated.
+    selectable : bool
+        Whether checkpoints of this stage may be chosen.
+    refresh_every : int or None
+        Call :meth:`NeuralMethod.refresh` before the first epoch of the stage and after every so many.
+    fresh_optimiser : bool
+        Forget the optimiser's running averages when the stage begins.
+    """
+
+    name: str
+    epochs: int
+    frozen: tuple[str, ...] = ()
+    selectable: bool = True
+    refresh_every: int | None = None
+    fresh_optimiser: bool = False
+
+
+class Batch(NamedTuple):
+    """Scans of one step of one run, equally many from each source site and class.
+
+    Scans lie flat: E sites, 2 classes (0, then 1), n scans of each. Sites that only pad the stack come last.
+
+    Attributes
+    ----------
+    scans : Scans
+        Leading axis B = E * 2 * n.
+    cell_weight : Tensor, shape [E, 2]
+        Share of each cell (site and class) in the loss; 0 for padding.
+    pair_weight : Tensor, shape [E (E - 1) / 2]
+        Share of each pair of source sites; 0 for padding.
+    epoch : Tensor, scalar
+        Counted from 1.
+    step : StepContext
+        Random numbers and padding of this step.
+    stage : Stage
+        The stage that the step is part of.
+    """
+
+    scans: Scans
+    cell_weight: Tensor
+    pair_weight: Tensor
+    epoch: Tensor
+    step: StepContext
+    stage: Stage = Stage("training", 1)
+
+    @property
+    def cells(self) -> tuple[int, int, int]:
+        """E, 2 and n: what ``x.unflatten(0, batch.cells)`` needs."""
+        n_sites = len(self.cell_weight)
+        return n_sites, 2, len(self.scans.A) // (2 * n_sites)
+
+    @property
+    def label(self) -> Tensor:
+        """Class of each scan, 0.0 or 1.0. Shape [B]."""
+        classes = torch.arange(2, device=self.cell_weight.device, dtype=self.cell_weight.dtype)
+        return classes[None, :, None].expand(self.cells).flatten()
+
+    @property
+    def site(self) -> Tensor:
+        """Source site of each scan, 0 to E - 1. Shape [B], int64."""
+        return self.step.site
+
+    @property
+    def weight(self) -> Tensor:
+        """Share of each scan in a loss that weighs source sites and classes equally; sums to one. Shape [B]."""
+        return (self.cell_weight[:, :, None] / self.cells[2]).expand(self.cells).flatten()
+
+    @property
+    def site_weight(self) -> Tensor:
+        """Share of each source site, 0 for padding; sums to one. Shape [E]."""
+        return self.cell_weight.sum(1)
+
+    @property
+    def real(self) -> Tensor:
+        """1 for scans, 0 for those that pad the stack. Shape [B]."""
+        return self.step.real
+
+
+class Output(NamedTuple):
+    """The least that a network returns for each scan; a method's own output may hold more while it trains.
+
+    Attributes
+    ----------
+    logit : Tensor, shape [B]
+    representation : Tensor, shape [B, d]
+        What the classifier reads.
+    """
+
+    logit: Tensor
+    representation: Tensor
+
+
+NetworkCall = Callable[[Tensors, Scans, StepContext], Any]
+"""The function ``call(params, scans, step)`` with which :meth:`NeuralMethod.objective` runs the network of one run."""
 
 
 def name_tensors(parameters: Tensors, state: RunState) -> Tensors:
@@ -480,6 +526,109 @@ class Prediction(NamedTuple):
 
     margin: np.ndarray
     representation: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What a fitted run reads of a connectome: coefficients of edges, factors, or both.
+
+    Attributes
+    ----------
+    edge_values : str
+        What the value of an edge is, in words, such as ``"Fisher z"``; empty where edges have no coefficients.
+    coefficients : ndarray of float64, shape [edges], or None
+        Change of the margin when the value of an edge grows by one, all others as they are.
+    beyond_edges : str
+        What else the margin is made of, in words; empty where it is nothing but coefficients times values of edges
+        and an intercept.
+    assignment : ndarray of float64, shape [J, P], or None
+        Share of each ROI in each factor; a column sums to 1 / P. None where the method has no factors.
+    """
+
+    edge_values: str = ""
+    coefficients: np.ndarray | None = None
+    beyond_edges: str = ""
+    assignment: np.ndarray | None = None
+
+
+class ExplainedScans(NamedTuple):
+    """What a fitted run reads of B scans.
+
+    Attributes
+    ----------
+    margin : ndarray of float64, shape [B]
+    edges : ndarray of float64, shape [B, edges], or None
+        Values of the edges that the coefficients of an :class:`Explanation` multiply, less their means over the source
+        scans.
+    contributions : ndarray of float64, shape [B, J], or None
+        What each factor adds to the margin; with the intercept they add up to it.
+    """
+
+    margin: np.ndarray
+    edges: np.ndarray | None = None
+    contributions: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """Facts that a method declares about itself, for the plan, the summary and the progress display.
+
+    Attributes
+    ----------
+    epochs : int or None
+        Largest number of epochs; None where nothing is trained by epochs.
+    reestimates : int or None
+        Re-estimates of each scan at a time (K); None where nothing is re-estimated.
+    dead_rois : str or None
+        What the edges of an ROI without signal hold, as the method's setting names it.
+    refits : bool
+        Whether a run is trained again with its validation scans once the epoch is chosen.
+    relative_cost : float
+        Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
+    setting_without_validation : str
+        Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
+    chooses_epochs_by_inner_folds : bool
+        Whether inner folds of the source scans choose the number of epochs of a run whose fold has no validation scans.
+    balances_classes : bool
+        Whether the loss weighs both classes alike, so that a logit of 0 stands for equal shares, whatever the share of
+        patients among the source scans.
+    holds : str
+        What a fitted run holds of its source scans, for the card of a model.
+    keeps_scans : str
+        What it holds of single source scans, in words; empty where every number is made of many scans.
+    explains : str
+        What :meth:`Method.explain` returns, in words; empty where it returns None.
+    uses_seed : bool
+        Whether a seed decides anything besides the validation sites of a fold.
+    frames_for : str
+        What it needs the frames of scans for besides BOLD and re-estimates, in words; empty where connectomes do.
+    """
+
+    epochs: int | None = None
+    reestimates: int | None = None
+    dead_rois: str | None = None
+    refits: bool = False
+    relative_cost: float = 2.0
+    setting_without_validation: str = ""
+    chooses_epochs_by_inner_folds: bool = False
+    balances_classes: bool = False
+    holds: str = "weights of a network, each of them learned from all source scans"
+    keeps_scans: str = ""
+    explains: str = ""
+    uses_seed: bool = True
+    frames_for: str = ""
+
+
+class TensorSpec(NamedTuple):
+    """What a stored tensor must be; its values are always finite."""
+
+    shape: tuple[int | str, ...] | None
+    low: float = -math.inf  # range of its values
+    high: float = math.inf
+    whole: bool = False  # whether it holds whole numbers (int64), else float32 or float64
+
+
+ANY_TENSOR = TensorSpec(None)
 
 
 class Method(ABC):
@@ -672,154 +821,3 @@ class Method(ABC):
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         """Estimate the memory in bytes that one more run in a stack needs; decides how many train together."""
         return 0
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stretch of training under one loss.
-
-    Attributes
-    ----------
-    name : str
-        Shown in the progress line; a loss may depend on it.
-    epochs : int
-        Length of the stage.
-    frozen : tuple of str
-        Parameters whose names start with one of these are not updated.
-    selectable : bool
-        Whether checkpoints of this stage may be chosen.
-    refresh_every : int or None
-        Call :meth:`NeuralMethod.refresh` before the first epoch of the stage and after every so many.
-    fresh_optimiser : bool
-        Forget the optimiser's running averages when the stage begins.
-    """
-
-    name: str
-    epochs: int
-    frozen: tuple[str, ...] = ()
-    selectable: bool = True
-    refresh_every: int | None = None
-    fresh_optimiser: bool = False
-
-
-class Batch(NamedTuple):
-    """Scans of one step of one run, equally many from each source site and class.
-
-    Scans lie flat: E sites, 2 classes (0, then 1), n scans of each. Sites that only pad the stack come last.
-
-    Attributes
-    ----------
-    scans : Scans
-        Leading axis B = E * 2 * n.
-    cell_weight : Tensor, shape [E, 2]
-        Share of each cell (site and class) in the loss; 0 for padding.
-    pair_weight : Tensor, shape [E (E - 1) / 2]
-        Share of each pair of source sites; 0 for padding.
-    epoch : Tensor, scalar
-        Counted from 1.
-    step : StepContext
-        Random numbers and padding of this step.
-    stage : Stage
-        The stage that the step is part of.
-    """
-
-    scans: Scans
-    cell_weight: Tensor
-    pair_weight: Tensor
-    epoch: Tensor
-    step: StepContext
-    stage: Stage = Stage("training", 1)
-
-    @property
-    def cells(self) -> tuple[int, int, int]:
-        """E, 2 and n: what ``x.unflatten(0, batch.cells)`` needs."""
-        n_sites = len(self.cell_weight)
-        return n_sites, 2, len(self.scans.A) // (2 * n_sites)
-
-    @property
-    def label(self) -> Tensor:
-        """Class of each scan, 0.0 or 1.0. Shape [B]."""
-        classes = torch.arange(2, device=self.cell_weight.device, dtype=self.cell_weight.dtype)
-        return classes[None, :, None].expand(self.cells).flatten()
-
-    @property
-    def site(self) -> Tensor:
-        """Source site of each scan, 0 to E - 1. Shape [B], int64."""
-        return self.step.site
-
-    @property
-    def weight(self) -> Tensor:
-        """Share of each scan in a loss that weighs source sites and classes equally; sums to one. Shape [B]."""
-        return (self.cell_weight[:, :, None] / self.cells[2]).expand(self.cells).flatten()
-
-    @property
-    def site_weight(self) -> Tensor:
-        """Share of each source site, 0 for padding; sums to one. Shape [E]."""
-        return self.cell_weight.sum(1)
-
-    @property
-    def real(self) -> Tensor:
-        """1 for scans, 0 for those that pad the stack. Shape [B]."""
-        return self.step.real
-
-
-class Output(NamedTuple):
-    """The least that a network returns for each scan; a method's own output may hold more while it trains.
-
-    Attributes
-    ----------
-    logit : Tensor, shape [B]
-    representation : Tensor, shape [B, d]
-        What the classifier reads.
-    """
-
-    logit: Tensor
-    representation: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class SourceScans:
-    """The source scans of a run, which are all that it may learn from.
-
-    Attributes
-    ----------
-    connectomes : Connectomes
-        Of the whole cohort: index it with ``scans`` only.
-    scans : ndarray of int64, shape [n]
-        Positions of the source scans in the cohort.
-    site, label : ndarray, shape [n]
-    seed : int
-    """
-
-    connectomes: Connectomes
-    scans: np.ndarray
-    site: np.ndarray
-    label: np.ndarray
-    seed: int
-
-    @classmethod
-    def of_run(cls, connectomes: Connectomes, run: Run, sites: np.ndarray | None = None) -> SourceScans:
-        """Gather the source scans of a run.
-
-        Parameters
-        ----------
-        connectomes : Connectomes
-        run : Run
-        sites : ndarray of str, shape [N], optional
-            Site of every scan, where it is not that of the cohort.
-        """
-        cohort, scans = connectomes.cohort, run.fold.source
-        sites = cohort.sites if sites is None else sites
-        return cls(connectomes, scans, sites[scans], cohort.labels[scans], run.seed)
-
-    def by_site(self) -> list[np.ndarray]:
-        """Return the positions of the scans of each source site, sites in sorted order."""
-        return [self.scans[self.site == e] for e in np.unique(self.site)]
-
-    def assign_inner_folds(self, fold: Fold) -> np.ndarray:
-        """Assign the scans to inner folds of a closed-form model: their sites, or fifths of one site. Shape [n]."""
-        return assign_inner_folds(self.connectomes.cohort, fold, least_sites=2)
-
-
-NetworkCall = Callable[[Tensors, Scans, StepContext], Any]
-"""The function ``call(params, scans, step)`` with which :meth:`NeuralMethod.objective` runs the network of one run."""

@@ -16,7 +16,6 @@ from ..connectome import Connectomes, source_mean
 from ..console import Progress, silent
 from ..protocol import Fold
 from ..settings import BatchSize, Epochs, LearningRate, Weight, check_domains, choice, setting
-from .checkpoint import CheckpointStore
 from .contract import (
     ANY_TENSOR,
     Batch,
@@ -35,7 +34,7 @@ from .contract import (
     TensorSpec,
 )
 from .stack import Stack, is_training_only
-from .trainer import train
+from .trainer import CheckpointStore, train
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,8 @@ class NeuralMethod(Method):
     settings: NeuralSettings
     training_only: ClassVar[tuple[str, ...]] = ()
     """Names of parameters, buffers or submodules of the network that inference does not read."""
+    site_rows: ClassVar[tuple[str, ...]] = ()
+    """Names of parameters and buffers with a row for each source site; a fitted run keeps those of its own sites."""
     peak_matrices_per_scan: ClassVar[float] = 28.0
     """About how many P x P matrices a step keeps alive for each scan; decides how many runs train together."""
 
@@ -221,7 +222,8 @@ class NeuralMethod(Method):
         n_sites : int
             Source sites of the run.
         """
-        return parameters, state
+        own = {name: parameters[name][:n_sites].contiguous().clone() for name in self.site_rows}
+        return parameters | own, state
 
     def block_length(self, state: RunState) -> float | None:
         """Block length of the re-estimates of a run, unrounded; None where nothing is re-estimated."""

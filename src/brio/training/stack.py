@@ -1,9 +1,9 @@
-"""A stack: the weights of several runs along a leading axis, and AdamW for them."""
+"""A stack: batches balanced across sites and classes, the weights of several runs along one axis, AdamW for them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from torch.func import functional_call, stack_module_state
 from torch.utils._pytree import tree_map
 
 from .. import draws
+from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..device import pass_budget
 from ..errors import BrioError
-from .cells import SourceCells
 from .contract import (
     Batch,
     FittedRun,
@@ -36,6 +36,123 @@ if TYPE_CHECKING:
     from .neural import NeuralMethod
 
 
+def group_by_cell(site: np.ndarray, label: np.ndarray, where: str = "") -> tuple[np.ndarray, list[list[np.ndarray]]]:
+    """List the scans of each site and class; ``where`` begins the error where a site holds one class only.
+
+    Shapes: site [n], label [n]; returns names [E].
+    """
+    names = np.unique(site)
+    members = [[np.flatnonzero((site == name) & (label == c)) for c in (0, 1)] for name in names]
+    for name, (controls, patients) in zip(names, members, strict=True):
+        if not len(controls) or not len(patients):
+            raise BrioError(f"{where}source site {name} holds one class only, and both are needed; leave the site out")
+    return names, members
+
+
+def cell_average_weights(site: np.ndarray, label: np.ndarray) -> Tensor:
+    """Return the weights that average scans over cells: 1 / N_ec for scans of site e and class c, else 0.
+
+    For one run, as :meth:`brio.training.stack.SourceCells.cell_average` for a stack.
+
+    Shapes: site [n], label [n]; returns [E, 2, n].
+    """
+    names, members = group_by_cell(site, label)
+    weight = torch.zeros(len(names), 2, len(site), dtype=torch.float64)
+    for e, cells in enumerate(members):
+        for c, scans in enumerate(cells):
+            weight[e, c, torch.from_numpy(scans)] = 1.0 / len(scans)
+    return weight
+
+
+class SourceCells:
+    """The scans of each cell (run, source site, class) of a stack.
+
+    Shapes: sites [N], members [R, E, 2, most], size [R, E, 2], n_sites [R].
+    """
+
+    def __init__(self, cohort: Cohort, runs: Sequence[Run], sites: Sequence[np.ndarray] | None = None) -> None:
+        labels = cohort.labels
+        sites = [cohort.sites] * len(runs) if sites is None else sites
+        cells = []
+        for run, own in zip(runs, sites, strict=True):
+            source = run.fold.source
+            _, members = group_by_cell(own[source], labels[source], f"fold {run.fold.name}: ")
+            cells.append([[source[m] for m in of_site] for of_site in members])
+        self.n_sites = np.array([len(run_cells) for run_cells in cells])
+        most = max(len(m) for run in cells for site in run for m in site)
+        shape = (len(runs), int(self.n_sites.max()), 2)
+        self.size = np.zeros(shape, dtype=np.int64)
+        self.members = np.zeros((*shape, most), dtype=np.int64)
+        for r, run_cells in enumerate(cells):
+            self.members[r] = run_cells[0][0][0]  # padding points at some source scan of the run; its weight is zero
+            for e, site_cells in enumerate(run_cells):
+                for c, scans in enumerate(site_cells):
+                    self.size[r, e, c] = len(scans)
+                    self.members[r, e, c, : len(scans)] = scans
+        self.seeds = np.array([run.seed for run in runs], dtype=np.int64)
+        self._ids = draws.addresses(cohort.ids)
+
+    @property
+    def cell_weight(self) -> np.ndarray:
+        """Share of each cell in a loss that weighs source sites and classes equally. Shape [R, E, 2]."""
+        return (self.size > 0) / (2.0 * self.n_sites[:, None, None])
+
+    @property
+    def pair_weight(self) -> np.ndarray:
+        """Share of each unordered pair of source sites. Shape [R, E (E - 1) / 2]."""
+        first, second = np.triu_indices(self.size.shape[1], 1)
+        real = self.size[:, :, 0] > 0
+        pairs = self.n_sites * (self.n_sites - 1) / 2.0
+        return (real[:, first] & real[:, second]) / np.maximum(pairs, 1.0)[:, None]
+
+    def cell_average(self) -> tuple[np.ndarray, np.ndarray]:
+        """Source scans of each run and the weights that average them over their cells.
+
+        Sums over a run's source scans do not depend on how many other scans the cohort holds, not even in the last bit.
+
+        Shapes: returns scans [R, n], weight [R, E, 2, n].
+        """
+        total = self.size.sum((1, 2))
+        scans = np.repeat(self.members[:, 0, 0, :1], total.max(), axis=1)
+        weight = np.zeros((*self.size.shape, int(total.max())))
+        for r, n in enumerate(total):
+            cells = np.argwhere(self.size[r])  # (site, class)
+            members = [self.members[r, e, c, : self.size[r, e, c]] for e, c in cells]
+            scans[r, :n] = np.concatenate(members)
+            site, label = np.repeat(cells, [len(m) for m in members], axis=0).T
+            weight[r, : self.n_sites[r], :, :n] = cell_average_weights(site, label).numpy()
+        return scans, weight
+
+    def select(self, keep: np.ndarray) -> SourceCells:
+        """Select some of the runs (boolean mask, shape [R])."""
+        out = object.__new__(SourceCells)
+        out.n_sites, out.size, out.members = self.n_sites[keep], self.size[keep], self.members[keep]
+        out.seeds, out._ids = self.seeds[keep], self._ids
+        return out
+
+    def steps(self, cell_batch: int) -> np.ndarray:
+        """Optimisation steps of an epoch: as many batches as fit into the number of source scans. Shape [R]."""
+        return np.maximum(1, self.size.sum((1, 2)) // (2 * self.n_sites * cell_batch))
+
+    def batches(self, epoch: int, cell_batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the scans of every step of an epoch.
+
+        The scans of a cell come in an order drawn from seed, epoch and participant. A cell with fewer scans than the
+        epoch needs starts over, so the counts of two scans of a cell differ by at most one.
+
+        Shapes: returns batches [steps, R, E, 2, cell_batch], active [steps, R].
+        """
+        steps = self.steps(cell_batch)
+        key = draws.draw_uniform(self.seeds[:, None, None, None], "batches", epoch, self._ids[self.members])
+        beyond = np.arange(self.members.shape[-1]) >= self.size[..., None]
+        order = np.argsort(np.where(beyond, 2.0, key), axis=-1, kind="stable")
+        ordered = np.take_along_axis(self.members, order, axis=-1)
+        slot = np.arange(int(steps.max()) * cell_batch) % np.maximum(self.size, 1)[..., None]
+        drawn = np.take_along_axis(ordered, slot, axis=-1)  # [R, E, 2, steps * n]
+        drawn = drawn.reshape(*self.size.shape, int(steps.max()), cell_batch)
+        return np.moveaxis(drawn, 3, 0), np.arange(int(steps.max()))[:, None] < steps
+
+
 class StackedAdamW:
     """Decoupled weight decay (Loshchilov & Hutter 2019) for parameters with a leading runs axis.
 
@@ -45,26 +162,16 @@ class StackedAdamW:
     Shapes: params [R, ...].
     """
 
-    def __init__(
-        self,
-        params: dict[str, Tensor],
-        learning_rate: float,
-        weight_decay: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
-    ) -> None:
-        self.params = params
-        self.weight_decay = weight_decay
-        self.betas, self.epsilon = betas, epsilon
+    beta1, beta2, epsilon = 0.9, 0.999, 1e-8
+
+    def __init__(self, params: Tensors, learning_rate: float, weight_decay: float) -> None:
+        self.params, self.weight_decay = params, weight_decay
         self.mean = {name: torch.zeros_like(p) for name, p in params.items()}
         self.square = {name: torch.zeros_like(p) for name, p in params.items()}
         first = next(iter(params.values()))
         self.steps = torch.zeros(len(first), dtype=torch.float64, device=first.device)
+        # changed in place, so that a recorded CUDA graph reads the new value
         self.rate = torch.full((), learning_rate, dtype=torch.float64, device=first.device)
-
-    def set_rate(self, learning_rate: float) -> None:
-        """Set the learning rate, in place, so that a recorded CUDA graph reads the new value."""
-        self.rate.fill_(learning_rate)
 
     def forget(self) -> None:
         """Reset running averages and step counts, in place."""
@@ -75,25 +182,29 @@ class StackedAdamW:
     def step(self, active: Tensor) -> None:
         """Update the active runs from the gradients in ``.grad``. ``active``: bool, shape [R]."""
         self.steps += active
-        gradients = {name: p.grad for name, p in self.params.items() if p.grad is not None}
-        if not gradients:
+        names = [name for name, p in self.params.items() if p.grad is not None]
+        if not names:
             return
-        names, grads = list(gradients), list(gradients.values())
-        params = [self.params[name] for name in names]
-        mean, square = [self.mean[name] for name in names], [self.square[name] for name in names]
-        beta1, beta2 = self.betas
+        params, mean, square = ([group[n] for n in names] for group in (self.params, self.mean, self.square))
+        grads = [p.grad for p in params if p.grad is not None]
         count = self.steps.clamp_min(1)
+
+        def shape(value: Tensor) -> list[Tensor]:
+            """One value for each run, shaped to multiply each parameter."""
+            value = value.to(params[0].dtype)
+            return [value.view(-1, *(1,) * (p.ndim - 1)) for p in params]
+
         # all factors of an inactive run are zero: nothing of it moves
         keep1, keep2, decay, size = (
-            self._columns(params, torch.where(active, value, torch.zeros_like(value)))
+            shape(torch.where(active, value, torch.zeros_like(value)))
             for value in (
-                torch.full_like(count, 1 - beta1),
-                torch.full_like(count, 1 - beta2),
+                torch.full_like(count, 1 - self.beta1),
+                torch.full_like(count, 1 - self.beta2),
                 (self.rate * self.weight_decay).expand_as(count),
-                self.rate / (1 - beta1**count),
+                self.rate / (1 - self.beta1**count),
             )
         )
-        root = self._columns(params, (1 - beta2**count).rsqrt())
+        root = shape((1 - self.beta2**count).rsqrt())
         torch._foreach_add_(mean, torch._foreach_mul(torch._foreach_sub(grads, mean), keep1))
         squared = torch._foreach_mul(grads, grads)
         torch._foreach_add_(square, torch._foreach_mul(torch._foreach_sub(squared, square), keep2))
@@ -104,12 +215,6 @@ class StackedAdamW:
         torch._foreach_sub_(params, change)
         for p in params:
             p.grad = None
-
-    @staticmethod
-    def _columns(params: list[Tensor], value: Tensor) -> list[Tensor]:
-        """One value per run, shaped to multiply each parameter."""
-        value = value.to(params[0].dtype)
-        return [value.view(-1, *(1,) * (p.ndim - 1)) for p in params]
 
     def select(self, params: dict[str, Tensor], keep: Tensor) -> None:
         """Continue with some of the runs."""
@@ -136,6 +241,8 @@ class Stack:
         Running statistics, changed in place by training steps.
     state : RunState, shapes [R, ...]
         What each run holds besides its parameters.
+    inputs, sources, connectomes
+        Scans of the cohort, source scans of the runs, connectomes; a restored stack has none of them.
     """
 
     def __init__(
@@ -149,11 +256,11 @@ class Stack:
         state: RunState,
         sources: SourceCells | None,
     ) -> None:
-        self.method, self._inputs, self.runs, self.network = method, inputs, list(runs), network
-        self.params, self.buffers, self.state, self._sources = params, buffers, state, sources
-        if sources is not None:
-            self._cell_weight = self.to_tensor(sources.cell_weight)
-            self._pair_weight = self.to_tensor(sources.pair_weight)
+        self.method, self.runs, self.network = method, list(runs), network
+        self.params, self.buffers, self.state = params, buffers, state
+        if inputs is not None and sources is not None:
+            self.inputs, self.sources, self.connectomes = inputs, sources, inputs.connectomes
+            self._weights = self.to_tensor(sources.cell_weight), self.to_tensor(sources.pair_weight)
 
     @classmethod
     def build(cls, method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
@@ -211,56 +318,34 @@ class Stack:
         with torch.random.fork_rng(devices=[]):
             network = method.network(InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
 
-        def stack_tensor(name: str, tensors: list[Tensors]) -> Tensor:
-            if any(name not in one for one in tensors):
-                raise BrioError(
-                    f"method '{method.name}': the stored weights lack '{name}'; they were written by another version "
-                    "of the method. Fit the run again"
-                )
-            return _place_like(torch.stack([one[name] for one in tensors]), like.A)
-
-        def stack_tensors(names: Sequence[str], tensors: list[Tensors]) -> Tensors:
-            return {name: stack_tensor(name, tensors) for name in names}
+        def stack_tensors(names: Iterable[str], tensors: list[Tensors]) -> Tensors:
+            for name in names:
+                if any(name not in one for one in tensors):
+                    raise BrioError(
+                        f"method '{method.name}': the stored weights lack '{name}'; they were written by another "
+                        "version of the method. Fit the run again"
+                    )
+            return {name: _place_like(torch.stack([one[name] for one in tensors]), like.A) for name in names}
 
         parameters = [fitted.parameters for fitted in fitted_runs]
         params, buffers = (
             stack_tensors([name for name, _ in named if not is_training_only(name, method)], parameters)
             for named in (network.named_parameters(), network.named_buffers())
         )
-        learned, inference = (
-            stack_tensors(list(groups[0]), groups)
-            for groups in ([fitted.state.learned for fitted in fitted_runs], [f.state.inference for f in fitted_runs])
-        )
+        states = [fitted.state for fitted in fitted_runs]
+        learned = stack_tensors(states[0].learned, [state.learned for state in states])
+        inference = stack_tensors(states[0].inference, [state.inference for state in states])
         runs = [fitted.run for fitted in fitted_runs]
         return cls(method, None, runs, network, params, buffers, RunState(learned, {}, inference), None)
 
     def __len__(self) -> int:
         return len(self.runs)
 
-    @property
-    def sources(self) -> SourceCells:
-        """Source scans of the runs; a restored stack has none."""
-        if self._sources is None:
-            raise RuntimeError("a stack of fitted runs has no source scans")
-        return self._sources
-
-    @property
-    def inputs(self) -> Inputs:
-        """The scans of the cohort; a restored stack has none."""
-        if self._inputs is None:
-            raise RuntimeError("a stack of fitted runs has no cohort")
-        return self._inputs
-
-    @property
-    def connectomes(self) -> Connectomes:
-        """Connectomes of the cohort; a restored stack has none."""
-        return self.inputs.connectomes
-
     @functools.cached_property
     def cell_average(self) -> tuple[Tensor, Tensor]:
         """Source scans of each run and the weights that average them over cells. Shapes [R, n] and [R, E, 2, n].
 
-        As :meth:`brio.training.cells.SourceCells.cell_average` computes them, on the device.
+        As :meth:`brio.training.stack.SourceCells.cell_average` computes them, on the device.
         """
         scans, weight = self.sources.cell_average()
         return self.to_tensor(scans), self.to_tensor(weight)
@@ -291,15 +376,8 @@ class Stack:
         cells = scans.shape[1:]  # sites, classes and scans of each
         site = torch.arange(cells[0], device=scans.device)[:, None, None].expand(cells).flatten()
 
-        def loss(
-            params: Tensors,
-            buffers: Tensors,
-            state: RunState,
-            scans: Scans,
-            cell_weight: Tensor,
-            pair_weight: Tensor,
-            key: Tensor,
-        ) -> Tensor:
+        def loss(params: Tensors, buffers: Tensors, state: RunState, scans: Scans, *more: Tensor) -> Tensor:
+            cell_weight, pair_weight, key = more
             real = (cell_weight > 0).to(cell_weight.dtype)[:, :, None].expand(cells).flatten()
             step = StepContext(key, real, site)
             batch = Batch(scans._replace(state=state), cell_weight, pair_weight, epoch, step, stage)
@@ -313,8 +391,7 @@ class Stack:
         one_seed = len({run.seed for run in self.runs}) == 1
         mapped = torch.vmap(loss, in_dims=(0, 0, 0, 0, 0, 0, None if one_seed else 0))
         key = key[0] if one_seed else key
-        weights = self._cell_weight, self._pair_weight
-        losses = mapped(self.params, self.buffers, self.state, scans_of_runs, *weights, key)
+        losses = mapped(self.params, self.buffers, self.state, scans_of_runs, *self._weights, key)
         if losses.shape != (len(self),):  # it would be broadcast against the runs and mix them
             shape = tuple(losses.shape[1:])
             raise RuntimeError(f"method '{self.method.name}': its loss is not one number, but {shape}")
@@ -370,7 +447,7 @@ class Stack:
             At least 1.
         """
         A = self.connectomes.full if A is None else A
-        room = pass_budget(A.device) if self._inputs is None else min(pass_budget(A.device), self.step_bytes)
+        room = min(pass_budget(A.device), self.step_bytes) if hasattr(self, "inputs") else pass_budget(A.device)
         return max(1, int(room / (self.method.bytes_per_scan(A) * n_runs)))
 
     @functools.cached_property

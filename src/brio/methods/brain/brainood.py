@@ -13,8 +13,12 @@ from torch.nn import functional as F
 
 from ...settings import InnerShare, LearningRate, ShareBelowOne, Weight, choice, setting
 from ...training import Batch, InputShape, Output, StepContext
-from ..edges.edge_list import (
+from ..edges.scorer import (
+    EdgeMethod,
+    EdgeMLP,
+    EdgeNetwork,
     Edges,
+    EdgeSettings,
     average_directions,
     bernoulli_kl,
     list_edges,
@@ -23,7 +27,6 @@ from ..edges.edge_list import (
     schedule_keep_rate,
     straight_through,
 )
-from ..edges.scorer import EdgeMethod, EdgeMLP, EdgeNetwork, EdgeSettings
 from ..layers import BatchNorm, Chain, Dropout, GINLayer, average_losses, classification_loss, linear
 from ..registry import follow_code, method, variant
 

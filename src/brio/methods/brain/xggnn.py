@@ -98,11 +98,6 @@ def self_dice_gap(S: Tensor) -> Tensor:
     return 0.5 * (gap[:, None] + gap)
 
 
-def first_adam_step(gradient: Tensor) -> Tensor:
-    """Direction of Adam's first step, when its averages hold this gradient alone; without gradient."""
-    return (gradient / (gradient.abs() + 1e-8)).detach()
-
-
 @dataclass(frozen=True)
 class XGSettings(BoldSettings):
     """Settings of XG-GNN.
@@ -208,19 +203,17 @@ class XGNetwork(nn.Module):
         x = self.third(self.pass_messages(m, x), step)  # [B, P, 8]
         x = self.norm(x.transpose(1, 2), step).transpose(1, 2)  # statistics of each ROI
         representation = self.read(x.flatten(1))
-        return XGOutput(self.compute_logit(representation), representation, m if step is not None else m[:, :0])
+        score = self.classify(representation)
+        if self.published:
+            control, patient = score.sigmoid().unbind(-1)
+            logit = patient - control
+        else:
+            logit = score.squeeze(-1)
+        return XGOutput(logit, representation, m if step is not None else m[:, :0])
 
     def pass_messages(self, m: Tensor, x: Tensor) -> Tensor:
         """Update states of ROIs under learned connectomes. Shapes [B, P, P] and [B, P, d] -> [B, P, d]."""
         return m.sum(-1, keepdim=True) * x if self.published else x + m @ x / m.shape[-1]
-
-    def compute_logit(self, representation: Tensor) -> Tensor:
-        """Classify representations. Shape [B, 32] -> [B]."""
-        score = self.classify(representation)
-        if not self.published:
-            return score.squeeze(-1)
-        control, patient = score.sigmoid().unbind(-1)
-        return patient - control
 
 
 @method(
@@ -266,7 +259,9 @@ class XGGNN(BoldMethod):
             return 2 * (train * self._site_losses(call(params, scans, ahead), label, batch)).sum()
 
         gradient = torch.func.grad(loss_ahead)({name: p.detach() for name, p in params.items()})
-        adapted = {name: p - s.inner_rate * first_adam_step(gradient[name]) for name, p in params.items()}
+        # the direction of Adam's first step, when its averages hold this gradient alone; without gradient
+        direction = {name: (g / (g.abs() + 1e-8)).detach() for name, g in gradient.items()}
+        adapted = {name: p - s.inner_rate * direction[name] for name, p in params.items()}
 
         out = call(adapted, scans, StepContext(key[1], test[batch.site], batch.site))
         S = compute_difference_maps(out.learned, batch.label if s.published else label, batch.cells)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ from ...training import (
 from ..layers import classification_loss
 from ..registry import PAPERS_OWN, method, variant
 from .encoder import SignedEncoder, find_gpu_twin, measure_descriptors
-from .qualification import Assignment, Qualification, alignment_loss, extend_clouds, qualify
+from .qualification import Assignment, alignment_loss, extend_clouds, qualify
 from .settings import BrioSettings
 
 
@@ -129,7 +130,9 @@ class Brio(NeuralMethod):
         strength = source_strength([connectomes.site_median(m) for m in source.by_site()], connectomes.n_rois)
         learned = {"S": sym_top(strength, settings.rho_g).to(connectomes.dtype), "mean": self.dead_roi_fill(source)}
         if settings.descriptors == "standardised":
-            learned["c_mean"], learned["c_sd"] = self._measure_descriptors(source, learned)
+            index = torch.from_numpy(source.scans).to(connectomes.device)
+            parts = ((connectomes.full[i], connectomes.alive[i]) for i in index.split(256))  # never a copy of all
+            learned["c_mean"], learned["c_sd"] = measure_descriptors(parts, learned["S"], learned["mean"])
         if self._reestimates:
             l_b = settings.block_length
             if l_b is None:
@@ -161,31 +164,20 @@ class Brio(NeuralMethod):
         loss = classification_loss(out.logit, batch)
         if batch.stage.name == "guided" and self._aligns:
             clouds, log_weight = extend_clouds(out.factors.unflatten(0, batch.cells), training)
-            loss = loss + settings.lambda_env * alignment_loss(
-                clouds,
-                training["alpha_bar"],
-                training["g"],
-                batch.pair_weight,
-                settings.epsilon,
-                settings.sinkhorn_iterations,
-                log_weight,
-            )
+            qualified, rule = (training["alpha_bar"], training["g"]), (settings.epsilon, settings.sinkhorn_iterations)
+            aligned = alignment_loss(clouds, *qualified, batch.pair_weight, *rule, log_weight)
+            loss = loss + settings.lambda_env * aligned
         return loss
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Cache the assignment, which no longer changes, and create the qualification and the empty clouds."""
         if stage.name != "guided":
             return
-        roi = stack.params["encoder.roi"]
-        assignment = {n: p for n, p in stack.params.items() if n.startswith("assignment.")}
-        module = stack.network.get_submodule("assignment")
-
-        def assign(params: Tensors, roi: Tensor) -> Tensor:
-            inner = {n.removeprefix("assignment."): p for n, p in params.items()}
-            return torch.func.functional_call(module, inner, (roi,))
-
+        roi, module = stack.params["encoder.roi"], stack.network.get_submodule("assignment")
+        params = {name: stack.params[f"assignment.{name}"] for name, _ in module.named_parameters()}
+        assign = torch.vmap(partial(torch.func.functional_call, module))
         with torch.no_grad():
-            stack.state.inference["Pi_bar"] = torch.vmap(assign)(assignment, roi)
+            stack.state.inference["Pi_bar"] = assign(params, (roi,))
         if self._aligns:
             J, E = self.settings.J, stack.sources.size.shape[1]
             pairs = E * (E - 1) // 2
@@ -209,14 +201,9 @@ class Brio(NeuralMethod):
         own_scans = scans.unsqueeze(-1).expand(-1, -1, self.settings.J)
         a, change = a.gather(1, own_scans), change.gather(1, own_scans)  # from all scans to those of each run
         site_weight = stack.to_tensor((sources.size[:, :, 0] > 0) / sources.n_sites[:, None].astype(float))
-
-        def qualify_run(
-            a: Tensor, change: Tensor, w: Tensor, cell_average: Tensor, site_weight: Tensor
-        ) -> Qualification:
-            return qualify(a, change, w, cell_average, site_weight, self.settings)
-
+        qualify_run = torch.vmap(partial(qualify, settings=self.settings))
         with torch.no_grad():
-            qualification = torch.vmap(qualify_run)(a, change, stack.params["w"][index], cell_average, site_weight)
+            qualification = qualify_run(a, change, stack.params["w"][index], cell_average, site_weight)
         for name, value in qualification._asdict().items():
             stack.state.training[name][index] = value
 
@@ -264,13 +251,6 @@ class Brio(NeuralMethod):
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
         margin, a = (t[0].double().cpu().numpy() for t in (out.logit, out.contributions))
         return ExplainedScans(margin, contributions=a / self.settings.J**0.5)
-
-    def _measure_descriptors(self, source: SourceScans, learned: Tensors) -> tuple[Tensor, Tensor]:
-        """Mean and SD over the source scans of each descriptor of each ROI. Shapes [P, 3]."""
-        connectomes = source.connectomes
-        index = torch.from_numpy(source.scans).to(connectomes.device)
-        graphs = ((connectomes.full[part], connectomes.alive[part]) for part in index.split(256))  # never a copy of all
-        return measure_descriptors(graphs, learned["S"], learned["mean"])
 
     def _contributions_and_changes(self, stack: Stack, rows: np.ndarray, number: int) -> tuple[Tensor, Tensor]:
         """Full-scan contributions a^(0) and their mean squared changes under re-estimation. Shapes [runs, N, J].

@@ -1,6 +1,4 @@
-"""Qualification of evidence for alignment: soft assignment, task relevance, re-estimation support, gate, and the
-aligned divergence.
-"""
+"""Balanced assignment of ROIs to factors, Eq. (7), qualification of evidence, Eqs. (11)-(19), and alignment by it."""
 
 from __future__ import annotations
 
@@ -13,80 +11,6 @@ from torch import Tensor, nn
 from ...training import Tensors
 from ...transport import entropic_cost
 from .settings import BrioSettings, Variant
-
-
-def cosines(x: Tensor, y: Tensor) -> Tensor:
-    """Inner products of unit factors between scans of a class, factor by factor.
-
-    Shapes: x, y [..., n, J, d_t] and [..., m, J, d_t]; returns [..., n, m, J].
-    """
-    return torch.einsum("...njd,...mjd->...nmj", x, y)
-
-
-def weighted_cost(cosine: Tensor, alpha_bar: Tensor) -> Tensor:
-    """Squared distance of the weighted representations, Eq. (23): sum_j alpha_bar_j (1 - r_j . r'_j).
-
-    The representations of Eq. (22) need not be formed: unit factors make their distance a weighted
-    sum of cosine dissimilarities, in [0, 2].
-
-    Shapes: cosine [..., n, m, J], alpha_bar [..., J].
-    """
-    return ((1.0 - cosine) * alpha_bar[..., None, None, :]).sum(-1)
-
-
-def alignment_loss(
-    clouds: Tensor,
-    alpha_bar: Tensor,
-    g: Tensor,
-    pair_weight: Tensor,
-    epsilon: float,
-    iterations: int,
-    log_weight: Tensor | None = None,
-) -> Tensor:
-    """Alignment loss L_env^Q of one run, Eq. (25).
-
-    A pair of sites appears in both orders, each with half of its share: the divergences S(x, y) of Eq. (24) then add up
-    to OT(x, y) - OT(x, x) over ordered pairs, and no cloud has to be gathered by pairs.
-
-    Shapes: clouds [E, 2, n, J, d_t], alpha_bar [pairs, 2, J], g [pairs, 2], pair_weight [pairs], log_weight [E, 2, n].
-    """
-    E = len(clouds)
-    if E < 2:
-        return clouds.new_zeros(())
-    pair = _number_pairs(E, clouds.device)
-    alpha_bar, share = alpha_bar[pair], 0.25 * (pair_weight[:, None] * g)[pair]  # two orders, two classes
-    share = share * (1.0 - torch.eye(E, device=g.device, dtype=g.dtype))[:, :, None]
-    between = weighted_cost(cosines(clouds[:, None], clouds[None]), alpha_bar)
-    within = weighted_cost(cosines(clouds, clouds)[:, None], alpha_bar)  # of the first site, by the weights of the pair
-    eta = clouds.new_full(clouds.shape[:3], 1.0 / clouds.shape[2]).log() if log_weight is None else log_weight
-    eta = eta[:, None].expand(E, *eta.shape)
-    zeta = torch.stack([eta.transpose(0, 1), eta])
-    costs, eta = torch.stack([between, within]), torch.stack([eta, eta])
-    cost = entropic_cost(costs, epsilon, iterations, eta, zeta, largest_cost=2.0)
-    return (share * (cost[0] - cost[1])).sum()
-
-
-def _number_pairs(E: int, device: torch.device) -> Tensor:
-    """Number of each pair of sites, as ``torch.triu_indices`` lists them; anything on the diagonal. Shape [E, E]."""
-    site = torch.arange(E, device=device)
-    low, high = torch.minimum(site[:, None], site), torch.maximum(site[:, None], site)
-    return (low * (2 * E - low - 1) // 2 + high - low - 1).clamp_min(0)
-
-
-def extend_clouds(factors: Tensor, past: Tensors) -> tuple[Tensor, Tensor]:
-    """Add the latest factors of each site and class to those of a batch, and remember the batch.
-
-    Shapes: factors [E, 2, n, J, d_t]; returns clouds [E, 2, n + m, J, d_t], log_weight [E, 2, n + m].
-    """
-    clouds = torch.cat([factors, past["past_factors"]], 2)
-    n, size = factors.shape[2], clouds.shape[2]
-    seen = past["past_scans"] + n
-    real = torch.minimum(seen.clamp_max(size), past["cell_size"]).clamp_min(1.0)[..., None]  # [E, 2, 1]
-    here = torch.arange(size, device=factors.device) < real
-    log_weight = torch.where(here, -real.log(), torch.full_like(real, -torch.inf))
-    past["past_factors"].copy_(clouds[:, :, : size - n].detach())
-    past["past_scans"].copy_(seen)
-    return clouds, log_weight
 
 
 def balanced(similarity: Tensor, iterations: int) -> Tensor:
@@ -129,6 +53,28 @@ class Qualification(NamedTuple):
     q_re: Tensor  # re-estimation support of each factor at each site and class
     alpha_bar: Tensor  # weights of the factors for each pair of source sites and class; sum to one
     g: Tensor  # strength of the alignment of each pair and class
+
+
+def qualify(
+    a: Tensor, squared_change: Tensor, w: Tensor, cell_average: Tensor, site_weight: Tensor, settings: BrioSettings
+) -> Qualification:
+    """Compute relevance, support and pairwise qualification of one run, Eqs. (11)-(16), (18) and (19).
+
+    If no factor is relevant, pi_task is 1 / J and g is 0, so that the alignment loss is 0, except in variants that do
+    not use relevance. (The paper's algorithm leaves the cache C_Q empty and sets the loss to 0.)
+
+    Shapes: a [N, J], squared_change [N, J], w [J, d_t], cell_average [E, 2, N], site_weight [E].
+    """
+    _, V_sub, Delta_e = contribution_statistics(a, cell_average)
+    V_pool, Delta = average_over_sites(V_sub, Delta_e, site_weight)
+    R_task = relevance(w, Delta, V_pool, settings.eps_w, settings.eps_s)
+    pi_task = normalise_relevance(R_task)
+    D_re = reestimation_variation(squared_change, cell_average)
+    q_re = reestimation_support(reference_scale(V_sub, Delta_e), D_re, settings.eps_q)
+    g, alpha_bar = variant_profile(settings.variant, pi_task, pair_support(q_re))
+    if settings.variant not in ("w/o TR", "w/o QG"):
+        g = torch.where(R_task.sum() > 0, g, torch.zeros_like(g))
+    return Qualification(pi_task, q_re, alpha_bar, g)
 
 
 def contribution_statistics(a: Tensor, cell_average: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,16 +154,6 @@ def pair_support(q_re: Tensor) -> Tensor:
     return (q_re[first] * q_re[second]).sqrt()
 
 
-def qualification_profile(pi: Tensor, q_pair: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute strength g and weights alpha_bar from alpha = pi q_pair, Eqs. (18) and (19).
-
-    Shapes: pi [J], q_pair [pairs, 2, J]; returns g [pairs, 2], alpha_bar [pairs, 2, J].
-    """
-    alpha = pi * q_pair
-    g = alpha.sum(-1)
-    return g, alpha / g.unsqueeze(-1).clamp_min(torch.finfo(g.dtype).tiny)
-
-
 def variant_profile(variant: Variant, pi: Tensor, q_pair: Tensor) -> tuple[Tensor, Tensor]:
     """Compute strength and weights of the full method or of an ablation.
 
@@ -249,23 +185,81 @@ def variant_profile(variant: Variant, pi: Tensor, q_pair: Tensor) -> tuple[Tenso
     return g, alpha_bar
 
 
-def qualify(
-    a: Tensor, squared_change: Tensor, w: Tensor, cell_average: Tensor, site_weight: Tensor, settings: BrioSettings
-) -> Qualification:
-    """Compute relevance, support and pairwise qualification of one run, Eqs. (11)-(16), (18) and (19).
+def qualification_profile(pi: Tensor, q_pair: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute strength g and weights alpha_bar from alpha = pi q_pair, Eqs. (18) and (19).
 
-    If no factor is relevant, pi_task is 1 / J and g is 0, so that the alignment loss is 0, except in variants that do
-    not use relevance. (The paper's algorithm leaves the cache C_Q empty and sets the loss to 0.)
-
-    Shapes: a [N, J], squared_change [N, J], w [J, d_t], cell_average [E, 2, N], site_weight [E].
+    Shapes: pi [J], q_pair [pairs, 2, J]; returns g [pairs, 2], alpha_bar [pairs, 2, J].
     """
-    _, V_sub, Delta_e = contribution_statistics(a, cell_average)
-    V_pool, Delta = average_over_sites(V_sub, Delta_e, site_weight)
-    R_task = relevance(w, Delta, V_pool, settings.eps_w, settings.eps_s)
-    pi_task = normalise_relevance(R_task)
-    D_re = reestimation_variation(squared_change, cell_average)
-    q_re = reestimation_support(reference_scale(V_sub, Delta_e), D_re, settings.eps_q)
-    g, alpha_bar = variant_profile(settings.variant, pi_task, pair_support(q_re))
-    if settings.variant not in ("w/o TR", "w/o QG"):
-        g = torch.where(R_task.sum() > 0, g, torch.zeros_like(g))
-    return Qualification(pi_task, q_re, alpha_bar, g)
+    alpha = pi * q_pair
+    g = alpha.sum(-1)
+    return g, alpha / g.unsqueeze(-1).clamp_min(torch.finfo(g.dtype).tiny)
+
+
+def alignment_loss(
+    clouds: Tensor,
+    alpha_bar: Tensor,
+    g: Tensor,
+    pair_weight: Tensor,
+    epsilon: float,
+    iterations: int,
+    log_weight: Tensor | None = None,
+) -> Tensor:
+    """Alignment loss L_env^Q of one run, Eq. (25).
+
+    A pair of sites appears in both orders, each with half of its share: the divergences S(x, y) of Eq. (24) then add up
+    to OT(x, y) - OT(x, x) over ordered pairs, and no cloud has to be gathered by pairs.
+
+    Shapes: clouds [E, 2, n, J, d_t], alpha_bar [pairs, 2, J], g [pairs, 2], pair_weight [pairs], log_weight [E, 2, n].
+    """
+    E = len(clouds)
+    if E < 2:
+        return clouds.new_zeros(())
+    site = torch.arange(E, device=clouds.device)
+    low, high = torch.minimum(site[:, None], site), torch.maximum(site[:, None], site)
+    # number of each pair of sites, as torch.triu_indices lists them; anything on the diagonal. [E, E]
+    pair = (low * (2 * E - low - 1) // 2 + high - low - 1).clamp_min(0)
+    alpha_bar, share = alpha_bar[pair], 0.25 * (pair_weight[:, None] * g)[pair]  # two orders, two classes
+    share = share * (1.0 - torch.eye(E, device=g.device, dtype=g.dtype))[:, :, None]
+    between = weighted_cost(cosines(clouds[:, None], clouds[None]), alpha_bar)
+    within = weighted_cost(cosines(clouds, clouds)[:, None], alpha_bar)  # of the first site, by the weights of the pair
+    eta = clouds.new_full(clouds.shape[:3], 1.0 / clouds.shape[2]).log() if log_weight is None else log_weight
+    eta = eta[:, None].expand(E, *eta.shape)
+    zeta = torch.stack([eta.transpose(0, 1), eta])
+    costs, eta = torch.stack([between, within]), torch.stack([eta, eta])
+    cost = entropic_cost(costs, epsilon, iterations, eta, zeta, largest_cost=2.0)
+    return (share * (cost[0] - cost[1])).sum()
+
+
+def extend_clouds(factors: Tensor, past: Tensors) -> tuple[Tensor, Tensor]:
+    """Add the latest factors of each site and class to those of a batch, and remember the batch.
+
+    Shapes: factors [E, 2, n, J, d_t]; returns clouds [E, 2, n + m, J, d_t], log_weight [E, 2, n + m].
+    """
+    clouds = torch.cat([factors, past["past_factors"]], 2)
+    n, size = factors.shape[2], clouds.shape[2]
+    seen = past["past_scans"] + n
+    real = torch.minimum(seen.clamp_max(size), past["cell_size"]).clamp_min(1.0)[..., None]  # [E, 2, 1]
+    here = torch.arange(size, device=factors.device) < real
+    log_weight = torch.where(here, -real.log(), torch.full_like(real, -torch.inf))
+    past["past_factors"].copy_(clouds[:, :, : size - n].detach())
+    past["past_scans"].copy_(seen)
+    return clouds, log_weight
+
+
+def weighted_cost(cosine: Tensor, alpha_bar: Tensor) -> Tensor:
+    """Squared distance of the weighted representations, Eq. (23): sum_j alpha_bar_j (1 - r_j . r'_j).
+
+    The representations of Eq. (22) need not be formed: unit factors make their distance a weighted
+    sum of cosine dissimilarities, in [0, 2].
+
+    Shapes: cosine [..., n, m, J], alpha_bar [..., J].
+    """
+    return ((1.0 - cosine) * alpha_bar[..., None, None, :]).sum(-1)
+
+
+def cosines(x: Tensor, y: Tensor) -> Tensor:
+    """Inner products of unit factors between scans of a class, factor by factor.
+
+    Shapes: x, y [..., n, J, d_t] and [..., m, J, d_t]; returns [..., n, m, J].
+    """
+    return torch.einsum("...njd,...mjd->...nmj", x, y)

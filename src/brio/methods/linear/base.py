@@ -3,6 +3,9 @@
 A run learns the features of its source scans, centres them and multiplies them with each other. Models are solved from
 these products alone, for a grid of penalties. Validation scans or inner folds over source sites choose the penalty, and
 inner folds calibrate the margins. Features of large cohorts are never held for a run: their edges are stored once.
+
+First the method itself, then the choice of the penalty and the calibration, algebra with Gram matrices, and last where
+features are read from: scans in memory, or stored edges.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from ...device import full_precision
 from ...errors import BrioError
 from ...formatting import format_count
 from ...machine import map_on_cores
-from ...protocol import auc
+from ...protocol import assign_inner_folds, auc
 from ...settings import GridSize, Positive, check_domains, require
 from ...training import (
     ANY_TENSOR,
@@ -80,447 +83,6 @@ class LinearSettings:
     def grid(self) -> np.ndarray:
         """Penalties to choose from, before they are scaled. Shape [penalties]."""
         return np.logspace(np.log10(self.least_penalty), np.log10(self.largest_penalty), self.penalties)
-
-
-def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
-    """Read the upper triangle of the FC matrices, with edges of ROIs without signal filled in.
-
-    Shapes: mean [P, P]; returns [n, P (P - 1) / 2].
-    """
-    edges, filled = read_edges(scans.A).double(), (scans.alive <= 0).any(-1)
-    live = find_live_edges(scans.alive[filled])
-    edges[filled] = torch.where(live, edges[filled], read_edges(mean.to(scans.A)).double())
-    return edges.cpu().numpy()
-
-
-def project_rows(x: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-    """Compute the product of the features of each scan with coefficients. Shapes [m, d] and [d] -> [m].
-
-    Scans with equal features get equal products, so that AUC counts them as a tie. A matrix product would not do that:
-    the order of its sums depends on the row.
-    """
-    return (x * coefficients).sum(1)
-
-
-def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Subtract from each row the mean row of its group.
-
-    Shapes: values [n, ...], group [n]; returns [n, ...].
-    """
-    centred = values.astype(np.float64)
-    for name in np.unique(group):
-        centred[group == name] -= centred[group == name].mean(0)
-    return centred
-
-
-def centre_gram(gram: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Compute the products of features that are centred within groups of scans.
-
-    Shapes: gram [n, n], group [n]; returns [n, n].
-    """
-    return centre_within(centre_within(gram, group).T, group)
-
-
-def average_site_auc(margins: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.ndarray:
-    """Compute the mean over sites of the AUC within the site.
-
-    Shapes: margins [k, n], label [n], site [n]; returns [k].
-
-    Returns NaN where a site has one class only.
-    """
-    members = [site == e for e in np.unique(site)]
-    # margins of inner folds are labels (-1 or 1) less their residuals, so they are right to the last bits of a label
-    return np.mean([[auc(label[m], margin[m], scale=1.0) for margin in margins] for m in members], axis=0)
-
-
-class KernelEigen(NamedTuple):
-    """A kernel ridge regression with unpenalised intercepts: one eigendecomposition for all penalties and labels.
-
-    Kernel and labels are centred within groups of scans that share an intercept. With the centred kernel K and
-    H = (K + penalty I)^-1, the weights of the scans are w = H y.
-
-    Shapes: size [n], axes [n, n], group [n].
-    """
-
-    size: np.ndarray  # eigenvalues of K
-    axes: np.ndarray  # eigenvectors, one per column
-    group: np.ndarray  # which intercept a scan has: that of its site, or the same for all scans
-
-    @staticmethod
-    def of_kernel(kernel: np.ndarray, group: np.ndarray) -> KernelEigen:
-        """Decompose the kernel [n, n] of scans with the intercepts of groups [n]."""
-        size, axes = np.linalg.eigh(centre_gram(kernel, group))
-        return KernelEigen(size.clip(0.0), axes, group)
-
-    def rotate(self, y: np.ndarray) -> np.ndarray:
-        """Centre labels within groups and rotate them to the axes. Shape [n] or [n, c], as the result."""
-        return self.axes.T @ centre_within(y, self.group)
-
-    def rotate_part(self, values: np.ndarray, scans: np.ndarray) -> np.ndarray:
-        """Rotate values of some scans, 0 for all others, to the axes. Shapes [m] or [m, c] and [m] -> [n] or [n, c]."""
-        if np.isin(self.group, self.group[scans]).sum() == len(scans):
-            return self.axes[scans].T @ values  # residuals of whole groups are centred already
-        padded = np.zeros((len(self.group), *values.shape[1:]))
-        padded[scans] = values
-        return self.rotate(padded)
-
-    def solve(self, rotated: np.ndarray, penalty: float) -> np.ndarray:
-        """Compute H y from rotated labels. Shape [n] or [n, c], as the result."""
-        return self.axes @ (rotated.T * (1.0 / (self.size + penalty))).T
-
-    def find_residuals(self, weights: np.ndarray, withheld: np.ndarray, penalty: float) -> np.ndarray:
-        """Find by how much the labels of withheld scans differ from what a fit to all other scans predicts for them.
-
-        No fit is repeated. Without the scans e the weights are w - G_e v, where G maps labels to weights, G_e are its
-        columns, and the residuals v solve G_ee v = w_e (An, Liu & Venkatesh, Pattern Recognition 2007).
-
-        Shapes: weights [n] or [n, c], withheld [m]; returns [m] or [m, c].
-        """
-        axes, group = self.axes[withheld], self.group[withheld]
-        block = (axes * (1.0 / (self.size + penalty))) @ axes.T
-        for name in np.unique(group):
-            here, members = group == name, (self.group == name).sum()
-            if here.sum() < members:
-                # G is H without the directions of intercepts. Those of whole groups stay, or no v would be the only one
-                block[np.ix_(here, here)] -= 1.0 / (penalty * members)
-        return np.linalg.solve(block, weights[withheld])
-
-
-_WITHOUT_AUC = {
-    "validation": "the validation scans hold one class only, so no penalty can be chosen; use more validation sites",
-    "source-sites": "a source site holds one class only, so its inner fold has no AUC and no penalty can be chosen; "
-    "exclude the site, or choose on validation scans (choose_by=validation)",
-}
-
-
-def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: str, fold_name: str) -> np.ndarray:
-    """Choose the penalty with the highest score; of several the strongest, since it gives the simplest model.
-
-    ``chosen_on`` says what scored them: the validation scans, or inner folds over source sites.
-
-    Shapes: scores [penalties] or [penalties, B], penalties [penalties]; returns [] or [B].
-    """
-    if np.isnan(scores).all(axis=0).any():
-        raise BrioError(f"fold {fold_name}: {_WITHOUT_AUC[chosen_on]}")
-    from_strongest = np.argsort(-penalties, kind="stable")
-    return from_strongest[np.nanargmax(scores[from_strongest], axis=0)]
-
-
-LEAST_SLOPE = 0.1
-"""Lower bound of the slope: where inner folds show no order, logits are small, but never of the opposite sign."""
-
-
-def fit_calibration(f: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.ndarray:
-    """Fit slope and intercept of the logit.
-
-    The slope is that of a logistic regression on scores centred within each site, because offsets between a few sites
-    would decide it otherwise. Where these separate the classes, no slope is too steep for the likelihood: labels are
-    then softened as Platt (1999) does. The intercept makes the mean probability the share of patients among the source
-    scans.
-
-    Shapes: f [n], label [n], site [n]; returns [2].
-    """
-    from scipy.optimize import brentq
-
-    slope = max(LEAST_SLOPE, _fit_slope(centre_within(f, site), label == 1))
-
-    def excess_probability(intercept: float) -> float:
-        return float(expit(slope * f + intercept).mean() - label.mean())
-
-    bound = slope * np.abs(f).max() + 50.0
-    return np.array([slope, brentq(excess_probability, -bound, bound)])
-
-
-def _fit_slope(f: np.ndarray, patient: np.ndarray) -> float:
-    """Fit the slope of a logistic regression of the class on scores [n]."""
-    from sklearn.linear_model import LogisticRegression
-
-    if f[patient].min() < f[~patient].max():
-        return float(LogisticRegression(C=1e6).fit(f[:, None], patient).coef_[0, 0])
-    soft = np.where(patient, (patient.sum() + 1) / (patient.sum() + 2), 1 / ((~patient).sum() + 2))
-    both, weights = np.repeat([1, 0], len(f)), np.concatenate([soft, 1 - soft])
-    return float(LogisticRegression(C=1e6, tol=1e-9).fit(np.tile(f, 2)[:, None], both, weights).coef_[0, 0])
-
-
-class ScanReader:
-    """Scans of a cohort by position, and products of their edges, which all runs share.
-
-    Nothing here is learned: an entry depends on its own scans alone. Scans are held in the memory of the machine, also
-    in a job on a GPU, because runs are fitted on the cores of the machine.
-
-    Shapes: matrices [N, P, P].
-    """
-
-    def __init__(self, inputs: Inputs, matrices: Tensor, share_products: bool = False) -> None:
-        everyone = torch.arange(len(matrices), device=matrices.device)
-        self._scans = inputs.take(everyone, matrices).map(Tensor.cpu)
-        x = read_edges(self._scans.A).double().numpy() if share_products else None
-        self._products = None if x is None else x @ x.T
-
-    def __call__(self, scans: np.ndarray) -> Scans:
-        """Take scans by position [n]."""
-        index = torch.from_numpy(scans)
-        return self._scans.map(lambda t: t[index])
-
-    def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Compute the products of the features of scans with each other.
-
-        Shapes: scans [n], x [n, d]; returns [n, n].
-        """
-        if self._products is None:
-            return x @ x.T
-        gram = self._products[np.ix_(scans, scans)]
-        filled = np.flatnonzero(~self._scans.alive.numpy()[scans].all(1))
-        across = x @ x[filled].T
-        gram[:, filled], gram[filled] = across, across.T
-        return gram
-
-
-@dataclass(frozen=True)
-class HeldRows:
-    """The centred features of the source scans of a run, held in memory.
-
-    Shapes: x [n, d], centre [d].
-    """
-
-    x: np.ndarray  # centred features
-    centre: np.ndarray  # mean of the features
-    read: Callable[[np.ndarray], np.ndarray]
-
-    def multiply(self, scans: np.ndarray) -> np.ndarray:
-        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
-        return (self.read(scans) - self.centre) @ self.x.T
-
-    def combine(self, weights: np.ndarray) -> np.ndarray:
-        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
-        return self.x.T @ weights
-
-    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
-        return project_rows(self.read(scans) - self.centre, coefficients)
-
-
-HELD_BYTES = 1 << 30
-"""Bytes of the features of a cohort in float64 up to which a run holds a copy of them, which is faster."""
-PORTION_BYTES = 1 << 24
-"""Bytes of the features in float64 that are read at once where they are not held: few enough for caches."""
-
-_BLOCK_SCANS, _BLOCK_EDGES = 1024, 1024
-"""Sizes of one product. Sums over more edges would lose digits, because one product is summed up in float32."""
-_FILLED_PORTIONS = 16  # of rows with filled edges are multiplied at once: all other rows are read again for each
-READ_BYTES = 4 * _FILLED_PORTIONS * PORTION_BYTES
-"""About the memory for portions of features that are read and multiplied."""
-
-
-class StoredEdges:
-    """Edges of all scans of a cohort, and their products.
-
-    Nothing here is learned: an entry depends on its own scans alone.
-
-    Shapes: matrices [m, P, P], alive [N, P].
-    """
-
-    def __init__(self, matrices: Iterable[Tensor], alive: Tensor) -> None:
-        self._alive = alive.cpu()
-        self._complete = self._alive.all(1).numpy()
-        n, n_rois = alive.shape
-        end = 0
-        for part in matrices:
-            edges = read_edges(part).cpu().numpy()
-            if end == 0:
-                self._edges = np.empty((n, n_rois * (n_rois - 1) // 2), dtype=edges.dtype)
-            self._edges[end : end + len(edges)] = edges
-            end += len(edges)
-        self._products = _multiply_rows(self._edges)
-
-    @property
-    def n_edges(self) -> int:
-        """Number of edges of a scan, d."""
-        return self._edges.shape[1]
-
-    @staticmethod
-    def are_needed(n_scans: int, n_rois: int) -> bool:
-        """Whether the features of a cohort are too large for each run to hold a copy."""
-        return 8 * n_scans * (n_rois * (n_rois - 1) // 2) > HELD_BYTES
-
-    @staticmethod
-    def count_bytes(n_scans: int, n_rois: int) -> float:
-        """Count the bytes of stored edges in float32 and of their products."""
-        return 4.0 * n_scans * (n_rois * (n_rois - 1) // 2) + 8.0 * n_scans**2
-
-    def read(self, scans: np.ndarray, fill: np.ndarray) -> np.ndarray:
-        """Read the edges of scans, with those of ROIs without signal filled in.
-
-        Shapes: scans [m], fill [d]; returns [m, d].
-        """
-        x = self._edges[scans].astype(np.float64)
-        for row in np.flatnonzero(~self._complete[scans]):
-            x[row] = np.where(self._find_live(scans[row]), x[row], fill)
-        return x
-
-    def iterate(self, scans: np.ndarray, fill: np.ndarray, portions: int = 1) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield which of the scans, and their edges as :meth:`read` reads them, part by part.
-
-        Shapes: scans [m], fill [d]; returns x [k, d].
-        """
-        size = max(1, portions * PORTION_BYTES // (8 * self.n_edges))
-        for first in range(0, len(scans), size):
-            part = slice(first, first + size)
-            yield part, self.read(scans[part], fill)
-
-    def multiply(self, rows: np.ndarray, columns: np.ndarray, fill: np.ndarray) -> np.ndarray:
-        """Compute the products of edges of scans, with those of ROIs without signal filled in.
-
-        Shapes: rows, columns [m] and [n], fill [d]; returns [m, n].
-        """
-        products = self._products[np.ix_(rows, columns)]
-        self._multiply_filled(products, rows, columns, fill)
-        if rows is columns:
-            filled = np.flatnonzero(~self._complete[rows])
-            products[:, filled] = products[filled].T
-        else:
-            self._multiply_filled(products.T, columns, rows, fill)
-        return products
-
-    def average_live(self, scans: np.ndarray) -> np.ndarray:
-        """Compute the mean of each edge over the scans in which both ends have signal; 0 where there are none.
-
-        Shapes: scans [m]; returns [d].
-        """
-        total = np.zeros(self.n_edges)
-        count = np.full_like(total, self._complete[scans].sum())
-        for _, x in self.iterate(scans, np.zeros_like(total)):
-            total += x.sum(0)
-        for scan in scans[~self._complete[scans]]:
-            count += self._find_live(scan)
-        return total / np.maximum(count, 1.0)
-
-    def _find_live(self, scan: int) -> np.ndarray:
-        """Which edges of a scan have signal at both ends. Shape [d]."""
-        return find_live_edges(self._alive[scan]).numpy()
-
-    def _multiply_filled(self, products: np.ndarray, rows: np.ndarray, columns: np.ndarray, fill: np.ndarray) -> None:
-        """Replace the products of rows that have filled edges."""
-        filled = np.flatnonzero(~self._complete[rows])
-        for part, x in self.iterate(rows[filled], fill, _FILLED_PORTIONS):
-            for other, y in self.iterate(columns, fill):
-                products[filled[part], other] = x @ y.T
-
-
-@dataclass(frozen=True)
-class StoredRows:
-    """The features of the source scans of a run, as rows of stored edges, less their mean.
-
-    Shapes: scans [n], fill [d], centre [d], along_centre [n].
-    """
-
-    stored: StoredEdges
-    scans: np.ndarray  # positions of the source scans
-    fill: np.ndarray  # what the run fills the edges of ROIs without signal with
-    centre: np.ndarray  # mean of the features
-    along_centre: np.ndarray  # products of the features with their mean
-
-    @classmethod
-    def prepare(cls, stored: StoredEdges, scans: np.ndarray, fill: np.ndarray) -> tuple[StoredRows, np.ndarray]:
-        """Centre the features of source scans, and compute the products of the centred features.
-
-        Shapes: scans [n], fill [d]; returns gram [n, n].
-        """
-        gram = stored.multiply(scans, scans, fill)
-        along_centre = gram.mean(0)
-        gram -= along_centre - along_centre.mean()  # in place: a copy would be as large as all other memory of a run
-        gram -= along_centre[:, None]
-        centre = np.zeros(len(fill))
-        for _, x in stored.iterate(scans, fill):
-            centre += x.sum(0) / len(scans)
-        return cls(stored, scans, fill, centre, along_centre), gram
-
-    def multiply(self, scans: np.ndarray) -> np.ndarray:
-        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
-        across = self.stored.multiply(scans, self.scans, self.fill)
-        across -= across.mean(1, keepdims=True)
-        across -= self.along_centre - self.along_centre.mean()
-        return across
-
-    def combine(self, weights: np.ndarray) -> np.ndarray:
-        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
-        total = -weights.sum() * self.centre
-        for part, x in self.stored.iterate(self.scans, self.fill):
-            total += weights[part] @ x
-        return total
-
-    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
-        products = np.empty(len(scans))
-        for part, x in self.stored.iterate(scans, self.fill):
-            products[part] = project_rows(x, coefficients)
-        return products - self.centre @ coefficients
-
-
-def _multiply_rows(x: np.ndarray) -> np.ndarray:
-    """Compute x x' in blocks, on all cores; sums over many edges are in float64. Shape [n, d] -> [n, n]."""
-    products = np.empty((len(x), len(x)))
-    firsts = range(0, len(x), _BLOCK_SCANS)
-
-    def multiply(pair: tuple[int, int]) -> None:
-        i, j = (slice(first, first + _BLOCK_SCANS) for first in pair)
-        block = products[i, j]
-        block[:] = 0.0
-        for first in range(0, x.shape[1], _BLOCK_EDGES):
-            edges = slice(first, first + _BLOCK_EDGES)
-            block += x[i, edges] @ x[j, edges].T
-        products[j, i] = block.T
-
-    map_on_cores(multiply, [(i, j) for i in firsts for j in firsts if j <= i])
-    return products
-
-
-OpenedScans: TypeAlias = ScanReader | StoredEdges
-"""What the runs of a fit read scans from."""
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """What a fit needs of the source scans of a run, whatever their labels.
-
-    Shapes: gram [n, n], penalties [penalties], inner_fold [n].
-    """
-
-    source: SourceScans  # n scans
-    learned: Tensors  # what their features needed
-    rows: HeldRows | StoredRows  # centred features
-    gram: np.ndarray  # their products
-    penalties: np.ndarray  # the grid in units of the mean squared norm of the features
-    inner_fold: np.ndarray
-
-    @cached_property
-    def eigen(self) -> KernelEigen:
-        """Eigenvectors of the Gram matrix, for models whose source scans share one intercept."""
-        return KernelEigen.of_kernel(self.gram, np.zeros(len(self.gram)))
-
-    def split_inner_folds(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Positions of the scans that each inner fold learns from, and of those that it withholds."""
-        for k in np.unique(self.inner_fold):
-            yield np.flatnonzero(self.inner_fold != k), np.flatnonzero(self.inner_fold == k)
-
-    def centre_inner_fold(self, inside: np.ndarray, withheld: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Centre the features on the scans that an inner fold learns from.
-
-        Shapes: inside, withheld [n_inside] and [n_withheld]; returns inner [n_inside, n_inside], across [n_withheld,
-        n_inside].
-        """
-        inner = self.gram[np.ix_(inside, inside)]
-        row, total = inner.mean(0), inner.mean()
-        across = self.gram[np.ix_(withheld, inside)]
-        across = across - across.mean(1, keepdims=True) - row + total
-        return inner - row - row[:, None] + total, across
-
-
-class DualSolution(NamedTuple):
-    """A linear model in terms of its source scans: margin = k(x, source) @ weights + intercept."""
-
-    weights: np.ndarray  # [n] one for each source scan
-    intercept: float
 
 
 Fit = TypeVar("Fit")
@@ -632,7 +194,8 @@ class LinearMethod(Method):
                 gram = x @ x.T
             rows = HeldRows(x, centre, lambda scans: self.extract_features(opened(scans), learned))
         penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
-        return PreparedRun(source, learned, rows, gram, penalties, source.assign_inner_folds(run.fold))
+        inner_fold = assign_inner_folds(connectomes.cohort, run.fold, least_sites=2)  # sites, or fifths of one site
+        return PreparedRun(source, learned, rows, gram, penalties, inner_fold)
 
     @abstractmethod
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
@@ -725,11 +288,9 @@ class LinearMethod(Method):
         if self.site_intercepts and inner is not None:
             slope, intercept = fit_calibration(inner[best], label, inner_fold).tolist()
         elif not self.features_use_labels and not self.margins_are_log_odds:
-            if inner is None:
-                inner_margin = self.predict_inner_folds(prepared, y, penalties[best : best + 1])[0]
-            else:
-                inner_margin = inner[best]
-            a, b = fit_calibration(inner_margin, label, inner_fold).tolist()
+            chosen = penalties[best : best + 1]
+            margin = self.predict_inner_folds(prepared, y, chosen)[0] if inner is None else inner[best]
+            a, b = fit_calibration(margin, label, inner_fold).tolist()
             details["calibration"] = [a, b - a * intercept]  # inner margins have no intercept
         coefficients = prepared.rows.combine(slope * solutions[best].weights)
         return FittedRun(
@@ -789,9 +350,10 @@ class LinearMethod(Method):
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
         """Estimate the memory of a fit: that of a run, and where edges are stored these and their products."""
-        stored = self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)
-        shared = StoredEdges.count_bytes(n_scans, n_rois) if stored else 0.0
-        return self.estimate_run_bytes(n_scans, n_rois) + shared
+        own = self.estimate_run_bytes(n_scans, n_rois)
+        if not (self.can_store_edges and StoredEdges.are_needed(n_scans, n_rois)):
+            return own
+        return own + 4.0 * n_scans * (n_rois * (n_rois - 1) // 2) + 8.0 * n_scans**2
 
     def estimate_run_bytes(self, n_scans: int, n_rois: int, decomposed: bool = False) -> float:
         """Estimate the memory of one run: copies of its features, and of its Gram matrix."""
@@ -799,3 +361,438 @@ class LinearMethod(Method):
         features = READ_BYTES if stored else 8.0 * self.feature_copies * n_scans * n_rois**2 / 2
         n_decomposed = n_scans if decomposed or not stored else min(n_scans, self.most_decomposed)
         return features + 8.0 * max(6.0 * n_decomposed**2, 1.5 * n_scans**2)
+
+
+class DualSolution(NamedTuple):
+    """A linear model in terms of its source scans: margin = k(x, source) @ weights + intercept."""
+
+    weights: np.ndarray  # [n] one for each source scan
+    intercept: float
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """What a fit needs of the source scans of a run, whatever their labels.
+
+    Shapes: gram [n, n], penalties [penalties], inner_fold [n].
+    """
+
+    source: SourceScans  # n scans
+    learned: Tensors  # what their features needed
+    rows: HeldRows | StoredRows  # centred features
+    gram: np.ndarray  # their products
+    penalties: np.ndarray  # the grid in units of the mean squared norm of the features
+    inner_fold: np.ndarray
+
+    @cached_property
+    def eigen(self) -> KernelEigen:
+        """Eigenvectors of the Gram matrix, for models whose source scans share one intercept."""
+        return KernelEigen.of_kernel(self.gram, np.zeros(len(self.gram)))
+
+    def split_inner_folds(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Positions of the scans that each inner fold learns from, and of those that it withholds."""
+        for k in np.unique(self.inner_fold):
+            yield np.flatnonzero(self.inner_fold != k), np.flatnonzero(self.inner_fold == k)
+
+    def centre_inner_fold(self, inside: np.ndarray, withheld: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Centre the features on the scans that an inner fold learns from.
+
+        Shapes: inside, withheld [n_inside] and [n_withheld]; returns inner [n_inside, n_inside], across [n_withheld,
+        n_inside].
+        """
+        inner = self.gram[np.ix_(inside, inside)]
+        row, total = inner.mean(0), inner.mean()
+        across = self.gram[np.ix_(withheld, inside)]
+        across = across - across.mean(1, keepdims=True) - row + total
+        return inner - row - row[:, None] + total, across
+
+
+def choose_penalty(scores: np.ndarray, penalties: np.ndarray, chosen_on: str, fold_name: str) -> np.ndarray:
+    """Choose the penalty with the highest score; of several the strongest, since it gives the simplest model.
+
+    ``chosen_on`` says what scored them: the validation scans, or inner folds over source sites.
+
+    Shapes: scores [penalties] or [penalties, B], penalties [penalties]; returns [] or [B].
+    """
+    if np.isnan(scores).all(axis=0).any():
+        raise BrioError(f"fold {fold_name}: {_WITHOUT_AUC[chosen_on]}")
+    from_strongest = np.argsort(-penalties, kind="stable")
+    return from_strongest[np.nanargmax(scores[from_strongest], axis=0)]
+
+
+_WITHOUT_AUC = {
+    "validation": "the validation scans hold one class only, so no penalty can be chosen; use more validation sites",
+    "source-sites": "a source site holds one class only, so its inner fold has no AUC and no penalty can be chosen; "
+    "exclude the site, or choose on validation scans (choose_by=validation)",
+}
+
+
+LEAST_SLOPE = 0.1
+"""Lower bound of the slope: where inner folds show no order, logits are small, but never of the opposite sign."""
+
+
+def fit_calibration(f: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """Fit slope and intercept of the logit.
+
+    The slope is that of a logistic regression on scores centred within each site, because offsets between a few sites
+    would decide it otherwise. Where these separate the classes, no slope is too steep for the likelihood: labels are
+    then softened as Platt (1999) does. The intercept makes the mean probability the share of patients among the source
+    scans.
+
+    Shapes: f [n], label [n], site [n]; returns [2].
+    """
+    from scipy.optimize import brentq
+    from sklearn.linear_model import LogisticRegression
+
+    centred, patient = centre_within(f, site), label == 1
+    if centred[patient].min() < centred[~patient].max():
+        fitted = LogisticRegression(C=1e6).fit(centred[:, None], patient)
+    else:
+        soft = np.where(patient, (patient.sum() + 1) / (patient.sum() + 2), 1 / ((~patient).sum() + 2))
+        both, weights = np.repeat([1, 0], len(f)), np.concatenate([soft, 1 - soft])
+        fitted = LogisticRegression(C=1e6, tol=1e-9).fit(np.tile(centred, 2)[:, None], both, weights)
+    slope = max(LEAST_SLOPE, float(fitted.coef_[0, 0]))
+
+    def excess_probability(intercept: float) -> float:
+        return float(expit(slope * f + intercept).mean() - label.mean())
+
+    bound = slope * np.abs(f).max() + 50.0
+    return np.array([slope, brentq(excess_probability, -bound, bound)])
+
+
+def average_site_auc(margins: np.ndarray, label: np.ndarray, site: np.ndarray) -> np.ndarray:
+    """Compute the mean over sites of the AUC within the site.
+
+    Shapes: margins [k, n], label [n], site [n]; returns [k].
+
+    Returns NaN where a site has one class only.
+    """
+    members = [site == e for e in np.unique(site)]
+    # margins of inner folds are labels (-1 or 1) less their residuals, so they are right to the last bits of a label
+    return np.mean([[auc(label[m], margin[m], scale=1.0) for margin in margins] for m in members], axis=0)
+
+
+class KernelEigen(NamedTuple):
+    """A kernel ridge regression with unpenalised intercepts: one eigendecomposition for all penalties and labels.
+
+    Kernel and labels are centred within groups of scans that share an intercept. With the centred kernel K and
+    H = (K + penalty I)^-1, the weights of the scans are w = H y.
+
+    Shapes: size [n], axes [n, n], group [n].
+    """
+
+    size: np.ndarray  # eigenvalues of K
+    axes: np.ndarray  # eigenvectors, one per column
+    group: np.ndarray  # which intercept a scan has: that of its site, or the same for all scans
+
+    @staticmethod
+    def of_kernel(kernel: np.ndarray, group: np.ndarray) -> KernelEigen:
+        """Decompose the kernel [n, n] of scans with the intercepts of groups [n]."""
+        size, axes = np.linalg.eigh(centre_gram(kernel, group))
+        return KernelEigen(size.clip(0.0), axes, group)
+
+    def rotate(self, y: np.ndarray) -> np.ndarray:
+        """Centre labels within groups and rotate them to the axes. Shape [n] or [n, c], as the result."""
+        return self.axes.T @ centre_within(y, self.group)
+
+    def rotate_part(self, values: np.ndarray, scans: np.ndarray) -> np.ndarray:
+        """Rotate values of some scans, 0 for all others, to the axes. Shapes [m] or [m, c] and [m] -> [n] or [n, c]."""
+        if np.isin(self.group, self.group[scans]).sum() == len(scans):
+            return self.axes[scans].T @ values  # residuals of whole groups are centred already
+        padded = np.zeros((len(self.group), *values.shape[1:]))
+        padded[scans] = values
+        return self.rotate(padded)
+
+    def solve(self, rotated: np.ndarray, penalty: float) -> np.ndarray:
+        """Compute H y from rotated labels. Shape [n] or [n, c], as the result."""
+        return self.axes @ (rotated.T * (1.0 / (self.size + penalty))).T
+
+    def find_residuals(self, weights: np.ndarray, withheld: np.ndarray, penalty: float) -> np.ndarray:
+        """Find by how much the labels of withheld scans differ from what a fit to all other scans predicts for them.
+
+        No fit is repeated. Without the scans e the weights are w - G_e v, where G maps labels to weights, G_e are its
+        columns, and the residuals v solve G_ee v = w_e (An, Liu & Venkatesh, Pattern Recognition 2007).
+
+        Shapes: weights [n] or [n, c], withheld [m]; returns [m] or [m, c].
+        """
+        axes, group = self.axes[withheld], self.group[withheld]
+        block = (axes * (1.0 / (self.size + penalty))) @ axes.T
+        for name in np.unique(group):
+            here, members = group == name, (self.group == name).sum()
+            if here.sum() < members:
+                # G is H without the directions of intercepts. Those of whole groups stay, or no v would be the only one
+                block[np.ix_(here, here)] -= 1.0 / (penalty * members)
+        return np.linalg.solve(block, weights[withheld])
+
+
+def centre_gram(gram: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Compute the products of features that are centred within groups of scans.
+
+    Shapes: gram [n, n], group [n]; returns [n, n].
+    """
+    return centre_within(centre_within(gram, group).T, group)
+
+
+def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Subtract from each row the mean row of its group.
+
+    Shapes: values [n, ...], group [n]; returns [n, ...].
+    """
+    centred = values.astype(np.float64)
+    for name in np.unique(group):
+        centred[group == name] -= centred[group == name].mean(0)
+    return centred
+
+
+def project_rows(x: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    """Compute the product of the features of each scan with coefficients. Shapes [m, d] and [d] -> [m].
+
+    Scans with equal features get equal products, so that AUC counts them as a tie. A matrix product would not do that:
+    the order of its sums depends on the row.
+    """
+    return (x * coefficients).sum(1)
+
+
+def vectorise_fc(scans: Scans, mean: Tensor) -> np.ndarray:
+    """Read the upper triangle of the FC matrices, with edges of ROIs without signal filled in.
+
+    Shapes: mean [P, P]; returns [n, P (P - 1) / 2].
+    """
+    edges, filled = read_edges(scans.A).double(), (scans.alive <= 0).any(-1)
+    live = find_live_edges(scans.alive[filled])
+    edges[filled] = torch.where(live, edges[filled], read_edges(mean.to(scans.A)).double())
+    return edges.cpu().numpy()
+
+
+class ScanReader:
+    """Scans of a cohort by position, and products of their edges, which all runs share.
+
+    Nothing here is learned: an entry depends on its own scans alone. Scans are held in the memory of the machine, also
+    in a job on a GPU, because runs are fitted on the cores of the machine.
+
+    Shapes: matrices [N, P, P].
+    """
+
+    def __init__(self, inputs: Inputs, matrices: Tensor, share_products: bool = False) -> None:
+        everyone = torch.arange(len(matrices), device=matrices.device)
+        self._scans = inputs.take(everyone, matrices).map(Tensor.cpu)
+        x = read_edges(self._scans.A).double().numpy() if share_products else None
+        self._products = None if x is None else x @ x.T
+
+    def __call__(self, scans: np.ndarray) -> Scans:
+        """Take scans by position [n]."""
+        index = torch.from_numpy(scans)
+        return self._scans.map(lambda t: t[index])
+
+    def multiply(self, scans: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Compute the products of the features of scans with each other.
+
+        Shapes: scans [n], x [n, d]; returns [n, n].
+        """
+        if self._products is None:
+            return x @ x.T
+        gram = self._products[np.ix_(scans, scans)]
+        filled = np.flatnonzero(~self._scans.alive.numpy()[scans].all(1))
+        across = x @ x[filled].T
+        gram[:, filled], gram[filled] = across, across.T
+        return gram
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """The centred features of the source scans of a run, held in memory.
+
+    Shapes: x [n, d], centre [d].
+    """
+
+    x: np.ndarray  # centred features
+    centre: np.ndarray  # mean of the features
+    read: Callable[[np.ndarray], np.ndarray]
+
+    def multiply(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
+        return (self.read(scans) - self.centre) @ self.x.T
+
+    def combine(self, weights: np.ndarray) -> np.ndarray:
+        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
+        return self.x.T @ weights
+
+    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
+        return project_rows(self.read(scans) - self.centre, coefficients)
+
+
+HELD_BYTES = 1 << 30
+"""Bytes of the features of a cohort in float64 up to which a run holds a copy of them, which is faster."""
+
+
+PORTION_BYTES = 1 << 24
+"""Bytes of the features in float64 that are read at once where they are not held: few enough for caches."""
+
+
+_BLOCK_SCANS, _BLOCK_EDGES = 1024, 1024
+"""Sizes of one product. Sums over more edges would lose digits, because one product is summed up in float32."""
+
+
+_FILLED_PORTIONS = 16  # of rows with filled edges are multiplied at once: all other rows are read again for each
+
+
+READ_BYTES = 4 * _FILLED_PORTIONS * PORTION_BYTES
+"""About the memory for portions of features that are read and multiplied."""
+
+
+class StoredEdges:
+    """Edges of all scans of a cohort, and their products.
+
+    Nothing here is learned: an entry depends on its own scans alone.
+
+    Shapes: matrices [m, P, P], alive [N, P].
+    """
+
+    def __init__(self, matrices: Iterable[Tensor], alive: Tensor) -> None:
+        self._alive = alive.cpu()
+        self._complete = self._alive.all(1).numpy()
+        n, n_rois = alive.shape
+        self.n_edges, end = n_rois * (n_rois - 1) // 2, 0
+        for part in matrices:
+            edges = read_edges(part).cpu().numpy()
+            if end == 0:
+                self._edges = np.empty((n, self.n_edges), dtype=edges.dtype)
+            self._edges[end : end + len(edges)] = edges
+            end += len(edges)
+        self._products = _multiply_rows(self._edges)
+
+    @staticmethod
+    def are_needed(n_scans: int, n_rois: int) -> bool:
+        """Whether the features of a cohort are too large for each run to hold a copy."""
+        return 8 * n_scans * (n_rois * (n_rois - 1) // 2) > HELD_BYTES
+
+    def read(self, scans: np.ndarray, fill: np.ndarray) -> np.ndarray:
+        """Read the edges of scans, with those of ROIs without signal filled in.
+
+        Shapes: scans [m], fill [d]; returns [m, d].
+        """
+        x = self._edges[scans].astype(np.float64)
+        for row in np.flatnonzero(~self._complete[scans]):
+            x[row] = np.where(self._find_live(scans[row]), x[row], fill)
+        return x
+
+    def iterate(self, scans: np.ndarray, fill: np.ndarray, portions: int = 1) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield which of the scans, and their edges as :meth:`read` reads them, part by part.
+
+        Shapes: scans [m], fill [d]; returns x [k, d].
+        """
+        size = max(1, portions * PORTION_BYTES // (8 * self.n_edges))
+        for first in range(0, len(scans), size):
+            part = slice(first, first + size)
+            yield part, self.read(scans[part], fill)
+
+    def multiply(self, rows: np.ndarray, columns: np.ndarray, fill: np.ndarray) -> np.ndarray:
+        """Compute the products of edges of scans, with those of ROIs without signal filled in.
+
+        Shapes: rows, columns [m] and [n], fill [d]; returns [m, n].
+        """
+        products = self._products[np.ix_(rows, columns)]
+        self._multiply_filled(products, rows, columns, fill)
+        if rows is columns:
+            filled = np.flatnonzero(~self._complete[rows])
+            products[:, filled] = products[filled].T
+        else:
+            self._multiply_filled(products.T, columns, rows, fill)
+        return products
+
+    def average_live(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the mean of each edge over the scans in which both ends have signal; 0 where there are none.
+
+        Shapes: scans [m]; returns [d].
+        """
+        total = np.zeros(self.n_edges)
+        count = np.full_like(total, self._complete[scans].sum())
+        for _, x in self.iterate(scans, np.zeros_like(total)):
+            total += x.sum(0)
+        for scan in scans[~self._complete[scans]]:
+            count += self._find_live(scan)
+        return total / np.maximum(count, 1.0)
+
+    def _find_live(self, scan: int) -> np.ndarray:
+        """Which edges of a scan have signal at both ends. Shape [d]."""
+        return find_live_edges(self._alive[scan]).numpy()
+
+    def _multiply_filled(self, products: np.ndarray, rows: np.ndarray, columns: np.ndarray, fill: np.ndarray) -> None:
+        """Replace the products of rows that have filled edges."""
+        filled = np.flatnonzero(~self._complete[rows])
+        for part, x in self.iterate(rows[filled], fill, _FILLED_PORTIONS):
+            for other, y in self.iterate(columns, fill):
+                products[filled[part], other] = x @ y.T
+
+
+def _multiply_rows(x: np.ndarray) -> np.ndarray:
+    """Compute x x' in blocks, on all cores; sums over many edges are in float64. Shape [n, d] -> [n, n]."""
+    products = np.empty((len(x), len(x)))
+    firsts = range(0, len(x), _BLOCK_SCANS)
+
+    def multiply(pair: tuple[int, int]) -> None:
+        i, j = (slice(first, first + _BLOCK_SCANS) for first in pair)
+        block = products[i, j]
+        block[:] = 0.0
+        for first in range(0, x.shape[1], _BLOCK_EDGES):
+            edges = slice(first, first + _BLOCK_EDGES)
+            block += x[i, edges] @ x[j, edges].T
+        products[j, i] = block.T
+
+    map_on_cores(multiply, [(i, j) for i in firsts for j in firsts if j <= i])
+    return products
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The features of the source scans of a run, as rows of stored edges, less their mean.
+
+    Shapes: scans [n], fill [d], centre [d], along_centre [n].
+    """
+
+    stored: StoredEdges
+    scans: np.ndarray  # positions of the source scans
+    fill: np.ndarray  # what the run fills the edges of ROIs without signal with
+    centre: np.ndarray  # mean of the features
+    along_centre: np.ndarray  # products of the features with their mean
+
+    @classmethod
+    def prepare(cls, stored: StoredEdges, scans: np.ndarray, fill: np.ndarray) -> tuple[StoredRows, np.ndarray]:
+        """Centre the features of source scans, and compute the products of the centred features.
+
+        Shapes: scans [n], fill [d]; returns gram [n, n].
+        """
+        gram = stored.multiply(scans, scans, fill)
+        along_centre = gram.mean(0)
+        gram -= along_centre - along_centre.mean()  # in place: a copy would be as large as all other memory of a run
+        gram -= along_centre[:, None]
+        centre = np.zeros(len(fill))
+        for _, x in stored.iterate(scans, fill):
+            centre += x.sum(0) / len(scans)
+        return cls(stored, scans, fill, centre, along_centre), gram
+
+    def multiply(self, scans: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with those of the source scans. Shape [m, n]."""
+        across = self.stored.multiply(scans, self.scans, self.fill)
+        across -= across.mean(1, keepdims=True)
+        across -= self.along_centre - self.along_centre.mean()
+        return across
+
+    def combine(self, weights: np.ndarray) -> np.ndarray:
+        """Compute the sum of the centred features, each source scan with its weight. Shape [n] -> [d]."""
+        total = -weights.sum() * self.centre
+        for part, x in self.stored.iterate(self.scans, self.fill):
+            total += weights[part] @ x
+        return total
+
+    def project(self, scans: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Compute the products of the centred features of scans [m] with coefficients [d]. Shape [m]."""
+        products = np.empty(len(scans))
+        for part, x in self.stored.iterate(scans, self.fill):
+            products[part] = project_rows(x, coefficients)
+        return products - self.centre @ coefficients
+
+
+OpenedScans: TypeAlias = ScanReader | StoredEdges
+"""What the runs of a fit read scans from."""

@@ -23,12 +23,11 @@ class _Control(LogisticMethod):
     margins_are_log_odds = True
     edge_values = ""
 
-    @abstractmethod
-    def count_columns(self, n_rois: int) -> int:
-        """Count the features."""
+    n_columns: int | None = None
+    """Number of features; None for one of each ROI."""
 
     def declare_features(self, n_rois: int) -> dict[str, TensorSpec]:
-        columns = TensorSpec((self.count_columns(n_rois),))
+        columns = TensorSpec((self.n_columns or n_rois,))
         return {"features": columns, "mean": columns, "spread": columns._replace(low=_TINY)}
 
     @abstractmethod
@@ -57,8 +56,7 @@ class _Control(LogisticMethod):
 class CovariatesOnly(_Control):
     """Age, sex and head motion, no connectome."""
 
-    def count_columns(self, n_rois: int) -> int:
-        return 3
+    n_columns = 3
 
     def read_columns(self, scans: Scans) -> Tensor:
         return scans.covariates
@@ -68,13 +66,12 @@ class CovariatesOnly(_Control):
 class LengthOnly(_Control):
     """The number of frames of a scan, no connectome."""
 
+    n_columns = 2
+
     @property
     def facts(self) -> MethodFacts:
         """What a job plans and prints with."""
         return replace(super().facts, frames_for="their number, its only feature")
-
-    def count_columns(self, n_rois: int) -> int:
-        return 2
 
     def read_columns(self, scans: Scans) -> Tensor:
         return torch.stack([scans.n_frames, scans.n_frames.log()], dim=-1)
@@ -83,9 +80,6 @@ class LengthOnly(_Control):
 @method("dead-rois-only", family="control", provenance=TEXTBOOK, reference="logistic regression", control=True)
 class DeadRoisOnly(_Control):
     """Which ROIs have no signal, no connectome."""
-
-    def count_columns(self, n_rois: int) -> int:
-        return n_rois
 
     def read_columns(self, scans: Scans) -> Tensor:
         return 1.0 - scans.alive.to(scans.A.dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ...errors import BrioError
@@ -14,26 +12,16 @@ _NEWTON_STEPS = 100
 _CG_STEPS = 200
 
 
-class LogisticFits(NamedTuple):
-    """c logistic regressions: log-odds = z @ coefficients + intercept.
-
-    Shapes: coefficients [r, c], intercept [c].
-    """
-
-    coefficients: np.ndarray
-    intercept: np.ndarray
-
-
 def fit_logistic_path(
     z: np.ndarray, positive: np.ndarray, penalties: np.ndarray, included: np.ndarray, tolerance: float = 1e-8
-) -> LogisticFits:
-    """Fit logistic regressions that differ in penalty and in the scans they see.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit logistic regressions, log-odds = z @ coefficients + intercept, that differ in penalty and in scans they see.
 
     Column k minimises, over the scans i that it includes, ``sum_i log(1 + exp(-y_i f_i)) + penalty_k / 2 |w_k|^2``
     with ``f_i = z_i w_k + b_k``. Newton's method; its equations are solved by conjugate gradients. Their preconditioner
     is diagonal, so features with orthogonal columns (the principal coordinates of all scans) converge fastest.
 
-    Shapes: z [n, r], positive [n], penalties [c], included [n, c].
+    Shapes: z [n, r], positive [n], penalties [c], included [n, c]; returns coefficients [r, c], intercept [c].
     """
     columns = _Columns(z, positive.astype(np.float64)[:, None], penalties, included.astype(np.float64))
     share = (columns.included * columns.target).sum(0) / columns.included.sum(0)
@@ -46,7 +34,7 @@ def fit_logistic_path(
         gradient = columns.find_gradient(point, logit)
         size = np.linalg.norm(gradient, axis=0)
         if (size <= enough).all():
-            return LogisticFits(point[:-1], point[-1])
+            return point[:-1], point[-1]
         step = columns.solve_newton(logit, gradient, np.minimum(0.1, np.sqrt(size / len(z))) * size)
         point = columns.descend(point, logit, np.where(size > enough, step, 0.0), gradient)
     raise BrioError(f"logistic regression did not converge in {_NEWTON_STEPS} steps; use a larger penalty")
@@ -72,7 +60,8 @@ class _Columns:
 
     def find_gradient(self, point: np.ndarray, logit: np.ndarray) -> np.ndarray:
         """Gradient of the penalised loss. Shape [r + 1, c]."""
-        return self._collect(self.included * (_sigmoid(logit) - self.target)) + self.penalty * point
+        values = self.included * (_sigmoid(logit) - self.target)
+        return np.vstack([self.z.T @ values, values.sum(0)]) + self.penalty * point
 
     def solve_newton(self, logit: np.ndarray, gradient: np.ndarray, enough: np.ndarray) -> np.ndarray:
         """Newton's step, by conjugate gradients until the residual of each column is small enough. Shape [r + 1, c]."""
@@ -88,16 +77,16 @@ class _Columns:
             active = np.linalg.norm(residual, axis=0) > enough
             if not active.any():
                 break
-            bent = self._bend(rounded, direction.astype(np.float32)) + self.penalty * direction
+            single = direction.astype(np.float32)
+            values = rounded * (self.rounded @ single[:-1] + single[-1])
+            bent = np.vstack([self.rounded.T @ values, values.sum(0)]) + self.penalty * direction
             along = (direction * bent).sum(0)
             length = np.where(active, product / np.where(along > 0, along, 1.0), 0.0)
             step, residual = step + length * direction, residual - length * bent
             preconditioned = residual / scale
             following = (residual * preconditioned).sum(0)
-            direction = preconditioned + np.where(product > 0, following / np.where(product > 0, product, 1.0), 0.0) * (
-                direction
-            )
-            product = following
+            share = np.where(product > 0, following / np.where(product > 0, product, 1.0), 0.0)
+            direction, product = preconditioned + share * direction, following
         return step
 
     def descend(self, point: np.ndarray, logit: np.ndarray, step: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -111,15 +100,6 @@ class _Columns:
                 break
             length = np.where(too_long, length / 2, length)
         return point + length * step
-
-    def _bend(self, curvature: np.ndarray, direction: np.ndarray) -> np.ndarray:
-        """Curvature of the loss along directions, in float32. Shapes [n, c] and [r + 1, c] -> [r + 1, c]."""
-        values = curvature * (self.rounded @ direction[:-1] + direction[-1])
-        return np.vstack([self.rounded.T @ values, values.sum(0)])
-
-    def _collect(self, values: np.ndarray) -> np.ndarray:
-        """Products of values of scans with the features and with 1. Shape [n, c] -> [r + 1, c]."""
-        return np.vstack([self.z.T @ values, values.sum(0)])
 
 
 def _sigmoid(logit: np.ndarray) -> np.ndarray:
@@ -147,8 +127,8 @@ class LogisticMethod(LinearMethod):
         for k, (_, withheld) in enumerate(folds):
             included[withheld, k] = False
         z, _ = _find_coordinates(prepared.eigen)
-        fits = _fit(z, y, np.repeat(penalties, len(folds)), np.tile(included, (1, len(penalties))))
-        products = (z @ fits.coefficients).reshape(len(y), len(penalties), len(folds))
+        every = np.repeat(penalties / 4, len(folds)), np.tile(included, (1, len(penalties)))
+        products = (z @ fit_logistic_path(z, y > 0, *every)[0]).reshape(len(y), len(penalties), len(folds))
         margins = np.empty((len(penalties), len(y)))
         for k, (inside, withheld) in enumerate(folds):
             margins[:, withheld] = (products[withheld, :, k] - products[inside, :, k].mean(0)).T
@@ -156,9 +136,10 @@ class LogisticMethod(LinearMethod):
 
     def _solve_penalties(self, eigen: KernelEigen, y: np.ndarray, penalties: np.ndarray) -> list[DualSolution]:
         z, from_coordinates = _find_coordinates(eigen)
-        fits = _fit(z, y, penalties, np.ones((len(y), len(penalties)), dtype=bool))
-        weights = from_coordinates @ fits.coefficients
-        return [DualSolution(w, float(b)) for w, b in zip(weights.T, fits.intercept, strict=True)]
+        everyone = np.ones((len(y), len(penalties)), dtype=bool)
+        coefficients, intercept = fit_logistic_path(z, y > 0, penalties / 4, everyone)
+        weights = from_coordinates @ coefficients
+        return [DualSolution(w, float(b)) for w, b in zip(weights.T, intercept, strict=True)]
 
 
 def _find_coordinates(eigen: KernelEigen) -> tuple[np.ndarray, np.ndarray]:
@@ -166,10 +147,6 @@ def _find_coordinates(eigen: KernelEigen) -> tuple[np.ndarray, np.ndarray]:
     spanned = eigen.size > 1e-10 * max(eigen.size[-1], 1e-300)
     root, axes = np.sqrt(eigen.size[spanned]), eigen.axes[:, spanned]
     return axes * root, axes / root
-
-
-def _fit(z: np.ndarray, y: np.ndarray, penalties: np.ndarray, included: np.ndarray) -> LogisticFits:
-    return fit_logistic_path(z, y > 0, penalties / 4, included)
 
 
 @method("logistic", family="linear", provenance=TEXTBOOK, reference="Cox 1958, with the penalty of ridge regression")

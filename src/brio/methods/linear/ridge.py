@@ -39,7 +39,16 @@ def fit_ridge_path(
 
     Shapes: gram [n, n], y [n], group [n], penalties [k], included [n, c]; returns [k, n, c].
     """
-    centre = _Centring(group, included)
+    seen, groups = included.astype(np.float64), [np.flatnonzero(group == name) for name in np.unique(group)]
+    counts = [np.maximum(seen[members].sum(0), 1.0) for members in groups]
+
+    def centre(values: np.ndarray) -> np.ndarray:
+        """Centre columns within groups of the scans that a column sees; scans that it does not see become 0."""
+        centred = values * seen
+        for members, count in zip(groups, counts, strict=True):
+            centred[members] -= centred[members].sum(0) / count * seen[members]
+        return centred
+
     order = np.argsort(penalties)
     smallest, shift = penalties[order[0]], (penalties[order] - penalties[order[0]])[:, None]
     residual = centre(np.repeat(y[:, None].astype(np.float64), included.shape[1], axis=1))
@@ -71,21 +80,6 @@ def fit_ridge_path(
         directions = zeta_next[:, None, :] * residual + (beta * share**2)[:, None, :] * directions
         zeta_before, zeta, alpha_before, square = zeta, zeta_next, np.where(active, alpha, 1.0), square_next
     raise BrioError(f"ridge regression did not converge in {_STEPS} steps; use a larger `least_penalty`")
-
-
-class _Centring:
-    """Centres columns within groups of the scans that a column sees; scans that it does not see become 0."""
-
-    def __init__(self, group: np.ndarray, included: np.ndarray) -> None:
-        self.members = [np.flatnonzero(group == name) for name in np.unique(group)]
-        self.included = included.astype(np.float64)
-        self.counts = [np.maximum(self.included[members].sum(0), 1.0) for members in self.members]
-
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        centred = values * self.included
-        for members, count in zip(self.members, self.counts, strict=True):
-            centred[members] -= centred[members].sum(0) / count * self.included[members]
-        return centred
 
 
 def predict_withheld_sites(
@@ -156,10 +150,7 @@ _TOLERANCE = 1e-8
 class KernelRidgeMethod(LinearMethod):
     """Ridge regression on features that do not depend on labels; it fits many columns of labels at once."""
 
-    @property
-    def most_decomposed(self) -> float:  # type: ignore[override]
-        """Most source scans of a run that is solved by eigenvectors; beyond, conjugate gradients solve it."""
-        return DECOMPOSED_SCANS
+    most_decomposed = DECOMPOSED_SCANS
 
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
         from sklearn.kernel_ridge import KernelRidge
@@ -175,7 +166,7 @@ class KernelRidgeMethod(LinearMethod):
             return super().solve_run(prepared, y, with_inner_folds)
         whole, margins = self._follow_path(prepared, y, prepared.penalties, with_inner_folds)
         intercept = 0.0 if self.site_intercepts else float(y.mean())
-        return [DualSolution(weights, intercept) for weights in whole], margins
+        return [DualSolution(weights, intercept) for weights in whole], margins if with_inner_folds else None
 
     def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
         """Solve all penalties in the eigenvectors of the Gram matrix, where all scans share one intercept."""
@@ -186,13 +177,10 @@ class KernelRidgeMethod(LinearMethod):
 
     def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
         """Compute the margins of all inner folds from the fit to all scans; no inner fold is fitted."""
-        site = prepared.source.site
         if len(y) > self.most_decomposed:
-            margins = self._follow_path(prepared, y, penalties, with_inner_folds=True)[1]
-            assert margins is not None
-            return margins
+            return self._follow_path(prepared, y, penalties, with_inner_folds=True)[1]
         if self.site_intercepts:
-            return predict_withheld_sites(prepared.gram, y, site, penalties, prepared.inner_fold)
+            return predict_withheld_sites(prepared.gram, y, prepared.source.site, penalties, prepared.inner_fold)
         eigen, margins = prepared.eigen, np.empty((len(penalties), len(y)))
         rotated = eigen.rotate(y)
         for p, penalty in enumerate(penalties):
@@ -204,7 +192,7 @@ class KernelRidgeMethod(LinearMethod):
 
     def _follow_path(
         self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray, with_inner_folds: bool
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Weights [penalties, n] of fits to all source scans, and margins [penalties, n] of inner folds."""
         folds = list(prepared.split_inner_folds()) if with_inner_folds else []
         included = np.ones((len(y), 1 + len(folds)), dtype=bool)
@@ -212,8 +200,6 @@ class KernelRidgeMethod(LinearMethod):
             included[withheld, column] = False
         group = prepared.source.site if self.site_intercepts else np.zeros(len(y))
         weights = fit_ridge_path(prepared.gram, y, group, penalties, included, _TOLERANCE)
-        if not with_inner_folds:
-            return weights[..., 0], None
         margins, total = np.empty((len(penalties), len(y))), prepared.gram.sum(0)
         for column, (inside, withheld) in enumerate(folds, start=1):
             across, own = prepared.gram[withheld], weights[..., column]

@@ -10,15 +10,17 @@ kernels work on all runs of a stack at once, [R, B, ...]; :func:`torch.vmap` han
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 from torch import Tensor
 
 from ....kernels import OverRuns, exact, launch
-from ..edge_list import Edges
 from . import scorer_kernels as kernels
+
+if TYPE_CHECKING:
+    from ..scorer import Edges
 
 # Edges of a block, most blocks of a program, and the warps that share it. Fixed, since nothing can be tried out while
 # a step is being recorded as a CUDA graph. In the backward pass, sums over edges on tensor cores would let a few warps

@@ -1,5 +1,6 @@
-"""A method in a user's own file: the example of the documentation, and what goes wrong."""
+"""Methods by name and by file: what a name fixes, the example of the documentation, and what a wrong one says."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -10,8 +11,96 @@ import pytest
 
 import brio
 from brio.errors import BrioError
-from brio.methods import find_method, load_methods, registry
+from brio.methods import Ridge, find_method, list_methods, load_methods, make_method, registry, variant
+from brio.methods.brio import BrioSettings
+from brio.methods.catalogue import describe_classes
+from brio.methods.registry import BLOCKS, CATALOGUE, Provenance, rank_block
 from commands import command
+
+
+def test_names_fix_the_ablations():
+    fixed = {
+        name: make_method(name).settings
+        for name in ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg")
+    }
+    assert {name: s.variant for name, s in fixed.items()} == {
+        "brio-wo-rs": "w/o RS",
+        "brio-wo-tr": "w/o TR",
+        "brio-wo-sm": "w/o SM",
+        "brio-wo-sf": "w/o SF",
+        "brio-wo-qg": "w/o QG",
+    }
+    assert {s.lambda_env for s in fixed.values()} == {make_method("brio").settings.lambda_env}
+    assert make_method("brio").settings.variant == "full"
+    assert make_method("backbone").settings.lambda_env == 0
+    assert {"brio", "backbone", "ridge", *fixed} <= {e.name for e in list_methods()}
+
+
+def test_the_values_the_paper_gives_are_the_defaults():
+    s = BrioSettings()
+    assert (s.layers, s.d_h, s.d_e, s.J, s.d_t, s.d_qk, s.d_mlp) == (2, 64, 16, 4, 16, 32, 32)
+    assert (s.temperature, s.assignment_iterations, s.rho_g) == (0.10, 60, 0.20)
+    assert (s.learning_rate, s.weight_decay) == (3e-4, 1e-4)
+    rule = s.block_rule
+    assert (rule.subjects, rule.signals, rule.products) == (128, 24, 48)
+    assert (rule.tau_ac, rule.largest_lag, rule.quantile, rule.l_min, rule.l_max) == (0.10, 30, 0.75, 2, 30)
+
+
+def test_settings_are_read_by_type_and_what_a_name_fixes_cannot_be_set():
+    made = make_method("brio", {"K": "3", "patience": "none", "mlp_bias": "false", "lambda_env": "0.25"})
+    assert (made.settings.K, made.settings.patience, made.settings.mlp_bias) == (3, None, False)
+    assert made.settings.lambda_env == 0.25
+    with pytest.raises(BrioError, match="fixes 'lambda_env'"):
+        make_method("backbone", {"lambda_env": 1.0})
+    with pytest.raises(BrioError, match="epochs"):
+        make_method("brio", {"epoch": 3})
+    with pytest.raises(BrioError, match="heads"):  # which must divide the width
+        make_method("gat", {"heads": 3})
+    with pytest.raises(BrioError, match="brio"):
+        make_method("bio")
+
+
+def test_every_method_stands_in_one_block_of_the_tables():
+    own = [e for e in list_methods() if not e.file]  # another test may have loaded a file of methods
+    blocks = {block: [e.name for e in own if e.block == block] for block in BLOCKS}
+    assert blocks["our reading"] == ["core-scaffold", "cepg", "disco", "agmgc", "core"]
+    assert blocks["redesign"] == ["fc-hgnn"]
+    assert blocks["controls"] == ["covariates-only", "length-only", "dead-rois-only"]
+    assert blocks["linear"] == ["ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "log-ridge"]
+    assert {"mlp", "gcn", "coral", "gsat", "disc", "brainood", "deci", "xg-gnn", "xg-gnn-published"} <= set(
+        blocks["published code or equations"]
+    )
+    assert blocks["other methods"] == []
+    mine = dataclasses.replace(find_method("mlp"), provenance=Provenance("a talk of mine"), family="mine")
+    assert mine.block == "other methods"
+    assert rank_block("of another version") == len(BLOCKS)
+
+
+def test_a_variant_may_have_a_provenance_of_its_own():
+    assert find_method("brainood-kl").provenance == find_method("brainood").provenance
+    assert find_method("xg-gnn-published").provenance != find_method("xg-gnn").provenance
+    assert make_method("xg-gnn-published").settings.published
+    with pytest.raises(BrioError, match="fixes 'published'"):
+        make_method("xg-gnn-published", {"published": False})
+
+
+def test_a_variant_of_a_class_without_a_name_is_refused():
+    class Nameless(Ridge):
+        """Inherits the name of its parent."""
+
+    with pytest.raises(BrioError, match="class Nameless has no name of its own"):
+        variant("nameless-2", Nameless, "never", penalties=3)
+
+
+def test_the_catalogue_says_what_the_classes_say():
+    stored = json.loads(CATALOGUE.read_text("utf-8"))
+    assert stored == describe_classes(), "run: python -m brio.methods.catalogue"
+    assert [facts["name"] for facts in stored] == [e.name for e in list_methods() if not e.file][: len(stored)]
+    for facts in stored:
+        entry, made = find_method(facts["name"]), make_method(facts["name"])
+        assert entry.settings == dataclasses.asdict(made.settings), "tuples stay tuples"
+        assert entry.method_class is type(made)
+
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "my_method.py"
 
@@ -57,38 +146,21 @@ def test_a_file_is_loaded_once_and_named_by_its_methods():
     assert find_method("gated-profiles").family == "mine"
 
 
+OWN = "from brio.authoring import Method, NeuralMethod, method\nfrom brio.methods import Ridge\n"
+NEW = OWN + "@method('new', family='x', provenance='y', reference='z'{})\nclass A({}): {}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("x = 1\n", "registers no method"),
         ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
         ("raise SystemExit('bye')\n", "SystemExit: bye"),
-        (
-            "from brio.methods import Ridge, method\n"
-            "@method('ridge', family='x', provenance='y', reference='z')\nclass A(Ridge): pass\n",
-            "'ridge' is registered twice",
-        ),
-        (
-            "from brio.methods import Ridge, method\n"
-            "@method('new', family='x', provenance='y', reference='z', needs='blood')\nclass A(Ridge): pass\n",
-            "need 'blood' is unknown",
-        ),
-        (
-            "from brio.methods import method\nfrom brio.training import Method\n"
-            "@method('new', family='x', provenance='y', reference='z')\nclass A(Method): pass\n",
-            "does not define fit, predict",
-        ),
-        (
-            "from brio.authoring import NeuralMethod, method\n"
-            "@method('new', family='x', provenance='y', reference='z')\nclass A(NeuralMethod):\n"
-            "    def network(self, shape): ...\n",
-            "does not define loss",
-        ),
-        (
-            "from brio.methods import Ridge, method\n"
-            "@method('new', family='x', provenance='y', reference='z')\nclass A(Ridge): pass\n1 / 0\n",
-            "ZeroDivisionError: division by zero",
-        ),
+        (NEW.format("", "Ridge", "pass").replace("'new'", "'ridge'"), "'ridge' is registered twice"),
+        (NEW.format(", needs='blood'", "Ridge", "pass"), "need 'blood' is unknown"),
+        (NEW.format("", "Method", "pass"), "does not define fit, predict"),
+        (NEW.format("", "NeuralMethod", "network = None"), "does not define loss"),
+        (NEW.format("", "Ridge", "pass") + "1 / 0\n", "ZeroDivisionError: division by zero"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(tmp_path, text, message):

@@ -1,0 +1,784 @@
+"""BRIO against loops, POT and closed forms, Eqs. (4)-(26): encoder, assignment, factors, qualification, alignment."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from steps import draw_connectomes, make_batch
+
+from brio.cohort import Cohort
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.errors import BrioError
+from brio.methods import make_method
+from brio.methods.brio import BrioSettings
+from brio.methods.brio.encoder import (
+    SignedEncoder,
+    descriptor,
+    measure_descriptors,
+    signed_graphs,
+)
+from brio.methods.brio.method import BrioNetwork, FactorMap
+from brio.methods.brio.qualification import (
+    Assignment,
+    alignment_loss,
+    average_over_sites,
+    balanced,
+    contribution_statistics,
+    cosines,
+    pair_support,
+    qualification_profile,
+    qualify,
+    reestimation_support,
+    reestimation_variation,
+    reference_scale,
+    relevance,
+    variant_profile,
+    weighted_cost,
+)
+from brio.methods.layers import classification_loss
+from brio.protocol import Fold, leave_one_site_out
+from brio.training import Run, RunState, Scans
+from brio.training.contract import Inputs
+from brio.training.stack import SourceCells
+
+
+@pytest.fixture
+def graph():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(3, 6, 6))
+    A = A + A.transpose(0, 2, 1)
+    A[:, np.arange(6), np.arange(6)] = 0
+    S = rng.random((6, 6)) > 0.5
+    S = (S | S.T) & ~np.eye(6, dtype=bool)
+    S[0, 1] = S[1, 0] = True
+    A[1, 2] = A[1, :, 2] = 0  # an ROI without any edge of its own
+    A[2, 4] = np.abs(A[2, 4])
+    A[2, :, 4] = A[2, 4]  # an ROI without negative edges
+    assert S.sum(1).all()
+    return A, S.astype(float)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def layer_norm(x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def normalised(G):
+    """D^(-1/2) G D^(-1/2) entry by entry, zero where an ROI has no edge."""
+    degree = [sum(row) for row in G]
+    out = np.zeros_like(G)
+    for u in range(len(G)):
+        for v in range(len(G)):
+            if degree[u] > 0 and degree[v] > 0:
+                out[u, v] = G[u, v] / math.sqrt(degree[u]) / math.sqrt(degree[v])
+    return out
+
+
+def layer(H, plus, minus, own, positive, negative):
+    return layer_norm(H + gelu(H @ own.T + normalised(plus) @ H @ positive.T + normalised(minus) @ H @ negative.T))
+
+
+def split_by_sign(A, S):
+    """Supported weights, and the sizes of the positive and the negative ones."""
+    G = A * S
+    return G, np.maximum(G, 0), np.maximum(-G, 0)
+
+
+def arrays_of(module):
+    return {name: p.detach().numpy() for name, p in module.named_parameters()}
+
+
+def test_encoder_is_embedding_and_descriptor_through_two_layers(graph):
+    _, S = graph
+    torch.manual_seed(3)
+    encoder = SignedEncoder(6, d_e=4, d_h=5, layers=2).double()
+    w = arrays_of(encoder)
+    found = encoder(*map(torch.from_numpy, graph)).detach().numpy()
+    G, plus, minus = split_by_sign(*graph)
+    for i in range(3):
+        d = S.sum(1)
+        c = np.stack([plus[i].sum(1) / d, minus[i].sum(1) / d, np.sqrt((G[i] ** 2).sum(1) / d)], 1)
+        H = np.hstack([w["roi"], c]) @ w["phi_in.weight"].T + w["phi_in.bias"]
+        for k in range(2):
+            H = layer(H, plus[i], minus[i], *(w[f"layers.{k}.{n}.weight"] for n in ("own", "positive", "negative")))
+        np.testing.assert_allclose(found[i], H, atol=1e-9)
+    assert not any(name.endswith(".bias") and ".norm." not in name for name in w if name.startswith("layers."))
+
+
+def test_descriptors_are_standardised_before_they_are_mapped(graph):
+    _, S = graph
+    torch.manual_seed(3)
+    encoder = SignedEncoder(6, d_e=4, d_h=5, layers=0).double()
+    w, rng = arrays_of(encoder), np.random.default_rng(6)
+    c_mean, c_sd = rng.normal(size=(6, 3)), rng.uniform(0.1, 2.0, (6, 3))
+    G, plus, minus = split_by_sign(*graph)
+    d = S.sum(1)
+    c = np.stack([plus.sum(2) / d, minus.sum(2) / d, np.sqrt((G**2).sum(2) / d)], 2)
+    expected = w["roi"] @ w["phi_in.weight"][:, :4].T + w["phi_in.bias"]
+    expected = expected + ((c - c_mean) / c_sd) @ w["phi_in.weight"][:, 4:].T
+    found = encoder(*map(torch.from_numpy, graph), None, None, torch.from_numpy(c_mean), torch.from_numpy(c_sd))
+    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-12)
+
+
+def test_descriptors_of_the_measured_scans_get_mean_zero_and_sd_one(graph):
+    A, S = map(torch.from_numpy, graph)
+    A[:, 3] = A[:, :, 3] = A[0, 3]  # an ROI with the same edges in all scans
+    alive, mean = torch.ones(len(A), 6, dtype=torch.bool), torch.zeros(6, 6, dtype=torch.float64)
+    c_mean, c_sd = measure_descriptors([(A[:1], alive[:1]), (A[1:], alive[1:])], S, mean)
+    G, plus, minus = signed_graphs(A, S)
+    raw = descriptor(G, plus.sum(-1), minus.sum(-1), S)
+    c = (raw - c_mean) / c_sd
+    torch.testing.assert_close(c.mean(0), torch.zeros(6, 3, dtype=torch.float64), rtol=0, atol=1e-12)
+    constant = raw.std(0) == 0
+    assert constant[3].all()
+    torch.testing.assert_close(c.std(0, correction=0), (~constant).double(), rtol=0, atol=1e-9)
+
+
+def test_a_graph_without_any_edge_is_finite():
+    encoder = SignedEncoder(6, d_e=4, d_h=5, layers=2)
+    out = encoder(torch.zeros(1, 6, 6), torch.ones(6, 6) - torch.eye(6))
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in encoder.parameters() if p.grad is not None)
+
+
+@given(st.integers(1, 6), st.integers(2, 20), st.floats(0.0, 2.0), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_marginals_are_one_over_j_and_one_over_p(J, P, spread, seed):
+    similarity = torch.from_numpy(np.random.default_rng(seed).normal(0, spread, (J, P)))
+    Pi = balanced(similarity, 300)
+    assert (Pi > 0).all()
+    np.testing.assert_allclose(Pi.sum(0), np.full(P, 1 / P), atol=1e-13)
+    np.testing.assert_allclose(Pi.sum(1), np.full(J, 1 / J), atol=2e-3)
+
+
+def test_sixty_iterations_at_the_starting_scale_meet_both_marginals():
+    torch.manual_seed(0)
+    for J, P in ((4, 116), (4, 200), (8, 116)):
+        Pi = Assignment(J, 16, 32, 0.10, 60)(torch.randn(P, 16)).detach()
+        np.testing.assert_allclose(Pi.sum(0), np.full(P, 1 / P), rtol=1e-4)
+        np.testing.assert_allclose(Pi.sum(1), np.full(J, 1 / J), rtol=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_assignment_is_entropic_transport_of_the_similarities(seed):
+    import ot
+
+    rng = np.random.default_rng(seed)
+    J, P, temperature = 3, 9, 0.5
+    module = Assignment(J, 4, 6, temperature, 500).double()
+    roi = rng.normal(size=(P, 4))
+    queries, keys = module.queries.detach().numpy(), roi @ module.keys.weight.detach().numpy().T
+    cost = -(queries @ keys.T) / np.sqrt(6)
+    expected = ot.sinkhorn(np.full(J, 1 / J), np.full(P, 1 / P), cost, temperature, numItermax=20_000, stopThr=1e-13)
+    np.testing.assert_allclose(module(torch.from_numpy(roi)).detach().numpy(), expected, atol=1e-9)
+
+
+def test_iterations_are_rows_then_columns():
+    rng = np.random.default_rng(1)
+    K = np.exp(rng.normal(size=(3, 7)))
+    for iterations in (1, 2, 5):
+        Pi = K.copy()
+        for _ in range(iterations):
+            Pi = Pi / Pi.sum(1, keepdims=True) / 3
+            Pi = Pi / Pi.sum(0, keepdims=True) / 7
+        np.testing.assert_allclose(balanced(torch.from_numpy(np.log(K)), iterations).numpy(), Pi, atol=1e-14)
+
+
+def test_assignment_moves_with_the_rois_and_carries_gradient():
+    torch.manual_seed(3)
+    module = Assignment(3, 4, 6, 0.1, 60).double()
+    roi = torch.randn(8, 4, dtype=torch.float64, requires_grad=True)
+    order = torch.randperm(8)
+    Pi = module(roi)
+    torch.testing.assert_close(module(roi[order]), Pi[:, order], atol=1e-12, rtol=0)
+    (Pi**2).sum().backward()
+    assert all(float(t.grad.abs().max()) > 1e-6 for t in (roi, module.queries, module.keys.weight))
+    assert module.keys.bias is None
+
+
+def test_large_similarities_do_not_overflow():
+    Pi = balanced(torch.tensor([[900.0, -900.0, 0.0], [0.0, 900.0, -900.0]]), 60)
+    assert Pi.isfinite().all()
+    np.testing.assert_allclose(Pi.sum(0), np.full(3, 1 / 3), rtol=1e-5)
+
+
+P = 9
+
+SMALL = BrioSettings(J=3, d_e=4, d_h=6, d_t=5, d_mlp=7, d_qk=6, assignment_iterations=40)
+
+
+@pytest.fixture
+def example():
+    """A network, graphs with dead ROIs and what a run has learned."""
+    torch.manual_seed(0)
+    network = BrioNetwork(P, SMALL).double()
+    A, alive = draw_connectomes(7, P, dead=[(2, 3), (4, 0), (4, 8)])
+    mean = A.mean(0)
+    S = (torch.rand(P, P) > 0.4) | torch.eye(P).roll(1, 0).bool()
+    S = ((S | S.T) & ~torch.eye(P, dtype=torch.bool)).double()
+    return network, A, alive, RunState.from_learned(S=S, mean=mean)
+
+
+def test_factors_are_unit_images_of_the_pooled_rois(example):
+    network, A, alive, state = example
+    out = network(Scans.of(A, alive)._replace(state=state))
+    live = alive[:, :, None] & alive[:, None, :]
+    filled = torch.where(live, A, state.learned["mean"].expand_as(A))
+    H = network.encoder(filled, state.learned["S"]).detach().numpy()
+    Pi = network.assignment(network.encoder.roi).detach().numpy()
+    f = {n: p.detach().numpy() for n, p in network.factor_map.named_parameters()}
+    for i in range(7):
+        for j in range(3):
+            pooled = 3 * sum(Pi[j, u] * H[i, u] for u in range(P))
+            x = f["project.weight"] @ pooled
+            x = x / np.linalg.norm(x)
+            hidden = f["widen.weight"] @ x + f["widen.bias"]
+            hidden = 0.5 * hidden * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
+            x = f["narrow.weight"] @ hidden + f["narrow.bias"]
+            np.testing.assert_allclose(out.factors[i, j].detach().numpy(), x / np.linalg.norm(x), atol=1e-10)
+    torch.testing.assert_close(out.factors.norm(dim=-1), torch.ones(7, 3, dtype=torch.float64))
+
+
+def test_logit_is_the_scaled_sum_of_contributions_and_linear_in_the_representation(example):
+    network, A, alive, state = example
+    network.b.data.fill_(0.37)
+    out = network(Scans.of(A, alive)._replace(state=state))
+    w = network.w.detach().numpy()
+    for i in range(7):
+        joined = np.concatenate([out.factors[i, j].detach().numpy() for j in range(3)]) / math.sqrt(3)
+        np.testing.assert_allclose(out.representation[i].detach().numpy(), joined, atol=1e-14)
+        a = [float(w[j] @ out.factors[i, j].detach().numpy()) for j in range(3)]
+        np.testing.assert_allclose(out.contributions[i].detach().numpy(), a, atol=1e-12)
+        assert out.logit[i].item() == pytest.approx(sum(a) / math.sqrt(3) + 0.37, abs=1e-12)
+        assert out.logit[i].item() == pytest.approx(
+            w.ravel() @ out.representation[i].detach().numpy() + 0.37, abs=1e-12
+        )
+        assert all(abs(a[j]) <= np.linalg.norm(w[j]) + 1e-12 for j in range(3))
+
+
+def test_the_cached_assignment_replaces_queries_and_keys(example):
+    network, A, alive, state = example
+    Pi = network.assignment(network.encoder.roi).detach()
+    out = network(Scans.of(A, alive)._replace(state=state))
+    cached = Scans.of(A, alive)._replace(state=state._replace(inference={"Pi_bar": Pi}))
+    torch.testing.assert_close(network(cached).logit, out.logit, atol=1e-13, rtol=0)
+    network.assignment.queries.data += 5.0 * torch.randn(3, 6, dtype=torch.float64)
+    torch.testing.assert_close(network(cached).logit, out.logit, atol=1e-13, rtol=0)
+    assert (network(Scans.of(A, alive)._replace(state=state)).logit - out.logit).abs().max().item() > 1e-5
+
+
+def test_factor_map_is_unit_norm_without_biases_too():
+    torch.manual_seed(1)
+    out = FactorMap(6, 5, 7, bias=False)(torch.randn(2, 3, 6))
+    torch.testing.assert_close(out.norm(dim=-1), torch.ones(2, 3))
+
+
+def bce(z, y):
+    p = 1 / (1 + math.exp(-z))
+    return -math.log(p) if y == 1 else -math.log(1 - p)
+
+
+def test_classification_loss_with_cells_of_unequal_size_equals_the_loop_over_subjects():
+    rng = np.random.default_rng(3)
+    sizes = {("A", 0): 2, ("A", 1): 6, ("B", 0): 3, ("B", 1): 1, ("C", 0): 6, ("C", 1): 3}
+    rows = [(s, c) for (s, c), n in sizes.items() for _ in range(n)]
+    cohort = Cohort.from_scans(
+        [rng.normal(size=(5, 2)) for _ in rows], site=[s for s, _ in rows], label=[c for _, c in rows]
+    )
+    everyone = np.arange(len(rows))
+    fold = Fold("x", everyone, everyone, everyone, ("x",), ("x",))
+    one_site_less = Fold("y", everyone[cohort.sites != "B"], everyone, everyone, ("x",), ("x",))
+    sources = SourceCells(cohort, [Run(fold, 0), Run(one_site_less, 0)])
+    z = rng.normal(size=len(rows))
+    for r, site_names in enumerate(("ABC", "AC")):
+        cells = defaultdict(list)
+        for i, (s, c) in enumerate(rows):
+            if s in site_names:
+                cells[s, c].append(bce(z[i], c))
+        expected = sum(np.mean(v) for v in cells.values()) / (2 * len(site_names))
+        # six scans a cell: cells of 1, 2, 3 and 6 go round a whole number of times, so everyone of a cell counts alike
+        slot = np.arange(6) % np.maximum(sources.size[r], 1)[..., None]
+        batch = np.take_along_axis(sources.members[r], slot, axis=-1)
+        weight = torch.from_numpy(sources.cell_weight[r])
+        assert float(weight.sum()) == pytest.approx(1.0)
+        scans = Scans.of(torch.zeros(weight.numel() * 6, 2, 2, dtype=torch.float64))
+        found = classification_loss(torch.from_numpy(z[batch]).flatten(), make_batch(scans, weight))
+        assert float(found) == pytest.approx(expected, abs=1e-12)
+
+
+VARIANTS = ["full", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG"]
+
+EPS_W, EPS_S, EPS_Q = 1e-3, 2e-3, 3e-3  # large enough to be seen where one is forgotten or swapped
+
+
+def problem(seed, sites=(3, 5, 4), J=3, K=4, scale=0.3):
+    """Subjects of uneven sites with full-scan and re-estimated contributions, and head weights."""
+    rng = np.random.default_rng(seed)
+    site, label = [], []
+    for e, n in enumerate(sites):
+        for c in (0, 1):
+            size = n + c * e
+            site += [e] * size
+            label += [c] * size
+    order = rng.permutation(len(site))
+    site, label = np.array(site)[order], np.array(label)[order]
+    a0 = rng.normal(size=(len(site), J)) + label[:, None] * rng.normal(size=J) + rng.normal(size=(len(sites), J))[site]
+    ak = a0[:, None] + scale * rng.normal(size=(len(site), K, J)) * rng.uniform(0.1, 3, J)
+    return site, label, a0, ak, rng.normal(size=(J, 5))
+
+
+def loops(site, label, a0, ak, w):
+    """Eqs. (11)-(16), (18), (19) as the paper writes them, one site, class and factor at a time."""
+    E, J, K = site.max() + 1, a0.shape[1], ak.shape[1]
+    mu, V, D, T, q = (np.zeros((E, 2, J)) for _ in range(5))
+    Delta = np.zeros((E, J))
+    for e in range(E):
+        for j in range(J):
+            for c in (0, 1):
+                members = [i for i in range(len(site)) if site[i] == e and label[i] == c]
+                mu[e, c, j] = sum(a0[i, j] for i in members) / len(members)
+                V[e, c, j] = sum((a0[i, j] - mu[e, c, j]) ** 2 for i in members) / len(members)
+                D[e, c, j] = sum((ak[i, k, j] - a0[i, j]) ** 2 for i in members for k in range(K)) / len(members) / K
+            Delta[e, j] = mu[e, 1, j] - mu[e, 0, j]
+            for c in (0, 1):
+                T[e, c, j] = V[e, c, j] + Delta[e, j] ** 2 / 4
+                q[e, c, j] = (T[e, c, j] + EPS_Q) / (T[e, c, j] + D[e, c, j] + EPS_Q)
+    norms = [sum(x * x for x in w[j]) for j in range(J)]
+    R = np.zeros(J)
+    for j in range(J):
+        pooled = [sum(V[e, c, j] for e in range(E)) / E for c in (0, 1)]
+        contrast = sum(Delta[e, j] for e in range(E)) / E
+        R[j] = norms[j] / (sum(norms) + EPS_W) * contrast**2 / (pooled[0] + pooled[1] + EPS_S)
+    pi = R / R.sum()
+    pairs = [(e, f) for e in range(E) for f in range(e + 1, E)]
+    alpha = np.array(
+        [[[pi[j] * math.sqrt(q[e, c, j] * q[f, c, j]) for j in range(J)] for c in (0, 1)] for e, f in pairs]
+    )
+    g = alpha.sum(-1)
+    return {"mu": mu, "V": V, "Delta": Delta, "R": R, "pi": pi, "D": D, "T": T, "q": q, "g": g, "alpha": alpha}
+
+
+def tensors(site, label, a0, ak, w, pad=0):
+    """Inputs of ``qualify``; ``pad`` adds sites that are not there."""
+    E = site.max() + 1
+    cell_average = np.zeros((E + pad, 2, len(site)))
+    for e in range(E):
+        for c in (0, 1):
+            cell = (site == e) & (label == c)
+            cell_average[e, c, cell] = 1 / cell.sum()
+    weight = np.array([1 / E] * E + [0.0] * pad)
+    change = ((ak - a0[:, None]) ** 2).mean(1)
+    return tuple(map(torch.from_numpy, (a0, change, w, cell_average, weight)))
+
+
+def with_variant(variant):
+    return BrioSettings(variant=variant, eps_w=EPS_W, eps_s=EPS_S, eps_q=EPS_Q)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_quantity_equals_the_loop_over_subjects(seed):
+    data = problem(seed)
+    expected = loops(*data)
+    a, change, w, cell_average, weight = tensors(*data)
+    mu, V, Delta = contribution_statistics(a, cell_average)
+    V_pool, contrast = average_over_sites(V, Delta, weight)
+    T, D = reference_scale(V, Delta), reestimation_variation(change, cell_average)
+    R = relevance(w, contrast, V_pool, EPS_W, EPS_S)
+    q = reestimation_support(T, D, EPS_Q)
+    for name, found in {"mu": mu, "V": V, "Delta": Delta, "R": R, "D": D, "T": T, "q": q}.items():
+        np.testing.assert_allclose(found.numpy(), expected[name], atol=1e-12, err_msg=name)
+    g, alpha_bar = qualification_profile(R / R.sum(), pair_support(q))
+    whole = qualify(a, change, w, cell_average, weight, with_variant("full"))
+    np.testing.assert_allclose(whole.pi_task.numpy(), expected["pi"], atol=1e-12)
+    np.testing.assert_allclose(whole.q_re.numpy(), expected["q"], atol=1e-12)
+    for strength, weights in ((g, alpha_bar), (whole.g, whole.alpha_bar)):
+        np.testing.assert_allclose(strength.numpy(), expected["g"], atol=1e-12)
+        np.testing.assert_allclose(weights.numpy(), expected["alpha"] / expected["g"][..., None], atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_sites_that_are_not_there_change_nothing(variant):
+    data = problem(4)
+    plain = qualify(*tensors(*data), with_variant(variant))
+    padded = qualify(*tensors(*data, pad=2), with_variant(variant))
+    torch.testing.assert_close(padded.pi_task, plain.pi_task, atol=1e-14, rtol=0)
+    torch.testing.assert_close(padded.q_re[:3], plain.q_re, atol=1e-14, rtol=0)
+    real = [(e < 3) and (f < 3) for e in range(5) for f in range(e + 1, 5)]
+    torch.testing.assert_close(padded.alpha_bar[real], plain.alpha_bar, atol=1e-14, rtol=0)
+    torch.testing.assert_close(padded.g[real], plain.g, atol=1e-14, rtol=0)
+    assert all(t.isfinite().all() for t in padded)
+
+
+def test_opposing_contrasts_cancel():
+    site, label = np.repeat([0, 1], 4), np.tile([0, 1], 4)
+    a0 = np.stack([np.where(site == 0, 1, -1) * label, label + 0.1 * np.arange(8)], 1).astype(float)
+    found = qualify(*tensors(site, label, a0, a0[:, None], np.ones((2, 3))), with_variant("full"))
+    assert found.pi_task.tolist() == [0.0, 1.0]
+    assert (found.q_re == 1).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_variants_follow_the_definitions_of_the_ablation_study(seed):
+    rng = np.random.default_rng(seed)
+    pi, q = rng.dirichlet(np.ones(4)), rng.uniform(0.1, 1, (3, 2, 4))
+    for pair in range(3):
+        for c in (0, 1):
+            alpha = [pi[j] * q[pair, c, j] for j in range(4)]
+            qualified = [x / sum(alpha) for x in alpha]
+            supported = [x / sum(q[pair, c]) for x in q[pair, c]]
+            table = {
+                "full": (qualified, sum(alpha)),
+                "w/o RS": (pi, 1.0),  # relevance alone, strength one
+                "w/o TR": (supported, sum(q[pair, c]) / 4),  # uniform in place of relevance, support kept
+                "w/o SM": (qualified, 1.0),  # qualified weights, strength one
+                "w/o SF": (pi, sum(alpha)),  # relevance alone weighs, qualified strength
+                "w/o QG": ([0.25] * 4, 1.0),  # no qualification at all
+            }
+            for variant, (weights, strength) in table.items():
+                g, alpha_bar = variant_profile(variant, torch.from_numpy(pi), torch.from_numpy(q))
+                np.testing.assert_allclose(alpha_bar[pair, c].numpy(), weights, atol=1e-12, err_msg=variant)
+                assert float(g[pair, c]) == pytest.approx(strength, abs=1e-12), variant
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_any_relevance_nothing_that_needs_it_is_aligned(variant):
+    site, label, _, _, w = problem(8)
+    a0 = np.zeros((len(site), 3))
+    found = qualify(*tensors(site, label, a0, a0[:, None] + 0.1, w), with_variant(variant))
+    assert all(t.isfinite().all() for t in found)
+    q = EPS_Q / (EPS_Q + 0.01)
+    expected = {"w/o TR": q, "w/o QG": 1.0}.get(variant, 0.0)
+    np.testing.assert_allclose(found.g.numpy(), np.full((3, 2), expected), atol=1e-12)
+    np.testing.assert_allclose(found.alpha_bar.sum(-1).numpy(), np.ones((3, 2)), atol=1e-12)
+
+
+def test_a_head_of_zeros_has_no_relevance():
+    site, label, a0, ak, w = problem(9)
+    found = qualify(*tensors(site, label, a0, ak, 0 * w), with_variant("full"))
+    assert (found.g == 0).all()
+
+
+counts = st.integers(1, 5)
+
+values = st.floats(-3, 3)
+
+
+@st.composite
+def one_site(draw):
+    """Contributions of one site and factor: full scans and K re-estimates of each class."""
+    K = draw(st.integers(1, 4))
+    cells = []
+    for _ in (0, 1):
+        n = draw(counts)
+        full = np.array(draw(st.lists(values, min_size=n, max_size=n)))
+        size = draw(st.floats(0, 2))
+        change = np.array(draw(st.lists(values, min_size=n * K, max_size=n * K))).reshape(n, K)
+        cells.append((full, full[:, None] + size * change))
+    return cells
+
+
+def support_of(cells, eps_q):
+    """V_sub, Delta, T, D_re and q_re of a site by the functions of the method, and the re-estimated contrast."""
+    n0, n1 = len(cells[0][0]), len(cells[1][0])
+    a = torch.from_numpy(np.concatenate([cells[0][0], cells[1][0]]))[:, None]
+    again = torch.from_numpy(np.concatenate([cells[0][1], cells[1][1]]))[..., None]
+    cell_average = torch.zeros(1, 2, n0 + n1, dtype=torch.float64)
+    cell_average[0, 0, :n0], cell_average[0, 1, n0:] = 1 / n0, 1 / n1
+    _, V, Delta = contribution_statistics(a, cell_average)
+    D = reestimation_variation((again - a[:, None]).square().mean(1), cell_average)
+    T = reference_scale(V, Delta)
+    q = reestimation_support(T, D, eps_q)
+    Delta_re = cells[1][1].mean() - cells[0][1].mean()
+    return (*(t[0, ..., 0].numpy() for t in (V, T, D, q)), float(Delta[0, 0]), float(Delta_re))
+
+
+@given(one_site(), st.sampled_from([1e-6, 1e-3, 1.0]))
+@settings(max_examples=200, deadline=None)
+def test_proposition_1_bounds_the_change_of_the_contrast(cells, eps_q):
+    _, T, _, q, Delta, Delta_re = support_of(cells, eps_q)
+    assert ((q > 0) & (q <= 1)).all()
+    bound = sum(math.sqrt((T[c] + eps_q) * (1 / q[c] - 1)) for c in (0, 1))
+    assert abs(Delta_re - Delta) <= bound + 1e-6
+
+
+@given(one_site(), st.floats(0.1, 3), st.floats(-3, 3), st.floats(-3, 3))
+@settings(max_examples=100, deadline=None)
+def test_proposition_1_is_tight_for_opposite_common_shifts(cells, eps_q, shift, other):
+    moved = [(full, np.repeat(full[:, None] + by, 3, 1)) for (full, _), by in zip(cells, (shift, other), strict=True)]
+    _, T, D, q, Delta, Delta_re = support_of(moved, eps_q)
+    np.testing.assert_allclose(D, [shift**2, other**2], atol=1e-10)
+    bound = sum(math.sqrt((T[c] + eps_q) * (1 / q[c] - 1)) for c in (0, 1))
+    assert bound == pytest.approx(abs(shift) + abs(other), abs=1e-5)
+    if shift * other <= 0:
+        assert abs(Delta_re - Delta) == pytest.approx(bound, abs=1e-5)
+    else:
+        assert abs(Delta_re - Delta) == pytest.approx(abs(shift - other), abs=1e-9)
+
+
+@given(one_site(), st.floats(0, 1.2))
+@settings(max_examples=200, deadline=None)
+def test_proposition_1_support_above_the_threshold_keeps_the_sign(cells, shrink):
+    cells = [(full, full[:, None] + shrink * (again - full[:, None])) for full, again in cells]
+    V, _, D, q, Delta, Delta_re = support_of(cells, 1e-3)
+    kappa = Delta**2 / (4 * (V + 1e-3))
+    threshold = (1 + kappa) / (1 + 2 * kappa)
+    assert ((threshold > 0.5) & (threshold <= 1)).all()
+    if (q > threshold + 1e-9).all():
+        assert Delta * Delta_re > 0
+        assert (Delta**2 / 4 > D).all()
+
+
+def test_proposition_1_a_contrast_can_flip_just_below_the_threshold():
+    full = np.array([0.0, 1.0])
+    for over, flips in ((0.99, False), (1.01, True)):  # both classes shifted towards each other by half the contrast
+        cells = [(full, full[:, None] + over), (full + 2, full[:, None] + 2 - over)]
+        V, _, _, q, Delta, Delta_re = support_of(cells, 1e-6)
+        kappa = Delta**2 / (4 * (V + 1e-6))
+        assert (Delta_re < 0) is flips
+        assert bool((q > (1 + kappa) / (1 + 2 * kappa)).all()) is not flips
+
+
+weights = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(np.array)
+
+supports = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(np.array)
+
+absent = st.lists(st.booleans(), min_size=4, max_size=4).filter(lambda z: not all(z)).map(np.array)
+
+
+def profile(pi, q):
+    g, alpha_bar = qualification_profile(torch.from_numpy(pi), torch.from_numpy(q)[None, None])
+    return float(g[0, 0]), alpha_bar[0, 0].numpy()
+
+
+def kl(v, p):
+    return sum(a * math.log(a / b) for a, b in zip(v, p, strict=True) if a > 0)
+
+
+def objective(v, pi, q):
+    return kl(v, pi) + sum(a * math.log(1 / b) for a, b in zip(v, q, strict=True))
+
+
+@given(weights, supports, weights, absent)
+@settings(max_examples=150, deadline=None)
+def test_proposition_2_the_weights_are_the_unique_minimiser(pi, q, v, zero):
+    pi, v = (np.where(zero, 0, x) for x in (pi, v))
+    pi, v = pi / pi.sum(), v / v.sum()
+    g, alpha_bar = profile(pi, q)
+    assert 0 < g <= 1 + 1e-12
+    assert alpha_bar.sum() == pytest.approx(1)
+    assert objective(alpha_bar, pi, q) == pytest.approx(-math.log(g), abs=1e-9)
+    assert objective(v, pi, q) == pytest.approx(kl(v, alpha_bar) - math.log(g), abs=1e-9)
+    assert objective(v, pi, q) >= -math.log(g) - 1e-12
+    if np.abs(v - alpha_bar).max() > 1e-3:
+        assert objective(v, pi, q) > -math.log(g)
+
+
+@given(weights, supports)
+@settings(max_examples=60, deadline=None)
+def test_proposition_2_weights_are_the_sensitivities_of_the_strength(pi, q):
+    pi = pi / pi.sum()
+    log_q = torch.from_numpy(np.log(q)).requires_grad_()
+    g, alpha_bar = qualification_profile(torch.from_numpy(pi), log_q.exp()[None, None])
+    (slope,) = torch.autograd.grad(g[0, 0].log(), log_q)
+    np.testing.assert_allclose(slope.numpy(), alpha_bar[0, 0].detach().numpy(), atol=1e-12)
+
+
+@given(weights, supports, st.floats(0.05, 1))
+@settings(max_examples=100, deadline=None)
+def test_proposition_2_reweighting_lowers_the_penalty_unless_support_is_constant(pi, q, constant):
+    pi = pi / pi.sum()
+    penalty = lambda q: sum(p * math.log(1 / x) for p, x in zip(pi, q, strict=True))  # noqa: E731
+    g, alpha_bar = profile(pi, q)
+    assert penalty(q) + math.log(g) == pytest.approx(kl(pi, alpha_bar), abs=1e-9)
+    assert -math.log(g) <= penalty(q) + 1e-12
+    if q.max() > 1.1 * q.min():
+        assert -math.log(g) < penalty(q)
+    same = np.full(4, constant)
+    g, alpha_bar = profile(pi, same)
+    assert -math.log(g) == pytest.approx(penalty(same), abs=1e-12)
+    np.testing.assert_allclose(alpha_bar, pi, atol=1e-12)
+
+
+def test_proposition_2_equality_needs_constant_support_only_where_there_is_relevance():
+    pi, q = np.array([0.3, 0.7, 0.0]), np.array([0.4, 0.4, 0.9])
+    g, alpha_bar = profile(pi, q)
+    assert -math.log(g) == pytest.approx(math.log(1 / 0.4))
+    np.testing.assert_allclose(alpha_bar, pi, atol=1e-14)
+
+
+EPSILON, ITERATIONS = 0.3, 300
+
+
+def unit_factors(seed, E=3, n=4, J=3, d=5):
+    """Unit factors of a batch, weights and strengths of every pair and class."""
+    rng = np.random.default_rng(seed)
+    r = rng.normal(size=(E, 2, n, J, d)) + rng.normal(size=(J, d))
+    r /= np.linalg.norm(r, axis=-1, keepdims=True)
+    pairs = E * (E - 1) // 2
+    return r, rng.dirichlet(np.ones(J), (pairs, 2)), rng.uniform(0.2, 1, (pairs, 2))
+
+
+def phi(r, alpha_bar):
+    """Weighted representation of one subject, Eq. (22)."""
+    return np.concatenate([math.sqrt(alpha_bar[j]) * r[j] for j in range(len(r))]) / math.sqrt(2)
+
+
+def plan(X, Y):
+    import ot
+
+    C = ((X[:, None] - Y[None]) ** 2).sum(-1)
+    return C, ot.solve(C, reg=EPSILON, reg_type="KL", max_iter=10_000, tol=1e-12).plan
+
+
+def entropic(X, Y):
+    C, gamma = plan(X, Y)
+    q = 1 / C.size
+    return (gamma * C).sum() + EPSILON * (gamma * np.log(gamma / q)).sum()
+
+
+def pairs_of(E):
+    return [(e, f) for e in range(E) for f in range(e + 1, E)]
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None)
+def test_weighted_cost_is_the_squared_distance_of_the_representations(seed):
+    r, alpha_bar, _ = unit_factors(seed, E=2)
+    cost = weighted_cost(cosines(*torch.from_numpy(r))[None], torch.from_numpy(alpha_bar)).numpy()
+    for c in (0, 1):
+        for i in range(4):
+            x = phi(r[0, c, i], alpha_bar[0, c])
+            assert x @ x == pytest.approx(0.5)
+            for h in range(4):
+                y = phi(r[1, c, h], alpha_bar[0, c])
+                assert cost[0, c, i, h] == pytest.approx(((x - y) ** 2).sum(), abs=1e-12)
+    assert cost.min() >= -1e-12
+    assert cost.max() <= 2 + 1e-12
+
+
+@pytest.mark.parametrize("E", [2, 3, 4])
+def test_alignment_loss_is_the_double_sum_over_pairs_and_classes(E):
+    r, alpha_bar, g = unit_factors(E, E=E)
+    expected = 0.0
+    for k, (e, f) in enumerate(pairs_of(E)):
+        for c in (0, 1):
+            X = np.stack([phi(x, alpha_bar[k, c]) for x in r[e, c]])
+            Y = np.stack([phi(y, alpha_bar[k, c]) for y in r[f, c]])
+            expected += 0.5 * g[k, c] * (entropic(X, Y) - 0.5 * entropic(X, X) - 0.5 * entropic(Y, Y))
+    expected *= 2 / (E * (E - 1))
+    weight = torch.full((len(g),), 2 / (E * (E - 1)), dtype=torch.float64)
+    found = alignment_loss(*map(torch.from_numpy, (r, alpha_bar, g)), weight, EPSILON, ITERATIONS)
+    assert float(found) == pytest.approx(expected, abs=1e-8)
+    assert float(found) > 1e-3
+
+
+def test_gradient_of_a_factor_is_its_qualification_times_the_transport_residual():
+    r, alpha_bar, g = unit_factors(5, E=2)
+    factors = torch.from_numpy(r).requires_grad_()
+    weight = torch.ones(1, dtype=torch.float64)
+    alignment_loss(factors, *map(torch.from_numpy, (alpha_bar, g)), weight, EPSILON, ITERATIONS).backward()
+    for c in (0, 1):
+        X, Y = (np.stack([phi(x, alpha_bar[0, c]) for x in r[e, c]]) for e in (0, 1))
+        xy, xx, yy = plan(X, Y)[1], plan(X, X)[1], plan(Y, Y)[1]
+        for j in range(3):
+            alpha = g[0, c] * alpha_bar[0, c, j]
+            for i in range(4):
+                here, there = r[0, c, :, j], r[1, c, :, j]
+                residual = sum(xy[i, h] * (here[i] - there[h]) for h in range(4))
+                residual = residual - sum(xx[i, k] * (here[i] - here[k]) for k in range(4))
+                # the cost keeps its inner-product form, so the gradient agrees on the sphere: compare tangent parts
+                found = factors.grad[0, c, i, j].numpy()
+                tangent = np.eye(5) - np.outer(here[i], here[i])
+                np.testing.assert_allclose(tangent @ found, 0.5 * alpha * (tangent @ residual), atol=1e-8)
+                residual = sum(xy[h, i] * (there[i] - here[h]) for h in range(4))
+                residual = residual - sum(yy[i, k] * (there[i] - there[k]) for k in range(4))
+                tangent = np.eye(5) - np.outer(there[i], there[i])
+                found = factors.grad[1, c, i, j].numpy()
+                np.testing.assert_allclose(tangent @ found, 0.5 * alpha * (tangent @ residual), atol=1e-8)
+
+
+def test_pairs_without_weight_and_strength_zero_contribute_nothing():
+    r, alpha_bar, g = unit_factors(6, E=4)
+    real = np.array([e < 3 and f < 3 for e, f in pairs_of(4)])
+    weight = torch.from_numpy(real / 3.0)
+    factors = torch.from_numpy(r).requires_grad_()
+    padded = alignment_loss(factors, *map(torch.from_numpy, (alpha_bar, g)), weight, 0.1, 30)
+    plain = alignment_loss(
+        torch.from_numpy(r[:3]),
+        *map(torch.from_numpy, (alpha_bar[real], g[real])),
+        torch.full((3,), 1 / 3.0).double(),
+        0.1,
+        30,
+    )
+    assert padded.item() == pytest.approx(plain.item(), rel=1e-7)
+    padded.backward()
+    assert (factors.grad[3] == 0).all()
+    none = alignment_loss(factors, *map(torch.from_numpy, (alpha_bar, 0 * g)), weight, 0.1, 30)
+    assert none.item() == 0
+
+
+SHORT = {"epochs": 2, "T_w": 1, "K": 2, "d_h": 8, "d_mlp": 8, "d_e": 4, "sinkhorn_iterations": 3}
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return Connectomes(simulate(Simulation(n_sites=5, per_class=4, n_rois=8, frames=60)))
+
+
+@pytest.fixture(scope="module")
+def run(graphs):
+    return Run(leave_one_site_out(graphs.cohort, 0)[0], 0)
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Block lengths of the re-estimates that were computed."""
+    lengths = []
+    reestimates = Inputs.iterate_reestimates
+
+    def record_and_reestimate(self, resamples, max_bytes=None):
+        lengths.append(resamples.block_length)
+        return reestimates(self, resamples, max_bytes)
+
+    monkeypatch.setattr(Inputs, "iterate_reestimates", record_and_reestimate)
+    return lengths
+
+
+@pytest.mark.parametrize(
+    ("scale", "block"),
+    [(0.5, 3), (1.0, 5), (2.0, 11), (20.0, 30), (0.01, 2)],  # of 5.4375: 2.72, 5.44, 10.9; then the rule's bounds
+)
+def test_it_is_rounded_after_it_is_scaled_and_clipped_last(scale, block, graphs, run, blocks, monkeypatch):
+    monkeypatch.setattr(Connectomes, "estimate_block_length", lambda *args: 5.4375)
+    make_method("brio", {**SHORT, "block_scale": scale}).fit(graphs, [run])
+    (lengths,) = blocks
+    frames = graphs.n_frames[run.fold.source]
+    assert lengths.tolist() == np.minimum(block, frames // 2).tolist()
+
+
+def test_a_fixed_length_is_not_scaled(graphs, run, blocks):
+    (fitted,) = make_method("brio", {**SHORT, "block_length": 7}).fit(graphs, [run])
+    assert fitted.block_length == 7
+    assert set(blocks[0]) == {7}
+
+
+def test_what_re_estimates_nothing_has_no_block_length(graphs, run):
+    for name in ("brio-wo-rs", "backbone"):
+        (fitted,) = make_method(name, {**SHORT, "block_scale": 2.0}).fit(graphs, [run])
+        assert fitted.block_length is None
+
+
+def test_scales_that_make_no_sense_are_refused():
+    assert BrioSettings(block_scale=0.5).block_scale == 0.5
+    assert BrioSettings(block_length=4.0).block_scale == 1.0
+    with pytest.raises(BrioError, match=r"'block_scale'=2\.0: must be 1 where block_length is given"):
+        BrioSettings(block_scale=2.0, block_length=4.0)
