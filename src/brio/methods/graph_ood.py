@@ -189,10 +189,7 @@ class Masker(nn.Module):
         self.edge_share = s.edge_share
 
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
-        """Mask edges and ROIs.
-
-        Shapes: X, A [B, P, P]; returns edge [B, P, P], node [B, P, 1].
-        """
+        """Mask edges and ROIs. Shapes: X, A [B, P, P]; returns edge [B, P, P], node [B, P, 1]."""
         mean = A / A.sum(-1, keepdim=True).clamp_min(1)
         H = self.embed(X)
         for layer, norm in zip(self.layers, self.norms, strict=True):

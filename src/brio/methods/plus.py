@@ -82,10 +82,7 @@ class _Reader(ScanReader):
 
 @dataclass(frozen=True)
 class _PenalisedRows(HeldRows):
-    """Source scans x (I + T' T)^-1/2 of a run.
-
-    Shapes: T [changes, d], correction [changes, n].
-    """
+    """Source scans x (I + T' T)^-1/2 of a run. Shapes: T [changes, d], correction [changes, n]."""
 
     T: np.ndarray  # scaled changes
     correction: np.ndarray  # (I + T T')^-1 T x'

@@ -158,10 +158,7 @@ class ScaffoldSettings:
 
 
 class Scaffold(NamedTuple):
-    """Selected edges and their statistics.
-
-    Shapes: u, v [M], effect [M], agreement [M], stability [M], score [M].
-    """
+    """Selected edges and their statistics. Shapes: u, v [M], effect [M], agreement [M], stability [M], score [M]."""
 
     u: Tensor  # ends of the edges, u < v
     v: Tensor

@@ -40,18 +40,12 @@ class Edges(NamedTuple):
     real: Tensor  # 1 for edges, 0 for empty entries
 
     def gather(self, H: Tensor, end: Tensor) -> Tensor:
-        """Gather the states at one end of each edge.
-
-        Shapes: H [B, P, h], end [B, 2 M]; returns [B, 2 M, h].
-        """
+        """Gather the states at one end of each edge. Shapes: H [B, P, h], end [B, 2 M]; returns [B, 2 M, h]."""
         return H.gather(1, end.unsqueeze(-1).expand(-1, -1, H.shape[-1]))
 
 
 def list_edges(adjacency: Tensor, share: float) -> Edges:
-    """List the edges of graphs whose edges are the strongest ``share`` of all pairs.
-
-    Shapes: adjacency [B, P, P].
-    """
+    """List the edges of graphs whose edges are the strongest ``share`` of all pairs. Shapes: adjacency [B, P, P]."""
     n_graphs, p = adjacency.shape[:2]
     n_pairs = p * (p - 1) // 2
     length = max(1, min(n_pairs, round(share * n_pairs)))
@@ -184,10 +178,7 @@ class EdgeInstanceNorm(nn.Module):
     def compute_affine(
         self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute k and c such that the norm is k x + c.
-
-        Shapes: real [B, 2 M]; returns [B, 1, h].
-        """
+        """Compute k and c such that the norm is k x + c. Shapes: real [B, 2 M]; returns [B, 1, h]."""
         mean, variance = moments()
         k = (variance + self.eps).rsqrt()
         return k.unsqueeze(1), (-mean * k).unsqueeze(1)
@@ -204,10 +195,7 @@ class EdgeBatchNorm(BatchNorm):
     def compute_affine(
         self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute k and c such that the norm is k x + c.
-
-        Shapes: real [B, 2 M]; returns [B, 1, h].
-        """
+        """Compute k and c such that the norm is k x + c. Shapes: real [B, 2 M]; returns [B, 1, h]."""
         mean, variance = self.running_mean, self.running_var
         if step is not None:
             mean, variance = self.compute_batch_moments(moments, real, step)
@@ -215,10 +203,7 @@ class EdgeBatchNorm(BatchNorm):
         return k.expand(len(real), 1, -1), (self.bias - mean * k).expand(len(real), 1, -1)
 
     def compute_batch_moments(self, moments: Callable[[], Moments], real: Tensor, step: StepContext) -> Moments:
-        """Pool the moments of the graphs, and update the running averages.
-
-        Shapes: returns [h].
-        """
+        """Pool the moments of the graphs, and update the running averages. Shapes: returns [h]."""
         graph_mean, graph_variance = moments()
         n_edges = real.sum(1) * step.real
         count = n_edges.sum().clamp_min(1)
@@ -287,10 +272,7 @@ class EdgeMLP(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, H: Tensor, edges: Edges, step: StepContext | None = None) -> Tensor:
-        """Score edges.
-
-        Shapes: H [B, P, n_in]; returns [B, 2 M].
-        """
+        """Score edges. Shapes: H [B, P, n_in]; returns [B, 2 M]."""
         r, s = self.receiver(H), self.sender(H)
         first: Any = self.norms[0]
         k, c = first.compute_affine(partial(compute_end_moments, r, s, edges), edges.real, step)
@@ -337,10 +319,7 @@ class GINEncoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
-        """Encode the ROIs of graphs.
-
-        Shapes: X [B, P, n_in], A [B, P, P]; returns [B, P, width].
-        """
+        """Encode the ROIs of graphs. Shapes: X [B, P, n_in], A [B, P, P]; returns [B, P, width]."""
         H = self.embed(X)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             new = norm(layer(H, A, step), step).relu()
@@ -357,10 +336,7 @@ class EdgeNetwork(nn.Module):
 
     @abstractmethod
     def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> Any:
-        """Compute what :meth:`forward` returns.
-
-        Shapes: X [B, P, P], A [B, P, P].
-        """
+        """Compute what :meth:`forward` returns. Shapes: X [B, P, P], A [B, P, P]."""
 
 
 COPIES = 7

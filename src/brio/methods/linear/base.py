@@ -199,10 +199,7 @@ class LinearMethod(Method):
 
     @abstractmethod
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
-        """Fit the model for one penalty.
-
-        Shapes: gram [n, n], y [n].
-        """
+        """Fit the model for one penalty. Shapes: gram [n, n], y [n]."""
 
     def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
         """Fit the model to all source scans for each penalty of the grid. Labels [n] of -1 or 1."""
@@ -534,10 +531,7 @@ def centre_gram(gram: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Subtract from each row the mean row of its group.
-
-    Shapes: values [n, ...], group [n]; returns [n, ...].
-    """
+    """Subtract from each row the mean row of its group. Shapes: values [n, ...], group [n]; returns [n, ...]."""
     centred = values.astype(np.float64)
     for name in np.unique(group):
         centred[group == name] -= centred[group == name].mean(0)
@@ -600,10 +594,7 @@ class ScanReader:
 
 @dataclass(frozen=True)
 class HeldRows:
-    """The centred features of the source scans of a run, held in memory.
-
-    Shapes: x [n, d], centre [d].
-    """
+    """The centred features of the source scans of a run, held in memory. Shapes: x [n, d], centre [d]."""
 
     x: np.ndarray  # centred features
     centre: np.ndarray  # mean of the features
