@@ -2,6 +2,7 @@
 
 import dataclasses
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -47,6 +48,40 @@ def kernels_here():
         for module in ours:
             patch.setattr(module, "core", language.core, raising=False)  # so that a launch adapts this as well
         yield
+
+
+def between_nan(launch):
+    """A launch on copies of the tensors that lie between NaN: whatever a kernel reads or writes beside them shows."""
+
+    def checked(kernel, programs, *args, **sizes):
+        copies = {}
+
+        def inside(t):
+            if not isinstance(t, torch.Tensor) or not t.is_floating_point() or not t.numel():
+                return t
+            extent = 1 + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))
+            if t.data_ptr() not in copies:
+                pool = torch.full((extent + 192,), torch.nan, dtype=t.dtype, device=t.device)
+                copies[t.data_ptr()] = t.data.as_strided((extent,), (1,)), pool
+                pool[96:-96] = copies[t.data_ptr()][0]
+            return copies[t.data_ptr()][1].as_strided(t.shape, t.stride(), 96)
+
+        launch(kernel, programs, *map(inside, args), **sizes)
+        for flat, pool in copies.values():
+            assert pool[:96].isnan().all()
+            assert pool[-96:].isnan().all()
+            flat.copy_(pool[96:-96])
+
+    return checked
+
+
+def check_choice(find, twin, owner, monkeypatch):
+    """Kernels are chosen for float32 on a GPU that runs them, and nowhere else."""
+    usual = {"is_cuda": True, "dtype": torch.float32, "device": torch.device("cuda", 0)}
+    monkeypatch.setattr(owner, "kernels_run_on", lambda device: device == usual["device"])
+    assert find(SimpleNamespace(**usual)) is twin
+    for other in ({"is_cuda": False}, {"dtype": torch.float64}, {"device": torch.device("cuda", 1)}):
+        assert find(SimpleNamespace(**usual | other)) is None, other
 
 
 def error(found, true):

@@ -376,26 +376,3 @@ def test_ages_are_standardised_over_the_source_scans():
     _, stack = built([run])
     age = cohort.participants["age"].to_numpy(dtype=float)[run.fold.source]
     np.testing.assert_allclose(stack.state.learned["age"][0].numpy(), [age.mean(), age.std()])
-
-
-def test_a_fitted_run_holds_no_connectome_of_its_bank():
-    run = uneven(tiny())[0]
-    method = small("fc-hgnn")
-    (fitted,) = method.fit(Connectomes(tiny()), [run])
-    held = {n: tuple(t.shape) for n, t in fitted.tensors.items() if not n.startswith("parameters.")}
-    m, p = 3 * 2 * method.settings.bank, tiny().n_rois
-    assert held == {
-        "learned.mean": (p, p),
-        "learned.side": (p,),
-        "learned.age": (2,),
-        "inference.bank_real": (m,),
-        "inference.bank_sex": (m,),
-        "inference.bank_age": (m,),
-        "inference.bank_messages": (4, m, 80),
-    }
-    assert torch.equal(fitted.state.learned["side"], torch.tensor([-1.0, 1.0] * (p // 2)))
-    # the bank belongs to the chosen weights, and the answer needs nothing else of the cohort
-    scans = method.gather_inputs(Connectomes(tiny())).take(torch.from_numpy(run.fold.test))
-    np.testing.assert_allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-5)
-    fitted.state.inference["bank_messages"] += 1.0
-    assert not np.allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-4)

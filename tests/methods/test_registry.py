@@ -124,9 +124,8 @@ def call_brio(*words):
 
 
 def test_the_example_of_the_documentation_runs_and_is_tuned(tmp_path):
-    cohort = brio.simulate(brio.Simulation(n_sites=5, per_class=6, n_rois=12, frames=60, stable=1.0))
-    cohort.save(tmp_path / "cohort")
-    options = ["--load", EXAMPLE, "--set", "epochs=12", "--set", "learning_rate=0.01", "--device", "cpu", "--quiet"]
+    brio.simulate(brio.Simulation(n_sites=4, per_class=3, n_rois=8, frames=60)).save(tmp_path / "cohort")
+    options = ["--load", EXAMPLE, "--set", "epochs=2", "--set", "learning_rate=0.01", "--device", "cpu", "--quiet"]
     assert "gated-profiles" in call_brio("run", tmp_path / "cohort", *options, "--out", tmp_path / "o").out
     tune = ["tune", tmp_path / "cohort", "--method", "gated-profiles", *options, "--budget", "2"]
     call_brio(*tune, "--seeds", "1", "--fold", "site01", "--out", tmp_path / "t")

@@ -34,7 +34,7 @@ N_ROIS = 28  # a length that no layer has, nor the readout of BrainNetTF with ni
 @cache
 def cohort() -> Connectomes:
     easy = {"stable": 1.5, "unstable": 0.0, "spurious": 0.0, "site_shift": 0.1, "dynamics": 3.0}
-    return Connectomes(simulate(Simulation(n_sites=6, per_class=16, n_rois=N_ROIS, frames=100, **easy)))
+    return Connectomes(simulate(Simulation(n_sites=5, per_class=10, n_rois=N_ROIS, frames=100, **easy)))
 
 
 class Start:
@@ -94,7 +94,7 @@ def explained_by_classes(z: Tensor, label: np.ndarray) -> float:
 
 @cache
 def start_of(name: str) -> Start:
-    return Start(small(name, centres=9, bootstraps=20))
+    return Start(small(name, centres=9, bootstraps=10, edges=60))
 
 
 @pytest.mark.parametrize("name", soak_variants(NETWORKS, also=("OOD",)))

@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from small_cohorts import cohort_of, small, split
+from small_cohorts import call_run, cohort_of, small, split
 
 from brio.connectome import Connectomes
-from brio.training import InputShape, Run, Scans
+from brio.training import Run
 from brio.training import stack as stack_module
 from brio.training.stack import SourceCells, Stack, StackedAdamW
 
@@ -64,10 +64,7 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
     scans = np.stack([np.arange(20), np.arange(20, 40), np.arange(30, 50)])
     whole = stack.score_scans(scans)
     for r in range(3):
-        network = stack.method.network(InputShape(10, 1, 0)).double()
-        network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
-        state = stack.state.select(torch.tensor(r))
-        out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]])._replace(state=state))
+        out = call_run(stack, r, graphs.full[scans[r]], graphs.alive[scans[r]])
         np.testing.assert_allclose(whole[r], out.logit.detach().numpy(), atol=1e-12)
     assert not graphs.alive[:50].all()
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 1)

@@ -317,7 +317,7 @@ class Stack:
 
     @functools.cached_property
     def cell_average(self) -> tuple[Tensor, Tensor]:
-        """What :meth:`SourceCells.cell_average` computes, on the device. Shapes [R, n] and [R, E, 2, n]."""
+        """Source scans of each run, and the weights that average them over cells. Shapes [R, n] and [R, E, 2, n]."""
         scans, weight = self.sources.cell_average()
         return self.to_tensor(scans), self.to_tensor(weight)
 

@@ -81,7 +81,7 @@ INITIAL_RATE, DECREMENT, N_INTERVALS = 0.9, 0.1, 10
 """The share of edges that the prior keeps starts here and falls by so much after each interval of the epochs."""
 
 
-def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float = 1.0) -> Tensor:
+def sample_concrete(logit: Tensor, step: StepContext | None) -> Tensor:
     """Draw relaxed Bernoulli samples (Maddison et al. 2017) in training; return their probability at inference.
 
     Shapes: logit [B, ...]; returns [B, ...].
@@ -89,7 +89,7 @@ def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float 
     if step is None:
         return logit.sigmoid()
     u = step.draw_uniform(logit.shape, logit)
-    return ((logit + u.log() - (-u).log1p()) / temperature).sigmoid()
+    return (logit + u.log() - (-u).log1p()).sigmoid()
 
 
 def straight_through(probability: Tensor, threshold: Tensor | float) -> Tensor:
@@ -197,21 +197,16 @@ class EdgeBatchNorm(BatchNorm):
     ) -> tuple[Tensor, Tensor]:
         """Compute k and c such that the norm is k x + c. Shapes: real [B, 2 M]; returns [B, 1, h]."""
         mean, variance = self.running_mean, self.running_var
-        if step is not None:
-            mean, variance = self.compute_batch_moments(moments, real, step)
+        if step is not None:  # pool the moments of the graphs
+            graph_mean, graph_variance = moments()
+            n_edges = real.sum(1) * step.real
+            count = n_edges.sum().clamp_min(1)
+            share = (n_edges / count).unsqueeze(-1)
+            mean = (share * graph_mean).sum(0)
+            variance = (share * (graph_variance + (graph_mean - mean).square())).sum(0)
+            self.update_statistics(mean, variance, count, step)
         k = (variance + self.eps).rsqrt() * self.weight
         return k.expand(len(real), 1, -1), (self.bias - mean * k).expand(len(real), 1, -1)
-
-    def compute_batch_moments(self, moments: Callable[[], Moments], real: Tensor, step: StepContext) -> Moments:
-        """Pool the moments of the graphs, and update the running averages. Shapes: returns [h]."""
-        graph_mean, graph_variance = moments()
-        n_edges = real.sum(1) * step.real
-        count = n_edges.sum().clamp_min(1)
-        share = (n_edges / count).unsqueeze(-1)
-        mean = (share * graph_mean).sum(0)
-        variance = (share * (graph_variance + (graph_mean - mean).square())).sum(0)
-        self.update_statistics(mean, variance, count, step)
-        return mean, variance
 
     def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:  # type: ignore[override]
         """Normalise x [B, 2 M, h] over its real edges, [B, 2 M]."""
