@@ -34,7 +34,7 @@ N_ROIS = 28  # a length that no layer has, nor the readout of BrainNetTF with ni
 @cache
 def cohort() -> Connectomes:
     easy = {"stable": 1.5, "unstable": 0.0, "spurious": 0.0, "site_shift": 0.1, "dynamics": 3.0}
-    return Connectomes(simulate(Simulation(n_sites=5, per_class=10, n_rois=N_ROIS, frames=100, **easy)))
+    return Connectomes(simulate(Simulation(n_sites=6, per_class=16, n_rois=N_ROIS, frames=100, **easy)))
 
 
 class Start:
