@@ -16,12 +16,7 @@ from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
 from brio.methods.brio import BrioSettings
-from brio.methods.brio.encoder import (
-    SignedEncoder,
-    descriptor,
-    measure_descriptors,
-    signed_graphs,
-)
+from brio.methods.brio.encoder import SignedEncoder, descriptor, measure_descriptors, signed_graphs
 from brio.methods.brio.method import BrioNetwork, FactorMap
 from brio.methods.brio.qualification import (
     Assignment,
@@ -235,15 +230,13 @@ def test_factors_are_unit_images_of_the_pooled_rois(example):
     filled = torch.where(live, A, state.learned["mean"].expand_as(A))
     H = network.encoder(filled, state.learned["S"]).detach().numpy()
     Pi = network.assignment(network.encoder.roi).detach().numpy()
-    f = {n: p.detach().numpy() for n, p in network.factor_map.named_parameters()}
+    f = arrays_of(network.factor_map)
     for i in range(7):
         for j in range(3):
             pooled = 3 * sum(Pi[j, u] * H[i, u] for u in range(P))
             x = f["project.weight"] @ pooled
             x = x / np.linalg.norm(x)
-            hidden = f["widen.weight"] @ x + f["widen.bias"]
-            hidden = 0.5 * hidden * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
-            x = f["narrow.weight"] @ hidden + f["narrow.bias"]
+            x = f["narrow.weight"] @ gelu(f["widen.weight"] @ x + f["widen.bias"]) + f["narrow.bias"]
             np.testing.assert_allclose(out.factors[i, j].detach().numpy(), x / np.linalg.norm(x), atol=1e-10)
     torch.testing.assert_close(out.factors.norm(dim=-1), torch.ones(7, 3, dtype=torch.float64))
 

@@ -103,9 +103,8 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
     assert (found[:, SIDE == 0] == 0).all()
 
 
-def test_hemispheres_meet_in_the_whole_brain_layer_only(scans):
-    torch.manual_seed(0)
-    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
+def test_hemispheres_meet_in_the_whole_brain_layer_only(network, scans):
+    encoder = network.encode
     encoder.alpha = 0.0  # everyone is linked
     seen = {}
     for name in ("first", "second", "whole"):
@@ -147,12 +146,11 @@ def test_cheb_layer_is_that_of_pyg(scans):
 
 
 @pytest.mark.xdist_group("torch_geometric")
-def test_local_channel_is_that_of_sagpool(scans):
+def test_local_channel_is_that_of_sagpool(network, scans):
     from torch_geometric.nn import SAGPooling
     from torch_geometric.utils import dense_to_sparse
 
-    torch.manual_seed(0)
-    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
+    encoder = network.encode
     reference = SAGPooling(5, 0.8).double()
     reference.select.weight.data.fill_(1.0)
     reference.gnn.lin_root.weight.data.copy_(encoder.score_own.weight)
@@ -168,9 +166,8 @@ def test_local_channel_is_that_of_sagpool(scans):
         torch.testing.assert_close(local[i, order], pooled)
 
 
-def test_kept_rois_take_up_their_clusters(scans):
-    torch.manual_seed(0)
-    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
+def test_kept_rois_take_up_their_clusters(network, scans):
+    encoder = network.encode
     seen = []
     encoder.whole.register_forward_hook(lambda _, __, out: seen.append(out))
     found = encoder(scans).detach().unflatten(1, (P, 5)).numpy()

@@ -37,14 +37,11 @@ def step_of(key):
     return make_step(2, key, torch.ones(2, device=DEVICE))
 
 
-def drawn(shape, keys, shared=False, skip=0):
-    """Numbers of all runs, the draw after ``skip`` others."""
+def drawn(shape, keys, shared=False):
+    """Numbers of all runs."""
 
     def one(key, zero):
-        step = step_of(key)
-        for _ in range(skip):
-            step.draw_uniform((1,), zero)
-        return zero + step.draw_uniform(shape, zero)
+        return zero + step_of(key).draw_uniform(shape, zero)
 
     zeros = torch.zeros(len(keys), device=DEVICE)
     keys = keys.to(DEVICE)

@@ -62,6 +62,11 @@ def entries(graphs):
     return graphs.full.numpy()[:, u, v]
 
 
+def choose_best(scores):
+    """Position of the best score; of equal ones that of the strongest penalty."""
+    return max(np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12)))
+
+
 @pytest.mark.parametrize(
     ("name", "make"),
     [
@@ -78,9 +83,7 @@ def test_margins_are_those_of_scikit_learn_on_the_entries(graphs, fold, name, ma
     scale = ((X[fold.source] - centre) ** 2).sum(1).mean()
     models = [make(p).fit(X[fold.source] - centre, y[fold.source]) for p in method.settings.grid * scale]
     scores = [roc_auc_score(y[fold.validation], m.decision_function(X[fold.validation] - centre)) for m in models]
-    best = max(
-        np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12))
-    )  # of equal ones the strongest penalty
+    best = choose_best(scores)
     assert fitted.validation_auc == pytest.approx(scores[best], abs=1e-9)
     assert fitted.details["penalty"] == pytest.approx(method.settings.grid[best] * scale)
     expected = models[best].decision_function(X[fold.test] - centre)
@@ -100,7 +103,7 @@ def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, fold):
             model = RidgeClassifier(alpha=penalty).fit(X[inside], y[inside])
             aucs.append(roc_auc_score(y[out], model.decision_function(X[out])))
         scores.append(np.mean(aucs))
-    best = max(np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12)))  # of equal ones the strongest
+    best = choose_best(scores)
     model = RidgeClassifier(alpha=penalties[best]).fit(x, y[fold.source])
     (fitted,) = method.fit(graphs, [Run(fold, 0)])
     assert fitted.details["penalty"] == pytest.approx(penalties[best])
@@ -147,12 +150,7 @@ def test_map_to_tangent_space_are_nilearns(graphs, fold):
 
     scans = [graphs.scan(int(i)).numpy() for i in fold.source]
     theirs = ConnectivityMeasure(OAS(store_precision=False), kind="tangent", standardize="zscore_sample").fit(scans)
-    S = torch.stack(
-        [
-            shrink_correlations(graphs.full[int(i)][None], torch.tensor([float(len(x))]), None)[0]
-            for i, x in zip(fold.source, scans, strict=True)
-        ]
-    )
+    S = shrink_correlations(graphs.full[fold.source], torch.tensor([float(len(x)) for x in scans]), None)
     mean = geometric_mean(S, iterations=50)
     np.testing.assert_allclose(mean.numpy(), _geometric_mean(list(S.numpy()), max_iter=60, tol=1e-10), atol=1e-6)
     whitening = torch.from_numpy(theirs.whitening_)
@@ -352,29 +350,18 @@ def test_the_model_is_a_ridge_with_a_free_intercept_for_each_site_calibrated_on_
     inside = x[own.source]
     scale = ((inside - inside.mean(0)) ** 2).sum(1).mean()
     x = x - inside.mean(0)
-    y = 2.0 * label - 1
+    y, source_site = 2.0 * label - 1, site[own.source]
+    of_sites = [own.source[source_site == e] for e in np.unique(source_site)]
     scores, margins = [], []
     for penalty in method.settings.grid * scale:
         margin = np.zeros(len(y))
-        for e in np.unique(site[own.source]):
-            other = [i for i in own.source if site[i] != e]
-            withheld = [i for i in own.source if site[i] == e]
+        for withheld in of_sites:
+            other = np.setdiff1d(own.source, withheld)
             margin[withheld] = x[withheld] @ fit_with_dummies(x[other], y[other], site[other], penalty)
-        scores.append(
-            np.mean(
-                [
-                    roc_auc_score(label[m], margin[m])
-                    for e in np.unique(site[own.source])
-                    if len(m := [i for i in own.source if site[i] == e])
-                ]
-            )
-        )
+        scores.append(np.mean([roc_auc_score(label[m], margin[m]) for m in of_sites]))
         margins.append(margin[own.source])
-    best = max(
-        np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12))
-    )  # of equal ones the strongest penalty
+    best = choose_best(scores)
     assert fitted.details["penalty"] == pytest.approx(method.settings.grid[best] * scale)
-    source_site = site[own.source]
     within = margins[best] - np.array([margins[best][source_site == e].mean() for e in source_site])
     slope = max(0.1, LogisticRegression(C=1e6).fit(within[:, None], label[own.source]).coef_[0, 0])
     coefficients = fit_with_dummies(x[own.source], y[own.source], source_site, method.settings.grid[best] * scale)

@@ -172,19 +172,16 @@ class Inputs:
     def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
         self.connectomes = connectomes
         cohort, device, dtype = connectomes.cohort, connectomes.device, connectomes.dtype
-        share: float | None = getattr(settings, "edge_share", None)
-        self._share = share
+        self._share = share = getattr(settings, "edge_share", None)
         self._cut = connectomes.full.new_zeros(len(connectomes)) if share is None else connectomes.edge_cut(share)
         self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
         if connectomes.without_frames:
             self._n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
         covariates = read_covariates(cohort, _covariates(needs), requester)
         self._covariates = torch.from_numpy(covariates).to(device, dtype)
-        self._rule = _bold_rule(settings) if "bold" in needs else None
-        self._tr: np.ndarray | None = None
-        if self._rule is None:
-            self._bold = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
-        else:
+        self._rule, self._tr = _bold_rule(settings) if "bold" in needs else None, None
+        self._bold = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
+        if self._rule is not None:
             self._tr = None if self._rule.tr is None else read_repetition_times(cohort, requester)
             self._bold = connectomes.bold(self._rule, self._tr)
 

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -183,11 +183,6 @@ class EdgeInstanceNorm(nn.Module):
         k = (variance + self.eps).rsqrt()
         return k.unsqueeze(1), (-mean * k).unsqueeze(1)
 
-    def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:
-        """Normalise x [B, 2 M, h] over its real edges, [B, 2 M]."""
-        k, c = self.compute_affine(partial(compute_edge_moments, x, real), real, step)
-        return torch.addcmul(c, x, k)
-
 
 class EdgeBatchNorm(BatchNorm):
     """Batch normalisation over all edges of the batch; empty entries of a list do not count."""
@@ -207,11 +202,6 @@ class EdgeBatchNorm(BatchNorm):
             self.update_statistics(mean, variance, count, step)
         k = (variance + self.eps).rsqrt() * self.weight
         return k.expand(len(real), 1, -1), (self.bias - mean * k).expand(len(real), 1, -1)
-
-    def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:  # type: ignore[override]
-        """Normalise x [B, 2 M, h] over its real edges, [B, 2 M]."""
-        k, c = self.compute_affine(partial(compute_edge_moments, x, real), real, step)
-        return torch.addcmul(c, x, k)
 
 
 def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
@@ -268,25 +258,22 @@ class EdgeMLP(nn.Module):
 
     def forward(self, H: Tensor, edges: Edges, step: StepContext | None = None) -> Tensor:
         """Score edges. Shapes: H [B, P, n_in]; returns [B, 2 M]."""
+        first, *later = cast("list[EdgeInstanceNorm | EdgeBatchNorm]", list(self.norms))
         r, s = self.receiver(H), self.sender(H)
-        first: Any = self.norms[0]
         k, c = first.compute_affine(partial(compute_end_moments, r, s, edges), edges.real, step)
         r, s = torch.addcmul(c, r, k), s * k
         twin = find_gpu_twin(H, self.widths)
         if twin is not None:
-            return self._score_by_kernels(twin, r, s, edges, step)
-        x = self.linears[0](self.dropout(add_ends(r, s, edges).relu(), step))
-        for norm, linear in zip(self.norms[1:], self.linears[1:], strict=True):
-            x = linear(self.dropout(norm(x, edges.real, step).relu(), step))
-        return x.squeeze(-1)
-
-    def _score_by_kernels(self, twin: Any, r: Tensor, s: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
-        """Score edges with :mod:`.gpu.scorer`, from the normalised terms of the first layer."""
-        x = twin.apply_first_layer(r, s, edges, *self._linear(0, step))
-        later: Any = self.norms[1:]
+            x = twin.apply_first_layer(r, s, edges, *self._linear(0, step))
+        else:
+            x = self.linears[0](self.dropout(add_ends(r, s, edges).relu(), step))
+        compute_moments = compute_edge_moments if twin is None else twin.compute_edge_moments
         for number, norm in enumerate(later, 1):
-            k, c = norm.compute_affine(partial(twin.compute_edge_moments, x, edges.real), edges.real, step)
-            x = twin.apply_later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number, step))
+            k, c = norm.compute_affine(partial(compute_moments, x, edges.real), edges.real, step)
+            if twin is not None:
+                x = twin.apply_later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number, step))
+            else:
+                x = self.linears[number](self.dropout(torch.addcmul(c, x, k).relu(), step))
         return x.squeeze(-1)
 
     def _linear(self, number: int, step: StepContext | None) -> tuple[Tensor, Tensor, Tensor | None, float]:
