@@ -4,8 +4,14 @@ import dataclasses
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.protocol import leave_one_site_out
+from brio.training import Run, Stack
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -82,6 +88,21 @@ def check_choice(find, twin, owner, monkeypatch):
     assert find(SimpleNamespace(**usual)) is twin
     for other in ({"is_cuda": False}, {"dtype": torch.float64}, {"device": torch.device("cuda", 1)}):
         assert find(SimpleNamespace(**usual | other)) is None, other
+
+
+def take_step(method, seeds, refresh=False):
+    """Losses of a stack of two runs at a step, their gradients, and the stack; runs of one seed share their draws."""
+    cohort = simulate(Simulation(n_sites=5, per_class=2, n_rois=8, frames=40, dead_share=0.5))
+    runs = [Run(fold, seed) for fold, seed in zip(leave_one_site_out(cohort, 0)[:2], seeds, strict=True)]
+    stack, stage = Stack.build(method, Connectomes(cohort, DEVICE, torch.float32), runs), method.stages()[-1]
+    method.begin_stage(stack, stage)
+    if refresh:
+        method.refresh(stack, np.ones(2, bool), 0)
+    batches, _ = stack.sources.batches(1, 1)
+    inputs = (batches[0], 5 + np.array(seeds), np.array(1.0))
+    losses = stack.compute_losses(*map(stack.to_tensor, inputs), stage)
+    losses.sum().backward()
+    return losses.detach(), {n: p.grad for n, p in stack.params.items() if p.grad is not None}, stack
 
 
 def error(found, true):

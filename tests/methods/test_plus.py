@@ -131,9 +131,8 @@ def test_labels_have_no_part_in_re_estimates_and_many_are_fitted_at_once(small):
     margins, own = method.fit_labels(graphs, [run, Run(run.fold, 4)], np.stack([cohort.labels, turned], 1))
     scans = [cohort.scan(i) for i in range(len(cohort))]
     facts = {"site": cohort.sites, "participant_id": cohort.ids}
-    for column, labels in enumerate((cohort.labels, turned)):
+    for labels, seed, found in ((cohort.labels, 4, own[:, 0]), (turned, 0, margins[:, 1])):
         other = Connectomes(Cohort.from_scans(scans, label=labels, **facts), dtype=torch.float64)
-        for seed, found in ((0, margins), (4, own)):
-            (fitted,) = method.fit(other, [Run(run.fold, seed)])
-            slope, level = np.polyfit(found[:, column], fitted.test_logit, 1)  # which are calibrated
-            np.testing.assert_allclose(slope * found[:, column] + level, fitted.test_logit, atol=1e-8)
+        (fitted,) = method.fit(other, [Run(run.fold, seed)])
+        slope, level = np.polyfit(found, fitted.test_logit, 1)  # which are calibrated
+        np.testing.assert_allclose(slope * found + level, fitted.test_logit, atol=1e-8)

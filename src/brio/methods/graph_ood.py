@@ -10,17 +10,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..settings import (
-    InnerShare,
-    Layers,
-    PositiveShare,
-    ShareBelowOne,
-    Temperature,
-    Weight,
-    Width,
-    choice,
-    setting,
-)
+from ..settings import InnerShare, Layers, PositiveShare, ShareBelowOne, Temperature, Weight, Width, choice, setting
 from ..training import Batch, InputShape, NeuralMethod, Output, Stage, StepContext
 from .edges.scorer import (
     EdgeBatchNorm,

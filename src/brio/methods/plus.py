@@ -180,11 +180,7 @@ class BrioPlus(LogRidge):
         return self.settings.K if self.settings.lambda_re else 0
 
     def _compute_in_groups(
-        self,
-        compute: Callable[..., list[Result]],
-        connectomes: Connectomes,
-        runs: Sequence[Run],
-        progress: Progress,
+        self, compute: Callable[..., list[Result]], connectomes: Connectomes, runs: Sequence[Run], progress: Progress
     ) -> list[tuple[Result, Resampling]]:
         """Compute runs that share re-estimates together, so that those of one group are in memory at a time.
 

@@ -131,11 +131,20 @@ class Scans(NamedTuple):
 
 
 class InputShape(NamedTuple):
-    """Sizes that a network is built for."""
+    """Sizes that a network is built for.
+
+    Attributes
+    ----------
+    n_rois : int
+    n_sites : int
+        Source sites; the largest number in the stack.
+    n_frames : int
+        Of the BOLD series; 0 where it is not needed.
+    """
 
     n_rois: int
-    n_sites: int  # source sites; the largest number in the stack
-    n_frames: int  # of the BOLD series; 0 where it is not needed
+    n_sites: int
+    n_frames: int
 
 
 def check_needs(cohort: Cohort, needs: frozenset[str], settings: Any, requester: str) -> None:
@@ -172,18 +181,18 @@ class Inputs:
     def __init__(self, connectomes: Connectomes, needs: frozenset[str], settings: Any, requester: str) -> None:
         self.connectomes = connectomes
         cohort, device, dtype = connectomes.cohort, connectomes.device, connectomes.dtype
-        self._share = share = getattr(settings, "edge_share", None)
-        self._cut = connectomes.full.new_zeros(len(connectomes)) if share is None else connectomes.edge_cut(share)
+        self._share: float | None = getattr(settings, "edge_share", None)
+        zeros = connectomes.full.new_zeros(len(connectomes))
+        self._cut = zeros if self._share is None else connectomes.edge_cut(self._share)
         self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
         if connectomes.without_frames:
             self._n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
         covariates = read_covariates(cohort, _covariates(needs), requester)
         self._covariates = torch.from_numpy(covariates).to(device, dtype)
-        self._rule, self._tr = _bold_rule(settings) if "bold" in needs else None, None
-        self._bold = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
-        if self._rule is not None:
-            self._tr = None if self._rule.tr is None else read_repetition_times(cohort, requester)
-            self._bold = connectomes.bold(self._rule, self._tr)
+        self._rule = _bold_rule(settings) if "bold" in needs else None
+        self._tr = None if self._rule is None or self._rule.tr is None else read_repetition_times(cohort, requester)
+        none = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
+        self._bold = none if self._rule is None else connectomes.bold(self._rule, self._tr)
 
     def shape(self, n_sites: int) -> InputShape:
         """Return the sizes that a network is built for, with at most ``n_sites`` source sites."""
@@ -381,10 +390,17 @@ class Batch(NamedTuple):
 
 
 class Output(NamedTuple):
-    """The least that a network returns for each scan; a method's own output may hold more while it trains."""
+    """The least that a network returns for each scan; a method's own output may hold more while it trains.
 
-    logit: Tensor  # [B]
-    representation: Tensor  # [B, d] what the classifier reads
+    Attributes
+    ----------
+    logit : Tensor, shape [B]
+    representation : Tensor, shape [B, d]
+        What the classifier reads.
+    """
+
+    logit: Tensor
+    representation: Tensor
 
 
 NetworkCall = Callable[[Tensors, Scans, StepContext], Any]
@@ -465,10 +481,18 @@ class FittedRun:
 
 
 class Prediction(NamedTuple):
-    """What a fitted run predicts for some scans, in float64."""
+    """What a fitted run predicts for some scans.
 
-    margin: np.ndarray  # [n] logit margins
-    representation: np.ndarray  # [n, d] what the classifier reads
+    Attributes
+    ----------
+    margin : ndarray of float64, shape [n]
+        Logit margins.
+    representation : ndarray of float64, shape [n, d]
+        What the classifier reads.
+    """
+
+    margin: np.ndarray
+    representation: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
