@@ -2,9 +2,16 @@
 
 import dataclasses
 from contextlib import contextmanager
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+
+from brio.cohort.simulate import Simulation, simulate
+from brio.connectome import Connectomes
+from brio.protocol import leave_one_site_out
+from brio.training import Run, Stack
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -47,6 +54,55 @@ def kernels_here():
         for module in ours:
             patch.setattr(module, "core", language.core, raising=False)  # so that a launch adapts this as well
         yield
+
+
+def between_nan(launch):
+    """A launch on copies of the tensors that lie between NaN: whatever a kernel reads or writes beside them shows."""
+
+    def checked(kernel, programs, *args, **sizes):
+        copies = {}
+
+        def inside(t):
+            if not isinstance(t, torch.Tensor) or not t.is_floating_point() or not t.numel():
+                return t
+            extent = 1 + sum((n - 1) * step for n, step in zip(t.shape, t.stride(), strict=True))
+            if t.data_ptr() not in copies:
+                pool = torch.full((extent + 192,), torch.nan, dtype=t.dtype, device=t.device)
+                copies[t.data_ptr()] = t.data.as_strided((extent,), (1,)), pool
+                pool[96:-96] = copies[t.data_ptr()][0]
+            return copies[t.data_ptr()][1].as_strided(t.shape, t.stride(), 96)
+
+        launch(kernel, programs, *map(inside, args), **sizes)
+        for flat, pool in copies.values():
+            assert pool[:96].isnan().all()
+            assert pool[-96:].isnan().all()
+            flat.copy_(pool[96:-96])
+
+    return checked
+
+
+def check_choice(find, twin, owner, monkeypatch):
+    """Kernels are chosen for float32 on a GPU that runs them, and nowhere else."""
+    usual = {"is_cuda": True, "dtype": torch.float32, "device": torch.device("cuda", 0)}
+    monkeypatch.setattr(owner, "kernels_run_on", lambda device: device == usual["device"])
+    assert find(SimpleNamespace(**usual)) is twin
+    for other in ({"is_cuda": False}, {"dtype": torch.float64}, {"device": torch.device("cuda", 1)}):
+        assert find(SimpleNamespace(**usual | other)) is None, other
+
+
+def take_step(method, seeds, refresh=False):
+    """Losses of a stack of two runs at a step, their gradients, and the stack; runs of one seed share their draws."""
+    cohort = simulate(Simulation(n_sites=5, per_class=2, n_rois=8, frames=40, dead_share=0.5))
+    runs = [Run(fold, seed) for fold, seed in zip(leave_one_site_out(cohort, 0)[:2], seeds, strict=True)]
+    stack, stage = Stack.build(method, Connectomes(cohort, DEVICE, torch.float32), runs), method.stages()[-1]
+    method.begin_stage(stack, stage)
+    if refresh:
+        method.refresh(stack, np.ones(2, bool), 0)
+    batches, _ = stack.sources.batches(1, 1)
+    inputs = (batches[0], 5 + np.array(seeds), np.array(1.0))
+    losses = stack.compute_losses(*map(stack.to_tensor, inputs), stage)
+    losses.sum().backward()
+    return losses.detach(), {n: p.grad for n, p in stack.params.items() if p.grad is not None}, stack
 
 
 def error(found, true):

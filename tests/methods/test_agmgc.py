@@ -9,13 +9,7 @@ from steps import draw_connectomes, equal_cells, make_batch, make_step
 
 from brio.connectome import edge_cut
 from brio.methods import make_method
-from brio.methods.brain.agmgc import (
-    AGMGCNetwork,
-    AGMGCOutput,
-    AGMGCSettings,
-    compute_spline_position,
-    nt_xent,
-)
+from brio.methods.brain.agmgc import AGMGCNetwork, AGMGCOutput, AGMGCSettings, compute_spline_position, nt_xent
 from brio.methods.layers import classification_loss
 from brio.training import InputShape, RunState, Scans
 

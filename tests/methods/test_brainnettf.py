@@ -157,21 +157,6 @@ def test_mixup_mixes_correlations_and_labels_by_one_share(scans):
     assert len({round(s, 4) for s in shares}) == 4
 
 
-def test_padding_is_never_mixed_into_a_scan(scans):
-    batch = batch_of(scans, padded=2)
-    noise = batch.scans.A.clone()
-    noise[B:] = 3.0
-    assert batch.real.tolist() == [1] * B + [0] * B
-    found = []
-    for A in (batch.scans.A, noise):
-        padded = batch_of(scans, padded=2)
-        found.append(mix_up(padded._replace(scans=padded.scans._replace(A=A))))
-    torch.testing.assert_close(found[0][0].A[:B], found[1][0].A[:B])
-    alone = mix_up(batch_of(scans))
-    torch.testing.assert_close(found[0][0].A[:B], alone[0].A)
-    torch.testing.assert_close(found[0][1][:B], alone[1])
-
-
 @pytest.mark.parametrize("mixup", [True, False])
 def test_the_loss_is_cross_entropy_on_soft_labels(scans, mixup):
     method = make_method("brainnettf", {"mixup": mixup})

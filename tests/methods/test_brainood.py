@@ -12,7 +12,7 @@ from brio.methods.brain.brainood import (
     HighPassLayer,
     VirtualGIN,
 )
-from brio.methods.edges import scorer as ed
+from brio.methods.edges import scorer
 from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape
 
@@ -125,7 +125,7 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network, scans):
     network.rounds = 4000
     encoded.clear()
     out = in_training(network, scans)
-    probability = ed.scatter_edges(ed.average_directions(out.edge_sample), out.edges, P)
+    probability = scorer.scatter_edges(scorer.average_directions(out.edge_sample), out.edges, P)
     torch.testing.assert_close(encoded[1][1].mean(1), probability, atol=0.04, rtol=0)
 
 
@@ -134,7 +134,7 @@ def test_after_training_the_probabilities_stand_in_for_the_draws(network, scans)
     out = network(scans)
     assert torch.equal(out.logit, network(scans).logit)
     (_, edges, logit), (_, A, H) = scores[0], encoded[1]
-    p = ed.scatter_edges(logit.sigmoid(), edges, P)
+    p = scorer.scatter_edges(logit.sigmoid(), edges, P)
     torch.testing.assert_close(A, (p + p.mT) / 2)
     torch.testing.assert_close(out.logit, network.classify(H.mean(1)).squeeze(-1))
 
@@ -151,5 +151,5 @@ def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(ne
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(out.edge_logit * (1 - select_strong_edges(scans)), torch.zeros_like(out.edge_logit))
     with_kl = BrainOOD(BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
-    kl = ed.bernoulli_kl(out.edge_sample, out.edges, 0.7)[:4].mean()
+    kl = scorer.bernoulli_kl(out.edge_sample, out.edges, 0.7)[:4].mean()
     torch.testing.assert_close(with_kl.loss(out, batch), found + kl)

@@ -103,9 +103,8 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
     assert (found[:, SIDE == 0] == 0).all()
 
 
-def test_hemispheres_meet_in_the_whole_brain_layer_only(scans):
-    torch.manual_seed(0)
-    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
+def test_hemispheres_meet_in_the_whole_brain_layer_only(network, scans):
+    encoder = network.encode
     encoder.alpha = 0.0  # everyone is linked
     seen = {}
     for name in ("first", "second", "whole"):
@@ -147,12 +146,11 @@ def test_cheb_layer_is_that_of_pyg(scans):
 
 
 @pytest.mark.xdist_group("torch_geometric")
-def test_local_channel_is_that_of_sagpool(scans):
+def test_local_channel_is_that_of_sagpool(network, scans):
     from torch_geometric.nn import SAGPooling
     from torch_geometric.utils import dense_to_sparse
 
-    torch.manual_seed(0)
-    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
+    encoder = network.encode
     reference = SAGPooling(5, 0.8).double()
     reference.select.weight.data.fill_(1.0)
     reference.gnn.lin_root.weight.data.copy_(encoder.score_own.weight)
@@ -168,9 +166,8 @@ def test_local_channel_is_that_of_sagpool(scans):
         torch.testing.assert_close(local[i, order], pooled)
 
 
-def test_kept_rois_take_up_their_clusters(scans):
-    torch.manual_seed(0)
-    encoder = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double().encode
+def test_kept_rois_take_up_their_clusters(network, scans):
+    encoder = network.encode
     seen = []
     encoder.whole.register_forward_hook(lambda _, __, out: seen.append(out))
     found = encoder(scans).detach().unflatten(1, (P, 5)).numpy()
@@ -376,26 +373,3 @@ def test_ages_are_standardised_over_the_source_scans():
     _, stack = built([run])
     age = cohort.participants["age"].to_numpy(dtype=float)[run.fold.source]
     np.testing.assert_allclose(stack.state.learned["age"][0].numpy(), [age.mean(), age.std()])
-
-
-def test_a_fitted_run_holds_no_connectome_of_its_bank():
-    run = uneven(tiny())[0]
-    method = small("fc-hgnn")
-    (fitted,) = method.fit(Connectomes(tiny()), [run])
-    held = {n: tuple(t.shape) for n, t in fitted.tensors.items() if not n.startswith("parameters.")}
-    m, p = 3 * 2 * method.settings.bank, tiny().n_rois
-    assert held == {
-        "learned.mean": (p, p),
-        "learned.side": (p,),
-        "learned.age": (2,),
-        "inference.bank_real": (m,),
-        "inference.bank_sex": (m,),
-        "inference.bank_age": (m,),
-        "inference.bank_messages": (4, m, 80),
-    }
-    assert torch.equal(fitted.state.learned["side"], torch.tensor([-1.0, 1.0] * (p // 2)))
-    # the bank belongs to the chosen weights, and the answer needs nothing else of the cohort
-    scans = method.gather_inputs(Connectomes(tiny())).take(torch.from_numpy(run.fold.test))
-    np.testing.assert_allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-5)
-    fitted.state.inference["bank_messages"] += 1.0
-    assert not np.allclose(method.predict(fitted, scans).margin, fitted.test_logit, atol=1e-4)

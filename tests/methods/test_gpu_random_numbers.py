@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from interpreted import DEVICE, GPU, choose_path, kernels_here
+from interpreted import DEVICE, GPU, between_nan, check_choice, choose_path, kernels_here
 from steps import make_step
 
 from brio.methods.layers import Dropout
@@ -37,14 +37,11 @@ def step_of(key):
     return make_step(2, key, torch.ones(2, device=DEVICE))
 
 
-def drawn(shape, keys, shared=False, skip=0):
-    """Numbers of all runs, the draw after ``skip`` others."""
+def drawn(shape, keys, shared=False):
+    """Numbers of all runs."""
 
     def one(key, zero):
-        step = step_of(key)
-        for _ in range(skip):
-            step.draw_uniform((1,), zero)
-        return zero + step.draw_uniform(shape, zero)
+        return zero + step_of(key).draw_uniform(shape, zero)
 
     zeros = torch.zeros(len(keys), device=DEVICE)
     keys = keys.to(DEVICE)
@@ -166,20 +163,13 @@ def test_gradients_inside_vmap_and_of_gradients(path):
         torch.testing.assert_close(mine, true, rtol=1e-5, atol=0)
 
 
-def test_nothing_beside_the_tensors_is_read_or_written(twin):
-    pool = torch.full((7000,), torch.nan, device=DEVICE)
-    x, out, numbers = (pool[k : k + 2 * 1030].view(2, 1030) for k in (64, 2200, 4400))
-    x.fill_(1.0)
-    out.zero_()
-    numbers.zero_()
-    between = pool.isnan()
-    keys = torch.tensor([[1, 2], [3, 4]], dtype=torch.int32, device=DEVICE)
-    twin.launch(twin.kernels.dropout, 4, x, keys, out, 1030, 0.5, 2.0, BLOCK=twin.BLOCK)
-    twin.launch(twin.kernels.uniform, 4, keys, numbers, 1030, BLOCK=twin.BLOCK)
-    assert torch.equal(pool.isnan(), between)
-    assert set(out.unique().tolist()) == {0.0, 2.0}
-    assert torch.equal(out == 0, numbers < 0.5)
-    assert (numbers > 0).all()
+def test_nothing_beside_the_tensors_is_read_or_written(twin, path, monkeypatch):
+    monkeypatch.setattr(twin, "launch", between_nan(twin.launch))
+    x = torch.ones(2, 1030, device=DEVICE)
+    for compute in (lambda: dropped(x, KEYS[:2], 0.5, False)[0], lambda: drawn((1030,), KEYS[:2])):
+        plain, found, launched = by_both(path, compute)
+        assert launched
+        assert torch.equal(found, plain)
 
 
 def test_the_last_of_very_many_numbers(twin):
@@ -196,12 +186,4 @@ def test_the_last_of_very_many_numbers(twin):
 
 
 def test_in_single_precision_on_a_gpu(twin, monkeypatch):
-    class Like:
-        is_cuda, dtype, device = True, torch.float32, torch.device("cuda", 0)
-
-    monkeypatch.setattr(random_numbers, "kernels_run_on", lambda device: device == torch.device("cuda", 0))
-    assert random_numbers._gpu_twin(Like()) is twin
-    for name, other in (("is_cuda", False), ("dtype", torch.float64), ("device", torch.device("cuda", 1))):
-        like = Like()
-        setattr(like, name, other)
-        assert random_numbers._gpu_twin(like) is None, name
+    check_choice(random_numbers._gpu_twin, twin, random_numbers, monkeypatch)

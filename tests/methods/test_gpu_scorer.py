@@ -2,15 +2,23 @@
 
 import functools
 
-import numpy as np
 import pytest
 import torch
-from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, choose_path, error, kernels_here
+from interpreted import (
+    DEVICE,
+    GPU,
+    LONG_INTERPRETED,
+    TOLERANCE,
+    between_nan,
+    check_choice,
+    choose_path,
+    error,
+    kernels_here,
+    take_step,
+)
 from steps import make_step
 from torch.func import functional_call, stack_module_state
 
-from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes
 from brio.methods import make_method
 from brio.methods.edges import scorer
 from brio.methods.edges.scorer import (
@@ -22,9 +30,7 @@ from brio.methods.edges.scorer import (
     find_gpu_twin,
     list_edges,
 )
-from brio.protocol import leave_one_site_out
-from brio.training import Run, random_numbers
-from brio.training.stack import Stack
+from brio.training import random_numbers
 
 NORMS = [EdgeInstanceNorm, EdgeBatchNorm]
 KEYS = torch.tensor([3, 2**61 + 5])
@@ -155,55 +161,42 @@ def agree(path, R, B, P, widths, norm, p, training=True, padded=0, shared=(), to
         assert error(value, true_buffers[name]) < tolerance, name
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(("R", "B", "P"), [(1, 3, 5), (2, 3, 5), pytest.param(2, 2, 20, marks=LONG_INTERPRETED)])
-@pytest.mark.parametrize("p", [pytest.param(0.0, marks=pytest.mark.soak), 0.5])
-def test_kernels_compute_what_is_written_out(path, norm, R, B, P, p):
-    agree(path, R, B, P, (32, 8), norm, p)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("widths", [(7,), (12, 5, 3), pytest.param((64, 32, 16), marks=LONG_INTERPRETED)])
-def test_other_widths_and_depths(path, norm, widths):
-    agree(path, 2, 2, 12, widths, norm, 0.3)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_graphs_that_pad_the_stack(path, norm):
-    agree(path, 2, 4, 12, (16, 8), norm, 0.5, padded=2)
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_after_training(path, norm):
-    agree(path, 2, 3, 12, (32, 8), norm, 0.5, training=False)
+def long(*case):
+    return pytest.param(*case, marks=LONG_INTERPRETED)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(
-    "shared",
+    ("R", "B", "P", "widths", "p", "more"),
     [
-        *(pytest.param((one,), marks=LONG_INTERPRETED) for one in ("seed", "edges", "states")),
-        ("seed", "edges", "states"),
+        (2, 3, 5, (32, 8), 0.5, {}),
+        long(1, 3, 5, (32, 8), 0.5, {}),
+        long(2, 3, 5, (32, 8), 0.0, {}),
+        long(2, 2, 20, (32, 8), 0.5, {}),
+        (2, 1, 8, (12, 5, 3), 0.3, {}),  # other widths and depths
+        long(2, 1, 8, (7,), 0.3, {}),
+        long(2, 2, 12, (64, 32, 16), 0.3, {}),
+        (1, 3, 8, (16, 8), 0.5, {"padded": 1}),
+        (1, 2, 8, (32, 8), 0.5, {"training": False}),
+        (2, 1, 8, (16, 8), 0.5, {"shared": ("seed", "edges", "states")}),
+        *(long(2, 2, 8, (16, 8), 0.5, {"shared": (one,)}) for one in ("seed", "edges", "states")),
     ],
 )
-def test_runs_may_share_anything(path, norm, shared):
-    agree(path, 2, 2, 8, (16, 8), norm, 0.5, shared=shared)
+def test_kernels_compute_what_is_written_out(path, norm, R, B, P, widths, p, more):
+    agree(path, R, B, P, widths, norm, p, **more)
 
 
-@pytest.mark.parametrize(
-    ("block", "numbers", "P"),
-    [((16, 3), 64, 12), ((32, 1), 512, 20), pytest.param((16, 3), 64, 20, marks=LONG_INTERPRETED)],
-)
+@pytest.mark.parametrize(("block", "numbers", "P"), [((16, 3), 64, 12), long((32, 1), 512, 20), long((16, 3), 64, 20)])
 def test_other_blocks(twin, path, monkeypatch, block, numbers, P):
     monkeypatch.setattr(twin, "BLOCK", twin.BLOCK | {"EDGES": block[0], "BLOCKS": block[1]})
     monkeypatch.setattr(twin, "NUMBERS", numbers)
     for norm in NORMS:
-        agree(path, 2, 1, P, (16, 8), norm, 0.5)
+        agree(path, 1, 1, P, (16, 8), norm, 0.5)
 
 
 @pytest.mark.parametrize(
     ("P", "h", "numbers", "blocks"),
-    [(5, 3, 4096, 16), (40, 17, 512, 16), (40, 8, 128, 3), pytest.param(130, 32, 4096, 16, marks=LONG_INTERPRETED)],
+    [(5, 3, 4096, 16), (20, 17, 512, 16), (20, 8, 128, 1), long(40, 8, 128, 3), long(130, 32, 4096, 16)],
 )
 def test_ends_of_edges_and_their_gradients(twin, monkeypatch, P, h, numbers, blocks):
     """Against incidence matrices in float64, over programs that share the edges and the ROIs of a graph."""
@@ -266,28 +259,14 @@ def test_products_of_ten_bits_where_torch_is_told_so(path):
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        agree(path, 2, 2, 20, (32, 8), EdgeBatchNorm, 0.5, tolerance=5e-3 if GPU else TOLERANCE)
+        agree(path, 1, 2, 8, (32, 8), EdgeBatchNorm, 0.5, tolerance=5e-3 if GPU else TOLERANCE)
     finally:
         torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_the_plain_code_computes_it_too(path, norm):
-    H, edges = problem(2, 3, 12)
-    real = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64, device=DEVICE)
-    path(False)
-    found = []
-    for kind in (EdgeMLP, Written):
-        network, *state = networks(2, (16, 8), norm, 0.5, torch.float64)
-        network.__class__ = kind
-        found.append(scored(network, *state, H, edges, KEYS, real))
-    for mine, true in zip(*found, strict=True):
-        torch.testing.assert_close(mine, true, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("norm", NORMS)
 def test_without_gradient_the_same_numbers_also_of_views(path, norm):
-    H, edges = single(*problem(2, 4, 12))
+    H, edges = single(*problem(2, 4, 6))
     path(True)
     network, params, buffers = networks(2, (16, 8), norm, 0.0, torch.float32)
 
@@ -331,43 +310,14 @@ def test_moments_of_values_far_from_zero(twin):
         torch.testing.assert_close(mine.double(), true, rtol=1e-4, atol=0)
 
 
-def test_nothing_beside_the_tensors_is_read_or_written(twin):
-    R, B, P, h, d = 2, 2, 20, 12, 5
-    _, edges = problem(R, B, P)
-    to, of, real, n = edges.receiver, edges.sender, edges.real.float(), edges.receiver.shape[-1]
-    pool, end = torch.full((40_000,), torch.nan, device=DEVICE), 64
-    fill = torch.Generator().manual_seed(1)
-
-    def inside(*shape):
-        """Random numbers in the pool, with NaN before and after them."""
-        nonlocal end
-        view = pool[end : end + torch.Size(shape).numel()].view(shape)
-        end += view.numel() + 96
-        return view.copy_(torch.randn(shape, generator=fill))
-
-    keys = torch.tensor([[1, 2], [3, 4]], dtype=torch.int32, device=DEVICE)
-    r, s, W, bias = inside(R, B, P, h), inside(R, B, P, h), inside(R, d, h), inside(R, d)
-    x, dx, out, grad, k, c = (
-        *(inside(R, B, n, h) for _ in range(2)),
-        inside(R, B, n, d),
-        inside(R, B, n, d),
-        *(inside(R, B, h) for _ in range(2)),
-    )
-    chunks, sizes, total = twin._n_programs(n), twin._sizes(W, keys, n), twin._moment_sizes(h)
-    ends, rois = inside(2, R, B, chunks, P, h), {"RS": 16}
-    sums, dkc, moments = inside(R, B * chunks, d, h + 1), inside(R, B, chunks, 2, h), inside(R, B, 1, 2, h)
-    between, programs, launch, kernels = pool.isnan(), R * B * chunks, twin.launch, twin.kernels
-    rest, lists = (0.5, 2.0), twin._edge_arguments(to, of)
-    launch(kernels.first_layer, programs, r, s, *lists, W, bias, keys, out, B, P, n, *rest, **sizes)
-    args = (grad, r, s, *lists, W, keys, *ends, sums, B, P, n, *rest)
-    launch(kernels.first_layer_backward, (programs, 2), *args, **sizes, **rois)
-    of_ends = {name: sizes[name] for name in ("h", "H", "EXACT", "EDGES", "BLOCKS")} | rois
-    launch(kernels.add_ends_backward, (programs, 2), dx, *lists, *ends, B, P, n, **of_ends)
-    launch(kernels.later_layer, programs, x, k, c, W, bias, keys, out, B, n, *rest, **sizes)
-    launch(kernels.later_layer_backward, programs, grad, x, k, c, W, keys, dx, dkc, sums, B, n, *rest, **sizes)
-    launch(kernels.edge_moments, R * B, x, real, moments, n, **total)
-    launch(kernels.edge_moments_backward, R * B, x, real, k, c, dx, n, **total)
-    assert torch.equal(pool.isnan(), between)
+def test_nothing_beside_the_tensors_is_read_or_written(twin, path, monkeypatch):
+    monkeypatch.setattr(twin, "launch", between_nan(twin.launch))
+    for norm in NORMS:
+        agree(path, 2, 1, 8, (12, 5), norm, 0.5)
+    _, edges = problem(2, 1, 8)
+    r, s = torch.randn(2, 2, 1, 8, 12, device=DEVICE).requires_grad_().unbind()
+    (gradient,) = torch.autograd.grad(torch.vmap(twin.add_ends)(r, s, edges).sum(), r)
+    torch.testing.assert_close(gradient.sum(), torch.tensor(12.0 * edges.receiver.numel(), device=DEVICE))
 
 
 def test_the_last_of_very_many_graphs(twin):
@@ -400,18 +350,9 @@ def test_the_last_of_very_many_graphs(twin):
         torch.testing.assert_close(many, alone, rtol=1e-4, atol=1e-4)
 
 
-def test_kernels_are_used_where_they_can_be(twin, monkeypatch):
-    class States:
-        is_cuda, dtype, device = True, torch.float32, torch.device("cuda", 0)
-
-    monkeypatch.setattr(scorer, "kernels_run_on", lambda device: device == torch.device("cuda", 0))
-    assert find_gpu_twin(States(), (64, 8)) is twin
-    assert find_gpu_twin(States(), (65, 8)) is None
-    assert find_gpu_twin(States(), ()) is twin
-    for name, other in (("is_cuda", False), ("dtype", torch.float64), ("device", torch.device("cuda", 1))):
-        states = States()
-        setattr(states, name, other)
-        assert find_gpu_twin(states, (32, 8)) is None, name
+@pytest.mark.parametrize(("widths", "chosen"), [((64, 8), True), ((), True), ((65, 8), False)])
+def test_kernels_are_used_where_they_can_be(twin, monkeypatch, widths, chosen):
+    check_choice(lambda like: find_gpu_twin(like, widths), twin if chosen else None, scorer, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -426,19 +367,12 @@ def test_a_training_step(path, monkeypatch, name, seeds):
     """Losses of a stack and their gradients, with draws by kernels as well; runs of one seed share those."""
     from brio.training.gpu import random_numbers as gpu_random_numbers
 
-    cohort = simulate(Simulation(n_sites=5, per_class=2, n_rois=8, frames=40, dead_share=0.5))
-    method = make_method(name, {"width": 8, "edge_width": 2, "cell_batch": 1, "layers": 1})
-    runs = [Run(fold, seed) for fold, seed in zip(leave_one_site_out(cohort, 0)[:2], seeds, strict=True)]
-    stage, found = method.stages()[-1], []
+    method, found = make_method(name, {"width": 8, "edge_width": 2, "cell_batch": 1, "layers": 1}), []
     for kernels in (False, True):
         launched = path(kernels)
         monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like, use=kernels: gpu_random_numbers if use else None)
-        stack = Stack.build(method, Connectomes(cohort, DEVICE, torch.float32), runs)
-        batches, _ = stack.sources.batches(1, 1)
-        key = np.array([5, 5 if seeds[0] == seeds[1] else 6])
-        losses = stack.compute_losses(*(stack.to_tensor(t) for t in (batches[0], key, np.array(1.0))), stage)
-        losses.sum().backward()
-        found.append((losses, {n: p.grad for n, p in stack.params.items() if p.grad is not None}, stack.buffers))
+        losses, gradient, stack = take_step(method, seeds)
+        found.append((losses, gradient, stack.buffers))
     assert launched
     (plain_loss, plain_gradient, plain_buffers), (loss, gradient, buffers) = found
     assert error(loss, plain_loss) < 1e-5

@@ -31,16 +31,16 @@ from brio.methods.linear.base import (
     HeldRows,
     KernelEigen,
     LinearMethod,
+    PreparedRun,
     ScanReader,
     StoredEdges,
     StoredRows,
     choose_penalty,
 )
 from brio.methods.linear.logistic import fit_logistic_path
-from brio.methods.linear.ridge import KernelRidgeMethod, fit_ridge_path, predict_columns, predict_withheld_sites
+from brio.methods.linear.ridge import KernelRidgeMethod, fit_ridge_path, predict_columns
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
 from brio.protocol import auc, leave_one_site_out
-from brio.protocol.metrics import score_columns
 from brio.studies.permutation import permute_labels, relabel_cohort
 from brio.training import Run
 
@@ -62,6 +62,11 @@ def entries(graphs):
     return graphs.full.numpy()[:, u, v]
 
 
+def choose_best(scores):
+    """Position of the best score; of equal ones that of the strongest penalty."""
+    return max(np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12)))
+
+
 @pytest.mark.parametrize(
     ("name", "make"),
     [
@@ -78,9 +83,7 @@ def test_margins_are_those_of_scikit_learn_on_the_entries(graphs, fold, name, ma
     scale = ((X[fold.source] - centre) ** 2).sum(1).mean()
     models = [make(p).fit(X[fold.source] - centre, y[fold.source]) for p in method.settings.grid * scale]
     scores = [roc_auc_score(y[fold.validation], m.decision_function(X[fold.validation] - centre)) for m in models]
-    best = max(
-        np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12))
-    )  # of equal ones the strongest penalty
+    best = choose_best(scores)
     assert fitted.validation_auc == pytest.approx(scores[best], abs=1e-9)
     assert fitted.details["penalty"] == pytest.approx(method.settings.grid[best] * scale)
     expected = models[best].decision_function(X[fold.test] - centre)
@@ -100,7 +103,7 @@ def test_choice_by_source_sites_leaves_each_out_in_turn(graphs, fold):
             model = RidgeClassifier(alpha=penalty).fit(X[inside], y[inside])
             aucs.append(roc_auc_score(y[out], model.decision_function(X[out])))
         scores.append(np.mean(aucs))
-    best = max(np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12)))  # of equal ones the strongest
+    best = choose_best(scores)
     model = RidgeClassifier(alpha=penalties[best]).fit(x, y[fold.source])
     (fitted,) = method.fit(graphs, [Run(fold, 0)])
     assert fitted.details["penalty"] == pytest.approx(penalties[best])
@@ -147,12 +150,7 @@ def test_map_to_tangent_space_are_nilearns(graphs, fold):
 
     scans = [graphs.scan(int(i)).numpy() for i in fold.source]
     theirs = ConnectivityMeasure(OAS(store_precision=False), kind="tangent", standardize="zscore_sample").fit(scans)
-    S = torch.stack(
-        [
-            shrink_correlations(graphs.full[int(i)][None], torch.tensor([float(len(x))]), None)[0]
-            for i, x in zip(fold.source, scans, strict=True)
-        ]
-    )
+    S = shrink_correlations(graphs.full[fold.source], torch.tensor([float(len(x)) for x in scans]), None)
     mean = geometric_mean(S, iterations=50)
     np.testing.assert_allclose(mean.numpy(), _geometric_mean(list(S.numpy()), max_iter=60, tol=1e-10), atol=1e-6)
     whitening = torch.from_numpy(theirs.whitening_)
@@ -222,8 +220,9 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
     (warning,) = result.summary.warnings
     assert warning.startswith(f"{name} reaches AUC")
     assert "at unseen sites" in warning
-    folds = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False, protocol="kfold")
-    assert "in test folds" in folds.summary.warnings[0]
+    if name == "length-only":
+        folds = evaluate(shortcut_cohort(name), [name], device="cpu", exclude=False, protocol="kfold")
+        assert "in test folds" in folds.summary.warnings[0]
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 7, 116, 6670])
@@ -351,29 +350,18 @@ def test_the_model_is_a_ridge_with_a_free_intercept_for_each_site_calibrated_on_
     inside = x[own.source]
     scale = ((inside - inside.mean(0)) ** 2).sum(1).mean()
     x = x - inside.mean(0)
-    y = 2.0 * label - 1
+    y, source_site = 2.0 * label - 1, site[own.source]
+    of_sites = [own.source[source_site == e] for e in np.unique(source_site)]
     scores, margins = [], []
     for penalty in method.settings.grid * scale:
         margin = np.zeros(len(y))
-        for e in np.unique(site[own.source]):
-            other = [i for i in own.source if site[i] != e]
-            withheld = [i for i in own.source if site[i] == e]
+        for withheld in of_sites:
+            other = np.setdiff1d(own.source, withheld)
             margin[withheld] = x[withheld] @ fit_with_dummies(x[other], y[other], site[other], penalty)
-        scores.append(
-            np.mean(
-                [
-                    roc_auc_score(label[m], margin[m])
-                    for e in np.unique(site[own.source])
-                    if len(m := [i for i in own.source if site[i] == e])
-                ]
-            )
-        )
+        scores.append(np.mean([roc_auc_score(label[m], margin[m]) for m in of_sites]))
         margins.append(margin[own.source])
-    best = max(
-        np.flatnonzero(np.isclose(scores, max(scores), rtol=0, atol=1e-12))
-    )  # of equal ones the strongest penalty
+    best = choose_best(scores)
     assert fitted.details["penalty"] == pytest.approx(method.settings.grid[best] * scale)
-    source_site = site[own.source]
     within = margins[best] - np.array([margins[best][source_site == e].mean() for e in source_site])
     slope = max(0.1, LogisticRegression(C=1e6).fit(within[:, None], label[own.source]).coef_[0, 0])
     coefficients = fit_with_dummies(x[own.source], y[own.source], source_site, method.settings.grid[best] * scale)
@@ -388,13 +376,16 @@ def test_the_model_is_a_ridge_with_a_free_intercept_for_each_site_calibrated_on_
     np.testing.assert_allclose(method.predict_margins(fitted, holed, own.test), fitted.test_logit, atol=1e-10)
 
 
-@pytest.mark.parametrize("columns", [0, 3])
-def test_withheld_sites_are_predicted_as_by_fits_without_them(columns):
+def predict_inner_folds(x, y, site, penalties, inner_fold):
+    """Margins of inner folds by the method, for features with an intercept for each site."""
+    prepared = PreparedRun(None, {}, None, x @ x.T, penalties, inner_fold, site)
+    return make_method("log-ridge").predict_inner_folds(prepared, y, penalties)
+
+
+def test_withheld_sites_are_predicted_as_by_fits_without_them():
     rng = np.random.default_rng(1)
-    x, site = rng.normal(size=(40, 60)), np.arange(40) % 5
-    y = np.sign(rng.normal(size=(40, columns) if columns else 40))
-    margins = predict_withheld_sites(x @ x.T, y, site, np.array([0.5, 20.0]), site)
-    assert margins.shape == (2, *y.shape)
+    x, site, y = rng.normal(size=(40, 60)), np.arange(40) % 5, np.sign(rng.normal(size=40))
+    margins = predict_inner_folds(x, y, site, np.array([0.5, 20.0]), site)
     for k, penalty in enumerate((0.5, 20.0)):
         for e in range(5):
             inside, out = site != e, site == e
@@ -420,7 +411,7 @@ def test_inner_folds_of_one_site_are_fits_to_the_other_fifths():
     rng = np.random.default_rng(3)
     x, y, fifth = rng.normal(size=(30, 5)), np.where(np.arange(30) % 2, 1.0, -1.0), np.arange(30) // 2 % 5
     penalties = np.array([0.5, 20.0])
-    margins = predict_withheld_sites(x @ x.T, y, np.full(30, "one"), penalties, fifth)
+    margins = predict_inner_folds(x, y, np.full(30, "one"), penalties, fifth)
     for k, penalty in enumerate(penalties):
         for f in range(5):
             kept, withheld = fifth != f, fifth == f
@@ -555,7 +546,7 @@ def test_columns_are_the_ordinary_method_on_permuted_labels(many, name, choose_b
     method = make_method(name, {"choose_by": choose_by})
     assert isinstance(method, KernelRidgeMethod)
     fold = leave_one_site_out(many.cohort, 0, 2 if choose_by == "validation" else 0)[2]
-    labels = np.column_stack([many.cohort.labels, permute_labels(many.cohort, 20)])
+    labels = np.column_stack([many.cohort.labels, permute_labels(many.cohort, 9)])
     (margins,) = method.fit_labels(many, [Run(fold, 0)], labels)
     penalties = set()
     for b in range(labels.shape[1]):
@@ -570,7 +561,7 @@ def test_columns_of_log_ridge_are_its_margins_before_calibration(many, choose_by
     method = make_method("log-ridge", {"choose_by": choose_by})
     assert isinstance(method, KernelRidgeMethod)
     runs = [Run(leave_one_site_out(many.cohort, 0, 2)[k], 0) for k in (2, 4)]
-    labels = np.column_stack([many.cohort.labels, permute_labels(many.cohort, 15)])
+    labels = np.column_stack([many.cohort.labels, permute_labels(many.cohort, 6)])
     columns = method.fit_labels(many, runs, labels)
     penalties = set()
     for b in range(labels.shape[1]):
@@ -714,8 +705,7 @@ def count_as_large(monkeypatch):
     return switch
 
 
-@pytest.mark.parametrize("fill", ["source-mean", "zero"])
-@pytest.mark.parametrize("choose_by", ["source-sites", "validation"])
+@pytest.mark.parametrize(("choose_by", "fill"), [("source-sites", "source-mean"), ("validation", "zero")])
 @pytest.mark.parametrize("name", ["ridge", "log-ridge", "svm", "logistic"])
 def test_a_large_cohort_is_fitted_as_a_small_one(large, runs, count_as_large, name, choose_by, fill):
     method = make_method(name, {"choose_by": choose_by, "dead_rois": fill})
@@ -780,12 +770,3 @@ class MillionScans:
 
     def __len__(self):
         return 10**6
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12))
-def test_auc_of_columns_is_the_auc_of_each(rows):
-    label = np.array([row[0] for row in rows])
-    margin = np.array([row[1:] for row in rows], dtype=float)
-    expected = [auc(label, column) for column in margin.T]
-    np.testing.assert_array_equal(score_columns(label[:, None], margin), expected)

@@ -15,17 +15,14 @@ from brio.protocol import auc, leave_one_site_out
 from brio.training import Run
 
 
-def _regime(seed, n_sites=6, **kwargs):
-    cohort = simulate(
-        Simulation(n_sites=n_sites, per_class=18, frames=400, stable=0.25, spurious=0.0, seed=seed, **kwargs)
-    )
-    graphs = Connectomes(cohort)
-    runs = [Run(fold, 0) for fold in leave_one_site_out(cohort, 0)]
-    return graphs, runs
+def _simulate(**kwargs):
+    cohort = simulate(Simulation(**kwargs))
+    return Connectomes(cohort), [Run(fold, 0) for fold in leave_one_site_out(cohort, 0)]
 
 
-def _auc(method, graphs, runs):
-    return np.mean([auc(graphs.cohort.labels[o.run.fold.test], o.test_logit) for o in method.fit(graphs, runs)])
+def _auc(name, graphs, runs):
+    fits = make_method(name).fit(graphs, runs)
+    return np.mean([auc(graphs.cohort.labels[fitted.run.fold.test], fitted.test_logit) for fitted in fits])
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +34,8 @@ def small():
 
 
 def test_where_stable_linear_signal_is_all_there_is_it_does_not_lose_to_ridge():
-    graphs, runs = _regime(0, n_sites=5, unstable=0.0)
-    assert _auc(make_method("brio-plus"), graphs, runs) > _auc(make_method("ridge"), graphs, runs) - 0.02
+    graphs, runs = _simulate(n_sites=5, per_class=18, frames=400, stable=0.25, spurious=0.0, unstable=0.0)
+    assert _auc("brio-plus", graphs, runs) > _auc("ridge", graphs, runs) - 0.02
 
 
 def test_one_source_site_is_enough(small):
@@ -92,37 +89,24 @@ def test_the_penalty_is_more_rows_of_a_plain_ridge_regression(K):
     np.testing.assert_allclose(found / np.linalg.norm(found), expected / np.linalg.norm(expected), atol=1e-5)
 
 
-def test_where_unstable_evidence_misleads_it_wins_by_its_penalty():
-    gains, without = [], []
-    for seed in range(2):
-        graphs, runs = _regime(seed, unstable=3.0, reversed_sites=1)
-        last = [run for run in runs if run.fold.name == max(graphs.cohort.sites)]
-        ridge = _auc(make_method("ridge"), graphs, last)
-        gains.append(_auc(make_method("brio-plus"), graphs, last) - ridge)
-        without.append(_auc(make_method("log-ridge"), graphs, last) - ridge)
-    assert np.mean(gains) > 0.05
-    assert np.mean(without) < np.mean(gains) - 0.04
-
-
-def test_the_penalty_on_changes_makes_predictions_survive_re_estimation():
-    graphs, runs = _regime(2, unstable=3.0, dead_share=0.0)
-    x, change = _read_changes(graphs, runs[0].fold.test, 7, 9, 3)
-    moved = {}
-    for weight in (0.0, 1.0):
-        (fitted,) = make_method("brio-plus", {"lambda_re": weight}).fit(graphs, runs[:1])
+def test_where_unstable_evidence_misleads_it_wins_by_its_penalty_and_survives_re_estimation():
+    misleading = {"unstable": 3.0, "reversed_sites": 1, "stable": 0.25, "spurious": 0.0, "dead_share": 0.0}
+    graphs, runs = _simulate(n_sites=6, per_class=18, frames=300, **misleading)
+    run = next(run for run in runs if run.fold.name == max(graphs.cohort.sites))
+    x, change = _read_changes(graphs, run.fold.test, 7, 9, 3)
+    score, moved = {}, {}
+    for name in ("ridge", "log-ridge", "brio-plus"):  # the second is the last without its penalty
+        (fitted,) = make_method(name).fit(graphs, [run])
+        score[name] = auc(graphs.cohort.labels[run.fold.test], fitted.test_logit)
         w = fitted.parameters["coefficients"].numpy()
-        moved[weight] = np.square(change @ w).mean() / (x @ w).var()
-    assert moved[1.0] < 0.8 * moved[0.0]
+        moved[name] = np.square(change @ w).mean() / (x @ w).var()
+    assert score["brio-plus"] > max(score["ridge"], score["log-ridge"]) + 0.05
+    assert moved["brio-plus"] < 0.8 * moved["log-ridge"]
 
 
 def test_few_source_sites_never_turn_the_order_round():
     """Offsets between the sites of two inner folds have the wrong sign; the calibration must not follow them."""
-    scores = []
-    for seed in range(2):
-        cohort = simulate(Simulation(n_sites=5, per_class=8, frames=100, seed=seed))
-        graphs = Connectomes(cohort)
-        scores.append(_auc(make_method("brio-plus"), graphs, [Run(f, 0) for f in leave_one_site_out(cohort, 0)]))
-    assert np.mean(scores) > 0.6
+    assert _auc("brio-plus", *_simulate(n_sites=5, per_class=8, frames=100)) > 0.6
 
 
 def test_runs_share_re_estimates(small):
@@ -147,9 +131,8 @@ def test_labels_have_no_part_in_re_estimates_and_many_are_fitted_at_once(small):
     margins, own = method.fit_labels(graphs, [run, Run(run.fold, 4)], np.stack([cohort.labels, turned], 1))
     scans = [cohort.scan(i) for i in range(len(cohort))]
     facts = {"site": cohort.sites, "participant_id": cohort.ids}
-    for column, labels in enumerate((cohort.labels, turned)):
+    for labels, seed, found in ((cohort.labels, 4, own[:, 0]), (turned, 0, margins[:, 1])):
         other = Connectomes(Cohort.from_scans(scans, label=labels, **facts), dtype=torch.float64)
-        for seed, found in ((0, margins), (4, own)):
-            (fitted,) = method.fit(other, [Run(run.fold, seed)])
-            slope, level = np.polyfit(found[:, column], fitted.test_logit, 1)  # which are calibrated
-            np.testing.assert_allclose(slope * found[:, column] + level, fitted.test_logit, atol=1e-8)
+        (fitted,) = method.fit(other, [Run(run.fold, seed)])
+        slope, level = np.polyfit(found, fitted.test_logit, 1)  # which are calibrated
+        np.testing.assert_allclose(slope * found + level, fitted.test_logit, atol=1e-8)

@@ -94,7 +94,7 @@ def explained_by_classes(z: Tensor, label: np.ndarray) -> float:
 
 @cache
 def start_of(name: str) -> Start:
-    return Start(small(name, centres=9, bootstraps=20))
+    return Start(small(name, centres=9, bootstraps=10, edges=60))
 
 
 @pytest.mark.parametrize("name", soak_variants(NETWORKS, also=("OOD",)))

@@ -6,7 +6,7 @@ import torch
 from brio.cohort import Cohort
 from brio.methods import make_method
 from brio.protocol import Fold
-from brio.training import Method, Stage
+from brio.training import InputShape, Method, Scans, Stage
 from brio.training.stack import Stack
 
 P = 10
@@ -77,6 +77,13 @@ def split(cohort: Cohort, source: str, validation: str, test: str) -> Fold:
 def small(name: str = "brio", **values: object) -> Method:
     """A method with small settings."""
     return make_method(name, {**SMALL, **values} if name != "ridge" else values)
+
+
+def call_run(stack: Stack, r: int, A: torch.Tensor, alive: torch.Tensor):
+    """What the network of one run of a stack returns for connectomes."""
+    network = stack.method.network(InputShape(P, 1, 0)).double()
+    network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
+    return network(Scans.of(A, alive)._replace(state=stack.state.select(torch.tensor(r))))
 
 
 def losses(stack: Stack, scans: np.ndarray, stage: Stage) -> torch.Tensor:

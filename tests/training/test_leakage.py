@@ -32,7 +32,7 @@ def fitted(rows, name, dtype, source="abc", validation="de", test="f"):
     cohort = cohort_of(rows)
     kept = cohort.select(audit(cohort).keep)
     run = Run(split(kept, source, validation, test), 0)
-    values = {} if name == "ridge" else {"epochs": 4, "patience": None}
+    values = {} if name == "ridge" else {"epochs": 2, "T_w": 1, "patience": None}
     return small(name, **values).fit(Connectomes(kept, dtype=dtype), [run])[0], kept
 
 
@@ -72,14 +72,12 @@ def test_scans_and_labels_of_the_test_site_reach_no_weight(spoiled, name):
     assert not np.array_equal(real.test_logit, noise.test_logit)
 
 
-@pytest.mark.parametrize(("more", "lengths"), [(0, (41, 120)), (330, (60, 700))])
 @pytest.mark.parametrize("name", METHODS)
-def test_lengths_of_the_test_scans_reach_no_weight(rows, name, more, lengths):
+def test_lengths_of_the_test_scans_reach_no_weight(rows, name):
     """Also where source scans are so long that a matrix product sums them block by block."""
     rng = np.random.default_rng(5)
-    long = [(s, c, w, np.concatenate([x, rng.normal(size=(more, x.shape[1]))])) for s, c, w, x in rows]
-    one, other = (fitted(noisy(long, TEST, length=length), name, torch.float32)[0] for length in lengths)
-    same(one, other)
+    long = [(s, c, w, np.concatenate([x, rng.normal(size=(330, x.shape[1]))])) for s, c, w, x in rows]
+    same(*(fitted(noisy(long, TEST, length=length), name, torch.float32)[0] for length in (60, 700)))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -94,7 +92,7 @@ def test_no_weight_is_reached_through_the_stack_of_all_folds(rows):
         cohort = cohort_of(rows)
         kept = cohort.select(audit(cohort).keep)
         runs = [Run(fold, 0) for fold in leave_one_site_out(kept, 0)]
-        return small("brio", epochs=4, patience=None).fit(Connectomes(kept, dtype=torch.float32), runs)
+        return small("brio", epochs=3, patience=None).fit(Connectomes(kept, dtype=torch.float32), runs)
 
     cut = [(s, c, w, x[:51]) for s, c, w, x in rows]
     real = stacked(cut)
@@ -109,7 +107,7 @@ def test_validation_sites_choose_but_do_not_teach(rows, every_epoch):
     taught = list(every_epoch)
     every_epoch.clear()
     noise, _ = fitted(noisy(noisy(rows, "dog"), "elk", seed=2), "brio", torch.float64)
-    assert len(taught) == len(every_epoch) == 2
+    assert len(taught) == len(every_epoch) == 1
     for a, b in zip(taught, every_epoch, strict=True):
         assert a.keys() == b.keys()
         assert [n for n in a if not torch.equal(a[n], b[n])] == []

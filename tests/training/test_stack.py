@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from small_cohorts import cohort_of, small, split
+from small_cohorts import call_run, cohort_of, small, split
 
 from brio.connectome import Connectomes
-from brio.training import InputShape, Run, Scans
+from brio.training import Run
 from brio.training import stack as stack_module
 from brio.training.stack import SourceCells, Stack, StackedAdamW
 
@@ -64,10 +64,7 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
     scans = np.stack([np.arange(20), np.arange(20, 40), np.arange(30, 50)])
     whole = stack.score_scans(scans)
     for r in range(3):
-        network = stack.method.network(InputShape(10, 1, 0)).double()
-        network.load_state_dict({n: p[r].detach() for n, p in stack.params.items()})
-        state = stack.state.select(torch.tensor(r))
-        out = network(Scans.of(graphs.full[scans[r]], graphs.alive[scans[r]])._replace(state=state))
+        out = call_run(stack, r, graphs.full[scans[r]], graphs.alive[scans[r]])
         np.testing.assert_allclose(whole[r], out.logit.detach().numpy(), atol=1e-12)
     assert not graphs.alive[:50].all()
     monkeypatch.setattr(stack_module, "pass_budget", lambda device: 1)
@@ -80,7 +77,6 @@ def test_margins_are_the_logits_of_each_run_in_passes_of_any_size(graphs, uneven
 
 def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, uneven, monkeypatch):
     method = small(epochs=4)
-    due = np.ones(3, dtype=bool)
     stages, found, asked = method.stages(), [], []
     plain = Connectomes.iterate_reestimates
 
@@ -93,17 +89,15 @@ def test_a_refresh_takes_no_more_memory_than_a_step_and_finds_the_same(graphs, u
     monkeypatch.setattr(Connectomes, "iterate_reestimates", watched)
     for room in (None, 1):
         sizes = []
-        stack = Stack.build(method, graphs, uneven)
+        stack = Stack.build(method, graphs, uneven[2:])
         method.begin_stage(stack, stages[-1])
         if room is not None:
             stack.step_bytes = room
-        method.refresh(stack, due, 0)
+        method.refresh(stack, np.ones(1, dtype=bool), 0)
         found.append({name: stack.state.training[name].clone() for name in ("pi_task", "q_re", "alpha_bar", "g")})
         assert asked.pop() == (room or 64 << 20)
         assert room is None or max(sizes) <= max(room, method.settings.K * 8 * 10**2)
-    for other in found[1:]:
-        for name, value in other.items():
-            torch.testing.assert_close(value, found[0][name], rtol=0, atol=1e-12)
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
 def test_a_finished_run_scores_other_cohorts_of_the_atlas(graphs, rows, uneven):
@@ -160,37 +154,22 @@ def test_weights_of_cells_pairs_and_members_are_equal_shares(cohort, uneven):
 
 
 @pytest.mark.parametrize("cell_batch", [1, 2, 3, 7])
-def test_a_batch_holds_equally_many_scans_of_every_source_site_and_class(cohort, uneven, cell_batch):
+def test_batches_draw_evenly_from_every_source_site_and_class(cohort, uneven, cell_batch):
     sources = SourceCells(cohort, uneven)
     for epoch in (1, 2, 5):
         batches, active = sources.batches(epoch, cell_batch)
+        assert batches.shape[2:] == (4, 2, cell_batch)
         for r, run in enumerate(uneven):
-            source = list_cells(cohort, run)
-            E = sources.n_sites[r]
+            source, E = list_cells(cohort, run), sources.n_sites[r]
             steps = int(active[:, r].sum())
             assert steps == max(1, len(run.fold.source) // (2 * E * cell_batch))
             assert active[:steps, r].all()  # the steps a run takes come first
-            for step in range(steps):
-                drawn = batches[step, r]
-                assert set(drawn.ravel().tolist()) <= set(run.fold.source.tolist())
-                for e in range(E):
-                    for c in (0, 1):
-                        here = {(str(cohort.sites[i]), int(cohort.labels[i])) for i in drawn[e, c]}
-                        assert here == {(sorted({s for s, _ in source})[e], c)}
-                assert drawn.shape == (4, 2, cell_batch)
-
-
-def test_within_an_epoch_scans_of_a_cell_are_drawn_evenly(cohort, uneven):
-    sources = SourceCells(cohort, uneven)
-    batches, active = sources.batches(3, 2)
-    for r in range(len(uneven)):
-        taken = batches[active[:, r], r]
-        for e in range(sources.n_sites[r]):
-            for c in (0, 1):
-                times = Counter(taken[:, e, c].ravel().tolist())
-                members = sources.members[r, e, c, : sources.size[r, e, c]].tolist()
-                counts = [times.get(i, 0) for i in members]
-                assert max(counts) - min(counts) <= 1
+            for e, site in enumerate(sorted({site for site, _ in source})):
+                for c in (0, 1):
+                    times = Counter(batches[:steps, r, e, c].ravel().tolist())
+                    assert times.keys() <= source[site, c]
+                    counts = [times[i] for i in source[site, c]]
+                    assert max(counts) - min(counts) <= 1
 
 
 def test_small_cells_go_round_and_large_cells_are_covered_over_epochs(rows):

@@ -10,17 +10,7 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..settings import (
-    InnerShare,
-    Layers,
-    PositiveShare,
-    ShareBelowOne,
-    Temperature,
-    Weight,
-    Width,
-    choice,
-    setting,
-)
+from ..settings import InnerShare, Layers, PositiveShare, ShareBelowOne, Temperature, Weight, Width, choice, setting
 from ..training import Batch, InputShape, NeuralMethod, Output, Stage, StepContext
 from .edges.scorer import (
     EdgeBatchNorm,
@@ -189,10 +179,7 @@ class Masker(nn.Module):
         self.edge_share = s.edge_share
 
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
-        """Mask edges and ROIs.
-
-        Shapes: X, A [B, P, P]; returns edge [B, P, P], node [B, P, 1].
-        """
+        """Mask edges and ROIs. Shapes: X, A [B, P, P]; returns edge [B, P, P], node [B, P, 1]."""
         mean = A / A.sum(-1, keepdim=True).clamp_min(1)
         H = self.embed(X)
         for layer, norm in zip(self.layers, self.norms, strict=True):

@@ -82,10 +82,7 @@ class _Reader(ScanReader):
 
 @dataclass(frozen=True)
 class _PenalisedRows(HeldRows):
-    """Source scans x (I + T' T)^-1/2 of a run.
-
-    Shapes: T [changes, d], correction [changes, n].
-    """
+    """Source scans x (I + T' T)^-1/2 of a run. Shapes: T [changes, d], correction [changes, n]."""
 
     T: np.ndarray  # scaled changes
     correction: np.ndarray  # (I + T T')^-1 T x'
@@ -183,11 +180,7 @@ class BrioPlus(LogRidge):
         return self.settings.K if self.settings.lambda_re else 0
 
     def _compute_in_groups(
-        self,
-        compute: Callable[..., list[Result]],
-        connectomes: Connectomes,
-        runs: Sequence[Run],
-        progress: Progress,
+        self, compute: Callable[..., list[Result]], connectomes: Connectomes, runs: Sequence[Run], progress: Progress
     ) -> list[tuple[Result, Resampling]]:
         """Compute runs that share re-estimates together, so that those of one group are in memory at a time.
 

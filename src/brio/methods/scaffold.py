@@ -158,10 +158,7 @@ class ScaffoldSettings:
 
 
 class Scaffold(NamedTuple):
-    """Selected edges and their statistics.
-
-    Shapes: u, v [M], effect [M], agreement [M], stability [M], score [M].
-    """
+    """Selected edges and their statistics. Shapes: u, v [M], effect [M], agreement [M], stability [M], score [M]."""
 
     u: Tensor  # ends of the edges, u < v
     v: Tensor
@@ -175,11 +172,6 @@ class Scaffold(NamedTuple):
         effect = self.effect / self.effect.abs().max().clamp_min(1e-12)
         score = self.score / self.score.max().clamp_min(1e-12)
         return torch.stack([effect, self.agreement, self.stability, score], -1)
-
-
-def count_scaffold_edges(settings: ScaffoldSettings, n_rois: int) -> int:
-    """Count the edges of the scaffold. The number does not depend on data, so that runs can be stacked."""
-    return min(settings.edges, n_rois * (n_rois - 1) // 2)
 
 
 def draw_bootstrap_weights(source: SourceScans, n: int) -> np.ndarray:
@@ -231,7 +223,7 @@ def build_scaffold(source: SourceScans, scans: Scans, settings: ScaffoldSettings
     top = score[1:].topk(max(1, round(settings.top_share * len(u))), dim=1).indices
     stability = torch.zeros_like(score[1:]).scatter_(1, top, 1.0).mean(0)
     rank = score[0] + (stability >= settings.stability).to(y.dtype) * (score[0].max() + 1)
-    e = rank.topk(count_scaffold_edges(settings, P)).indices.sort().values
+    e = rank.topk(min(settings.edges, len(u))).indices.sort().values  # a number that no data change: runs are stacked
     return Scaffold(u[e], v[e], effect[0, e] / n_sites, agreement[0, e], stability[e], score[0, e])
 
 

@@ -13,10 +13,7 @@ from ..kernels import kernels_run_on
 
 
 def uniform_from_keys(keys: Tensor, shape: Sequence[int], like: Tensor) -> Tensor:
-    """Compute uniform numbers in (0, 1) from two keys.
-
-    Shapes: keys [2].
-    """
+    """Compute uniform numbers in (0, 1) from two keys. Shapes: keys [2]."""
     twin = _gpu_twin(like)
     if twin is not None:
         return twin.uniform_from_keys(keys, shape)
@@ -30,10 +27,7 @@ def uniform_from_keys(keys: Tensor, shape: Sequence[int], like: Tensor) -> Tenso
 
 
 def drop_out(x: Tensor, keys: Tensor, p: float) -> Tensor:
-    """Return x / (1 - p) where the uniform number at its position is p or more, else 0.
-
-    Shapes: keys [2].
-    """
+    """Return x / (1 - p) where the uniform number at its position is p or more, else 0. Shapes: keys [2]."""
     twin = _gpu_twin(x)
     if twin is not None:
         return twin.drop_out(x, keys, p)

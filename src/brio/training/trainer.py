@@ -174,10 +174,7 @@ class Step:
         self._inputs: tuple[Tensor, ...] = ()
 
     def __call__(self, scans: np.ndarray, active: np.ndarray, key: np.ndarray, epoch: int) -> None:
-        """Take one step.
-
-        Shapes: scans [R, E, 2, n], active [R], key [R].
-        """
+        """Take one step. Shapes: scans [R, E, 2, n], active [R], key [R]."""
         inputs = tuple(self.stack.to_tensor(a) for a in (scans, active, key, np.array(float(epoch))))
         if inputs[0].device.type == "cpu" or not self._called:
             self._take_step(*inputs)
@@ -269,10 +266,7 @@ class CheckpointChoice(ABC):
 
     @abstractmethod
     def consider(self, score_scans: ScoreScans, tensors: Tensors, epoch: int) -> None:
-        """Consider the tensors after an epoch as the checkpoint.
-
-        Shapes: tensors [R, ...].
-        """
+        """Consider the tensors after an epoch as the checkpoint. Shapes: tensors [R, ...]."""
 
     @abstractmethod
     def is_finished(self, epoch: int) -> np.ndarray:
@@ -300,10 +294,7 @@ class CheckpointChoice(ABC):
 
 
 class BestValidationEpoch(CheckpointChoice):
-    """The best AUC on the validation scans of each run, until patience ends.
-
-    Shapes: scans [R, n].
-    """
+    """The best AUC on the validation scans of each run, until patience ends. Shapes: scans [R, n]."""
 
     def __init__(self, cohort: Cohort, runs: Sequence[Run], settings: NeuralSettings) -> None:
         super().__init__(len(runs))
@@ -392,10 +383,7 @@ def rank_auc(logit: np.ndarray, label: np.ndarray, mask: np.ndarray) -> np.ndarr
 
 @dataclass(eq=False)
 class StackTraining:
-    """Where the training of a stack stands between two epochs.
-
-    Shapes: order [R], running [R].
-    """
+    """Where the training of a stack stands between two epochs. Shapes: order [R], running [R]."""
 
     stack: Stack  # runs that have stopped may have left it
     optimiser: StackedAdamW

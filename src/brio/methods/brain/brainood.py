@@ -77,10 +77,7 @@ class EarlyGINLayer(GINLayer):
     """GIN layer whose first linear map is applied before the sum over neighbours: the same function, cheaper."""
 
     def forward(self, H: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
-        """Update the states of ROIs.
-
-        Shapes: H [B, ..., P, n_in], A [B, ..., P, P]; returns [B, ..., P, n_out].
-        """
+        """Update the states of ROIs. Shapes: H [B, ..., P, n_in], A [B, ..., P, P]; returns [B, ..., P, n_out]."""
         first = self.update[0]
         assert isinstance(first, nn.Linear)
         return self.update[1:](self.mix(linear(H, first.weight), A) + first.bias, step)

@@ -56,10 +56,7 @@ class COREOutput(NamedTuple):
 
 
 def build_window_matrix(n_frames: int, window: int, step: int, like: Tensor) -> Tensor:
-    """Build the matrix that averages the frames of each sliding window.
-
-    Shapes: returns [windows, n_frames].
-    """
+    """Build the matrix that averages the frames of each sliding window. Shapes: returns [windows, n_frames]."""
     window = min(window, n_frames // 2)
     step = min(step, (n_frames - window) // 2)
     start = torch.arange(0, n_frames - window + 1, step, device=like.device)
@@ -152,10 +149,7 @@ class CORENetwork(nn.Module):
 
 
 def describe_edges(scans: Scans, learned: Tensors, window: int, step: int, bold_windows: int = 1) -> Tensor:
-    """Describe the scaffold edges of each scan.
-
-    Shapes: returns [B, M, 7].
-    """
+    """Describe the scaffold edges of each scan. Shapes: returns [B, M, 7]."""
     u, v = learned["u"], learned["v"]
     full = fill_dead(scans.A, scans.alive, learned["mean"])[:, u, v]
     z = compute_trajectories(split_windows(scans.bold, bold_windows), u, v, window, step)

@@ -160,10 +160,7 @@ class CourseEncoder(nn.Module):
         self.embed = nn.Sequential(Linear(16 * self.n_pools, 32), nn.LeakyReLU(0.2), Linear(32, embedding))
 
     def forward(self, bold: Tensor, alive: Tensor, step: StepContext | None = None) -> Tensor:
-        """Embed time courses.
-
-        Shapes: bold [B, T, P], alive [B, P]; returns [B, P, d].
-        """
+        """Embed time courses. Shapes: bold [B, T, P], alive [B, P]; returns [B, P, d]."""
         live = alive.to(bold.dtype).unsqueeze(1)
         share = live / live.sum(-1, keepdim=True)
         centred = bold - (share * bold).sum(-1, keepdim=True)
@@ -240,10 +237,7 @@ class DeCIBlock(nn.Module):
         self.cycle = Cycle(width, dropout)
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Split embeddings x, shape [B, P, d].
-
-        Shapes: returns [B, P, d].
-        """
+        """Split embeddings x, shape [B, P, d]. Shapes: returns [B, P, d]."""
         drift = self.dropout(self.drift(x), step)
         cycle = self.cycle(x - drift, step)
         return drift, cycle, x - drift - cycle

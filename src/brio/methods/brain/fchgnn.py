@@ -46,10 +46,7 @@ class HemisphereLayer(nn.Module):
         self.left, self.right = GCNLayer(n_in, n_out), GCNLayer(n_in, n_out)
 
     def forward(self, H: Tensor, within: Tensor, side: Tensor) -> Tensor:
-        """Convolve the states of ROIs.
-
-        Shapes: H [B, P, n_in], within [B, P, P], side [P]; returns [B, P, n_out].
-        """
+        """Convolve the states of ROIs. Shapes: H [B, P, n_in], within [B, P, P], side [P]; returns [B, P, n_out]."""
         left, right = ((side == s).to(H.dtype).unsqueeze(-1) for s in (-1, 1))
         return left * F.leaky_relu(self.left(H, within)) + right * F.leaky_relu(self.right(H, within))
 
@@ -63,10 +60,7 @@ class ChebLayer(nn.Module):
         self.mix = nn.Linear(order * n_in, n_out)
 
     def forward(self, H: Tensor, A: Tensor) -> Tensor:
-        """Convolve the states of ROIs.
-
-        Shapes: H [B, P, n_in], A [B, P, P]; returns [B, P, n_out].
-        """
+        """Convolve the states of ROIs. Shapes: H [B, P, n_in], A [B, P, P]; returns [B, P, n_out]."""
         degree = A.sum(-1, keepdim=True)
         root = torch.where(degree > 0, degree.clamp_min(1e-12).rsqrt(), torch.zeros_like(degree))
         terms = [H]
@@ -95,10 +89,7 @@ class ScanEncoder(nn.Module):
         self.dropout = Dropout(s.dropout)
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Tensor:
-        """Encode scans.
-
-        Shapes: returns [B, P * width of a state].
-        """
+        """Encode scans. Shapes: returns [B, P * width of a state]."""
         strength, side = scans.A.abs(), scans.state.learned["side"]
         edges = (strength > self.alpha).to(strength.dtype)
         weights = edges * strength

@@ -44,10 +44,7 @@ class Assignment(nn.Module):
 
 
 class Qualification(NamedTuple):
-    """What a refresh computes.
-
-    Shapes: pi_task [J], q_re [E, 2, J], alpha_bar [pairs, 2, J], g [pairs, 2].
-    """
+    """What a refresh computes. Shapes: pi_task [J], q_re [E, 2, J], alpha_bar [pairs, 2, J], g [pairs, 2]."""
 
     pi_task: Tensor  # relevance of each factor; sums to one
     q_re: Tensor  # re-estimation support of each factor at each site and class

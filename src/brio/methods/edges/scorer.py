@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,18 +40,12 @@ class Edges(NamedTuple):
     real: Tensor  # 1 for edges, 0 for empty entries
 
     def gather(self, H: Tensor, end: Tensor) -> Tensor:
-        """Gather the states at one end of each edge.
-
-        Shapes: H [B, P, h], end [B, 2 M]; returns [B, 2 M, h].
-        """
+        """Gather the states at one end of each edge. Shapes: H [B, P, h], end [B, 2 M]; returns [B, 2 M, h]."""
         return H.gather(1, end.unsqueeze(-1).expand(-1, -1, H.shape[-1]))
 
 
 def list_edges(adjacency: Tensor, share: float) -> Edges:
-    """List the edges of graphs whose edges are the strongest ``share`` of all pairs.
-
-    Shapes: adjacency [B, P, P].
-    """
+    """List the edges of graphs whose edges are the strongest ``share`` of all pairs. Shapes: adjacency [B, P, P]."""
     n_graphs, p = adjacency.shape[:2]
     n_pairs = p * (p - 1) // 2
     length = max(1, min(n_pairs, round(share * n_pairs)))
@@ -87,7 +81,7 @@ INITIAL_RATE, DECREMENT, N_INTERVALS = 0.9, 0.1, 10
 """The share of edges that the prior keeps starts here and falls by so much after each interval of the epochs."""
 
 
-def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float = 1.0) -> Tensor:
+def sample_concrete(logit: Tensor, step: StepContext | None) -> Tensor:
     """Draw relaxed Bernoulli samples (Maddison et al. 2017) in training; return their probability at inference.
 
     Shapes: logit [B, ...]; returns [B, ...].
@@ -95,7 +89,7 @@ def sample_concrete(logit: Tensor, step: StepContext | None, temperature: float 
     if step is None:
         return logit.sigmoid()
     u = step.draw_uniform(logit.shape, logit)
-    return ((logit + u.log() - (-u).log1p()) / temperature).sigmoid()
+    return (logit + u.log() - (-u).log1p()).sigmoid()
 
 
 def straight_through(probability: Tensor, threshold: Tensor | float) -> Tensor:
@@ -184,18 +178,10 @@ class EdgeInstanceNorm(nn.Module):
     def compute_affine(
         self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute k and c such that the norm is k x + c.
-
-        Shapes: real [B, 2 M]; returns [B, 1, h].
-        """
+        """Compute k and c such that the norm is k x + c. Shapes: real [B, 2 M]; returns [B, 1, h]."""
         mean, variance = moments()
         k = (variance + self.eps).rsqrt()
         return k.unsqueeze(1), (-mean * k).unsqueeze(1)
-
-    def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:
-        """Normalise x [B, 2 M, h] over its real edges, [B, 2 M]."""
-        k, c = self.compute_affine(partial(compute_edge_moments, x, real), real, step)
-        return torch.addcmul(c, x, k)
 
 
 class EdgeBatchNorm(BatchNorm):
@@ -204,34 +190,18 @@ class EdgeBatchNorm(BatchNorm):
     def compute_affine(
         self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Compute k and c such that the norm is k x + c.
-
-        Shapes: real [B, 2 M]; returns [B, 1, h].
-        """
+        """Compute k and c such that the norm is k x + c. Shapes: real [B, 2 M]; returns [B, 1, h]."""
         mean, variance = self.running_mean, self.running_var
-        if step is not None:
-            mean, variance = self.compute_batch_moments(moments, real, step)
+        if step is not None:  # pool the moments of the graphs
+            graph_mean, graph_variance = moments()
+            n_edges = real.sum(1) * step.real
+            count = n_edges.sum().clamp_min(1)
+            share = (n_edges / count).unsqueeze(-1)
+            mean = (share * graph_mean).sum(0)
+            variance = (share * (graph_variance + (graph_mean - mean).square())).sum(0)
+            self.update_statistics(mean, variance, count, step)
         k = (variance + self.eps).rsqrt() * self.weight
         return k.expand(len(real), 1, -1), (self.bias - mean * k).expand(len(real), 1, -1)
-
-    def compute_batch_moments(self, moments: Callable[[], Moments], real: Tensor, step: StepContext) -> Moments:
-        """Pool the moments of the graphs, and update the running averages.
-
-        Shapes: returns [h].
-        """
-        graph_mean, graph_variance = moments()
-        n_edges = real.sum(1) * step.real
-        count = n_edges.sum().clamp_min(1)
-        share = (n_edges / count).unsqueeze(-1)
-        mean = (share * graph_mean).sum(0)
-        variance = (share * (graph_variance + (graph_mean - mean).square())).sum(0)
-        self.update_statistics(mean, variance, count, step)
-        return mean, variance
-
-    def forward(self, x: Tensor, real: Tensor, step: StepContext | None = None) -> Tensor:  # type: ignore[override]
-        """Normalise x [B, 2 M, h] over its real edges, [B, 2 M]."""
-        k, c = self.compute_affine(partial(compute_edge_moments, x, real), real, step)
-        return torch.addcmul(c, x, k)
 
 
 def find_gpu_twin(H: Tensor, widths: Sequence[int]) -> Any:
@@ -287,29 +257,23 @@ class EdgeMLP(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, H: Tensor, edges: Edges, step: StepContext | None = None) -> Tensor:
-        """Score edges.
-
-        Shapes: H [B, P, n_in]; returns [B, 2 M].
-        """
+        """Score edges. Shapes: H [B, P, n_in]; returns [B, 2 M]."""
+        first, *later = cast("list[EdgeInstanceNorm | EdgeBatchNorm]", list(self.norms))
         r, s = self.receiver(H), self.sender(H)
-        first: Any = self.norms[0]
         k, c = first.compute_affine(partial(compute_end_moments, r, s, edges), edges.real, step)
         r, s = torch.addcmul(c, r, k), s * k
         twin = find_gpu_twin(H, self.widths)
         if twin is not None:
-            return self._score_by_kernels(twin, r, s, edges, step)
-        x = self.linears[0](self.dropout(add_ends(r, s, edges).relu(), step))
-        for norm, linear in zip(self.norms[1:], self.linears[1:], strict=True):
-            x = linear(self.dropout(norm(x, edges.real, step).relu(), step))
-        return x.squeeze(-1)
-
-    def _score_by_kernels(self, twin: Any, r: Tensor, s: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
-        """Score edges with :mod:`.gpu.scorer`, from the normalised terms of the first layer."""
-        x = twin.apply_first_layer(r, s, edges, *self._linear(0, step))
-        later: Any = self.norms[1:]
+            x = twin.apply_first_layer(r, s, edges, *self._linear(0, step))
+        else:
+            x = self.linears[0](self.dropout(add_ends(r, s, edges).relu(), step))
+        compute_moments = compute_edge_moments if twin is None else twin.compute_edge_moments
         for number, norm in enumerate(later, 1):
-            k, c = norm.compute_affine(partial(twin.compute_edge_moments, x, edges.real), edges.real, step)
-            x = twin.apply_later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number, step))
+            k, c = norm.compute_affine(partial(compute_moments, x, edges.real), edges.real, step)
+            if twin is not None:
+                x = twin.apply_later_layer(x, k.squeeze(1), c.squeeze(1), *self._linear(number, step))
+            else:
+                x = self.linears[number](self.dropout(torch.addcmul(c, x, k).relu(), step))
         return x.squeeze(-1)
 
     def _linear(self, number: int, step: StepContext | None) -> tuple[Tensor, Tensor, Tensor | None, float]:
@@ -337,10 +301,7 @@ class GINEncoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
-        """Encode the ROIs of graphs.
-
-        Shapes: X [B, P, n_in], A [B, P, P]; returns [B, P, width].
-        """
+        """Encode the ROIs of graphs. Shapes: X [B, P, n_in], A [B, P, P]; returns [B, P, width]."""
         H = self.embed(X)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             new = norm(layer(H, A, step), step).relu()
@@ -357,10 +318,7 @@ class EdgeNetwork(nn.Module):
 
     @abstractmethod
     def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> Any:
-        """Compute what :meth:`forward` returns.
-
-        Shapes: X [B, P, P], A [B, P, P].
-        """
+        """Compute what :meth:`forward` returns. Shapes: X [B, P, P], A [B, P, P]."""
 
 
 COPIES = 7

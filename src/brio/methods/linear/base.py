@@ -195,20 +195,18 @@ class LinearMethod(Method):
             rows = HeldRows(x, centre, lambda scans: self.extract_features(opened(scans), learned))
         penalties = self.settings.grid * max(np.trace(gram) / len(gram), 1e-9)  # features may all be constant
         inner_fold = assign_inner_folds(connectomes.cohort, run.fold, least_sites=2)  # sites, or fifths of one site
-        return PreparedRun(source, learned, rows, gram, penalties, inner_fold)
+        group = source.site if self.site_intercepts else np.zeros(len(gram))
+        return PreparedRun(source, learned, rows, gram, penalties, inner_fold, group)
 
     @abstractmethod
     def solve(self, gram: np.ndarray, y: np.ndarray, penalty: float) -> DualSolution:
-        """Fit the model for one penalty.
-
-        Shapes: gram [n, n], y [n].
-        """
+        """Fit the model for one penalty. Shapes: gram [n, n], y [n]."""
 
     def solve_grid(self, prepared: PreparedRun, y: np.ndarray) -> list[DualSolution]:
         """Fit the model to all source scans for each penalty of the grid. Labels [n] of -1 or 1."""
         gram = prepared.gram
         if self.site_intercepts:
-            gram, y = centre_gram(gram, prepared.source.site), centre_within(y, prepared.source.site)
+            gram, y = centre_gram(gram, prepared.group), centre_within(y, prepared.group)
         return [self.solve(gram, y, penalty) for penalty in prepared.penalties]
 
     def predict_inner_folds(self, prepared: PreparedRun, y: np.ndarray, penalties: np.ndarray) -> np.ndarray:
@@ -374,7 +372,7 @@ class DualSolution(NamedTuple):
 class PreparedRun:
     """What a fit needs of the source scans of a run, whatever their labels.
 
-    Shapes: gram [n, n], penalties [penalties], inner_fold [n].
+    Shapes: gram [n, n], penalties [penalties], inner_fold [n], group [n].
     """
 
     source: SourceScans  # n scans
@@ -383,11 +381,12 @@ class PreparedRun:
     gram: np.ndarray  # their products
     penalties: np.ndarray  # the grid in units of the mean squared norm of the features
     inner_fold: np.ndarray
+    group: np.ndarray  # which intercept a scan has: that of its site, or the same for all scans
 
     @cached_property
     def eigen(self) -> KernelEigen:
-        """Eigenvectors of the Gram matrix, for models whose source scans share one intercept."""
-        return KernelEigen.of_kernel(self.gram, np.zeros(len(self.gram)))
+        """Eigenvectors of the Gram matrix, centred within groups."""
+        return KernelEigen.of_kernel(self.gram, self.group)
 
     def split_inner_folds(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Positions of the scans that each inner fold learns from, and of those that it withholds."""
@@ -496,10 +495,10 @@ class KernelEigen(NamedTuple):
         return self.axes.T @ centre_within(y, self.group)
 
     def rotate_part(self, values: np.ndarray, scans: np.ndarray) -> np.ndarray:
-        """Rotate values of some scans, 0 for all others, to the axes. Shapes [m] or [m, c] and [m] -> [n] or [n, c]."""
+        """Rotate values of some scans, 0 for all others, to the axes. Shapes [m] and [m] -> [n]."""
         if np.isin(self.group, self.group[scans]).sum() == len(scans):
             return self.axes[scans].T @ values  # residuals of whole groups are centred already
-        padded = np.zeros((len(self.group), *values.shape[1:]))
+        padded = np.zeros(len(self.group))
         padded[scans] = values
         return self.rotate(padded)
 
@@ -534,10 +533,7 @@ def centre_gram(gram: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def centre_within(values: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Subtract from each row the mean row of its group.
-
-    Shapes: values [n, ...], group [n]; returns [n, ...].
-    """
+    """Subtract from each row the mean row of its group. Shapes: values [n, ...], group [n]; returns [n, ...]."""
     centred = values.astype(np.float64)
     for name in np.unique(group):
         centred[group == name] -= centred[group == name].mean(0)
@@ -600,10 +596,7 @@ class ScanReader:
 
 @dataclass(frozen=True)
 class HeldRows:
-    """The centred features of the source scans of a run, held in memory.
-
-    Shapes: x [n, d], centre [d].
-    """
+    """The centred features of the source scans of a run, held in memory. Shapes: x [n, d], centre [d]."""
 
     x: np.ndarray  # centred features
     centre: np.ndarray  # mean of the features

@@ -82,29 +82,6 @@ def fit_ridge_path(
     raise BrioError(f"ridge regression did not converge in {_STEPS} steps; use a larger `least_penalty`")
 
 
-def predict_withheld_sites(
-    gram: np.ndarray, y: np.ndarray, site: np.ndarray, penalties: np.ndarray, inner_fold: np.ndarray
-) -> np.ndarray:
-    """Predict the scans of each inner fold by a ridge regression, with an intercept for each site, on all other scans.
-
-    One eigendecomposition serves all penalties and inner folds, see :class:`KernelEigen`.
-
-    Shapes: gram [n, n], y [n] or [n, c], site [n], penalties [k], inner_fold [n]; returns [k, n] or [k, n, c].
-    """
-    eigen = KernelEigen.of_kernel(gram, site)
-    rotated = eigen.rotate(y)
-    withheld = [np.flatnonzero(inner_fold == k) for k in np.unique(inner_fold)]
-    margins = np.empty((len(penalties), *y.shape))
-    for k, penalty in enumerate(penalties):
-        weights = eigen.solve(rotated, penalty)
-        for scans in withheld:
-            v = eigen.find_residuals(weights, scans, penalty)
-            without = weights - eigen.solve(eigen.rotate_part(v, scans), penalty)
-            without[scans] = 0.0
-            margins[k, scans] = gram[scans] @ without
-    return margins
-
-
 def predict_columns(
     eigen: KernelEigen,
     Y: np.ndarray,
@@ -179,15 +156,18 @@ class KernelRidgeMethod(LinearMethod):
         """Compute the margins of all inner folds from the fit to all scans; no inner fold is fitted."""
         if len(y) > self.most_decomposed:
             return self._follow_path(prepared, y, penalties, with_inner_folds=True)[1]
-        if self.site_intercepts:
-            return predict_withheld_sites(prepared.gram, y, prepared.source.site, penalties, prepared.inner_fold)
         eigen, margins = prepared.eigen, np.empty((len(penalties), len(y)))
         rotated = eigen.rotate(y)
         for p, penalty in enumerate(penalties):
             weights = eigen.solve(rotated, penalty)
             for inside, withheld in prepared.split_inner_folds():
                 residuals = eigen.find_residuals(weights, withheld, penalty)
-                margins[p, withheld] = y[withheld] - residuals - y[inside].mean()
+                if self.site_intercepts:
+                    without = weights - eigen.solve(eigen.rotate_part(residuals, withheld), penalty)
+                    without[withheld] = 0.0
+                    margins[p, withheld] = prepared.gram[withheld] @ without
+                else:
+                    margins[p, withheld] = y[withheld] - residuals - y[inside].mean()
         return margins
 
     def _follow_path(
@@ -198,8 +178,7 @@ class KernelRidgeMethod(LinearMethod):
         included = np.ones((len(y), 1 + len(folds)), dtype=bool)
         for column, (_, withheld) in enumerate(folds, start=1):
             included[withheld, column] = False
-        group = prepared.source.site if self.site_intercepts else np.zeros(len(y))
-        weights = fit_ridge_path(prepared.gram, y, group, penalties, included, _TOLERANCE)
+        weights = fit_ridge_path(prepared.gram, y, prepared.group, penalties, included, _TOLERANCE)
         margins, total = np.empty((len(penalties), len(y))), prepared.gram.sum(0)
         for column, (inside, withheld) in enumerate(folds, start=1):
             across, own = prepared.gram[withheld], weights[..., column]
@@ -228,9 +207,8 @@ class KernelRidgeMethod(LinearMethod):
             choose: tuple[np.ndarray, np.ndarray] | np.ndarray = prepared.inner_fold
             if self.settings.choose_by == "validation":
                 choose = prepared.rows.multiply(fold.validation), labels[fold.validation]
-            across, site = prepared.rows.multiply(fold.test), prepared.source.site
-            eigen = KernelEigen.of_kernel(prepared.gram, site) if self.site_intercepts else prepared.eigen
-            margins = predict_columns(eigen, Y, prepared.penalties, across, choose, fold.name)
+            across = prepared.rows.multiply(fold.test)
+            margins = predict_columns(prepared.eigen, Y, prepared.penalties, across, choose, fold.name)
             return margins if self.site_intercepts else margins + Y.mean(0)
 
         return self.fit_distinct(fit_run, runs, needed, f"{labels.shape[1]:,} columns of labels", progress)

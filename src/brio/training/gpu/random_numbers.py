@@ -27,10 +27,7 @@ def uniform_from_keys(keys: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def drop_out(x: Tensor, keys: Tensor, p: float) -> Tensor:
-    """x / (1 - p) where the uniform number at its place is p or more, else 0.
-
-    Shapes: keys [2].
-    """
+    """x / (1 - p) where the uniform number at its place is p or more, else 0. Shapes: keys [2]."""
     return _Dropout.apply(x.unsqueeze(0), keys.unsqueeze(0), p).squeeze(0)
 
 
