@@ -5,10 +5,10 @@ from unittest import mock
 import pytest
 from browser import Browser, chromium
 
-from brio.report import write_report
 from brio.report.answers import compute_predictive_values
 from brio.report.evidence import read_evidence
 from brio.report.html import page
+from brio.report.write import write_report
 
 
 @pytest.fixture(scope="module")

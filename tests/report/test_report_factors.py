@@ -9,7 +9,6 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import brio
-from brio.report import write_report
 from brio.report.evidence import read_evidence
 from brio.report.html.figures import (
     RunFactors,
@@ -18,6 +17,7 @@ from brio.report.html.figures import (
     summarise_assignment,
     summarise_qualification,
 )
+from brio.report.write import write_report
 from stored import rehash
 
 RNG = np.random.default_rng(3)

@@ -14,10 +14,10 @@ from brio import run, tune
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.methods import load_methods, registry
-from brio.report import write_report
 from brio.report.evidence import read_evidence
 from brio.report.html.page import build_context
 from brio.report.repeat import wrap_command
+from brio.report.write import write_report
 from brio.results import StudyRecord
 from brio.results.records import disarm_html
 from brio.storage import SUMS, write_sums
@@ -26,7 +26,9 @@ from brio.studies.study import PAPER
 from commands import command
 from stored import rehash
 
+TWO_SEEDS = {"seeds": 2, "folds": ["site02", "site04"]}
 QUICK = {"seeds": 1, "runs_per_stack": 2, "folds": ["site01", "site02"]}
+STUDIES = ["comparison", "agreement"]
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 
 
@@ -183,8 +185,7 @@ def test_studies_alone_make_a_report(studies, tmp_path):
     ("methods", "words"),
     [
         (["ridge"], {"protocol": "kfold", "settings": {"protocol.n_folds": 5, "protocol.validation_folds": 1}}),
-        (["mlp", "ridge"], {"settings": {"epochs": 2, "patience": None, "learning_rate": 0.00123}, "seeds": 2}),
-        (["ridge"], {"folds": ["site02"], "settings": {"protocol.validation_sites": 1, "audit.min_frames": 30}}),
+        (["mlp", "ridge"], {"settings": {"epochs": 2, "patience": None, "learning_rate": 0.00123}, **TWO_SEEDS}),
         (["ridge"], {"exclude": False, "settings": {"harmonise.kind": "combat", "harmonise.unseen": "pooled"}}),
     ],
 )
@@ -211,11 +212,11 @@ def give(line, cohort, place):
 
 
 @pytest.mark.parametrize(
-    ("words", "elsewhere"),
+    ("names", "words", "elsewhere"),
     [
-        ({**QUICK, "settings": {"epochs": "1", "audit.min_frames": "30"}}, ["ridge"]),
+        (["comparison"], {**QUICK, "settings": {"epochs": "1", "audit.min_frames": "30"}}, ["ridge"]),
         *(
-            pytest.param({"settings": {"epochs": "1"}, **words}, elsewhere, marks=pytest.mark.soak)
+            pytest.param(STUDIES, {"settings": {"epochs": "1"}, **words}, elsewhere, marks=pytest.mark.soak)
             for words, elsewhere in (
                 ({"settings": {"epochs": "2", "protocol.validation_sites": "1"}, "folds": ["site02"]}, []),
                 ({"exclude": False, "seeds": 2, "folds": ["site01", "site02"]}, ["ridge", "mlp"]),
@@ -225,7 +226,7 @@ def give(line, cohort, place):
     ],
 )
 @pytest.mark.usefixtures("undrawn")
-def test_the_command_of_a_study_makes_it_again(small, tmp_path, words, elsewhere):
+def test_the_command_of_a_study_makes_it_again(small, tmp_path, names, words, elsewhere):
     """Also where arms of some or of all methods were run elsewhere."""
     words = {"seeds": 3, "device": "cpu"} | words
     finished = [tmp_path / f"of {name}" for name in elsewhere]
@@ -233,10 +234,10 @@ def test_the_command_of_a_study_makes_it_again(small, tmp_path, words, elsewhere
         own = {k: v for k, v in words["settings"].items() if k != "epochs" or name == "mlp"}
         run(small, [name], out=folder, **words | {"settings": own})
     first = StudyContext(JobSpec(small, methods=["ridge", "mlp"], **words), tmp_path / "first", reuse=finished)
-    for name in ("comparison", "agreement"):
+    for name in names:
         run_study(name, first)
     again(small, tmp_path)
-    for name in ("comparison", "agreement"):
+    for name in names:
         one, other = (tmp_path / at / "studies" / name for at in ("first", "again"))
         tables = [pd.read_csv(at / "table.csv") for at in (one, other)]
         if name == "agreement":  # float32 predictions of re-estimates once differed in their last digit
