@@ -14,9 +14,9 @@ from ..errors import BrioError
 from ..formatting import format_interval, format_signed, join_names
 from ..models import PriorWidths, fit_adaptation
 from ..protocol import t_interval
-from .context import StudyContext, display_method
+from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import draw_intervals, label_axis, list_own_arms, tabulate_arms
+from .summaries import draw_intervals, label_axis, tabulate_arms
 
 SIZES = (10, 20, 40)
 """Numbers of local scans, besides none."""
@@ -37,15 +37,10 @@ KINDS = {
 """How strongly slope and intercept are shrunk: the default, half and double its widths, and as good as not at all."""
 
 
-@register_study(
-    "adaptation",
-    "Adapting to a new site with a few labelled scans",
-    "It does not adapt to a test site.",
-    list_own_arms,
-)
-def study_adaptation(context: StudyContext) -> Finding:
+@register_study("adaptation", "Adapting to a new site with a few labelled scans", "It does not adapt to a test site.")
+def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
     """Adapt slope and intercept (default ridge) to 10, 20 and 40 scans of each test site, and score its other scans."""
-    table = tabulate_arms(context, list_own_arms(context), _score_runs)
+    table = tabulate_arms(context, arms, _score_runs)
     changes = {str(name): summarise_sizes(rows) for name, rows in table.groupby("arm", sort=False)}
     summary = pd.DataFrame([row for name, own in changes.items() for row in _format_rows(name, own)])
     text = [_describe(name, own) for name, own in changes.items()]

@@ -19,14 +19,13 @@ from ..protocol.calibration import (
     reliability_curve,
     split_brier,
 )
-from .context import StudyContext, display_method
+from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
 from .summaries import (
     compute_error_bars,
     draw_dot,
     draw_intervals,
     label_axis,
-    list_own_arms,
     read_arm_predictions,
     tabulate_arms,
 )
@@ -36,15 +35,9 @@ _IDEAL = {"slope": 1.0, "in_the_large": 0.0}
 BINS = 8
 
 
-@register_study(
-    "calibration",
-    "Calibration of probabilities at new sites",
-    "It reports no calibration.",
-    list_own_arms,
-)
-def measure_calibration(context: StudyContext) -> Finding:
+@register_study("calibration", "Calibration of probabilities at new sites", "It reports no calibration.")
+def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     """Fit calibration slope and intercept at each test site (default ridge), and split the Brier score."""
-    arms = list_own_arms(context)
     table = tabulate_arms(context, arms, _measure_sites)
     predictions = {a.name: read_arm_predictions(context, a) for a in arms}
     sites = table.groupby(["arm", "fold"], sort=False).mean(numeric_only=True)  # over seeds
@@ -159,15 +152,10 @@ THRESHOLDS = np.round(np.arange(0.05, 0.96, 0.05), 2)
 _SHOWN = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-@register_study(
-    "decision-curve",
-    "Decision curve: net benefit at new sites",
-    "It has no decision curve.",
-    list_own_arms,
-)
-def draw_decision_curve(context: StudyContext) -> Finding:
+@register_study("decision-curve", "Decision curve: net benefit at new sites", "It has no decision curve.")
+def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare the net benefit of a method (default ridge) with that of treating all and treating none."""
-    table = tabulate_arms(context, list_own_arms(context), _score_thresholds)
+    table = tabulate_arms(context, arms, _score_thresholds)
     curves = {str(name): average_net_benefit(rows) for name, rows in table.groupby("arm", sort=False)}
     text = [_describe_curve(name, curve) for name, curve in curves.items()]
     text.append(

@@ -46,7 +46,7 @@ RANDOM_ORDERS = 20
     "Support alone is weaker. All rankings agree when all factors are kept.",
     _list_arms,
 )
-def retain_factors(context: StudyContext) -> Finding:
+def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
     """Score test sites with the best-ranked factors alone; factors are ranked on source sites, the classifier is fixed.
 
     Rankings are by qualification, relevance, support, and at random.
@@ -136,15 +136,15 @@ TOP, TABULATED, DRAWN = 5, 10, 15
     "posterior cingulate gyrus, left medial superior frontal gyrus and right fusiform gyrus.",
     _list_arms,
 )
-def rank_regions(context: StudyContext) -> Finding:
+def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Rank regions by the profile S_hat of the qualified factors (appendix), averaged over folds and seeds.
 
     Without emphasis on any region, each of P regions has a score of 1/P.
     """
-    from ..diagnostics import global_qualification, roi_profile
+    from ..diagnostics import roi_profile
 
     _, fitted_runs, evidences = _gather_evidence(context)
-    profiles = [roi_profile(global_qualification(one.qualification.alpha_bar), one.Pi_bar) for one in evidences]
+    profiles = [roi_profile(one.qualification.alpha_bar, one.Pi_bar) for one in evidences]
     S_hat = np.stack([profile.numpy() for profile in profiles])
     mean = S_hat.mean(0)
     spread = S_hat.std(0, ddof=1) if len(S_hat) > 1 else np.full(len(mean), np.nan)
@@ -240,7 +240,7 @@ def _draw_regions(table: pd.DataFrame, coordinates: np.ndarray | None) -> Any:
     "is, nor how often its sign rule applies.",
     _list_arms,
 )
-def check_propositions(context: StudyContext) -> Finding:
+def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Check the bound and sign rule of Proposition 1, Eq. (17), and the gain of Proposition 2, Eqs. (20) and (21)."""
     from ..diagnostics import check_proposition_1, check_proposition_2
 

@@ -24,20 +24,15 @@ SHARES = (0.75, 0.5)
 METHODS = ("brio", "brio-wo-rs", "brio-wo-qg")
 
 
-def _list_arms(context: StudyContext) -> list[Arm]:
-    return [make_arm(name) for name in context.methods or METHODS]
-
-
 @register_study(
     "scan-length",
     "Shorter scans at unseen sites",
     "All models lose AUC when fewer time points are kept. BRIO loses least, and w/o RS loses less than w/o QG. The "
     "differences are larger at half of the scan.",
-    _list_arms,
+    lambda context: [make_arm(name) for name in context.methods or METHODS],
 )
-def shorten_scans(context: StudyContext) -> Finding:
+def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
     """Score test scans rebuilt from 75 or 50 % of their frames (first, middle, last); trained models are fixed."""
-    arms = _list_arms(context)
     rows = _score_windows(context, arms)
     shorter = rows[rows["share"] < 100]
     change = 100 * shorter.groupby(["arm", "share", "fold"], sort=False)["change"].mean()  # over windows and seeds
