@@ -237,9 +237,10 @@ JUDGEMENT = (
 _join = cache(gather_jobs)  # several pages compare the same jobs
 
 
-def pair_weighted(jobs: Sequence[StoredJob]) -> dict[str, float]:
+@cache
+def pair_weighted(jobs: tuple[StoredJob, ...]) -> dict[str, float]:
     """Return the pair-weighted AUC of each method of leave-one-site-out jobs, where they keep ``covariances.csv``."""
-    joined = _join(tuple(jobs))
+    joined = _join(jobs)
     tests = {method: assess_auc(joined.sites, joined.covariances, method) for method in joined.sites["method"].unique()}
     return {method: 100 * test[PAIR_WEIGHTED].mean for method, test in tests.items() if test}
 
