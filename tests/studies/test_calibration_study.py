@@ -31,8 +31,7 @@ def cohort():
 def out(cohort, tmp_path_factory):
     settings = {"protocol.validation_sites": 0}
     context = StudyContext(
-        JobSpec(cohort, ["ridge", "log-ridge"], settings=settings, device="cpu"),
-        tmp_path_factory.mktemp("calibration"),
+        JobSpec(cohort, ["ridge", "log-ridge"], settings=settings, device="cpu"), tmp_path_factory.mktemp("calibration")
     )
     for name in ("calibration", "decision-curve"):
         run_study(name, context)

@@ -11,12 +11,7 @@ from study_checks import CHECKS, check_study
 from study_contexts import context_on, shorter
 
 from brio.connectome import Connectomes
-from brio.diagnostics import (
-    compute_contributions,
-    gather_factor_evidence,
-    rank_factors,
-    retained_margin,
-)
+from brio.diagnostics import compute_contributions, gather_factor_evidence, rank_factors, retained_margin
 from brio.protocol import auc
 from brio.studies import factors, make_arm
 from brio.studies.agreement import make_strength_arms

@@ -12,14 +12,7 @@ from ..drawing import make_panels, series_style
 from ..formatting import format_p, format_signed, state_p
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import (
-    FACTS,
-    describe_differences,
-    describe_left_out,
-    label_axis,
-    label_log_ticks,
-    pair_with_reference,
-)
+from .summaries import FACTS, describe_differences, describe_left_out, label_axis, label_log_ticks, pair_with_reference
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""

@@ -22,15 +22,7 @@ from ..formatting import format_interval, format_p, format_range, format_signed,
 from ..protocol.statistics import adjust_holm, site_correction
 from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import (
-    FACTS,
-    compute_error_bars,
-    draw_dot,
-    label_axis,
-    move_first,
-    note_beside,
-    read_arm_predictions,
-)
+from .summaries import FACTS, compute_error_bars, draw_dot, label_axis, move_first, note_beside, read_arm_predictions
 
 RESAMPLES = 2_000
 """Bootstrap draws, and as many draws of random subgroups."""
