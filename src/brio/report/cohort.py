@@ -50,8 +50,11 @@ def _describe_site(facts: dict[str, Any]) -> dict[str, Any]:
     """Format the facts of a site; the values by which a column is sorted stand beside the text."""
     described = {"site": facts["site"], "n": facts["n"], "total": sum(facts["n"])}
     for name, digits in (("frames", 0), ("tr", 2)):
-        low, high = facts.get(name) or (None, None)
-        described |= {name: "" if low is None else format_range(low, high, digits), f"{name}_value": low}
+        ends = facts.get(name)
+        described |= {
+            name: format_range(ends[0], ends[1], digits) if ends else "",
+            f"{name}_value": ends[0] if ends else None,
+        }
     for name, digits in (("age", 1), ("motion", 2)):
         mean, sd = ((facts.get(name) or {}).get(key) for key in ("mean", "sd"))
         described |= {name: "" if mean is None else f"{mean:.{digits}f} ± {sd:.{digits}f}", f"{name}_value": mean}
