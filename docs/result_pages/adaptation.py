@@ -7,7 +7,7 @@ from functools import cache
 import pandas as pd
 
 from brio.models import PriorWidths
-from brio.studies import adaptation as study
+from brio.studies import calibration as study
 
 from .evidence import ATLASES, read_arms
 

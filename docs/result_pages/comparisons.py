@@ -22,7 +22,7 @@ from brio.protocol import (
     compare_over_folds,
     compare_over_sites,
 )
-from brio.report import gather_jobs
+from brio.report.comparisons import gather_jobs
 from brio.results import (
     PAIR_WEIGHTED,
     MethodSummary,
@@ -234,9 +234,13 @@ JUDGEMENT = (
 )
 
 
-def pair_weighted(jobs: Sequence[StoredJob]) -> dict[str, float]:
+_join = cache(gather_jobs)  # several pages compare the same jobs
+
+
+@cache
+def pair_weighted(jobs: tuple[StoredJob, ...]) -> dict[str, float]:
     """Return the pair-weighted AUC of each method of leave-one-site-out jobs, where they keep ``covariances.csv``."""
-    joined = gather_jobs(jobs)
+    joined = _join(jobs)
     tests = {method: assess_auc(joined.sites, joined.covariances, method) for method in joined.sites["method"].unique()}
     return {method: 100 * test[PAIR_WEIGHTED].mean for method, test in tests.items() if test}
 
@@ -246,7 +250,7 @@ def compare_people(jobs: Sequence[StoredJob], reference: str) -> pd.DataFrame:
 
     By method and estimand, see :func:`brio.results.compare_over_people`; empty where no covariances are kept.
     """
-    joined = gather_jobs(jobs)
+    joined = _join(tuple(jobs))
     table = compare_over_people(joined.sites, joined.covariances, reference).set_index(["method", "estimand"])
     numbers = ["mean_difference", "low", "high"]
     return table.assign(**{name: 100 * table[name] for name in numbers}).rename(columns={"mean_difference": "mean"})

@@ -7,7 +7,7 @@ from functools import cache
 import pandas as pd
 from scipy import stats
 
-from brio.diagnostics import DELTA_AUC, discordance_interval, discordance_rate, spearman, spearman_interval
+from brio import diagnostics
 from brio.formatting import format_signed, state_p
 from brio.studies.context import display_name
 
@@ -21,7 +21,7 @@ SOURCES = [f"{STUDIES}/{study}" for study in STUDIED]
 SUPPORT = ["brio-wo-rs", "brio-wo-sm", "brio-wo-sf"]
 RELEVANCE = ["brio-wo-tr", "brio-wo-qg", "backbone"]
 MATCHED = "matched w/o QG"
-TOLERANCE = 100 * DELTA_AUC
+TOLERANCE = 100 * diagnostics.DELTA_AUC
 MISMATCHES = {"mismatch": "total", "auc_preserved_mismatch": "AUC-preserved"}
 
 
@@ -66,12 +66,13 @@ def rho(leave_out: tuple[str, ...] = ()) -> tuple[float, float, float]:
     """Return Spearman's rho of discrepancy and variation over runs, with its interval."""
     runs = rows("agreement")
     runs = runs[~runs["arm"].isin(leave_out)]
-    return (spearman(runs), *spearman_interval(runs))
+    return diagnostics.spearman(runs)
 
 
 def rho_within() -> pd.Series:
     """Return Spearman's rho over the runs of each method, lowest first."""
-    return rows("agreement").groupby("arm")[["D_site", "D_re_pred"]].apply(spearman).sort_values()
+    by_arm = rows("agreement").groupby("arm")[["D_site", "D_re_pred"]]
+    return by_arm.apply(lambda runs: stats.spearmanr(runs).statistic).sort_values()
 
 
 def rho_over_methods() -> tuple[float, float]:
@@ -82,8 +83,8 @@ def rho_over_methods() -> tuple[float, float]:
 def discordance() -> tuple[float, float, float]:
     """Return the share of discordant pairs of methods with its interval, in percent."""
     runs = rows("agreement").rename(columns={"arm": "method"})
-    low, high = discordance_interval(runs)
-    return 100 * discordance_rate(runs), 100 * low, 100 * high
+    rate, low, high = diagnostics.discordance(runs)
+    return 100 * rate, 100 * low, 100 * high
 
 
 def count_alike() -> pd.Series:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from brio.formatting import state_p
 from brio.protocol import PeopleEstimate, adjust_holm
-from brio.report import gather_jobs, paper_figures
+from brio.report.comparisons import gather_jobs, paper_figures
 from brio.results import PAIR_WEIGHTED, assess_auc
 
 from .comparisons import (

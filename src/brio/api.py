@@ -152,7 +152,7 @@ class Result(StoredJob):
         Path
             Of the page.
         """
-        from .report import write_report
+        from .report.write import write_report
 
         return write_report(self.folder, path)
 

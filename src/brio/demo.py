@@ -36,7 +36,8 @@ from .models.external import score_labelled_scans, write_predictions
 from .models.predict import compute_region_contributions, find_called, find_flagged
 from .protocol.metrics import delong_covariance, placement_values
 from .protocol.statistics import t_interval
-from .report import draw_sites, render_prediction_page
+from .report.cohort import draw_sites
+from .report.predictions import render_prediction_page
 from .storage import is_partial
 
 METHODS = ("log-ridge", "brio", "brio-plus")

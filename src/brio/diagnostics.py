@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -159,7 +159,10 @@ class _RunGroup:
         """Fields of the outputs of some of the runs (default: all) on the same scans. Shapes [R, B, ...]."""
         chosen = range(len(self.fitted_runs)) if runs is None else runs
         parts = []
-        for part in self._split(scans, len(chosen)):
+        size = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
+        if self.stack is not None:
+            size = self.stack.scans_per_pass(len(chosen), scans.A)
+        for part in scans.split(size):
             if self.stack is None:
                 predictions = [self.method.predict(self.fitted_runs[r], part) for r in chosen]
                 fields = {"logit": "margin", "representation": "representation"}
@@ -169,13 +172,6 @@ class _RunGroup:
                 out = self.stack.forward(part, shared=True, runs=index)
                 parts.append({name: getattr(out, name).cpu().numpy() for name in names})
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in names}
-
-    def _split(self, scans: Scans, n_runs: int) -> Iterator[Scans]:
-        """Scans in portions that fit into memory."""
-        size = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
-        if self.stack is not None:
-            size = self.stack.scans_per_pass(n_runs, scans.A)
-        yield from scans.split(size)
 
 
 _PAPER = BrioSettings()
@@ -189,29 +185,13 @@ def site_discrepancy(
     epsilon: float = _PAPER.epsilon,
     iterations: int = _PAPER.sinkhorn_iterations,
     device: torch.device | str = "cpu",
-) -> float:
-    """Compute the class-conditional site discrepancy D_site (appendix); lower means that source sites are more alike.
-
-    D_site is the mean of :func:`pair_divergences` over pairs of source sites and both classes.
-
-    Shapes: representation [n, d], site, label [n].
-    """
-    return float(pair_divergences(representation, site, label, epsilon, iterations, device).mean())
-
-
-def pair_divergences(
-    representation: np.ndarray | Tensor,
-    site: np.ndarray,
-    label: np.ndarray,
-    epsilon: float = _PAPER.epsilon,
-    iterations: int = _PAPER.sinkhorn_iterations,
-    device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Compute the debiased Sinkhorn divergence between every pair of sites, class by class.
+    """Compute the debiased Sinkhorn divergence between every pair of source sites, class by class (appendix).
 
-    Representations are normalised to unit length. All scans of a cell have equal weight; nothing is qualified.
+    Its mean is the site discrepancy D_site; lower means that source sites are more alike. Representations are
+    normalised to unit length. All scans of a cell have equal weight; nothing is qualified.
 
-    Shapes: returns [pairs, 2].
+    Shapes: representation [n, d], site, label [n]; returns [pairs, 2].
     """
     names, members = group_by_cell(site, label)
     if len(names) < 2:
@@ -302,7 +282,7 @@ def measure_discrepancies(
             "fold": fitted.run.fold.name,
             "seed": fitted.run.seed,
             "validation_auc": fitted.validation_auc,
-            "D_site": site_discrepancy(full["representation"], site, label, device=connectomes.device),
+            "D_site": float(site_discrepancy(full["representation"], site, label, device=connectomes.device).mean()),
             "D_re_pred": predictive_variation(full["logit"], reestimated["logit"], site, label),
         }
     return pd.DataFrame([rows[i] for i in range(len(fitted_runs))])
@@ -311,75 +291,67 @@ def measure_discrepancies(
 DELTA_AUC = 0.01
 """Tolerance for a preserved AUC; the paper does not state its value."""
 
-_MEASURES = ["D_site", "D_re_pred"]
+_MEASURES, _RESAMPLES = ["D_site", "D_re_pred"], 2000
 # The next functions read rows of runs, as measure_discrepancies returns them. Rates are shares, not percentages.
 
 
-def spearman(rows: pd.DataFrame) -> float:
-    """Compute Spearman's rho of D_site and the predictive variation over runs; NaN where one of them is constant."""
-    return _rho([rows[_MEASURES].to_numpy(dtype=float)])
+def spearman(rows: pd.DataFrame) -> tuple[float, float, float]:
+    """Compute Spearman's rho of D_site and the predictive variation over runs, and its 95 % bootstrap interval.
+
+    NaN where one of them is constant; the interval is over folds, and NaN for one fold.
+    """
+
+    def correlate(parts: Sequence[np.ndarray]) -> float:
+        values = np.concatenate(parts)
+        if len(values) < 2 or (values == values[0]).all(0).any() or np.isnan(values).any():
+            return float("nan")
+        ranks = []
+        for column in values.T:  # ties share their mean; several times faster than scipy for the few runs of a resample
+            _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+            ranks.append((np.cumsum(counts) - (counts - 1) / 2)[place])
+        return float(np.corrcoef(ranks[0], ranks[1])[1, 0])
+
+    by_fold = [part[_MEASURES].to_numpy(dtype=float) for _, part in rows.groupby("fold")]
+    return correlate([rows[_MEASURES].to_numpy(dtype=float)]), *_bootstrap_folds(by_fold, correlate)
 
 
-def spearman_interval(rows: pd.DataFrame) -> tuple[float, float]:
-    """Compute the 95 % bootstrap interval of :func:`spearman` over folds; NaN for one fold."""
-    return _bootstrap_folds([part[_MEASURES].to_numpy(dtype=float) for _, part in rows.groupby("fold")], _rho)
-
-
-def _rho(parts: Sequence[np.ndarray]) -> float:
-    """Spearman's rho of the two columns of concatenated arrays."""
-    values = np.concatenate(parts)
-    if len(values) < 2 or (values == values[0]).all(0).any() or np.isnan(values).any():
-        return float("nan")
-    ranks = []
-    for column in values.T:  # ties share their mean; several times faster than scipy for the few runs of a resample
-        _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[place])
-    return float(np.corrcoef(ranks[0], ranks[1])[1, 0])
-
-
-def discordance_rate(rows: pd.DataFrame) -> float:
+def discordance(rows: pd.DataFrame) -> tuple[float, float, float]:
     """Compute R_discord: among pairs of methods, the share in which the smaller D_site has the larger variation.
 
     Methods are compared within a fold and seed. Pairs that tie in either measure do not count; NaN if no pair is left.
+    The 95 % bootstrap interval is over folds, and NaN for one fold.
     """
-    return _rate([_count_discordant(part) for _, part in rows.groupby("fold")])
+    by_fold = []  # numbers of discordant pairs and of pairs without ties
+    for _, fold in rows.groupby("fold"):
+        counts = np.zeros(2)
+        for _, group in fold.groupby("seed"):
+            a, b = np.triu_indices(len(group), 1)
+            D_site, D_re = group[_MEASURES].to_numpy(dtype=float).T
+            direction = np.sign(D_site[a] - D_site[b]) * np.sign(D_re[a] - D_re[b])
+            counts += (direction < 0).sum(), (direction != 0).sum()
+        by_fold.append(counts)
 
+    def divide(counts: Sequence[np.ndarray]) -> float:
+        discordant, total = np.sum(counts, axis=0)
+        return float(discordant / total) if total else float("nan")
 
-def discordance_interval(rows: pd.DataFrame) -> tuple[float, float]:
-    """Compute the 95 % bootstrap interval of :func:`discordance_rate` over folds; NaN for one fold."""
-    return _bootstrap_folds([_count_discordant(part) for _, part in rows.groupby("fold")], _rate)
-
-
-def _count_discordant(rows: pd.DataFrame) -> np.ndarray:
-    """Numbers of discordant pairs of methods and of pairs without ties. Shape [2]."""
-    counts = np.zeros(2)
-    for _, group in rows.groupby(["fold", "seed"]):
-        a, b = np.triu_indices(len(group), 1)
-        D_site, D_re = group[_MEASURES].to_numpy(dtype=float).T
-        direction = np.sign(D_site[a] - D_site[b]) * np.sign(D_re[a] - D_re[b])
-        counts += (direction < 0).sum(), (direction != 0).sum()
-    return counts
-
-
-def _rate(counts: Sequence[np.ndarray]) -> float:
-    discordant, total = np.sum(counts, axis=0)
-    return float(discordant / total) if total else float("nan")
+    return divide(by_fold), *_bootstrap_folds(by_fold, divide)
 
 
 def _bootstrap_folds(parts: list[Any], statistic: Callable[[list[Any]], float]) -> tuple[float, float]:
     """Percentile bootstrap interval over folds; NaN for fewer than two folds, or if a resample has no value."""
     if len(parts) < 2:
         return float("nan"), float("nan")
-    resamples = np.random.default_rng(0).integers(0, len(parts), (2000, len(parts)))
+    resamples = np.random.default_rng(0).integers(0, len(parts), (_RESAMPLES, len(parts)))
     low, high = np.quantile([statistic([parts[i] for i in drawn]) for drawn in resamples], [0.025, 0.975])
     return float(low), float(high)
 
 
-def mark_mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
+def mark_mismatches(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Mark the runs that are mismatches: their source sites look alike, yet their predictions vary.
 
-    Returns the rows with two further columns: ``mismatch`` (D_site below its median and variation above its median) and
-    ``auc_preserved_mismatch``.
+    Returns the rows with two further columns, whose means over the runs of a method are its mismatch rates:
+    ``mismatch`` (D_site below its median and variation above its median) and ``auc_preserved_mismatch``.
     """
     of_reference = rows[rows["method"] == reference]
     if of_reference.duplicated(["fold", "seed"]).any():
@@ -392,27 +364,12 @@ def mark_mismatches(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA
         raise BrioError(f"fold {fold}, seed {seed}: the reference '{reference}' has no run there; run it as well")
     mismatch = (rows["D_site"] < rows["D_site"].median()) & (rows["D_re_pred"] > rows["D_re_pred"].median())
     slack = 1e-12  # an AUC exactly at the tolerance is preserved, however it was rounded
-    least = reference_auc.loc[fold_and_seed].to_numpy() - delta_auc - slack
+    least = reference_auc.loc[fold_and_seed].to_numpy() - DELTA_AUC - slack
     preserved = rows["validation_auc"].to_numpy() >= least
     return rows.assign(mismatch=mismatch, auc_preserved_mismatch=mismatch & preserved)
 
 
-def mismatch_rates(rows: pd.DataFrame, reference: str, delta_auc: float = DELTA_AUC) -> pd.DataFrame:
-    """Compute the total and the AUC-preserved mismatch rate of each method, both over all its runs.
-
-    Returns one row per method, in the order of ``rows``: ``method``, ``runs``, ``mismatch_rate``,
-    ``auc_preserved_mismatch_rate``. Medians are taken over all rows.
-    """
-    by_method = mark_mismatches(rows, reference, delta_auc).groupby("method", sort=False)
-    return by_method.agg(
-        runs=("mismatch", "size"),
-        mismatch_rate=("mismatch", "mean"),
-        auc_preserved_mismatch_rate=("auc_preserved_mismatch", "mean"),
-    ).reset_index()
-
-
-Ranking = Literal["qualification", "relevance", "support", "random"]
-RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
+RANKINGS = ("qualification", "relevance", "support", "random")
 """Scores by which :func:`rank_factors` orders the factors of BRIO."""
 
 
@@ -465,24 +422,18 @@ def gather_factor_evidence(
     return [evidence[i] for i in range(len(fitted_runs))]
 
 
-def global_qualification(alpha_bar: Tensor) -> Tensor:
-    """Compute the global qualification of each factor: the mean over pairs and classes (appendix, interpretability).
+def roi_profile(alpha_bar: Tensor, Pi_bar: Tensor) -> Tensor:
+    """Compute the ROI profile S_hat (appendix, interpretability): global qualifications assigned to ROIs.
 
-    Shapes: alpha_bar [pairs, 2, J]; returns [J].
+    The global qualification of a factor is its mean over pairs and classes.
+
+    Shapes: alpha_bar [pairs, 2, J], Pi_bar [J, P]; returns [P].
     """
-    return alpha_bar.mean((0, 1))
-
-
-def roi_profile(alpha_global: Tensor, Pi_bar: Tensor) -> Tensor:
-    """Compute the ROI profile S_hat: global qualifications assigned to ROIs (appendix, interpretability).
-
-    Shapes: alpha_global [J], Pi_bar [J, P]; returns [P].
-    """
-    S = alpha_global @ Pi_bar
+    S = alpha_bar.mean((0, 1)) @ Pi_bar
     return S / S.sum()
 
 
-def rank_factors(evidence: FactorEvidence, by: Ranking, seed: int = 0) -> np.ndarray:
+def rank_factors(evidence: FactorEvidence, by: str, seed: int = 0) -> np.ndarray:
     """Order the factors from best to worst; factors with equal scores keep their order.
 
     Shapes: returns [J].
@@ -610,30 +561,21 @@ def check_proposition_2(evidence: FactorEvidence) -> pd.DataFrame:
     return pd.DataFrame(place | {name: t.flatten().numpy() for name, t in columns.items()})
 
 
-Placement = Literal["first", "middle", "last"]
-PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+PLACEMENTS = ("first", "middle", "last")
 """Where in a scan its window may lie."""
 
 
-def locate_window(n_frames: int, share: float, placement: Placement) -> slice:
-    """Return the frames of a scan that its window holds. Their number is rounded half up."""
-    require(0 < share <= 1, "share", share, "above 0 and at most 1")
-    require(placement in PLACEMENTS, "placement", placement, f"one of {', '.join(PLACEMENTS)}")
-    # 1e-9 absorbs rounding errors: 0.29 * 50 is 14.499999999999998
-    length = int(np.floor(share * n_frames + 0.5 + 1e-9))
-    start = {"first": 0, "middle": (n_frames - length) // 2, "last": n_frames - length}[placement]
-    return slice(start, start + length)
-
-
-def estimate_window_connectomes(connectomes: Connectomes, share: float, placement: Placement) -> Connectomes:
+def estimate_window_connectomes(connectomes: Connectomes, share: float, placement: str) -> Connectomes:
     """Estimate the connectomes of a cohort from a share of the valid frames of every scan.
 
     A window is treated as a full scan: its connectome, its ROIs with signal and its resampled BOLD series are computed
     from its frames only. (An ROI that is flat within the window is without signal there; frames that it alone made
     invalid then count, beyond the share.) Scans keep their positions in the cohort, so
     ``method.predict_margins(fitted, estimate_window_connectomes(...), fold.test)`` applies a fitted run to windows.
-    Frames are not copied.
+    Frames are not copied, and their number is rounded half up.
     """
+    require(0 < share <= 1, "share", share, "above 0 and at most 1")
+    require(placement in PLACEMENTS, "placement", placement, f"one of {', '.join(PLACEMENTS)}")
     if share == 1:
         return connectomes
     if isinstance(connectomes, HarmonisedConnectomes):
@@ -641,8 +583,10 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
     cohort = connectomes.cohort
     starts, lengths = cohort.starts.copy(), cohort.n_frames.copy()
     for i, n in enumerate(connectomes.n_frames):
-        window = locate_window(int(n), share, placement)
-        first, stop = window.start, window.stop
+        # 1e-9 absorbs rounding errors: 0.29 * 50 is 14.499999999999998
+        length = int(np.floor(share * n + 0.5 + 1e-9))
+        first = {"first": 0, "middle": (int(n) - length) // 2, "last": int(n) - length}[placement]
+        stop = first + length
         if stop - first < LEAST_FRAMES:
             raise BrioError(
                 f"participant {cohort.ids[i]}: a share of {share:g} of its {n} frames is {stop - first}, fewer than "

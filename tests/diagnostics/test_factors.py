@@ -12,7 +12,6 @@ from brio.diagnostics import (
     compute_contributions,
     estimate_source_block_length,
     gather_factor_evidence,
-    global_qualification,
     rank_factors,
     retained_margin,
     roi_profile,
@@ -106,14 +105,15 @@ def test_random_rankings_come_from_their_seed(evidence):
 def test_roi_profiles_are_distributions(evidence):
     for found in evidence:
         J, P = found.Pi_bar.shape
-        alpha = global_qualification(found.qualification.alpha_bar)
+        alpha_bar = found.qualification.alpha_bar
+        alpha = alpha_bar.mean((0, 1))
         assert float(alpha.sum()) == pytest.approx(1, abs=1e-12)
-        profile = roi_profile(alpha, found.Pi_bar)
+        profile = roi_profile(alpha_bar, found.Pi_bar)
         assert float(profile.sum()) == pytest.approx(1, abs=1e-12)
         assert (profile > 0).all()
         expected = [J * sum(float(alpha[j] * found.Pi_bar[j, u]) for j in range(J)) for u in range(P)]
         np.testing.assert_allclose(profile.numpy(), expected, rtol=0.05)  # rows are balanced by 20 iterations
-        uniform = roi_profile(torch.full((J,), 1 / J, dtype=torch.float64), found.Pi_bar)
+        uniform = roi_profile(torch.full_like(alpha_bar, 1 / J), found.Pi_bar)
         np.testing.assert_allclose(uniform.numpy(), np.full(P, 1 / P), atol=1e-12)
 
 

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from brio.diagnostics import check_proposition_1, check_proposition_2, contrast_stability
-from brio.methods.brio.qualification import (
-    contribution_statistics,
-    pair_support,
-    reestimation_variation,
-)
+from brio.methods.brio.qualification import contribution_statistics, pair_support, reestimation_variation
 
 
 def statistics(found):

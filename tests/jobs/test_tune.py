@@ -12,7 +12,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import run as runs
 from brio.methods.gnn import GCN
-from brio.report import markdown_table
+from brio.report.comparisons import markdown_table
 from brio.results import Summary
 from brio.settings import choice, log_uniform, uniform
 

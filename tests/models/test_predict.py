@@ -34,7 +34,7 @@ from brio.models.known_scans import list_known_scans
 from brio.models.model import check_atlas
 from brio.models.predict import PREDICTION_REESTIMATES, ScanPredictions
 from brio.models.ranges import check_left_out_sites, learn_ranges
-from brio.report import render_prediction_page
+from brio.report.predictions import render_prediction_page
 
 
 def change(cohort, scans, **changes):

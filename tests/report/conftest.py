@@ -12,7 +12,8 @@ from harmful import NASTY, SITES
 from brio import Cohort, run
 from brio.cohort.atlas import Atlas
 from brio.cohort.simulate import Simulation, simulate
-from brio.report import write_report
+from brio.report.html import figures
+from brio.report.write import write_report
 from stored import rehash
 
 TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2, "cell_batch": 4}
@@ -76,8 +77,9 @@ def page(finished) -> str:
 
 
 @pytest.fixture
-def copy(finished, tmp_path) -> Path:
-    """A copy of the finished job that a test may change."""
+def copy(finished, tmp_path, monkeypatch) -> Path:
+    """A copy of the finished job that a test may change; pages lack the interactive brain, which takes long."""
+    monkeypatch.setattr(figures, "render_brain_viewer", lambda *_: None)
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     for name in ("report.html", "MODEL_CARD.md"):

@@ -24,7 +24,6 @@ from brio.report.answers import (
     score_subgroups,
 )
 from brio.report.evidence import EvidenceArm, read_evidence
-from brio.report.html import figures
 from brio.report.html.page import count_thousand
 from brio.results import MetricSummary, StoredJob, summarise_scores
 from doctored import change_json, make_method, make_summary
@@ -281,13 +280,6 @@ def test_sex_as_the_label_is_recognised(finished, described, is_sex):
     assert changed.label_is_sex == is_sex
     assert changed.given_label == ({"covariates-only"} if is_sex else set())
     assert [arm.name for arm in changed.controls] == ([] if is_sex else ["covariates-only"])
-
-
-@pytest.fixture
-def copy(copy, monkeypatch):
-    """The copy of a finished job, whose pages are written without the interactive brain, which takes long."""
-    monkeypatch.setattr(figures, "render_brain_viewer", lambda *_: None)
-    return copy
 
 
 def test_no_patients_where_the_classes_are_the_sexes(copy, rewrite):

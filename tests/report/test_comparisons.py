@@ -11,8 +11,7 @@ from brio import run
 from brio.errors import BrioError
 from brio.formatting import format_p
 from brio.protocol import ProtocolSettings
-from brio.report import gather_jobs
-from brio.report.comparisons import compare_methods, comparison_table, join_jobs, paired_scores
+from brio.report.comparisons import compare_methods, comparison_table, gather_jobs, join_rows, paired_scores
 from brio.results import StoredJob
 from brio.studies.context import read_reused_results
 from doctored import change_json
@@ -180,7 +179,7 @@ def test_methods_tested_on_other_scans_are_not_compared():
 def test_runs_of_several_jobs_come_together():
     one, two = rows({"ridge": 0.6, "brio": 0.65}), rows({"ridge": 0.6, "gcn": 0.5})
     two.loc[two["method"] == "ridge"] = one[one["method"] == "ridge"].to_numpy()  # run twice, with the same numbers
-    made = join_jobs({"a": one, "b": two.assign(seconds=3.0)})
+    made = join_rows({"a": one, "b": two.assign(seconds=3.0)})[0]
     assert made["method"].value_counts().to_dict() == {"ridge": 16, "brio": 16, "gcn": 16}
     assert list(compare_methods(made, "ridge")["n"]) == [8, 8]
 

@@ -12,7 +12,7 @@ from brio.jobs import JobSpec
 from brio.models import adapt_model, fit_model, predict_scans
 from brio.models.evidence import CallRule, Estimate, Evidence
 from brio.models.external import write_predictions
-from brio.report import render_prediction_page
+from brio.report.predictions import render_prediction_page
 
 CUT = """[...document.querySelectorAll('#scans th, #scans td, #scans thead button')].filter(e => e.checkVisibility())
   .filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline'

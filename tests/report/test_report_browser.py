@@ -5,10 +5,10 @@ from unittest import mock
 import pytest
 from browser import Browser, chromium
 
-from brio.report import write_report
 from brio.report.answers import compute_predictive_values
 from brio.report.evidence import read_evidence
-from brio.report.html import page
+from brio.report.html import figures
+from brio.report.write import write_report
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def whole(renamed):
 @pytest.fixture(scope="module")
 def report(renamed, tmp_path_factory):
     """The page without the interactive brain, which takes long to load."""
-    with mock.patch.object(page, "MAX_BYTES", 0):
+    with mock.patch.object(figures, "render_brain_viewer", return_value=None):
         return write_report(renamed, tmp_path_factory.mktemp("light") / "report.html")
 
 

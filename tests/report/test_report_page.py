@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,16 +17,26 @@ from harmful import NASTY
 from scipy.stats import t
 
 from brio import BrioError
-from brio.report import draw_sites, markdown_table, write_report
+from brio.report.cohort import draw_sites
+from brio.report.comparisons import markdown_table
+from brio.report.html import figures
 from brio.report.html import page as page_module
-from brio.report.html.figures import _project_regions
+from brio.report.html.figures import _project_regions, render_brain_viewer
 from brio.report.html.page import render_markdown
+from brio.report.write import write_report
 from brio.results import StoredJob, describe_smoke_run
-from brio.results.files import COHORT_FACTS
+from brio.results.files import COHORT_FACTS, GROUPS
 from doctored import change_json
 from stored import rehash
 
 METRICS = ("auc", "acc", "balanced_acc", "sensitivity", "specificity", "brier")
+
+
+@pytest.fixture
+def copy(copy):
+    """A copy without the groups of participants: subgroups take longest of a page."""
+    (copy / GROUPS).unlink()
+    return rehash(copy)
 
 
 class Cells(HTMLParser):
@@ -171,7 +182,8 @@ def test_without_coordinates_weights_or_curves_the_page_says_so(copy, rewrite):
 
 
 def test_without_nilearn_the_page_says_so(copy, rewrite, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "nilearn.plotting", None)
+    monkeypatch.setitem(sys.modules, "nilearn", None)
+    assert render_brain_viewer([[0.0, 0.0, 0.0]], ["region"], [0]) is None
     text = rewrite()
     assert "needs nilearn" in text
     assert "from the left" in text, "the flat views need no nilearn"
@@ -198,6 +210,7 @@ def test_training_curves_are_the_mean_over_runs(copy, rewrite):
 
 def test_too_large_a_page_leaves_out_the_viewer_and_says_so(copy, rewrite, monkeypatch):
     monkeypatch.setattr(page_module, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(figures, "render_brain_viewer", lambda *_: np.random.default_rng(0).bytes(2_000_000).hex())
     text = rewrite()
     assert len(text.encode()) < 1_000_000
     assert "The interactive brain is left out to keep this page under 1 MB" in text

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from brio.cli import app
 from brio.errors import BrioError
 from brio.protocol import score_predictions
-from brio.report import compare_jobs, gather_jobs, label_folders, write_joined_tables
-from brio.report.comparisons import JoinedJobs
+from brio.report.comparisons import JoinedJobs, compare_jobs, gather_jobs, label_folders, write_joined_tables
 from brio.results import StoredJob, compare_over_people, describe_smoke_run, write_tables
 from brio.results.job import COLUMNS
 from doctored import make_method, make_summary

@@ -12,7 +12,7 @@ import torch
 import brio
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
-from brio.report import write_report
+from brio.report.write import write_report
 from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, TuningRecord, lock_folder
 from brio.results.files import format_csv, read_csv
 from brio.storage import SUMS, reserve_name, write_recorded, write_sums

@@ -4,19 +4,28 @@ import json
 import pickle
 import shutil
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pandas as pd
 import pytest
-from study_contexts import SIMULATION, context_on, make_paper, read
+from study_contexts import SIMULATION, context_on, lay_out, make_paper, read
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import simulate
-from brio.studies import StudyContext
+from brio.studies import StudyContext, study
 
 sys.path.append(str(Path(__file__).parents[1] / "ordinary"))  # whose checks of studies are applied here too
+
+
+@pytest.fixture(scope="session", autouse=True)
+def laid_out() -> Iterator[None]:
+    """Figures of studies are laid out, not rendered, which takes longest; one study is rendered, see RENDERED."""
+    with mock.patch.object(study, "render_figure", lay_out):
+        yield
 
 
 @pytest.fixture(scope="session")

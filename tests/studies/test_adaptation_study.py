@@ -12,7 +12,7 @@ from brio.formatting import format_signed
 from brio.jobs import JobSpec
 from brio.models import PriorWidths, fit_adaptation
 from brio.results import StoredStudy
-from brio.studies import StudyContext, adaptation, run_study
+from brio.studies import StudyContext, calibration, run_study
 
 
 def make_predictions(n, rng, intercept, fold="a", seed=0):
@@ -28,24 +28,24 @@ def test_local_scans_keep_the_share_of_patients_and_are_nested():
     rng = np.random.default_rng(0)
     label, order = (rng.uniform(size=80) < 0.3).astype(int), rng.uniform(size=80)
     before = np.zeros(80, dtype=bool)
-    for size in adaptation.SIZES:
-        chosen = adaptation.choose_local_scans(label, order, size)
+    for size in calibration.SIZES:
+        chosen = calibration.choose_local_scans(label, order, size)
         assert chosen.sum() == size
         assert label[chosen].sum() == round(size * label.mean())
         assert (chosen | before == chosen).all()
         before = chosen
     rare = np.zeros(30, dtype=int)
     rare[3] = 1
-    assert adaptation.choose_local_scans(rare, np.arange(30), 10)[3]
+    assert calibration.choose_local_scans(rare, np.arange(30), 10)[3]
 
 
 def test_scored_scans_are_not_those_adapted_to():
     """Labels of the scored scans change the scores, and nothing that was fitted."""
     rng = np.random.default_rng(1)
     label, logits = (rng.uniform(size=50) < 0.5).astype(int), rng.normal(size=50)
-    local = adaptation.choose_local_scans(label, rng.uniform(size=50), 20)
-    scores = adaptation._adapt_once(label, logits, local)
-    other = adaptation._adapt_once(np.where(local, label, 1 - label), logits, local)
+    local = calibration.choose_local_scans(label, rng.uniform(size=50), 20)
+    scores = calibration._adapt_once(label, logits, local)
+    other = calibration._adapt_once(np.where(local, label, 1 - label), logits, local)
     assert (scores["slope"], scores["intercept"]) == (other["slope"], other["intercept"])
     assert scores["accuracy_adapted"] == pytest.approx(1 - other["accuracy_adapted"])
     fitted = fit_adaptation(label[local], logits[local], PriorWidths())
@@ -54,35 +54,35 @@ def test_scored_scans_are_not_those_adapted_to():
 
 
 def test_a_planted_shift_is_corrected_and_shrinkage_avoids_harm(monkeypatch):
-    monkeypatch.setattr(adaptation, "DRAWS", 4)
+    monkeypatch.setattr(calibration, "DRAWS", 2)
     rng = np.random.default_rng(2)
     shifted = pd.concat([make_predictions(90, rng, -1.5, name) for name in "abcdef"])
-    points = adaptation.summarise_sizes(adaptation._score_runs(shifted))
+    points = calibration.summarise_sizes(calibration._score_runs(shifted))
     assert points.index.tolist() == [0, 10, 20, 40]
     assert (points.loc[10:, "brier adapted high"] < 0).all()
     assert points.loc[10:, "brier adapted"].is_monotonic_decreasing
     same = pd.concat([make_predictions(90, rng, 0.0, name) for name in "abcdef"])
-    points = adaptation.summarise_sizes(adaptation._score_runs(same))
+    points = calibration.summarise_sizes(calibration._score_runs(same))
     assert points.loc[10, "brier adapted"] < 0.005
     assert points.loc[10, "brier unshrunk"] > points.loc[10, "brier adapted"]
 
 
 def test_small_sites_are_left_out_and_named(monkeypatch):
-    monkeypatch.setattr(adaptation, "DRAWS", 2)
+    monkeypatch.setattr(calibration, "DRAWS", 2)
     rng = np.random.default_rng(3)
     sites = [make_predictions(n, rng, 0.0, name) for name, n in (("a", 19), ("b", 30), ("c", 50), ("d", 60))]
-    rows = adaptation._score_runs(pd.concat(sites))
+    rows = calibration._score_runs(pd.concat(sites))
     assert rows.groupby("size")["fold"].apply("".join).to_dict() == {0: "abcd", 10: "bcd", 20: "bcd", 40: "cd"}
     assert (
         "for 10 local scans: a; for 20 local scans: a; for 40 local scans: a and b"
-        in (adaptation._name_small_sites(rows)[0])
+        in (calibration._name_small_sites(rows)[0])
     )
     with pytest.raises(BrioError, match="no test site has 20 scans"):
-        adaptation._score_runs(sites[0])
+        calibration._score_runs(sites[0])
 
 
 def test_the_study_writes_what_its_rows_say(tmp_path, monkeypatch):
-    monkeypatch.setattr(adaptation, "DRAWS", 3)
+    monkeypatch.setattr(calibration, "DRAWS", 2)
     cohort = simulate(Simulation(n_sites=3, per_class=10, n_rois=8, frames=40, seed=4))
     settings = {"protocol.validation_sites": 0}
     context = StudyContext(JobSpec(cohort, [], settings=settings, seeds=1, exclude=False, device="cpu"), tmp_path)
@@ -91,11 +91,10 @@ def test_the_study_writes_what_its_rows_say(tmp_path, monkeypatch):
     rows = stored.table
     assert set(rows["size"]) == {0, 10}
     change = rows[rows["size"] == 10].set_index("fold").eval("brier_adapted - brier")
-    points = adaptation.summarise_sizes(rows)
+    points = calibration.summarise_sizes(rows)
     assert points.loc[10, "brier adapted"] == pytest.approx(change.mean())
     low, high = stats.t.interval(
         0.95, len(change) - 1, change.mean(), stats.sem(change) * (1 + len(change) / max(len(change) - 2, 1)) ** 0.5
     )
     assert points.loc[10, ["brier adapted low", "brier adapted high"]].tolist() == pytest.approx([low, high])
     assert f"10 local scans {format_signed(change.mean(), 3)}" in stored.finding
-    assert (place / "figure.svg").stat().st_size > 1000

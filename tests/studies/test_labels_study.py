@@ -31,7 +31,7 @@ def planted():
 
 
 def make_context(cohort, out, **options):
-    spec = JobSpec(cohort, METHODS, seeds=2, device="cpu", settings={"audit.min_class": 2})
+    spec = JobSpec(cohort, METHODS, seeds=1, device="cpu", settings={"audit.min_class": 2})
     return StudyContext(spec, out, **options)
 
 
@@ -60,9 +60,9 @@ def test_every_label_has_the_methods_that_may_be_asked(made, rows):
         assert f"Left out of '{label}', since they are given what it asks for: covariates-only." in text
 
 
-@pytest.mark.parametrize("label", LABELS[1:])
-def test_rows_are_those_of_a_job_with_that_label(rows, planted, tmp_path, label):
-    options = {"seeds": 2, "device": "cpu", "settings": {"audit.min_class": 2}}
+def test_rows_are_those_of_a_job_with_that_label(rows, planted, tmp_path):
+    label = "age>site-median"
+    options = {"seeds": 1, "device": "cpu", "settings": {"audit.min_class": 2}}
     plain = brio.run(planted, ["log-ridge"], label=label, out=tmp_path, **options)
     mine = rows[(rows["question"] == label) & (rows["arm"] == "log-ridge")]
     assert mine["auc"].tolist() == plain.rows["auc"].tolist()

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from study_contexts import FACTS, METHODS, SETTINGS, SIMULATION, bare, context_on, read, shorter, tree, watched
+from study_contexts import METHODS, RENDERED, SETTINGS, bare, context_on, read, shorter, tree, watched
 from typer.testing import CliRunner
 
 from brio.cli import app, main
-from brio.cohort.simulate import simulate
+from brio.drawing import render_figure
 from brio.formatting import format_signed, state_p
 from brio.methods import find_method, list_methods
 from brio.methods.brio.method import Brio
 from brio.storage import LOCK
-from brio.studies import Finding, comparison, efficiency, list_studies, make_arm, run_study, study
+from brio.studies import comparison, efficiency, list_studies, make_arm, run_study, study
 from brio.studies.study import PAPER, find_study
 from brio.studies.summaries import describe_differences
 from brio.training import NeuralMethod
@@ -26,15 +26,16 @@ WHY = "2 seeds, " + ", ".join(f"{k}={v}" for k, v in SETTINGS.items() if "." not
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_study_leaves_the_same_files(name, paper, table, cohort):
-    place = paper / "out" / "studies" / name
+def test_every_study_leaves_the_same_files(name, paper, table, context):
+    """Its rows say of which runs they are; a smoke run is called that, and arms are printed alike everywhere."""
+    place, cohort = paper / "out" / "studies" / name, context.cohort
     assert {p.name for p in place.iterdir()} == FILES
     rows = table(name)
     assert len(rows) > 0
-    assert [column for column in FACTS if column not in rows] == []
-    assert (rows["folds"] == (1 if name == "efficiency" else 5)).all()
-    assert (rows["seeds"] == (1 if name == "efficiency" else 2)).all()
-    assert set(rows["epochs"].dropna()) == ({12, 14} if name == "efficiency" else {2})
+    folds, seeds, epochs = {"efficiency": (1, 1, [12, 14]), "in-distribution": (4, 2, [2])}.get(name, (5, 2, [2]))
+    assert (rows["folds"] == folds).all()
+    assert (rows["seeds"] == seeds).all()
+    assert sorted(set(rows["epochs"].dropna())) == epochs
     if "arm" in rows:
         assert rows[rows["arm"] == "brio"]["K"].eq(2).all()
         assert rows[rows["arm"].isin(["ridge", "gcn", "backbone", "brio-wo-qg", "backbone-shuffled"])]["K"].isna().all()
@@ -44,32 +45,22 @@ def test_every_study_leaves_the_same_files(name, paper, table, cohort):
     assert (told["name"], told["title"], told["paper"]) == (name, find_study(name).title, find_study(name).paper)
     assert told["fingerprint"] == cohort.fingerprint
     assert (told["cohort"], told["n_scans"], told["seeds"]) == ("simulated", len(cohort), 2)
-    assert told["folds"] == (1 if name == "efficiency" else 5)
-    assert told["epochs"] == ([12, 14] if name == "efficiency" else [2])
+    assert (told["folds"], told["epochs"]) == (folds, epochs)
     with shorter():
-        assert told["arms"] == [a.name for a in find_study(name).list_arms(context_on(cohort, paper / "none"))]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_smoke_runs_are_called_that_and_say_why(name, paper):
-    place = paper / "out" / "studies" / name
-    told = json.loads((place / "study.json").read_text())
+        arms = find_study(name).list_arms(context)
+    assert told["arms"] == [a.name for a in arms]
+    if "arm" in rows:
+        assert {a.split(",")[0] for a in rows["arm"]} <= {a.method for a in arms} | {*METHODS, "matched w/o QG"}
     assert told["smoke"] == WHY
-    line = f"This is a smoke run ({WHY}): no basis for a claim."
-    assert told["text"][0] == line
+    assert told["text"][0] == f"This is a smoke run ({WHY}): no basis for a claim."
     text = (place / "finding.md").read_text()
-    assert line in text
     assert text.startswith(f"# {told['title']}\n")
     assert f"The paper: {told['paper']}" in text
-    assert "nan" not in text
     assert all(sentence in text for sentence in told["text"])
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_whole_runs_are_not_called_smoke(cohort, tmp_path):
-    place = run_study("comparison", context_on(cohort, tmp_path, methods=["ridge"], seeds=3, settings={}))
-    assert "smoke" not in (place / "finding.md").read_text()
-    assert json.loads((place / "study.json").read_text())["smoke"] == ""
+    assert not [word for word in ("nan", "-0.0 ", "-0.0,") if word in text]
+    shown = [line for line in text.splitlines() if line.startswith("| ")]
+    for word in ("brio-wo", "| brio ", "| brio,", "minus brio"):
+        assert not any(word in line for line in shown), word
 
 
 def test_nothing_but_arms_and_studies_is_written(paper, seen):
@@ -82,18 +73,13 @@ def test_nothing_but_arms_and_studies_is_written(paper, seen):
         assert {"plan.json", "audit.json", "exclusions.tsv", "results.csv", "predictions.csv", "summary.json"} <= names
 
 
-@pytest.mark.parametrize("name", ["ablation", "regions"])
-def test_the_same_study_gives_the_same_bytes(name, paper, context):
-    place = run_study(name, context)
-    assert tree(place) == tree(paper / "out" / "studies" / name)
+def test_the_same_study_gives_the_same_bytes(paper, context, monkeypatch):
+    monkeypatch.setattr(study, "render_figure", render_figure)
+    place = run_study(RENDERED, context)
+    assert tree(place) == tree(paper / "out" / "studies" / RENDERED)
 
 
 # ---------------------------------------------------------------- writing
-
-
-def finding(draw) -> Finding:
-    table = pd.DataFrame({"arm": ["a"], "folds": [1], "seeds": [1], "epochs": [1], "K": [1]})
-    return Finding(table, table, ["It was found."], draw)
 
 
 def test_a_summary_is_shown_with_display_names_and_whole_intervals():
@@ -128,20 +114,6 @@ def test_differences_that_round_to_nothing_have_no_sign():
         "Significantly lower AUC than BRIO after Holm's correction: gcn (-3.0 points, p < 0.001).",
         "No significant difference in AUC from BRIO: w/o RS (0.0 points, p = 1.00).",
     ]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_arms_are_printed_alike_everywhere_and_found_by_name_in_the_table(name, paper, table):
-    text = (paper / "out" / "studies" / name / "finding.md").read_text()
-    assert "-0.0 " not in text
-    assert "-0.0," not in text
-    shown = [line for line in text.splitlines() if line.startswith("| ")]
-    for word in ("brio-wo", "| brio ", "| brio,", "minus brio"):
-        assert not any(word in line for line in shown), word
-    if "arm" in table(name):
-        known = {a.method for a in find_study(name).list_arms(context_on(simulate(SIMULATION), paper / "none"))}
-        known |= {*METHODS, "matched w/o QG"}
-        assert {a.split(",")[0] for a in table(name)["arm"]} <= known
 
 
 # ---------------------------------------------------------------- efficiency
@@ -203,7 +175,7 @@ def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkey
 
     monkeypatch.setattr(efficiency, "measure_training", measured)
     context = context_on(cohort, tmp_path, settings={"epochs": "30"})
-    found = find_study("efficiency").make_finding(context)
+    found = find_study("efficiency").find(context)
     n = asked[0][1]
     assert [(label, settings) for label, _, settings in asked] == [
         ("gcn", {}),
@@ -220,7 +192,7 @@ def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkey
 @pytest.mark.soak
 def test_all_trained_methods_are_measured(cohort, tmp_path):
     context = context_on(cohort, tmp_path, methods=None)
-    rows = find_study("efficiency").make_finding(context).table
+    rows = find_study("efficiency").find(context).table
     compared = [a.method for a in comparison.list_compared_arms(context)]
     names = [name for name in compared if issubclass(find_method(name).method_class, NeuralMethod)]
     assert len(names) > 15
@@ -305,18 +277,11 @@ def test_a_study_by_command(folder, monkeypatch, capsys, cohort):
 
 def test_a_wrong_word_of_a_study_is_one_line(folder, monkeypatch, capsys):
     before = tree(folder)
-    place = ["study", "comparison", folder / "cohort", "--out", folder / "out", "--quiet", "--device", "cpu"]
-    for words, told in (
-        (["--method", "rigde"], "did you mean 'ridge'?"),
-        (["--set", "epohcs=3"], "did you mean 'epochs'?"),
-        (["--fold", "site9"], "fold 'site9' is unknown"),
-        (["--reuse", folder], "has no summary.json"),
-    ):
-        status, _, err = said(monkeypatch, capsys, *place, *words)
-        assert status == 2
-        assert err.count("\n") == 1
-        assert told in err
-        assert tree(folder) == before
+    words = ["study", "comparison", folder / "cohort", "--out", folder / "out", "--quiet", "--device", "cpu"]
+    status, _, err = said(monkeypatch, capsys, *words, "--reuse", folder)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "has no summary.json" in err
+    assert tree(folder) == before
 
 
 def test_the_list_of_studies():

@@ -10,7 +10,7 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import JobSpec
-from brio.studies import StudyContext, run_study
+from brio.studies import StudyContext, run_study, subgroups
 from brio.studies.subgroups import collect_site_pairs, divide_into_thirds, score_subgroups
 
 SIZE = {"n_sites": 5, "per_class": 16, "n_rois": 12, "frames": 60, "unstable": 0.0, "spurious": 0.0, "dead_share": 0.0}
@@ -41,7 +41,12 @@ def difference(place, variable):
     return table[(table["variable"] == variable) & table["p"].notna()].iloc[0]
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.fixture
+def fewer(monkeypatch):
+    monkeypatch.setattr(subgroups, "RESAMPLES", 400)
+
+
+@pytest.mark.usefixtures("undrawn", "fewer")
 def test_a_planted_difference_between_sexes_is_found(tmp_path):
     place = study(plant(1.0, 0.1), tmp_path)
     sex = difference(place, "sex")
@@ -52,13 +57,14 @@ def test_a_planted_difference_between_sexes_is_found(tmp_path):
     assert "Sex, male minus female: the AUC differs by -" in (place / "finding.md").read_text()
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "fewer")
 def test_no_difference_is_found_where_none_is_planted(tmp_path):
     place = study(plant(0.5, 0.5), tmp_path)
     for variable in ("sex", "age, years", "motion, mean FD in mm", "scan length, frames"):
         assert difference(place, variable)["p Holm"] > 0.05, "four variables are one family"
 
 
+@pytest.mark.usefixtures("fewer")
 def test_rows_are_pairs_within_site_and_subgroup_of_an_ordinary_run(tmp_path):
     cohort = plant(0.6, 0.6)
     place = study(cohort, tmp_path, seeds=2)
@@ -75,11 +81,10 @@ def test_rows_are_pairs_within_site_and_subgroup_of_an_ordinary_run(tmp_path):
         assert row["AUC"] == pytest.approx(100 * np.mean(wins), abs=1e-3)
         assert row["pairs"] == len(wins) / 2
         assert row["patients"] == (own["label"] == 1).sum() / 2
-    assert (place / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "participant_id" not in table
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "fewer")
 def test_columns_that_are_missing_are_named(tmp_path):
     cohort = simulate(Simulation(**SIZE | {"per_class": 6}))
     text = (study(bare(cohort), tmp_path) / "finding.md").read_text()
@@ -110,6 +115,7 @@ def draw_pairs(rng, n_sites=8, n=24, shift=(1.0, 1.0), site_sd=0.0):
     return participants, pairs, code
 
 
+@pytest.mark.usefixtures("fewer")
 def test_p_is_uniform_and_intervals_cover_where_subgroups_do_not_differ():
     p, covered = [], []
     for seed in range(25):

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 def write_outputs(result: Result) -> None:
     """Write the table, the figure and the report of a job to its folder, and say where they are."""
-    from ..report import draw_sites, markdown_table
+    from ..report.cohort import draw_sites
+    from ..report.comparisons import markdown_table
     from ..storage import write_atomically
 
     table, figure = result.folder / "table.md", result.folder / "sites.png"

@@ -32,15 +32,8 @@ def table(
     ] = None,
 ) -> None:
     """Print the results of jobs as a Markdown table."""
-    from ..report import (
-        check_same_folds,
-        comparison_table,
-        draw_sites,
-        join_jobs,
-        label_folders,
-        mark_smoke_runs,
-        markdown_table,
-    )
+    from ..report.cohort import draw_sites
+    from ..report.comparisons import markdown_table, write_differences
     from ..results import StoredJob
     from ..results.files import write_csv
 
@@ -52,18 +45,13 @@ def table(
     text = markdown_table([job.summary for job in jobs], paper)
     if figure is not None:
         draw_sites(jobs[0].rows, jobs[0].summary, figure)
-    labelled = dict(zip(label_folders(folders), jobs, strict=True))
-    rows = {label: job.rows for label, job in labelled.items()}
     if csv is not None:
         import pandas as pd
 
-        write_csv(csv, pd.concat(rows.values(), ignore_index=True))
+        different = {job.folder.resolve(): job.rows for job in jobs}  # a folder may be given twice
+        write_csv(csv, pd.concat(different.values(), ignore_index=True))
     if reference is not None:
-        summaries = {label: job.summary for label, job in labelled.items()}
-        check_same_folds(summaries)
-        smoke_note = mark_smoke_runs(summaries)
-        text = comparison_table(join_jobs(rows), reference, tested=not smoke_note)
-        text = f"{smoke_note}\n\n{text}" if smoke_note else text
+        text = write_differences(jobs, reference)
     print(escape_controls(text), end="")
 
 
@@ -79,7 +67,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare methods over sites and over participants, with each other and with chance."""
-    from ..report import compare_jobs, gather_jobs, write_joined_tables
+    from ..report.comparisons import compare_jobs, gather_jobs, write_joined_tables
     from ..results import StoredJob
 
     joined = gather_jobs([StoredJob.read(folder) for folder in folders])
@@ -95,7 +83,7 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="File to write; by default FOLDER/report.html.")] = None,
 ) -> None:
     """Write one self-contained HTML file with the results, and a model card beside it."""
-    from ..report import write_report
+    from ..report.write import write_report
 
     say(f"report: {write_report(folder, out)}")
 

@@ -344,7 +344,12 @@ def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Sub
         halves = ((arm.job.cohort_facts or {}).get("halves") or {}).get(kind, [])
         values = [*halves, *sorted(set(value.dropna()) - set(halves))]  # the lower half first
         parts = [_score(predictions[value == one], kind, str(one)) for one in values if (value == one).any()]
-        scored += _compare_two(parts) if len(parts) == 2 else [subgroup for subgroup, _ in parts]
+        estimates, p = [estimate for _, estimate in parts if estimate is not None], None
+        if len(parts) == len(estimates) == 2:
+            a, b = estimates
+            error = np.hypot(a.error, b.error)  # they share no participant, so their errors add up
+            p = float(2 * ndtr(-abs(a.mean - b.mean) / error)) if error > 0 else None
+        scored += [replace(subgroup, p=p) for subgroup, _ in parts]
     return scored
 
 
@@ -369,12 +374,3 @@ def _score(predictions: pd.DataFrame, kind: str, value: str) -> tuple[Subgroup, 
     interval = None if np.isnan(mean.error) else (mean.low, mean.high)
     # what the models share moves both groups alike, so their difference needs no correction for it
     return replace(group, auc=mean.mean, interval=interval), assess_auc(*tables, correction=0.0)[PAIR_WEIGHTED]
-
-
-def _compare_two(parts: list[tuple[Subgroup, PeopleEstimate | None]]) -> list[Subgroup]:
-    """Test whether the AUC of two groups differs: they share no participant, so their errors add up."""
-    (first, a), (second, b) = parts
-    if a is None or b is None or not np.hypot(a.error, b.error) > 0:
-        return [first, second]
-    p = float(2 * ndtr(-abs(a.mean - b.mean) / np.hypot(a.error, b.error)))
-    return [replace(first, p=p), replace(second, p=p)]

@@ -48,21 +48,17 @@ def build_cohort_table(facts: dict[str, Any] | None, audit: dict[str, Any] | Non
 
 def _describe_site(facts: dict[str, Any]) -> dict[str, Any]:
     """Format the facts of a site; the values by which a column is sorted stand beside the text."""
-    frames, tr, age, motion, sex = (facts.get(name) for name in ("frames", "tr", "age", "motion", "sex"))
-    return {
-        "site": facts["site"],
-        "n": facts["n"],
-        "total": sum(facts["n"]),
-        "frames": format_range(frames[0], frames[1]) if frames else "",
-        "frames_value": frames[0] if frames else None,
-        "tr": format_range(tr[0], tr[1], digits=2) if tr else "",
-        "tr_value": tr[0] if tr else None,
-        "age": f"{age['mean']:.1f} ± {age['sd']:.1f}" if age else "",
-        "age_value": age["mean"] if age else None,
-        "motion": f"{motion['mean']:.2f} ± {motion['sd']:.2f}" if motion else "",
-        "motion_value": motion["mean"] if motion else None,
-        "sex": ", ".join(f"{n} {name}" for name, n in sex.items()) if sex else "",
-    }
+    described = {"site": facts["site"], "n": facts["n"], "total": sum(facts["n"])}
+    for name, digits in (("frames", 0), ("tr", 2)):
+        ends = facts.get(name)
+        described |= {
+            name: format_range(ends[0], ends[1], digits) if ends else "",
+            f"{name}_value": ends[0] if ends else None,
+        }
+    for name, digits in (("age", 1), ("motion", 2)):
+        mean, sd = ((facts.get(name) or {}).get(key) for key in ("mean", "sd"))
+        described |= {name: "" if mean is None else f"{mean:.{digits}f} ± {sd:.{digits}f}", f"{name}_value": mean}
+    return described | {"sex": ", ".join(f"{n} {name}" for name, n in (facts.get("sex") or {}).items())}
 
 
 def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str, str]:

@@ -197,40 +197,35 @@ def label_folders(folders: Sequence[Path]) -> list[str]:
     return ["/".join(path.parts[-depth:]) for path in paths]
 
 
-def mark_smoke_runs(summaries: Mapping[str, Summary]) -> str:
-    """Say which of the compared jobs are smoke runs, and that they are not tested, as a report does."""
-    smoke = [name for name, summary in summaries.items() if summary.smoke_run]
+def _label_jobs(jobs: Sequence[StoredJob]) -> tuple[dict[str, StoredJob], str]:
+    """Label jobs that are compared; also say which are smoke runs, and that they are not tested, as a report does.
+
+    K-fold jobs of one cohort whose folds share nothing but their numbers are an error.
+    """
+    labelled = dict(zip(label_folders([job.folder for job in jobs]), jobs, strict=True))
+    first: dict[str, str] = {}
+    for label, summary in ((label, job.summary) for label, job in labelled.items() if job.summary.protocol == "kfold"):
+        other = first.setdefault(summary.cohort, label)
+        known = labelled[other].summary
+        if known.fold_rule != summary.fold_rule or known.fingerprint != summary.fingerprint:
+            why = "are of other scans" if known.fingerprint != summary.fingerprint else "were made by another rule"
+            raise BrioError(f"{label}: its folds {why} than those of {other}, so scores cannot be paired; run again")
+    smoke = [label for label, job in labelled.items() if job.summary.smoke_run]
     if not smoke:
-        return ""
+        return labelled, ""
     left_out = "Smoke runs are not tested: p values are left out."
-    if len(smoke) == len(summaries):
-        return f"{describe_smoke_run()} {left_out}"
+    if len(smoke) == len(labelled):
+        return labelled, f"{describe_smoke_run()} {left_out}"
     marked = " ".join(map(describe_smoke_run, smoke))
-    return f"{marked} {left_out} Leave out {join_names(smoke)} to test the others."
+    return labelled, f"{marked} {left_out} Leave out {join_names(smoke)} to test the others."
 
 
-def check_same_folds(summaries: Mapping[str, Summary]) -> None:
-    """Raise an error if k-fold jobs of one cohort have folds that share nothing but their numbers."""
-    first: dict[str, tuple[str, Summary]] = {}
-    for name, summary in summaries.items():
-        if summary.protocol == "kfold":
-            other, known = first.setdefault(summary.cohort, (name, summary))
-            if known.fold_rule != summary.fold_rule or known.fingerprint != summary.fingerprint:
-                why = "are of other scans" if known.fingerprint != summary.fingerprint else "were made by another rule"
-                raise BrioError(f"{name}: its folds {why} than those of {other}, so scores cannot be paired; run again")
-
-
-def join_jobs(jobs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Join the rows of several jobs, by their labels.
+def join_rows(jobs: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[tuple[str, str], str]]:
+    """Join the rows of jobs by their labels; also return the names of their methods, by label of the job and method.
 
     Runs that two jobs share are kept once. A method whose scores differ between jobs counts as several methods, each
     with the label of its job added; ``registered`` is the name that ``brio methods`` has for it.
     """
-    return _join_rows(jobs)[0]
-
-
-def _join_rows(jobs: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[tuple[str, str], str]]:
-    """Join the rows of jobs; also return the names of their methods, by label of the job and method."""
     run, group = ["cohort", "method", "protocol", "fold", "seed"], ["cohort", "protocol", "method"]
     rows = pd.concat([frame.assign(job=label) for label, frame in jobs.items()], ignore_index=True)
     rows = rows.drop_duplicates([*run, *(name for name in ("n_test", *METRIC_NAMES) if name in rows)])
@@ -242,6 +237,14 @@ def _join_rows(jobs: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[tup
     }
     method = [names[label, name] for label, name in zip(rows["job"], rows["method"], strict=True)]
     return rows.assign(registered=rows["method"], method=method).drop(columns="job"), names
+
+
+def write_differences(jobs: Sequence[StoredJob], reference: str) -> str:
+    """Write how the methods of jobs differ from a reference, with a table for each cohort and protocol."""
+    labelled, smoke_note = _label_jobs(jobs)
+    rows, _ = join_rows({label: job.rows for label, job in labelled.items()})
+    text = comparison_table(rows, reference, tested=not smoke_note)
+    return f"{smoke_note}\n\n{text}" if smoke_note else text
 
 
 def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc") -> pd.DataFrame:
@@ -480,14 +483,12 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
 
     Where predictions were not kept, ``covariances.csv`` in the folder of a job, or in the folder above it, serves.
     """
-    labelled = list(zip(label_folders([job.folder for job in jobs]), jobs, strict=True))
-    summaries = {label: job.summary for label, job in labelled}
-    check_same_folds(summaries)
-    rows, names = _join_rows({label: job.rows for label, job in labelled})
+    labelled, smoke_note = _label_jobs(jobs)
+    rows, names = join_rows({label: job.rows for label, job in labelled.items()})
     if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
         raise BrioError("these jobs are of several cohorts or protocols; compare those of one at a time")
     predictions, sites, covariances = [], [], []
-    for label, job in labelled:
+    for label, job in labelled.items():
         own = {method: names[label, method] for method in job.summary.methods}
         if job.predictions is not None:
             predictions.append(_rename(job.predictions, own))
@@ -505,7 +506,7 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
         rows=rows,
         sites=_join_tables(sites, ["method", "seed", "fold"], SITE_COLUMNS),
         covariances=_join_tables(covariances, ["method", "other", "fold"], COVARIANCE_COLUMNS),
-        smoke_note=mark_smoke_runs(summaries),
+        smoke_note=smoke_note,
     )
 
 

@@ -84,7 +84,7 @@ def _describe_data(evidence: Evidence) -> list[str]:
     summary, cohort = job.summary, evidence.cohort
     lines = [
         f"{_escape(summary.cohort)}, atlas {_escape(summary.atlas)}, fingerprint `{summary.fingerprint[:16]}`: "
-        f"{format_count(summary.n_scans, 'scan')} used, {len(job.require_plan().excluded)} excluded by the audit.",
+        f"{format_count(summary.n_scans, 'scan')} used, {len(job.require_plan().excluded)} excluded by the audit."
     ]
     if cohort:
         rows = [(row["site"], *map(str, row["n"]), row["frames"] or MISSING) for row in cohort["rows"]]

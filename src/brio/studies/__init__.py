@@ -1,7 +1,6 @@
 """Studies: each table and figure of the paper, and more, as arms to train and a finding derived from them."""
 
 from . import (  # noqa: F401 - importing registers them
-    adaptation,
     agreement,
     calibration,
     comparison,
@@ -11,7 +10,6 @@ from . import (  # noqa: F401 - importing registers them
     learning_curve,
     permutation,
     retest,
-    scan_length,
     subgroups,
 )
 from .context import Arm, StudyContext, make_arm

@@ -12,14 +12,7 @@ from ..drawing import make_panels, series_style
 from ..formatting import format_p, format_signed, state_p
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import (
-    FACTS,
-    describe_differences,
-    describe_left_out,
-    label_axis,
-    label_log_ticks,
-    pair_with_reference,
-)
+from .summaries import FACTS, describe_differences, describe_left_out, label_axis, label_log_ticks, pair_with_reference
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""
@@ -76,14 +69,13 @@ def _list_methods(context: StudyContext) -> list[Arm]:
     "between sites alone therefore does not imply stable predictions within a subject.",
     _list_methods,
 )
-def relate_discrepancy_to_variation(context: StudyContext) -> Finding:
+def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> Finding:
     """Relate site discrepancy D_site to predictive variation across methods (appendix)."""
-    from ..diagnostics import discordance_interval, discordance_rate, spearman, spearman_interval
+    from ..diagnostics import discordance, spearman
 
-    rows = _diagnose_arms(context, _list_methods(context))
+    rows = _diagnose_arms(context, arms)
     summary = _average_runs(rows)
-    rho, (rho_low, rho_high) = spearman(rows), spearman_interval(rows)
-    rate, (low, high) = 100 * discordance_rate(rows), 100 * np.array(discordance_interval(rows))
+    (rho, rho_low, rho_high), (rate, low, high) = spearman(rows), 100 * np.array(discordance(rows))
     text, statistics, brackets = [], [], []
     if rho == rho:
         brackets.append(f" ({rho_low:.2f} to {rho_high:.2f})" if rho_low == rho_low else "")
@@ -165,21 +157,21 @@ def select_matched_runs(rows: pd.DataFrame) -> pd.DataFrame:
     "full method has a lower predictive variation than w/o QG.",
     _list_strengths,
 )
-def vary_alignment(context: StudyContext) -> Finding:
+def vary_alignment(context: StudyContext, arms: list[Arm]) -> Finding:
     """Vary lambda_env without qualification, and compare D_site and predictive variation with those of BRIO.
 
     The matched setting is chosen for each fold and seed on its own validation scans.
     """
-    arms = make_strength_arms(context)
-    strengths = {a.name: value for value, a in arms.items()}
-    rows = _diagnose_arms(context, _list_strengths(context))
+    by_strength = make_strength_arms(context)
+    strengths = {a.name: value for value, a in by_strength.items()}
+    rows = _diagnose_arms(context, arms)
     rows = rows.assign(lambda_env=rows["arm"].map(strengths))
     rows = pd.concat([rows, select_matched_runs(rows)], ignore_index=True)
     summary = _average_runs(rows)
     summary.insert(1, "lambda_env", summary["arm"].map(strengths))
     differences, sentence = _compare_variation(rows)
     by_arm = summary.set_index("arm")
-    weakest, strongest = by_arm.loc[arms[LAMBDAS[0]].name], by_arm.loc[arms[LAMBDAS[-1]].name]
+    weakest, strongest = (by_arm.loc[by_strength[value].name] for value in (LAMBDAS[0], LAMBDAS[-1]))
     text = [
         f"Between lambda_env {LAMBDAS[0]:g} and {LAMBDAS[-1]:g}, D_site changes from {weakest['D_site']:.3g} to "
         f"{strongest['D_site']:.3g}, and predictive variation from {weakest['D_re_pred']:.3g} to "
@@ -223,27 +215,27 @@ KINDS = {"mismatch": "total", "auc_preserved_mismatch": "AUC-preserved"}
     "BRIO has lower total and AUC-preserved mismatch rates than w/o QG at every lambda_env that was evaluated.",
     _list_strengths,
 )
-def count_mismatches(context: StudyContext) -> Finding:
+def count_mismatches(context: StudyContext, arms: list[Arm]) -> Finding:
     """Count runs with low site discrepancy and high predictive variation (appendix).
 
     The paper does not give its tolerance on validation AUC; :data:`~brio.diagnostics.DELTA_AUC` is ours.
     """
-    from ..diagnostics import DELTA_AUC, mark_mismatches, mismatch_rates
+    from ..diagnostics import DELTA_AUC, mark_mismatches
 
-    rows = _diagnose_arms(context, _list_strengths(context))
-    by_method = rows.rename(columns={"arm": "method"})
-    table = mark_mismatches(by_method, "backbone").rename(columns={"method": "arm"})
-    summary = mismatch_rates(by_method, "backbone").rename(columns={"method": "arm"})
-    summary[[f"{kind}_rate" for kind in KINDS]] *= 100
+    rows = _diagnose_arms(context, arms)
+    table = mark_mismatches(rows.rename(columns={"arm": "method"}), "backbone").rename(columns={"method": "arm"})
+    by_arm = table.groupby("arm", sort=False)
+    rates = {f"{kind}_rate": 100 * by_arm[kind].mean() for kind in KINDS}
+    summary = pd.DataFrame({"runs": by_arm.size(), **rates}).reset_index()
     summary = summary.merge(_collect_facts(rows), on="arm")
     tests = {kind: pair_with_reference(table.assign(rate=100 * table[kind]), "rate", "brio") for kind in KINDS}
     compared = [
         " ".join(describe_differences(tests[kind], "brio", f"{name} mismatch rate")) for kind, name in KINDS.items()
     ]
-    rates = summary.set_index("arm")["mismatch_rate"]
-    others = rates.drop("brio")
+    total = rates["mismatch_rate"]
+    others = total.drop("brio")
     text = [
-        f"Mismatches are {rates['brio']:.0f} % of the runs of BRIO, and {others.mean():.0f} % of the runs of w/o QG "
+        f"Mismatches are {total['brio']:.0f} % of the runs of BRIO, and {others.mean():.0f} % of the runs of w/o QG "
         f"({others.min():.0f} to {others.max():.0f} %, depending on lambda_env).",
         f"The medians that define a mismatch are those of all {len(rows)} runs.",
         f"Validation AUC counts as preserved if it is at most {100 * DELTA_AUC:g} point below that of the backbone in "

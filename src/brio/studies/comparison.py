@@ -46,9 +46,9 @@ def choose_reference(arms: list[Arm]) -> str:
     "the best brain network methods are better than graph OOD methods. The table has no linear models.",
     list_compared_arms,
 )
-def compare_methods(context: StudyContext) -> Finding:
+def compare_methods(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare all methods, leaving one site out: mean and SD of AUC and ACC over test sites."""
-    return _rank_arms(context, list_compared_arms(context))
+    return _rank_arms(context, arms)
 
 
 @register_study(
@@ -59,9 +59,9 @@ def compare_methods(context: StudyContext) -> Finding:
     partial(list_compared_arms, protocol="kfold"),
     kfold=True,
 )
-def compare_methods_in_distribution(context: StudyContext) -> Finding:
+def compare_methods_in_distribution(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare all methods in ten folds stratified by site and class: mean and SD of AUC and ACC over test folds."""
-    return _rank_arms(context, list_compared_arms(context, "kfold"))
+    return _rank_arms(context, arms)
 
 
 def _rank_arms(context: StudyContext, arms: list[Arm]) -> Finding:
@@ -87,21 +87,17 @@ PAPERS = ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf")
 OURS = ("brio-wo-qg", "backbone", "brio-shuffled", "backbone-shuffled")
 
 
-def _list_ablations(context: StudyContext) -> list[Arm]:
-    return [make_arm(name) for name in ("brio", *PAPERS, *OURS)]
-
-
 @register_study(
     "ablation",
     "Contribution of each part of qualification",
     "The full method has a higher AUC and ACC than w/o RS, w/o TR, w/o SM and w/o SF on every dataset. On ABIDE CC200 "
     "w/o RS loses most. The paper reports neither w/o QG, the backbone nor shuffled site names.",
-    _list_ablations,
+    lambda context: [make_arm(name) for name in ("brio", *PAPERS, *OURS)],
     kfold=True,
 )
-def compare_ablations(context: StudyContext) -> Finding:
+def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare BRIO with the paper's four ablations of Eqs. (18) and (19), w/o QG, the backbone and shuffled sites."""
-    rows = context.collect_rows(_list_ablations(context))
+    rows = context.collect_rows(arms)
     summary = summarise_arms(rows, "brio")
     summary.insert(1, "reported by", ["ours" if name in OURS else "paper" for name in summary["arm"]])
     by_arm = summary.set_index("arm")
@@ -147,9 +143,9 @@ def _list_setting_arms(context: StudyContext) -> list[Arm]:
     _list_setting_arms,
     kfold=True,
 )
-def vary_settings(context: StudyContext) -> Finding:
+def vary_settings(context: StudyContext, arms: list[Arm]) -> Finding:
     """Vary K, J (with the total width J d_t fixed) and the block length (half and twice its unrounded estimate)."""
-    rows = context.collect_rows(_list_setting_arms(context))
+    rows = context.collect_rows(arms)
     repetition_time = np.nan  # median, in seconds
     if "tr" in context.cohort.participants:
         repetition_time = pd.to_numeric(context.cohort.participants["tr"], errors="coerce").median()

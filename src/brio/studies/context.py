@@ -20,7 +20,7 @@ from ..jobs.job import Say, check_memory, ignore
 from ..jobs.plan import JobPlan, build_plan
 from ..jobs.resume import OTHER_OUT, list_names, read_earlier_plan, resume_plan, write_job_plan
 from ..jobs.run import execute_plan, train_shard
-from ..jobs.spec import split_settings
+from ..jobs.spec import settle_without_validation, split_settings
 from ..methods import find_method, list_methods, make_method
 from ..protocol import FOLD_RULE, ProtocolSettings, list_fold_names
 from ..protocol.metrics import ONE_CLASS
@@ -82,6 +82,17 @@ class Arm:
 def make_arm(method: str, protocol: str = "loso", *, tuned: bool = False, **settings: Any) -> Arm:
     """Make an arm; settings are given as keywords."""
     return Arm(method, tuple(settings.items()), protocol, tuned)
+
+
+def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) -> list[Arm]:
+    """List the arms of a study of one or few methods."""
+    arms = []
+    for name in context.methods or default:
+        given, added = context.job.spec.settings_of(name), {}
+        if not context.job.protocol_settings.validation_sites:
+            added = {key: v for key, v in settle_without_validation(name, given).items() if key not in given}
+        arms.append(make_arm(name, **added))
+    return arms
 
 
 def display_name(name: str) -> str:

@@ -13,7 +13,7 @@ from ..drawing import make_panels, series_style
 from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds, make_inner_folds
 from .comparison import list_compared_arms
-from .context import StudyContext, display_name
+from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
 from .summaries import FACTS, describe_left_out
 
@@ -39,7 +39,7 @@ _HEADERS = {
     lambda context: [],
     kfold=True,
 )
-def measure_efficiency(context: StudyContext) -> Finding:
+def measure_efficiency(context: StudyContext, arms: list[Arm]) -> Finding:
     """Measure seconds per epoch and peak memory of every neural network, one run at a time.
 
     BRIO is also measured with few and many re-estimates, and with half of the source scans.

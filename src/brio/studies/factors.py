@@ -1,4 +1,4 @@
-"""The factors of trained BRIO models: retention, regions and propositions."""
+"""What trained models rest on: the factors of BRIO (retention, regions, propositions) and whole scans (scan-length)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ import pandas as pd
 from ..drawing import import_brain_plots, make_panels, series_style, show_names_as_text
 from ..formatting import format_signed, state_p
 from ..protocol import auc, average_margins, compare_over_sites
-from .context import Arm, StudyContext, make_arm
+from .comparison import choose_reference
+from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
 from .summaries import draw_over_sites, label_axis, label_log_ticks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..connectome import Connectomes
     from ..diagnostics import FactorEvidence
     from ..training import FittedRun, Method
 
 
-def _list_arms(context: StudyContext) -> list[Arm]:
+def _list_brio(context: StudyContext) -> list[Arm]:
     return [make_arm("brio")]
 
 
-def _gather_evidence(context: StudyContext) -> tuple[Method, list[FittedRun], list[FactorEvidence]]:
+def _gather_evidence(context: StudyContext, arm: Arm) -> tuple[Method, list[FittedRun], list[FactorEvidence]]:
     """Load the fitted runs of BRIO and gather the evidence of the factors of each."""
     from ..diagnostics import gather_factor_evidence
 
-    method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
+    method, fitted_runs = context.load_fitted_runs(arm)
     lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
     return method, fitted_runs, gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)
 
@@ -44,14 +46,14 @@ RANDOM_ORDERS = 20
     "AUC from the best-ranked factors alone",
     "Ranking by full qualification has the highest AUC when some factors are kept, most clearly when few are kept. "
     "Support alone is weaker. All rankings agree when all factors are kept.",
-    _list_arms,
+    _list_brio,
 )
-def retain_factors(context: StudyContext) -> Finding:
+def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
     """Score test sites with the best-ranked factors alone; factors are ranked on source sites, the classifier is fixed.
 
     Rankings are by qualification, relevance, support, and at random.
     """
-    rows = _score_runs(context)
+    rows = _score_runs(context, arms[0])
     by_site = rows.groupby(["ranking", "share", "fold"], sort=False)["auc"].mean()
     means = 100 * by_site.groupby(["ranking", "share"], sort=False).mean().unstack("share")
     text = []
@@ -66,18 +68,18 @@ def retain_factors(context: StudyContext) -> Finding:
             f"qualification minus that of the others: {differences}."
         )
     text.append(f"With all factors, AUC is {means[100.0].iloc[0]:.1f} % under every ranking.")
-    facts = context.trained_results(make_arm("brio")).facts
+    facts = context.trained_results(arms[0]).facts
     summary = means.rename(columns=lambda share: f"{share:g} %").reset_index().assign(**facts)
     return Finding(rows.assign(**facts), summary, text, lambda: _draw_retention(by_site))
 
 
-def _score_runs(context: StudyContext) -> pd.DataFrame:
+def _score_runs(context: StudyContext, arm: Arm) -> pd.DataFrame:
     """Score every run under every ranking: one row per run, ranking and number of factors."""
     import torch
 
     from ..diagnostics import compute_contributions
 
-    method, fitted_runs, evidences = _gather_evidence(context)
+    method, fitted_runs, evidences = _gather_evidence(context, arm)
     inputs = method.gather_inputs(context.connectomes)
     rows = []
     for fitted, evidence in zip(fitted_runs, evidences, strict=True):
@@ -134,23 +136,23 @@ TOP, TABULATED, DRAWN = 5, 10, 15
     "Regions of the qualified factors",
     "On ABIDE, the five regions with the highest scores are the left precuneus, right superior temporal gyrus, right "
     "posterior cingulate gyrus, left medial superior frontal gyrus and right fusiform gyrus.",
-    _list_arms,
+    _list_brio,
 )
-def rank_regions(context: StudyContext) -> Finding:
+def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Rank regions by the profile S_hat of the qualified factors (appendix), averaged over folds and seeds.
 
     Without emphasis on any region, each of P regions has a score of 1/P.
     """
-    from ..diagnostics import global_qualification, roi_profile
+    from ..diagnostics import roi_profile
 
-    _, fitted_runs, evidences = _gather_evidence(context)
-    profiles = [roi_profile(global_qualification(one.qualification.alpha_bar), one.Pi_bar) for one in evidences]
+    _, fitted_runs, evidences = _gather_evidence(context, arms[0])
+    profiles = [roi_profile(one.qualification.alpha_bar, one.Pi_bar) for one in evidences]
     S_hat = np.stack([profile.numpy() for profile in profiles])
     mean = S_hat.mean(0)
     spread = S_hat.std(0, ddof=1) if len(S_hat) > 1 else np.full(len(mean), np.nan)
     columns = {"roi": context.cohort.atlas.rois["name"].tolist(), "S_hat": mean, "SD": spread}
     table = pd.DataFrame(columns | {"times_1_over_P": mean * len(mean), "runs": len(S_hat)})
-    table = table.assign(**context.trained_results(make_arm("brio")).facts)
+    table = table.assign(**context.trained_results(arms[0]).facts)
     ordered = table.sort_values("S_hat", ascending=False).reset_index(drop=True)
     coordinates = read_coordinates(context)
     text = [
@@ -238,19 +240,19 @@ def _draw_regions(table: pd.DataFrame, coordinates: np.ndarray | None) -> Any:
     "Propositions 1 and 2 in trained models",
     "Both are theorems, so a violation would be an error in this code. The paper does not report how tight the bound "
     "is, nor how often its sign rule applies.",
-    _list_arms,
+    _list_brio,
 )
-def check_propositions(context: StudyContext) -> Finding:
+def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Check the bound and sign rule of Proposition 1, Eq. (17), and the gain of Proposition 2, Eqs. (20) and (21)."""
     from ..diagnostics import check_proposition_1, check_proposition_2
 
-    _, fitted_runs, evidences = _gather_evidence(context)
+    _, fitted_runs, evidences = _gather_evidence(context, arms[0])
     checks: list[list[pd.DataFrame]] = [[], []]
     for fitted, evidence in zip(fitted_runs, evidences, strict=True):
         for tables, check in zip(checks, (check_proposition_1, check_proposition_2), strict=True):
             tables.append(check(evidence).assign(fold=fitted.run.fold.name, seed=fitted.run.seed))
     first, second = (pd.concat(tables, ignore_index=True) for tables in checks)
-    facts = context.trained_results(make_arm("brio")).facts
+    facts = context.trained_results(arms[0]).facts
     rule_applies = first["sign_condition"]
     bound, applies, kept, identities = (
         100 * column.mean() for column in (first["holds"], rule_applies, first["sign_kept"], second["holds"])
@@ -318,3 +320,79 @@ def _log_limits(values: pd.Series) -> tuple[float, float]:
     """Return limits of a logarithmic axis, with a little room around the positive values."""
     positive = values[values > 0]
     return (float(positive.min()) / 1.5, float(positive.max()) * 1.5) if len(positive) else (0.1, 1.0)
+
+
+SHARES = (0.75, 0.5)
+"""Shares of the frames of a test scan that are kept."""
+
+METHODS = ("brio", "brio-wo-rs", "brio-wo-qg")
+
+
+@register_study(
+    "scan-length",
+    "Shorter scans at unseen sites",
+    "All models lose AUC when fewer time points are kept. BRIO loses least, and w/o RS loses less than w/o QG. The "
+    "differences are larger at half of the scan.",
+    lambda context: [make_arm(name) for name in context.methods or METHODS],
+)
+def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
+    """Score test scans rebuilt from 75 or 50 % of their frames (first, middle, last); trained models are fixed."""
+    rows = _score_windows(context, arms)
+    shorter = rows[rows["share"] < 100]
+    change = 100 * shorter.groupby(["arm", "share", "fold"], sort=False)["change"].mean()  # over windows and seeds
+    means = change.groupby(["arm", "share"], sort=False).mean().unstack("share")
+    reference, text = choose_reference(arms), []
+    for share in means.columns:
+        changes = ", ".join(f"{display_name(str(name))} {format_signed(value)}" for name, value in means[share].items())
+        text.append(f"Change of mean AUC with {share:g} % of the frames, in points: {changes}.")
+        by_arm = change.xs(share, level="share").unstack("arm")
+        if by_arm.shape[1] > 1:
+            differences = ", ".join(
+                f"{display_name(test['method'])} {format_signed(test['mean_difference'])} ({state_p(test['p_holm'])})"
+                for _, test in compare_over_sites(by_arm, reference).iterrows()
+            )
+            text.append(f"Change minus that of {display_name(reference)}, in points: {differences}.")
+    facts = pd.DataFrame([{"arm": a.name, **context.trained_results(a).facts} for a in arms])
+    facts = facts.astype({"epochs": "Int64", "K": "Int64"})
+    summary = means.rename(columns=lambda share: f"change at {share:g} %").reset_index().merge(facts, on="arm")
+    return Finding(rows.merge(facts, on="arm"), summary, text, lambda: _draw_lengths(change))
+
+
+def _score_windows(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
+    """Score every run on its test scans, whole and in each window: one row per run and window."""
+    from ..diagnostics import PLACEMENTS, estimate_window_connectomes
+
+    windows: dict[tuple[float, str], Connectomes] = {(1.0, "all"): context.connectomes}
+    windows |= {
+        (share, placement): estimate_window_connectomes(context.connectomes, share, placement)
+        for share in SHARES
+        for placement in PLACEMENTS
+    }
+    rows = []
+    for a in arms:
+        method, fitted_runs = context.load_fitted_runs(a)
+        for fitted in fitted_runs:
+            fold, of_whole_scans = fitted.run.fold, np.nan
+            for (share, placement), connectomes in windows.items():  # whole scans come first
+                margins = method.predict_margins(fitted, connectomes, fold.test)
+                first, averaged = average_margins(context.cohort, fold.test, margins)
+                score = auc(context.cohort.labels[first], averaged)
+                of_whole_scans = score if share == 1 else of_whole_scans
+                run = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed, "share": 100 * share}
+                rows.append({**run, "window": placement, "auc": score, "change": score - of_whole_scans})
+    return pd.DataFrame(rows)
+
+
+def _draw_lengths(change: pd.Series) -> Any:
+    figure, (axis,) = make_panels(1, 6.8, 3.6)
+    names = list(dict.fromkeys(change.index.get_level_values("arm")))
+    for k, name in enumerate(names):
+        table = change.loc[name].unstack("share")
+        table.insert(0, 100.0, 0.0)  # whole scans
+        draw_over_sites(axis, table, k, len(names), -25.0, display_name(name))  # the axis is inverted
+        axis.set_xticks(table.columns, [f"{share:g}" for share in table.columns])
+    axis.invert_xaxis()
+    axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+    label_axis(axis, "frames kept of each test scan, %", "change of AUC, points (95 % interval)")
+    axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
+    return figure

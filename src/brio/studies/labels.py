@@ -15,14 +15,13 @@ from ..errors import BrioError
 from ..formatting import format_interval, format_signed, state_p
 from ..methods import find_method
 from ..protocol import LEAST_SITES, find_two_class_sites
-from .context import Arm, StudyContext, display_name
+from .context import Arm, StudyContext, display_name, list_own_arms
 from .study import Finding, register_study
 from .summaries import (
     describe_differences,
     describe_left_out,
     draw_intervals,
     label_axis,
-    list_own_arms,
     move_first,
     summarise_arms,
     tidy_rows,
@@ -81,14 +80,11 @@ def _explain_left_out(context: StudyContext, methods: list[str], questions: list
 
 
 @register_study(
-    "labels",
-    "Other labels of the same scans",
-    "It has one label for each cohort, the diagnosis.",
-    _list_arms,
+    "labels", "Other labels of the same scans", "It has one label for each cohort, the diagnosis.", _list_arms
 )
-def compare_labels(context: StudyContext) -> Finding:
+def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare methods for the cohort's own label, age and sex: does the best method depend on what is asked?"""
-    arms, (questions, not_asked) = _list_arms(context), _ask_questions(context)
+    questions, not_asked = _ask_questions(context)
     methods = list(dict.fromkeys(a.method for a in arms))
     by_label = {label: [a for a in arms if a.label == label] for label in (None, *questions)}
     own = [a.name for a in by_label[None]]

@@ -21,7 +21,7 @@ from ..protocol.metrics import weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED
 from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import count_site_pairs, draw_intervals, label_axis, list_own_arms
+from .summaries import count_site_pairs, draw_intervals, label_axis
 
 if TYPE_CHECKING:
     from ..training import Method, Run
@@ -69,15 +69,9 @@ class _Subset(NamedTuple):
     run: Run
 
 
-@register_study(
-    "learning-curve",
-    "Learning curves: source sites and participants",
-    "It has no learning curve.",
-    list_own_arms,
-)
-def draw_learning_curves(context: StudyContext) -> Finding:
+@register_study("learning-curve", "Learning curves: source sites and participants", "It has no learning curve.")
+def draw_learning_curves(context: StudyContext, arms: list[Arm]) -> Finding:
     """Train on random subsets of source sites, and of their participants (default ridge); test sites stay whole."""
-    arms = list_own_arms(context)
     parts = [_score_arm(context, a) for a in arms]
     table = pd.concat(parts, ignore_index=True)
     table["size"] = ["all" if np.isinf(size) else f"{size:g}" for size in table["size"]]

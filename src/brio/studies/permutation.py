@@ -25,7 +25,7 @@ from ..protocol.metrics import score_columns, weigh_by_pairs
 from ..results import MEAN_OVER_SITES, PAIR_WEIGHTED, average_seeds
 from .context import Arm, StudyContext, display_name
 from .study import Finding, register_study
-from .summaries import FACTS, count_site_pairs, label_axis, list_own_arms
+from .summaries import FACTS, count_site_pairs, label_axis
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
@@ -75,15 +75,9 @@ def compute_p(observed: float, permuted: np.ndarray) -> float:
     return float((1 + (permuted >= observed - 1e-12).sum()) / (1 + len(permuted)))
 
 
-@register_study(
-    "permutation",
-    "Permutation test against chance",
-    "It has no such test.",
-    list_own_arms,
-)
-def compare_with_permutations(context: StudyContext) -> Finding:
+@register_study("permutation", "Permutation test against chance", "It has no such test.")
+def compare_with_permutations(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare the AUC of a method (default ridge) with that of the whole pipeline on labels permuted within sites."""
-    arms = list_own_arms(context)
     scores = {a: _score_arm(context, a) for a in arms}
     summary = pd.DataFrame([_summarise(a, rows, column) for a, rows in scores.items() for column in _ESTIMANDS])
     parts = [rows.assign(arm=a.name, **context.results_of(a).facts) for a, rows in scores.items()]

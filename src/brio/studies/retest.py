@@ -13,9 +13,9 @@ from ..drawing import make_panels, series_style
 from ..errors import BrioError
 from ..formatting import format_interval
 from ..protocol.calibration import count_agreeing_pairs, estimate_session_variance, jackknife_participants
-from .context import Arm, StudyContext, display_method
+from .context import Arm, StudyContext, display_method, list_own_arms
 from .study import Finding, register_study
-from .summaries import label_axis, list_own_arms, move_first
+from .summaries import label_axis, move_first
 
 LEAST_PARTICIPANTS = 2
 """Participants with several scans: the jackknife leaves out one."""
@@ -81,14 +81,10 @@ def _list_arms(context: StudyContext) -> list[Arm]:
 
 
 @register_study(
-    "retest",
-    "Test and retest: the same participant in another session",
-    "It has no repeated scans.",
-    _list_arms,
+    "retest", "Test and retest: the same participant in another session", "It has no repeated scans.", _list_arms
 )
-def compare_sessions(context: StudyContext) -> Finding:
+def compare_sessions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare margins of a participant between sessions with those of re-estimates of one scan (default ridge)."""
-    arms = _list_arms(context)
     repeats = {a.name: _collect(context, a) for a in arms}
     tables, rows, text = [], [], []
     for a in arms:

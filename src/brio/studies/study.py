@@ -16,7 +16,7 @@ from ..formatting import format_frame, format_interval, format_signed
 from ..protocol import LEAST_SITES, find_two_class_sites
 from ..results import StoredStudy, StudyRecord
 from ..version import __version__
-from .context import Arm, StudyContext, display_name
+from .context import Arm, StudyContext, display_name, list_own_arms
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,9 @@ class Finding:
     digits: int | None = None  # significant digits of the table in its file; by default all
 
 
+MakeFinding = Callable[[StudyContext, list[Arm]], Finding]
+
+
 @dataclass(frozen=True)
 class Study:
     """An experiment of the paper, or one of ours."""
@@ -38,13 +41,17 @@ class Study:
     title: str
     paper: str  # what the paper reports, in words
     list_arms: Callable[[StudyContext], list[Arm]]  # lists the arms to train first
-    make_finding: Callable[[StudyContext], Finding]  # derives the Finding from the trained arms
+    make_finding: MakeFinding  # derives the Finding from the trained arms
     kfold: bool = False  # whether it may be made under k-fold; all others are about sites that are left out
 
     @property
     def summary(self) -> str:
         """The first line of the docstring of ``make_finding``, which ``brio studies`` prints."""
         return (self.make_finding.__doc__ or "").strip().splitlines()[0]
+
+    def find(self, context: StudyContext) -> Finding:
+        """Train the arms and derive the finding; nothing is written but the arms."""
+        return self.make_finding(context, self.list_arms(context))
 
 
 _STUDIES: dict[str, Study] = {}
@@ -60,11 +67,16 @@ BEYOND = (
 
 
 def register_study(
-    name: str, title: str, paper: str, list_arms: Callable[[StudyContext], list[Arm]], *, kfold: bool = False
-) -> Callable[[Callable[[StudyContext], Finding]], Callable[[StudyContext], Finding]]:
+    name: str,
+    title: str,
+    paper: str,
+    list_arms: Callable[[StudyContext], list[Arm]] = list_own_arms,
+    *,
+    kfold: bool = False,
+) -> Callable[[MakeFinding], MakeFinding]:
     """Register a function that makes a finding as a study. Use it as a decorator."""
 
-    def register(make_finding: Callable[[StudyContext], Finding]) -> Callable[[StudyContext], Finding]:
+    def register(make_finding: MakeFinding) -> MakeFinding:
         _STUDIES[name] = Study(name, title, paper, list_arms, make_finding, kfold)
         return make_finding
 
@@ -99,10 +111,10 @@ def run_study(name: str, context: StudyContext) -> Path:
     """
     for study in _select_studies(name, context):
         context.say(f"{study.name}: {study.title}")
-        context.train(study.list_arms(context))
+        context.train(arms := study.list_arms(context))
         with context.job.device.network_precision():  # diagnostics apply fitted networks
-            finding = study.make_finding(context)
-        _write_finding(study, finding, context)
+            finding = study.make_finding(context, arms)
+        _write_finding(study, finding, arms, context)
     place = context.out / "studies"
     return place if name == "paper" else place / name
 
@@ -134,13 +146,12 @@ def _select_studies(name: str, context: StudyContext) -> list[Study]:
     return selected
 
 
-def _write_finding(study: Study, finding: Finding, context: StudyContext) -> None:
+def _write_finding(study: Study, finding: Finding, arms: list[Arm], context: StudyContext) -> None:
     """Write the files of a study; figures are drawn first, so that a failure leaves all files unchanged."""
     place = context.out / "studies" / study.name
     figure = finding.draw()
     figures = {f"figure.{ending}": render_figure(figure, ending) for ending in ("svg", "png")}
-    arms, table = study.list_arms(context), finding.table
-    smoke = context.explain_smoke(arms)
+    table, smoke = finding.table, context.explain_smoke(arms)
     epochs, K = (tuple(sorted({int(value) for value in table[key].dropna()})) for key in ("epochs", "K"))
     record = StudyRecord(
         name=study.name,

@@ -20,18 +20,9 @@ from ..drawing import make_panels, series_style
 from ..errors import BrioError
 from ..formatting import format_interval, format_p, format_range, format_signed, state_p
 from ..protocol.statistics import adjust_holm, site_correction
-from .context import StudyContext, display_method
+from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import (
-    FACTS,
-    compute_error_bars,
-    draw_dot,
-    label_axis,
-    list_own_arms,
-    move_first,
-    note_beside,
-    read_arm_predictions,
-)
+from .summaries import FACTS, compute_error_bars, draw_dot, label_axis, move_first, note_beside, read_arm_predictions
 
 RESAMPLES = 2_000
 """Bootstrap draws, and as many draws of random subgroups."""
@@ -199,15 +190,9 @@ class _Variable:
     by_site: bool = False
 
 
-@register_study(
-    "subgroups",
-    "Performance in subgroups of participants",
-    "It reports no subgroups.",
-    list_own_arms,
-)
-def compare_subgroups(context: StudyContext) -> Finding:
+@register_study("subgroups", "Performance in subgroups of participants", "It reports no subgroups.")
+def compare_subgroups(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare the AUC (default ridge) between sexes, and thirds of age, motion and scan length."""
-    arms = list_own_arms(context)
     tables, left_out = [], dict[str, str]()
     for a in arms:
         participants, pairs = collect_site_pairs(read_arm_predictions(context, a))

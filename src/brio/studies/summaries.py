@@ -12,11 +12,11 @@ import pandas as pd
 from ..cohort.scans import index_participants
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..formatting import format_signed, state_p
-from ..jobs.spec import settle_without_validation
-from ..protocol import compare_over_folds, compare_over_sites, t_interval
+from ..protocol import compare_over_sites, t_interval
 from ..protocol.metrics import count_pairs
 from ..results import average_seeds, mean_correction, summarise_scores, unit_columns
-from .context import Arm, StudyContext, display_name, make_arm
+from ..results.summarise import compare_scores
+from .context import Arm, StudyContext, display_name
 
 FACTS = ["folds", "seeds", "epochs", "K"]
 """Columns that describe the runs behind a row of a study."""
@@ -43,12 +43,9 @@ def summarise_arms(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     protocol = "loso" if (rows["protocol"] == "loso").all() else "kfold"
     units = unit_columns(protocol)
     auc, acc = (100 * average_seeds(rows, metric, units=units, column="arm") for metric in ("auc", "acc"))
-    differences, count = pd.DataFrame(), "n_sites"
-    if auc.shape[1] > 1 and protocol == "loso":
-        differences = compare_over_sites(auc, reference).set_index("method")
-    elif auc.shape[1] > 1:
-        sizes, count = rows[["n_test", "n_source"]].mean(), "n_folds"
-        differences = compare_over_folds(auc, sizes["n_test"], sizes["n_source"], reference).set_index("method")
+    differences = pd.DataFrame()
+    if auc.shape[1] > 1:
+        differences = compare_scores(auc, rows, protocol, reference).set_index("method")
     compared = dict.fromkeys((f"minus {reference}", "difference low", "difference high", "better at", "p"))
     summary = []
     for name in auc.columns:
@@ -58,7 +55,7 @@ def summarise_arms(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
         row: dict[str, Any] = {"arm": name, "AUC": auc[name].mean(), "SD": auc[name].std(ddof=1)}
         row |= {"low": low, "high": high, "ACC": acc[name].mean(), "ACC SD": acc[name].std(ddof=1)} | compared
         if test is not None:
-            values = [*test[["mean_difference", "low", "high"]], f"{test['better']} of {test[count]}", test["p_holm"]]
+            values = [*test[["mean_difference", "low", "high"]], f"{test['better']} of {test['n']}", test["p_holm"]]
             row |= dict(zip(compared, values, strict=True))
         row |= {"folds": own["fold"].nunique(), "seeds": own["seed"].nunique()}
         row |= {key: own[key].iloc[0] for key in ("epochs", "K")}
@@ -74,19 +71,11 @@ def pair_with_reference(rows: pd.DataFrame, column: str, reference: str) -> pd.D
     no difference could reach significance, else empty.
     """
     tests = compare_over_sites(average_seeds(rows, column, column="arm"), reference, lower_is_better=True)
-    total = " of " + tests["n_sites"].astype(str)
-    return pd.DataFrame(
-        {
-            "arm": tests["method"],
-            f"minus {reference}": tests["mean_difference"],
-            "difference low": tests["low"],
-            "difference high": tests["high"],
-            "lower at": tests["better"].astype(str) + total,
-            "higher at": tests["worse"].astype(str) + total,
-            "p": tests["p_holm"],
-            "warning": [warning and dataclasses.replace(warning, units="folds") for warning in tests["warning"]],
-        }
-    )
+    counts = {name: tests[name].astype(str) + " of " + tests["n_sites"].astype(str) for name in ("better", "worse")}
+    warning = [warning and dataclasses.replace(warning, units="folds") for warning in tests["warning"]]
+    names = {"method": "arm", "mean_difference": f"minus {reference}", "low": "difference low"}
+    names |= {"high": "difference high", "better": "lower at", "worse": "higher at", "p_holm": "p"}
+    return tests.assign(**counts, warning=warning)[[*names, "warning"]].rename(columns=names)
 
 
 def describe_differences(
@@ -122,17 +111,6 @@ def describe_differences(
 def describe_left_out(context: StudyContext, names: Collection[str] | None = None) -> list[str]:
     """Say which methods were left out and why, a sentence each."""
     return [f"Left out: {why}." for name, why in context.left_out.items() if names is None or name in names]
-
-
-def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) -> list[Arm]:
-    """List the arms of a study of one or few methods."""
-    arms = []
-    for name in context.methods or default:
-        given, added = context.job.spec.settings_of(name), {}
-        if not context.job.protocol_settings.validation_sites:
-            added = {key: v for key, v in settle_without_validation(name, given).items() if key not in given}
-        arms.append(make_arm(name, **added))
-    return arms
 
 
 def read_arm_predictions(context: StudyContext, arm: Arm) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...drawing import import_brain_plots
 from ...formatting import format_count, format_interval, format_percent, format_training, state_p
 from ...methods.registry import READING, REDESIGN
 from ...protocol.calibration import reliability_curve
@@ -153,11 +154,9 @@ def render_brain_viewer(xyz: Sequence[Sequence[float]], labels: Sequence[str], f
 
     Shapes: xyz [P, 3].
     """
-    try:
-        from nilearn.plotting import view_markers
-    except ImportError:
+    if (plots := import_brain_plots()) is None:
         return None
-    view = view_markers(
+    view = plots.view_markers(
         np.asarray(xyz, dtype=float),
         marker_color=[COLOURS[j % len(COLOURS)] for j in factor],
         marker_size=9.0,
