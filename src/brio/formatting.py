@@ -109,7 +109,12 @@ def disarm_html(text: str) -> str:
 
 def escape_markdown(name: object) -> str:
     r"""Escape a name that comes from data, so that neither Markdown nor HTML in it has an effect."""
-    return re.sub(r"([\\|*`\[\]])", r"\\\1", disarm_html(" ".join(str(name).split())))
+    return escape_marks(disarm_html(" ".join(str(name).split())))
+
+
+def escape_marks(text: str) -> str:
+    """Escape the marks of Markdown in a text; HTML stays, as :func:`format_table` escapes it."""
+    return re.sub(r"([\\|*`\[\]])", r"\\\1", text)
 
 
 def format_code(name: object) -> str:

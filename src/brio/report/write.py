@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BrioError
-from ..formatting import MISSING, format_count, format_interval, format_percent, format_table, join_names
+from ..formatting import (
+    MISSING,
+    escape_marks,
+    format_count,
+    format_interval,
+    format_percent,
+    format_table,
+    join_names,
+)
+from ..formatting import escape_markdown as _escape
 from ..storage import make_folders, remove_leftovers, write_atomically
 from ..version import __version__
 from .evidence import Evidence, read_evidence
@@ -54,16 +62,8 @@ def write_model_card(evidence: Evidence) -> str:
     return "\n\n".join([title, f"Written by brio {__version__} from the stored results.", *texts]) + "\n"
 
 
-def _escape(text: str) -> str:
-    """Escape text from data, so that neither Markdown nor HTML in it has an effect."""
-    escaped = html.escape(" ".join(text.split()), quote=False).replace("&lt; ", "< ")  # "p < 0.05" begins no tag
-    for mark in ("\\", "|", "*", "`", "[", "]"):
-        escaped = escaped.replace(mark, "\\" + mark)
-    return escaped
-
-
 def _format_escaped_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return format_table(header, [[_escape(cell) for cell in row] for row in rows]).splitlines()
+    return format_table([escape_marks(cell) for cell in header], [map(escape_marks, row) for row in rows]).splitlines()
 
 
 def _describe_methods(evidence: Evidence) -> list[str]:
@@ -88,7 +88,7 @@ def _describe_data(evidence: Evidence) -> list[str]:
     ]
     if cohort:
         rows = [(row["site"], *map(str, row["n"]), row["frames"] or MISSING) for row in cohort["rows"]]
-        lines += ["", *_format_escaped_table(("site", *map(_escape, cohort["classes"]), "frames"), rows)]
+        lines += ["", *_format_escaped_table(("site", *cohort["classes"], "frames"), rows)]
     marks = {"warn": "**Warning:** "}
     return [*lines, "", *(f"- {marks.get(level, '')}{_escape(text)}" for level, text in evidence.audit_lines)]
 

@@ -444,9 +444,6 @@ def summarise(
     Under k-fold every fold of every seed counts, since another seed deals the scans to other folds.
     """
     harmonise = HarmonisationRule(**plan.harmonise) if plan.harmonise else HarmonisationRule()
-    # a linear model without validation sites is the same under all seeds
-    without_validation = plan.protocol == "loso" and plan.protocol_settings["validation_sites"] == 0
-    seeds_matter = not without_validation or any(facts[name].uses_seed for name in plan.methods)
     methods = {
         name: _summarise_method(plan, name, rows, predictions, facts[name], harmonise.transductive)
         for name in plan.methods
@@ -462,13 +459,21 @@ def summarise(
         fold_rule=plan.fold_rule,
         folds=tuple(sorted(set(rows["fold"]))),
         seeds=plan.seeds,
-        smoke_run=plan.folds is not None or (seeds_matter and len(plan.seeds) < FULL_SEEDS),
+        smoke_run=is_smoke_run(plan, facts),
         harmonise=str(harmonise) or None,
         intervals=INTERVALS[plan.protocol],
         warnings=tuple(_warn_of_shortcuts(methods, plan.protocol, label_is_sex)),
         selection=SELECTION,
         methods=methods,
     )
+
+
+def is_smoke_run(plan: Plan, facts: Mapping[str, MethodFacts]) -> bool:
+    """Return whether a job is no basis for a claim: it has few seeds, unless these decide nothing, or some folds."""
+    # a linear model without validation sites is the same under all seeds
+    without_validation = plan.protocol == "loso" and plan.protocol_settings["validation_sites"] == 0
+    seeds_matter = not without_validation or any(facts[name].uses_seed for name in plan.methods)
+    return plan.folds is not None or (seeds_matter and len(plan.seeds) < FULL_SEEDS)
 
 
 def _summarise_method(

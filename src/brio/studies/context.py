@@ -37,6 +37,7 @@ from ..results import (
     write_tables,
 )
 from ..results.files import PLAN
+from ..results.summarise import is_smoke_run
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
@@ -202,6 +203,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
         methods={name: method},
         n_excluded=len(plan.excluded),
         seeds=seeds,
+        smoke_run=source.summary.smoke_run or is_smoke_run(plan, {name: make_method(name, settings).facts}),
         intervals=INTERVALS[results.arm.protocol],
         warnings=(),
     )
