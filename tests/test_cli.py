@@ -13,8 +13,8 @@ import brio
 from brio import Cohort
 from brio.cli import app
 from brio.cohort.simulate import Simulation, simulate
-from brio.jobs.resume import describe_cohort
 from brio.methods import list_methods
+from brio.results.cohort import describe_cohort
 from brio.storage import write_recorded
 from commands import command
 from stored import rehash

@@ -328,11 +328,15 @@ def test_a_missing_package_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('cores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\n', "'workers' is missing"),
-        ('workers = "2"\n', "'workers' must be a whole number"),
+        ('cores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\n', "workers is missing; --slurm takes a TOML file with"),
+        ('workers = "2"\n', "workers is '2', a whole number from 1 to 10,000 is expected"),
+        ("workers = 2\ncores = true\n", "cores is true, a whole number"),
         ("wokers = 2\n", "did you mean 'workers'"),
-        ("directives = [1]\n", "'directives' must be a list of texts"),
-        ('workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ngpus = 2\n', "0 or 1"),
+        (
+            'workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ndirectives = [1]\n',
+            r"directives\[0\] is 1, text",
+        ),
+        ('workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ngpus = 2\n', "gpus is 2, 0 or 1 is expected"),
     ],
 )
 def test_a_wrong_file_for_slurm(text, problem, tmp_path):

@@ -69,8 +69,8 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
     from ..jobs.resume import recover_options
     from ..methods import find_method
     from ..results import Plan, TuningRecord
+    from ..results.cohort import read_audit
     from ..results.files import PLAN, PLAN_AGAIN, TUNING, is_kept
-    from ..results.records import read_audit
 
     if not is_kept(folder / PLAN, PLAN_AGAIN):
         hint = f"name a command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'"

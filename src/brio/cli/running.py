@@ -27,7 +27,6 @@ from .options import (
     SharedEngineOptions,
     load_own_methods,
     number,
-    say_shard_ended,
     share_options,
 )
 
@@ -94,7 +93,7 @@ def run(
     Example: brio run cohort --method ridge --method brio --seeds 3 --out results
     """
     from ..api import Result
-    from ..jobs.run import run_job, run_shard
+    from ..jobs.run import run_job
     from ..results import TuningRecord
 
     own = load_own_methods(job.load)
@@ -108,11 +107,10 @@ def run(
         **evaluation.to_keywords(),
     )
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
-        spec = dataclasses.replace(spec, engine=opened)
-        if engine.shard is not None:
-            finished_all = run_shard(spec, out, progress, say)
-            return say_shard_ended(finished_all, engine.shard, out)
-        result = Result(**vars(run_job(spec, out, progress, say)))
+        stored = run_job(dataclasses.replace(spec, engine=opened), out, progress, say)
+    if stored is None:  # a shard
+        return
+    result = Result(**vars(stored))
     print_result(result)
     if not method and not own:
         say("brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge")
@@ -147,7 +145,7 @@ def tune(
     Example: brio tune cohort --method gcn --method brio --budget 4 --out tuned
     """
     from ..api import Result
-    from ..jobs.run import tune_job, tune_shard
+    from ..jobs.run import tune_job
 
     own = load_own_methods(job.load)
     names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
@@ -157,10 +155,10 @@ def tune(
     spec = job.make_spec(cohort, names, **options, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
-        if engine.shard is not None:
-            finished_all = tune_shard(spec, out, budget=budget, progress=progress, say=say)
-            return say_shard_ended(finished_all, engine.shard, out)
-        result = Result(**vars(tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)))
+        stored = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
+    if stored is None:  # a shard
+        return
+    result = Result(**vars(stored))
     print_result(result)
     if report:
         write_outputs(result)
@@ -200,6 +198,7 @@ def study(
     engine: SharedEngineOptions,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
+    from ..jobs.run import describe_shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study
     from ..studies.study import PAPER, choose_label, find_study, run_study_shard
@@ -212,8 +211,8 @@ def study(
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
         context = StudyContext(spec, out, questions=label or (), reuse=reuse or (), progress=progress, say=say)
-        if engine.shard is not None:
-            return say_shard_ended(run_study_shard(name, context), engine.shard, out)
+        if opened is not None and opened.shard is not None:
+            return say(describe_shard(opened.shard, run_study_shard(name, context), out))
         place = run_study(name, context)
     for folder in [place / one for one in sorted(PAPER)] if name == "paper" else [place]:
         say("")

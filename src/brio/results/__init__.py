@@ -4,9 +4,9 @@ No other room reads or writes these files.
 """
 
 from ..storage import lock_folder
+from .cohort import GROUP_COLUMNS
 from .job import COLUMNS, StoredJob, StoredRun, prediction_rows, result_rows, write_plan, write_tables
 from .records import (
-    GROUP_COLUMNS,
     INTERVALS,
     METRICS,
     MethodSummary,

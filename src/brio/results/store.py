@@ -23,6 +23,7 @@ from ..errors import WHILE_TRAINING, BrioError, describe_error, file_error
 from ..schemas import StoredPositiveCount, StoredShare, from_json, parse_json, read_bounded
 from ..storage import (
     check_all,
+    check_stored,
     create_whole_folder,
     make_folders,
     remove_empty_folder,
@@ -32,7 +33,7 @@ from ..storage import (
     write_new,
     write_sums,
 )
-from .files import CHECKPOINTS, RECORD, WEIGHTS, check_file, format_json, is_kept, read_file, read_json
+from .files import CHECKPOINTS, RECORD, WEIGHTS, format_json, is_kept, read_file, read_json
 from .records import RunDetails, RunRecord
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class RunStore:
         from safetensors.torch import save
 
         files: dict[str, str | bytes] = {} if self.records_only else {WEIGHTS: save(dict(weights))}
-        self._write_files(key, files | {RECORD: format_json(record.to_json())})
+        self._write_files(key, files | {RECORD: format_json(record)})
 
     def _write_files(self, key: str, files: Mapping[str, str | bytes]) -> None:
         if key in self:
@@ -267,7 +268,7 @@ class RunStore:
         path = self.folder / key / WEIGHTS
         if not is_kept(path, RUN_AGAIN):
             return {}
-        check_file(path, RUN_AGAIN)
+        check_stored(path, RUN_AGAIN)
         return read_tensors(path, names)
 
 
