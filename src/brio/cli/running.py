@@ -31,23 +31,21 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ..results import StoredJob
+
+
+def show_result(stored: StoredJob | None, report: bool, hint: str = "") -> None:
+    """Print the table of a job and what a reader should know about it; with a report, also write it and say where.
+
+    None is a shard, of which there is nothing to show.
+    """
     from ..api import Result
-
-
-def write_outputs(result: Result) -> None:
-    """Write the table, the figure and the report of a job to its folder, and say where they are."""
     from ..report import draw_sites, markdown_table
     from ..storage import write_atomically
 
-    table, figure = result.folder / "table.md", result.folder / "sites.png"
-    write_atomically(table, markdown_table([result.summary]))
-    draw_sites(result.rows, result.summary, figure)
-    for name, path in (("table", table), ("figure", figure), ("report", result.report())):
-        say(f"{name}: {path}")
-
-
-def print_result(result: Result) -> None:
-    """Print the table of a job and what a reader should know about it."""
+    if stored is None:
+        return
+    result = Result(**vars(stored))
     header, rows = result.text_table()
     rows = [[escape_controls(cell) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False)
@@ -57,8 +55,14 @@ def print_result(result: Result) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table, width=max(console.width, sum(widths) + len(widths)), crop=False, soft_wrap=False)
-    for line in [*result.notes, f"results: {result.folder}"]:
+    for line in [*result.notes, f"results: {result.folder}", *([hint] if hint else [])]:
         say(line)
+    if report:
+        text, figure = result.folder / "table.md", result.folder / "sites.png"
+        write_atomically(text, markdown_table([result.summary]))
+        draw_sites(result.rows, result.summary, figure)
+        for name, path in (("table", text), ("figure", figure), ("report", result.report())):
+            say(f"{name}: {path}")
 
 
 RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
@@ -92,7 +96,6 @@ def run(
 
     Example: brio run cohort --method ridge --method brio --seeds 3 --out results
     """
-    from ..api import Result
     from ..jobs.run import run_job
     from ..results import TuningRecord
 
@@ -108,14 +111,8 @@ def run(
     )
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         stored = run_job(dataclasses.replace(spec, engine=opened), out, progress, say)
-    if stored is None:  # a shard
-        return
-    result = Result(**vars(stored))
-    print_result(result)
-    if not method and not own:
-        say("brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge")
-    if report:
-        write_outputs(result)
+    hint = "brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge"
+    show_result(stored, report, "" if method or own else hint)
 
 
 @app.command(rich_help_panel=EVALUATION)
@@ -144,7 +141,6 @@ def tune(
 
     Example: brio tune cohort --method gcn --method brio --budget 4 --out tuned
     """
-    from ..api import Result
     from ..jobs.run import tune_job
 
     own = load_own_methods(job.load)
@@ -156,12 +152,7 @@ def tune(
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
         stored = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
-    if stored is None:  # a shard
-        return
-    result = Result(**vars(stored))
-    print_result(result)
-    if report:
-        write_outputs(result)
+    show_result(stored, report)
 
 
 @app.command(rich_help_panel=STUDIES)

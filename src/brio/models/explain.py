@@ -246,16 +246,17 @@ def _rank(values: np.ndarray) -> np.ndarray:
 
 def tabulate_factors(
     model: Model, members: Sequence[Explanation], reading: CohortReading | None
-) -> pd.DataFrame | None:
-    """Tabulate the factors of every member.
+) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
+    """Tabulate the factors of every member, and which ROIs make up each; None where a method has no factors.
 
     Returns ``seed``, ``factor``; ``share``, its share in the variance of the margin; ``mean_`` of either class and
     ``sd``, of its contribution over the scans that the model was fitted to; ``rois``, those with the largest
     assignment. With scans the first four again under ``_cohort``; with re-estimates of them ``share_sd_reestimates``,
     and ``reliability``: the part of the variance of a contribution that lies between scans, the rest within them; not a
-    number where it does not vary.
+    number where it does not vary. Then ``seed``, ``factor``, ``roi`` and ``assignment``: the share of the ROI that
+    belongs to the factor. The shares of an ROI sum to one.
     """
-    names, rows = model.atlas.rois["name"].astype(str).to_numpy(), []
+    names, factors, profiles = model.atlas.rois["name"].astype(str).to_numpy(), [], []
 
     def add(table: pd.DataFrame, patterns: Patterns, end: str = "") -> None:
         assert patterns.factor_mean is not None
@@ -266,9 +267,10 @@ def tabulate_factors(
 
     for k, (member, patterns) in enumerate(zip(members, model.patterns, strict=True)):
         if member.assignment is None or patterns.factor_share is None:
-            return None
-        seed, factors = model.members[k].fitted.run.seed, np.arange(len(member.assignment)) + 1
-        table = pd.DataFrame({"seed": seed, "factor": factors})
+            return None, None
+        J, P = member.assignment.shape
+        seed, numbers = model.members[k].fitted.run.seed, np.arange(J) + 1
+        table = pd.DataFrame({"seed": seed, "factor": numbers})
         add(table, patterns)
         table["rois"] = [", ".join(names[np.argsort(-row, kind="stable")[:_TOP_ROIS]]) for row in member.assignment]
         if reading is not None:
@@ -282,24 +284,10 @@ def tabulate_factors(
             between = np.maximum(a.mean(1).var(0, ddof=1) - within / a.shape[1], 0.0)
             total = between + within
             table["reliability"] = np.where(total > 0, between / np.where(total > 0, total, 1.0), np.nan)
-        rows.append(table)
-    return pd.concat(rows, ignore_index=True)
-
-
-def tabulate_profiles(model: Model, members: Sequence[Explanation]) -> pd.DataFrame | None:
-    """Tabulate which ROIs make up each factor.
-
-    Returns ``seed``, ``factor``, ``roi`` and ``assignment``: the share of the ROI that belongs to the factor. The
-    shares of an ROI sum to one.
-    """
-    names, rows = model.atlas.rois["name"].astype(str).to_numpy(), []
-    for fitted, member in zip(model.members, members, strict=True):
-        if member.assignment is None:
-            return None
-        J, P = member.assignment.shape
-        table = pd.DataFrame({"seed": fitted.fitted.run.seed, "factor": np.repeat(np.arange(J) + 1, P)})
-        rows.append(table.assign(roi=np.tile(names, J), assignment=(P * member.assignment).reshape(-1)))
-    return pd.concat(rows, ignore_index=True)
+        factors.append(table)
+        profile = pd.DataFrame({"seed": seed, "factor": np.repeat(numbers, P), "roi": np.tile(names, J)})
+        profiles.append(profile.assign(assignment=(P * member.assignment).reshape(-1)))
+    return pd.concat(factors, ignore_index=True), pd.concat(profiles, ignore_index=True)
 
 
 EXPLAINED_REESTIMATES = 8
@@ -391,14 +379,15 @@ def explain_model(
         "reestimates": _average(r.pattern for r in reading.reestimated) if reading else None,
         "sites": None if by_site is None else by_site.pattern,
     }
+    factors, profiles = tabulate_factors(model, members, reading)
     return ModelExplanation(
         model=model,
         members=members,
         groups=groups,
         edges=None if weights is None else tabulate_edges(model.atlas, weights, stability),
         rois=tabulate_rois(model.atlas, groups, weights, _average(emphases), stability),
-        factors=tabulate_factors(model, members, reading),
-        profiles=tabulate_profiles(model, members),
+        factors=factors,
+        profiles=profiles,
         sites=None if by_site is None or weights is None else by_site.compare(*weights),
         new_sites=None if by_site is None else by_site.score_new_sites(),
         reading=reading,
