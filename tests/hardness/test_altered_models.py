@@ -28,7 +28,7 @@ SMALL = {
     "residualise": {"harmonise.kind": "residualise", "harmonise.covariates": "age"},
 }
 KINDS = ("ridge", "log-ridge", "brio-plus", "gcn", "brio", "combat", "residualise", "adapted")
-SAMPLE = 6
+SAMPLE = 4
 """About how many cases of each file of a model are tried every time."""
 
 pytestmark = pytest.mark.xdist_group("altered models")  # one process fits them
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.xdist_group("altered models")  # one process fits them
 
 @pytest.fixture(scope="session")
 def altered_cohort() -> Cohort:
-    return simulate(Simulation(n_sites=4, per_class=6, n_rois=8, frames=60))
+    return simulate(Simulation(n_sites=4, per_class=5, n_rois=8, frames=50))
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +140,7 @@ def use(folder: Path, cohort: Cohort) -> None:
 @pytest.mark.parametrize("sample", [SAMPLE, pytest.param(None, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_altered_model_is_refused_or_gives_finite_numbers(kind, sample, stored_models, altered_cohort, tmp_path):
-    here, cohort, wrong, n_refused = tmp_path / "model", altered_cohort.select(np.arange(12)), [], 0
+    here, cohort, wrong, n_refused = tmp_path / "model", altered_cohort.select(np.arange(10)), [], 0
     for file, how, alter in list_alterations(stored_models[kind], sample):
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(stored_models[kind], here)

@@ -13,7 +13,6 @@ from brio import BrioError, Cohort
 from brio.cohort import Atlas
 from brio.jobs import JobSpec, run_job
 from brio.models import fit_model, read_model
-from brio.models.card import write_card
 from brio.models.fit import add_evidence
 from stored import list_hashed
 
@@ -109,17 +108,6 @@ def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path
     (words,) = add_evidence(fit("gcn"), tmp_path / "job").evidence.differences
     assert "not trained again with their validation sites (refit=false), the model was (refit=true)" in words
     assert "--set refit=true" in words
-
-
-def test_three_seeds_are_no_smoke_run_and_one_is_unless_seeds_decide_nothing(fit, tmp_path, cohort):
-    without_validation = {"choose_by": "source-sites", "protocol.validation_sites": 0}
-    for seeds, settings, marked in ((1, {}, True), (3, {}, False), (2, without_validation, False)):
-        spec = JobSpec(cohort, ["ridge"], settings=settings, seeds=seeds, exclude=False, device="cpu")
-        run_job(spec, tmp_path / str(seeds))
-        model = add_evidence(fit("ridge"), tmp_path / str(seeds))
-        card = write_card(model)
-        assert ("smoke run" in card) == marked
-        assert f"6 sites, {seeds} seed{'s' * (seeds > 1)}." in card
 
 
 def test_a_label_column_of_another_name_is_suggested(brio_command, fitted, folders):

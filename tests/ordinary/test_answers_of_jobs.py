@@ -164,9 +164,9 @@ def test_chance_is_not_called_better_than_chance(methods):
 
 def test_a_confound_is_found_by_the_confound_baseline(tmp_path):
     methods = [word for name in ("ridge", *CONTROLS) for word in ("--method", name)]
-    said = command("run", build("confounded"), *methods, "--seeds", "3", "--device", "cpu", "--out", tmp_path / "job")
+    said = command("run", build("confounded"), *methods, "--device", "cpu", "--out", tmp_path / "job")
     assert said.status == 0, said.text
-    check_job(tmp_path / "job", BUILDERS["confounded"](), n_methods=4, n_seeds=3)
+    check_job(tmp_path / "job", BUILDERS["confounded"](), n_methods=4, n_seeds=1)
     auc = read(tmp_path / "job" / "results.csv").groupby("method")["auc"].mean()
     assert auc["covariates-only"] > 0.99
     assert max(auc["length-only"], auc["dead-rois-only"]) == 0.5

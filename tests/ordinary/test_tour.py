@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from brio.methods import list_methods
 
-METHODS = ("ridge", "log-ridge", "covariates-only")
+METHODS = ("log-ridge", "covariates-only")
 
 
 def write_study(people: People, folder: Path, labelled: bool = True) -> Path:
@@ -29,7 +29,9 @@ def write_study(people: People, folder: Path, labelled: bool = True) -> Path:
 @pytest.mark.parametrize("n_sites", [3, *(pytest.param(n, marks=pytest.mark.soak) for n in (4, 5, 9))])
 def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert f"at {n_sites} sites" in succeed("simulate", "--sites", n_sites, "--per-class", 3, "--out", "simulated")
+    assert f"at {n_sites} sites" in succeed(
+        "simulate", "--sites", n_sites, "--rois", 8, "--frames", 50, "--out", "simulated"
+    )
     assert f" at {n_sites} sites: " in succeed("audit", "simulated")
     everybody = simulated(n_sites=n_sites + 1, per_class=8, stable=1.0, unstable=0.0, spurious=0.0)
     is_new = (everybody.table["site"] == f"site{n_sites + 1:02d}").to_numpy()
@@ -45,9 +47,9 @@ def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypat
 
     words = [word for method in METHODS for word in ("--method", method)]
     said = succeed("run", "cohort", *words, "--seeds", 3, "--device", "cpu", "--quiet", "--out", "results")
-    check_job(Path("results"), people, n_methods=3, n_seeds=3)
+    check_job(Path("results"), people, n_methods=2, n_seeds=3)
     auc = 100 * read(Path("results/results.csv")).groupby(["method", "fold"])["auc"].mean().groupby("method").mean()
-    assert auc[["ridge", "log-ridge"]].min() > 80 > auc["covariates-only"]
+    assert auc["log-ridge"] > 80 > auc["covariates-only"]
     table = succeed("table", "results")
     for method in METHODS:
         assert f"| {auc[method]:.1f} ±" in next(line for line in table.splitlines() if f"| {method} |" in line)
