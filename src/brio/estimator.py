@@ -287,6 +287,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     """
 
     __metadata_request__fit = {"sites": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
+    _training_scans: Cohort | None
+    _model: Model | None
+    method_: Method
 
     def __init__(
         self,
@@ -575,8 +578,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         fitted = members[0].fitted
         self._members = tuple(members)
-        self._training_scans: Cohort | None = None
-        self._model: Model | None = None
+        self._training_scans = None
+        self._model = None
         self._atlas = atlas
         self.method_ = method
         self.fitted_run_ = fitted
