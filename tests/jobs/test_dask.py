@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from job_contents import content_without_seconds
 
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
@@ -32,6 +31,7 @@ from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
 from brio.version import __version__
+from stored import read_without_seconds
 
 distributed = pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
 
@@ -49,7 +49,7 @@ def local(brio, folder, tmp_path_factory) -> Path:
 
 def test_the_same_files_as_the_local_engine(brio, folder, local, tmp_path, on_dask):
     brio("run", folder, "--out", tmp_path / "out", *RIDGE, *DASK).succeed()
-    assert content_without_seconds(tmp_path / "out") == content_without_seconds(local)
+    assert read_without_seconds(tmp_path / "out") == read_without_seconds(local)
 
 
 def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_path, on_dask, monkeypatch):
@@ -74,7 +74,7 @@ def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_p
     monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
     assert brio("run", folder, "--out", out, *RIDGE, *DASK).status == 0
     assert trained[3:] == ["site01"]
-    assert content_without_seconds(out) == content_without_seconds(local)
+    assert read_without_seconds(out) == read_without_seconds(local)
 
 
 FIT = ["--method", "gcn", "--set", "epochs=2", "--seeds", "2", "--runs-per-stack", "1", "--device", "cpu", "--quiet"]

@@ -277,8 +277,7 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
     words = ("explain", tmp_path / "model", "--quiet", "--device", "cpu")
     said = brio_command(
         *words, "--cohort", tmp_path / "cohort", "--keep-all", "--sites", "--reestimates", 2, "--out", tmp_path / "out"
-    )
-    assert said.status == 0, said.text
+    ).succeed()
     files = set(list_hashed(tmp_path / "out" / "SHA256SUMS"))
     assert {file.name for file in (tmp_path / "out").iterdir()} == files | {"SHA256SUMS"}
     tables = {"edges.csv", "rois.csv", "sites.csv", "new_sites.csv"}
@@ -306,7 +305,6 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
         ((*words, "--sites", "--out", tmp_path / "x"), "--cohort"),
         (("explain", tmp_path / "cohort", "--out", tmp_path / "x"), "is no model"),
     ):
-        said = brio_command(*wrong)
-        assert said.status == 2, said
+        said = brio_command(*wrong).refuse()
         assert reason in said.err
         assert not (tmp_path / "x").exists()

@@ -138,8 +138,7 @@ def test_separable_classes_are_separated_and_printed_as_such():
     assert (read(folder / "results.csv")["auc"] == 1).all()
     probability = read(folder / "predictions.csv").query("method == 'ridge'")["probability"]
     assert probability.between(1e-4, 1 - 1e-4).all(), "no certainty from few scans"
-    said = command("compare", folder)
-    assert said.status == 0
+    said = command("compare", folder).succeed()
     rows = [line.split(" | ") for line in said.out.splitlines() if line.startswith(("| ridge", "| logistic"))]
     assert rows[0][1:4] == ["100.0", "-", "-"], "scores that do not vary say nothing of their spread"
     differences = [row[-1].strip(" |") for row in rows if len(row) > 8 or row[1] == "6"]
@@ -166,8 +165,7 @@ def test_chance_is_not_called_better_than_chance(methods):
 
 def test_a_confound_is_found_by_the_confound_baseline(tmp_path):
     methods = [word for name in ("ridge", *CONTROLS) for word in ("--method", name)]
-    said = command("run", build("confounded"), *methods, "--device", "cpu", "--out", tmp_path / "job")
-    assert said.status == 0, said.text
+    said = command("run", build("confounded"), *methods, "--device", "cpu", "--out", tmp_path / "job").succeed()
     check_job(tmp_path / "job", BUILDERS["confounded"](), n_methods=4, n_seeds=1)
     auc = read(tmp_path / "job" / "results.csv").groupby("method")["auc"].mean()
     assert auc["covariates-only"] > 0.99
@@ -201,16 +199,14 @@ def test_the_audit_counts_what_the_table_holds(name):
 @pytest.mark.parametrize("name", soak(BUILDERS, ["one-class site"]))
 def test_tables_print_the_numbers_of_the_files(name):
     folder = run_job(name, "ridge", "covariates-only", seeds=3)
-    said = command("table", folder)
-    assert said.status == 0
+    said = command("table", folder).succeed()
     values = read(folder / "results.csv").groupby(["method", "fold"])[["auc", "acc"]].mean()
     for method, own in values.groupby("method"):
         row = next(line for line in said.out.splitlines() if f"| {method} |" in line)
         for metric in ("auc", "acc"):
             mean, sd = own[metric].mean(), own[metric].std(ddof=1)
             assert f"| {100 * mean:.1f} ± {100 * sd:.1f} |" in row
-    compared = command("compare", folder)
-    assert compared.status == 0
+    compared = command("compare", folder).succeed()
     difference = (values.loc["covariates-only"] - values.loc["ridge"])["auc"].dropna()
     row = next(
         line for line in compared.out.splitlines() if line.startswith(f"| covariates-only | {len(difference)} |")
