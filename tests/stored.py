@@ -1,11 +1,13 @@
 """Stored folders whose files a test changes, with hashes that fit again."""
 
+import csv
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
 
-from brio.storage import SUMS, reserve_name
+from brio.storage import LOCK, SUMS, reserve_name
 
 
 def name_leftover(folder: Path) -> Path:
@@ -34,3 +36,29 @@ def rehash(folder: Path) -> Path:
         files = [sums.with_name(name) for name in names if sums.with_name(name).is_file()]
         sums.write_text("".join(f"{_hash(f)}  {f.name}\n" for f in files))
     return folder
+
+
+def read_without_seconds(folder: Path) -> dict[str, object]:
+    """Every file of a folder by name, to be compared with another one.
+
+    Left out are the seconds that runs took, what pages and findings say of them, the lock, and the plan that processes
+    agreed on first.
+    """
+    files: dict[str, object] = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = str(path.relative_to(folder))
+        if path.name == LOCK or "shared-plan" in path.parts:
+            continue
+        if path.name in ("results.csv", "table.csv"):
+            with path.open(newline="") as file:
+                files[name] = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+        elif path.name == "run.json":
+            record = json.loads(path.read_text())
+            del record["row"]["seconds"]
+            files[name] = record
+        elif path.name in ("page.html", "finding.md"):
+            files[name] = None
+        else:
+            files[name] = list_hashed(path) if path.name == SUMS else path.read_bytes()
+    assert files
+    return files

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("demo")  # its tests share one small demons
 
 def run_small(out, **options):
     """Run the demonstration on a small cohort with few epochs."""
-    small = replace(demo.SIMULATION, n_sites=6, per_class=7, n_rois=8, frames=130, last_site_per_class=8)
+    small = replace(demo.SIMULATION, n_sites=6, per_class=6, n_rois=8, frames=90, last_site_per_class=7)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "BRIO_SETTINGS", {**demo.BRIO_SETTINGS, "epochs": 2, "T_w": 1})
         patch.setattr(demo, "SIMULATION", small)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -172,186 +173,6 @@ ARRAY_TYPE = Meta(
 )
 
 
-@dataclass(frozen=True)
-class EstimatorParams:
-    """Parameters of a saved estimator, as ``model.json`` has them."""
-
-    method: str = "brio"
-    J: float | None = None
-    K: float | None = None
-    M: float | None = None
-    T_w: float | None = None
-    epochs: float | None = None
-    epsilon: float | None = None
-    lambda_env: float | None = None
-    learning_rate: float | None = None
-    patience: float | None = None
-    rho_g: float | None = None
-    weight_decay: float | None = None
-    settings: dict[str, Setting] | None = None
-    validation_sites: int | str = "auto"
-    random_state: int | None = None
-    device: str = "auto"
-    verbose: bool | int = False
-
-
-@dataclass(frozen=True)
-class EstimatorRecord:
-    """What ``model.json`` says of the estimator that wrote it: parameters, and the labels in sorted order."""
-
-    params: dict[str, Any]
-    classes: tuple[bool | int | float | str, bool | int | float | str] = (0, 1)
-    dtype: Annotated[str, ARRAY_TYPE] = "int64"
-
-    def __post_init__(self) -> None:
-        try:
-            classes = np.array(self.classes, dtype=self.dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise BrioError(f"classes do not have the type {self.dtype} ({error})") from None
-        if classes[0] == classes[1]:
-            raise BrioError("both classes have one label")
-
-    @classmethod
-    def read(cls, document: dict[str, Any], path: Path) -> EstimatorRecord:
-        """Read what a model folder says of the estimator."""
-        record = from_json(cls, document, path, GET_AGAIN)
-        check_fields(EstimatorParams, record.params, path, GET_AGAIN, "params")
-        return record
-
-
-class FittedModelMixin(BaseEstimator):
-    """A fitted estimator as a model that other hospitals can use."""
-
-    _members: tuple[Member, ...]
-    _training_scans: Cohort | None
-    _model: Model | None
-    _atlas: Atlas
-    method_: Method
-    classes_: np.ndarray
-    device: str
-    verbose: bool
-
-    def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
-        """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of each scan.
-
-        They say nothing about another day, on which connectomes vary more.
-
-        Shapes: returns [n, 2].
-        """
-        return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
-
-    def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
-        """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
-
-        Returns see ``brio.models.ScanPredictions``.
-        """
-        model = self.to_model()
-        return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
-
-    def explain(
-        self, X: Any = None, *, reestimates: int = EXPLAINED_REESTIMATES, sites: bool = False
-    ) -> ModelExplanation:
-        """Explain what the model reads, as ``brio explain``: coefficients, patterns, regions, factors, stability."""
-        model = self.to_model()
-        own = self._training_scans if sites else None
-        cohort = own if X is None else self._make_cohort(X)
-        progress = print_progress if self.verbose else silent
-        return explain_model(model, cohort, reestimates=reestimates, sites=sites, device=self.device, progress=progress)
-
-    def to_model(self) -> Model:
-        """Return the fitted model with what a new hospital needs: ranges of its scans, and the factor of intervals.
-
-        Computed at the first call, from the scans that it was fitted to, and kept.
-        """
-        check_is_fitted(self)
-        if self._model is None:
-            if self._training_scans is None:
-                raise BrioError(
-                    "this copy of the estimator has lost the scans it was fitted to: call save() or predict_interval() "
-                    "before it is pickled, or fit it again"
-                )
-            cohort, compute = self._training_scans, resolve_device(self.device)
-            with compute.network_precision():
-                connectomes = Connectomes(cohort, compute.torch_device)
-                self._model = complete_model(self.method_, self._members, connectomes, cohort)
-        return self._model
-
-    def save(self, path: str | Path, *, holds_scans: bool = False) -> None:
-        """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it."""
-        check_is_fitted(self)
-        require_consent_to_scans(self.method_, holds_scans)
-        model, params = self.to_model(), self.get_params(deep=False)
-        if not isinstance(params["random_state"], int | np.integer):
-            params["random_state"] = None
-        own = {"params": params, "classes": self.classes_.tolist(), "dtype": str(self.classes_.dtype)}
-        write_model(replace(model, estimator=own), path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load a model that :meth:`save` or ``brio fit`` wrote."""
-        model = read_model(path)
-        fixed = find_method(model.method.name).fixed
-        settings = {k: v for k, v in asdict(model.method.settings).items() if k not in fixed}
-        own = EstimatorRecord({"method": model.method.name, "settings": settings})
-        if model.estimator:
-            own = EstimatorRecord.read(model.estimator, Path(path) / MODEL)
-        loaded = cls(**own.params)
-        loaded.classes_ = np.array(own.classes, dtype=own.dtype)
-        loaded._set_fitted(model.method, model.members, model.atlas, tuple(model.training.sites))
-        loaded._model = model
-        return loaded
-
-    def _set_fitted(
-        self, method: Method, members: Sequence[Member], atlas: Atlas, source_sites: tuple[str, ...]
-    ) -> None:
-        fitted = members[0].fitted
-        self._members = tuple(members)
-        self._training_scans = None
-        self._model = None
-        self._atlas = atlas
-        self.method_ = method
-        self.fitted_run_ = fitted
-        self.n_features_in_ = len(atlas)
-        if not atlas.is_unnamed:
-            self.feature_names_in_ = atlas.rois["name"].to_numpy(dtype=object)
-        self.source_sites_ = source_sites
-        self.validation_sites_ = fitted.run.fold.validation_sites
-        self.one_class_sites_ = fitted.run.fold.one_class_sites
-        self.seed_ = fitted.run.seed
-        self.validation_auc_ = fitted.validation_auc
-        self.selected_epoch_ = fitted.selected_epoch
-        self.block_length_ = fitted.block_length
-        intercept = method.intercept(fitted)
-        if intercept is not None:
-            self.intercept_ = intercept
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the scans that the estimator was fitted to: copies for other processes need not carry them."""
-        state: dict[str, Any] = super().__getstate__()
-        return state | ({"_training_scans": None} if "_training_scans" in state else {})
-
-    def _make_cohort(self, X: Any) -> Cohort:
-        """Scans to be scored, with the ROIs of the model; without sites and labels where they are no cohort."""
-        check_is_fitted(self)
-        if not isinstance(X, Cohort):
-            scans = convert_scans(X)
-            lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
-            X = Cohort(
-                name="scans to predict",
-                frames=np.concatenate(scans),
-                starts=locate_scans(lengths),
-                n_frames=lengths,
-                participants=pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(len(scans))]}),
-                atlas=Atlas.unnamed(scans[0].shape[1]),
-            )
-        check_atlas(self._atlas, X)
-        return X
-
-    def _connectomes(self, X: Any) -> Connectomes:
-        """Full-scan FC of scans to be scored."""
-        return Connectomes(self._make_cohort(X), resolve_device(self.device).torch_device)
-
-
 def print_progress(message: str, share: float) -> None:
     """Print one line of progress."""
     print(f"[BrioClassifier] {share:4.0%} {message}")
@@ -364,7 +185,7 @@ MAIN_SETTINGS = (
 """Settings of a method that are parameters of the estimator, so that a search can vary them."""
 
 
-class BrioClassifier(ClassifierMixin, FittedModelMixin):
+class BrioClassifier(ClassifierMixin, BaseEstimator):
     """Classify patients and controls from their scans, at sites the model was not trained on.
 
     Parameters
@@ -466,6 +287,9 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
     """
 
     __metadata_request__fit = {"sites": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
+    _training_scans: Cohort | None
+    _model: Model | None
+    method_: Method
 
     def __init__(
         self,
@@ -679,6 +503,126 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         with resolve_device(self.device).network_precision():
             return self.method_.compute_contributions(self.fitted_run_, scans)
 
+    def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
+        """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of each scan.
+
+        They say nothing about another day, on which connectomes vary more.
+
+        Shapes: returns [n, 2].
+        """
+        return self.predict_table(X, reestimates=reestimates, level=level)[["low", "high"]].to_numpy()
+
+    def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
+        """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
+
+        Returns see ``brio.models.ScanPredictions``.
+        """
+        model = self.to_model()
+        return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
+
+    def explain(
+        self, X: Any = None, *, reestimates: int = EXPLAINED_REESTIMATES, sites: bool = False
+    ) -> ModelExplanation:
+        """Explain what the model reads, as ``brio explain``: coefficients, patterns, regions, factors, stability."""
+        model = self.to_model()
+        own = self._training_scans if sites else None
+        cohort = own if X is None else self._make_cohort(X)
+        progress = print_progress if self.verbose else silent
+        return explain_model(model, cohort, reestimates=reestimates, sites=sites, device=self.device, progress=progress)
+
+    def to_model(self) -> Model:
+        """Return the fitted model with what a new hospital needs: ranges of its scans, and the factor of intervals.
+
+        Computed at the first call, from the scans that it was fitted to, and kept.
+        """
+        check_is_fitted(self)
+        if self._model is None:
+            if self._training_scans is None:
+                raise BrioError(
+                    "this copy of the estimator has lost the scans it was fitted to: call save() or predict_interval() "
+                    "before it is pickled, or fit it again"
+                )
+            cohort, compute = self._training_scans, resolve_device(self.device)
+            with compute.network_precision():
+                connectomes = Connectomes(cohort, compute.torch_device)
+                self._model = complete_model(self.method_, self._members, connectomes, cohort)
+        return self._model
+
+    def save(self, path: str | Path, *, holds_scans: bool = False) -> None:
+        """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it."""
+        check_is_fitted(self)
+        require_consent_to_scans(self.method_, holds_scans)
+        model, params = self.to_model(), self.get_params(deep=False)
+        if not isinstance(params["random_state"], int | np.integer):
+            params["random_state"] = None
+        own = {"params": params, "classes": self.classes_.tolist(), "dtype": str(self.classes_.dtype)}
+        write_model(replace(model, estimator=own), path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a model that :meth:`save` or ``brio fit`` wrote."""
+        model = read_model(path)
+        fixed = find_method(model.method.name).fixed
+        settings = {k: v for k, v in asdict(model.method.settings).items() if k not in fixed}
+        own = EstimatorRecord({"method": model.method.name, "settings": settings})
+        if model.estimator:
+            own = EstimatorRecord.read(model.estimator, Path(path) / MODEL)
+        loaded = cls(**own.params)
+        loaded.classes_ = np.array(own.classes, dtype=own.dtype)
+        loaded._set_fitted(model.method, model.members, model.atlas, tuple(model.training.sites))
+        loaded._model = model
+        return loaded
+
+    def _set_fitted(
+        self, method: Method, members: Sequence[Member], atlas: Atlas, source_sites: tuple[str, ...]
+    ) -> None:
+        fitted = members[0].fitted
+        self._members = tuple(members)
+        self._training_scans = None
+        self._model = None
+        self._atlas = atlas
+        self.method_ = method
+        self.fitted_run_ = fitted
+        self.n_features_in_ = len(atlas)
+        if not atlas.is_unnamed:
+            self.feature_names_in_ = atlas.rois["name"].to_numpy(dtype=object)
+        self.source_sites_ = source_sites
+        self.validation_sites_ = fitted.run.fold.validation_sites
+        self.one_class_sites_ = fitted.run.fold.one_class_sites
+        self.seed_ = fitted.run.seed
+        self.validation_auc_ = fitted.validation_auc
+        self.selected_epoch_ = fitted.selected_epoch
+        self.block_length_ = fitted.block_length
+        intercept = method.intercept(fitted)
+        if intercept is not None:
+            self.intercept_ = intercept
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the scans that the estimator was fitted to: copies for other processes need not carry them."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | ({"_training_scans": None} if "_training_scans" in state else {})
+
+    def _make_cohort(self, X: Any) -> Cohort:
+        """Scans to be scored, with the ROIs of the model; without sites and labels where they are no cohort."""
+        check_is_fitted(self)
+        if not isinstance(X, Cohort):
+            scans = convert_scans(X)
+            lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
+            X = Cohort(
+                name="scans to predict",
+                frames=np.concatenate(scans),
+                starts=locate_scans(lengths),
+                n_frames=lengths,
+                participants=pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(len(scans))]}),
+                atlas=Atlas.unnamed(scans[0].shape[1]),
+            )
+        check_atlas(self._atlas, X)
+        return X
+
+    def _connectomes(self, X: Any) -> Connectomes:
+        """Full-scan FC of scans to be scored."""
+        return Connectomes(self._make_cohort(X), resolve_device(self.device).torch_device)
+
     @property
     def _ensemble(self) -> Ensemble:
         return Ensemble(self.method_, self._members) if self._model is None else self._model
@@ -688,3 +632,32 @@ class BrioClassifier(ClassifierMixin, FittedModelMixin):
         """Deprecated name of ``one_class_sites_``."""
         warnings.warn("left_out_sites_ is now one_class_sites_", DeprecationWarning, stacklevel=2)
         return self.one_class_sites_
+
+
+@dataclass(frozen=True)
+class EstimatorRecord:
+    """What ``model.json`` says of the estimator that wrote it: parameters, and the labels in sorted order."""
+
+    params: dict[str, Any]
+    classes: tuple[bool | int | float | str, bool | int | float | str] = (0, 1)
+    dtype: Annotated[str, ARRAY_TYPE] = "int64"
+
+    def __post_init__(self) -> None:
+        try:
+            classes = np.array(self.classes, dtype=self.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BrioError(f"classes do not have the type {self.dtype} ({error})") from None
+        if classes[0] == classes[1]:
+            raise BrioError("both classes have one label")
+
+    @classmethod
+    def read(cls, document: dict[str, Any], path: Path) -> EstimatorRecord:
+        """Read what a model folder says of the estimator."""
+        record = from_json(cls, document, path, GET_AGAIN)
+        # a seed that was drawn, and numbers that JSON does not tell apart, are stored otherwise than they are given
+        hints = {k: float | None if v == int | None else v for k, v in get_type_hints(BrioClassifier.__init__).items()}
+        hints |= {"settings": dict[str, Setting] | None, "random_state": int | None, "verbose": bool | int}
+        names = inspect.signature(BrioClassifier).parameters
+        kind = make_dataclass("EstimatorParams", [(name, hints[name], None) for name in names])
+        check_fields(kind, record.params, path, GET_AGAIN, "params")
+        return record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -61,16 +60,11 @@ def _read_process_limit() -> int | None:
     except ImportError:  # Windows
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if limit == resource.RLIM_INFINITY else max(0, limit - _read_address_space())
-
-
-def _read_address_space() -> int:
-    """Read how many bytes this process has reserved; 0 where the system does not say."""
-    try:
-        pages = int((_PROCESS / "statm").read_text("utf-8").split()[0])
-    except OSError:  # not Linux
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    if limit == resource.RLIM_INFINITY:
+        return None
+    statm = _PROCESS / "statm"  # what it has reserved already, where the system says so
+    pages = int(statm.read_text("utf-8").split()[0]) if statm.is_file() else 0
+    return max(0, limit - pages * resource.getpagesize())
 
 
 def find_free_disk(path: Path) -> int:

@@ -171,6 +171,11 @@ def test_what_few_sites_settled_is_settled_again():
         ('cohort = "cohort"\nmethod = ["ridge"]\nworkers = 2', [], True),
         ('cohort = "cohort"\nmethod = ["ridge"]', ["--workers", "2"], False),
         ('cohort = "cohort"\nmethod = ["ridge"]\nfold = ["site01"]', ["--method", "site01"], False),
+        ('cohort = "cohort"\nmethod = ["ridge"]\nseeds = 100000', [], True),
+        ('cohort = "cohort"\nmethod = ["ridge"]\nseeds = 1', ["--seeds", "2000"], False),
+        ('cohort = "cohort"\nmethod = ["bryo"]', [], True),
+        ('cohort = "cohort"\nmethod = ["ridge"]\n[set]\npenalties = inf', [], True),
+        ('cohort = "cohort"\nmethod = ["ridge"]\nwith = ["gone"]', [], True),
     ],
 )
 def test_an_error_names_the_file_if_what_is_wrong_stands_there(brio, here, text, words, in_file):
@@ -192,7 +197,13 @@ def test_a_file_makes_no_command_execute_anything(brio, here, option):
 
 
 ODD = ["seeds = 1979-05-27", 'method = [["ridge"]]', "out = true", "seeds = 1\nseeds = 2", 'config = "study.toml"']
-ODD += ['"" = 3', "[set.a.b.c]\nd = 1", "[set]\npenalties = [1, 2]", f"method = {'[' * 5000}{']' * 5000}"]
+ODD += [
+    '"" = 3',
+    "[set.a.b.c]\nd = 1",
+    "[set]\npenalties = [1, 2]",
+    'with = ["a\\u0000b"]',
+    f"method = {'[' * 5000}{']' * 5000}",
+]
 
 
 @pytest.mark.parametrize("text", ODD, ids=lambda text: text[:30])

@@ -31,7 +31,19 @@ MISTAKES = [
     (f"{RUN} --method ridge --device gpu", "device 'gpu' is unknown"),
     (f"{RUN} --method ridge --protocol lso", "setting 'protocol'=lso: must be loso or kfold"),
     (f"{RUN} --method ridge --seeds 0", "--seeds 0: must be a whole number from 1 to 1,000"),
+    (f"{RUN} --method ridge --set epochs=4", "'epochs' is unknown to ridge"),
+    (f"{RUN} --set mlp_bias=perhaps", "'mlp_bias'=perhaps: must be true or false"),
+    (f"{RUN} --set dead_rois=leave", "'dead_rois'=leave: must be source-mean or zero"),
+    (f"{RUN} --set epochs=4 --set T_w=4", "T_w"),
+    (f"{RUN} --set protocol.validation_sites=none", "=none: must be a whole number from 0 to 10,000 or auto"),
+    (f"{RUN} --protocol kfold --set protocol.n_folds=3", "n_folds"),
+    (f"{RUN} --protocol kfold --method ridge --set protocol.n_folds=1000", "n_folds"),
+    (f"{RUN} --method ridge --set audit.min_frames=5000", "the audit excludes every scan"),
     ("settings rigde", "did you mean 'ridge'?"),
+    ("simulate --out new --rois 10", "'n_rois'=10: must be a multiple of four"),
+    ("audit cohort --set min_frame=3", "'audit.min_frame' is unknown; did you mean 'audit.min_frames'?"),
+    ("audit cohort --set min_frames=x", "'audit.min_frames'=x: must be a whole number"),
+    ("fetch abide --atlas aal9 --out new", "aal9"),
     ("study ablatoin cohort --out new", "study 'ablatoin' is unknown; did you mean 'ablation'?"),
     # places
     ("run cohrot --method ridge --out new", "cohrot: not a cohort folder (cohort.json is missing); make one with"),
@@ -41,6 +53,14 @@ MISTAKES = [
     ("run cohort --method ridge --out cohort/cohort.json", "is a file, not a folder; choose another --out"),
     ("run cohort --method ridge --tuned job --out new", "job/tuning.json: cannot be read"),
     ("simulate --out cohort", "cohort: exists already; choose another --out or remove it"),
+    ("simulate --out job/plan.json/new", "job/plan.json"),
+    (f"{RUN} --with nowhere", "nowhere: not a cohort folder"),
+    ("import table nowhere --out new", "nowhere: no such folder"),
+    ("atlas nowhere power264 --out new", "nowhere: not a cohort folder"),
+    ("atlas cohort power264 --out new", "power264: has no ROI 'stable_1_L' of the cohort"),
+    ("table job --figure sites.xls", "--figure sites.xls: must end in"),
+    ("table job --figure nowhere/sites.png", "nowhere"),
+    ("table job job --figure sites.png", "--figure draws one folder at a time"),
     ("report nowhere", "nowhere: there is no such folder; give the --out of 'brio run'"),
     ("table cohort", "cohort: has no summary.json"),
     ("table nowhere", "nowhere: there is no such folder; give the --out of 'brio run'"),
@@ -74,7 +94,19 @@ MISTAKES = [
     # the order of arguments, and what is left out
     ("tune cohort --out new", "name a method to tune, --method NAME; 'brio methods' lists them"),
     ("tune ridge cohort --out new", "got unexpected extra argument(s) (cohort); see 'brio tune --help'"),
+    ("runn", "no such command 'runn'"),
+    ("run cohort", "missing option '--out'; see 'brio run --help'"),
+    ("run --out x", "missing argument 'cohort'"),
+    ("run cohort --methods x", "no such option: --methods"),
+    ("run cohort --out x --seeds abc", "--seeds: must be a whole number; see 'brio run --help'"),
+    ("predict model cohort --out x --accuracy much", "--accuracy: must be a number; see 'brio predict --help'"),
+    ("run cohort --out", "option '--out' requires an argument"),
     # files of one's own
+    (f"{TABLE} --label-column dx", "name two values with --patient and --control"),
+    (f"{TABLE} --site-column sites", "there is no column 'sites', did you mean 'site'?"),
+    (f"{TABLE} --participants people.tsv", "people.tsv: no such participants table"),
+    (f"{TABLE} --atlas-table power", "power: neither a file nor a known atlas; known: aal116, cc200, po"),
+    (f"{TABLE} --drop-roi roi05", "there is no ROI 'roi05' to drop; near it: roi005"),
     ("import tabel scans --out new", "there is no kind of cohort 'tabel', did you mean 'table'?"),
     (f"{TABLE} --atlas rois.tsv", "--atlas-table"),
     ("import table fc --out new", "is a square symmetric matrix (a connectome, covariance or the like)"),
@@ -94,8 +126,8 @@ def folder(made, tmp_path_factory):
     rng = np.random.default_rng(0)
     for folder in ("scans", "fc"):
         (here / folder).mkdir()
-        rows = [f"p{i}\tA\t{i % 2}" for i in range(4)]
-        (here / folder / "participants.tsv").write_text("\n".join(["participant_id\tsite\tlabel", *rows]) + "\n")
+        rows = [f"p{i}\tA\t{i % 2}\t{'abc'[i % 3]}" for i in range(4)]
+        (here / folder / "participants.tsv").write_text("\n".join(["participant_id\tsite\tlabel\tdx", *rows]) + "\n")
         for i in range(4):
             frames = rng.normal(size=(50, 6))
             np.save(here / folder / f"p{i}.npy", frames if folder == "scans" else np.corrcoef(frames.T))

@@ -1,5 +1,6 @@
 """A received model may be forged: altered in any place, with hashes that fit, it is refused or gives finite numbers."""
 
+import functools
 import math
 import shutil
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ SMALL = {
     "residualise": {"harmonise.kind": "residualise", "harmonise.covariates": "age"},
 }
 KINDS = ("ridge", "log-ridge", "brio-plus", "gcn", "brio", "combat", "residualise", "adapted")
-SAMPLE = 6
+SAMPLE = 4
 """About how many cases of each file of a model are tried every time."""
 
 pytestmark = pytest.mark.xdist_group("altered models")  # one process fits them
@@ -36,13 +37,16 @@ pytestmark = pytest.mark.xdist_group("altered models")  # one process fits them
 
 @pytest.fixture(scope="session")
 def altered_cohort() -> Cohort:
-    return simulate(Simulation(n_sites=4, per_class=6, n_rois=8, frames=60))
+    return simulate(Simulation(n_sites=4, per_class=5, n_rois=8, frames=50))
 
 
 @pytest.fixture(scope="session")
-def stored_models(altered_cohort: Cohort, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root, folders = tmp_path_factory.mktemp("altered"), {}
-    for kind in KINDS:
+def store_model(altered_cohort: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Fit and write a model of a kind, once."""
+    root = tmp_path_factory.mktemp("altered")
+
+    @functools.cache
+    def store(kind: str) -> Path:
         method = kind if kind in ("log-ridge", "brio-plus", "gcn", "brio") else "ridge"
         seeds = 2 if kind == "gcn" else 1
         spec = JobSpec(altered_cohort, [method], settings=SMALL.get(kind, {}), seeds=seeds, exclude=False, device="cpu")
@@ -53,9 +57,10 @@ def stored_models(altered_cohort: Cohort, tmp_path_factory: pytest.TempPathFacto
             model = adapt_model(
                 model, simulate(Simulation(n_sites=4, per_class=6, n_rois=8, frames=60, seed=9)), device="cpu"
             )
-        folders[kind] = root / kind
-        write_model(model, folders[kind])
-    return folders
+        write_model(model, root / kind)
+        return root / kind
+
+    return store
 
 
 # ---------------------------------------------------------------- what is altered
@@ -137,13 +142,18 @@ def use(folder: Path, cohort: Cohort) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("sample", [SAMPLE, pytest.param(None, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_altered_model_is_refused_or_gives_finite_numbers(kind, sample, stored_models, altered_cohort, tmp_path):
-    here, cohort, wrong, n_refused = tmp_path / "model", altered_cohort.select(np.arange(12)), [], 0
-    for file, how, alter in list_alterations(stored_models[kind], sample):
+@pytest.mark.parametrize(
+    ("kind", "sample"),
+    [
+        *((kind, SAMPLE) for kind in KINDS if kind != "log-ridge"),  # whose files are those of ridge
+        *(pytest.param(kind, None, marks=pytest.mark.soak) for kind in KINDS),
+    ],
+)
+def test_an_altered_model_is_refused_or_gives_finite_numbers(kind, sample, store_model, altered_cohort, tmp_path):
+    here, cohort, wrong, n_refused = tmp_path / "model", altered_cohort.select(np.arange(10)), [], 0
+    for file, how, alter in list_alterations(store_model(kind), sample):
         shutil.rmtree(here, ignore_errors=True)
-        shutil.copytree(stored_models[kind], here)
+        shutil.copytree(store_model(kind), here)
         alter(here / file)
         renew_hashes(here)
         try:
@@ -158,9 +168,9 @@ def test_an_altered_model_is_refused_or_gives_finite_numbers(kind, sample, store
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_commands_say_what_is_wrong_and_where(stored_models, altered_cohort, tmp_path):
+def test_the_commands_say_what_is_wrong_and_where(store_model, altered_cohort, tmp_path):
     altered_cohort.select(np.arange(4)).save(tmp_path / "scans")
-    folder = shutil.copytree(stored_models["ridge"], tmp_path / "model")
+    folder = shutil.copytree(store_model("ridge"), tmp_path / "model")
     rewrite_tensors("learned.mean", "learned.mean", lambda t: t[:, :-1])(folder / "weights-0.safetensors")
     renew_hashes(folder)
     for words in (

@@ -131,7 +131,7 @@ def test_damaged_scans_are_read_or_refused(here):
             read_anything(path)
 
 
-FEW = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=15, suppress_health_check=list(HealthCheck))
 
 
 @FEW

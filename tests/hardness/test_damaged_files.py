@@ -15,8 +15,8 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.models import read_model
 from brio.results import Plan, RunStore, StoredJob, StoredStudy, StudyOptions, StudyRecord, Summary, TuningRecord
+from brio.results.cohort import read_audit, read_cohort_facts, read_groups
 from brio.results.job import read_predictions, read_results
-from brio.results.records import read_audit, read_cohort_facts, read_groups
 from brio.results.summarise import read_covariances, read_sites
 from commands import command
 

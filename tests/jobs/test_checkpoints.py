@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_run_resume import content
 
 import brio as package
 from brio.device import ComputeDevice
@@ -19,7 +18,7 @@ from brio.jobs.train import CheckpointFile, checkpoint_identity
 from brio.results.store import read_checkpoint, write_checkpoint
 from brio.storage import disk
 from brio.training import StackCheckpoint, trainer
-from stored import name_leftover
+from stored import name_leftover, read_without_seconds
 
 EPOCHS = 4
 SETTINGS = {"epochs": EPOCHS, "patience": None, "width": 4}
@@ -103,7 +102,7 @@ def test_killed_in_the_middle_of_a_stack(kill, lost, said, folder, finished, epo
     run(folder, out, lines.append)
     assert any(line.endswith(said) for line in lines), lines
     assert len(epochs) == 2 * EPOCHS + lost, "epochs since the last checkpoint, and no others, are trained twice"
-    assert content(out) == content(finished)
+    assert read_without_seconds(out) == read_without_seconds(finished)
     assert not (out / "checkpoints").exists()
 
 
@@ -138,7 +137,7 @@ def test_a_checkpoint_that_cannot_be_trusted_is_named_and_not_used(
     assert problem in line
     assert line.endswith("it is not used: the stack is trained from its first epoch")
     assert epochs == [1, 2, 3, 4] * 2
-    assert content(out) == content(finished)
+    assert read_without_seconds(out) == read_without_seconds(finished)
 
 
 def test_a_checkpoint_belongs_to_one_plan_stack_version_and_device(folder, monkeypatch):
@@ -164,7 +163,7 @@ def test_an_intact_checkpoint_is_used_even_where_no_other_is_stored(folder, fini
     name_leftover(out / "checkpoints").write_bytes(b"half")
     run(folder, out, checkpoint_every=0)
     assert epochs == [3, 4, 1, 2, 3, 4]
-    assert content(out) == content(finished)
+    assert read_without_seconds(out) == read_without_seconds(finished)
 
 
 def test_what_a_finished_stack_left_is_removed_without_a_word(folder, finished, interrupted, tmp_path):
@@ -174,7 +173,7 @@ def test_what_a_finished_stack_left_is_removed_without_a_word(folder, finished, 
     shutil.copytree(interrupted / "checkpoints", out / "checkpoints")
     run(folder, out, lines.append)
     assert not any("checkpoint" in line for line in lines)
-    assert content(out) == content(finished)
+    assert read_without_seconds(out) == read_without_seconds(finished)
 
 
 def test_checkpoints_are_stored_by_the_clock(tmp_path, monkeypatch):
@@ -216,7 +215,7 @@ def test_ctrl_c_says_how_to_go_on(brio, folder, finished, epochs, tmp_path):
     again = brio("run", folder, "--out", out, *WORDS).succeed()
     assert "resuming after epoch 1" in again.out
     assert epochs[2:4] == [2, 3]
-    assert content(out) == content(finished)
+    assert read_without_seconds(out) == read_without_seconds(finished)
 
 
 FIT = ["--method", "mlp", "--set", f"epochs={EPOCHS}", "--set", "patience=none", "--set", "width=4", "--device", "cpu"]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from job_contents import content_without_seconds
 
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
@@ -32,6 +31,7 @@ from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
 from brio.version import __version__
+from stored import read_without_seconds
 
 distributed = pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
 
@@ -49,7 +49,7 @@ def local(brio, folder, tmp_path_factory) -> Path:
 
 def test_the_same_files_as_the_local_engine(brio, folder, local, tmp_path, on_dask):
     brio("run", folder, "--out", tmp_path / "out", *RIDGE, *DASK).succeed()
-    assert content_without_seconds(tmp_path / "out") == content_without_seconds(local)
+    assert read_without_seconds(tmp_path / "out") == read_without_seconds(local)
 
 
 def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_path, on_dask, monkeypatch):
@@ -74,7 +74,7 @@ def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_p
     monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
     assert brio("run", folder, "--out", out, *RIDGE, *DASK).status == 0
     assert trained[3:] == ["site01"]
-    assert content_without_seconds(out) == content_without_seconds(local)
+    assert read_without_seconds(out) == read_without_seconds(local)
 
 
 FIT = ["--method", "gcn", "--set", "epochs=2", "--seeds", "2", "--runs-per-stack", "1", "--device", "cpu", "--quiet"]
@@ -328,11 +328,15 @@ def test_a_missing_package_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('cores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\n', "'workers' is missing"),
-        ('workers = "2"\n', "'workers' must be a whole number"),
+        ('cores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\n', "workers is missing; --slurm takes a TOML file with"),
+        ('workers = "2"\n', "workers is '2', a whole number from 1 to 10,000 is expected"),
+        ("workers = 2\ncores = true\n", "cores is true, a whole number"),
         ("wokers = 2\n", "did you mean 'workers'"),
-        ("directives = [1]\n", "'directives' must be a list of texts"),
-        ('workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ngpus = 2\n', "0 or 1"),
+        (
+            'workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ndirectives = [1]\n',
+            r"directives\[0\] is 1, text",
+        ),
+        ('workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ngpus = 2\n', "gpus is 2, 0 or 1 is expected"),
     ],
 )
 def test_a_wrong_file_for_slurm(text, problem, tmp_path):

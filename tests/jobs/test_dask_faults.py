@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from job_contents import content_without_seconds
 
 import brio as package
+from stored import read_without_seconds
 
 pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
 pytestmark = pytest.mark.soak
@@ -100,7 +100,7 @@ def local(folder, tmp_path_factory) -> Path:
 
 
 def assert_same(out: Path, local: Path) -> None:
-    assert content_without_seconds(out) == content_without_seconds(local)
+    assert read_without_seconds(out) == read_without_seconds(local)
 
 
 @pytest.fixture

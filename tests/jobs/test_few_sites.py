@@ -18,7 +18,7 @@ from brio.models import read_model
 from brio.studies import StudyContext
 from brio.studies.context import make_arm
 
-SMALL_METHODS = ["ridge", "log-ridge", "brio-plus", "gcn", "brio"]
+SMALL_METHODS = ["ridge", "gcn", "brio"]
 TINY_VALUES = ["epochs=2", "cell_batch=4", "T_w=1", "M=2", "K=1", "J=2", "sinkhorn_iterations=5"]
 SMALL_OPTIONS = [
     *(word for name in SMALL_METHODS for word in ("--method", name)),

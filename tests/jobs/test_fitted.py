@@ -16,12 +16,7 @@ from brio.jobs.train import load_fitted_runs
 from brio.protocol import auc
 from stored import rehash
 
-OF_ALL = {"epochs": "5", "learning_rate": "0.01"}
-SETTINGS = {
-    "ridge": {},
-    "brio": {**OF_ALL, "T_w": "2", "K": "2", "M": "2", "d_h": "8"},
-    "gcn": OF_ALL,
-}
+SETTINGS = {"ridge": {}, "brio": {"epochs": "5", "learning_rate": "0.01", "T_w": "2", "K": "2", "M": "2", "d_h": "8"}}
 
 
 @pytest.fixture(scope="module")

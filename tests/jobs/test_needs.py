@@ -133,39 +133,27 @@ def test_a_job_says_what_it_needs_and_what_is_left(cohort, tmp_path):
     assert rest.startswith("the others take about ")
 
 
-def test_the_page_cache_of_a_container_is_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
-    assert machine._read_container() is None
-    (tmp_path / "memory.current").write_text("900\n")
-    (tmp_path / "memory.stat").write_text("anon 400\nfile 500\ninactive_file 300\nactive_file 200\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert machine._read_container() is None
-    (tmp_path / "memory.max").write_text("1000\n")
-    assert machine._read_container() == 1000 - (900 - 300)
-    (tmp_path / "memory.max").write_text("500\n")
-    assert machine._read_container() == 0
-
-
-def test_a_limit_of_the_process_is_less_by_what_it_has_reserved(tmp_path, monkeypatch):
+def test_free_memory_is_the_least_of_what_the_machine_a_container_and_a_limit_leave(tmp_path, monkeypatch):
+    """The page cache of a container is free; of a limit of the process, less what it has reserved."""
     resource = pytest.importorskip("resource")
-    page = resource.getpagesize()
-    (tmp_path / "statm").write_text("7 5 3 1 0 2 0\n")
+    page, limit = resource.getpagesize(), [resource.RLIM_INFINITY]
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
     monkeypatch.setattr(machine, "_PROCESS", tmp_path)
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (10 * page, 20 * page))
-    assert machine._read_process_limit() == 3 * page
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, 20 * page))
-    assert machine._read_process_limit() is None
-
-
-def test_free_memory_is_the_least_of_what_the_machine_and_limits_leave(monkeypatch):
-    bounds = {"_read_meminfo": 300, "_read_container": 200, "_read_process_limit": None}
-    for name, value in bounds.items():
-        monkeypatch.setattr(machine, name, lambda value=value: value)
-    assert machine.find_free_memory() == 200
-    for name in bounds:
-        monkeypatch.setattr(machine, name, lambda: None)
+    monkeypatch.setattr(machine, "_read_meminfo", lambda: None)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit[0], limit[0]))
     assert machine.find_free_memory() is None
     machine.require_memory(1e30, "anything needs", "nothing")  # unknown memory refuses nothing
+    (tmp_path / "memory.current").write_text("900\n")
+    (tmp_path / "memory.stat").write_text("anon 400\nfile 500\ninactive_file 300\nactive_file 200\n")
+    for written, free in (("max", None), ("1000", 1000 - (900 - 300)), ("500", 0)):
+        (tmp_path / "memory.max").write_text(f"{written}\n")
+        assert machine.find_free_memory() == free
+    (tmp_path / "memory.max").write_text("1000000000\n")
+    (tmp_path / "statm").write_text("7 5 3 1 0 2 0\n")
+    limit[0] = 10 * page
+    assert machine.find_free_memory() == 3 * page
+    monkeypatch.setattr(machine, "_read_meminfo", lambda: 200)
+    assert machine.find_free_memory() == 200
 
 
 def test_bytes_are_printed_in_their_unit():

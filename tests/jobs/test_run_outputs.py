@@ -159,8 +159,7 @@ def test_a_job_with_other_reasons_for_its_exclusions_goes_on_and_shows_them(brio
         json.dumps(job.plan | {"excluded": {"twin": [{"code": "empty", "atlas": "another"}]}})
     )
     rehash(out)
-    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny)
-    assert said.status == 0, said
+    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny).succeed()
     assert "resuming: 19 of 20 runs are finished" in said.out
     assert brio("report", out).status == 0
     assert "no finite value in another" in (out / "report.html").read_text(encoding="utf-8")
@@ -241,8 +240,7 @@ def test_a_site_with_one_class_is_no_source(lopsided):
 
 
 def test_nothing_but_a_site_with_one_class(brio, one_class, tmp_path):
-    said = brio("run", one_class, "--out", tmp_path / "r", "--method", "ridge", "--fold", "site03", "--quiet")
-    assert said.status == 0
+    brio("run", one_class, "--out", tmp_path / "r", "--method", "ridge", "--fold", "site03", "--quiet").succeed()
     found = read(tmp_path / "r")
     assert found.summary["methods"]["ridge"]["auc"] == {"mean": None, "sd": None, "interval": None, "n": 0}
     drawn = brio("table", tmp_path / "r", "--figure", tmp_path / "sites.png").succeed()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from job_contents import content_without_seconds as content
 
 from brio.device import ComputeDevice
 from brio.errors import BrioError
@@ -21,7 +20,7 @@ from brio.methods import Ridge
 from brio.storage import SUMS
 from brio.training import NeuralMethod
 from commands import command
-from stored import name_leftover, rehash
+from stored import name_leftover, read_without_seconds, rehash
 
 JOB = ["--method", "brio", "--method", "ridge", "--runs-per-stack", "2"]
 N_RUNS = 2 * 5
@@ -44,7 +43,7 @@ def copy(finished, tmp_path) -> Path:
 
 
 def assert_same(out: Path, other: Path) -> None:
-    mine, theirs = content(out), content(other)
+    mine, theirs = read_without_seconds(out), read_without_seconds(other)
     assert mine.keys() == theirs.keys()
     assert [name for name in mine if mine[name] != theirs[name]] == []
     assert sum(name.endswith("weights.safetensors") for name in mine) == N_RUNS
@@ -178,12 +177,12 @@ def test_a_run_missing_from_a_stack_is_computed_again(brio, finished, copy, fold
     ],
 )
 def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs):
-    before, when = content(copy), times(copy)
+    before, when = read_without_seconds(copy), times(copy)
     said = brio("run", folder, "--out", copy, *JOB, *tiny, *words).refuse()
     assert said.err.startswith("brio: ")
     assert "belongs to another job" in said.err
     assert differs in said.err
-    assert content(copy) == before
+    assert read_without_seconds(copy) == before
     assert times(copy) == when
 
 
@@ -238,9 +237,9 @@ def test_a_tuned_job_takes_up_no_search_of_another_device(brio, folder, tmp_path
     out, words = tmp_path / "out", [folder, "--method", "gcn", "--budget", "2", "--seeds", "2", "--set", "epochs=2"]
     assert brio("tune", *words, "--out", out).status == 0
     elsewhere(out / "plan.json", out / "search" / "plan.json")
-    before = content(out)
+    before = read_without_seconds(out)
     assert brio("tune", *words, "--out", out).status == 0, "all of it is finished"
-    assert content(out) == before
+    assert read_without_seconds(out) == before
     shutil.rmtree(out / "runs")
     (out / "plan.json").unlink()
     for name in ("results.csv", "predictions.csv", "summary.json"):
@@ -253,10 +252,10 @@ def test_a_tuned_job_takes_up_no_search_of_another_device(brio, folder, tmp_path
 def test_a_finished_folder_keeps_its_tables_when_it_is_read_elsewhere(brio, copy, folder, tiny):
     """As if the whole of it had been computed on a GPU and were looked at here."""
     elsewhere(copy / "plan.json")
-    before = content(copy)
+    before = read_without_seconds(copy)
     said = brio("run", folder, "--out", copy, *JOB, *tiny).succeed()
     assert f"{N_RUNS} of {N_RUNS} runs are finished" in said.out + said.err
-    assert content(copy) == before
+    assert read_without_seconds(copy) == before
 
 
 @pytest.mark.parametrize("name", ["thesis.docx", "runs/notes.txt", "results.csv"])

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from job_contents import content_without_seconds
 
 from brio.cli import main
 from brio.errors import BrioError
@@ -24,6 +23,7 @@ from brio.methods import Ridge
 from brio.results import RunStore, store
 from brio.results.store import list_failures, list_heartbeats, report_stack
 from doctored import change_json
+from stored import read_without_seconds
 
 HERE = platform.node()
 N_STACKS = 3
@@ -251,7 +251,7 @@ def test_shards_make_up_the_job(brio, folder, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a finished run was trained again"))
     assert brio("run", folder, "--out", out, *RIDGE, "--shard", "1/2").status == 0
     assert brio("run", folder, "--out", out, *RIDGE).status == 0
-    assert content_without_seconds(out) == content_without_seconds(whole)
+    assert read_without_seconds(out) == read_without_seconds(whole)
 
 
 def test_the_first_process_decides_the_stacks(brio, folder, tmp_path):
@@ -323,7 +323,7 @@ def test_shards_of_a_search(brio, folder, tmp_path):
     assert not (out / "tuning.json").exists()
     assert "all runs are finished" in brio("tune", folder, "--out", out, *words, "--shard", "1/2").out
     assert brio("tune", folder, "--out", out, *words).status == 0
-    assert content_without_seconds(out) == content_without_seconds(tmp_path / "whole")
+    assert read_without_seconds(out) == read_without_seconds(tmp_path / "whole")
 
 
 def test_shards_of_a_study(brio, folder, tmp_path, undrawn):

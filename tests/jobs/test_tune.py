@@ -140,10 +140,11 @@ def test_spaces_hold_what_they_say():
 
 
 def test_harmonised_runs_are_named_and_differ(cohort, tmp_path):
-    plain = run(cohort, ["ridge"], out=tmp_path / "a", device="cpu")
-    flat = run(cohort, ["ridge"], out=tmp_path / "b", device="cpu", settings={"harmonise.kind": "combat"})
-    free = {"harmonise.kind": "combat", "harmonise.unseen": "unlabelled"}
-    seen = run(cohort, ["ridge"], out=tmp_path / "c", device="cpu", settings=free)
+    combat = {"harmonise.kind": "combat"}
+    plain, flat, seen = (
+        run(cohort, ["ridge"], out=tmp_path / str(len(own)), device="cpu", folds="site01", settings=own)
+        for own in ({}, combat, combat | {"harmonise.unseen": "unlabelled"})
+    )
     assert plain.summary.harmonise is None
     assert flat.summary.harmonise == "ComBat, unseen sites: identity"
     assert [r.summary.methods["ridge"].transductive for r in (plain, flat, seen)] == [False, False, True]

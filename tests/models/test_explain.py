@@ -63,7 +63,7 @@ def test_coefficients_of_ridge_are_those_of_scikit_learn(whole_ridge, whole, exp
     + [pytest.param(n, marks=pytest.mark.soak) for n in ("svm", "logistic", "tangent-ridge", "fc-tangent-ridge")],
 )
 def test_linear_models_read_the_planted_regions(fit, name):
-    model = fit(name, seeds=2) if name == "log-ridge" else fit(name)
+    model = fit(name)
     explanation = explain_model(model)
     rank = explanation.rois.set_index("roi")["rank"]
     assert sorted(rank[PLANTED]) == [1, 2, 3, 4]
@@ -77,7 +77,7 @@ def test_linear_models_read_the_planted_regions(fit, name):
 
 
 def test_a_network_with_factors_has_regions_but_no_edges(fit, cohort, tmp_path, monkeypatch):
-    model = fit("brio", seeds=2)
+    model = fit("brio")
     explanation = explain_model(model, cohort, reestimates=2, device="cpu")
     assert explanation.edges is None
     assert explanation.sites is None
@@ -96,7 +96,7 @@ def test_a_network_with_factors_has_regions_but_no_edges(fit, cohort, tmp_path, 
 
 @pytest.mark.soak
 def test_regions_of_factors_are_drawn_in_a_brain(fit, tmp_path):
-    write_explanation(explain_model(fit("brio", seeds=2)), tmp_path / "brio")
+    write_explanation(explain_model(fit("brio")), tmp_path / "brio")
     assert (tmp_path / "brio" / "brain.png").stat().st_size > 10_000
     assert "brain.png" in (tmp_path / "brio" / "explanation.md").read_text()
 
@@ -191,10 +191,10 @@ def test_patterns_of_reestimates_are_computed_from_the_same_draws(whole_ridge, w
 
 def test_what_is_explained_survives_the_folder(fit, tmp_path):
     for name in ("ridge", "brio-plus", "gcn"):
-        model = fit(name, seeds=2)
+        model = fit(name)
         write_model(model, tmp_path / name)
         again = read_model(tmp_path / name)
-        assert len(again.patterns) == len(model.patterns) == (0 if name == "gcn" else 2)
+        assert len(again.patterns) == len(model.patterns) == (0 if name == "gcn" else len(model.members))
         for first, second in zip(model.patterns, again.patterns, strict=True):
             for value, stored in zip(vars(first).values(), vars(second).values(), strict=True):
                 np.testing.assert_array_equal(value, stored)
@@ -217,18 +217,18 @@ def test_margins_that_do_not_vary_are_said_and_not_divided_by(fit, cohort, name,
     with pytest.raises(BrioError, match="it predicts the same for every scan, so there is nothing to explain"):
         explain_model(read_model(tmp_path / "model"))
     with pytest.raises(BrioError, match="has the same margin for all of its scans"):
-        explain_model(replace(flat, patterns=model.patterns), cohort, reestimates=0, device="cpu")
+        explain_model(replace(flat, patterns=model.patterns[:1]), cohort, reestimates=0, device="cpu")
 
 
 def test_a_method_that_explains_nothing_is_refused_with_those_that_do(fit):
-    models = [fit("gcn", seeds=2), fit("length-only")]
+    models = [fit("gcn"), fit("length-only")]
     for model in models:
         with pytest.raises(BrioError, match="nothing to explain") as refusal:
             explain_model(model)
         able = str(refusal.value).split("These methods have: ")[1].split(", ")
         assert {"ridge", "log-ridge", "brio", "brio-wo-rs", "brio-plus"} <= set(able)
         assert not {"gcn", "length-only", "mlp"} & set(able)
-    for model in (*models, fit("ridge"), fit("brio", seeds=2), fit("brio-plus")):
+    for model in (*models, fit("ridge"), fit("brio"), fit("brio-plus")):
         explains = model.method.explain(model.members[0].fitted) is not None
         assert explains == bool(model.method.facts.explains)
 
@@ -241,7 +241,9 @@ def test_errors_say_what_is_wrong(fit, ridge, cohort):
     with pytest.raises(BrioError, match="reestimates"):
         explain_model(ridge, cohort, reestimates=1)
     two = cohort.select(np.isin(cohort.sites, ["site01", "site02"]))
-    with pytest.raises(BrioError, match=r"is not the cohort that the model was fitted to \(in memory, 98 scans\)"):
+    with pytest.raises(
+        BrioError, match=rf"is not the cohort that the model was fitted to \(in memory, {len(cohort)} scans\)"
+    ):
         explain_model(ridge, two, reestimates=0, sites=True, device="cpu")
     with pytest.raises(BrioError, match="at least 3 are needed"):
         explain_model(fit("ridge", two), two, reestimates=0, sites=True, device="cpu")
@@ -269,13 +271,13 @@ def test_groups_come_from_the_atlas_or_from_clusters(ridge):
 
 
 def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridge, cohort, tmp_path, monkeypatch):
+    monkeypatch.setattr(explain_output, "save_figure", lambda figure, path: path.touch())  # drawn, but not rendered
     write_model(ridge, tmp_path / "model")
     cohort.save(tmp_path / "cohort")
     words = ("explain", tmp_path / "model", "--quiet", "--device", "cpu")
     said = brio_command(
         *words, "--cohort", tmp_path / "cohort", "--keep-all", "--sites", "--reestimates", 2, "--out", tmp_path / "out"
-    )
-    assert said.status == 0, said.text
+    ).succeed()
     files = set(list_hashed(tmp_path / "out" / "SHA256SUMS"))
     assert {file.name for file in (tmp_path / "out").iterdir()} == files | {"SHA256SUMS"}
     tables = {"edges.csv", "rois.csv", "sites.csv", "new_sites.csv"}
@@ -291,7 +293,7 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
     assert f"r{scans}" in said.text
     assert f"R{scans}" in text
     other = describe_explanation(explain_model(ridge, cohort.select(np.arange(20)), reestimates=0, device="cpu"))
-    assert "Read on 20 scans of in memory: it was fitted to 20 of them and to 78 others" in other
+    assert f"Read on 20 scans of in memory: it was fitted to 20 of them and to {len(cohort) - 20} others" in other
 
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
     text = describe_explanation(explain_model(ridge))
@@ -303,7 +305,6 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
         ((*words, "--sites", "--out", tmp_path / "x"), "--cohort"),
         (("explain", tmp_path / "cohort", "--out", tmp_path / "x"), "is no model"),
     ):
-        said = brio_command(*wrong)
-        assert said.status == 2, said
+        said = brio_command(*wrong).refuse()
         assert reason in said.err
         assert not (tmp_path / "x").exists()

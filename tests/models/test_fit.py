@@ -22,6 +22,15 @@ from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
 
 COMBAT = {"harmonise.kind": "combat"}
+INNER = {"choose_by": "source-sites", "protocol.validation_sites": 0}
+
+
+@pytest.fixture(scope="module")
+def diagnosis_job(cohort, tmp_path_factory):
+    """A job that evaluated ridge on the whole cohort."""
+    folder = tmp_path_factory.mktemp("evidence") / "job"
+    run_job(JobSpec(cohort, ["ridge"], settings=INNER, seeds=1, exclude=False, device="cpu"), folder)
+    return folder
 
 
 @pytest.mark.parametrize("unseen", ["pooled", "unlabelled"])
@@ -66,19 +75,16 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
             fit("gcn", **settings)
 
 
-def test_evidence_under_another_harmonisation_is_named(cohort, fit, tmp_path):
-    settings = {"choose_by": "source-sites", "protocol.validation_sites": 0}
-    run_job(JobSpec(cohort, ["ridge"], settings=settings, seeds=1, exclude=False, device="cpu"), tmp_path / "job")
-    assert add_evidence(fit("ridge"), tmp_path / "job").evidence.differences == ()
+def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
+    plain = add_evidence(fit("ridge"), diagnosis_job)
+    assert plain.evidence.differences == ()
+    assert "smoke run" not in write_card(plain), "one seed is all there is of them"
     pooled = fit("ridge", **COMBAT, **{"harmonise.unseen": "pooled"})
-    differences = add_evidence(pooled, tmp_path / "job").evidence.differences
+    differences = add_evidence(pooled, diagnosis_job).evidence.differences
     assert differences == (
         "other values of harmonise.kind (none in the evidence, combat in the model), harmonise.unseen (identity in the "
         "evidence, pooled in the model)",
     )
-
-
-INNER = {"choose_by": "source-sites", "protocol.validation_sites": 0}
 
 
 def relabel(cohort, labels, **changed):
@@ -92,14 +98,6 @@ def relabel(cohort, labels, **changed):
         classes=changed.get("classes", cohort.classes),
         covariates=cohort.participants[["tr"]],
     )
-
-
-@pytest.fixture(scope="module")
-def diagnosis_job(cohort, tmp_path_factory):
-    """A job that evaluated ridge on the whole cohort."""
-    folder = tmp_path_factory.mktemp("evidence") / "job"
-    run_job(JobSpec(cohort, ["ridge"], settings=INNER, seeds=1, exclude=False, device="cpu"), folder)
-    return folder
 
 
 def other_question(cohort):
@@ -149,8 +147,7 @@ def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis
 
 def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):
     one_class = cohort.select((cohort.sites != "site01") | (cohort.labels == 1))
-    settings = {"choose_by": "source-sites", "protocol.validation_sites": 0}
-    run_job(JobSpec(one_class, ["ridge"], settings=settings, seeds=1, exclude=False, device="cpu"), tmp_path / "job")
+    run_job(JobSpec(one_class, ["ridge"], settings=INNER, seeds=1, exclude=False, device="cpu"), tmp_path / "job")
     model = add_evidence(fit("ridge", one_class), tmp_path / "job")
     assert model.evidence.describe().startswith("at 6 sites, each left out in turn: AUC, mean over the 5 sites with")
     assert "AUC, mean over the 5 sites with both classes:" in write_card(model)
@@ -181,7 +178,7 @@ def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     model = fit_model(spec, to_evaluate=True)
     assert 0.5 < model.attacks.membership <= 1
     membership = f"{model.attacks.membership:.2f}"
-    assert f"AUC of {membership}, {measured_on} this cohort, 98 scans of 6 sites)" in write_card(model)
+    assert f"AUC of {membership}, {measured_on} this cohort, {len(cohort)} scans of 6 sites)" in write_card(model)
     assert {one.code for one in model.evidence.reasons} == {"short", "dead_rois", "tr", "motion", "edge_sd", "far"}
     assert "| `tr`: repetition time | 0 | 0 |" in write_card(model)
 
@@ -273,7 +270,7 @@ def attacks():
 
 @pytest.fixture(scope="module")
 def connectomes():
-    return Connectomes(simulate(Simulation(n_sites=4, per_class=14, n_rois=32, frames=120, seed=2)))
+    return Connectomes(simulate(Simulation(n_sites=4, per_class=12, n_rois=24, frames=80, seed=2)))
 
 
 def test_stored_rows_give_labels_and_participants_away(attacks, connectomes, tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def test_the_spread_is_that_of_many_drawn_re_estimates_whatever_the_first_frame(
 
 
 def test_several_members_are_averaged_and_their_factors_listed(fit, cohort):
-    model = fit("brio", seeds=2)
+    model = fit("brio")
     found = predict_scans(model, cohort, reestimates=2, device="cpu")
     by_seed = found.contributions.groupby(["participant_id", "seed"], sort=False)["contribution"].sum()
     margin = by_seed.groupby("participant_id", sort=False).mean()

@@ -24,8 +24,7 @@ def new_folder() -> Path:
 
 def succeed(*words: object) -> str:
     """Run a command that must succeed and print nothing but answers; return what it printed."""
-    said = command(*words)
-    assert said.status == 0, said.text
+    said = command(*words).succeed()
     assert "Traceback" not in said.text
     assert not re.search(r"\bnan\b", said.text, re.IGNORECASE), said.text
     return said.text
@@ -33,8 +32,7 @@ def succeed(*words: object) -> str:
 
 def refuse(*words: object) -> str:
     """Run a command that must be refused; return why, on one line."""
-    said = command(*words)
-    assert said.status == 2, said.text
+    said = command(*words).refuse()
     assert said.err.startswith("brio: ")
     return " ".join(said.err.split())
 

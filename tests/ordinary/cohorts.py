@@ -39,6 +39,15 @@ class People:
         rows = self.table.iloc[index].reset_index(drop=True)
         return People([self.scans[i] for i in index], rows, self.atlas)
 
+    def write(self, folder: Path, labelled: bool = True) -> Path:
+        """Write raw files as people have them: one csv file per scan, and a table where they are labelled."""
+        folder.mkdir()
+        for participant, scan in zip(self.table["participant_id"], self.scans, strict=True):
+            pd.DataFrame(scan, columns=self.atlas.rois["name"]).to_csv(folder / f"{participant}.csv", index=False)
+        if labelled:
+            self.table.to_csv(folder / "participants.tsv", sep="\t", index=False)
+        return folder
+
     def to_cohort(self) -> Cohort:
         """Build the cohort in memory."""
         known = ["participant_id", "site", "label", "session"]

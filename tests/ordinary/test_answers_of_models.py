@@ -3,8 +3,8 @@
 import functools
 import json
 import re
-import tempfile
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,6 @@ from scipy.special import expit, logit
 from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, brier_score_loss, roc_auc_score
 
-import brio
 from brio.methods import list_methods
 from commands import command
 
@@ -47,18 +46,8 @@ def explain(name: str) -> tuple[Path, str, Path]:
     """Explain ridge regression once per session, site by site; return model, what was said, and the folder."""
     model, out = fit(name, "--method", "ridge")[0], new_folder()
     words = ("--cohort", build(name), "--sites", "--keep-all", "--quiet", "--device", "cpu", "--out", out)
-    return model, succeed("explain", model, *words), out
-
-
-def write_scans(people: People, labelled: bool) -> Path:
-    """Write raw files as people have them: one csv file per scan, and a table where they are labelled."""
-    folder = Path(tempfile.mkdtemp())
-    names = people.atlas.rois["name"]
-    for participant, scan in zip(people.table["participant_id"], people.scans, strict=True):
-        pd.DataFrame(scan, columns=names).to_csv(folder / f"{participant}.csv", index=False)
-    if labelled:
-        people.table.to_csv(folder / "participants.tsv", sep="\t", index=False)
-    return folder
+    with mock.patch("brio.models.explain_output.save_figure"):  # drawn, but not rendered
+        return model, succeed("explain", model, *words), out
 
 
 def expected_probability(model: Path, people: People, new: People) -> np.ndarray:
@@ -76,7 +65,7 @@ def test_a_new_hospital_gets_the_probabilities_of_ridge_however_it_is_read():
     ids = new.table["participant_id"].to_list()
     expected = expected_probability(model, HOSPITALS[SOURCE](), new)
     assert np.ptp(expected) > 0.5
-    folders = [build(NEW), build(NEW, shuffle), write_scans(new, labelled=True), write_scans(new, labelled=False)]
+    folders = [build(NEW), build(NEW, shuffle), new.write(new_folder()), new.write(new_folder(), labelled=False)]
     tables = [predict(model, folder, *(["--tr", "2"] if k > 1 else []))[0] for k, folder in enumerate(folders)]
     for table in tables:
         close(table.loc[ids, "probability"], expected, 1e-6)
@@ -133,14 +122,6 @@ def test_the_evidence_of_a_model_is_the_leave_one_site_out_job_of_its_settings(m
         assert mean.replace(" sites,", " sites:") in card
         for site, own in HOSPITALS[SOURCE]().table.groupby("site"):
             assert f"| {site} | {(own['label'] == 0).sum()} | {(own['label'] == 1).sum()} |" in card
-
-
-def test_fit_and_the_estimator_make_one_model():
-    model, _ = fit(SOURCE, "--method", "ridge")
-    people, new = HOSPITALS[SOURCE](), HOSPITALS[NEW]()
-    estimator = brio.BrioClassifier(method="ridge", random_state=0, device="cpu")
-    estimator.fit(people.scans, people.table["label"].to_numpy(), sites=people.table["site"].to_numpy())
-    close(estimator.predict_proba(new.scans)[:, 1], expected_probability(model, people, new), 1e-6)
 
 
 @pytest.mark.parametrize("name", ["5 sites", *(pytest.param(n, marks=pytest.mark.soak) for n in PLANTED)])
@@ -291,26 +272,9 @@ def test_the_strongest_edges_are_compared_with_sites_that_did_not_choose_them(na
     assert 0.35 < share.iloc[-1] < 0.65 if name == "chance" else share.iloc[0] > 0.9, "half by chance, all if planted"
 
 
-def swap_labels(people: People) -> People:
-    """The same scans under another question: who is older."""
-    older = people.table["age"] > people.table.groupby("site")["age"].transform("median")
-    return People(people.scans, people.table.assign(label=older.astype(int)), people.atlas)
-
-
-def test_evidence_of_another_question_is_refused():
-    job, out = run_job(SOURCE, "ridge", settings=LIKE_A_MODEL), new_folder()
-    other = swap_labels(HOSPITALS[SOURCE]()).table["label"]
-    n = (other != HOSPITALS[SOURCE]().table["label"]).sum()
-    words = ("--method", "ridge", "--keep-all", "--device", "cpu", "--evidence", job, "--out", out)
-    why = refuse("fit", build(SOURCE, swap_labels), *words)
-    assert f"another question: {n} of {len(other)} participants in common have another label" in why
-    assert not out.exists()
-
-
-@pytest.mark.parametrize("method", ["ridge", *(pytest.param(method, marks=soak) for method in ("gcn", "brio-plus"))])
-def test_a_model_fitted_on_dask_is_that_of_this_process(method, request):
-    if method == "ridge":  # the others have worker processes of their own
-        request.getfixturevalue("on_dask")
+@soak
+@pytest.mark.parametrize("method", ["gcn", "brio-plus"])
+def test_a_model_fitted_on_dask_is_that_of_this_process(method):
     models = [fit(SOURCE, *use(method), *more)[0] for more in ((), ("--engine", "dask", "--workers", "1"))]
     members = [json.loads((model / "model.json").read_text())["members"] for model in models]
     assert members[1] == members[0]
@@ -323,8 +287,7 @@ def test_adapt_finds_the_mode_of_the_posterior():
     model, _ = fit(SOURCE, "--method", "ridge")
     before, _, _ = predict(model, build(NEW))
     out = new_folder()
-    said = command("adapt", model, build(NEW), "--device", "cpu", "--out", out)
-    assert said.status == 0, said.text
+    said = command("adapt", model, build(NEW), "--device", "cpu", "--out", out).succeed()
     label = HOSPITALS[NEW]().table.set_index("participant_id")["label"].loc[before.index].to_numpy()
     found = json.loads((out / "model.json").read_text())["adaptation"]
     margins = logit(before["probability"].to_numpy())
@@ -359,16 +322,3 @@ def test_evidence_counts_participants_where_they_have_two_sessions():
     assert f"of {unflagged} such participants, at sites" in card
     assert "% of all participants, logits averaged" in card
     assert f"of {unflagged} such participants" in predict(model, build(NEW), "--accuracy", "0.5")[1]
-
-
-def test_explain_says_how_many_of_the_scans_the_model_was_fitted_to():
-    """The sixth site has patients only: its scans are read, but nothing is learned from them."""
-    name = "one-class site"
-    sites = BUILDERS[name]().table["site"]
-    model, _ = fit(name, "--method", "ridge")
-    out = new_folder()
-    said = command("explain", model, "--cohort", build(name), "--keep-all", "--reestimates", 2, "--out", out)
-    assert said.status == 0, said.text
-    expected = f"ead on {len(sites)} scans of in memory: it was fitted to {(sites != 'site06').sum()} of them"
-    assert f"r{expected}" in said.text
-    assert f"- R{expected}.\n" in (out / "explanation.md").read_text(encoding="utf-8")

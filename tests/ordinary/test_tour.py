@@ -8,35 +8,27 @@ import numpy as np
 import pandas as pd
 import pytest
 from checks import check_job, close, read, succeed
-from cohorts import People, simulated
+from cohorts import simulated
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from brio.methods import list_methods
 
-METHODS = ("ridge", "log-ridge", "covariates-only")
-
-
-def write_study(people: People, folder: Path, labelled: bool = True) -> Path:
-    """Write scans as csv files, named by their participants, with a table of those who are labelled."""
-    folder.mkdir()
-    for participant, scan in zip(people.table["participant_id"], people.scans, strict=True):
-        pd.DataFrame(scan, columns=people.atlas.rois["name"]).to_csv(folder / f"{participant}.csv", index=False)
-    if labelled:
-        people.table.to_csv(folder / "participants.tsv", sep="\t", index=False)
-    return folder
+METHODS = ("log-ridge", "covariates-only")
 
 
 @pytest.mark.parametrize("n_sites", [3, *(pytest.param(n, marks=pytest.mark.soak) for n in (4, 5, 9))])
 def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert f"at {n_sites} sites" in succeed("simulate", "--sites", n_sites, "--per-class", 3, "--out", "simulated")
+    assert f"at {n_sites} sites" in succeed(
+        "simulate", "--sites", n_sites, "--rois", 8, "--frames", 50, "--out", "simulated"
+    )
     assert f" at {n_sites} sites: " in succeed("audit", "simulated")
     everybody = simulated(n_sites=n_sites + 1, per_class=8, stable=1.0, unstable=0.0, spurious=0.0)
     is_new = (everybody.table["site"] == f"site{n_sites + 1:02d}").to_numpy()
     people, new = everybody.select(np.flatnonzero(~is_new)), everybody.select(np.flatnonzero(is_new))
     n, label = len(people.scans), new.table.set_index("participant_id")["label"]
 
-    said = succeed("import", "table", write_study(people, Path("study")), "--out", "cohort")
+    said = succeed("import", "table", people.write(Path("study")), "--out", "cohort")
     assert f"{n} scans" in said
     said = succeed("audit", "cohort")
     counts = [f"{(people.table['label'] == k).sum()} with label {k}" for k in (0, 1)]
@@ -45,9 +37,9 @@ def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypat
 
     words = [word for method in METHODS for word in ("--method", method)]
     said = succeed("run", "cohort", *words, "--seeds", 3, "--device", "cpu", "--quiet", "--out", "results")
-    check_job(Path("results"), people, n_methods=3, n_seeds=3)
+    check_job(Path("results"), people, n_methods=2, n_seeds=3)
     auc = 100 * read(Path("results/results.csv")).groupby(["method", "fold"])["auc"].mean().groupby("method").mean()
-    assert auc[["ridge", "log-ridge"]].min() > 80 > auc["covariates-only"]
+    assert auc["log-ridge"] > 80 > auc["covariates-only"]
     table = succeed("table", "results")
     for method in METHODS:
         assert f"| {auc[method]:.1f} ±" in next(line for line in table.splitlines() if f"| {method} |" in line)
@@ -60,8 +52,8 @@ def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypat
 
     said = succeed("fit", "cohort", "--evidence", "results", "--device", "cpu", "--quiet", "--out", "model")
     assert f"AUC, mean over sites, {auc['log-ridge']:.1f} %" in said
-    succeed("predict", "model", write_study(new, Path("scans"), labelled=False), "--tr", 2, "--out", "unlabelled")
-    said = succeed("predict", "model", write_study(new, Path("there")), "--out", "labelled")
+    succeed("predict", "model", new.write(Path("scans"), labelled=False), "--tr", 2, "--out", "unlabelled")
+    said = succeed("predict", "model", new.write(Path("there")), "--out", "labelled")
     tables = [read(Path(name) / "predictions.csv").set_index("participant_id") for name in ("unlabelled", "labelled")]
     close(tables[0]["probability"], tables[1]["probability"].loc[tables[0].index], 1e-9)
     probability = tables[1]["probability"].loc[label.index]

@@ -9,7 +9,6 @@ import pytest
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.jobs.resume import describe_cohort
 from brio.protocol import (
     ProtocolSettings,
     SiteStratifiedKFold,
@@ -17,6 +16,7 @@ from brio.protocol import (
     make_folds,
     make_training_fold,
 )
+from brio.results.cohort import describe_cohort
 from brio.studies.learning_curve import keep_participants
 from brio.studies.permutation import permute_labels
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.jobs.resume import describe_cohort, group_participants
 from brio.results import StoredJob
+from brio.results.cohort import describe_cohort, group_participants
 from brio.results.files import COHORT_FACTS
 
 

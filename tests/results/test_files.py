@@ -15,6 +15,7 @@ from brio.errors import BrioError
 from brio.report.write import write_report
 from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, TuningRecord, lock_folder
 from brio.results.files import format_csv, read_csv
+from brio.schemas import to_json
 from brio.storage import SUMS, reserve_name, write_recorded, write_sums
 from stored import rehash
 
@@ -36,7 +37,7 @@ def tuned(cohort, tmp_path_factory) -> Path:
 def test_what_is_written_is_what_is_read(tuned):
     job = StoredJob.read(tuned)
     for name, record in (("plan.json", job.plan), ("summary.json", job.summary)):
-        assert json.loads((tuned / name).read_text()) == record.to_json()
+        assert json.loads((tuned / name).read_text()) == to_json(record)
     assert job.tuning.choices["brio"].keys() == set(job.summary.folds)
     assert job.plan.methods["brio"].tuned == job.tuning.choice("brio")
     assert len(job.runs) == len(job.rows) == 10
@@ -44,7 +45,7 @@ def test_what_is_written_is_what_is_read(tuned):
     assert stored == job.rows.set_index(["method", "fold"])["auc"].to_dict()
     for run in job.runs:
         path = tuned / "runs" / run.key / "run.json"
-        assert json.loads(path.read_text()) == run.record.to_json()
+        assert json.loads(path.read_text()) == to_json(run.record)
     assert len(job.predictions) == 2 * job.summary.n_scans
     assert sum(job.cohort_facts["all"]["n"]) == job.summary.n_scans
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from brio.cohort.cohort import CohortHeader
 from brio.errors import BrioError
-from brio.estimator import BrioClassifier, EstimatorParams, EstimatorRecord
+from brio.estimator import EstimatorRecord
 from brio.models.folder import ModelRecord
 from brio.results import Plan, RunRecord, Summary, TuningRecord
-from brio.results.records import AuditRecord, CohortFacts, StudyRecord
+from brio.results.cohort import AuditRecord, CohortFacts
+from brio.results.records import StudyRecord
 from brio.schemas import (
     NOT_EMPTY,
     Name,
@@ -179,10 +180,6 @@ def test_json_that_brio_writes_is_read_as_json_reads_it(value):
     except BrioError as error:
         message = str(error)
     assert json.dumps(read) == text or "holds a whole number of" in message or "holds the text" in message
-
-
-def test_the_parameters_of_a_saved_estimator_are_those_of_the_estimator():
-    assert EstimatorParams() == EstimatorParams(**BrioClassifier().get_params())
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@
 A few steps of each command in every run of the tests, all of them in the soak tests.
 """
 
-import csv
 import errno
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +13,9 @@ import pandas as pd
 import pytest
 from small_jobs import RUN, STUDY
 
-from brio.storage import SUMS
 from commands import Said, command
 from faults import Step, die_at, failing, list_steps, raising
-from stored import list_hashed
+from stored import read_without_seconds
 
 QUIET = ("--device", "cpu", "--quiet")
 COMMANDS: dict[str, tuple[object, ...]] = {
@@ -43,31 +40,6 @@ def place(here, monkeypatch) -> Path:
     return here
 
 
-def read_all(folder: Path) -> dict[str, object]:
-    """All files of a folder, but for the seconds that runs took."""
-    files: dict[str, object] = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        name = str(path.relative_to(folder))
-        if path.name == SUMS:
-            files[name] = list_hashed(path)
-        elif path.name == "results.csv":
-            with path.open(newline="") as file:
-                files[name] = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
-        elif path.name == "run.json":
-            record = json.loads(path.read_text())
-            del record["row"]["seconds"]
-            files[name] = record
-        elif path.name == "table.csv":
-            files[name] = (
-                pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns="seconds", errors="ignore").to_dict()
-            )
-        elif path.name not in ("page.html", "finding.md"):  # say when they were written, and how long runs took
-            files[name] = path.read_bytes()
-        else:
-            files[name] = None
-    return files
-
-
 def choose(steps: list[Step], few: int | None) -> Iterator[int]:
     """All numbers of steps, or a few that are spread over them and are of every kind."""
     if few is None:
@@ -81,16 +53,16 @@ def run_and_compare(name: str, place: Path, disturb: Callable[[int, Callable[[],
     """Disturb a command at its steps, give it again, and compare with what it leaves undisturbed."""
     words, out = COMMANDS[name], place / "new"
     steps = list_steps(lambda: command(*words))
-    whole, around = read_all(out), {path.name for path in place.iterdir()}
+    whole, around = read_without_seconds(out), {path.name for path in place.iterdir()}
     count = 0
     for number in choose(steps, few):
         shutil.rmtree(out)
         disturb(number, lambda: command(*words))
         if name in ("import", "fit") and out.exists():
-            assert read_all(out) == whole, "whole or not at all"
+            assert read_without_seconds(out) == whole, "whole or not at all"
         else:
             command(*words).succeed()
-            assert read_all(out) == whole, (number, steps[number])
+            assert read_without_seconds(out) == whole, (number, steps[number])
         assert {path.name for path in place.iterdir()} == around, (number, steps[number])
         count += 1
     return count
@@ -129,7 +101,7 @@ def test_a_job_on_a_full_disk_goes_on(place):
     fill_disk(60, lambda: command(*COMMANDS["run"]))
     said = command(*COMMANDS["run"]).succeed()
     assert "of 4 runs are finished" in said.out
-    assert read_all(place / "new") == read_all(place / "job")
+    assert read_without_seconds(place / "new") == read_without_seconds(place / "job")
 
 
 def _kill(number: int, when: str, run: Callable[[], Said]) -> None:

@@ -69,8 +69,8 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
     from ..jobs.resume import recover_options
     from ..methods import find_method
     from ..results import Plan, TuningRecord
+    from ..results.cohort import read_audit
     from ..results.files import PLAN, PLAN_AGAIN, TUNING, is_kept
-    from ..results.records import read_audit
 
     if not is_kept(folder / PLAN, PLAN_AGAIN):
         hint = f"name a command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'"
@@ -122,13 +122,8 @@ def _render(name: str, command: Any, values: Mapping[str, Any], notes: Mapping[s
         if value is None or value == [] or value == ():
             lines.append(f"# {key} = {'[]' if getattr(param, 'multiple', False) else ''}".rstrip())
         else:
-            lines.append(f"{key} = {format_value(value if isinstance(value, list | tuple) else _plain(value))}")
+            lines.append(f"{key} = {format_value(value)}")
     if SETTINGS in options:
         lines += ["", "# Settings of methods, and in [set.protocol], [set.audit] and [set.harmonise] of the others;"]
         lines += ["# 'brio settings METHOD' lists all.", *format_settings(settings, SETTINGS)]
     return "\n".join(lines) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """A value as TOML has it: paths and the like are text."""
-    return value if isinstance(value, bool | int | float) else str(value)

@@ -35,6 +35,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..cohort import Cohort
+    from ..models import Model
 
 ModelFolder = Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")]
 FitCheckpointEvery = Annotated[
@@ -50,14 +51,25 @@ FitCheckpointEvery = Annotated[
 
 
 @contextmanager
-def _read_scans(scans: Path, model: Path, reading: ScanOptions) -> Iterator[Cohort]:
-    """Read the scans that a command is given, into a folder that is removed at the end."""
-    from ..cohort.readers import read_scans_to_predict
-    from ..models.sums import read_known_header
+def _open_scans(
+    model: Path, scans: Path, out: Path, load: list[Path] | None, reading: ScanOptions
+) -> Iterator[tuple[Model, Cohort]]:
+    """Read a model and the scans that it is given, into a folder that is removed at the end; say what was read."""
+    from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
+    from ..models.sums import check_sums, read_known_header
 
+    refuse_existing(out)
+    check_sums(model, scans_follow=True)
+    load_own_methods(load)
     header = read_known_header(model)
     with open_scratch_folder() as place:
-        yield read_scans_to_predict(scans, place / "scans", known_header=header, **reading.to_keywords())
+        cohort = read_scans_to_predict(scans, place / "scans", known_header=header, **reading.to_keywords())
+        from ..models import read_model  # torch, after all that can be refused
+
+        fitted = read_model(model)
+        say_warnings(cohort)
+        say(summarise_scans_to_predict(cohort))
+        yield fitted, cohort
 
 
 @app.command(rich_help_panel=MODELS)
@@ -149,21 +161,13 @@ def predict(
     reading: ScanOptions,
 ) -> None:
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
-    from ..cohort.readers import summarise_scans_to_predict
-    from ..models.sums import check_sums
-
-    refuse_existing(out)
-    check_sums(model, scans_follow=True)
-    load_own_methods(load)
-    with _read_scans(scans, model, reading) as cohort:
-        from ..models import predict_scans, read_model  # torch, after all that can be refused
+    with _open_scans(model, scans, out, load, reading) as (fitted, cohort):
+        from ..models import predict_scans
         from ..models.external import write_predictions
         from ..models.predict import suggest_label_column
         from ..report.predictions import render_prediction_page
 
-        fitted = read_model(model)
-        say_warnings(cohort)
-        for line in (summarise_scans_to_predict(cohort), *suggest_label_column(cohort)):
+        for line in suggest_label_column(cohort):
             say(line)
         predictions = predict_scans(fitted, cohort, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
         page = render_prediction_page(fitted, cohort, predictions)
@@ -208,22 +212,14 @@ def adapt(
 
     Example: brio adapt model cohort --out model-here
     """
-    from ..cohort.readers import summarise_scans_to_predict
-    from ..models.sums import check_sums
-
-    refuse_existing(out)
-    check_sums(model, scans_follow=True)
-    load_own_methods(load)
-    with _read_scans(cohort, model, reading) as local:
-        from ..models import adapt_model, read_model, write_model  # torch, after all that can be refused
+    with _open_scans(model, cohort, out, load, reading) as (fitted, local):
+        from ..models import adapt_model, write_model
         from ..models.predict import remark_on_local_scans
 
-        fitted = read_model(model)
         if fitted.adaptation is not None:
             n_before = fitted.adaptation.n_participants
             say(f"{model}: was adapted to {n_before} participants before; it starts again from the original")
-        say_warnings(local)
-        for line in (summarise_scans_to_predict(local), *remark_on_local_scans(fitted, local)):
+        for line in remark_on_local_scans(fitted, local):
             say(line)
         adapted = adapt_model(
             fitted,

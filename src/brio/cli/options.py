@@ -320,12 +320,6 @@ def say_warnings(cohort: Cohort) -> None:
         say(f"warning: {warning}")
 
 
-def say_shard_ended(finished: bool, shard: str, out: Path) -> None:
-    """Say what is left to do after a shard."""
-    rest = "all runs are finished" if finished else f"other runs are not; 'brio status {out}' shows how far they are"
-    say(f"shard {shard} is finished, {rest}. Tables: the same command without --shard")
-
-
 def load_own_methods(files: list[Path] | None) -> list[str]:
     """Load a user's own methods, and say that their files are executed; returns their names."""
     if not files:

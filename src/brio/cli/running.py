@@ -27,29 +27,23 @@ from .options import (
     SharedEngineOptions,
     load_own_methods,
     number,
-    say_shard_ended,
     share_options,
 )
 
 if TYPE_CHECKING:
+    from ..results import StoredJob
+
+
+def show_result(stored: StoredJob | None, report: bool, hint: str = "") -> None:
+    """Print the table of a job and what a reader should know about it; with a report, also write it and say where.
+
+    None is a shard, of which there is nothing to show.
+    """
     from ..api import Result
 
-
-def write_outputs(result: Result) -> None:
-    """Write the table, the figure and the report of a job to its folder, and say where they are."""
-    from ..report.cohort import draw_sites
-    from ..report.comparisons import markdown_table
-    from ..storage import write_atomically
-
-    table, figure = result.folder / "table.md", result.folder / "sites.png"
-    write_atomically(table, markdown_table([result.summary]))
-    draw_sites(result.rows, result.summary, figure)
-    for name, path in (("table", table), ("figure", figure), ("report", result.report())):
-        say(f"{name}: {path}")
-
-
-def print_result(result: Result) -> None:
-    """Print the table of a job and what a reader should know about it."""
+    if stored is None:
+        return
+    result = Result(**vars(stored))
     header, rows = result.text_table()
     rows = [[escape_controls(cell) for cell in row] for row in rows]
     table = Table(box=None, pad_edge=False)
@@ -59,8 +53,18 @@ def print_result(result: Result) -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table, width=max(console.width, sum(widths) + len(widths)), crop=False, soft_wrap=False)
-    for line in [*result.notes, f"results: {result.folder}"]:
+    for line in [*result.notes, f"results: {result.folder}", *([hint] if hint else [])]:
         say(line)
+    if report:
+        from ..report.cohort import draw_sites
+        from ..report.comparisons import markdown_table
+        from ..storage import write_atomically
+
+        text, figure = result.folder / "table.md", result.folder / "sites.png"
+        write_atomically(text, markdown_table([result.summary]))
+        draw_sites(result.rows, result.summary, figure)
+        for name, path in (("table", text), ("figure", figure), ("report", result.report())):
+            say(f"{name}: {path}")
 
 
 RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
@@ -94,8 +98,7 @@ def run(
 
     Example: brio run cohort --method ridge --method brio --seeds 3 --out results
     """
-    from ..api import Result
-    from ..jobs.run import run_job, run_shard
+    from ..jobs.run import run_job
     from ..results import TuningRecord
 
     own = load_own_methods(job.load)
@@ -109,16 +112,9 @@ def run(
         **evaluation.to_keywords(),
     )
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
-        spec = dataclasses.replace(spec, engine=opened)
-        if engine.shard is not None:
-            finished_all = run_shard(spec, out, progress, say)
-            return say_shard_ended(finished_all, engine.shard, out)
-        result = Result(**vars(run_job(spec, out, progress, say)))
-    print_result(result)
-    if not method and not own:
-        say("brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge")
-    if report:
-        write_outputs(result)
+        stored = run_job(dataclasses.replace(spec, engine=opened), out, progress, say)
+    hint = "brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge"
+    show_result(stored, report, "" if method or own else hint)
 
 
 @app.command(rich_help_panel=EVALUATION)
@@ -147,8 +143,7 @@ def tune(
 
     Example: brio tune cohort --method gcn --method brio --budget 4 --out tuned
     """
-    from ..api import Result
-    from ..jobs.run import tune_job, tune_shard
+    from ..jobs.run import tune_job
 
     own = load_own_methods(job.load)
     names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
@@ -158,13 +153,8 @@ def tune(
     spec = job.make_spec(cohort, names, **options, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
-        if engine.shard is not None:
-            finished_all = tune_shard(spec, out, budget=budget, progress=progress, say=say)
-            return say_shard_ended(finished_all, engine.shard, out)
-        result = Result(**vars(tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)))
-    print_result(result)
-    if report:
-        write_outputs(result)
+        stored = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
+    show_result(stored, report)
 
 
 @app.command(rich_help_panel=STUDIES)
@@ -201,6 +191,7 @@ def study(
     engine: SharedEngineOptions,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
+    from ..jobs.run import describe_shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study
     from ..studies.study import PAPER, choose_label, find_study, run_study_shard
@@ -213,8 +204,8 @@ def study(
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
         context = StudyContext(spec, out, questions=label or (), reuse=reuse or (), progress=progress, say=say)
-        if engine.shard is not None:
-            return say_shard_ended(run_study_shard(name, context), engine.shard, out)
+        if opened is not None and opened.shard is not None:
+            return say(describe_shard(opened.shard, run_study_shard(name, context), out))
         place = run_study(name, context)
     for folder in [place / one for one in sorted(PAPER)] if name == "paper" else [place]:
         say("")

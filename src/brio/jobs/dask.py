@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,18 +29,16 @@ from .. import settings
 from ..cohort import Cohort, relabel
 from ..configuration import read_configuration
 from ..device import resolve_device
-from ..errors import BrioError, describe_error, nearest, take_first_line
+from ..errors import BrioError, describe_error, take_first_line
 from ..formatting import format_count
 from ..methods import find_method, load_methods, make_method
 from ..results import RunStore
 from ..results.store import Failure, list_heartbeats, record_failure
-from ..settings import require, require_number
+from ..schemas import check_fields
+from ..settings import require_number
 from ..version import __version__
 from .job import Job, estimate_once
 from .plan import JobPlan, PlannedRun
-
-if TYPE_CHECKING:
-    pass
 
 # ---------------------------------------------------------------- clusters
 
@@ -68,19 +66,15 @@ ANY_PORT = "127.0.0.1:0"
 """Where a scheduler answers browsers; nobody needs it, and the usual port may be in use."""
 
 
-NEEDED = ("workers", "cores", "memory", "walltime")
-"""Keys that a file of ``--slurm`` must have."""
-
-
 @dataclass(frozen=True)
 class SlurmOptions:
     """What a file of ``--slurm`` says."""
 
-    workers: int  # jobs to submit, with one worker each
-    cores: int  # of each job
+    workers: settings.Workers  # jobs to submit, with one worker each
+    cores: settings.Count  # of each job
     memory: str  # of each job, such as 16GB and 04:00:00
     walltime: str
-    gpus: int = 0  # of each job, 0 or 1
+    gpus: Literal[0, 1] = 0  # of each job: a worker trains one stack at a time
     queue: str | None = None  # partition, account, network interface, Python of the workers, folder for their output
     account: str | None = None
     interface: str | None = None
@@ -92,25 +86,8 @@ class SlurmOptions:
     @classmethod
     def read(cls, path: Path) -> SlurmOptions:
         """Read a TOML file."""
-        document = read_configuration(path, f"--slurm takes a TOML file with {', '.join(NEEDED)}")
-        kinds = {"workers": int, "cores": int, "gpus": int, "directives": list, "prologue": list}
-        known = cls.__dataclass_fields__
-        for key, value in document.items():
-            if key not in known:
-                raise BrioError(f"{path}: '{key}' is unknown; {nearest(key, known)}")
-            kind = kinds.get(key, str)
-            texts = kind is not list or (isinstance(value, list) and all(isinstance(one, str) for one in value))
-            if not isinstance(value, kind) or isinstance(value, bool) or not texts:
-                words = {int: "a whole number", list: "a list of texts", str: "text in quotes"}[kind]
-                raise BrioError(f"{path}: '{key}' must be {words}")
-        for key in NEEDED:
-            if key not in document:
-                raise BrioError(f"{path}: '{key}' is missing; it says what each job of SLURM gets")
-        options = cls(**document)
-        require_number(options.workers, settings.Workers, "workers")
-        require_number(options.cores, settings.Count, "cores")
-        require(options.gpus in (0, 1), "gpus", options.gpus, "0 or 1: a worker trains one stack at a time")
-        return options
+        remedy = "--slurm takes a TOML file with workers, cores, memory, walltime"
+        return check_fields(cls, read_configuration(path, remedy), path, remedy)
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the arguments of ``dask_jobqueue.SLURMCluster``."""
@@ -344,7 +321,7 @@ class DaskEngine(ExitStack):
     nothing else: when it is lost, the same command goes on from the finished stacks. Use it as a context manager.
     """
 
-    shares_folder = True
+    shares_folder, shard = True, None
 
     def __init__(self, options: ClusterOptions, method_files: tuple[str, ...] = ()) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ from ..protocol import (
 )
 from ..protocol.folds import LEAST_SOURCE_SITES
 from ..settings import find_numbers
-from .spec import JobSpec, settle_without_validation
+from .spec import JobSpec, Shard, settle_without_validation
 
 if TYPE_CHECKING:
     import torch
@@ -78,6 +78,11 @@ class Job:
     def shares_folder(self) -> bool:
         """Whether other processes write to the folder of the job at the same time."""
         return self.spec.engine is not None and self.spec.engine.shares_folder
+
+    @property
+    def shard(self) -> Shard | None:
+        """The shard of the job that its engine trains; None where it trains all."""
+        return None if self.spec.engine is None else self.spec.engine.shard
 
     @property
     def seeds(self) -> range:
@@ -317,8 +322,9 @@ def check_method(
     folds: Sequence[Fold],
     harmonise: HarmonisationRule,
     too_few_sites: bool = False,
+    final: bool = False,
 ) -> None:
-    """Check that a method can be run on a cohort, its folds and its harmonisation."""
+    """Check that a method can be run on a cohort, its folds and its harmonisation; ``final`` for one of all sites."""
     from ..training.contract import check_needs
 
     name, facts = method.name, method.facts
@@ -331,13 +337,7 @@ def check_method(
             f"method '{name}': refit=true trains on validation sites, to which harmonisation is not fitted; "
             "leave out one of refit and harmonise.kind"
         )
-    check_choice(method, cohort, folds, too_few_sites)
-
-
-def check_choice(
-    method: Method, cohort: Cohort, folds: Sequence[Fold], too_few_sites: bool = False, final: bool = False
-) -> None:
-    """Check that folds have what a method chooses its model by: validation scans, or scans for inner folds."""
+    # folds have what a method chooses its model by: validation scans, or scans for inner folds
     if all(len(fold.validation) for fold in folds):
         if not method.needs_validation or method.facts.setting_without_validation:
             for fold in folds:

@@ -1,4 +1,4 @@
-"""The folder of a job: go on where it was, say what clashes with it, recover its options, describe its cohort."""
+"""The folder of a job: go on where it was, say what clashes with it, recover its options."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from ..cohort import AuditRules, Cohort
-from ..cohort.covariates import COVARIATE_COLUMNS, SEX_CODES
-from ..cohort.scans import holds_fc, index_participants
+from ..cohort import AuditRules
 from ..connectome import HarmonisationRule
 from ..errors import BrioError
 from ..formatting import format_count
 from ..methods import find_method
 from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
 from ..results import Plan, RunStore, TuningRecord, lock_folder, write_plan
+from ..results.cohort import describe_cohort, group_participants, read_audit, read_cohort_facts, read_groups
 from ..results.files import (
     AUDIT,
     CHECKPOINTS,
@@ -34,16 +30,15 @@ from ..results.files import (
     SEARCH,
     SHARED_PLAN,
     TUNING,
-    check_file,
     format_json,
     is_kept,
 )
-from ..results.records import read_audit, read_cohort_facts, read_groups
 from ..results.store import WORKERS, list_heartbeats, remove_dead_heartbeats
 from ..settings import format_setting
 from ..storage import (
     LOCK,
     SUMS,
+    check_stored,
     create_whole_folder,
     is_partial,
     remove_empty_folder,
@@ -170,7 +165,7 @@ def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
     place = folder / SHARED_PLAN
     try:
         with create_whole_folder(place) as partial:
-            write_new(partial / PLAN, format_json(plan.document.to_json()))
+            write_new(partial / PLAN, format_json(plan.document))
             write_sums(partial, [PLAN])
     except BrioError:
         if not place.is_dir():  # else another process was faster
@@ -185,7 +180,7 @@ def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
         for read in (read_cohort_facts, read_groups, read_audit):  # not their hashes alone: these may be of odd content
             read(folder, remedy)
         if is_kept(folder / EXCLUSIONS, remedy):
-            check_file(folder / EXCLUSIONS, remedy)
+            check_stored(folder / EXCLUSIONS, remedy)
     except BrioError as damage:
         job.say(str(damage))
         write_job_plan(job, plan, folder)
@@ -396,128 +391,3 @@ def _recover_stack_size(plan: Plan) -> int | None:
     size = -(-n_runs // n_stacks)
     expected = [min(size, n_runs - first) for first in range(0, n_runs, size)]
     return largest if sizes == expected * len(plan.methods) else None
-
-
-# ---------------------------------------------------------------- what is stored of its cohort
-
-SMALLEST_GROUP = 5
-"""A group with fewer scans gets counts alone: mean and SD of three ages are nearly the ages."""
-
-
-def describe_cohort(cohort: Cohort) -> dict[str, Any]:
-    """Describe a cohort without describing any one participant, ready for ``json.dumps``."""
-    sites = cohort.sites
-    return {
-        "name": cohort.name,
-        "fingerprint": cohort.fingerprint,
-        "classes": list(cohort.classes),
-        **({} if cohort.label_covariate is None else {"label_covariate": cohort.label_covariate}),
-        "atlas": cohort.atlas.name,
-        "rois": _describe_rois(cohort),
-        "all": _describe_group(cohort, np.ones(len(cohort), dtype=bool)),
-        "halves": {name: halves for name, (half, halves) in _split_covariates(cohort).items() if (half != "").any()},
-        "sites": [{"site": str(s), **_describe_group(cohort, sites == s)} for s in np.unique(sites)],
-    }
-
-
-def is_label_sex(cohort: Cohort) -> bool:
-    """Return whether the classes of a cohort are the sexes: by their names, or because sex tells every label."""
-    codes = {SEX_CODES.get(name.strip().lower()) for name in cohort.classes}
-    if codes == {0.0, 1.0}:
-        return True
-    if "sex" not in cohort.participants:
-        return False
-    known = cohort.participants["sex"].notna().to_numpy()
-    pairs = set(zip(cohort.participants["sex"][known].astype(str), cohort.labels[known].tolist(), strict=True))
-    return len(pairs) == 2 and len({sex for sex, _ in pairs}) == 2 and len({label for _, label in pairs}) == 2
-
-
-def _describe_rois(cohort: Cohort) -> dict[str, Any]:
-    rois = cohort.atlas.rois
-    described: dict[str, Any] = {"name": rois["name"].astype(str).tolist(), "xyz": None, "hemi": None}
-    if cohort.atlas.has_coordinates:
-        xyz = rois[["x", "y", "z"]].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
-        if np.isfinite(xyz).all():
-            described["xyz"] = xyz.round(1).tolist()
-    if "hemi" in rois:
-        described["hemi"] = rois["hemi"].astype(str).where(rois["hemi"].notna(), "").tolist()
-    return described
-
-
-def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
-    """Counts and ranges of some scans; ``members`` is a mask, shape [scans]. Participants are described once."""
-    frames = cohort.n_frames[members]
-    length = None if holds_fc(cohort.participants) else [int(frames.min()), int(frames.max())]
-    scans = np.flatnonzero(members)
-    people = scans[index_participants(cohort.participant_ids[scans])[0]]  # each counts once
-    table = cohort.participants.iloc[people]
-    n = np.bincount(cohort.labels[people], minlength=2)
-    tr = pd.to_numeric(table["tr"], errors="coerce").dropna() if "tr" in table else pd.Series(dtype=float)
-    return {
-        "n": n.tolist(),
-        "frames": length,
-        "tr": [float(tr.min()), float(tr.max())] if len(tr) else None,
-        "age": _mean_sd(table, COVARIATE_COLUMNS["age"]),
-        "motion": _mean_sd(table, COVARIATE_COLUMNS["motion"]),
-        "sex": _count_sexes(table),
-    }
-
-
-def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
-    """Mean and SD of a column and how many scans have it; None where few have."""
-    if column not in table:
-        return None
-    known = pd.to_numeric(table[column], errors="coerce").dropna().astype(float)
-    known = known[np.isfinite(known)]
-    if len(known) < SMALLEST_GROUP:
-        return None
-    return {"mean": round(float(known.mean()), 4), "sd": round(float(known.std(ddof=1)), 4), "n": len(known)}
-
-
-def _count_sexes(table: pd.DataFrame) -> dict[str, int] | None:
-    """Count scans of each sex as the table writes it; None where few have one."""
-    column = COVARIATE_COLUMNS["sex"]
-    if column not in table:
-        return None
-    known = table[column].dropna().astype(str).str.strip()
-    if len(known) < SMALLEST_GROUP:
-        return None
-    return {str(k): int(v) for k, v in known.value_counts().sort_index().items()}
-
-
-def group_participants(cohort: Cohort) -> pd.DataFrame | None:
-    """Put participants into coarse groups, within which a report scores a method.
-
-    Age and motion are split at the median of the cohort, so that the file holds neither.
-
-    Returns ``participant_id`` and those of ``sex``, ``age`` and ``motion`` that the participants' table has, as text;
-    empty where a participant has no value. What the labels are made of is no group. None where there is no group.
-    """
-    table = cohort.participants.drop_duplicates("participant_id")
-    groups = {"participant_id": table["participant_id"].astype(str)}
-    if COVARIATE_COLUMNS["sex"] in table and COVARIATE_COLUMNS["sex"] != cohort.label_covariate:
-        sex = table[COVARIATE_COLUMNS["sex"]]
-        groups["sex"] = sex.astype(str).str.strip().where(sex.notna(), "")
-    groups |= {name: half for name, (half, _) in _split_covariates(cohort).items()}
-    known = {name: column for name, column in groups.items() if name == "participant_id" or (column != "").any()}
-    return pd.DataFrame(known) if len(known) > 1 else None
-
-
-def _split_covariates(cohort: Cohort) -> dict[str, tuple[pd.Series, list[str]]]:
-    """Say of each age and motion whether it lies below the median, and how both halves are called, the lower one first.
-
-    The median is rounded to some decimals. What is not finite is unknown: empty. What the labels are made of is left
-    out.
-    """
-    table = cohort.participants.drop_duplicates("participant_id")
-    split = {}
-    for name, digits in (("age", 1), ("motion", 2)):
-        column = COVARIATE_COLUMNS[name]
-        if column in table and column != cohort.label_covariate:
-            values = pd.to_numeric(table[column], errors="coerce").astype(float)
-            values = values.where(np.isfinite(values))
-            median = f"{values.median():.{digits}f}"
-            halves = [f"below {median}", f"{median} or above"]
-            half = pd.Series(np.where(values < float(median), *halves), index=values.index)
-            split[name] = half.where(values.notna(), ""), halves
-    return split

@@ -21,6 +21,7 @@ from ..device import check_device_name
 from ..errors import BrioError
 from ..methods import find_method, list_methods, make_method
 from ..results import RunStore, StoredJob, TuningRecord, prediction_rows, result_rows, summarise, write_tables
+from ..results.cohort import is_label_sex
 from ..results.files import PLAN, RUNS, SEARCH
 from ..results.store import list_heartbeats
 from ..settings import Budget, draw_configurations, require_number
@@ -35,8 +36,8 @@ from .plan import (
     plan_runs,
     run_key,
 )
-from .resume import is_label_sex, open_job, read_earlier_plan, reserve_folder
-from .spec import Engine, JobSpec, check_settings
+from .resume import open_job, read_earlier_plan, reserve_folder
+from .spec import Engine, JobSpec, Shard, check_settings
 
 if TYPE_CHECKING:
     from ..training import FittedRun, Method, Run
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 class LocalEngine(Engine):
     """Train stacks in this process: all of a plan, or those of one shard."""
 
-    shard: tuple[int, int] | None = None  # i of n: stacks i, i + n, ... of every plan; others train the rest
+    shard: Shard | None = None  # i of n: stacks i, i + n, ... of every plan; others train the rest
 
     @classmethod
     def parse(cls, shard: str) -> LocalEngine:
@@ -82,20 +83,14 @@ class LocalEngine(Engine):
 # ---------------------------------------------------------------- a job, and a shard of it
 
 
-def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> StoredJob:
-    """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again."""
-    return execute_plan(*_plan_job(spec, out, progress, say), out)
+def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> StoredJob | None:
+    """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again.
 
-
-def run_shard(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> bool:
-    """Train the shard of a job that its engine has; returns whether all runs of the job are finished."""
-    return train_shard(*_plan_job(spec, out, progress, say), out)
-
-
-def _plan_job(spec: JobSpec, out: Path, progress: Progress, say: Say) -> tuple[Job, JobPlan]:
+    Returns None where the engine trains one shard of the job.
+    """
     read_earlier_plan(out)  # a folder of something else is refused before anything is read
     job, names = start_job(spec, progress, say)
-    return job, build_plan(job, names)
+    return _execute_or_train_shard(job, build_plan(job, names), out)
 
 
 def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
@@ -129,14 +124,28 @@ def execute_plan(
     return StoredJob(folder, summary, rows, plan.document, predictions, audited)
 
 
-def train_shard(job: Job, plan: JobPlan, folder: Path, allow_divergence: bool = False, **opening: Any) -> bool:
+def train_shard(job: Job, plan: JobPlan, folder: Path, **opening: Any) -> bool:
     """Train those stacks of a plan that belong to the shard of a job; returns whether all runs are finished.
 
     ``opening`` goes to :func:`brio.jobs.resume.open_job`.
     """
     with open_job(job, plan, folder, **opening) as (plan, store):
-        train_stacks(job, plan, store, allow_divergence)
+        train_stacks(job, plan, store)
         return all(key in store for key in plan.runs)
+
+
+def _execute_or_train_shard(job: Job, plan: JobPlan, out: Path, **opening: Any) -> StoredJob | None:
+    """Do all of a plan, or the shard that the engine of a job has, and say then what is left to do."""
+    if job.shard is None:
+        return execute_plan(job, plan, out, **opening)
+    job.say(describe_shard(job.shard, train_shard(job, plan, out, **opening), out))
+    return None
+
+
+def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
+    """Say that a shard is trained, and what is left to do."""
+    rest = "all runs are finished" if finished else f"other runs are not; 'brio status {out}' shows how far they are"
+    return f"shard {shard[0]}/{shard[1]} is finished, {rest}. Tables: the same command without --shard"
 
 
 def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path) -> list[FittedRun]:
@@ -175,32 +184,28 @@ def tune_job(
     oracle: bool = False,
     progress: Progress = silent,
     say: Say = ignore,
-) -> StoredJob:
-    """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds."""
+) -> StoredJob | None:
+    """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds.
+
+    A shard trains its part of the search and, once all of the search is finished, of the job; None is returned.
+    """
     job, drawn = _start_search(spec, out, budget, progress, say)
     # until its plan is written, the job would copy runs that the search computed on another device
     planned = (out / PLAN).is_file()
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
+        if job.shard is not None and not all(key in store for key in plan.runs):
+            next_step = "when all shards are through, give all these commands again for the next step"
+            say(f"the search is not finished: {next_step}")
+            say(describe_shard(job.shard, False, out))
+            return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
-        with reserve_folder(job, out):
-            record.write(out, table)
+        if job.shard is None:  # every shard makes the same choice; the command without one stores it
+            with reserve_folder(job, out):
+                record.write(out, table)
     job = job.with_spec(tuned=record)
     plan = build_plan(job, list(drawn))
-    return execute_plan(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS)
-
-
-def tune_shard(spec: JobSpec, out: Path, *, budget: int = 4, progress: Progress = silent, say: Say = ignore) -> bool:
-    """Train one shard of a search and, once the search is finished, of the job with the settings that it chose."""
-    job, drawn = _start_search(spec, out, budget, progress, say)
-    plan, planned = _plan_search(job, drawn), (out / PLAN).is_file()
-    if not train_shard(job, plan, out / SEARCH, allow_divergence=True, allow_other_device=planned):
-        say("the search is not finished: when all shards are through, give all these commands again for the next step")
-        return False
-    # every shard makes the same choice; the command without a shard stores it
-    record, _ = _choose_settings(job, plan, RunStore(out / SEARCH / RUNS), drawn, budget=budget)
-    job = job.with_spec(tuned=record)
-    return train_shard(job, build_plan(job, list(drawn)), out, quiet=True, finished_runs=out / SEARCH / RUNS)
+    return _execute_or_train_shard(job, plan, out, quiet=True, finished_runs=out / SEARCH / RUNS)
 
 
 def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say: Say) -> tuple[Job, Drawn]:

@@ -63,11 +63,18 @@ def _list_all_methods() -> list[SettingFacts]:
     return listed
 
 
+Shard = tuple[int, int]
+"""Number of a shard, from 1, and how many there are."""
+
+
 class Engine(Protocol):
     """What executes the stacks of a plan that are not finished: ``LocalEngine`` of ``jobs/run.py``, ``DaskEngine``."""
 
     @property
     def shares_folder(self) -> bool: ...
+
+    @property
+    def shard(self) -> Shard | None: ...
 
     def train(self, job: Any, plan: Any, store: RunStore, allow_divergence: bool = False) -> None:
         """Train stacks that are not finished; each is trained as a whole and stored run by run."""

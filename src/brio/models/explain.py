@@ -38,57 +38,6 @@ SELECTIONS = (1, 5, STRONGEST, 50, 150, 500)
 """Numbers of strongest edges for which this is done over all left-out sites."""
 
 
-class SitePatterns(NamedTuple):
-    """Coefficients and patterns of models that were each fitted without one of E sites.
-
-    Shapes: coefficients [E, edges], pattern [E, edges], difference [E, edges], n_scans [E].
-    """
-
-    sites: list[str]  # the site that was left out
-    coefficients: np.ndarray
-    pattern: np.ndarray  # over the scans that the model was fitted to
-    difference: np.ndarray  # mean value of an edge in class 1 less that in class 0, at the site that was left out
-    n_scans: np.ndarray  # scans of that site
-    edge_values: list[str]
-
-    def compare(self, coefficients: np.ndarray, pattern: np.ndarray) -> pd.DataFrame:
-        """Correlate coefficients and patterns over edges with those of the whole model.
-
-        Shapes: coefficients, pattern [edges].
-
-        Returns ``site``, ``n_scans``, ``coefficient_correlation``, ``pattern_correlation``, ``edge_values``. At the
-        site itself: ``difference_correlation``, that of the pattern without the site and the difference between the
-        classes, 0 by chance; ``strongest_same_sign``, the share of the 15 strongest edges of that pattern in which the
-        classes differ in its direction, half by chance.
-        """
-        table = pd.DataFrame({"site": self.sites, "n_scans": self.n_scans})
-        table["coefficient_correlation"] = [_correlate(own, coefficients) for own in self.coefficients]
-        table["pattern_correlation"] = [_correlate(own, pattern) for own in self.pattern]
-        pairs = list(zip(self.pattern, self.difference, strict=True))
-        table["difference_correlation"] = [_correlate(*pair) for pair in pairs]
-        table["strongest_same_sign"] = [_compare_strongest(*pair) for pair in pairs]
-        return table.assign(edge_values=self.edge_values)
-
-    def score_new_sites(self) -> pd.DataFrame:
-        """Compare the strongest edges of each fit with the classes at the site that took no part in choosing them.
-
-        There is no such number for an edge of the whole model: that was chosen with all sites, so the classes differ
-        in its direction at most of them even where labels are drawn by chance.
-
-        Returns ``strongest_edges``, how many edges of the pattern without a site are selected by their absolute value;
-        ``same_sign_new_sites``, the share of them in which the classes differ in the direction of that pattern at the
-        left-out site, mean over sites, half by chance; ``sd_over_sites``; ``n_sites``.
-        """
-        n_edges = self.pattern.shape[1]
-        rows = []
-        for n in (*(n for n in SELECTIONS if n < n_edges), n_edges):
-            shares = [_compare_strongest(*pair, n) for pair in zip(self.pattern, self.difference, strict=True)]
-            known = np.array(shares)[np.isfinite(shares)]
-            mean, sd = (known.mean() if len(known) else np.nan), (known.std(ddof=1) if len(known) > 1 else np.nan)
-            rows.append((n, mean, sd, len(known)))
-        return pd.DataFrame(rows, columns=["strongest_edges", "same_sign_new_sites", "sd_over_sites", "n_sites"])
-
-
 def _correlate(x: np.ndarray, y: np.ndarray) -> float:
     """Correlate two vectors; not a number where one of them is constant."""
     if np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -96,7 +45,7 @@ def _correlate(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-def _compare_strongest(pattern: np.ndarray, difference: np.ndarray, n: int = STRONGEST) -> float:
+def _compare_strongest(pattern: np.ndarray, difference: np.ndarray, n: int) -> float:
     """Share of the n strongest edges with the same sign in both, among those with a sign; else not a number."""
     strongest = np.argsort(-np.abs(pattern), kind="stable")[:n]
     agreement = np.sign(pattern[strongest]) * np.sign(difference[strongest])
@@ -115,10 +64,38 @@ def find_reason_against_refits(model: Model) -> str:
     return ""
 
 
-def refit_without_each_site(model: Model, plain: Connectomes, progress: Progress = silent) -> SitePatterns:
+Weights = tuple[np.ndarray, np.ndarray]
+"""Coefficients and patterns of edges, averaged over the members of a model; shapes [edges]."""
+
+
+class SitePatterns(NamedTuple):
+    """What models that were each fitted without one of E sites read.
+
+    ``pattern`` [E, edges] is over the scans that each was fitted to.
+
+    ``sites`` compares each fit with the whole model: ``site``, ``n_scans`` of it, ``coefficient_correlation``,
+    ``pattern_correlation``, both over edges, ``edge_values``. At the site itself: ``difference_correlation``, that of
+    the pattern without the site and the difference between the classes, 0 by chance; ``strongest_same_sign``, the share
+    of the 15 strongest edges of that pattern in which the classes differ in its direction, half by chance.
+
+    ``new_sites`` compares the strongest edges of each fit with the classes at the site that took no part in choosing
+    them: ``strongest_edges``, how many are selected by their absolute value; ``same_sign_new_sites``, the share of them
+    in which the classes differ in the direction of that pattern at the left-out site, mean over sites, half by chance;
+    ``sd_over_sites``; ``n_sites``. There is no such number for an edge of the whole model: that was chosen with all
+    sites, so the classes differ in its direction at most of them even where labels are drawn by chance.
+    """
+
+    pattern: np.ndarray
+    sites: pd.DataFrame
+    new_sites: pd.DataFrame
+
+
+def refit_without_each_site(
+    model: Model, plain: Connectomes, weights: Weights, progress: Progress = silent
+) -> SitePatterns:
     """Fit the method of a model again without each site in turn, with the settings and the first seed of the model.
 
-    Each fit is harmonised on its own sites where the model is.
+    Each fit is harmonised on its own sites where the model is. ``weights`` are those of the whole model.
     """
     cohort, method, (member, *_) = plain.cohort, model.method, model.members
     whole = make_training_fold(cohort, member.fitted.run.seed, 0)
@@ -131,8 +108,9 @@ def refit_without_each_site(model: Model, plain: Connectomes, progress: Progress
         fold = Fold(site, whole.source[~own], whole.validation, whole.source[own], (site,), ())
         runs.append(Run(fold, member.fitted.run.seed))
     plain_fits = iter(method.fit(plain, runs, progress)) if member.harmoniser is None else None
-    inputs = method.gather_inputs(plain)
-    rows, edge_values = [], []
+    inputs, n_edges = method.gather_inputs(plain), len(weights[0])
+    sizes = (*(n for n in SELECTIONS if n < n_edges), n_edges)
+    patterns, rows, shares = [], [], []
     for k, run in enumerate(runs):
         if plain_fits is not None:
             fitted = next(plain_fits)
@@ -150,18 +128,30 @@ def refit_without_each_site(model: Model, plain: Connectomes, progress: Progress
         assert explanation.coefficients is not None
         assert read.pattern is not None
         assert there.difference is not None
-        rows.append((explanation.coefficients, read.pattern[0], there.difference[0]))
-        edge_values.append(explanation.edge_values)
-    coefficients, patterns, differences = (np.stack(own) for own in zip(*rows, strict=True))
-    sizes = np.array([len(run.fold.test) for run in runs])
-    return SitePatterns(sites, coefficients, patterns, differences, sizes, edge_values)
+        pattern, difference = read.pattern[0], there.difference[0]
+        patterns.append(pattern)
+        shares.append([_compare_strongest(pattern, difference, n) for n in sizes])
+        rows.append(
+            {
+                "site": run.fold.name,
+                "n_scans": len(left_out),
+                "coefficient_correlation": _correlate(explanation.coefficients, weights[0]),
+                "pattern_correlation": _correlate(pattern, weights[1]),
+                "difference_correlation": _correlate(pattern, difference),
+                "strongest_same_sign": _compare_strongest(pattern, difference, STRONGEST),
+                "edge_values": explanation.edge_values,
+            }
+        )
+    new_sites = []
+    for n, column in zip(sizes, zip(*shares, strict=True), strict=True):
+        known = np.array(column)[np.isfinite(column)]
+        mean, sd = (known.mean() if len(known) else np.nan), (known.std(ddof=1) if len(known) > 1 else np.nan)
+        new_sites.append((n, mean, sd, len(known)))
+    columns = ["strongest_edges", "same_sign_new_sites", "sd_over_sites", "n_sites"]
+    return SitePatterns(np.stack(patterns), pd.DataFrame(rows), pd.DataFrame(new_sites, columns=columns))
 
 
 _TOP_ROIS = 5
-
-
-Weights = tuple[np.ndarray, np.ndarray]
-"""Coefficients and patterns of edges, averaged over the members of a model; shapes [edges]."""
 
 
 def _average(arrays: Iterable[np.ndarray | None]) -> np.ndarray | None:
@@ -187,7 +177,7 @@ def tabulate_edges(atlas: Atlas, weights: Weights, stability: Mapping[str, np.nd
     them ``pattern_sd_reestimates`` and ``same_sign_reestimates``, the share of re-estimated patterns with the sign of
     ``pattern``; with left-out sites ``same_sign_sites``, the share of fits without a site whose pattern has that sign.
     These fits share most of their scans: what holds at a site that took no part is in
-    :meth:`~brio.models.explain.SitePatterns.score_new_sites`.
+    :class:`SitePatterns`.
     """
     name, (coefficients, pattern) = atlas.rois["name"].astype(str).to_numpy(), weights
     u, v = np.triu_indices(len(name), 1)
@@ -246,16 +236,17 @@ def _rank(values: np.ndarray) -> np.ndarray:
 
 def tabulate_factors(
     model: Model, members: Sequence[Explanation], reading: CohortReading | None
-) -> pd.DataFrame | None:
-    """Tabulate the factors of every member.
+) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
+    """Tabulate the factors of every member, and which ROIs make up each; None where a method has no factors.
 
     Returns ``seed``, ``factor``; ``share``, its share in the variance of the margin; ``mean_`` of either class and
     ``sd``, of its contribution over the scans that the model was fitted to; ``rois``, those with the largest
     assignment. With scans the first four again under ``_cohort``; with re-estimates of them ``share_sd_reestimates``,
     and ``reliability``: the part of the variance of a contribution that lies between scans, the rest within them; not a
-    number where it does not vary.
+    number where it does not vary. Then ``seed``, ``factor``, ``roi`` and ``assignment``: the share of the ROI that
+    belongs to the factor. The shares of an ROI sum to one.
     """
-    names, rows = model.atlas.rois["name"].astype(str).to_numpy(), []
+    names, factors, profiles = model.atlas.rois["name"].astype(str).to_numpy(), [], []
 
     def add(table: pd.DataFrame, patterns: Patterns, end: str = "") -> None:
         assert patterns.factor_mean is not None
@@ -266,9 +257,10 @@ def tabulate_factors(
 
     for k, (member, patterns) in enumerate(zip(members, model.patterns, strict=True)):
         if member.assignment is None or patterns.factor_share is None:
-            return None
-        seed, factors = model.members[k].fitted.run.seed, np.arange(len(member.assignment)) + 1
-        table = pd.DataFrame({"seed": seed, "factor": factors})
+            return None, None
+        J, P = member.assignment.shape
+        seed, numbers = model.members[k].fitted.run.seed, np.arange(J) + 1
+        table = pd.DataFrame({"seed": seed, "factor": numbers})
         add(table, patterns)
         table["rois"] = [", ".join(names[np.argsort(-row, kind="stable")[:_TOP_ROIS]]) for row in member.assignment]
         if reading is not None:
@@ -282,24 +274,10 @@ def tabulate_factors(
             between = np.maximum(a.mean(1).var(0, ddof=1) - within / a.shape[1], 0.0)
             total = between + within
             table["reliability"] = np.where(total > 0, between / np.where(total > 0, total, 1.0), np.nan)
-        rows.append(table)
-    return pd.concat(rows, ignore_index=True)
-
-
-def tabulate_profiles(model: Model, members: Sequence[Explanation]) -> pd.DataFrame | None:
-    """Tabulate which ROIs make up each factor.
-
-    Returns ``seed``, ``factor``, ``roi`` and ``assignment``: the share of the ROI that belongs to the factor. The
-    shares of an ROI sum to one.
-    """
-    names, rows = model.atlas.rois["name"].astype(str).to_numpy(), []
-    for fitted, member in zip(model.members, members, strict=True):
-        if member.assignment is None:
-            return None
-        J, P = member.assignment.shape
-        table = pd.DataFrame({"seed": fitted.fitted.run.seed, "factor": np.repeat(np.arange(J) + 1, P)})
-        rows.append(table.assign(roi=np.tile(names, J), assignment=(P * member.assignment).reshape(-1)))
-    return pd.concat(rows, ignore_index=True)
+        factors.append(table)
+        profile = pd.DataFrame({"seed": seed, "factor": np.repeat(numbers, P), "roi": np.tile(names, J)})
+        profiles.append(profile.assign(assignment=(P * member.assignment).reshape(-1)))
+    return pd.concat(factors, ignore_index=True), pd.concat(profiles, ignore_index=True)
 
 
 EXPLAINED_REESTIMATES = 8
@@ -350,6 +328,8 @@ def explain_model(
             f"the margins of this '{model.method.name}' do not vary over the scans that it was fitted to: it predicts "
             "the same for every scan, so there is nothing to explain"
         )
+    coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
+    weights = None if coefficients is None or pattern is None else (coefficients, pattern)
     reading: CohortReading | None = None
     by_site: SitePatterns | None = None
     if sites and cohort is None:
@@ -375,11 +355,9 @@ def explain_model(
         plain = Connectomes(cohort, compute.torch_device)
         with compute.network_precision():
             reading = _read_cohort(model, plain, reestimates, progress)
-            if sites:
-                by_site = refit_without_each_site(model, plain, progress)
+            if sites and weights is not None:
+                by_site = refit_without_each_site(model, plain, weights, progress)
     groups = group_rois(model.atlas, model.mean)
-    coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
-    weights = None if coefficients is None or pattern is None else (coefficients, pattern)
     emphases = []  # share of each ROI in the margin, by its factors, times P: 1 is an ROI without emphasis
     for member, own in zip(members, model.patterns, strict=True):
         if member.assignment is not None and own.factor_share is not None:
@@ -391,16 +369,17 @@ def explain_model(
         "reestimates": _average(r.pattern for r in reading.reestimated) if reading else None,
         "sites": None if by_site is None else by_site.pattern,
     }
+    factors, profiles = tabulate_factors(model, members, reading)
     return ModelExplanation(
         model=model,
         members=members,
         groups=groups,
         edges=None if weights is None else tabulate_edges(model.atlas, weights, stability),
         rois=tabulate_rois(model.atlas, groups, weights, _average(emphases), stability),
-        factors=tabulate_factors(model, members, reading),
-        profiles=tabulate_profiles(model, members),
-        sites=None if by_site is None or weights is None else by_site.compare(*weights),
-        new_sites=None if by_site is None else by_site.score_new_sites(),
+        factors=factors,
+        profiles=profiles,
+        sites=None if by_site is None else by_site.sites,
+        new_sites=None if by_site is None else by_site.new_sites,
         reading=reading,
     )
 

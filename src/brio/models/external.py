@@ -18,10 +18,10 @@ from ..protocol import auc, average_margins
 from ..protocol.calibration import fit_recalibration
 from ..protocol.metrics import SiteAreas, assess_over_people, delong_covariance, placement_values
 from ..protocol.statistics import t_interval
-from ..results.files import write_atomically, write_csv, write_json
+from ..results.files import format_json, write_csv
 from ..results.summarise import MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
 from ..schemas import to_json
-from ..storage import create_whole_folder, write_sums
+from ..storage import create_whole_folder, write_new, write_sums
 from .evidence import CallRule, Estimate, Evidence, calibrate_sites, describe_codes
 from .model import Model
 from .predict import ScanPredictions, find_called, find_flagged, warn_of_other_classes, warn_of_unnamed_rois
@@ -267,9 +267,9 @@ def write_predictions(
             rows = tabulate_scores(scores, model.evidence, predictions.rule)
             lines += scores.describe(cohort.classes, rows)
             expected = {row.field: row.expected for row in rows if row.expected.value is not None}
-            write_json(partial / VALIDATION, {**to_json(scores), "expected": to_json(expected)})
+            write_new(partial / VALIDATION, format_json({**to_json(scores), "expected": expected}))
         if page is not None:
-            write_atomically(partial / PAGE, page)
+            write_new(partial / PAGE, page)
         write_sums(partial)
     lines += summarise_predictions(model, cohort, predictions)
     lines.append("low and high are about other minutes of the same scan, not about another day")

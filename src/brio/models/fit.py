@@ -23,7 +23,7 @@ from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
 from ..jobs import JobSpec
-from ..jobs.job import Job, Say, check_choice, check_harmonise, check_method, ignore, prepare_job
+from ..jobs.job import Job, Say, check_harmonise, check_method, ignore, prepare_job
 from ..jobs.plan import build_plan
 from ..jobs.run import execute_plan, train_final_runs
 from ..jobs.spec import settle_without_validation
@@ -151,8 +151,7 @@ def define_final_model(
     wanted = validation_sites if method.needs_validation else 0
     runs = [Run(make_training_fold(cohort, seed, wanted), seed) for seed in seeds]
     folds = [run.fold for run in runs]
-    check_choice(method, cohort, folds, too_few_sites=wanted == "auto", final=True)
-    check_method(method, cohort, folds, rule)
+    check_method(method, cohort, folds, rule, too_few_sites=wanted == "auto", final=True)
     check_harmonise(cohort, rule, [])
     return method, runs
 

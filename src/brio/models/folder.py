@@ -36,10 +36,10 @@ from ..connectome.harmonisation import Combat, Residualiser
 from ..errors import BrioError, file_error
 from ..methods import find_method, make_method
 from ..protocol import Fold
-from ..results.files import read_json, write_atomically
+from ..results.files import read_json
 from ..results.records import RunDetails
 from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, show_value, to_json
-from ..storage import SUMS, create_whole_folder, write_sums
+from ..storage import SUMS, create_whole_folder, write_new, write_sums
 from ..training import FittedRun, Method, Run, TensorSpec, group_tensors, name_tensors
 from ..version import __version__
 from .adaptation import Adaptation
@@ -127,7 +127,7 @@ def write_model(model: Model, out: str | Path) -> None:
         for name, content in files.items():
             if isinstance(content, dict):
                 own = save({key: tensor.detach().cpu().clone().contiguous() for key, tensor in content.items()})
-            write_atomically(folder / name, content if isinstance(content, str) else own)
+            write_new(folder / name, content if isinstance(content, str) else own)
         write_sums(folder, list(files))
 
 

@@ -4,9 +4,9 @@ No other room reads or writes these files.
 """
 
 from ..storage import lock_folder
+from .cohort import GROUP_COLUMNS
 from .job import COLUMNS, StoredJob, StoredRun, prediction_rows, result_rows, write_plan, write_tables
 from .records import (
-    GROUP_COLUMNS,
     INTERVALS,
     METRICS,
     MethodSummary,
@@ -43,46 +43,13 @@ from .summarise import (
     unit_columns,
 )
 
-__all__ = [
-    "COLUMNS",
-    "ESTIMANDS",
-    "FULL_SEEDS",
-    "GROUP_COLUMNS",
-    "INTERVALS",
-    "MEAN_OVER_SITES",
-    "METRICS",
-    "PAIR_WEIGHTED",
-    "MethodSummary",
-    "MetricSummary",
-    "Plan",
-    "PlannedMethod",
-    "Predictions",
-    "RunRecord",
-    "RunRow",
-    "RunStore",
-    "StoredJob",
-    "StoredRun",
-    "StoredStudy",
-    "StudyOptions",
-    "StudyRecord",
-    "Summary",
-    "TuningRecord",
-    "assess_auc",
-    "average_seeds",
-    "compare_over_people",
-    "covariance_rows",
-    "describe_calibration",
-    "describe_smoke_run",
-    "lock_folder",
-    "mean_correction",
-    "name_units",
-    "prediction_rows",
-    "result_rows",
-    "site_rows",
-    "summarise",
-    "summarise_metrics",
-    "summarise_scores",
-    "unit_columns",
-    "write_plan",
-    "write_tables",
-]
+__all__ = ["lock_folder"]
+__all__ += ["GROUP_COLUMNS"]
+__all__ += ["COLUMNS", "StoredJob", "StoredRun", "prediction_rows", "result_rows", "write_plan", "write_tables"]
+__all__ += ["INTERVALS", "METRICS", "MethodSummary", "MetricSummary", "Plan", "PlannedMethod", "Predictions"]
+__all__ += ["RunRecord", "RunRow", "StoredStudy", "StudyOptions", "StudyRecord", "Summary", "TuningRecord"]
+__all__ += ["describe_smoke_run"]
+__all__ += ["RunStore"]
+__all__ += ["ESTIMANDS", "FULL_SEEDS", "MEAN_OVER_SITES", "PAIR_WEIGHTED", "assess_auc", "average_seeds"]
+__all__ += ["compare_over_people", "covariance_rows", "describe_calibration", "mean_correction", "name_units"]
+__all__ += ["site_rows", "summarise", "summarise_metrics", "summarise_scores", "unit_columns"]

@@ -20,6 +20,7 @@ from ..schemas import (
     parse_json,
     parse_table,
     read_bounded,
+    to_json,
 )
 from ..storage import write_atomically
 
@@ -50,11 +51,6 @@ def read_file(path: Path, remedy: str = REPEAT_JOB, max_bytes: int = MAX_PARTICI
     return content
 
 
-def check_file(path: Path, remedy: str = REPEAT_JOB) -> None:
-    """Check the hash of a file of a job or a study that is not read here, see :func:`read_file`."""
-    storage.check_stored(path, remedy)
-
-
 def is_kept(path: Path, remedy: str = REPEAT_JOB) -> bool:
     """Return whether a file is there that a job or a study need not have; an error where it has been removed."""
     return storage.is_kept(path, remedy)
@@ -66,14 +62,9 @@ def require_folder(folder: Path) -> None:
         raise BrioError(f"{folder}: there is no such folder; give the --out of 'brio run', 'brio tune' or 'brio study'")
 
 
-def format_json(document: dict[str, Any], indent: int = 1) -> str:
-    """Return the text of a JSON file."""
-    return json.dumps(document, indent=indent) + "\n"
-
-
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON object; nothing records its hash."""
-    write_atomically(path, format_json(document))
+def format_json(record: Any, indent: int = 1) -> str:
+    """Return the text of a JSON file that holds a record, or an object."""
+    return json.dumps(to_json(record), indent=indent) + "\n"
 
 
 def read_json(path: Path, remedy: str = REPEAT_JOB) -> dict[str, Any]:

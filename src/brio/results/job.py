@@ -16,6 +16,7 @@ from ..errors import file_error
 from ..protocol import calibrate_margins
 from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredLabel, StoredShare, show_value
 from ..storage import write_recorded
+from .cohort import read_audit, read_cohort_facts, read_groups
 from .files import (
     AUDIT,
     COHORT_FACTS,
@@ -33,7 +34,7 @@ from .files import (
     is_kept,
     read_csv,
 )
-from .records import METRICS, Plan, RunRecord, RunRow, Summary, TuningRecord, read_audit, read_cohort_facts, read_groups
+from .records import METRICS, Plan, RunRecord, RunRow, Summary, TuningRecord
 from .store import RunStore
 from .summarise import covariance_rows, format_site_tables, read_covariances, read_sites, site_rows
 
@@ -107,7 +108,7 @@ def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | N
         files |= format_site_tables(
             site_rows(predictions, summary.protocol), covariance_rows(predictions, summary.protocol)
         )
-    write_recorded(folder, files | {SUMMARY: format_json(summary.to_json(), indent=2)})
+    write_recorded(folder, files | {SUMMARY: format_json(summary, indent=2)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,4 +217,4 @@ def write_plan(
         reasons = {scan: "; ".join(map(str, reasons)) for scan, reasons in plan.excluded.items()}
         lines = ["participant_id\treasons", *(f"{scan}\t{text}" for scan, text in reasons.items())]
         files[EXCLUSIONS] = "\n".join(lines) + "\n"
-    write_recorded(folder, files | {PLAN: format_json(plan.to_json())})
+    write_recorded(folder, files | {PLAN: format_json(plan)})

@@ -11,19 +11,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from msgspec import Meta
 
 from ..cohort import AuditRules
-from ..cohort.auditing.associations import CovariateByLabel, LabelBySite, LengthByLabel, LengthBySite, SiteCounts
 from ..cohort.auditing.audit import ExclusionReason
-from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, PatternTest, TooShort
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
 from ..formatting import disarm_html
 from ..protocol import PROTOCOLS, ProtocolSettings, new_site_interval
 from ..schemas import (
-    MAX_PARTICIPANT_TABLE_BYTES,
-    NOT_EMPTY,
     OMIT_NONE,
     Hex,
     Name,
@@ -41,11 +36,8 @@ from ..schemas import (
 )
 from ..storage import lock_folder, remove_leftovers, write_recorded
 from .files import (
-    AUDIT,
-    COHORT_FACTS,
     CONFIGURATIONS,
     FINDING,
-    GROUPS,
     PLAN,
     STUDY,
     SUMMARY,
@@ -61,14 +53,6 @@ from .files import (
 )
 
 ProtocolName = Annotated[str, one_of(*PROTOCOLS)]
-
-
-class Record:
-    """What is stored of a plan, a run or a whole job as one JSON object."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object as it is written."""
-        return to_json(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +116,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRecord(Record):
+class RunRecord:
     """What is stored of a finished run."""
 
     row: RunRow
@@ -141,126 +125,6 @@ class RunRecord(Record):
     source_sites: tuple[str, ...]  # sites that the model learned from, sorted
     predictions: Predictions
     versions: dict[str, str] = field(default_factory=dict)  # of brio, torch and numpy
-
-
-GROUP_COLUMNS = ("sex", "age", "motion")
-"""Columns of ``groups.csv`` besides the participant."""
-
-
-@dataclass(frozen=True)
-class GroupRow:
-    """A row of ``groups.csv``. A sex may be written as a number."""
-
-    participant_id: Name
-    sex: str | None = None
-    age: str | None = None
-    motion: str | None = None
-
-
-@dataclass(frozen=True)
-class RepetitionTimeRecord:
-    """Repetition times of each site: seconds -> scans."""
-
-    by_site: dict[str, dict[Annotated[float, Meta(ge=0, le=1e9)], StoredCount]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditRecord:
-    """What reports read of ``audit.json``; :class:`brio.cohort.Audit` says what each means."""
-
-    atlases: dict[str, StoredCount] = field(default_factory=dict)
-    classes: tuple[str, str]
-    rules: AuditRules
-    classes_after: tuple[StoredCount, StoredCount]
-    duplicates: tuple[DuplicatePair, ...] = ()
-    dead_by_site: dict[str, dict[str, StoredCount]] = field(default_factory=dict)
-    dead_patterns: dict[str, PatternTest] = field(default_factory=dict)
-    non_finite: tuple[NonFiniteFrames, ...] = ()
-    too_short: tuple[TooShort, ...] = ()
-    sites: tuple[SiteCounts, ...]
-    one_class: tuple[str, ...] = ()
-    small_class: tuple[str, ...] = ()
-    label_by_site: LabelBySite | None = None
-    length_by_site: LengthBySite | None = None
-    length_by_label: LengthByLabel | None = None
-    repetition_time: RepetitionTimeRecord | None = None
-    not_checked: tuple[str, ...] = ()
-    covariates: tuple[CovariateByLabel, ...] = ()
-
-
-@dataclass(frozen=True)
-class MeanRecord:
-    """Mean and standard deviation of a covariate, over the ``n`` scans that have it."""
-
-    mean: float
-    sd: StoredNonNegative
-    n: StoredCount = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupRecord:
-    """Counts and ranges of some scans; see :func:`brio.jobs.resume.describe_cohort`."""
-
-    n: tuple[StoredCount, StoredCount]
-    frames: tuple[StoredCount, StoredCount] | None = None
-    tr: tuple[float, float] | None = None
-    age: MeanRecord | None = None
-    motion: MeanRecord | None = None
-    sex: dict[str, StoredCount] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SiteRecord(GroupRecord):
-    """Those of one site."""
-
-    site: str
-
-
-@dataclass(frozen=True)
-class RoiRecord:
-    """Regions in the order of the atlas, with coordinates in mm and hemispheres where they are known."""
-
-    name: tuple[str, ...]
-    xyz: tuple[tuple[float, float, float], ...] | None = None
-    hemi: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        check_lengths(self, "name", "xyz", "hemi")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CohortFacts:
-    """What ``facts.json`` holds; see :func:`brio.jobs.resume.describe_cohort`."""
-
-    name: str = ""
-    fingerprint: str = ""
-    classes: tuple[str, str]
-    label_covariate: str | None = field(default=None, metadata=OMIT_NONE)
-    atlas: str = ""
-    rois: RoiRecord | None = None
-    all: GroupRecord
-    halves: dict[str, tuple[str, str]] = field(default_factory=dict)
-    sites: Annotated[tuple[SiteRecord, ...], NOT_EMPTY]
-
-
-def read_audit(folder: Path, remedy: str = REPEAT_JOB) -> dict[str, Any] | None:
-    """Read ``audit.json`` of a job folder; None where it has none."""
-    return _read_record(AuditRecord, folder / AUDIT, remedy)
-
-
-def read_cohort_facts(folder: Path, remedy: str = REPEAT_JOB) -> dict[str, Any] | None:
-    """Read ``facts.json`` of a job folder; None where it has none."""
-    return _read_record(CohortFacts, folder / COHORT_FACTS, remedy)
-
-
-def _read_record(kind: type, path: Path, remedy: str) -> dict[str, Any] | None:
-    return to_json(from_json(kind, read_json(path, remedy), path, remedy)) if is_kept(path, remedy) else None
-
-
-def read_groups(folder: Path, remedy: str = REPEAT_JOB) -> pd.DataFrame | None:
-    """Read ``groups.csv`` of a job folder, one row per participant; None where it has none."""
-    path, size = folder / GROUPS, MAX_PARTICIPANT_TABLE_BYTES
-    return read_csv(path, GroupRow, max_bytes=size, remedy=remedy) if is_kept(path, remedy) else None
 
 
 @dataclass(frozen=True)
@@ -291,7 +155,7 @@ class PlannedMethod:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Record):
+class Plan:
     """Everything that decides the numbers of a job."""
 
     brio: str  # version
@@ -318,7 +182,7 @@ class Plan(Record):
     def identify(self) -> dict[str, Any]:
         """Return what makes a job this job, as JSON has it: no stacks, and no reasons of exclusions."""
         identity = dataclasses.replace(self, excluded=dict.fromkeys(self.excluded, ()), stacks=())
-        return json.loads(json.dumps(identity.to_json()))
+        return json.loads(json.dumps(to_json(identity)))
 
     @classmethod
     def read(cls, folder: Path, remedy: str = REPEAT_JOB) -> Plan:
@@ -412,7 +276,7 @@ class MethodSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary(Record):
+class Summary:
     """What a job reached."""
 
     cohort: str
@@ -543,7 +407,7 @@ class StoredStudy:
         if self.table is not None:
             files[TABLE] = format_csv(self.table, float_format)
         files[FINDING] = disarm_html(self.finding)
-        files[STUDY] = format_json(to_json(self.record))
+        files[STUDY] = format_json(self.record)
         with lock_folder(self.folder.parent):
             remove_leftovers(self.folder, reserved=True)
             write_recorded(self.folder, files)
@@ -580,7 +444,7 @@ class TuningRecord:
 
     def write(self, folder: Path, configurations: pd.DataFrame) -> None:
         """Write the search to a job folder."""
-        write_recorded(folder, {CONFIGURATIONS: format_csv(configurations), TUNING: format_json(to_json(self))})
+        write_recorded(folder, {CONFIGURATIONS: format_csv(configurations), TUNING: format_json(self)})
 
     @classmethod
     def read(cls, folder: Path) -> TuningRecord:

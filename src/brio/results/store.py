@@ -23,6 +23,7 @@ from ..errors import WHILE_TRAINING, BrioError, describe_error, file_error
 from ..schemas import StoredPositiveCount, StoredShare, from_json, parse_json, read_bounded
 from ..storage import (
     check_all,
+    check_stored,
     create_whole_folder,
     make_folders,
     remove_empty_folder,
@@ -32,7 +33,7 @@ from ..storage import (
     write_new,
     write_sums,
 )
-from .files import CHECKPOINTS, RECORD, WEIGHTS, check_file, format_json, is_kept, read_file, read_json
+from .files import CHECKPOINTS, RECORD, WEIGHTS, format_json, is_kept, read_file, read_json
 from .records import RunDetails, RunRecord
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class RunStore:
         from safetensors.torch import save
 
         files: dict[str, str | bytes] = {} if self.records_only else {WEIGHTS: save(dict(weights))}
-        self._write_files(key, files | {RECORD: format_json(record.to_json())})
+        self._write_files(key, files | {RECORD: format_json(record)})
 
     def _write_files(self, key: str, files: Mapping[str, str | bytes]) -> None:
         if key in self:
@@ -263,27 +264,21 @@ class RunStore:
             raise file_error(path, f"cannot be read ({error})", RUN_AGAIN) from error
 
     def read_tensors(self, key: str, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """Read some tensors of a finished run, see :func:`read_tensors`; none where weights were not kept."""
-        path = self.folder / key / WEIGHTS
+        """Read some tensors of a finished run that are not parameters, by their names without the group.
+
+        ``g`` reads ``training.g``. Names that are not there are left out, all of them where weights were not kept.
+        """
+        path, wanted = self.folder / key / WEIGHTS, set(names)
         if not is_kept(path, RUN_AGAIN):
             return {}
-        check_file(path, RUN_AGAIN)
-        return read_tensors(path, names)
-
-
-def read_tensors(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read some tensors of a fitted run that are not parameters, by their names without the group.
-
-    ``g`` reads ``training.g``; names that are not there are left out.
-    """
-    wanted = set(names)
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            full_names = [name for name in file.keys() if name.startswith(STATE_GROUPS)]  # noqa: SIM118 - not a dict
-            stored_names = {full.partition(".")[2]: full for full in full_names}
-            return {n: file.get_tensor(stored_names[n]).astype(np.float64) for n in wanted & stored_names.keys()}
-    except (SafetensorError, OSError, TypeError) as error:
-        raise file_error(path, f"cannot be read ({error})", RUN_AGAIN) from error
+        check_stored(path, RUN_AGAIN)
+        try:
+            with safe_open(str(path), framework="numpy") as file:
+                full_names = [name for name in file.keys() if name.startswith(STATE_GROUPS)]  # noqa: SIM118 - no dict
+                stored_names = {full.partition(".")[2]: full for full in full_names}
+                return {n: file.get_tensor(stored_names[n]).astype(np.float64) for n in wanted & stored_names.keys()}
+        except (SafetensorError, OSError, TypeError) as error:
+            raise file_error(path, f"cannot be read ({error})", RUN_AGAIN) from error
 
 
 NOT_USED = "it is not used: the stack is trained from its first epoch"

@@ -174,13 +174,13 @@ def from_json(kind: type[T], document: Any, path: Path, remedy: str = REPEAT_JOB
         raise file_error(path, _explain_misfit(kind, document, str(error), place), remedy) from None
 
 
-def check_fields(kind: Any, values: dict[str, Any], path: Path, remedy: str = REPEAT_JOB, place: str = "") -> None:
+def check_fields(kind: type[T], values: dict[str, Any], path: Path, remedy: str = REPEAT_JOB, place: str = "") -> T:
     """Check an object with settings of a frozen dataclass: known names, values of its types, and its own checks."""
-    known = {f.name for f in dataclasses.fields(kind)}
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
             raise file_error(path, f"{_join(place, name)} is unknown ({nearest(name, known)})", remedy)
-    from_json(kind, values, path, remedy, place)
+    return from_json(kind, values, path, remedy, place)
 
 
 def check_lengths(record: Any, first: str, *others: str) -> None:
