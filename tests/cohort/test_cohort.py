@@ -11,7 +11,7 @@ import pytest
 from file_layouts import refuse
 
 from brio import Atlas, Cohort
-from brio.cohort.cohort import CohortWriter
+from brio.cohort.cohort import write_cohort
 from brio.storage import write_sums
 from stored import name_leftover
 
@@ -227,9 +227,9 @@ def people(label=LABELS) -> list[dict]:
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_error_in_the_middle_leaves_nothing(tmp_path, error):
     def fail():
-        with CohortWriter(tmp_path / "new", "new", Atlas.unnamed(4)) as writer:
+        with write_cohort(tmp_path / "new", "new", Atlas.unnamed(4)) as add:
             for scan, person in zip(scans()[:3], people(), strict=False):
-                writer.add(scan, person)
+                add(scan, person)
             assert len(list(tmp_path.glob("*.partial/frames.npy"))) == 1
             raise error
 
@@ -252,9 +252,9 @@ def test_an_error_in_the_middle_leaves_nothing(tmp_path, error):
 )
 def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message):
     def write():
-        with CohortWriter(tmp_path / "new", "new", Atlas.unnamed(4)) as writer:
+        with write_cohort(tmp_path / "new", "new", Atlas.unnamed(4)) as add:
             for scan, person in zip(frames, rows, strict=True):
-                writer.add(scan, person)
+                add(scan, person)
 
     refuse(message, write)
     assert list(tmp_path.iterdir()) == []

@@ -99,15 +99,11 @@ def count_classes(labels: np.ndarray) -> tuple[int, int]:
     return int((labels == 0).sum()), int((labels == 1).sum())
 
 
-def count_by_site(cohort: Cohort, keep: np.ndarray) -> tuple[SiteCounts, ...]:
-    """Count the participants of each site and class.
-
-    Shapes: keep [N].
-    """
-    before, after = select_first_scans(cohort), select_first_scans(cohort.select(keep))
+def count_by_site(before: Cohort, after: Cohort) -> tuple[SiteCounts, ...]:
+    """Count the participants of each site and class, of cohorts with one scan of each."""
     return tuple(
         SiteCounts(str(s), *(count_classes(part.labels[part.sites == s]) for part in (before, after)))
-        for s in np.unique(cohort.sites)
+        for s in np.unique(before.sites)
     )
 
 

@@ -14,7 +14,7 @@ A scan is excluded if
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -104,23 +104,20 @@ def _propose_exclusions(
     label_of: Mapping[str, Hashable],
 ) -> dict[str, tuple[ExclusionReason, ...]]:
     """Propose the participants to exclude, by the rule of this module."""
-    reasons: dict[str, list[ExclusionReason]] = {}
-    empty = set()
-    for scan in non_finite:
-        if scan.empty:
-            empty.add((scan.participant_id, scan.atlas))
-            reasons.setdefault(scan.participant_id, []).append(ExclusionReason("empty", scan.atlas))
+    reasons = defaultdict[str, list[ExclusionReason]](list)
+    empty = [(scan.participant_id, scan.atlas) for scan in non_finite if scan.empty]
+    for participant, atlas in empty:
+        reasons[participant].append(ExclusionReason("empty", atlas))
     for rois in dead:
         if rois.share > rules.max_dead_fraction and (rois.participant_id, rois.atlas) not in empty:
             stated = rois.share if rois.n_rois is None else None
             reason = ExclusionReason("dead_rois", rois.atlas, n=rois.n_rois, of=rois.of, share=stated)
-            reasons.setdefault(rois.participant_id, []).append(reason)
+            reasons[rois.participant_id].append(reason)
     for frames in short:
         if (frames.participant_id, frames.atlas) not in empty:
-            reason = ExclusionReason("short", frames.atlas, n=frames.n_valid)
-            reasons.setdefault(frames.participant_id, []).append(reason)
+            reasons[frames.participant_id].append(ExclusionReason("short", frames.atlas, n=frames.n_valid))
     for participant, reason in _explain_duplicates(duplicates, label_of, set(reasons)).items():
-        reasons.setdefault(participant, []).append(reason)
+        reasons[participant].append(reason)
     return {participant: tuple(reasons[participant]) for participant in sorted(reasons)}
 
 
@@ -305,7 +302,7 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     remaining = cohort.select(keep)
     with_length = len(remaining) > 0 and not holds_fc(cohort.participants)
     people_before, people = associations.select_first_scans(cohort), associations.select_first_scans(remaining)
-    counts = associations.count_by_site(cohort, keep)
+    counts = associations.count_by_site(people_before, people)
     return Audit(
         cohort=cohort.name,
         fingerprint=cohort.fingerprint,

@@ -225,11 +225,10 @@ def compare_scans(
 def _make_pair(
     cohort: Cohort, i: int, j: int, kind: Kind, correlation: float, aligned: Aligned, common_frames: int
 ) -> DuplicatePair:
-    i, j = sorted((i, j), key=lambda k: str(cohort.ids[k]))
-    (first, first_site), (second, second_site) = _identify(cohort, i), _identify(cohort, j)
-    same_label, same_site = bool(cohort.labels[i] == cohort.labels[j]), first_site == second_site
-    sites = (first_site, second_site)
-    return DuplicatePair(first, second, sites, kind, correlation, aligned, common_frames, same_label, same_site, ())
+    pair = sorted((i, j), key=lambda k: str(cohort.ids[k]))
+    names, (one, two), labels = (values[pair].tolist() for values in (cohort.ids, cohort.sites, cohort.labels))
+    same = labels[0] == labels[1], one == two
+    return DuplicatePair(*names, (one, two), kind, correlation, aligned, common_frames, *same, ())
 
 
 def correlate_scans(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -398,7 +397,7 @@ def find_defects(
 
 def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> list[DeadRois]:
     """Read shares of ROIs without signal from the columns ``dead_fraction_<atlas>`` of the participants table."""
-    findings: list[DeadRois] = []
+    findings, ids, sites = list[DeadRois](), cohort.ids, cohort.sites
     for column in map(str, cohort.participants.columns):
         atlas = column.removeprefix(DEAD_FRACTION_PREFIX)
         if not column.startswith(DEAD_FRACTION_PREFIX) or atlas in audited_atlases:
@@ -408,12 +407,7 @@ def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> l
         invalid = values.notna().to_numpy() & ~((share >= 0.0) & (share <= 1.0))
         if invalid.any():
             i = int(np.flatnonzero(invalid)[0])
-            raise BrioError(f"participant {cohort.ids[i]}: {column} is '{values.iloc[i]}'; write a share from 0 to 1")
+            raise BrioError(f"participant {ids[i]}: {column} is '{values.iloc[i]}'; write a share from 0 to 1")
         for i in np.flatnonzero(share > 0.0).tolist():
-            findings.append(DeadRois(*_identify(cohort, i), atlas, None, None, float(share[i])))
+            findings.append(DeadRois(str(ids[i]), str(sites[i]), atlas, None, None, float(share[i])))
     return findings
-
-
-def _identify(cohort: Cohort, i: int) -> tuple[str, str]:
-    """Name and site of scan i."""
-    return str(cohort.ids[i]), str(cohort.participants["site"].iloc[i])

@@ -19,7 +19,7 @@ from ...version import __version__
 from ..atlas import canonicalise_atlas_name
 from ..auditing.audit import DEFAULT_RULES
 from ..auditing.findings import correlate_scans
-from ..cohort import Cohort, CohortWriter
+from ..cohort import Cohort, write_cohort
 from ..scans import (
     FC_ONLY,
     JOINED_SCANS,
@@ -103,7 +103,7 @@ def import_scans(
     alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
     name = options.name or found.name
-    with CohortWriter(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as writer:
+    with write_cohort(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as add:
         for row, path, series in chain([first], stream):
             sites.append(row.get("site"))
             for column in series.left_out:
@@ -121,7 +121,7 @@ def import_scans(
                 provenance.setdefault(JOINED_SCANS, {})[hash_scan(frames)] = parts
             if connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
-            writer.add(frames, row | stated)
+            add(frames, row | stated)
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
             raise BrioError(
