@@ -230,11 +230,11 @@ def test_genuine_phenotypes_agree_with_the_packed_table(abide_folder, tmp_path):
     src = tmp_path / "all"
     (src / "cpac").mkdir(parents=True)
     frames = "#" + "\t#".join(CODES) + "\n" + "\t".join(["1"] * 116) + "\n" + "\t".join(["2"] * 116) + "\n"
-    for participant in table.loc[table["FILE_ID"] != "no_filename", "FILE_ID"]:
+    for participant in table.loc[table["FILE_ID"] != "no_filename", "FILE_ID"][::5]:
         (src / "cpac" / f"{participant}_rois_aal.1D").write_text(frames)
     cohort = import_cohort("pcp", src, tmp_path / "out", participants=next(sample.glob("*henotypic*.csv")))
-    assert len(cohort) == 1035
-    assert len(cohort.provenance["skipped"]) == 77
+    assert len(cohort) == 1035 / 5
+    assert sum("no_filename" in entry["reason"] for entry in cohort.provenance["skipped"]) == 77
     ours = cohort.participants.set_index("participant_id")
     packed = pd.read_csv(abide_folder / "participants.tsv", sep="\t").set_index("participant_id").loc[ours.index]
     assert (ours["label"] == packed["diagnosis"]).all()
