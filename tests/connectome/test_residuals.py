@@ -17,9 +17,9 @@ from brio.connectome import (
     HarmonisedConnectomes,
     ReestimateRequest,
     fit_harmoniser,
-    fit_residualiser,
     harmonise_connectomes,
 )
+from brio.connectome.harmonisation import fit_residualiser
 from brio.errors import BrioError
 from brio.methods import make_method
 from brio.protocol import leave_one_site_out

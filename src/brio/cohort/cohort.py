@@ -283,7 +283,7 @@ def write_cohort(
             "n_rois": len(atlas),
             "provenance": provenance,
             "tables": hash_tables(partial),
-            "fingerprint": hash_content(frames, *tables.values(), classes),
+            "fingerprint": hash_content(frames, tables[PARTICIPANTS], tables[ATLAS], classes),
         }
         write_new(partial / HEADER, json.dumps(header, indent=2) + "\n")
         write_sums(partial, (HEADER, PARTICIPANTS, ATLAS, FRAMES))

@@ -226,9 +226,8 @@ def _make_pair(
     cohort: Cohort, i: int, j: int, kind: Kind, correlation: float, aligned: Aligned, common_frames: int
 ) -> DuplicatePair:
     pair = sorted((i, j), key=lambda k: str(cohort.ids[k]))
-    names, (one, two), labels = (values[pair].tolist() for values in (cohort.ids, cohort.sites, cohort.labels))
-    same = labels[0] == labels[1], one == two
-    return DuplicatePair(*names, (one, two), kind, correlation, aligned, common_frames, *same, ())
+    (first, second), (one, two), (a, b) = (of[pair].tolist() for of in (cohort.ids, cohort.sites, cohort.labels))
+    return DuplicatePair(first, second, (one, two), kind, correlation, aligned, common_frames, a == b, one == two, ())
 
 
 def correlate_scans(a: np.ndarray, b: np.ndarray) -> float | None:
