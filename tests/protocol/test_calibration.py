@@ -11,15 +11,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score, roc_curve
 
 from brio.errors import BrioError
-from brio.protocol import bootstrap_interval, calibration_error, reliability_curve, roc_band, t_interval
+from brio.protocol import bootstrap_interval, t_interval
 from brio.protocol.calibration import (
     _trace_roc,
     average_over_sites,
+    calibration_error,
     compute_net_benefit,
     count_agreeing_pairs,
     estimate_session_variance,
     fit_recalibration,
     jackknife_participants,
+    reliability_curve,
+    roc_band,
     split_brier,
 )
 

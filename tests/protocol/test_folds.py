@@ -21,9 +21,8 @@ from brio.protocol import (
     make_inner_folds,
     make_training_fold,
     settle_protocol,
-    site_stratified_kfold,
 )
-from brio.protocol.folds import assign_stratified_folds
+from brio.protocol.folds import assign_stratified_folds, site_stratified_kfold
 from brio.settings import replace_values
 
 

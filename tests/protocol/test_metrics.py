@@ -18,9 +18,9 @@ from brio.protocol import (
     equal_weights,
     pair_weights,
     placement_values,
-    roc_band,
     score_predictions,
 )
+from brio.protocol.calibration import roc_band
 from brio.protocol.metrics import merge_ties, score_columns
 
 
