@@ -20,13 +20,12 @@ from brio.cohort.readers import (
     find_layout,
     import_cohort,
     read_scans_to_predict,
-    read_series,
     summarise_columns,
     summarise_import,
 )
 from brio.cohort.readers.participants import TextTable, read_participants
 from brio.cohort.readers.rois import find_nuisance
-from brio.cohort.readers.series import find_row_counters
+from brio.cohort.readers.series import find_row_counters, read_series
 
 # ---------------------------------------------------------------- names of columns
 

@@ -13,8 +13,9 @@ from scipy.io import savemat
 
 from brio import BrioError
 from brio.cohort import load_bundled_atlas
-from brio.cohort.readers import fetch_abide, import_cohort, read_series, summarise_import
+from brio.cohort.readers import fetch_abide, import_cohort, summarise_import
 from brio.cohort.readers.releases import ATLAS_COLUMNS
+from brio.cohort.readers.series import read_series
 from brio.cohort.scans import find_live_rois
 
 # ---------------------------------------------------------------- pcp, from the disk and through the fetcher

@@ -104,19 +104,14 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
     the columns of quantities.
     """
     for column in table.columns.difference(["participant_id", *text_columns]):
-        row = _find_out_of_range(table[column], column in MEASURES)
-        if row is not None:
+        filled = table[table[column].notna() & ~table[column].isin(["", MISSING])]
+        numbers = [_parse_number(str(value)) for value in filled[column]]
+        largest = 10**EXACT_DIGITS if column in MEASURES else math.inf
+        odd = [abs(n) >= largest if isinstance(n, int) else n is not None and math.isinf(n) for n in numbers]
+        if None not in numbers and True in odd:
+            row = filled.iloc[odd.index(True)]
             raise BrioError(
-                f"{where}: column '{column}' is {str(table[column].iloc[row])[:40]} in row {row + 1} (participant "
-                f"{table['participant_id'].iloc[row]}), a number out of range; correct it, leave the cell empty, or "
+                f"{where}: column '{column}' is {str(row[column])[:40]} in row {table.index.get_loc(row.name) + 1} "
+                f"(participant {row['participant_id']}), a number out of range; correct it, leave the cell empty, or "
                 "remove the column"
             )
-
-
-def _find_out_of_range(column: pd.Series, is_measure: bool) -> int | None:
-    """Find the first row with an infinite number or, of a quantity, a code; None without one, or if it is text."""
-    rows = np.flatnonzero(column.notna() & ~column.isin(["", MISSING]))
-    numbers = [_parse_number(str(value)) for value in column.iloc[rows]]
-    largest = 10**EXACT_DIGITS if is_measure else math.inf
-    odd = [abs(n) >= largest if isinstance(n, int) else n is not None and math.isinf(n) for n in numbers]
-    return int(rows[odd.index(True)]) if None not in numbers and True in odd else None

@@ -256,9 +256,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     """
     if len(scans) == 1:
         return scans[0]
-    header, (n_frames, n_rois) = scans[0].columns, scans[0].frames.shape
-    names = None if header is None else name_columns(scans[0])
-    order = RoiOrder(n_rois, names, paths[0], header, n_frames)
+    order = RoiOrder(scans[0], paths[0], None if scans[0].columns is None else name_columns(scans[0]))
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:
@@ -270,7 +268,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
                 "all, so that 'brio audit' lists all such scans"
             )
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
-    joined = np.full((sum(len(f) for f in frames), order.n_rois), np.nan, dtype=np.float32)
+    joined = np.full((sum(len(f) for f in frames), len(alive)), np.nan, dtype=np.float32)
     live = [f[:, alive] for f in frames]
     finite = [np.where(np.isfinite(x), x, np.nan).astype(np.float64) for x in live]
     joined[:, alive] = np.concatenate([(x - np.nanmean(x, axis=0)) / np.nanstd(x, axis=0) for x in finite])
