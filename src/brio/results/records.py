@@ -14,9 +14,18 @@ import pandas as pd
 from msgspec import Meta
 
 from ..cohort import AuditRules
-from ..cohort.auditing.associations import CovariateByLabel, LabelBySite, LengthByLabel, LengthBySite, SiteCounts
 from ..cohort.auditing.audit import ExclusionReason
-from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, PatternTest, TooShort
+from ..cohort.auditing.findings import (
+    CovariateByLabel,
+    DuplicatePair,
+    LabelBySite,
+    LengthByLabel,
+    LengthBySite,
+    NonFiniteFrames,
+    PatternTest,
+    SiteCounts,
+    TooShort,
+)
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
 from ..formatting import disarm_html

@@ -29,7 +29,7 @@ from ...settings import Share, check_domains
 from ..cohort import FORMER_LABEL, Cohort
 from ..scans import holds_fc, index_participants
 from ..values import shorten_list
-from . import associations, findings
+from . import findings
 from .findings import DeadRois, DuplicatePair, NonFiniteFrames, TooShort
 
 
@@ -189,18 +189,18 @@ class Audit:
     dead_patterns: dict[str, findings.PatternTest]  # whether the pattern of ROIs without signal predicts the site
     non_finite: tuple[NonFiniteFrames, ...]
     too_short: tuple[TooShort, ...]
-    sites: tuple[associations.SiteCounts, ...]
+    sites: tuple[findings.SiteCounts, ...]
     one_class: tuple[str, ...]
     small_class: tuple[str, ...]
-    label_by_site: associations.LabelBySite | None
-    length_by_site: associations.LengthBySite | None
-    length_by_label: associations.LengthByLabel | None
-    repetition_time: associations.RepetitionTime | None
+    label_by_site: findings.LabelBySite | None
+    length_by_site: findings.LengthBySite | None
+    length_by_label: findings.LengthByLabel | None
+    repetition_time: findings.RepetitionTime | None
     site_of: dict[str, str]
     participant_of: dict[str, str]
     keep: np.ndarray  # scans that remain: cohort.select(result.keep)
     not_checked: tuple[str, ...] = ()  # what cannot be checked, because the cohort holds connectomes without frames
-    covariates: tuple[associations.CovariateByLabel, ...] = ()
+    covariates: tuple[findings.CovariateByLabel, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -275,17 +275,18 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         patterns |= {} if pattern is None else {atlas: pattern}
         with_gaps, with_dead_rois, too_short = findings.find_defects(parcellated, coverage, atlas, rules.min_frames)
         dead += with_dead_rois
+        closest, not_compared_here = None, 0
         if holds_fc(parcellated.participants):
-            search = findings.find_identical_connectomes(parcellated)
+            copies = findings.find_identical_connectomes(parcellated)
         else:
             non_finite, short = non_finite + with_gaps, short + too_short
-            search = findings.find_duplicates(parcellated, coverage, rules.duplicate_correlation, rules.min_frames)
-        for pair in search.pairs:
+            limits = rules.duplicate_correlation, rules.min_frames
+            copies, closest, not_compared_here = findings.find_duplicates(parcellated, coverage, *limits)
+        for pair in copies:
             found = pairs.setdefault((pair.first, pair.second), pair)
             pairs[pair.first, pair.second] = replace(found, atlases=(*found.atlases, atlas))
-        if search.next_closest is not None:
-            next_closest[atlas] = replace(search.next_closest, atlases=(atlas,))
-        not_compared += search.not_compared
+        next_closest |= {} if closest is None else {atlas: replace(closest, atlases=(atlas,))}
+        not_compared += not_compared_here
     dead += findings.read_stated_dead_rois(cohort, by_atlas)
     dead_by_site = {
         atlas: rank_counts(rois.site for rois in dead if rois.atlas == atlas)
@@ -301,8 +302,8 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     keep = np.array([participant not in exclusions for participant in ids])
     remaining = cohort.select(keep)
     with_length = len(remaining) > 0 and not holds_fc(cohort.participants)
-    people_before, people = associations.select_first_scans(cohort), associations.select_first_scans(remaining)
-    counts = associations.count_by_site(people_before, people)
+    people_before, people = findings.select_first_scans(cohort), findings.select_first_scans(remaining)
+    counts = findings.count_by_site(people_before, people)
     return Audit(
         cohort=cohort.name,
         fingerprint=cohort.fingerprint,
@@ -311,8 +312,8 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         rules=rules,
         n_before=len(cohort),
         n_after=len(remaining),
-        classes_before=associations.count_classes(people_before.labels),
-        classes_after=associations.count_classes(people.labels),
+        classes_before=findings.count_classes(people_before.labels),
+        classes_after=findings.count_classes(people.labels),
         exclusions=exclusions,
         duplicates=duplicates,
         next_closest=next_closest,
@@ -325,15 +326,15 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         sites=counts,
         one_class=tuple(c.site for c in counts if min(c.after) == 0 < max(c.after)),
         small_class=tuple(c.site for c in counts if 0 < min(c.after) < rules.min_class),
-        label_by_site=associations.measure_label_by_site(people) if len(people) else None,
-        length_by_site=associations.measure_length_by_site(people) if with_length else None,
-        length_by_label=associations.measure_length_by_label(people) if with_length else None,
-        repetition_time=associations.summarise_repetition_times(people),
+        label_by_site=findings.measure_label_by_site(people) if len(people) else None,
+        length_by_site=findings.measure_length_by_site(people) if with_length else None,
+        length_by_label=findings.measure_length_by_label(people) if with_length else None,
+        repetition_time=findings.summarise_repetition_times(people),
         site_of=dict(zip(ids, cohort.sites.tolist(), strict=True)),
         participant_of=dict(zip(ids, cohort.participant_ids.tolist(), strict=True)),
         keep=keep,
         not_checked=FC_CHECKS if holds_fc(cohort.participants) else (),
-        covariates=associations.measure_covariates_by_label(people, rules.covariate_auc) if len(people) else (),
+        covariates=findings.measure_covariates_by_label(people, rules.covariate_auc) if len(people) else (),
     )
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from ...formatting import format_count, state_p
 from ..values import shorten_list
-from .associations import SIGNIFICANCE
 from .audit import LONGEST_LIST, Audit, rank_counts
-from .findings import DuplicatePair
+from .findings import SIGNIFICANCE, DuplicatePair
 
 
 def format_audit(audit: Audit) -> str:
