@@ -49,7 +49,7 @@ def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
     refuse_unsafe_names(table.columns, f"{where}, name of a column")
     for column in table.columns:
         if not pd.api.types.is_numeric_dtype(table[column]):
-            refuse_unsafe_names(pd.unique(table[column].dropna()), f"{where}, column '{column}'")
+            refuse_unsafe_names(dict.fromkeys(table[column].tolist()), f"{where}, column '{column}'")
 
 
 LISTED_NAMES = 8  # names of a long list that a message shows
@@ -104,14 +104,15 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
     the columns of quantities.
     """
     for column in table.columns.difference(["participant_id", *text_columns]):
-        filled = table[table[column].notna() & ~table[column].isin(["", MISSING])]
-        numbers = [_parse_number(str(value)) for value in filled[column]]
+        values = table[column].to_numpy(dtype=object)
+        rows = [row for row in np.flatnonzero(pd.notna(values)) if values[row] not in ("", MISSING)]
+        numbers = [_parse_number(str(values[row])) for row in rows]
         largest = 10**EXACT_DIGITS if column in MEASURES else math.inf
         odd = [abs(n) >= largest if isinstance(n, int) else n is not None and math.isinf(n) for n in numbers]
         if None not in numbers and True in odd:
-            row = filled.iloc[odd.index(True)]
+            row = rows[odd.index(True)]
             raise BrioError(
-                f"{where}: column '{column}' is {str(row[column])[:40]} in row {table.index.get_loc(row.name) + 1} "
-                f"(participant {row['participant_id']}), a number out of range; correct it, leave the cell empty, or "
+                f"{where}: column '{column}' is {str(values[row])[:40]} in row {row + 1} (participant "
+                f"{table['participant_id'].iloc[row]}), a number out of range; correct it, leave the cell empty, or "
                 "remove the column"
             )

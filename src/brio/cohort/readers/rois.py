@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...errors import BrioError
 from ...version import __version__
-from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names
+from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names, number_rois
 from ..cohort import Cohort
 from ..values import shorten_list
 from .participants import ImportOptions, Layout, Strictness, read_participants
@@ -270,7 +270,7 @@ def _find_repeated(header: tuple[str, ...] | None) -> str | None:
 def name_columns(series: Series) -> tuple[str, ...]:
     """Name the columns of a scan: by its header with repeated names numbered, else roi001, roi002, ..."""
     if series.columns is None:
-        return tuple(Atlas.unnamed(series.frames.shape[1]).rois["name"])
+        return tuple(number_rois(series.frames.shape[1]))
     return number_repeated_names(series.columns)[0]
 
 
