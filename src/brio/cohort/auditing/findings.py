@@ -134,6 +134,7 @@ _LARGEST_SQUARED = 1e15  # sums of squares of larger values overflow in single p
 
 Aligned = Literal["start", "end", "both"]
 Kind = Literal["identical", "near", "different"]
+Match = tuple[float, Kind, Aligned, int]  # of two scans: correlation, kind, alignment and common frames of a pair
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def find_identical_connectomes(cohort: Cohort) -> list[DuplicatePair]:
     for i in range(len(cohort)):
         members.setdefault(hashlib.sha256(np.ascontiguousarray(cohort.scan(i)).data).digest(), []).append(i)
     pairs = sorted(pair for group in members.values() for pair in combinations(group, 2))
-    return [_make_pair(cohort, i, j, "identical", 1.0, "both", 0) for i, j in pairs]
+    return [_make_pair(cohort, pair, (1.0, "identical", "both", 0)) for pair in pairs]
 
 
 def find_duplicates(
@@ -181,7 +182,7 @@ def find_duplicates(
     order = np.lexsort((pair[:, 2], pair[:, 1], pair[:, 0], -score))
     passed = int((score > SCREEN).sum())
     compared = min(passed, MOST_COMPARED)
-    best: dict[tuple[int, int], DuplicatePair] = {}
+    best: dict[tuple[int, int], Match] = {}
     done: set[tuple[int, int]] = set()
     for a, b, end in pair[np.concatenate([order[:compared], order[passed : passed + NEAREST]])].tolist():
         i, j = min(a, b), max(a, b)
@@ -189,18 +190,18 @@ def find_duplicates(
             continue
         done.add((i, j))
         match = compare_scans(cohort, coverage, i, j, alignments[end], min_frames)
-        if match is not None:
-            previous = best.setdefault((i, j), match)
-            best[i, j] = match if match.correlation > previous.correlation else previous
-    ranked = [best[pair] for pair in sorted(best, key=lambda pair: (-best[pair].correlation, pair))]
-    above = [pair for pair in ranked if pair.correlation > threshold]
-    closest = replace(ranked[len(above)], kind="different") if len(ranked) > len(above) else None
-    return above, closest, passed - compared
+        if match is not None and ((i, j) not in best or match[0] > best[i, j][0]):
+            best[i, j] = match
+    ranked = sorted(best, key=lambda pair: (-best[pair][0], pair))
+    above = sum(correlation > threshold for correlation, *_ in best.values())
+    made = [_make_pair(cohort, pair, best[pair]) for pair in ranked[: above + 1]]
+    closest = replace(made[above], kind="different") if len(made) > above else None
+    return made[:above], closest, passed - compared
 
 
 def compare_scans(
     cohort: Cohort, coverage: Coverage, i: int, j: int, aligned: Aligned = "start", min_frames: int = 40
-) -> DuplicatePair | None:
+) -> Match | None:
     """Compare two scans on all ROIs with signal in both and all common frames.
 
     Returns None if the scans have too few valid frames, or no ROI with signal, in common.
@@ -209,39 +210,38 @@ def compare_scans(
     part = slice(0, common) if aligned == "start" else slice(-common, None)
     valid = coverage.valid[i][part] & coverage.valid[j][part]
     rois = coverage.alive[i] & coverage.alive[j]
-    if valid.sum() < min_frames or not rois.any():
-        return None
-    a, b = (cohort.scan(k)[part][valid][:, rois].astype(np.float64) for k in (i, j))
-    correlation = correlate_scans(a, b)
+    a, b = (cohort.scan(k)[part] for k in (i, j))
+    correlation = correlate_scans(a, b, valid, rois, min_frames)
     if correlation is None:
         return None
-    is_identical = False
+    kind: Kind = "near"
     if cohort.n_frames[i] == cohort.n_frames[j]:
         aligned = "both"
-        same = [(of[i] == of[j]).all() for of in (coverage.alive, coverage.valid)]
-        is_identical = all(same) and np.abs(_standardise(a) - _standardise(b)).max() <= 1e-4
-    kind: Kind = "identical" if is_identical else "near"
-    return _make_pair(cohort, i, j, kind, correlation, aligned, int(valid.sum()))
+        if all((of[i] == of[j]).all() for of in (coverage.alive, coverage.valid)):
+            x, y = (_standardise(scan[valid][:, rois].astype(np.float64)) for scan in (a, b))
+            kind = "identical" if np.abs(x - y).max() <= 1e-4 else "near"
+    return correlation, kind, aligned, int(valid.sum())
 
 
-def _make_pair(
-    cohort: Cohort, i: int, j: int, kind: Kind, correlation: float, aligned: Aligned, common_frames: int
-) -> DuplicatePair:
-    pair = sorted((i, j), key=lambda k: str(cohort.ids[k]))
-    (first, second), (one, two), (a, b) = (of[pair].tolist() for of in (cohort.ids, cohort.sites, cohort.labels))
+def _make_pair(cohort: Cohort, pair: tuple[int, int], match: Match) -> DuplicatePair:
+    correlation, kind, aligned, common_frames = match
+    order = sorted(pair, key=lambda k: str(cohort.ids[k]))
+    (first, second), (one, two), (a, b) = (of[order].tolist() for of in (cohort.ids, cohort.sites, cohort.labels))
     return DuplicatePair(first, second, (one, two), kind, correlation, aligned, common_frames, a == b, one == two, ())
 
 
-def correlate_scans(a: np.ndarray, b: np.ndarray) -> float | None:
+def correlate_scans(a: np.ndarray, b: np.ndarray, valid: np.ndarray, rois: np.ndarray, min_frames: int) -> float | None:
     """Compute the rank correlation over time of two scans, without their linear trend; median over ROIs.
 
-    Shapes: a, b [T, P].
+    Shapes: a, b [T, P], valid [T], rois [P].
 
-    Returns None if every ROI is flat in one of them.
+    Returns None if too few frames are valid, or every ROI is flat in one of the scans.
     """
     from scipy.stats import rankdata
 
-    x, y = (_remove_trend(rankdata(scan.T, axis=1)) for scan in (a, b))
+    if valid.sum() < min_frames or not rois.any():
+        return None
+    x, y = (_remove_trend(rankdata(scan[valid][:, rois].T, axis=1)) for scan in (a, b))
     size = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
     r = (x * y).sum(axis=1)[size > 0] / size[size > 0]
     return float(np.median(r)) if len(r) else None

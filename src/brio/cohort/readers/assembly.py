@@ -288,9 +288,7 @@ def _is_same_scan(a: np.ndarray, b: np.ndarray) -> bool:
     for x, y in ((a[:n], b[:n]), (a[-n:], b[-n:])) if len(a) != len(b) else ((a, b),):
         rois = find_live_rois(x) & find_live_rois(y)
         valid = np.isfinite(x[:, rois]).all(axis=1) & np.isfinite(y[:, rois]).all(axis=1)
-        if valid.sum() < DEFAULT_RULES.min_frames or not rois.any():
-            continue
-        correlation = correlate_scans(x[valid][:, rois], y[valid][:, rois])
+        correlation = correlate_scans(x, y, valid, rois, DEFAULT_RULES.min_frames)
         if correlation is not None and correlation > DEFAULT_RULES.duplicate_correlation:
             return True
     return False
