@@ -45,6 +45,7 @@ UNNAMED_CLASSES = ("0", "1")
 """Names of the classes where none are given: labels alone can be compared."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
 IMPORT_AGAIN = "import the cohort again"
+CHANGED = "changed since the cohort was written; import it again"
 
 
 @dataclass(frozen=True)
@@ -212,17 +213,6 @@ def hash_content(frames: np.ndarray, participants: str, atlas: str, classes: tup
 def hash_tables(folder: Path) -> str:
     """Compute the hash of both tables of a folder, which is cheap enough to check on every load."""
     return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
-
-
-def check_tables(folder: Path, header: dict[str, Any]) -> None:
-    """Check that all files of a cohort folder are there, and the hashes of all but the frames; takes no time."""
-    for part in (FRAMES, PARTICIPANTS, ATLAS):
-        if not (folder / part).is_file():
-            raise BrioError(f"{folder}: {part} is missing; {IMPORT_AGAIN}")
-    for part in (HEADER, PARTICIPANTS, ATLAS):
-        check_stored(folder / part, IMPORT_AGAIN)
-    if hash_tables(folder) != header["tables"]:
-        raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again")
 
 
 @contextmanager
@@ -648,7 +638,15 @@ class Cohort:
         """
         folder = Path(path)
         header = read_header(folder)
-        check_tables(folder, header)
+        for part in (FRAMES, PARTICIPANTS, ATLAS):
+            if not (folder / part).is_file():
+                raise BrioError(f"{folder}: {part} is missing; {IMPORT_AGAIN}")
+        for part in (HEADER, PARTICIPANTS, ATLAS):
+            check_stored(folder / part, IMPORT_AGAIN)
+        if hash_tables(folder) != header["tables"]:
+            raise BrioError(
+                f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again"
+            )
         try:
             frames = np.lib.format.open_memmap(folder / FRAMES, mode="r")
         except (ValueError, OSError, EOFError) as error:
@@ -693,4 +691,4 @@ class Cohort:
             self.classes,
         )
         if digest != self.fingerprint:
-            raise BrioError(f"{self.path}: the content changed since the cohort was written; import it again")
+            raise BrioError(f"{self.path}: the content {CHANGED}")
