@@ -165,7 +165,11 @@ def test_copies_under_two_diagnoses_are_trusted_for_no_question(cohort):
 def test_an_age_that_the_connectome_carries_is_found_and_a_random_one_is_not(cohort):
     rng = np.random.default_rng(0)
     planted = with_column(cohort, age=10 + 20 * cohort.labels + rng.uniform(0, 5, len(cohort)))
-    options = {"device": "cpu", "settings": {"protocol.validation_sites": 0, "choose_by": "source-sites"}}
+    options = {
+        "device": "cpu",
+        "exclude": False,
+        "settings": {"protocol.validation_sites": 0, "choose_by": "source-sites"},
+    }
     own = brio.run(cohort, ["ridge"], **options)
     carried = brio.run(planted, ["ridge"], label="age>20", **options)
     assert carried.rows["auc"].tolist() == own.rows["auc"].tolist()  # the same labels under another name

@@ -251,7 +251,7 @@ def test_mean_over_sites_leaves_out_sites_without_an_estimate():
     assert np.isnan(average_over_sites(value[1:2], se[1:2]).mean)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.floats(0, 1)), min_size=3, max_size=40))
 def test_parts_of_the_brier_score_add_up(rows):
     label, probability = np.array([r[0] for r in rows]), np.array([r[1] for r in rows])

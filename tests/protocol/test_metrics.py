@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
@@ -106,6 +106,7 @@ def brute_kernel(patient, control):
     return np.array([[1.0 if p > c else 0.5 if p == c else 0.0 for c in control] for p in patient])
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(-3, 3)), min_size=2, max_size=20))
 def test_placement_values_are_means_over_pairs_also_with_ties(scans):
     label, logit = (np.array(column) for column in zip(*scans, strict=True))
@@ -200,6 +201,7 @@ def test_areas_that_do_not_vary_have_no_interval():
     assert all(map(math.isnan, (found.error, found.low, found.high)))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300), st.sampled_from([0.0, 1 / 3, 1.0]))), st.data())
 def test_a_mean_over_sites_is_between_those_of_the_sites(sites, data):
     """Also to the last bit, since an AUC of more than 1 is refused where it is read."""

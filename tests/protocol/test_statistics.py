@@ -94,7 +94,7 @@ def test_two_groups_of_sites_are_compared_by_the_t_test_with_one_variance():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_holm_equals_closed_testing(p):
     """A hypothesis is rejected if Bonferroni rejects every intersection it is part of."""
     members = range(len(p))

@@ -644,9 +644,7 @@ class Cohort:
         for part in (HEADER, PARTICIPANTS, ATLAS):
             check_stored(folder / part, IMPORT_AGAIN)
         if hash_tables(folder) != header["tables"]:
-            raise BrioError(
-                f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again"
-            )
+            raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} {CHANGED}")
         try:
             frames = np.lib.format.open_memmap(folder / FRAMES, mode="r")
         except (ValueError, OSError, EOFError) as error:
