@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brio.cohort import Atlas, Cohort, CohortWriter, audit
+from brio.cohort import Atlas, Cohort, audit, write_cohort
 from brio.connectome import Connectomes
 from brio.machine import require_memory
 from brio.methods import make_method
@@ -55,14 +55,14 @@ FIELDS = (
 )
 
 
-def write_cohort(folder: Path, scans: int, frames: int, rois: int, sites: int) -> None:
+def write_noise(folder: Path, scans: int, frames: int, rois: int, sites: int) -> None:
     """Write white noise with a shared signal in a quarter of the ROIs that is stronger in patients."""
     rng = np.random.default_rng(0)
-    with CohortWriter(folder, "large", Atlas.unnamed(rois, "simulated")) as writer:
+    with write_cohort(folder, "large", Atlas.unnamed(rois, "simulated")) as add:
         for i in range(scans):
             series = rng.standard_normal((frames, rois), dtype=np.float32)
             series[:, : rois // 4] += (0.5 + 0.4 * (i % 2)) * rng.standard_normal((frames, 1), dtype=np.float32)
-            writer.add(series, {"participant_id": f"p{i:05d}", "site": f"s{i // 2 % sites:02d}", "label": i % 2})
+            add(series, {"participant_id": f"p{i:05d}", "site": f"s{i // 2 % sites:02d}", "label": i % 2})
 
 
 def do_steps(steps: list[str], folder: Path, most_folds: dict[str, int]) -> None:
@@ -179,7 +179,7 @@ def main() -> None:
         return
     args.folder.mkdir(parents=True, exist_ok=True)
     if not cohort.exists():
-        write_cohort(cohort, *size)
+        write_noise(cohort, *size)
     if not table.exists():
         table.write_text(",".join(FIELDS) + "\n")
     with table.open() as file:

@@ -12,7 +12,7 @@ import pytest
 import brio
 from brio.cohort.simulate import Simulation, simulate
 
-LAZY_PACKAGES = ["brio", "brio.connectome", "brio.methods", "brio.models", "brio.protocol"]
+LAZY_PACKAGES = ["brio", "brio.connectome", "brio.methods", "brio.models"]
 
 RUN = ["run", "COHORT", "--out", "NEW"]
 COMMANDS = [
@@ -89,7 +89,7 @@ def test_help_lists_and_refusals_import_no_torch(tmp_path):
 
 
 def test_packages_and_the_faces_are_imported_without_torch():
-    light = ["brio", "brio.api", "brio.cohort.readers", "brio.report", "brio.studies", *LAZY_PACKAGES]
+    light = ["brio", "brio.api", "brio.cohort.readers", "brio.protocol", "brio.report", "brio.studies", *LAZY_PACKAGES]
     heavy = {"torch", "scipy.stats", "sklearn", "dask", "distributed"}
     code = f"import sys, {', '.join(light)}; print(sorted({heavy} & set(sys.modules)))"
     assert run_fresh(code).strip() == "[]"

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 
 import brio
-from brio.connectome import Connectomes, fit_combat
+from brio.connectome import Connectomes
+from brio.connectome.harmonisation import fit_combat
 
 cohort = brio.simulate(
     brio.Simulation(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .cohort import Atlas, AuditRules, Cohort, audit
     from .cohort.simulate import Simulation, simulate
     from .estimator import BrioClassifier
-    from .protocol import LeaveOneSiteOut, SiteStratifiedKFold
+    from .protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
 
 __all__ = [
     "Atlas",
@@ -51,6 +51,6 @@ __getattr__, __dir__ = export_lazily(
         "cohort": ("Atlas", "AuditRules", "Cohort", "audit"),
         "cohort.simulate": ("Simulation", "simulate"),
         "estimator": ("BrioClassifier",),
-        "protocol": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
+        "protocol.splitters": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
     },
 )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 from scipy.io import savemat
@@ -126,6 +127,18 @@ def write_study(
 def write_csv(frames: np.ndarray, path: Path, header: str = "") -> None:
     """Write frames between commas, to a path without suffix."""
     np.savetxt(f"{path}.csv", frames, delimiter=",", header=header, comments="", fmt="%.5f")
+
+
+def save_cifti(path: Path, frames: np.ndarray, names: Sequence[str], tr: float) -> None:
+    """Write frames as a parcellated CIFTI series."""
+    parcels = []
+    for i, name in enumerate(names):
+        mask = np.zeros((len(names), 2, 2), dtype=bool)
+        mask[i] = True
+        parcels.append((name, nibabel.cifti2.BrainModelAxis.from_mask(mask, name="thalamus_left", affine=np.eye(4))))
+    axes = nibabel.cifti2.SeriesAxis(0, tr, len(frames)), nibabel.cifti2.ParcelsAxis.from_brain_models(parcels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.Cifti2Image(frames.astype(np.float32), header=axes).to_filename(path)
 
 
 def refuse(message: str, call: Callable[..., object], *words: object, **options: object) -> None:

@@ -12,15 +12,18 @@ from sklearn.metrics import roc_auc_score
 
 from brio.cohort import Atlas, Cohort
 from brio.cohort.auditing import Audit, AuditRules, audit, format_audit
-from brio.cohort.auditing.associations import (
+from brio.cohort.auditing.audit import ExclusionReason
+from brio.cohort.auditing.findings import (
+    compare_scans,
+    find_duplicates,
     measure_covariates_by_label,
     measure_label_by_site,
     measure_length_by_label,
     measure_length_by_site,
+    predict_site_from_patterns,
+    read_coverage,
     summarise_repetition_times,
 )
-from brio.cohort.auditing.audit import ExclusionReason
-from brio.cohort.auditing.findings import compare_scans, find_duplicates, predict_site_from_patterns, read_coverage
 from brio.cohort.scans import clean_scan
 from brio.errors import BrioError
 from commands import command
@@ -84,8 +87,10 @@ def defects() -> Audit:
     return audit(cohort(with_all_defects()))
 
 
-def test_a_clean_cohort_is_left_alone() -> None:
-    result = audit(cohort(scans()))
+def test_a_clean_cohort_is_left_alone(tmp_path) -> None:
+    saved = cohort(scans()).save(tmp_path / "cohort")
+    result = audit(str(saved.path))
+    assert result.to_dict() == audit(saved).to_dict()
     assert result.exclusions == {}
     assert result.keep.all()
     assert result.duplicates == result.dead_rois == result.non_finite == result.too_short == ()
@@ -212,18 +217,6 @@ def test_an_artefact_of_all_scans_makes_no_duplicates(shared: str) -> None:
 def test_the_rule_reads_no_label(defects: Audit) -> None:
     shuffled = np.random.default_rng(0).permutation(LABELS)
     assert audit(cohort(with_all_defects(), shuffled)).exclusions == defects.exclusions
-
-
-def test_labels_matter_for_copies_alone() -> None:
-    shuffled = np.random.default_rng(0).permutation(LABELS)
-    series = with_duplicates()
-    series[1][:, :7] = 0.0
-    copies = {participant(i) for i in (0, 12, 14, 15, 17, 24, 25, 36)}
-    result = audit(cohort(series, shuffled))
-    assert set(result.exclusions) - copies == {participant(1)}
-    for a, b in ((12, 14), (15, 17), (24, 25)):
-        expected = {participant(b)} if shuffled[a] == shuffled[b] else {participant(a), participant(b)}
-        assert set(result.exclusions) & {participant(a), participant(b)} == expected
 
 
 def test_the_order_of_the_participants_does_not_matter() -> None:
@@ -356,16 +349,17 @@ def test_coverage_agrees_with_what_the_estimator_uses() -> None:
         assert coverage.n_valid[i] == len(frames)
 
 
-def test_patterns_without_a_site_do_not_tell_it() -> None:
+def test_patterns_without_a_site_do_not_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brio.cohort.auditing.findings.PERMUTATIONS", 199)
     ids = np.arange(60).astype(str)
     results = []
-    for seed in range(40):
+    for seed in range(24):
         rng = np.random.default_rng(seed)
         alive = rng.permuted(np.tile(np.arange(40) >= 3, (60, 1)), axis=1)
         results.append(predict_site_from_patterns(alive, rng.choice(["A", "B", "C"], 60), ids))
     p = np.array([r.p for r in results if r is not None])
     # the p value of a true null hypothesis is uniform
-    assert len(p) == 40
+    assert len(p) == 24
     assert 0.3 < p.mean() < 0.7
     assert (p < 0.05).mean() <= 0.125
     assert abs(np.mean([r.accuracy - r.by_chance for r in results if r is not None])) < 0.04
@@ -405,21 +399,21 @@ def test_scans_that_share_no_missing_region_are_not_said_to_be_nearest_to_nobody
 
 
 def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
-    made = cohort(with_duplicates()).select(np.r_[0:4, 12:26, 36:40])
+    made = cohort(with_duplicates()).select(np.r_[0:2, 12:18, 24:26, 36:38])
     coverage = read_coverage(made)
-    search = find_duplicates(made, coverage)
+    pairs, closest, _ = find_duplicates(made, coverage)
     every = {}
     for i in range(len(made)):
         for j in range(i + 1, len(made)):
             both = [compare_scans(made, coverage, i, j, aligned) for aligned in ("start", "end")]
-            every[i, j] = max(m.correlation for m in both if m is not None)
+            every[i, j] = max(m[0] for m in both if m is not None)
     over = {pair for pair, r in every.items() if r > 0.5}
     assert len(over) == 4
-    assert {(pair.first, pair.second) for pair in search.pairs} == {(made.ids[i], made.ids[j]) for i, j in over}
-    assert search.next_closest is not None
+    assert {(pair.first, pair.second) for pair in pairs} == {(made.ids[i], made.ids[j]) for i, j in over}
+    assert closest is not None
     under = [r for r in every.values() if r <= 0.5]
     # the nearest pairs are chosen by the screening, so the closest of all may be missed by a little
-    assert max(under) - 0.1 < search.next_closest.correlation <= max(under)
+    assert max(under) - 0.1 < closest.correlation <= max(under)
 
 
 def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,12 +424,6 @@ def test_a_limit_on_comparisons_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     result = audit(cohort(series))
     assert result.not_compared > 0
     assert any("were not compared" in line for line in format_audit(result).splitlines())
-
-
-def test_a_folder_is_audited_as_its_cohort_is(tmp_path):
-    whole = cohort(scans())
-    whole.save(tmp_path / "cohort")
-    assert audit(str(tmp_path / "cohort")).to_dict() == audit(whole).to_dict()
 
 
 # ---------------------------------------------------------------- associations, against independent computations
@@ -472,7 +460,7 @@ def test_cramers_v_by_chance_is_what_shuffled_labels_give() -> None:
     sites = np.repeat(list("ABCDEFGHIJ"), 20)
     labels = np.tile([0, 1], 100)
     made = of_lengths(np.full(200, 3), sites, labels)
-    tables = [made.participants.assign(label=rng.permutation(labels)) for _ in range(80)]
+    tables = [made.participants.assign(label=rng.permutation(labels)) for _ in range(40)]
     drawn = [measure_label_by_site(dataclasses.replace(made, participants=table)) for table in tables]
     squares = [d.cramers_v**2 for d in drawn if d.cramers_v is not None]
     assert drawn[0].by_chance is not None
@@ -555,10 +543,8 @@ def test_covariates_that_differ_between_classes_are_warnings(tmp_path):
     assert found["age"].auc == pytest.approx(roc_auc_score(labels, age))
     said = command("audit", cohort.save(tmp_path / "cohort").path)
     assert len([line for line in said.out.splitlines() if line.endswith("WARNING: differs between classes")]) == 3
-    stricter = command("audit", tmp_path / "cohort", "--set", "covariate_auc=0.99")
-    assert "WARNING" not in stricter.out
-    shown = json.loads(command("audit", tmp_path / "cohort", "--json").out)
-    assert [one["column"] for one in shown["covariates"] if one["warn"]] == ["age", "sex", "mean_fd"]
+    stricter = json.loads(command("audit", tmp_path / "cohort", "--json", "--set", "covariate_auc=0.99").out)
+    assert [one["column"] for one in stricter["covariates"] if one["warn"]] == []
 
 
 def test_a_difference_between_sites_is_no_difference_between_classes():
@@ -579,10 +565,17 @@ def test_a_difference_between_sites_is_no_difference_between_classes():
 
 
 def test_small_and_large_cohorts_do_not_cry_wolf():
-    noise = lambda rng, label, site: rng.normal(size=len(label))  # noqa: E731
+    def noise(rng, label, site):
+        return rng.normal(size=len(label))
+
+    rng = np.random.default_rng(0)
     for n_sites, per_site in ((2, 10), (4, 30), (6, 100)):
-        cohorts = [make_people(n_sites, per_site, seed, 2, a=noise, b=noise) for seed in range(20)]
-        assert sum(any(one.warn for one in measure_covariates_by_label(cohort, 0.57)) for cohort in cohorts) <= 3
+        made, warned = make_people(n_sites, per_site, n_frames=2, a=noise, b=noise), 0
+        for _ in range(20):
+            table = made.participants.assign(a=noise(rng, made, None), b=noise(rng, made, None))
+            covariates = measure_covariates_by_label(dataclasses.replace(made, participants=table), 0.57)
+            warned += any(one.warn for one in covariates)
+        assert warned <= 3
     slight = make_people(10, 200, n_frames=2, a=lambda rng, label, site: rng.normal(size=len(label)) + 0.15 * label)
     (one,) = measure_covariates_by_label(slight, 0.57)
     assert one.p_inside < 0.01  # significant, and too small to matter

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import refuse
+from file_layouts import refuse, write_study
 
 from brio import BrioError, Cohort
 from brio.cohort.readers import import_cohort
@@ -27,13 +27,9 @@ def build(scans: list[np.ndarray], **options) -> Cohort:
     return Cohort.from_scans(scans, site=["A", "B"] * (n // 2), label=[0] * (n // 2) + [1] * (n // 2), **options)
 
 
-def write_study(src: Path, scans: list[np.ndarray]) -> Path:
-    src.mkdir()
-    for i, scan in enumerate(scans):
-        np.save(src / f"p{i:02d}.npy", scan)
-    rows = [f"p{i:02d},{'AB'[i % 2]},{int(i >= len(scans) // 2)}" for i in range(len(scans))]
-    (src / "participants.csv").write_text("\n".join(["participant_id,site,label", *rows]) + "\n")
-    return src
+def write_scans(src: Path, scans: list[np.ndarray]) -> Path:
+    names = [f"p{i:02d}" for i in range(len(scans))]
+    return write_study(src, names, lambda _, path: np.save(f"{path}.npy", scans[int(path.name[1:])]))
 
 
 def test_regions_in_rows_are_refused_unless_they_are_said_to_be_frames(scans, tmp_path):
@@ -42,10 +38,10 @@ def test_regions_in_rows_are_refused_unless_they_are_said_to_be_frames(scans, tm
     assert build(scans).n_rois == 24
     refuse(r"24 rows, which correlate alike .* transpose the scans", build, turned)
     assert build(turned, check_axes=False).n_rois == N_FRAMES
-    src = write_study(tmp_path / "turned", turned)
+    src = write_scans(tmp_path / "turned", turned)
     refuse(r"p00\.npy: has 24 rows.*--frames-in-rows", import_cohort, "table", src, tmp_path / "out")
     assert import_cohort("table", src, tmp_path / "out", frames_in_rows=True).n_rois == N_FRAMES
-    assert import_cohort("table", write_study(tmp_path / "right", scans), tmp_path / "out2").n_rois == 24
+    assert import_cohort("table", write_scans(tmp_path / "right", scans), tmp_path / "out2").n_rois == 24
 
 
 @pytest.mark.parametrize("shape", [(12, 12), (20, 40), (40, 12), (60, 60)])
@@ -64,7 +60,7 @@ def test_symmetric_matrices_are_no_scans(scans, tmp_path):
         matrices = [make(scan.T) for scan in scans]
         refuse("square symmetric matrix", build, matrices)
     with pytest.raises(BrioError, match=r"p00\.npy: is a square symmetric matrix"):
-        import_cohort("table", write_study(tmp_path / "study", matrices), tmp_path / "out")
+        import_cohort("table", write_scans(tmp_path / "study", matrices), tmp_path / "out")
 
 
 @pytest.mark.abide

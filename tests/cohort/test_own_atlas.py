@@ -9,7 +9,8 @@ from file_layouts import CODES, refuse, scan, write_layout, write_text
 
 from brio import BrioError, Cohort
 from brio.cohort.atlas import Atlas, number_repeated_names
-from brio.cohort.readers import READERS, add_atlas, import_cohort, read_atlas_table, read_scans_to_predict
+from brio.cohort.readers import READERS, add_atlas, import_cohort, read_scans_to_predict
+from brio.cohort.readers.rois import read_atlas_table
 from brio.models.model import check_atlas
 
 NAMES = ["Insula", "Cuneus", "Insula", "Global", "Insula_2"]

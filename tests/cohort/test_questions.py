@@ -51,12 +51,14 @@ def test_a_saved_question_is_still_one(cohort, tmp_path):
     assert asked.labels.tolist() == (cohort.participants["sex"] == "M").astype(int).tolist()
 
 
+TWO_SITES = Cohort.from_scans(np.ones((24, 4, 2)), site=np.repeat(["A", "B"], 12), label=[0, 1] * 12)
+
+
 @hypothesis.settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([8.0, 9.5, 12.0, 30.0, float("nan")]), min_size=24, max_size=24))
 def test_nobody_above_the_median_of_the_own_site_is_called_below(ages):
-    scans = [np.random.default_rng(i).normal(size=(20, 4)) for i in range(24)]
     age, site = np.array(ages), np.repeat(["A", "B"], 12)
-    cohort = Cohort.from_scans(scans, site=site, label=[0, 1] * 12, covariates=pd.DataFrame({"age": age}))
+    cohort = with_column(TWO_SITES, age=age)
     above = np.array([v > np.nanmedian(age[site == s]) if v == v else False for v, s in zip(age, site, strict=True)])
     if above.any():
         asked = relabel(cohort, "age>site-median", min_class=0)
@@ -163,7 +165,11 @@ def test_copies_under_two_diagnoses_are_trusted_for_no_question(cohort):
 def test_an_age_that_the_connectome_carries_is_found_and_a_random_one_is_not(cohort):
     rng = np.random.default_rng(0)
     planted = with_column(cohort, age=10 + 20 * cohort.labels + rng.uniform(0, 5, len(cohort)))
-    options = {"device": "cpu", "settings": {"protocol.validation_sites": 0, "choose_by": "source-sites"}}
+    options = {
+        "device": "cpu",
+        "exclude": False,
+        "settings": {"protocol.validation_sites": 0, "choose_by": "source-sites"},
+    }
     own = brio.run(cohort, ["ridge"], **options)
     carried = brio.run(planted, ["ridge"], label="age>20", **options)
     assert carried.rows["auc"].tolist() == own.rows["auc"].tolist()  # the same labels under another name

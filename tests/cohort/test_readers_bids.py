@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-import nibabel
 import numpy as np
 import pytest
-from file_layouts import refuse
+from file_layouts import refuse, save_cifti
 
 from brio import BrioError
 from brio.cohort import load_bundled_atlas
@@ -206,23 +205,12 @@ def test_cpac_variants_are_not_runs(tmp_path):
     refuse("none of 8 time series matches 'reg-x'", import_cohort, "bids", src, tmp_path / "out2", match="reg-x")
 
 
-def save_ptseries(path: Path, x: np.ndarray) -> None:
-    parcels = []
-    for i, name in enumerate(NAMES):
-        mask = np.zeros((5, 2, 2), dtype=bool)
-        mask[i] = True
-        parcels.append((name, nibabel.cifti2.BrainModelAxis.from_mask(mask, name="thalamus_left", affine=np.eye(4))))
-    axes = nibabel.cifti2.SeriesAxis(0, 0.72, len(x)), nibabel.cifti2.ParcelsAxis.from_brain_models(parcels)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nibabel.Cifti2Image(x.astype(np.float32), header=axes).to_filename(path)
-
-
 def test_cifti_alone_and_beside_its_tsv(tmp_path):
     src = tmp_path / "study"
     participants(src)
     stem = "{sub}_task-rest_space-fsLR_atlas-Tian_den-91k_stat-mean_timeseries"
     for i, sub in enumerate(SUBJECTS):
-        save_ptseries(derivative(src, sub, stem + ".ptseries.nii"), scan(i))
+        save_cifti(derivative(src, sub, stem + ".ptseries.nii"), scan(i), NAMES, tr=0.72)
     cohort = import_cohort("bids", src, tmp_path / "alone")
     assert cohort.atlas.rois["name"].tolist() == list(NAMES)
     np.testing.assert_allclose(cohort.participants["tr"], 0.72, rtol=1e-6)

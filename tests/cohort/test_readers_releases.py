@@ -13,8 +13,9 @@ from scipy.io import savemat
 
 from brio import BrioError
 from brio.cohort import load_bundled_atlas
-from brio.cohort.readers import fetch_abide, import_cohort, read_series, summarise_import
+from brio.cohort.readers import fetch_abide, import_cohort, summarise_import
 from brio.cohort.readers.releases import ATLAS_COLUMNS
+from brio.cohort.readers.series import read_series
 from brio.cohort.scans import find_live_rois
 
 # ---------------------------------------------------------------- pcp, from the disk and through the fetcher
@@ -206,13 +207,14 @@ def test_fetch_that_fails(tmp_path):
 def test_genuine_files_agree_with_the_packed_scans(abide_folder):
     files = sorted((abide_folder / "pcp-sample").rglob("*.1D"))
     assert files
+    archives = {name: dict(np.load(abide_folder / f"{name}.npz", allow_pickle=False)) for name in ("aal116", "cc200")}
     for path in files:
         participant, _, label = path.stem.partition("_rois_")
         atlas = load_bundled_atlas(label)
         series = read_series(path)
         key = "code" if "code" in atlas.rois else "index"
         assert list(series.columns) == atlas.rois[key].astype(str).tolist()
-        packed = np.load(abide_folder / f"{atlas.name}.npz", allow_pickle=False)
+        packed = archives[atlas.name]
         (i,) = np.flatnonzero(packed["participant_id"] == participant)
         start = packed["n_frames"][:i].sum()
         theirs = packed["frames"][start : start + packed["n_frames"][i]] * packed["scale"][i]
@@ -230,11 +232,11 @@ def test_genuine_phenotypes_agree_with_the_packed_table(abide_folder, tmp_path):
     src = tmp_path / "all"
     (src / "cpac").mkdir(parents=True)
     frames = "#" + "\t#".join(CODES) + "\n" + "\t".join(["1"] * 116) + "\n" + "\t".join(["2"] * 116) + "\n"
-    for participant in table.loc[table["FILE_ID"] != "no_filename", "FILE_ID"]:
+    for participant in table.loc[table["FILE_ID"] != "no_filename", "FILE_ID"][::15]:
         (src / "cpac" / f"{participant}_rois_aal.1D").write_text(frames)
     cohort = import_cohort("pcp", src, tmp_path / "out", participants=next(sample.glob("*henotypic*.csv")))
-    assert len(cohort) == 1035
-    assert len(cohort.provenance["skipped"]) == 77
+    assert len(cohort) == 1035 / 15
+    assert sum("no_filename" in entry["reason"] for entry in cohort.provenance["skipped"]) == 77
     ours = cohort.participants.set_index("participant_id")
     packed = pd.read_csv(abide_folder / "participants.tsv", sep="\t").set_index("participant_id").loc[ours.index]
     assert (ours["label"] == packed["diagnosis"]).all()
@@ -293,8 +295,9 @@ def signals_folder(src: Path) -> Path:
     return src / "Results" / "ROISignals_FunImgARCWF"
 
 
-@pytest.mark.parametrize(("atlas", "span"), ATLAS_COLUMNS.items())
-def test_columns_of_each_atlas(results, tmp_path, atlas, span):
+@pytest.mark.parametrize("atlas", ["aal116", "ho-subcortical", "power264"])
+def test_columns_of_an_atlas(results, tmp_path, atlas):
+    span = ATLAS_COLUMNS[atlas]
     cohort = import_cohort("dpabi", results, tmp_path / "out", atlas=atlas)
     assert cohort.ids.tolist() == MDD_IDS
     assert cohort.sites.tolist() == ["S1", "S1", "S20", "S20"]

@@ -7,7 +7,7 @@ import h5py
 import nibabel
 import numpy as np
 import pytest
-from file_layouts import refuse
+from file_layouts import refuse, save_cifti
 from scipy.io import savemat
 
 from brio import BrioError
@@ -189,7 +189,7 @@ def test_truncated_binary_names_the_file(tmp_path, name):
         with h5py.File(path, "w") as file:
             file["ROISignals"] = X.T
     else:
-        save_cifti(path)
+        save_cifti(path, X, "abcd", tr=0.8)
     whole = path.read_bytes()
     read_series(path)  # it is the cut that breaks it
     path.write_bytes(whole[: len(whole) * 3 // 5])
@@ -201,20 +201,9 @@ def test_pickles_are_refused(tmp_path):
     refuse(r"a\.npy: holds pickled Python objects, which are never loaded", read_series, tmp_path / "a.npy")
 
 
-def save_cifti(path: Path, names: tuple[str, ...] = ("V1", "V2", "M1", "S1"), x: np.ndarray = X) -> None:
-    mask = np.zeros((4, 4, 4), dtype=bool)
-    parcels = []
-    for i, name in enumerate(names):
-        mask[:] = False
-        mask[i] = True
-        parcels.append((name, nibabel.cifti2.BrainModelAxis.from_mask(mask, name="thalamus_left", affine=np.eye(4))))
-    axes = nibabel.cifti2.SeriesAxis(0, 0.8, len(x)), nibabel.cifti2.ParcelsAxis.from_brain_models(parcels)
-    nibabel.Cifti2Image(x, header=axes).to_filename(path)
-
-
 def test_cifti(tmp_path):
     path = tmp_path / "a_timeseries.ptseries.nii"
-    save_cifti(path)
+    save_cifti(path, X, ("V1", "V2", "M1", "S1"), tr=0.8)
     series = read_series(path)
     np.testing.assert_array_equal(series.frames, X)
     assert series.columns == ("V1", "V2", "M1", "S1")

@@ -264,8 +264,7 @@ def test_repeated_scans_are_no_duplicates_but_one_scan_under_two_sessions_is():
 
 
 def test_the_audit_counts_participants():
-    once = simulate(Simulation(n_sites=3, per_class=5, n_rois=8, frames=60, sessions=1))
-    repeated = simulate(Simulation(n_sites=3, per_class=5, n_rois=8, frames=60, sessions=3))
+    once, repeated = (simulate(Simulation(3, 3, n_rois=8, frames=60, sessions=n)) for n in (1, 3))
     one, many = audit(once), audit(repeated)
     assert many.n_before == 3 * one.n_before
     for name in ("classes_before", "classes_after", "sites", "label_by_site", "length_by_label", "repetition_time"):

@@ -129,7 +129,7 @@ def test_balanced_subset_follows_participants_not_rows(n_sites):
 
 
 def test_horizons_are_shared_within_a_seed_and_a_rule_alone():
-    cohort = simulate(Simulation(n_sites=4, per_class=3, n_rois=8, frames=60))
+    cohort = simulate(Simulation(n_sites=3, per_class=2, n_rois=8, frames=60))
     shared = Connectomes(cohort)
     everyone = np.arange(len(cohort))
     asked = [(everyone, s, r) for s in (0, 1, 0) for r in (BlockRule(), BlockRule(signals=2, products=0))]

@@ -7,7 +7,8 @@ import torch
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
-from brio.connectome import Connectomes, HarmonisationRule, ReestimateRequest, fit_combat, harmonise_connectomes
+from brio.connectome import Connectomes, HarmonisationRule, ReestimateRequest, harmonise_connectomes
+from brio.connectome.harmonisation import fit_combat
 from brio.errors import BrioError
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brio.cohort import Cohort
-from brio.connectome import Connectomes, ReestimateRequest, psi
-from brio.connectome.fc import convert_products, standardise, standardise_frames
+from brio.connectome import Connectomes, ReestimateRequest
+from brio.connectome.fc import convert_products, psi, standardise, standardise_frames
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
 

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -29,11 +29,13 @@ def test_key_of_zero_is_the_published_first_output_of_splitmix64():
     assert int(draws.key(0)) == 0xE220A8397B1DCDAF
 
 
+@settings(max_examples=40)
 @given(st.lists(int64, min_size=1, max_size=5))
 def test_key_is_the_chained_finaliser(parts):
     assert int(draws.key(*parts)) == splitmix64(*parts)
 
 
+@settings(max_examples=40)
 @given(st.lists(int64, min_size=1, max_size=3), int64, int64)
 def test_uniform_tensor_draws_the_numbers_of_uniform(parts, first, second):
     start = torch.from_numpy(np.atleast_1d(draws.key(*parts).view(np.int64)))

@@ -6,8 +6,8 @@ import torch
 from sklearn.covariance import EmpiricalCovariance
 
 from brio.cohort import Cohort
-from brio.connectome import Connectomes, connectomes, fill_dead, psi
-from brio.connectome.fc import LARGEST_CORRELATION, standardise
+from brio.connectome import Connectomes, connectomes, fill_dead
+from brio.connectome.fc import LARGEST_CORRELATION, psi, standardise
 from brio.errors import BrioError
 
 

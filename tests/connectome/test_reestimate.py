@@ -8,7 +8,8 @@ import torch
 
 from brio import draws
 from brio.cohort import Cohort
-from brio.connectome import Connectomes, ReestimateRequest, connectomes, psi
+from brio.connectome import Connectomes, ReestimateRequest, connectomes
+from brio.connectome.fc import psi
 from brio.connectome.resampling import (
     block_indices,
     draw_block_starts,

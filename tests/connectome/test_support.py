@@ -67,7 +67,7 @@ def test_subjects_without_signal_do_not_enter_the_medians():
 
 
 @given(st.integers(2, 14), st.floats(0.01, 1.0), st.integers(0, 2**32 - 1))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_sym_top_properties(p, rho, seed):
     rng = np.random.default_rng(seed)
     strength = np.abs(symmetric(rng, 1, p)[0])

@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brio.cohort import Cohort
-from brio.cohort.readers import Series, import_cohort, read_scans_to_predict, read_series
+from brio.cohort.readers import import_cohort, read_scans_to_predict
 from brio.cohort.readers.participants import read_participants
+from brio.cohort.readers.series import Series, read_series
 from brio.errors import BrioError
 from commands import command
 

@@ -6,7 +6,7 @@ import torch
 from steps import equal_cells, make_batch, make_step
 from torch import nn
 
-from brio.connectome import psi
+from brio.connectome.fc import psi
 from brio.methods import make_method
 from brio.methods.brain.brainnettf import BrainNetTFNetwork, BrainNetTFSettings, EncoderLayer, OCRead, mix_up
 from brio.training import InputShape, Output, RunState, Scans

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brio.cohort import Cohort
@@ -21,9 +21,8 @@ from brio.protocol import (
     make_inner_folds,
     make_training_fold,
     settle_protocol,
-    site_stratified_kfold,
 )
-from brio.protocol.folds import assign_stratified_folds
+from brio.protocol.folds import assign_stratified_folds, site_stratified_kfold
 from brio.settings import replace_values
 
 
@@ -129,6 +128,7 @@ def test_kfold_is_a_7_2_1_rotation_that_tests_everyone_once():
         assert cells == {(f"s{s}", label): 2 + label for s in range(4) for label in (0, 1)}
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.lists(st.integers(0, 14), min_size=2, max_size=2) | st.lists(st.integers(0, 3), min_size=4, max_size=4)

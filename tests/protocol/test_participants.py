@@ -11,11 +11,11 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.protocol import (
     ProtocolSettings,
-    SiteStratifiedKFold,
     average_margins,
     make_folds,
     make_training_fold,
 )
+from brio.protocol.splitters import SiteStratifiedKFold
 from brio.results.cohort import describe_cohort
 from brio.studies.learning_curve import keep_participants
 from brio.studies.permutation import permute_labels

@@ -60,12 +60,12 @@ def test_scores_without_spread_or_in_common_claim_nothing():
 def test_sites_that_share_their_models_do_not_reject_too_often():
     """Scores with the correlation that Nadeau and Bengio allow for; the uncorrected test rejects one of six."""
     rng = np.random.default_rng(3)
-    n, draws = 20, 3000
+    n, draws = 20, 1500
     shared = rng.normal(0, math.sqrt(1 / n), (draws, 1))  # correlation 1/n between sites
     scores = math.sqrt(1 - 1 / n) * rng.normal(size=(draws, n)) + shared
     rejected = [compare_by_corrected_t(d, np.zeros(n)).p <= 0.05 for d in scores]
     uncorrected = [compare_by_corrected_t(d, np.zeros(n), 0.0).p <= 0.05 for d in scores]
-    assert 0.035 < np.mean(rejected) < 0.065
+    assert 0.03 < np.mean(rejected) < 0.07
     assert np.mean(uncorrected) > 0.12
 
 
@@ -94,7 +94,7 @@ def test_two_groups_of_sites_are_compared_by_the_t_test_with_one_variance():
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_holm_equals_closed_testing(p):
     """A hypothesis is rejected if Bonferroni rejects every intersection it is part of."""
     members = range(len(p))

@@ -2,7 +2,7 @@
 
 from .atlas import Atlas, load_bundled_atlas
 from .auditing import Audit, AuditRules, audit, format_audit
-from .cohort import Cohort, CohortWriter
+from .cohort import Cohort, write_cohort
 from .covariates import relabel
 
 __all__ = [
@@ -10,9 +10,9 @@ __all__ = [
     "Audit",
     "AuditRules",
     "Cohort",
-    "CohortWriter",
     "audit",
     "format_audit",
     "load_bundled_atlas",
     "relabel",
+    "write_cohort",
 ]

@@ -65,7 +65,7 @@ class Atlas:
     @property
     def is_unnamed(self) -> bool:
         """Whether the ROIs have no names but those of :meth:`unnamed`."""
-        return self.rois["name"].tolist() == Atlas.unnamed(len(self)).rois["name"].tolist()
+        return self.rois["name"].tolist() == number_rois(len(self))
 
     def find_rows(self, columns: Iterable[str]) -> tuple[np.ndarray, str] | None:
         """Find the row of each column of a scan.
@@ -111,7 +111,12 @@ class Atlas:
         Atlas
             ROIs named ``roi001``, ``roi002``, ...
         """
-        return cls(name, pd.DataFrame({"name": [f"roi{u + 1:03d}" for u in range(n_rois)]}))
+        return cls(name, pd.DataFrame({"name": number_rois(n_rois)}))
+
+
+def number_rois(n_rois: int) -> list[str]:
+    """Name ROIs by their numbers: ``roi001``, ``roi002``, ..."""
+    return [f"roi{u + 1:03d}" for u in range(n_rois)]
 
 
 def number_repeated_names(names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, list[str]]]:

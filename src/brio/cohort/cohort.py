@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -46,6 +45,7 @@ UNNAMED_CLASSES = ("0", "1")
 """Names of the classes where none are given: labels alone can be compared."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
 IMPORT_AGAIN = "import the cohort again"
+CHANGED = "changed since the cohort was written; import it again"
 
 
 @dataclass(frozen=True)
@@ -215,104 +215,68 @@ def hash_tables(folder: Path) -> str:
     return hashlib.sha256((folder / PARTICIPANTS).read_bytes() + (folder / ATLAS).read_bytes()).hexdigest()
 
 
-def check_tables(folder: Path, header: dict[str, Any]) -> None:
-    """Check that all files of a cohort folder are there, and the hashes of all but the frames; takes no time."""
-    for part in (FRAMES, PARTICIPANTS, ATLAS):
-        if not (folder / part).is_file():
-            raise BrioError(f"{folder}: {part} is missing; {IMPORT_AGAIN}")
-    for part in (HEADER, PARTICIPANTS, ATLAS):
-        check_stored(folder / part, IMPORT_AGAIN)
-    if hash_tables(folder) != header["tables"]:
-        raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} changed since the cohort was written; import it again")
-
-
-@dataclass(eq=False)
-class CohortWriter:
-    """Context manager that writes scans one by one to a new cohort folder.
+@contextmanager
+def write_cohort(
+    out: str | Path,
+    name: str,
+    atlas: Atlas,
+    classes: tuple[str, str] = UNNAMED_CLASSES,
+    provenance: dict[str, Any] | None = None,
+    labels_required: bool = True,
+) -> Iterator[Callable[[np.ndarray, dict[str, Any]], None]]:
+    """Write scans one by one to a new cohort folder; the block gets the function that adds one [T, P] with its row.
 
     Scans go to a folder beside ``out`` under a name of its own. Leaving the block without an error checks the
     participants, computes the fingerprint and the hashes, and renames the folder to ``out``. An error removes it. One
-    scan is in memory at a time.
+    scan is in memory at a time. What the block adds to ``provenance`` is written too.
     """
+    refuse_unsafe_names([name, atlas.name, *classes], "name of the cohort, its atlas or a class")
+    out, provenance, rows = Path(out), {} if provenance is None else provenance, list[dict[str, Any]]()
+    with create_whole_folder(out) as partial, closing(NewFile(partial / FRAMES, out / FRAMES)) as file:
 
-    out: str | Path
-    name: str
-    atlas: Atlas
-    classes: tuple[str, str] = UNNAMED_CLASSES
-    provenance: dict[str, Any] = field(default_factory=dict)
-    labels_required: bool = True
+        def write_npy_header() -> None:
+            # numpy leaves room in the header for the first axis to grow, so it can be rewritten in place
+            shape = (sum(row["n_frames"] for row in rows), len(atlas))
+            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
 
-    def __post_init__(self) -> None:
-        refuse_unsafe_names([self.name, self.atlas.name, *self.classes], "name of the cohort, its atlas or a class")
-        self._rows: list[dict[str, Any]] = []
-        self._length = 0
+        def add(scan: np.ndarray, participant: dict[str, Any]) -> None:
+            where = f"participant {participant.get('participant_id', f'row {len(rows) + 1}')}"
+            frames = convert_frames(scan, where)
+            if frames.shape[1] != len(atlas):
+                raise BrioError(
+                    f"{where}: scan of shape {frames.shape}, but atlas '{atlas.name}' has {len(atlas)} ROIs"
+                )
+            if not np.isfinite(frames).any():
+                raise BrioError(f"{where}: the scan holds no finite value")
+            file.write(np.ascontiguousarray(frames, dtype="<f4").data)
+            rows.append({**participant, "n_frames": len(frames)})
 
-    def __enter__(self) -> CohortWriter:
-        with ExitStack() as stack:
-            self._partial = stack.enter_context(create_whole_folder(Path(self.out)))
-            self._file = NewFile(self._partial / FRAMES, Path(self.out) / FRAMES)
-            stack.callback(self._file.close)
-            self._write_npy_header()
-            self._stack = stack.pop_all()
-        return self
-
-    def add(self, scan: np.ndarray, participant: dict[str, Any]) -> None:
-        """Append one scan.
-
-        Shapes: scan [T, P].
-        """
-        participant_id = participant.get("participant_id", f"row {len(self._rows) + 1}")
-        frames = convert_frames(scan, f"participant {participant_id}")
-        if frames.shape[1] != len(self.atlas):
-            raise BrioError(
-                f"participant {participant_id}: scan of shape {frames.shape}, "
-                f"but atlas '{self.atlas.name}' has {len(self.atlas)} ROIs"
-            )
-        if not np.isfinite(frames).any():
-            raise BrioError(f"participant {participant_id}: the scan holds no finite value")
-        self._file.write(np.ascontiguousarray(frames, dtype="<f4").data)
-        self._rows.append({**participant, "n_frames": len(frames)})
-        self._length += len(frames)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._stack.__exit__(kind, error, trace)
-            return
-        with self._stack:
-            self._finish()
-
-    def _write_npy_header(self) -> None:
-        # numpy leaves room in the header for the first axis to grow, so it can be rewritten in place
-        np.lib.format.write_array_header_1_0(
-            self._file, {"descr": "<f4", "fortran_order": False, "shape": (self._length, len(self.atlas))}
-        )
-
-    def _finish(self) -> None:
-        if not self._rows:
-            raise BrioError(f"{self.out}: there is no scan to write")
-        self._file.rewind()
-        self._write_npy_header()
-        self._file.sync()
-        source = str(self.provenance.get("source") or self.out)  # an error is about the input
-        table = check_participants(pd.DataFrame(self._rows), source, self.labels_required)
-        for name, part in ((PARTICIPANTS, table), (ATLAS, self.atlas.rois)):
-            write_new(self._partial / name, format_table(part))
-        frames = np.load(self._partial / FRAMES, mmap_mode="r", allow_pickle=False)
+        write_npy_header()
+        yield add
+        if not rows:
+            raise BrioError(f"{out}: there is no scan to write")
+        file.rewind()
+        write_npy_header()
+        file.sync()
+        source = str(provenance.get("source") or out)  # an error is about the input
+        table = check_participants(pd.DataFrame(rows), source, labels_required)
+        tables = {PARTICIPANTS: format_table(table), ATLAS: format_table(atlas.rois)}
+        for part, text in tables.items():
+            write_new(partial / part, text)
+        frames = np.load(partial / FRAMES, mmap_mode="r", allow_pickle=False)
         header = {
             "format": FORMAT,
-            "name": self.name,
-            "atlas": self.atlas.name,
-            "classes": list(self.classes),
+            "name": name,
+            "atlas": atlas.name,
+            "classes": list(classes),
             "n_scans": len(table),
-            "n_rois": len(self.atlas),
-            "provenance": self.provenance,
-            "tables": hash_tables(self._partial),
-            "fingerprint": hash_content(frames, format_table(table), format_table(self.atlas.rois), self.classes),
+            "n_rois": len(atlas),
+            "provenance": provenance,
+            "tables": hash_tables(partial),
+            "fingerprint": hash_content(frames, tables[PARTICIPANTS], tables[ATLAS], classes),
         }
-        write_new(self._partial / HEADER, json.dumps(header, indent=2) + "\n")
-        write_sums(self._partial, (HEADER, PARTICIPANTS, ATLAS, FRAMES))
+        write_new(partial / HEADER, json.dumps(header, indent=2) + "\n")
+        write_sums(partial, (HEADER, PARTICIPANTS, ATLAS, FRAMES))
 
 
 MOST_SITES = 40  # sites that are shown in a notebook
@@ -647,9 +611,9 @@ class Cohort:
         BrioError
             If ``path`` exists already.
         """
-        with CohortWriter(path, self.name, self.atlas, self.classes, self.provenance, labels_required=False) as writer:
+        with write_cohort(path, self.name, self.atlas, self.classes, self.provenance, labels_required=False) as add:
             for i, row in enumerate(self.participants.to_dict("records")):
-                writer.add(self.scan(i), row)
+                add(self.scan(i), row)
         return Cohort.load(path)
 
     @classmethod
@@ -674,7 +638,13 @@ class Cohort:
         """
         folder = Path(path)
         header = read_header(folder)
-        check_tables(folder, header)
+        for part in (FRAMES, PARTICIPANTS, ATLAS):
+            if not (folder / part).is_file():
+                raise BrioError(f"{folder}: {part} is missing; {IMPORT_AGAIN}")
+        for part in (HEADER, PARTICIPANTS, ATLAS):
+            check_stored(folder / part, IMPORT_AGAIN)
+        if hash_tables(folder) != header["tables"]:
+            raise BrioError(f"{folder}: {PARTICIPANTS} or {ATLAS} {CHANGED}")
         try:
             frames = np.lib.format.open_memmap(folder / FRAMES, mode="r")
         except (ValueError, OSError, EOFError) as error:
@@ -719,4 +689,4 @@ class Cohort:
             self.classes,
         )
         if digest != self.fingerprint:
-            raise BrioError(f"{self.path}: the content changed since the cohort was written; import it again")
+            raise BrioError(f"{self.path}: the content {CHANGED}")

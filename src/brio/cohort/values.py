@@ -49,7 +49,7 @@ def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
     refuse_unsafe_names(table.columns, f"{where}, name of a column")
     for column in table.columns:
         if not pd.api.types.is_numeric_dtype(table[column]):
-            refuse_unsafe_names(pd.unique(table[column].dropna()), f"{where}, column '{column}'")
+            refuse_unsafe_names(dict.fromkeys(table[column].tolist()), f"{where}, column '{column}'")
 
 
 LISTED_NAMES = 8  # names of a long list that a message shows
@@ -104,19 +104,15 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
     the columns of quantities.
     """
     for column in table.columns.difference(["participant_id", *text_columns]):
-        row = _find_out_of_range(table[column], column in MEASURES)
-        if row is not None:
+        values = table[column].to_numpy(dtype=object)
+        rows = [row for row in np.flatnonzero(pd.notna(values)) if values[row] not in ("", MISSING)]
+        numbers = [_parse_number(str(values[row])) for row in rows]
+        largest = 10**EXACT_DIGITS if column in MEASURES else math.inf
+        odd = [abs(n) >= largest if isinstance(n, int) else n is not None and math.isinf(n) for n in numbers]
+        if None not in numbers and True in odd:
+            row = rows[odd.index(True)]
             raise BrioError(
-                f"{where}: column '{column}' is {str(table[column].iloc[row])[:40]} in row {row + 1} (participant "
+                f"{where}: column '{column}' is {str(values[row])[:40]} in row {row + 1} (participant "
                 f"{table['participant_id'].iloc[row]}), a number out of range; correct it, leave the cell empty, or "
                 "remove the column"
             )
-
-
-def _find_out_of_range(column: pd.Series, is_measure: bool) -> int | None:
-    """Find the first row with an infinite number or, of a quantity, a code; None without one, or if it is text."""
-    rows = np.flatnonzero(column.notna() & ~column.isin(["", MISSING]))
-    numbers = [_parse_number(str(value)) for value in column.iloc[rows]]
-    largest = 10**EXACT_DIGITS if is_measure else math.inf
-    odd = [abs(n) >= largest if isinstance(n, int) else n is not None and math.isinf(n) for n in numbers]
-    return int(rows[odd.index(True)]) if None not in numbers and True in odd else None

@@ -8,44 +8,29 @@ from ..lazy import export_lazily
 
 if TYPE_CHECKING:
     from .connectomes import BoldRule, Connectomes
-    from .fc import fill_dead, find_live_edges, invert_fisher_z, log_connectome, psi, read_edges
-    from .harmonisation import (
-        Combat,
-        HarmonisedConnectomes,
-        Harmoniser,
-        Residualiser,
-        fit_combat,
-        fit_harmoniser,
-        fit_residualiser,
-        harmonise_connectomes,
-    )
+    from .fc import fill_dead, find_live_edges, invert_fisher_z, log_connectome, read_edges
+    from .harmonisation import HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
     from .harmonisation_rule import HarmonisationRule, require_covariates
-    from .resampling import BlockRule, ReestimateRequest, clip_block_length, reestimate
+    from .resampling import BlockRule, ReestimateRequest, clip_block_length
     from .support import edge_cut, source_mean, source_strength, sym_top
 
 __all__ = [
     "BlockRule",
     "BoldRule",
-    "Combat",
     "Connectomes",
     "HarmonisationRule",
     "HarmonisedConnectomes",
     "Harmoniser",
     "ReestimateRequest",
-    "Residualiser",
     "clip_block_length",
     "edge_cut",
     "fill_dead",
     "find_live_edges",
-    "fit_combat",
     "fit_harmoniser",
-    "fit_residualiser",
     "harmonise_connectomes",
     "invert_fisher_z",
     "log_connectome",
-    "psi",
     "read_edges",
-    "reestimate",
     "require_covariates",
     "source_mean",
     "source_strength",
@@ -56,19 +41,10 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "connectomes": ("BoldRule", "Connectomes"),
-        "fc": ("fill_dead", "find_live_edges", "invert_fisher_z", "log_connectome", "psi", "read_edges"),
-        "harmonisation": (
-            "Combat",
-            "HarmonisedConnectomes",
-            "Harmoniser",
-            "Residualiser",
-            "fit_combat",
-            "fit_harmoniser",
-            "fit_residualiser",
-            "harmonise_connectomes",
-        ),
+        "fc": ("fill_dead", "find_live_edges", "invert_fisher_z", "log_connectome", "read_edges"),
+        "harmonisation": ("HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"),
         "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
-        "resampling": ("BlockRule", "ReestimateRequest", "clip_block_length", "reestimate"),
+        "resampling": ("BlockRule", "ReestimateRequest", "clip_block_length"),
         "support": ("edge_cut", "source_mean", "source_strength", "sym_top"),
     },
 )

@@ -8,7 +8,7 @@ mirror image at both ends. Nothing is learned from data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass
 
@@ -165,10 +165,8 @@ class Connectomes:
         self._resident = stored if resident else None
         self.alive = torch.from_numpy(alive).to(self.device)
         self._alive = alive
-        self._medians: dict[bytes, Tensor] = {}
-        self._means: dict[bytes, Tensor] = {}
+        self._of_fc: dict[Hashable, Tensor] = {}  # medians and means of sites, and cuts
         self._bold: dict[BoldRule, Tensor] = {}
-        self._cuts: dict[float, Tensor] = {}
         self._horizons: dict[tuple[BlockRule, int], dict[int, float]] = {}
 
     def _estimate_on_cores(self, clean: Callable[[int], np.ndarray], stored: np.ndarray | None) -> None:
@@ -206,11 +204,18 @@ class Connectomes:
 
     def site_median(self, members: np.ndarray) -> Tensor:
         """Return :func:`brio.connectome.support.site_median` of the scans at these positions, cached."""
-        return self._cached(self._medians, members, site_median)
+        return self._summarise_site(site_median, members)
 
     def site_mean(self, members: np.ndarray) -> Tensor:
         """Return :func:`brio.connectome.support.site_mean` of the scans at these positions, cached."""
-        return self._cached(self._means, members, site_mean)
+        return self._summarise_site(site_mean, members)
+
+    def _summarise_site(self, summarise: Callable[[Tensor, Tensor], Tensor], members: np.ndarray) -> Tensor:
+        key = summarise, members.tobytes()
+        if key not in self._of_fc:
+            index = torch.from_numpy(members).to(self.full.device)  # self.device may be the current GPU of a thread
+            self._of_fc[key] = summarise(self.full[index], self.alive[index])
+        return self._of_fc[key]
 
     def estimate_block_length(
         self, source: np.ndarray, site: np.ndarray, label: np.ndarray, rule: BlockRule, seed: int
@@ -243,8 +248,7 @@ class Connectomes:
             parts = []
             for batch in self._batches(chunk, sizes):
                 frames, first = self._frames(request.scans[batch])
-                blocks, own_keys = block_length[batch], keys[batch]
-                how = blocks, own_keys, request.K, request.balanced
+                how = block_length[batch], keys[batch], request.K, request.balanced
                 if self._sessions is None:
                     parts.append(reestimate(frames, first, lengths[batch], *how))
                 else:
@@ -277,9 +281,9 @@ class Connectomes:
 
     def edge_cut(self, share: float) -> Tensor:
         """Return :func:`brio.connectome.support.edge_cut` of every full-scan FC, cached. Shape [N]."""
-        if share not in self._cuts:
-            self._cuts[share] = edge_cut(self.full, share)
-        return self._cuts[share]
+        if share not in self._of_fc:
+            self._of_fc[share] = edge_cut(self.full, share)
+        return self._of_fc[share]
 
     def bold(self, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
         """Return the z-scored BOLD windows of every scan, cached.
@@ -357,12 +361,3 @@ class Connectomes:
             if stop == len(chunk) or lengths[chunk[stop]] > 1.25 * lengths[chunk[start]]:
                 yield chunk[start:stop]
                 start = stop
-
-    def _cached(
-        self, cache: dict[bytes, Tensor], members: np.ndarray, function: Callable[[Tensor, Tensor], Tensor]
-    ) -> Tensor:
-        key = members.tobytes()
-        if key not in cache:
-            index = torch.from_numpy(members).to(self.full.device)  # self.device may be the current GPU of a thread
-            cache[key] = function(self.full[index], self.alive[index])
-        return cache[key]

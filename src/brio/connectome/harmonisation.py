@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..cohort import Cohort
 from ..cohort.covariates import read_covariates
 from ..errors import BrioError
 from .connectomes import Connectomes
-from .fc import fill_dead
+from .fc import fill_dead, read_edges
 from .harmonisation_rule import HarmonisationRule, require_covariates
 from .resampling import ReestimateRequest
 from .support import source_mean
@@ -52,7 +52,7 @@ class Combat:
             here = site == name
             if policy == "unlabelled":
                 z = (X[here] - self.expected_value(None if covariates is None else covariates[here])) / self.sigma
-                shift, variance = _posterior(z, *self.prior)
+                shift, variance = _posterior(z, self.prior)
             elif policy == "pooled":
                 shift, variance = self.gamma.mean(0), self.delta.mean(0)
             else:
@@ -94,16 +94,10 @@ def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = 
     sigma = np.sqrt(np.where(variance > 0, variance, 1.0))
     expected = alpha if covariates is None else alpha + covariates @ beta
     z = (X - expected) / sigma
-    gammas, deltas, priors = [], [], []
-    for e in range(len(names)):
-        prior = _prior(z[index == e])
-        gamma, delta = _posterior(z[index == e], *prior)
-        gammas.append(gamma)
-        deltas.append(delta)
-        priors.append(prior)
-    return Combat(
-        tuple(str(n) for n in names), alpha, sigma, beta, np.stack(gammas), np.stack(deltas), np.mean(priors, 0)
-    )
+    of_sites = [z[index == e] for e in range(len(names))]
+    priors = [_prior(own) for own in of_sites]
+    gamma, delta = map(np.stack, zip(*map(_posterior, of_sites, priors), strict=True))
+    return Combat(tuple(map(str, names)), alpha, sigma, beta, gamma, delta, np.mean(priors, 0))
 
 
 def _prior(z: np.ndarray) -> tuple[float, float, float, float]:
@@ -115,10 +109,9 @@ def _prior(z: np.ndarray) -> tuple[float, float, float, float]:
     return float(gamma.mean()), spread, float((2 * s2 + m**2) / s2), float((m * s2 + m**3) / s2)
 
 
-def _posterior(
-    z: np.ndarray, mean: float, spread: float, shape: float, scale: float, tolerance: float = 1e-4
-) -> tuple[np.ndarray, np.ndarray]:
+def _posterior(z: np.ndarray, prior: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Posterior shift and variance of a site by iterated conditional modes."""
+    mean, spread, shape, scale = prior
     n, gamma_hat = len(z), z.mean(0)
     gamma, delta = gamma_hat, z.var(0, ddof=1) if n > 1 else np.ones(z.shape[1])
     for _ in range(1000):
@@ -134,11 +127,13 @@ def _posterior(
                 float(np.nanmax(np.abs(new_delta - delta) / delta, initial=0.0)),
             )
         gamma, delta = new_gamma, new_delta
-        if change <= tolerance:
+        if change <= TOLERANCE:
             break
     return gamma, np.where(delta > 0, delta, 1.0)
 
 
+TOLERANCE = 1e-4
+"""Relative change of a posterior below which its iterations end."""
 CONSTANT = 1e-5
 """A covariate that varies less than this within all groups, in standard deviations, gets no slope."""
 
@@ -220,7 +215,7 @@ def fit_harmoniser(plain: Connectomes, source: np.ndarray, rule: HarmonisationRu
             sd = np.where(sd > CONSTANT * np.abs(mean).clip(1.0), sd, 1.0)
         known = (known - mean) / sd
     index = torch.from_numpy(source).to(plain.device)
-    edges = _read_edges(plain.full[index], plain.alive[index], fill)
+    edges = _read_filled_edges(plain.full[index], plain.alive[index], fill)
     if rule.kind == "residualise":
         assert known is not None
         groups = 2 * np.unique(sites[source], return_inverse=True)[1] + plain.cohort.labels[source]
@@ -233,14 +228,19 @@ class HarmonisedConnectomes(Connectomes):
 
     def __init__(self, plain: Connectomes, harmoniser: Harmoniser) -> None:
         self.__dict__.update(plain.__dict__)  # frames, horizons and BOLD are shared
-        self._medians, self._means, self._cuts = {}, {}, {}  # of FC: not shared
-        self._sites = _name_sites(plain.cohort, harmoniser.rule)
+        self._of_fc = {}  # not shared
+        unseen = harmoniser.rule.unseen
+        if "site" in plain.cohort.participants:
+            self._sites = plain.cohort.sites
+        elif unseen in ("unlabelled", "raise"):
+            raise BrioError(f"harmonise.unseen={unseen} needs the site of every scan, but there is no column 'site'")
+        else:
+            self._sites = np.full(len(plain), "")  # one unnamed site
         self._dead_roi_fill = harmoniser.dead_roi_fill.to(plain.full)
         self._covariates = harmoniser.read_covariates(plain.cohort)
         self._residualiser, self.combat = harmoniser.residualiser, None
-        x = _read_edges(plain.full, plain.alive, self._dead_roi_fill)
+        x = _read_filled_edges(plain.full, plain.alive, self._dead_roi_fill)
         if harmoniser.combat is not None:
-            unseen = harmoniser.rule.unseen
             self.combat = harmoniser.combat.extend_to_unseen_sites(x, self._sites, unseen, self._covariates)
         self.full = self._harmonise(plain.full, plain.alive, np.arange(len(plain)), x)
 
@@ -252,12 +252,8 @@ class HarmonisedConnectomes(Connectomes):
             scans = np.repeat(request.scans[chunk], request.K)
             flat = A.flatten(0, 1)
             alive = self.alive[torch.from_numpy(scans).to(self.device)]
-            yield (
-                chunk,
-                self._harmonise(flat, alive, scans, _read_edges(flat, alive, self._dead_roi_fill)).unflatten(
-                    0, A.shape[:2]
-                ),
-            )
+            edges = _read_filled_edges(flat, alive, self._dead_roi_fill)
+            yield chunk, self._harmonise(flat, alive, scans, edges).unflatten(0, A.shape[:2])
 
     def _harmonise(self, A: Tensor, alive: Tensor, scans: np.ndarray, edges: np.ndarray) -> Tensor:
         """Symmetric matrices of harmonised edges, zero rows for dead ROIs. Shape [n, P, P]."""
@@ -268,7 +264,7 @@ class HarmonisedConnectomes(Connectomes):
             assert self._residualiser is not None
             assert known is not None
             harmonised = self._residualiser.apply(edges, known)
-        u, v = _upper_triangle(A)
+        u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
         live = alive.to(A.dtype)
         full = torch.zeros_like(A)
         full[:, u, v] = torch.from_numpy(harmonised).to(A)
@@ -285,20 +281,6 @@ def _read_covariates(cohort: Cohort, rule: HarmonisationRule) -> np.ndarray:
     return read_covariates(cohort, rule.covariate_names, "harmonise.covariates")
 
 
-def _name_sites(cohort: Cohort, rule: HarmonisationRule) -> np.ndarray:
-    """Site of each scan; one unnamed site where the cohort has none."""
-    if "site" in cohort.participants:
-        return cohort.sites
-    if rule.unseen in ("unlabelled", "raise"):
-        raise BrioError(f"harmonise.unseen={rule.unseen} needs the site of every scan, but there is no column 'site'")
-    return np.full(len(cohort), "")
-
-
-def _upper_triangle(A: Tensor) -> Tensor:
-    return torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
-
-
-def _read_edges(A: Tensor, alive: Tensor, fill: Tensor) -> np.ndarray:
+def _read_filled_edges(A: Tensor, alive: Tensor, fill: Tensor) -> np.ndarray:
     """Edges above the diagonal, dead ROIs filled. Shape [n, P, P] -> [n, P (P - 1) / 2]."""
-    u, v = _upper_triangle(A)
-    return fill_dead(A, alive, fill.to(A))[:, u, v].double().cpu().numpy()
+    return read_edges(fill_dead(A, alive, fill.to(A))).double().cpu().numpy()

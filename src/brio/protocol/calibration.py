@@ -18,21 +18,6 @@ BinStrategy = Literal["uniform", "quantile"]
 """Bins of equal width, or with equal numbers of scans."""
 
 
-def _assign_bins(probability: np.ndarray, bins: int, strategy: BinStrategy) -> tuple[np.ndarray, np.ndarray]:
-    """Edges of the bins [bins + 1] and the bin of each probability [n]; a value on an edge is in the lower bin."""
-    if bins < 1:
-        raise BrioError(f"bins={bins}: at least 1 is needed")
-    if strategy not in ("uniform", "quantile"):
-        raise BrioError(f"bin strategy '{strategy}' is unknown; known: quantile, uniform")
-    if not ((probability >= 0) & (probability <= 1)).all():
-        raise BrioError("probabilities must lie between 0 and 1; convert logits to probabilities first")
-    grid = np.linspace(0, 1, bins + 1)
-    edges = grid if strategy == "uniform" else np.unique(np.quantile(probability, grid))
-    if len(edges) == 1:  # all probabilities are the same
-        edges = np.repeat(edges, 2)
-    return edges, np.searchsorted(edges[1:-1], probability)
-
-
 def reliability_curve(
     label: np.ndarray,
     probability: np.ndarray,
@@ -49,8 +34,17 @@ def reliability_curve(
     NaN for an empty bin.
     """
     label, probability = np.asarray(label), np.asarray(probability, dtype=float)
-    edges, bin_of = _assign_bins(probability, bins, strategy)
-    n_bins = len(edges) - 1
+    if bins < 1:
+        raise BrioError(f"bins={bins}: at least 1 is needed")
+    if strategy not in ("uniform", "quantile"):
+        raise BrioError(f"bin strategy '{strategy}' is unknown; known: quantile, uniform")
+    if not ((probability >= 0) & (probability <= 1)).all():
+        raise BrioError("probabilities must lie between 0 and 1; convert logits to probabilities first")
+    grid = np.linspace(0, 1, bins + 1)
+    edges = grid if strategy == "uniform" else np.unique(np.quantile(probability, grid))
+    if len(edges) == 1:  # all probabilities are the same
+        edges = np.repeat(edges, 2)
+    bin_of, n_bins = np.searchsorted(edges[1:-1], probability), len(edges) - 1  # on an edge: in the lower bin
     count = np.bincount(bin_of, minlength=n_bins)
     with np.errstate(invalid="ignore"):  # 0 / 0 in empty bins
         table = pd.DataFrame(

@@ -83,12 +83,11 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
     validation nor source sites, since methods need both classes at each source site. They are still test sites, and the
     sites after them in the ring validate more often.
     """
-    sites, two_class_sites = cohort.sites, find_two_class_sites(cohort)
-    ring = draw_ring_of_sites(sites, seed)
+    two_class_sites = find_two_class_sites(cohort)
+    ring = draw_ring_of_sites(cohort.sites, seed)
     folds = []
     for k, test in enumerate(ring):
-        others = [str(s) for s in np.roll(ring, -k)[1:]]
-        usable = [s for s in others if s in two_class_sites]
+        usable = [str(s) for s in np.roll(ring, -k)[1:] if s in two_class_sites]
         if len(usable) < validation_sites + LEAST_SOURCE_SITES:
             advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
             if len(usable) >= LEAST_SOURCE_SITES:
@@ -100,19 +99,17 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
                 f"test site {test}: {len(usable)} other sites hold both classes, but {validation_sites} are needed for "
                 f"validation and at least {LEAST_SOURCE_SITES} as source; {advice}"
             )
-        validation, source = usable[:validation_sites], usable[validation_sites:]
-        folds.append(
-            Fold(
-                name=str(test),
-                source=np.flatnonzero(np.isin(sites, source)),
-                validation=np.flatnonzero(np.isin(sites, validation)),
-                test=np.flatnonzero(sites == test),
-                test_sites=(str(test),),
-                validation_sites=tuple(sorted(validation)),
-                one_class_sites=tuple(sorted(set(others) - set(usable))),
-            )
-        )
+        folds.append(_split_sites(cohort, str(test), usable[validation_sites:], usable[:validation_sites], [str(test)]))
     return sorted(folds, key=lambda f: f.name)
+
+
+def _split_sites(cohort: Cohort, name: str, source: list[str], validation: list[str], test: list[str]) -> Fold:
+    """Make a fold of whole sites; those in none of the lists have one class."""
+    sites = cohort.sites
+    rest = set(sites.tolist()) - {*source, *validation, *test}
+    of_source, of_validation, of_test = (np.flatnonzero(np.isin(sites, part)) for part in (source, validation, test))
+    named = tuple(test), tuple(sorted(validation)), tuple(sorted(rest))
+    return Fold(name, of_source, of_validation, of_test, *named)
 
 
 def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | Sequence[str]) -> Fold:
@@ -121,8 +118,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
     In the ring of sites (:func:`draw_ring_of_sites`), the first sites with both classes validate; all others with both
     classes are source.
     """
-    sites, two_class = cohort.sites, find_two_class_sites(cohort)
-    ring = draw_ring_of_sites(sites, seed)
+    two_class, ring = find_two_class_sites(cohort), draw_ring_of_sites(cohort.sites, seed)
     two_class_sites = [str(s) for s in ring if s in two_class]
     if validation_sites == "auto":
         validation_sites = count_validation_sites(len(two_class_sites))
@@ -145,16 +141,7 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
             f"validation and at least {least} as source; "
             + ("leave out validation_sites, which then follows the number of sites, or add sites" if wanted else MORE)
         )
-    source = [name for name in two_class_sites if name not in validation]
-    return Fold(
-        name="all",
-        source=np.flatnonzero(np.isin(sites, source)),
-        validation=np.flatnonzero(np.isin(sites, validation)),
-        test=np.empty(0, dtype=np.int64),
-        test_sites=(),
-        validation_sites=tuple(sorted(validation)),
-        one_class_sites=tuple(sorted(set(ring.tolist()) - set(two_class_sites))),
-    )
+    return _split_sites(cohort, "all", [name for name in two_class_sites if name not in validation], validation, [])
 
 
 def deal_in_turn(ids: np.ndarray, sites: np.ndarray, labels: np.ndarray, n_folds: int, seed: int) -> np.ndarray:

@@ -11,8 +11,17 @@ import pandas as pd
 from msgspec import Meta
 
 from ..cohort import AuditRules, Cohort
-from ..cohort.auditing.associations import CovariateByLabel, LabelBySite, LengthByLabel, LengthBySite, SiteCounts
-from ..cohort.auditing.findings import DuplicatePair, NonFiniteFrames, PatternTest, TooShort
+from ..cohort.auditing.findings import (
+    CovariateByLabel,
+    DuplicatePair,
+    LabelBySite,
+    LengthByLabel,
+    LengthBySite,
+    NonFiniteFrames,
+    PatternTest,
+    SiteCounts,
+    TooShort,
+)
 from ..cohort.covariates import COVARIATE_COLUMNS, SEX_CODES
 from ..cohort.scans import holds_fc, index_participants
 from ..errors import REPEAT_JOB

@@ -1,6 +1,5 @@
 """The audit of a cohort: defects, associations with the site, and proposed exclusions."""
 
-from .audit import Audit, AuditRules, audit
-from .text import format_audit
+from .audit import Audit, AuditRules, audit, format_audit
 
 __all__ = ["Audit", "AuditRules", "audit", "format_audit"]

@@ -1,8 +1,14 @@
-"""What an audit finds in scans: ROIs without signal, duplicates, frames that are not finite."""
+"""What an audit finds: defects of scans, and associations by which a classifier succeeds without seeing the brain.
+
+Defects are ROIs without signal, duplicates, frames that are not finite, and scans that are too short. Associations are
+those between site and label, scan length and site, covariates (and scan length) and label, and repetition time and
+site. Where participants have several scans, those of their first scans: tests over scans would count people twice.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,8 +19,9 @@ import numpy as np
 import pandas as pd
 
 from ...errors import BrioError
-from ..cohort import Cohort
-from ..scans import find_live_rois, find_valid_frames
+from ..cohort import REQUIRED_COLUMNS, TEXT_COLUMNS, Cohort
+from ..covariates import SEX_CODES
+from ..scans import FC_ONLY, find_live_rois, find_valid_frames, index_participants
 
 PERMUTATIONS = 999
 MOST_SCANS = 3000  # most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used
@@ -127,6 +134,7 @@ _LARGEST_SQUARED = 1e15  # sums of squares of larger values overflow in single p
 
 Aligned = Literal["start", "end", "both"]
 Kind = Literal["identical", "near", "different"]
+Match = tuple[float, Kind, Aligned, int]  # of two scans: correlation, kind, alignment and common frames of a pair
 
 
 @dataclass(frozen=True)
@@ -145,28 +153,23 @@ class DuplicatePair:
     atlases: tuple[str, ...]  # atlases in which the pair was found; the numbers are those of the first
 
 
-@dataclass(frozen=True)
-class DuplicateSearch:
-    """Result of the search for duplicates."""
-
-    pairs: tuple[DuplicatePair, ...]  # those above the threshold, most similar first
-    next_closest: DuplicatePair | None
-    not_compared: int  # pairs that passed the screening but exceeded the limit on full comparisons; usually 0
-
-
-def find_identical_connectomes(cohort: Cohort) -> DuplicateSearch:
+def find_identical_connectomes(cohort: Cohort) -> list[DuplicatePair]:
     """Find pairs of participants with the same connectome, in a cohort of connectomes without frames."""
     members: dict[bytes, list[int]] = {}
     for i in range(len(cohort)):
         members.setdefault(hashlib.sha256(np.ascontiguousarray(cohort.scan(i)).data).digest(), []).append(i)
     pairs = sorted(pair for group in members.values() for pair in combinations(group, 2))
-    return DuplicateSearch(tuple(_make_pair(cohort, i, j, "identical", 1.0, "both", 0) for i, j in pairs), None, 0)
+    return [_make_pair(cohort, pair, (1.0, "identical", "both", 0)) for pair in pairs]
 
 
 def find_duplicates(
     cohort: Cohort, coverage: Coverage, threshold: float = 0.5, min_frames: int = 40
-) -> DuplicateSearch:
-    """Find pairs of duplicate scans."""
+) -> tuple[list[DuplicatePair], DuplicatePair | None, int]:
+    """Find pairs of duplicate scans.
+
+    Returns those above the threshold, most similar first; the most similar pair below it; and how many pairs passed the
+    screening but exceeded the limit on full comparisons, usually none.
+    """
     eligible = np.flatnonzero((coverage.n_valid >= min_frames) & coverage.alive.any(axis=1))
     scores = [np.empty(0, dtype=np.float32)]
     pairs = [np.empty((0, 3), dtype=np.int64)]
@@ -179,7 +182,7 @@ def find_duplicates(
     order = np.lexsort((pair[:, 2], pair[:, 1], pair[:, 0], -score))
     passed = int((score > SCREEN).sum())
     compared = min(passed, MOST_COMPARED)
-    best: dict[tuple[int, int], DuplicatePair] = {}
+    best: dict[tuple[int, int], Match] = {}
     done: set[tuple[int, int]] = set()
     for a, b, end in pair[np.concatenate([order[:compared], order[passed : passed + NEAREST]])].tolist():
         i, j = min(a, b), max(a, b)
@@ -187,18 +190,18 @@ def find_duplicates(
             continue
         done.add((i, j))
         match = compare_scans(cohort, coverage, i, j, alignments[end], min_frames)
-        if match is not None:
-            previous = best.setdefault((i, j), match)
-            best[i, j] = match if match.correlation > previous.correlation else previous
-    ranked = [best[pair] for pair in sorted(best, key=lambda pair: (-best[pair].correlation, pair))]
-    above = [pair for pair in ranked if pair.correlation > threshold]
-    below = [replace(pair, kind="different") for pair in ranked[len(above) : len(above) + 1]]
-    return DuplicateSearch(tuple(above), below[0] if below else None, passed - compared)
+        if match is not None and ((i, j) not in best or match[0] > best[i, j][0]):
+            best[i, j] = match
+    ranked = sorted(best, key=lambda pair: (-best[pair][0], pair))
+    above = sum(correlation > threshold for correlation, *_ in best.values())
+    made = [_make_pair(cohort, pair, best[pair]) for pair in ranked[: above + 1]]
+    closest = replace(made[above], kind="different") if len(made) > above else None
+    return made[:above], closest, passed - compared
 
 
 def compare_scans(
     cohort: Cohort, coverage: Coverage, i: int, j: int, aligned: Aligned = "start", min_frames: int = 40
-) -> DuplicatePair | None:
+) -> Match | None:
     """Compare two scans on all ROIs with signal in both and all common frames.
 
     Returns None if the scans have too few valid frames, or no ROI with signal, in common.
@@ -207,41 +210,38 @@ def compare_scans(
     part = slice(0, common) if aligned == "start" else slice(-common, None)
     valid = coverage.valid[i][part] & coverage.valid[j][part]
     rois = coverage.alive[i] & coverage.alive[j]
-    if valid.sum() < min_frames or not rois.any():
-        return None
-    a, b = (cohort.scan(k)[part][valid][:, rois].astype(np.float64) for k in (i, j))
-    correlation = correlate_scans(a, b)
+    a, b = (cohort.scan(k)[part] for k in (i, j))
+    correlation = correlate_scans(a, b, valid, rois, min_frames)
     if correlation is None:
         return None
-    is_identical = False
+    kind: Kind = "near"
     if cohort.n_frames[i] == cohort.n_frames[j]:
         aligned = "both"
-        same = [(of[i] == of[j]).all() for of in (coverage.alive, coverage.valid)]
-        is_identical = all(same) and np.abs(_standardise(a) - _standardise(b)).max() <= 1e-4
-    kind: Kind = "identical" if is_identical else "near"
-    return _make_pair(cohort, i, j, kind, correlation, aligned, int(valid.sum()))
+        if all((of[i] == of[j]).all() for of in (coverage.alive, coverage.valid)):
+            x, y = (_standardise(scan[valid][:, rois].astype(np.float64)) for scan in (a, b))
+            kind = "identical" if np.abs(x - y).max() <= 1e-4 else "near"
+    return correlation, kind, aligned, int(valid.sum())
 
 
-def _make_pair(
-    cohort: Cohort, i: int, j: int, kind: Kind, correlation: float, aligned: Aligned, common_frames: int
-) -> DuplicatePair:
-    i, j = sorted((i, j), key=lambda k: str(cohort.ids[k]))
-    (first, first_site), (second, second_site) = _identify(cohort, i), _identify(cohort, j)
-    same_label, same_site = bool(cohort.labels[i] == cohort.labels[j]), first_site == second_site
-    sites = (first_site, second_site)
-    return DuplicatePair(first, second, sites, kind, correlation, aligned, common_frames, same_label, same_site, ())
+def _make_pair(cohort: Cohort, pair: tuple[int, int], match: Match) -> DuplicatePair:
+    correlation, kind, aligned, common_frames = match
+    order = sorted(pair, key=lambda k: str(cohort.ids[k]))
+    (first, second), (one, two), (a, b) = (of[order].tolist() for of in (cohort.ids, cohort.sites, cohort.labels))
+    return DuplicatePair(first, second, (one, two), kind, correlation, aligned, common_frames, a == b, one == two, ())
 
 
-def correlate_scans(a: np.ndarray, b: np.ndarray) -> float | None:
+def correlate_scans(a: np.ndarray, b: np.ndarray, valid: np.ndarray, rois: np.ndarray, min_frames: int) -> float | None:
     """Compute the rank correlation over time of two scans, without their linear trend; median over ROIs.
 
-    Shapes: a, b [T, P].
+    Shapes: a, b [T, P], valid [T], rois [P].
 
-    Returns None if every ROI is flat in one of them.
+    Returns None if too few frames are valid, or every ROI is flat in one of the scans.
     """
     from scipy.stats import rankdata
 
-    x, y = (_remove_trend(rankdata(scan.T, axis=1)) for scan in (a, b))
+    if valid.sum() < min_frames or not rois.any():
+        return None
+    x, y = (_remove_trend(rankdata(scan[valid][:, rois].T, axis=1)) for scan in (a, b))
     size = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
     r = (x * y).sum(axis=1)[size > 0] / size[size > 0]
     return float(np.median(r)) if len(r) else None
@@ -398,7 +398,7 @@ def find_defects(
 
 def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> list[DeadRois]:
     """Read shares of ROIs without signal from the columns ``dead_fraction_<atlas>`` of the participants table."""
-    findings: list[DeadRois] = []
+    findings, ids, sites = list[DeadRois](), cohort.ids, cohort.sites
     for column in map(str, cohort.participants.columns):
         atlas = column.removeprefix(DEAD_FRACTION_PREFIX)
         if not column.startswith(DEAD_FRACTION_PREFIX) or atlas in audited_atlases:
@@ -408,12 +408,281 @@ def read_stated_dead_rois(cohort: Cohort, audited_atlases: Collection[str]) -> l
         invalid = values.notna().to_numpy() & ~((share >= 0.0) & (share <= 1.0))
         if invalid.any():
             i = int(np.flatnonzero(invalid)[0])
-            raise BrioError(f"participant {cohort.ids[i]}: {column} is '{values.iloc[i]}'; write a share from 0 to 1")
+            raise BrioError(f"participant {ids[i]}: {column} is '{values.iloc[i]}'; write a share from 0 to 1")
         for i in np.flatnonzero(share > 0.0).tolist():
-            findings.append(DeadRois(*_identify(cohort, i), atlas, None, None, float(share[i])))
+            findings.append(DeadRois(str(ids[i]), str(sites[i]), atlas, None, None, float(share[i])))
     return findings
 
 
-def _identify(cohort: Cohort, i: int) -> tuple[str, str]:
-    """Name and site of scan i."""
-    return str(cohort.ids[i]), str(cohort.participants["site"].iloc[i])
+@dataclass(frozen=True)
+class SiteCounts:
+    """Participants of one site, as supplied and without the proposed exclusions."""
+
+    site: str
+    before: tuple[int, int]  # participants with label 0 and label 1, each counted once however many scans there are
+    after: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class LabelBySite:
+    """Whether the site predicts the label."""
+
+    cramers_v: float | None = None
+    by_chance: float | None = None  # cramer's V expected if site and label were independent; not 0 in a finite cohort
+    p: float | None = None  # p value of the chi-square test of independence
+
+
+@dataclass(frozen=True)
+class LengthBySite:
+    """Whether the scan length predicts the site."""
+
+    shortest: int  # frames of the shortest and the longest scan
+    longest: int
+    eta_squared: float | None
+    differs_inside: dict[str, tuple[int, int]]  # sites whose scans differ in length
+    all_shortest: dict[str, int]
+
+
+@dataclass(frozen=True)
+class LengthByLabel:
+    """Whether the scan length predicts the label."""
+
+    auc: float | None  # AUC with the number of frames as the score for label 1, all sites pooled. None with one class
+    p: float | None  # p value of the two-sided Mann-Whitney test, all sites pooled
+    auc_inside: float | None  # mean of the AUCs within sites, over the sites that have both classes and several lengths
+    auc_by_site: dict[str, float]  # the AUCs that enter this mean
+
+
+@dataclass(frozen=True)
+class CovariateByLabel:
+    """Whether a covariate predicts the label, over all sites and within them."""
+
+    column: str
+    kind: str
+    n: tuple[int, int]  # participants of each class that have a value
+    typical: tuple[float, float]
+    value: str  # that value; empty for a number
+    auc: float
+    p: float
+    auc_inside: float | None
+    p_inside: float | None
+    n_sites: int
+    warn: bool = False
+
+
+@dataclass(frozen=True)
+class RepetitionTime:
+    """Repetition times of each site, from the column ``tr`` of the participants table."""
+
+    unknown: int  # scans without a repetition time
+    by_site: dict[str, dict[str, int]]  # seconds are text, rounded to milliseconds
+    differs_inside: tuple[str, ...]  # sites with several repetition times
+
+    @property
+    def sites_by_value(self) -> dict[str, list[str]]:
+        """Sites that use each repetition time, in increasing order of the time."""
+        values = sorted({tr for counts in self.by_site.values() for tr in counts}, key=float)
+        return {tr: [site for site, counts in self.by_site.items() if tr in counts] for tr in values}
+
+
+def count_classes(labels: np.ndarray) -> tuple[int, int]:
+    """Count the labels that are 0 and those that are 1.
+
+    Shapes: labels [N].
+    """
+    return int((labels == 0).sum()), int((labels == 1).sum())
+
+
+def count_by_site(before: Cohort, after: Cohort) -> tuple[SiteCounts, ...]:
+    """Count the participants of each site and class, of cohorts with one scan of each."""
+    return tuple(
+        SiteCounts(str(s), *(count_classes(part.labels[part.sites == s]) for part in (before, after)))
+        for s in np.unique(before.sites)
+    )
+
+
+def select_first_scans(cohort: Cohort) -> Cohort:
+    """Select the first scan of each participant, so that counts and tests are about participants."""
+    return cohort.select(index_participants(cohort.participant_ids)[0])
+
+
+def measure_label_by_site(cohort: Cohort) -> LabelBySite:
+    """Measure the association of site and label by Cramer's V, with a chi-square test."""
+    from scipy.stats import chi2_contingency
+
+    table = pd.crosstab(cohort.sites, cohort.labels).to_numpy()
+    if min(table.shape) < 2:
+        return LabelBySite()
+    test = chi2_contingency(table, correction=False)
+    size = table.sum() * (min(table.shape) - 1)
+    return LabelBySite(
+        cramers_v=float(np.sqrt(test.statistic / size)),
+        # the chi-square statistic of independent variables is n / (n - 1) times its degrees of freedom on average
+        by_chance=float(min(1.0, np.sqrt(test.dof / size))),
+        p=float(test.pvalue),
+    )
+
+
+def measure_length_by_site(cohort: Cohort) -> LengthBySite:
+    """Measure how scan length differs between and within sites. All acquired frames count, valid or not."""
+    lengths = pd.Series(cohort.n_frames.astype(np.float64))
+    groups = lengths.groupby(cohort.sites)
+    total = float(((lengths - lengths.mean()) ** 2).sum())
+    between = float((groups.size() * (groups.mean() - lengths.mean()) ** 2).sum())
+    low, high = groups.min(), groups.max()
+    shortest = low[(high == lengths.min()) & (lengths.max() > lengths.min())].index
+    return LengthBySite(
+        shortest=int(lengths.min()),
+        longest=int(lengths.max()),
+        eta_squared=min(1.0, between / total) if total > 0 else None,
+        differs_inside={str(s): (int(low[s]), int(high[s])) for s in low.index[low < high]},
+        all_shortest={str(s): int(groups.size()[s]) for s in shortest},
+    )
+
+
+def measure_length_by_label(cohort: Cohort) -> LengthByLabel:
+    """Measure how well scan length predicts the label, over all sites and within each."""
+    sites, lengths, labels = cohort.sites, cohort.n_frames, cohort.labels
+    within: dict[str, float] = {}
+    for site in np.unique(sites):
+        at_site = sites == site
+        auc, _ = _compute_auc(lengths[at_site], labels[at_site])
+        if auc is not None and len(np.unique(lengths[at_site])) > 1:
+            within[str(site)] = auc
+    auc, p = _compute_auc(lengths, labels)
+    return LengthByLabel(auc, p, float(np.mean(list(within.values()))) if within else None, within)
+
+
+FEWEST_VALUES = 3  # participants of each class that must have a value for a covariate to be compared
+MOST_CATEGORIES = 20  # text with more different values is no category
+SIGNIFICANCE = 0.05
+_IDENTIFIER = re.compile(r"(.*[_ ])?(id|uid|guid|index|file|filename|name|unnamed: ?0)", re.IGNORECASE)
+
+
+def measure_covariates_by_label(cohort: Cohort, threshold: float) -> tuple[CovariateByLabel, ...]:
+    """Measure how well each covariate, and the scan length, predicts the label by itself."""
+    measured = [_measure_covariate(cohort, *covariate) for covariate in _list_covariates(cohort)]
+    warned = []
+    for one in measured:
+        auc, p = (one.auc, one.p) if one.auc_inside is None else (one.auc_inside, one.p_inside)
+        differs = abs((auc or 0.5) - 0.5) >= threshold - 0.5
+        warned.append(replace(one, warn=differs and (1.0 if p is None else p) * len(measured) < SIGNIFICANCE))
+    return tuple(warned)
+
+
+def _list_covariates(cohort: Cohort) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """List name, values (numbers or text) and participants with a value of each column that can be compared."""
+    source = cohort.provenance.get("options")
+    own_label = str(source.get("label_column")) if isinstance(source, dict) else ""
+    left_out = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, FC_ONLY, cohort.label_covariate or own_label}
+    left_out |= {"n_frames"} if FC_ONLY in cohort.participants else set()
+    for column in map(str, cohort.participants.columns):
+        values = cohort.participants[column]
+        known = values.notna().to_numpy() & (values.astype(str).str.strip() != "").to_numpy()
+        counts = count_classes(cohort.labels[known])
+        if column in left_out or column.startswith(DEAD_FRACTION_PREFIX) or min(counts) < FEWEST_VALUES:
+            continue
+        numbers = pd.to_numeric(values[known], errors="coerce")
+        is_number = bool(np.isfinite(numbers.to_numpy(dtype=float)).all()) and values.dtype != bool
+        text = values[known].astype(str).str.strip().str.casefold().to_numpy()
+        n_values = len(set(text))
+        if n_values < 2 or (n_values == known.sum() and _IDENTIFIER.fullmatch(column)):
+            continue
+        if is_number:
+            yield column, numbers.to_numpy(dtype=float), known
+        elif n_values <= MOST_CATEGORIES and not _names_classes(text, cohort.labels[known], cohort.classes):
+            yield column, values[known].astype(str).str.strip().to_numpy(), known
+
+
+def _names_classes(text: np.ndarray, labels: np.ndarray, classes: tuple[str, str]) -> bool:
+    """Return whether a column says the class in words, as the sex does where the classes are the sexes."""
+    by_class = [set(text[labels == label]) for label in (0, 1)]
+    names = [name.strip().casefold() for name in classes]
+    return all(
+        len(values) == 1 and (name in values or SEX_CODES.get(min(values), -1) == SEX_CODES.get(name))
+        for values, name in zip(by_class, names, strict=True)
+    )
+
+
+def _measure_covariate(cohort: Cohort, column: str, values: np.ndarray, known: np.ndarray) -> CovariateByLabel:
+    """Measure one covariate over all sites, and within those that have both classes."""
+    labels, sites = cohort.labels[known], cohort.sites[known]
+    is_number = values.dtype.kind == "f"
+    everywhere = np.zeros(len(labels), dtype=np.int64)
+    _, site = np.unique(sites, return_inverse=True)
+    n_ones, n_all = np.bincount(site, labels), np.bincount(site)
+    both = ((n_ones > 0) & (n_ones < n_all))[site]
+    auc, p, shares = _compare_classes(values, labels, everywhere)
+    inside = _compare_classes(values[both], labels[both], site[both]) if both.any() else (None, None, {})
+    value = "" if is_number else max(shares, key=lambda name: abs(shares[name]))
+    typical = [float(np.mean(values[labels == k] if is_number else values[labels == k] == value)) for k in (0, 1)]
+    kind, n, n_sites = "number" if is_number else "category", count_classes(labels), len(set(site[both]))
+    return CovariateByLabel(
+        column, kind, n, (typical[0], typical[1]), str(value), auc, p, inside[0], inside[1], n_sites
+    )
+
+
+def _compare_classes(
+    values: np.ndarray, labels: np.ndarray, strata: np.ndarray
+) -> tuple[float, float, dict[str, float]]:
+    """Compare the classes inside strata that have both: AUC, p value and, of a category, differences of shares."""
+    from scipy.stats import chi2, rankdata
+
+    is_number = values.dtype.kind == "f"
+    names = [""] if is_number else sorted(set(values))
+    scores = np.zeros((len(values), len(names)))
+    difference = np.zeros(len(names))
+    covariance, total = np.zeros((len(names), len(names))), 0.0
+    for stratum in np.unique(strata):
+        inside = np.flatnonzero(strata == stratum)
+        n, n1 = len(inside), int(labels[inside].sum())
+        n0 = n - n1
+        if is_number:  # ranks from 0 to 1: their means differ by AUC - 0.5
+            scores[inside, 0] = (rankdata(values[inside]) - 0.5) / n
+        else:
+            scores[inside] = values[inside, None] == np.array(names)
+        x, ones = scores[inside], labels[inside] == 1
+        contrast = x[ones].mean(axis=0) - x[~ones].mean(axis=0)
+        weight = n0 * n1 / n
+        difference += weight * contrast
+        covariance += weight / (n - 1) * (x - x.mean(axis=0)).T @ (x - x.mean(axis=0))
+        total += weight
+    rank = int(np.linalg.matrix_rank(covariance))
+    p = float(chi2.sf(difference @ np.linalg.pinv(covariance) @ difference, rank)) if rank else 1.0
+    difference /= total
+    if is_number:
+        return 0.5 + float(difference[0]), p, {}
+    return 0.5 + float(np.abs(difference).sum()) / 4, p, dict(zip(names, difference.tolist(), strict=True))
+
+
+def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
+    """Count the repetition times of each site.
+
+    Returns None if the cohort states no repetition time.
+    """
+    if "tr" not in cohort.participants.columns:
+        return None
+    tr = pd.to_numeric(cohort.participants["tr"], errors="coerce")
+    stated = tr.notna().to_numpy()
+    if not stated.any():
+        return None
+    text = tr[stated].round(3).map("{:g}".format)
+    counts = text.groupby(cohort.sites[stated]).value_counts()
+    by_site: dict[str, dict[str, int]] = {}
+    for (site, value), n in sorted(counts.items(), key=lambda item: (item[0][0], float(item[0][1]))):
+        by_site.setdefault(str(site), {})[str(value)] = int(n)
+    several = tuple(site for site, values in by_site.items() if len(values) > 1)
+    return RepetitionTime(int((~stated).sum()), by_site, several)
+
+
+def _compute_auc(score: np.ndarray, label: np.ndarray) -> tuple[float | None, float | None]:
+    """Compute the AUC and its Mann-Whitney p value; both are None with one class."""
+    from scipy.stats import mannwhitneyu
+
+    one, zero = score[label == 1], score[label == 0]
+    if len(one) == 0 or len(zero) == 0:
+        return None, None
+    if len(np.unique(score)) == 1:  # the test divides by the spread of the ranks
+        return 0.5, 1.0
+    test = mannwhitneyu(one, zero, alternative="two-sided", method="asymptotic")
+    return float(test.statistic / (len(one) * len(zero))), float(test.pvalue)

@@ -39,24 +39,15 @@ from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, parse_name
 from .participants import ImportOptions, Layout, find_table, has_table, read_participants, summarise_columns
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
-from .rois import add_atlas, load_atlas, read_atlas_table, refuse_file_as_name
-from .series import SUFFIXES, Series, describe_name, find_series, get_series_stem, read_series
+from .rois import add_atlas, load_atlas, refuse_file_as_name
+from .series import SUFFIXES, describe_name, find_series, get_series_stem
 from .table import find_fc, find_files
 
 __all__ = [
-    "LAYOUTS",
-    "READERS",
-    "ImportOptions",
-    "Reader",
-    "Series",
     "add_atlas",
     "fetch_abide",
-    "find_layout",
     "import_cohort",
-    "load_atlas",
-    "read_atlas_table",
     "read_scans_to_predict",
-    "read_series",
     "summarise_columns",
     "summarise_import",
     "summarise_scans_to_predict",

@@ -19,7 +19,7 @@ from ...version import __version__
 from ..atlas import canonicalise_atlas_name
 from ..auditing.audit import DEFAULT_RULES
 from ..auditing.findings import correlate_scans
-from ..cohort import Cohort, CohortWriter
+from ..cohort import Cohort, write_cohort
 from ..scans import (
     FC_ONLY,
     JOINED_SCANS,
@@ -103,7 +103,7 @@ def import_scans(
     alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
     name = options.name or found.name
-    with CohortWriter(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as writer:
+    with write_cohort(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as add:
         for row, path, series in chain([first], stream):
             sites.append(row.get("site"))
             for column in series.left_out:
@@ -121,7 +121,7 @@ def import_scans(
                 provenance.setdefault(JOINED_SCANS, {})[hash_scan(frames)] = parts
             if connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
-            writer.add(frames, row | stated)
+            add(frames, row | stated)
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
             raise BrioError(
@@ -256,9 +256,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     """
     if len(scans) == 1:
         return scans[0]
-    header, (n_frames, n_rois) = scans[0].columns, scans[0].frames.shape
-    names = None if header is None else name_columns(scans[0])
-    order = RoiOrder(n_rois, names, paths[0], header, n_frames)
+    order = RoiOrder(scans[0], paths[0], None if scans[0].columns is None else name_columns(scans[0]))
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:
@@ -270,7 +268,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
                 "all, so that 'brio audit' lists all such scans"
             )
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
-    joined = np.full((sum(len(f) for f in frames), order.n_rois), np.nan, dtype=np.float32)
+    joined = np.full((sum(len(f) for f in frames), len(alive)), np.nan, dtype=np.float32)
     live = [f[:, alive] for f in frames]
     finite = [np.where(np.isfinite(x), x, np.nan).astype(np.float64) for x in live]
     joined[:, alive] = np.concatenate([(x - np.nanmean(x, axis=0)) / np.nanstd(x, axis=0) for x in finite])
@@ -290,9 +288,7 @@ def _is_same_scan(a: np.ndarray, b: np.ndarray) -> bool:
     for x, y in ((a[:n], b[:n]), (a[-n:], b[-n:])) if len(a) != len(b) else ((a, b),):
         rois = find_live_rois(x) & find_live_rois(y)
         valid = np.isfinite(x[:, rois]).all(axis=1) & np.isfinite(y[:, rois]).all(axis=1)
-        if valid.sum() < DEFAULT_RULES.min_frames or not rois.any():
-            continue
-        correlation = correlate_scans(x[valid][:, rois], y[valid][:, rois])
+        correlation = correlate_scans(x, y, valid, rois, DEFAULT_RULES.min_frames)
         if correlation is not None and correlation > DEFAULT_RULES.duplicate_correlation:
             return True
     return False

@@ -52,11 +52,6 @@ class SeriesFile:
         """The entity ``ses-``; empty where the name has none."""
         return next((entity for entity in self.scan if entity.startswith("ses-")), "")
 
-    @property
-    def sort_key(self) -> list[str | int]:
-        """Name with its numbers as numbers: run-2 comes before run-10."""
-        return [int(p) if i % 2 else p for i, p in enumerate(re.split(r"([0-9]+)", self.path.name))]
-
 
 def parse_name(path: Path) -> SeriesFile | None:
     """Parse the entities of a file name.
@@ -122,8 +117,12 @@ def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[Series
                 "choose by a part of the path with --match"
             )
         copies += 1
+
+    def split_name(file: SeriesFile) -> list[str | int]:  # run-2 comes before run-10
+        return [int(p) if i % 2 else p for i, p in enumerate(re.split(r"([0-9]+)", file.path.name))]
+
     subjects: dict[str, list[SeriesFile]] = {}
-    for file in sorted(scans.values(), key=lambda file: file.sort_key):
+    for file in sorted(scans.values(), key=split_name):
         subjects.setdefault(file.subject, []).append(file)
     return subjects, copies
 
@@ -209,12 +208,12 @@ def _add_prefix(participant_id: str) -> str:
 
 def _read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
     paths = [file.path for file in files]
-    return paths[0], join_scans([_add_tr(read_series(path), path) for path in paths], paths)
+    return paths[0], join_scans([_read_with_tr(path) for path in paths], paths)
 
 
-def _add_tr(series: Series, path: Path) -> Series:
-    """Add the repetition time that the json sidecar states, if it does."""
-    sidecar = _read_sidecar(path)
+def _read_with_tr(path: Path) -> Series:
+    """Read a series with the repetition time that its json sidecar states, if it does."""
+    series, sidecar = read_series(path), _read_sidecar(path)
     tr, frequency = sidecar.get("RepetitionTime"), sidecar.get("SamplingFrequency")
     if tr is not None:
         return replace(series, tr=require_repetition_time(tr, f"{path}: RepetitionTime in its json sidecar"))

@@ -338,9 +338,9 @@ def find_rows(src: Path, options: ImportOptions, session_column: str | None = No
 
     Returns no rows if there is no table, none is required and no option speaks of one.
     """
-    columns = (options.id_column, options.site_column, options.label_column, options.patient, options.control)
-    is_spoken_of = session_column not in (None, "session") or options.participants is not None
-    is_spoken_of = is_spoken_of or any(column is not None for column in columns)
+    own_session = None if session_column == "session" else session_column
+    columns = (own_session, options.id_column, options.site_column, options.label_column)
+    is_spoken_of = any(v is not None for v in (options.participants, *columns, options.patient, options.control))
     if not (options.labels_required or is_spoken_of or has_table(src)):
         return None, Layout([])
     path = find_table(src, options.participants)

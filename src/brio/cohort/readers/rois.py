@@ -15,7 +15,7 @@ import pandas as pd
 
 from ...errors import BrioError
 from ...version import __version__
-from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names
+from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names, number_rois
 from ..cohort import Cohort
 from ..values import shorten_list
 from .participants import ImportOptions, Layout, Strictness, read_participants
@@ -53,7 +53,14 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     if None in names:
         raise BrioError(f"{path}: column 'name' is empty in row {names.index(None) + 1}; every ROI needs a name")
     for axis in axes:
-        columns[axis] = _parse_coordinates(path, axis, columns[axis])
+        numbers = np.array([np.nan if value is None else parse_float(value) for value in columns[axis]])
+        for number, value in enumerate(columns[axis]):
+            if value is not None and not np.isfinite(numbers[number]):
+                raise BrioError(
+                    f"{path}: column '{axis}' holds '{value}' in row {number + 1}; write MNI coordinates in mm, with a "
+                    "decimal point"
+                )
+        columns[axis] = numbers
     if "hemi" in columns:
         columns["hemi"] = [HEMISPHERES.get(str(value).lower(), value) for value in columns["hemi"]]
     numbered, repeated = number_repeated_names(map(str, names))
@@ -63,19 +70,6 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     if gaps:
         warnings.append(f"{path}: no coordinates of {shorten_list(gaps)}, so no figure shows the brain")
     return atlas, warnings
-
-
-def _parse_coordinates(path: Path, axis: str, values: Iterable[str | None]) -> np.ndarray:
-    """Parse a column of coordinates; NaN where one is missing. Shape [P]."""
-    numbers = []
-    for number, value in enumerate(values, start=1):
-        numbers.append(np.nan if value is None else parse_float(value))
-        if value is not None and not np.isfinite(numbers[-1]):
-            raise BrioError(
-                f"{path}: column '{axis}' holds '{value}' in row {number}; write MNI coordinates in mm, with a decimal "
-                "point"
-            )
-    return np.array(numbers)
 
 
 def describe_renamed(renamed: dict[str, list[str]], where: str) -> list[str]:
@@ -193,11 +187,9 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
 class RoiOrder:
     """Order of the ROI columns that all scans are brought into."""
 
-    n_rois: int  # columns of a scan, without those in drop
+    first: Series  # the scan that set the order, and its file, for error messages
+    path: Path
     names: tuple[str, ...] | None  # column names, where the files have a header; repeated names are numbered
-    path: Path  # file that set the order, for error messages
-    header: tuple[str, ...] | None = None  # column names as this file has them
-    n_frames: int = 0  # frames of this file
     drop: frozenset[str] = frozenset()  # columns that are left out of each scan before it is compared
     keep: np.ndarray | None = None  # positions in names that are kept at the end; None for all
 
@@ -207,15 +199,16 @@ class RoiOrder:
         Shapes: series [T, P]; returns [T, P].
         """
         repeated = _find_repeated(series.columns)
-        if repeated is not None and series.columns != self.header:  # their numbers would be a guess
+        if repeated is not None and series.columns != self.first.columns:  # their numbers would be a guess
             raise BrioError(
                 f"{path}: column '{repeated}' appears more than once, and the header is not that of {self.path}, so "
                 "that the columns cannot be told apart; give each a name of its own"
             )
         columns, frames = _drop_columns(series, self.drop)
-        if frames.shape[1] != self.n_rois:
+        n_rois = self.first.frames.shape[1] - len(self.drop)
+        if frames.shape[1] != n_rois:
             raise BrioError(
-                f"{path}: {frames.shape[1]} ROIs, but {self.path} has {self.n_rois}; "
+                f"{path}: {frames.shape[1]} ROIs, but {self.path} has {n_rois}; "
                 f"all scans need the same parcellation{self._explain_number(columns, path, len(frames))}"
             )
         if self.names != columns:
@@ -228,11 +221,12 @@ class RoiOrder:
         Which of these columns is which would be a guess. Import takes them in the order of the first file, since all
         scans of a cohort share it. Scans to predict need the order of the scans that their model was fitted to.
         """
-        repeated = _find_repeated(self.header)
-        if self.names is None or self.header is None or repeated is None or self.header == known_header:
-            return
-        in_file = tuple(name for name in number_repeated_names(self.header)[0] if name not in self.drop)
-        if in_file != self.names:
+        repeated = _find_repeated(self.first.columns)
+        if (
+            repeated is not None
+            and known_header != self.first.columns
+            and self.names != _drop_columns(self.first, self.drop)[0]
+        ):
             raise BrioError(
                 f"{self.path}: column '{repeated}' appears more than once, and the header is neither that of the scans "
                 f"of the model nor in the order of {source}, so that it is not known which column is which; call them "
@@ -247,7 +241,7 @@ class RoiOrder:
                 lacks = f"{file} lacks {shorten_list(sorted(lacking))}"
                 return f" ({lacks}; a region that was not measured needs a column of n/a)"
         hint = " (both have as many rows; if rows are the ROIs, transpose the files)"
-        return hint if n_frames == self.n_frames else ""
+        return hint if n_frames == len(self.first.frames) else ""
 
     def _find_positions(self, columns: tuple[str, ...] | None, path: Path) -> list[int]:
         """Find the column of each of ``names``."""
@@ -258,7 +252,9 @@ class RoiOrder:
         absent = [name for name in self.names if name not in position]
         if absent:
             extra = sorted(set(position) - set(self.names))
-            note = " (its columns of the same name are numbered)" if _find_repeated(self.header) is not None else ""
+            note = (
+                " (its columns of the same name are numbered)" if _find_repeated(self.first.columns) is not None else ""
+            )
             raise BrioError(
                 f"{path}: has ROI '{extra[0]}' but not '{absent[0]}' of {self.path}{note}; the parcellations differ"
             )
@@ -274,7 +270,7 @@ def _find_repeated(header: tuple[str, ...] | None) -> str | None:
 def name_columns(series: Series) -> tuple[str, ...]:
     """Name the columns of a scan: by its header with repeated names numbered, else roi001, roi002, ..."""
     if series.columns is None:
-        return tuple(Atlas.unnamed(series.frames.shape[1]).rois["name"])
+        return tuple(number_rois(series.frames.shape[1]))
     return number_repeated_names(series.columns)[0]
 
 
@@ -326,7 +322,7 @@ def resolve_atlas(
         reason = "are left after --drop-roi" if asked else f"are in this file, of {len(series.frames)} rows"
         raise BrioError(f"{path}: fewer than two ROIs {reason}; connectomes need two or more")
     kept = None if len(keep) == len(atlas) else keep
-    order = RoiOrder(frames.shape[1], order_names, path, series.columns, len(series.frames), drop, kept)
+    order = RoiOrder(series, path, order_names, drop, kept)
     return atlas if kept is None else _select_rois(atlas, keep), order, origin, warnings
 
 

@@ -649,26 +649,20 @@ def _list_v5(content: bytes, path: Path) -> Iterator[tuple[str, StoredArray]]:
         if len(body) < n_bytes:
             raise ValueError("it ends inside a variable")
         if kind == _COMPRESSED:
-            body = _inflate(body, path, max(find_limit() - total, 0))
+            inflate, limit = zlib.decompressobj(), max(find_limit() - total, 0)
+            body = inflate.decompress(body, limit + 1)
+            if len(body) > limit:
+                raise BrioError(
+                    f"{path}: unpacks to more than the {find_limit() / 2**20:,.0f} MB that brio reads; if the file is "
+                    f"right, set the environment variable {LIMIT_VARIABLE} to a larger number"
+                )
+            if not inflate.eof:
+                raise ValueError("it ends inside a variable")
             kind, n_bytes = struct.unpack_from(f"{order}2I", body)
             body = body[8 : 8 + n_bytes]
         total += len(body)
         if kind == _MATRIX and body:
             yield _parse_matrix(body, order)
-
-
-def _inflate(packed: bytes, path: Path, limit: int) -> bytes:
-    """Inflate a variable, but no more than the largest size that is read."""
-    inflate = zlib.decompressobj()
-    body = inflate.decompress(packed, limit + 1)
-    if len(body) > limit:
-        raise BrioError(
-            f"{path}: unpacks to more than the {find_limit() / 2**20:,.0f} MB that brio reads; if the file is right, "
-            f"set the environment variable {LIMIT_VARIABLE} to a larger number"
-        )
-    if not inflate.eof:
-        raise ValueError("it ends inside a variable")
-    return body
 
 
 def _parse_matrix(body: bytes, order: str) -> tuple[str, StoredArray]:
