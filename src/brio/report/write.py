@@ -63,7 +63,9 @@ def write_model_card(evidence: Evidence) -> str:
 
 
 def _format_escaped_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return format_table([escape_marks(cell) for cell in header], [map(escape_marks, row) for row in rows]).splitlines()
+    return format_table(
+        [escape_marks(cell) for cell in header], [list(map(escape_marks, row)) for row in rows]
+    ).splitlines()
 
 
 def _describe_methods(evidence: Evidence) -> list[str]:
