@@ -95,6 +95,7 @@ def test_packages_and_the_faces_are_imported_without_torch():
     assert run_fresh(code).strip() == "[]"
 
 
+@pytest.mark.soak  # two interpreters that import torch
 def test_methods_of_brio_that_an_own_file_is_the_first_to_import_stay_methods_of_brio(tmp_path):
     head = "from brio.methods import method\nfrom brio.methods.gnn import GIN\n"
     decorator = "@method('mine', family='own', reference='none', provenance='own')\n"

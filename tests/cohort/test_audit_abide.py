@@ -11,7 +11,7 @@ import pytest
 from brio.cohort import Cohort, load_bundled_atlas
 from brio.cohort.auditing import Audit, audit, format_audit
 
-pytestmark = pytest.mark.abide
+pytestmark = [pytest.mark.abide, pytest.mark.soak]
 
 
 def load(folder: Path, atlas: str) -> Cohort:

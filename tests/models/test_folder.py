@@ -73,6 +73,7 @@ def test_a_harmonised_model_is_read_back(fit, cohort, tmp_path, settings):
     np.testing.assert_array_equal(again, model.compute_margins(connectomes).full)
 
 
+@pytest.mark.soak  # two new interpreters
 def test_probabilities_are_the_same_in_a_new_process_with_another_number_of_threads(fit, cohort, tmp_path):
     models, scans = {name: fit(name) for name in SURVIVORS}, cohort.select(np.arange(12))
     for name, model in models.items():

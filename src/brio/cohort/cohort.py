@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -409,11 +410,19 @@ class Cohort:
     @property
     def sites(self) -> np.ndarray:
         """Site of each scan; a :class:`BrioError` where one has none. Shape [N], str."""
+        return self._known_sites.copy()
+
+    @cached_property
+    def _known_sites(self) -> np.ndarray:
         return require_filled(self.participants, "site", self.name).to_numpy(dtype=str)
 
     @property
     def labels(self) -> np.ndarray:
         """Label of each scan, 0 or 1; a :class:`BrioError` where one has none. Shape [N], int64."""
+        return self._known_labels.copy()
+
+    @cached_property
+    def _known_labels(self) -> np.ndarray:
         return require_filled(self.participants, "label", self.name).to_numpy(dtype=np.int64)
 
     @property

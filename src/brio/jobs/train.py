@@ -154,8 +154,7 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     scored = finite and len(test) > 0  # a final model has no test scans
     known: dict[str, float | None] = dict.fromkeys(METRICS)  # None where a score is undefined
     if scored:
-        scores = score_predictions(label, logit)
-        scores["brier"] = score_predictions(label, calibrate_margins(logit, fitted.details))["brier"]
+        scores = score_predictions(label, logit, calibrate_margins(logit, fitted.details))
         known = {name: None if math.isnan(value) else value for name, value in scores.items()}
     notes = ["training diverged"] if not finite else [ONE_CLASS] if scored and known["auc"] is None else []
     if fold.one_class_sites:

@@ -88,26 +88,27 @@ def calibrate_margins(margin: np.ndarray, details: Mapping[str, Any]) -> np.ndar
     return slope * margin + intercept
 
 
-def score_predictions(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
+def score_predictions(label: np.ndarray, logit: np.ndarray, calibrated: np.ndarray | None = None) -> dict[str, float]:
     """Score predictions; the predicted class is that with probability above one half (logit above 0).
 
-    Shapes: label [n], logit [n].
+    The Brier score is that of the calibrated logits, where they are others.
+
+    Shapes: label [n], logit [n], calibrated [n].
 
     Returns ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``, ``specificity``, ``brier``; NaN where a score is
     undefined.
     """
-    from sklearn.metrics import brier_score_loss
-
     correct = (logit > 0) == (label == 1)
     sensitivity, specificity = _share(correct[label == 1]), _share(correct[label == 0])
-    probability = 0.5 * (1.0 + np.tanh(0.5 * logit))
+    probability = 0.5 * (1.0 + np.tanh(0.5 * (logit if calibrated is None else calibrated)))
+    error = ((1 - label) - (1 - probability)) ** 2 + (label - probability) ** 2  # of both classes, as scikit-learn
     return {
         "auc": auc(label, logit),
         "acc": _share(correct),
         "balanced_acc": 0.5 * (sensitivity + specificity),
         "sensitivity": sensitivity,
         "specificity": specificity,
-        "brier": float(brier_score_loss(label, probability, pos_label=1)),
+        "brier": 0.5 * float(error.mean()),
     }
 
 
