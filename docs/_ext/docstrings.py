@@ -29,13 +29,19 @@ def resolve(app: Any, env: Any, node: Any, contnode: Any) -> Any:
             entry = objects[candidate]
             document = node.get("refdoc", env.docname)
             return make_refnode(app.builder, document, entry.docname, entry.node_id, contnode, candidate)
-    return contnode if target.startswith("brio.") and exists(target) else None
+    is_ours = exists(target) if target.startswith("brio.") else is_imported(target)
+    return contnode if is_ours else None
 
 
 def exists(target: str) -> bool:
     """Return whether brio has an object; a function may hide the module of its name, which defines others."""
     module, _, name = target.rpartition(".")
     return hasattr(sys.modules.get(module), name) or locate(target) is not None
+
+
+def is_imported(name: str) -> bool:
+    """Return whether a module of brio has a name, as annotations use it that are not evaluated (``Path``)."""
+    return any(name in vars(module) for key, module in sys.modules.items() if key.split(".")[0] == "brio")
 
 
 def skip_inherited(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
@@ -60,7 +66,7 @@ def name_defaults(
     """
     if not signature:
         return None
-    plain = re.sub(r"(?:~?typing\.)?Annotated\[(\w+), ~?(?:[\w.]*\.)?Domain\([^()]*\)\]", r"\1", signature)
+    plain = re.sub(r"(?:~?typing\.)?Annotated\[(\w+), ~?(?:[\w.]*\.)?Meta\([^()]*\)\]", r"\1", signature)
     return plain.replace("<factory>", "..."), returns
 
 
