@@ -10,7 +10,7 @@ every table.
 # %%
 # ComBat fitted to source sites only
 # ----------------------------------
-# ``brio.connectome.fit_combat`` works on any features; here on the edges of
+# ``brio.connectome.harmonisation.fit_combat`` works on any features; here on the edges of
 # connectomes. The last site is kept out of the fit, as a test site would be.
 
 import matplotlib.pyplot as plt

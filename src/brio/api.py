@@ -274,7 +274,9 @@ def run(
         tuned=tuned if tuned is None or isinstance(tuned, TuningRecord) else TuningRecord.read(Path(tuned)),
     )
     folder = Path(tempfile.mkdtemp(prefix="brio-")) if out is None else Path(out)
-    return Result(**vars(run_job(spec, folder, progress, say)))
+    job = run_job(spec, folder, progress, say)
+    assert job is not None, "only a shard of the command line returns no job"
+    return Result(**vars(job))
 
 
 def tune(
@@ -330,7 +332,9 @@ def tune(
     True
     """
     spec = JobSpec(cohort=cohort, methods=methods, **options | {"settings": options.get("settings") or {}})
-    return Result(**vars(tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)))
+    job = tune_job(spec, Path(out), budget=budget, oracle=oracle, progress=progress, say=say)
+    assert job is not None, "only a shard of the command line returns no job"
+    return Result(**vars(job))
 
 
 def study(

@@ -654,7 +654,7 @@ class EstimatorRecord:
     def read(cls, document: dict[str, Any], path: Path) -> EstimatorRecord:
         """Read what a model folder says of the estimator."""
         record = from_json(cls, document, path, GET_AGAIN)
-        # a seed that was drawn, and numbers that JSON does not tell apart, are stored otherwise than they are given
+        # JSON may store a whole number as a float; a seed that was drawn is stored as None
         hints = {k: float | None if v == int | None else v for k, v in get_type_hints(BrioClassifier.__init__).items()}
         hints |= {"settings": dict[str, Setting] | None, "random_state": int | None, "verbose": bool | int}
         names = inspect.signature(BrioClassifier).parameters

@@ -63,13 +63,13 @@ def test_it_learns_an_easy_cohort_at_every_unseen_site(name):
     assert mean_auc(name, loso(easy()), easy(), 40) >= 0.8
 
 
-ONE_EPOCH = {"epochs": 1, "T_w": 0}
+TWO_EPOCHS = {"epochs": 2, "T_w": 1}
 
 
 @cache
 def fit_first_run(name: str) -> FittedRun:
     """The first of the uneven runs, fitted alone; several tests look at it and none may change it."""
-    (fitted,) = narrow(name, **ONE_EPOCH).fit(Connectomes(tiny()), uneven(tiny())[:1])
+    (fitted,) = narrow(name, **TWO_EPOCHS).fit(Connectomes(tiny()), uneven(tiny())[:1])
     return fitted
 
 
@@ -93,7 +93,7 @@ def test_nothing_of_the_test_site_reaches_a_weight(name):
     cohort = tiny()
     real, run = fit_first_run(name), uneven(cohort)[0]
     assert run.fold.test_sites == ("site06",)
-    (noise,) = narrow(name, **ONE_EPOCH).fit(Connectomes(replaced(cohort, "site06")), [run])
+    (noise,) = narrow(name, **TWO_EPOCHS).fit(Connectomes(replaced(cohort, "site06")), [run])
     assert same_weights(real.tensors, noise.tensors)
     assert (real.validation_auc, real.selected_epoch) == (noise.validation_auc, noise.selected_epoch)
     if name in METHODS:
@@ -104,11 +104,11 @@ def test_nothing_of_the_test_site_reaches_a_weight(name):
 @pytest.mark.parametrize("name", METHODS + CONTROLS)
 def test_a_seed_gives_the_same_bits_again_and_another_seed_others(name):
     run = uneven(tiny())[0]
-    (again,) = narrow(name, **ONE_EPOCH).fit(Connectomes(tiny()), [run])
+    (again,) = narrow(name, **TWO_EPOCHS).fit(Connectomes(tiny()), [run])
     assert same_weights(fit_first_run(name).tensors, again.tensors)
     assert np.array_equal(fit_first_run(name).test_logit, again.test_logit)
     if name in NEURAL:
-        (other,) = narrow(name, **ONE_EPOCH).fit(Connectomes(tiny()), [Run(run.fold, 7)])
+        (other,) = narrow(name, **TWO_EPOCHS).fit(Connectomes(tiny()), [Run(run.fold, 7)])
         assert not same_weights(fit_first_run(name).tensors, other.tensors)
 
 

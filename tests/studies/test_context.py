@@ -323,6 +323,20 @@ def test_rows_of_another_cohort_or_of_other_folds_are_refused(linear, tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
+def test_results_of_a_variant_are_reused(paper, cohort, tmp_path):
+    """Also of a job that is no smoke run, whose settings hold those that a variant fixes."""
+    folder = tmp_path / "job"
+    shutil.copytree(paper / "loso", folder)
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"smoke_run": False}))
+    context = context_on(cohort, tmp_path / "out", methods=["backbone"], reuse=[rehash(folder)])
+    with watched() as seen:
+        found = context.results_of(make_arm("backbone"))
+    assert seen["executed"] == []
+    table = read(folder / "results.csv")
+    assert found.rows["auc"].tolist() == table[table["method"] == "backbone"]["auc"].tolist()
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_participants_keep_their_leading_zeros_in_reused_results(cohort, tmp_path):
     """ABIDE numbers its participants 0050002, 0050003, ...: read as numbers they would be others."""

@@ -48,8 +48,8 @@ def table(
     if csv is not None:
         import pandas as pd
 
-        different = {job.folder.resolve(): job.rows for job in jobs}  # a folder may be given twice
-        write_csv(csv, pd.concat(different.values(), ignore_index=True))
+        rows_by_folder = {job.folder.resolve(): job.rows for job in jobs}  # a folder may be given twice
+        write_csv(csv, pd.concat(rows_by_folder.values(), ignore_index=True))
     if reference is not None:
         text = write_differences(jobs, reference)
     print(escape_controls(text), end="")

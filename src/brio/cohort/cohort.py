@@ -314,7 +314,8 @@ class Cohort:
         One row per scan. Columns ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any covariates;
         ``tr`` is the repetition time in seconds, where it is known. Scans to predict may lack ``site`` and ``label``,
         all of them or some (empty text and NA); jobs and the audit refuse such a cohort. Where participants have
-        several scans, ``session`` tells them apart and ``brio_scan_id`` names them.
+        several scans, ``session`` tells them apart and ``brio_scan_id`` names them. Sites and labels are read once:
+        make another cohort instead of changing the table.
     atlas : Atlas
         The P ROIs.
     classes : tuple of two str

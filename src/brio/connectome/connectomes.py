@@ -165,7 +165,7 @@ class Connectomes:
         self._resident = stored if resident else None
         self.alive = torch.from_numpy(alive).to(self.device)
         self._alive = alive
-        self._of_fc: dict[Hashable, Tensor] = {}  # medians and means of sites, and cuts
+        self._fc_summaries: dict[Hashable, Tensor] = {}  # medians and means of sites, and cuts
         self._bold: dict[BoldRule, Tensor] = {}
         self._horizons: dict[tuple[BlockRule, int], dict[int, float]] = {}
 
@@ -212,10 +212,10 @@ class Connectomes:
 
     def _summarise_site(self, summarise: Callable[[Tensor, Tensor], Tensor], members: np.ndarray) -> Tensor:
         key = summarise, members.tobytes()
-        if key not in self._of_fc:
+        if key not in self._fc_summaries:
             index = torch.from_numpy(members).to(self.full.device)  # self.device may be the current GPU of a thread
-            self._of_fc[key] = summarise(self.full[index], self.alive[index])
-        return self._of_fc[key]
+            self._fc_summaries[key] = summarise(self.full[index], self.alive[index])
+        return self._fc_summaries[key]
 
     def estimate_block_length(
         self, source: np.ndarray, site: np.ndarray, label: np.ndarray, rule: BlockRule, seed: int
@@ -281,9 +281,9 @@ class Connectomes:
 
     def edge_cut(self, share: float) -> Tensor:
         """Return :func:`brio.connectome.support.edge_cut` of every full-scan FC, cached. Shape [N]."""
-        if share not in self._of_fc:
-            self._of_fc[share] = edge_cut(self.full, share)
-        return self._of_fc[share]
+        if share not in self._fc_summaries:
+            self._fc_summaries[share] = edge_cut(self.full, share)
+        return self._fc_summaries[share]
 
     def bold(self, rule: BoldRule, tr: np.ndarray | None) -> Tensor:
         """Return the z-scored BOLD windows of every scan, cached.

@@ -94,9 +94,10 @@ def fit_combat(X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None = 
     sigma = np.sqrt(np.where(variance > 0, variance, 1.0))
     expected = alpha if covariates is None else alpha + covariates @ beta
     z = (X - expected) / sigma
-    of_sites = [z[index == e] for e in range(len(names))]
-    priors = [_prior(own) for own in of_sites]
-    gamma, delta = map(np.stack, zip(*map(_posterior, of_sites, priors), strict=True))
+    z_by_site = [z[index == e] for e in range(len(names))]
+    priors = [_prior(own) for own in z_by_site]
+    posteriors = [_posterior(own, prior) for own, prior in zip(z_by_site, priors, strict=True)]
+    gamma, delta = (np.stack(parameter) for parameter in zip(*posteriors, strict=True))
     return Combat(tuple(map(str, names)), alpha, sigma, beta, gamma, delta, np.mean(priors, 0))
 
 
@@ -228,7 +229,7 @@ class HarmonisedConnectomes(Connectomes):
 
     def __init__(self, plain: Connectomes, harmoniser: Harmoniser) -> None:
         self.__dict__.update(plain.__dict__)  # frames, horizons and BOLD are shared
-        self._of_fc = {}  # not shared
+        self._fc_summaries = {}  # not shared
         unseen = harmoniser.rule.unseen
         if "site" in plain.cohort.participants:
             self._sites = plain.cohort.sites

@@ -86,8 +86,9 @@ class SlurmOptions:
     @classmethod
     def read(cls, path: Path) -> SlurmOptions:
         """Read a TOML file."""
-        remedy = "--slurm takes a TOML file with workers, cores, memory, walltime"
-        return check_fields(cls, read_configuration(path, remedy), path, remedy)
+        usage = "--slurm takes a TOML file with workers, cores, memory, walltime"
+        remedy = f"{usage}; text is in quotes, gpus is 0 or 1, for a worker trains one stack at a time"
+        return check_fields(cls, read_configuration(path, usage), path, remedy)
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the arguments of ``dask_jobqueue.SLURMCluster``."""

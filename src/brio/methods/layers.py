@@ -41,7 +41,14 @@ class GraphSettings(NeuralSettings):
 def build_profiles(scans: Scans) -> Tensor:
     """Build the node features of a graph: rows of the FC matrix, with edges of ROIs without signal filled in.
 
-    They are filled by ``state.learned["mean"]``, the mean connectome of the source sites [P, P]. Shape [B, P, P].
+    Parameters
+    ----------
+    scans : Scans
+        B scans. Their ``state.learned["mean"]`` is the mean connectome of the source sites, shape [P, P].
+
+    Returns
+    -------
+    Tensor, shape [B, P, P]
     """
     return fill_dead(scans.A, scans.alive, scans.state.learned["mean"])
 
@@ -49,16 +56,31 @@ def build_profiles(scans: Scans) -> Tensor:
 def select_strong_edges(scans: Scans) -> Tensor:
     """Select the strongest edges of each scan, as many as the setting ``edge_share`` says.
 
-    1 for a selected edge, else 0; symmetric, with a diagonal of zeros. Shape [B, P, P].
+    Parameters
+    ----------
+    scans : Scans
+        B scans.
+
+    Returns
+    -------
+    Tensor, shape [B, P, P]
+        1 for a selected edge, else 0; symmetric, with a diagonal of zeros.
     """
     strength = scans.A.abs()
     return ((strength >= scans.cut[:, None, None]) & (strength > 0)).to(scans.A.dtype)
 
 
 def normalise_adjacency(A: Tensor) -> Tensor:
-    """Compute D^-1/2 (A + I) D^-1/2 for weights A >= 0, with D the degrees of A + I (Kipf & Welling 2017).
+    """Compute D^-1/2 (A + I) D^-1/2, with D the degrees of A + I (Kipf & Welling 2017).
 
-    Shape [..., P, P] in and out.
+    Parameters
+    ----------
+    A : Tensor, shape [..., P, P]
+        Non-negative weights of edges.
+
+    Returns
+    -------
+    Tensor, shape [..., P, P]
     """
     looped = A + torch.eye(A.shape[-1], device=A.device, dtype=A.dtype)
     root = looped.sum(-1).rsqrt()
@@ -66,25 +88,64 @@ def normalise_adjacency(A: Tensor) -> Tensor:
 
 
 def bce(logit: Tensor, label: Tensor) -> Tensor:
-    """Compute the binary cross-entropy of each scan, for labels between 0 and 1. Shapes [B] and [B] -> [B]."""
+    """Compute the binary cross-entropy of each scan.
+
+    Parameters
+    ----------
+    logit : Tensor, shape [B]
+    label : Tensor, shape [B]
+        Between 0 and 1.
+
+    Returns
+    -------
+    Tensor, shape [B]
+    """
     return F.binary_cross_entropy_with_logits(logit, label, reduction="none")
 
 
 def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
-    """Average binary cross-entropies with equal weights of source sites and classes, Eq. (26). Shape [B] -> scalar."""
+    """Compute the binary cross-entropy with equal weights of source sites and classes, Eq. (26).
+
+    Parameters
+    ----------
+    logit : Tensor, shape [B]
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, scalar
+    """
     cells = bce(logit, batch.label).unflatten(0, batch.cells).mean(-1)
     return (batch.cell_weight * cells).sum()
 
 
 def average_losses(losses: Tensor, batch: Batch) -> Tensor:
-    """Average losses of single scans with equal weights of source sites and classes. Shape [B] -> scalar."""
+    """Average losses of single scans with equal weights of source sites and classes.
+
+    Parameters
+    ----------
+    losses : Tensor, shape [B]
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, scalar
+    """
     return (batch.weight * losses).sum()
 
 
 def average_by_site(losses: Tensor, batch: Batch) -> Tensor:
-    """Average losses of single scans at each source site, with equal weights of both classes. Shape [B] -> [E].
+    """Average losses of single scans at each source site, with equal weights of both classes.
 
-    Sites that pad the stack are included.
+    Parameters
+    ----------
+    losses : Tensor, shape [B]
+    batch : Batch
+
+    Returns
+    -------
+    Tensor, shape [E]
+        Sites that pad the stack included.
     """
     return losses.unflatten(0, batch.cells).mean((1, 2))
 
@@ -231,9 +292,15 @@ class BatchNorm(StepLayer):
         return self.scale(centred, variance)
 
     def update_statistics(self, mean: Tensor, variance: Tensor, count: Tensor, step: StepContext) -> None:
-        """Move the running averages towards mean and variance [width] of a batch, if the step updates statistics.
+        """Move the running averages towards the mean and variance of a batch.
 
-        ``count`` says how many values each of them averages.
+        Parameters
+        ----------
+        mean, variance : Tensor, shape [width]
+        count : Tensor, scalar
+            Values that each of them averages.
+        step : StepContext
+            Decides whether statistics are updated at all.
         """
         if step.update_statistics:
             unbiased = variance.detach() * count / (count - 1).clamp_min(1)

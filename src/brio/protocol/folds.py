@@ -107,9 +107,15 @@ def _split_sites(cohort: Cohort, name: str, source: list[str], validation: list[
     """Make a fold of whole sites; those in none of the lists have one class."""
     sites = cohort.sites
     rest = set(sites.tolist()) - {*source, *validation, *test}
-    of_source, of_validation, of_test = (np.flatnonzero(np.isin(sites, part)) for part in (source, validation, test))
-    named = tuple(test), tuple(sorted(validation)), tuple(sorted(rest))
-    return Fold(name, of_source, of_validation, of_test, *named)
+    return Fold(
+        name=name,
+        source=np.flatnonzero(np.isin(sites, source)),
+        validation=np.flatnonzero(np.isin(sites, validation)),
+        test=np.flatnonzero(np.isin(sites, test)),
+        test_sites=tuple(test),
+        validation_sites=tuple(sorted(validation)),
+        one_class_sites=tuple(sorted(rest)),
+    )
 
 
 def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | Sequence[str]) -> Fold:

@@ -243,8 +243,15 @@ def adjust_holm(p: Values) -> np.ndarray:
     return adjusted
 
 
-def compare_over_sites(scores: pd.DataFrame, reference: str | None = None, **how: Any) -> pd.DataFrame:
-    """Compare methods over left-out sites by :func:`compare_by_corrected_t`, to which further options go.
+def compare_over_sites(
+    scores: pd.DataFrame,
+    reference: str | None = None,
+    *,
+    alpha: float = 0.05,
+    lower_is_better: bool = False,
+    margin: float = EQUIVALENCE_MARGIN,
+) -> pd.DataFrame:
+    """Compare methods over left-out sites by :func:`compare_by_corrected_t`.
 
     All comparisons of one call are one family for Holm's correction.
 
@@ -256,24 +263,38 @@ def compare_over_sites(scores: pd.DataFrame, reference: str | None = None, **how
     ``detectable_in_family``: the smallest true difference that the test at level alpha, or at alpha divided by the
     number of comparisons, finds with 80 % power.
     """
-    return _compare_family(scores, reference, "sites", None, **how)
+    return _compare_family(scores, reference, "sites", None, alpha, lower_is_better, margin)
 
 
 def compare_over_folds(
-    scores: pd.DataFrame, n_test: float, n_source: float, reference: str | None = None, **how: Any
+    scores: pd.DataFrame,
+    n_test: float,
+    n_source: float,
+    reference: str | None = None,
+    *,
+    alpha: float = 0.05,
+    lower_is_better: bool = False,
+    margin: float = EQUIVALENCE_MARGIN,
 ) -> pd.DataFrame:
-    """Compare methods over the folds of k-fold by :func:`compare_by_corrected_t`, to which further options go.
+    """Compare methods over the folds of k-fold by :func:`compare_by_corrected_t`.
 
     Shapes: scores [folds, methods].
 
     Returns as :func:`compare_over_sites` returns, with ``n_folds`` in place of ``n_sites``.
     """
     n_folds = scores.index.get_level_values("fold").nunique() if "fold" in scores.index.names else len(scores)
-    return _compare_family(scores, reference, "folds", fold_correction(n_test, n_source, n_folds), **how)
+    correction = fold_correction(n_test, n_source, n_folds)
+    return _compare_family(scores, reference, "folds", correction, alpha, lower_is_better, margin)
 
 
 def _compare_family(
-    scores: pd.DataFrame, reference: str | None, units: str, correction: Correction, alpha: float = 0.05, **how: Any
+    scores: pd.DataFrame,
+    reference: str | None,
+    units: str,
+    correction: Correction,
+    alpha: float,
+    lower_is_better: bool,
+    margin: float,
 ) -> pd.DataFrame:
     """Test all pairs of methods, or all against the reference, and adjust their p values as one family."""
     names = [str(name) for name in scores.columns]
@@ -284,9 +305,8 @@ def _compare_family(
         raise BrioError(f"only {', '.join(names) or 'nothing'} has scores; a comparison needs two methods")
     values = scores.to_numpy(dtype=float, na_value=np.nan)
     column = dict(zip(names, values.T, strict=True))
-    differences = [
-        compare_by_corrected_t(column[one], column[two], correction, alpha=alpha, **how) for one, two in pairs
-    ]
+    how: dict[str, Any] = {"alpha": alpha, "margin": margin, "lower_is_better": lower_is_better}
+    differences = [compare_by_corrected_t(column[one], column[two], correction, **how) for one, two in pairs]
     p = np.array([d.p for d in differences])
     tested = max(1, int((~np.isnan(p)).sum()))
     columns = {f"n_{units}": "n", "left_out": "n_missing", "mean_difference": "mean"}

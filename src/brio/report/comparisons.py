@@ -467,7 +467,7 @@ OVER_PEOPLE = (
 class JoinedJobs:
     """The methods of several jobs of one cohort under one protocol."""
 
-    rows: pd.DataFrame  # one row per run, see brio.report.join_jobs
+    rows: pd.DataFrame  # one row per run, see :func:`join_rows`
     sites: pd.DataFrame
     covariances: pd.DataFrame
     smoke_note: str = ""  # which jobs are smoke runs, which are not tested; empty where none is

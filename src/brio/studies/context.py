@@ -186,6 +186,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     folder = place / (results.arm.name + (TUNED if results.summary.is_tuned else ""))
     tuned = source.tuning.choice(name) if source.tuning is not None and name in source.tuning.choices else None
     settings = plan.methods[name].settings | results.summary.changed
+    own = {key: value for key, value in settings.items() if key not in find_method(name).fixed}
     planned = replace(plan.methods[name], settings=settings, tuned=tuned)
     seeds = tuple(sorted(int(seed) for seed in rows["seed"].unique()))
     plan = replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
@@ -203,7 +204,7 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
         methods={name: method},
         n_excluded=len(plan.excluded),
         seeds=seeds,
-        smoke_run=source.summary.smoke_run or is_smoke_run(plan, {name: make_method(name, settings).facts}),
+        smoke_run=source.summary.smoke_run or is_smoke_run(plan, {name: make_method(name, own).facts}),
         intervals=INTERVALS[results.arm.protocol],
         warnings=(),
     )

@@ -106,7 +106,15 @@ class Scans(NamedTuple):
     def of(A: Tensor, alive: Tensor | None = None) -> Scans:
         """Make scans of connectomes alone, for methods that need nothing else; ``n_frames`` and ``cut`` are 0.
 
-        By default every ROI has signal. Shapes: A [B, P, P], alive [B, P].
+        Parameters
+        ----------
+        A : Tensor, shape [B, P, P]
+        alive : Tensor of bool, shape [B, P], optional
+            By default every ROI has signal.
+
+        Returns
+        -------
+        Scans
 
         Examples
         --------
@@ -256,7 +264,15 @@ class SourceScans:
 
     @classmethod
     def of_run(cls, connectomes: Connectomes, run: Run, sites: np.ndarray | None = None) -> SourceScans:
-        """Gather the source scans of a run; ``sites`` [N] names the site of every scan where it is not the cohort's."""
+        """Gather the source scans of a run.
+
+        Parameters
+        ----------
+        connectomes : Connectomes
+        run : Run
+        sites : ndarray of str, shape [N], optional
+            Site of every scan, where it is not that of the cohort.
+        """
         cohort, scans = connectomes.cohort, run.fold.source
         sites = cohort.sites if sites is None else sites
         return cls(connectomes, scans, sites[scans], cohort.labels[scans], run.seed)
@@ -472,7 +488,13 @@ class FittedRun:
         return name_tensors(self.parameters, self.state)
 
     def require_finite(self, name: str) -> None:
-        """Raise a user-facing error if the training of this run diverged; ``name`` is that of the method."""
+        """Raise a user-facing error if the training of this run diverged.
+
+        Parameters
+        ----------
+        name : str
+            Of the method.
+        """
         if not (np.isfinite(self.validation_auc) and np.isfinite(self.test_logit).all()):
             raise BrioError(
                 f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}: training diverged, no checkpoint "
@@ -641,15 +663,37 @@ class Method(ABC):
 
     @abstractmethod
     def fit(self, connectomes: Connectomes, runs: Sequence[Run], progress: Progress = silent) -> list[FittedRun]:
-        """Fit every run and score its test scans; return the fitted runs in the order of ``runs``.
+        """Fit every run and score its test scans.
 
-        Connectomes are those of the whole cohort; a run learns from its source scans only. ``progress`` is called with
-        a message and the share that is done.
+        Parameters
+        ----------
+        connectomes : Connectomes
+            Of the whole cohort; a run learns from its source scans only.
+        runs : sequence of Run
+        progress : Progress
+            Called with a message and the share that is done.
+
+        Returns
+        -------
+        list of FittedRun
+            In the order of ``runs``.
         """
 
     @abstractmethod
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
-        """Predict logit margins and representations of any scans of any cohort, full ones or re-estimates."""
+        """Predict logit margins and representations of any scans with a fitted run.
+
+        Parameters
+        ----------
+        fitted : FittedRun
+        scans : Scans
+            B scans, of any cohort: full scans or re-estimates.
+
+        Returns
+        -------
+        Prediction
+            ``margin``, shape [B], and ``representation``, shape [B, d].
+        """
 
     def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
         """Declare the tensors of a fitted run by the names they are stored with, so that a stored model is checked.
@@ -673,9 +717,12 @@ class Method(ABC):
         return MethodFacts()
 
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
-        """Return the positions of the scans that the finished model has learned from. Shape [n], int64.
+        """Return the positions of the scans of a fold that the finished model has learned from.
 
-        They are the source scans of the fold; after a refit, also the validation scans.
+        Returns
+        -------
+        ndarray of int64, shape [n]
+            The source scans; after a refit, also the validation scans.
         """
         return fold.source
 
@@ -684,12 +731,40 @@ class Method(ABC):
         return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'")
 
     def predict_margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
-        """Predict logit margins of scans by position in the cohort. Shape [n] -> [n]."""
+        """Predict logit margins of scans of a cohort.
+
+        Parameters
+        ----------
+        fitted : FittedRun
+        connectomes : Connectomes
+        scans : ndarray of int64, shape [n]
+            Positions in the cohort.
+
+        Returns
+        -------
+        ndarray, shape [n]
+        """
         index = torch.from_numpy(np.asarray(scans)).to(connectomes.device)
         return self.predict(fitted, self.gather_inputs(connectomes).take(index)).margin
 
     def compute_contributions(self, fitted: FittedRun, scans: Scans) -> np.ndarray:
-        """Compute the contributions of the connectome factors to the margins of scans, Eq. (10). Shape [B, J]."""
+        """Compute the contributions of the connectome factors to the margins of scans, Eq. (10).
+
+        Parameters
+        ----------
+        fitted : FittedRun
+        scans : Scans
+            B scans.
+
+        Returns
+        -------
+        ndarray of float64, shape [B, J]
+
+        Raises
+        ------
+        BrioError
+            If the method has no factors.
+        """
         raise BrioError(f"method '{self.name}' has no connectome factors, hence no contributions")
 
     def intercept(self, fitted: FittedRun) -> float | None:
@@ -701,14 +776,34 @@ class Method(ABC):
         return None
 
     def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
-        """Read from scans what :meth:`explain` explains: margins, values of edges, contributions of factors."""
+        """Read from scans what :meth:`explain` explains: margins, values of edges, contributions of factors.
+
+        Parameters
+        ----------
+        fitted : FittedRun
+        scans : Scans
+            B scans.
+
+        Returns
+        -------
+        ExplainedScans
+
+        Raises
+        ------
+        BrioError
+            If the method has neither coefficients of edges nor factors.
+        """
         raise BrioError(f"method '{self.name}' has neither coefficients of edges nor factors to explain")
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
         """Estimate the memory in bytes that one run needs at least, besides connectomes and a pass of re-estimates.
 
-        A job that does not fit into memory is refused by it before it begins; 0 where nothing else is large. Scans and
-        ROIs are those of the whole cohort.
+        A job that does not fit into memory is refused by it before it begins; 0 where nothing else is large.
+
+        Parameters
+        ----------
+        n_scans, n_rois : int
+            Of the whole cohort.
         """
         return 0.0
 

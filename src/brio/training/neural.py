@@ -159,9 +159,18 @@ class NeuralMethod(Method):
         return [Stage("training", self.settings.epochs)]
 
     def loss(self, out: Any, batch: Batch) -> Tensor:
-        """Loss of one run, a scalar, from what the network returned for a batch.
+        """Loss of one run on one batch.
 
-        The batch also tells the stage (``batch.stage``) and what the run holds (``batch.scans.state``).
+        Parameters
+        ----------
+        out : Output
+            What the network returned for the batch.
+        batch : Batch
+            Also tells the stage (``batch.stage``) and what the run holds (``batch.scans.state``).
+
+        Returns
+        -------
+        Tensor, scalar
         """
         raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
 
@@ -169,7 +178,19 @@ class NeuralMethod(Method):
         """What a step descends on: the loss of the network's output.
 
         A method that trains on other inputs than the batch (mixtures), or under other weights (a look ahead),
-        overrides this. ``call(params, scans, step)`` runs the network.
+        overrides this.
+
+        Parameters
+        ----------
+        call : function
+            ``call(params, scans, step)`` runs the network.
+        params : dict of Tensor
+            Parameters of the run.
+        batch : Batch
+
+        Returns
+        -------
+        Tensor, scalar
         """
         return self.loss(call(params, batch.scans, batch.step), batch)
 
@@ -177,16 +198,30 @@ class NeuralMethod(Method):
         """Called once when the stack enters a stage."""
 
     def refresh(self, stack: Stack, due: np.ndarray, number: int) -> None:
-        """Called before an epoch in which a refresh is due for the runs that have not stopped, ``due`` [R].
+        """Called before an epoch in which a refresh is due.
 
-        ``number`` counts the refreshes of the stage before this one.
+        Parameters
+        ----------
+        stack : Stack
+        due : ndarray of bool, shape [R]
+            Runs that have not stopped.
+        number : int
+            Refreshes of the stage before this one.
         """
 
     def update_inference_state(self, stack: Stack) -> None:
         """Called before the stack is scored: put into ``state.inference`` what depends on the present weights."""
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Remove from a run of ``n_sites`` source sites what filled it up to the largest number in its stack."""
+        """Remove from one run what only filled it up to the largest number of source sites of its stack.
+
+        Parameters
+        ----------
+        parameters : dict of Tensor
+        state : RunState
+        n_sites : int
+            Source sites of the run.
+        """
         own = {name: parameters[name][:n_sites].contiguous().clone() for name in self.site_rows}
         return parameters | own, state
 
@@ -203,8 +238,21 @@ class NeuralMethod(Method):
     ) -> list[FittedRun]:
         """Fit every run and score its test scans.
 
-        The state of the stack is stored in ``checkpoints`` between epochs. A training that was interrupted goes on from
-        there if all that changes in it is in the stack (``params``, ``buffers``, ``state``).
+        Parameters
+        ----------
+        connectomes : Connectomes
+            Of the whole cohort; a run learns from its source scans only.
+        runs : sequence of Run
+        progress : Progress
+            Called with a message and the share that is done.
+        checkpoints : CheckpointStore, optional
+            Where the state of the stack is stored between epochs. A training that was interrupted goes on from there
+            if all that changes in it is in the stack (``params``, ``buffers``, ``state``).
+
+        Returns
+        -------
+        list of FittedRun
+            In the order of ``runs``.
         """
         return train(self, connectomes, runs, progress, checkpoints)
 

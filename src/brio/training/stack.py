@@ -264,7 +264,18 @@ class Stack:
 
     @classmethod
     def build(cls, method: NeuralMethod, connectomes: Connectomes, runs: Sequence[Run]) -> Stack:
-        """Build fresh networks, each initialised from its own seed, and let runs learn what training starts with."""
+        """Build fresh networks, each initialised from its own seed, and let each run learn what training starts with.
+
+        Parameters
+        ----------
+        method : NeuralMethod
+        connectomes : Connectomes
+        runs : sequence of Run
+
+        Returns
+        -------
+        Stack
+        """
         sites = [method.name_sites(connectomes.cohort, run) for run in runs]
         inputs, sources = method.gather_inputs(connectomes), SourceCells(connectomes.cohort, runs, sites)
         shape = inputs.shape(int(sources.n_sites.max()))
@@ -282,10 +293,25 @@ class Stack:
 
     @classmethod
     def restore(cls, method: NeuralMethod, like: Scans, fitted_runs: Sequence[FittedRun]) -> Stack:
-        """Restore the stack of fitted runs with tensors of the same shapes, for inference.
+        """Restore the stack of fitted runs, for inference.
 
-        The method has the settings that the runs were fitted with; scans such as those it will predict (``like``) give
-        shape, precision and device.
+        Parameters
+        ----------
+        method : NeuralMethod
+            With the settings that the runs were fitted with.
+        like : Scans
+            Scans such as those it will predict; they give shape, precision and device.
+        fitted_runs : sequence of FittedRun
+            Their tensors have the same shapes.
+
+        Returns
+        -------
+        Stack
+
+        Raises
+        ------
+        BrioError
+            If a fitted run lacks a tensor that inference reads.
         """
         # Building the network draws weights that are replaced below; the global random state must not change.
         # n_sites only shapes what inference does not read (training_only), so any value does.
@@ -328,8 +354,19 @@ class Stack:
     def compute_losses(self, scans: Tensor, key: Tensor, epoch: Tensor, stage: Stage) -> Tensor:
         """Compute the loss of every run on its batch.
 
-        Scans are positions in the cohort, keys those of the random numbers of the step (``brio.draws.key``), epochs
-        counted from 1. Shapes: scans [R, E, 2, n], key [R], epoch scalar; returns [R].
+        Parameters
+        ----------
+        scans : Tensor of int64, shape [R, E, 2, n]
+            Positions in the cohort.
+        key : Tensor of int64, shape [R]
+            Key of the random numbers of the step (``brio.draws.key``).
+        epoch : Tensor, scalar
+            Counted from 1.
+        stage : Stage
+
+        Returns
+        -------
+        Tensor, shape [R]
         """
         self.network.train()
         scans_of_runs = self.inputs.take(scans.flatten(1))
@@ -359,9 +396,21 @@ class Stack:
 
     @torch.no_grad()
     def forward(self, scans: Scans, *, shared: bool = False, runs: Tensor | None = None) -> Any:
-        """Run the networks, or those of ``runs`` by position, without gradient, in as many passes as memory requires.
+        """Run the networks without gradient, in as many passes as memory requires.
 
-        Scans have leading axes [R, B], or [B] if all runs share them. Returns outputs of the networks, [R, B, ...].
+        Parameters
+        ----------
+        scans : Scans
+            Leading axes [R, B], or [B] if ``shared``.
+        shared : bool
+            Whether all runs see the same scans.
+        runs : Tensor of int64, optional
+            Positions of the runs to take; by default all.
+
+        Returns
+        -------
+        NamedTuple of Tensor
+            Shapes [R, B, ...], or [len(runs), B, ...] if ``runs`` is given.
         """
         self.network.eval()
         params, state = self.params | self.buffers, self.state
@@ -381,9 +430,18 @@ class Stack:
         return tree_map(lambda *t: torch.cat(t, dim=1), *parts)
 
     def scans_per_pass(self, n_runs: int, A: Tensor | None = None) -> int:
-        """Compute how many scans of each run fit into one pass without gradient, at least 1.
+        """Compute how many scans of each run fit into one pass without gradient.
 
-        Connectomes such as those of the pass, A [..., P, P], are by default those of the cohort.
+        Parameters
+        ----------
+        n_runs : int
+        A : Tensor, shape [..., P, P], optional
+            Connectomes such as those of the pass; by default those of the cohort.
+
+        Returns
+        -------
+        int
+            At least 1.
         """
         A = self.connectomes.full if A is None else A
         room = min(pass_budget(A.device), self.step_bytes) if hasattr(self, "inputs") else pass_budget(A.device)
@@ -400,7 +458,17 @@ class Stack:
         return max(least, sum(self.method.bytes_per_run(self.connectomes, run) for run in self.runs))
 
     def score_scans(self, scans: np.ndarray) -> np.ndarray:
-        """Compute the logits of full scans of each run, by position in the cohort. Shape [R, n] in and out."""
+        """Compute the logits of full scans of each run.
+
+        Parameters
+        ----------
+        scans : ndarray of int64, shape [R, n]
+            Positions in the cohort.
+
+        Returns
+        -------
+        ndarray of float64, shape [R, n]
+        """
         passes = self.to_tensor(scans).split(self.scans_per_pass(len(self)), 1)
         logits = [self.forward(self.inputs.take(i)).logit for i in passes]
         return torch.cat(logits, 1).double().cpu().numpy()

@@ -194,9 +194,9 @@ def find_duplicates(
             best[i, j] = match
     ranked = sorted(best, key=lambda pair: (-best[pair][0], pair))
     above = sum(correlation > threshold for correlation, *_ in best.values())
-    made = [_make_pair(cohort, pair, best[pair]) for pair in ranked[: above + 1]]
-    closest = replace(made[above], kind="different") if len(made) > above else None
-    return made[:above], closest, passed - compared
+    duplicates = [_make_pair(cohort, pair, best[pair]) for pair in ranked[: above + 1]]
+    closest = replace(duplicates[above], kind="different") if len(duplicates) > above else None
+    return duplicates[:above], closest, passed - compared
 
 
 def compare_scans(

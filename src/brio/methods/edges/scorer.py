@@ -185,7 +185,10 @@ class EdgeInstanceNorm(nn.Module):
 
 
 class EdgeBatchNorm(BatchNorm):
-    """Batch normalisation over all edges of the batch; empty entries of a list do not count."""
+    """Batch normalisation over all edges of the batch; empty entries of a list do not count.
+
+    Use :meth:`compute_affine`; the ``forward`` of its base class counts all entries.
+    """
 
     def compute_affine(
         self, moments: Callable[[], Moments], real: Tensor, step: StepContext | None = None
