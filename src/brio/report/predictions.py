@@ -9,7 +9,7 @@ import numpy as np
 from ..cohort import Cohort
 from ..formatting import typeset
 from ..version import __version__
-from .html.page import fill_template
+from .html import fill_template
 
 if TYPE_CHECKING:
     from ..models import Model, ScanPredictions

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import base64
-import functools
 import re
-from collections.abc import Callable, Sequence
-from importlib import resources
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from ...errors import escape_controls
 from ...formatting import (
     format_column,
     format_count,
-    format_interval,
     format_number,
-    format_p,
     format_percent,
-    format_points,
-    join_names,
     typeset,
 )
 from ...results import StoredStudy
@@ -33,6 +26,7 @@ from ..comparisons import EvidenceArm, compare_arms
 from ..evidence import Evidence
 from ..repeat import describe_settings, wrap_command
 from ..verdict import write_verdict
+from . import fill_template
 from .figures import (
     assign_styles,
     build_calibration,
@@ -46,7 +40,7 @@ from .figures import (
 )
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    pass
 
 
 PEOPLE = 1_000
@@ -222,45 +216,6 @@ def _wrap_table(table: str) -> str:
     if n_rows <= MAX_OPEN_ROWS:
         return scrollable
     return f'<details class="printed"><summary>Table, {n_rows} rows</summary>{scrollable}</details>'
-
-
-FILTERS: dict[str, Callable[..., str]] = {
-    "percent": lambda share: typeset(format_percent(share)),
-    "points": lambda difference: typeset(format_points(difference)),
-    "interval": lambda ends: typeset(format_interval(ends)),
-    "difference_interval": lambda ends: typeset(format_interval(ends, format_points)),
-    "p_value": lambda p: typeset(format_p(p)),
-    "number": lambda value: typeset(format_number(value)),
-    "count": format_count,
-    "names": join_names,
-}
-"""Filters of the template: the formats of :mod:`brio.formatting`, with the signs of a printed page."""
-
-
-def fill_template(name: str, context: dict[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """Fill a template with its variables, style sheets and scripts."""
-    folder = resources.files("brio.report.html")
-    css, script = (
-        "\n".join(folder.joinpath(file).read_text(encoding="utf-8") for file in files) for files in (styles, scripts)
-    )
-    return _make_environment().get_template(name).render(**context, css=css, script=script) + "\n"
-
-
-@functools.cache
-def _make_environment() -> Environment:
-    """Make the environment of all templates; it keeps them compiled, which takes longer than to fill them."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("brio.report.html", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: escape_controls(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= FILTERS
-    return environment
 
 
 MAX_BYTES = 5_000_000
