@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,8 @@ from unittest import mock
 
 import pytest
 
-from brio.console import say, show_progress
+import brio.__main__ as program
+from brio.console import _Output, protect_streams, say, show_progress
 
 
 class Terminal(io.StringIO):
@@ -80,3 +82,43 @@ def test_the_bar_of_a_terminal_ends_with_the_job_that_fails():
 def test_brackets_in_a_line_are_no_markup(capsys):
     say("[bold]site[/bold] " + "long " * 40)
     assert capsys.readouterr().out == "[bold]site[/bold] " + "long " * 40 + "\n"
+
+
+def test_output_that_nobody_reads_is_dropped_and_a_full_disk_is_an_error_of_standard_output():
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert _Output(writing, needed=True).write(b"text") == 4  # and again, since nothing may be left to write
+    assert _Output(writing, needed=True).write(b"text") == 4
+    os.close(writing)
+    full = os.open("/dev/full", os.O_WRONLY)
+    assert _Output(full, needed=False).write(b"text") == 4
+    os.close(full)
+    full = os.open("/dev/full", os.O_WRONLY)
+    with pytest.raises(OSError, match="standard output"):
+        _Output(full, needed=True).write(b"text")
+    os.close(full)
+
+
+def test_streams_that_another_program_put_there_stay():
+    with on_terminal() as terminal:
+        protect_streams()
+        assert sys.stderr is terminal
+
+
+def test_the_program_answers_a_request_to_end_from_its_start():
+    """Before the command line is imported, which takes its time: nothing is written yet that could be left half."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
+        with mock.patch("brio.cli.main") as run:
+            program.main()
+        run.assert_called_once_with()
+        answer = signal.getsignal(signal.SIGTERM)
+        with mock.patch("os._exit") as end, mock.patch.object(sys, "stderr", io.StringIO()) as said:
+            answer(signal.SIGTERM, None)
+        end.assert_called_once_with(128 + signal.SIGTERM)
+        assert said.getvalue() == "brio: terminated; give the same command again\n"
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

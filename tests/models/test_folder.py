@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from brio.connectome import Connectomes
 from brio.errors import BrioError
@@ -140,6 +141,63 @@ def test_a_model_of_another_version_is_refused_in_words(folder, tmp_path, key, v
     rehash(copy)
     with pytest.raises(BrioError, match=words):
         read_model(copy)
+
+
+COEFFICIENTS = "parameters.coefficients"
+
+
+def set_at(document, place, value):
+    *path, last = place
+    for key in path:
+        document = document[key]
+    document[last] = value
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("classes",), ["HC", "HC"], "has two classes of one name, 'HC'"),
+        (("training", "n_scans"), 7, "says that 7 scans were learned from, but those of its sites are"),
+        (("training", "versions"), {"torch": "2"}, "does not say which version of brio fitted it"),
+        (("harmonise", "kind"), "none", "has harmonisation of the kind 'none'"),
+        (
+            ("members", 0, "harmonised_sites"),
+            [],
+            r"has other harmonised sites in seed 0 than its harmonisation \(combat",
+        ),
+    ],
+)
+def test_a_model_that_contradicts_itself_is_refused(folder, tmp_path, place, value, words):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    document = json.loads((copy / "model.json").read_text())
+    set_at(document, place, value)
+    (copy / "model.json").write_text(json.dumps(document))
+    with pytest.raises(BrioError, match=words):
+        read_model(rehash(copy))
+
+
+def test_two_members_of_one_seed_are_refused(fit, tmp_path):
+    write_model(fit("ridge"), tmp_path / "model")
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    document["members"] *= 2
+    (tmp_path / "model" / "model.json").write_text(json.dumps(document))
+    with pytest.raises(BrioError, match="has two members of one seed"):
+        read_model(rehash(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tensors: tensors | {COEFFICIENTS: tensors[COEFFICIENTS] * torch.nan}, "values that are not finite"),
+        (lambda tensors: {k: v for k, v in tensors.items() if k != COEFFICIENTS}, f"lacks the tensor '{COEFFICIENTS}'"),
+    ],
+)
+def test_weights_that_no_fit_gives_are_refused(fit, tmp_path, change, words):
+    write_model(fit("ridge"), tmp_path / "model")
+    file = tmp_path / "model" / "weights-0.safetensors"
+    save_file(change(load_file(file)), file)
+    with pytest.raises(BrioError, match=words):
+        read_model(rehash(tmp_path / "model"))
 
 
 def test_what_is_no_model_or_exists_already_is_refused(folder, ridge, tmp_path):

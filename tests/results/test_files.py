@@ -1,6 +1,7 @@
 """The files of a job: typed, read once, with one kind of error."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -170,3 +171,54 @@ def test_predictions_that_contradict_themselves_are_refused(tuned, tmp_path, cha
     rehash(path.parent)
     with pytest.raises(BrioError, match=message):
         StoredJob.read(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value", "message"),
+    [
+        ("results.csv", 1, "svm", "results.csv: has the method 'svm', which summary.json does not have"),
+        ("predictions.csv", 1, "site99", "predictions.csv: has the fold 'site99', which summary.json does not have"),
+    ],
+)
+def test_tables_of_another_job_are_refused(tuned, tmp_path, name, column, value, message):
+    path = shutil.copytree(tuned, tmp_path / "job") / name
+    header, first, *rest = path.read_text().splitlines()
+    cells = first.split(",")
+    cells[column] = value
+    path.write_text("\n".join([header, ",".join(cells), *rest]) + "\n")
+    with pytest.raises(BrioError, match=message):
+        StoredJob.read(rehash(path.parent))
+
+
+def test_a_method_without_rows_and_a_run_that_is_gone_are_named(tuned, tmp_path):
+    folder = shutil.copytree(tuned, tmp_path / "job")
+    shutil.rmtree(next((folder / "runs").iterdir()))
+    with pytest.raises(BrioError, match="is missing; give the command of the job again to train it"):
+        StoredJob.read(folder).runs  # noqa: B018
+    table = pd.read_csv(folder / "results.csv")
+    table[table["method"] == "ridge"].to_csv(folder / "results.csv", index=False)
+    with pytest.raises(BrioError, match="has no row of the method 'brio'"):
+        StoredJob.read(rehash(folder))
+
+
+def test_weights_that_cannot_be_read_are_named(tuned, tmp_path):
+    folder = shutil.copytree(tuned, tmp_path / "job")
+    run = StoredJob.read(folder).runs[0]
+    weights = folder / "runs" / run.key / "weights.safetensors"
+    weights.write_bytes(b"no weights")
+    rehash(folder)
+    store = StoredJob.read(folder).store
+    for read in (store.read_weights, lambda key: store.read_tensors(key, ["g"])):
+        with pytest.raises(BrioError, match=r"weights\.safetensors: cannot be read"):
+            read(run.key)
+
+
+def test_a_report_replaces_no_folder_and_no_file_of_another_program(tuned, tmp_path):
+    for out, message in ((tmp_path, "is a folder; give the name of the page"), (tmp_path / "pipe", "no ordinary file")):
+        if out.name == "pipe":
+            os.mkfifo(out)
+        with pytest.raises(BrioError, match=message):
+            write_report(tuned, out)
+    (tmp_path / "own.html").write_text("mine")
+    with pytest.raises(BrioError, match="was not written by brio, and is not replaced"):
+        write_report(tuned, tmp_path / "own.html")

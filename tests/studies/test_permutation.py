@@ -70,7 +70,6 @@ def test_rows_are_ordinary_runs_on_permuted_labels(cohort, tmp_path, validation_
     assert table["pair_weighted_auc"][2] == pytest.approx((by_site * pairs).sum() / pairs.sum(), abs=1e-6)
 
 
-@pytest.mark.soak
 @pytest.mark.usefixtures("fewer", "undrawn")
 def test_other_methods_are_run_on_permuted_cohorts_and_resumed(cohort, tmp_path, monkeypatch):
     place = run(cohort, tmp_path, "svm", seeds=1)
