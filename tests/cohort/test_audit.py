@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from brio.cohort.auditing.findings import (
     summarise_repetition_times,
 )
 from brio.cohort.scans import clean_scan
+from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from commands import command
 
@@ -512,6 +514,16 @@ def test_repetition_time_by_site() -> None:
     assert (result.differs_inside, result.unknown) == (("B",), 1)
     assert summarise_repetition_times(of_lengths(np.full(12, 5), sites, labels)) is None
     assert summarise_repetition_times(of_lengths(np.full(12, 5), sites, labels, np.full(12, np.nan))) is None
+
+
+def test_many_repetition_times_and_those_nobody_stated_are_said() -> None:
+    made = simulate(Simulation(n_sites=3, per_class=10, n_rois=8, frames=60))
+    tr = 1.0 + 0.1 * np.arange(len(made))
+    tr[:2] = np.nan
+    text = format_audit(audit(dataclasses.replace(made, participants=made.participants.assign(tr=tr))))
+    assert re.search(r"and \d+ more values", text)
+    assert "several values at site01, site02, site03" in text
+    assert "not stated for 2 scans" in text
 
 
 def make_people(n_sites=4, per_site=30, seed=0, n_frames=50, **columns) -> Cohort:

@@ -162,6 +162,18 @@ def test_a_site_is_left_out_as_if_it_had_never_been_there(fit, whole, explained_
     assert same[planted].mean() > same[~planted].mean()
 
 
+def test_fits_without_a_site_are_harmonised_on_their_own_sites(fit, whole):
+    """So the scans of the site that is left out change nothing in them."""
+    words = {"harmonise.kind": "combat", "harmonise.unseen": "pooled"}
+    model = fit("ridge", whole, **words)
+    found = explain_model(model, whole, sites=True, device="cpu").sites.set_index("site")
+    assert set(found.index) == set(whole.sites)
+    site = found.index[0]
+    alone = explain_model(fit("ridge", whole.select(whole.sites != site), **words)).edges
+    expected = np.corrcoef(alone["coefficient"], explain_model(model).edges["coefficient"])[0, 1]
+    assert found.loc[site, "coefficient_correlation"] == pytest.approx(expected, abs=1e-5)
+
+
 def test_edges_are_compared_with_sites_that_took_no_part_in_choosing_them(explained_ridge):
     """Nearly all have the same sign there where a truth is planted."""
     planted = explained_ridge.new_sites.set_index("strongest_edges")["same_sign_new_sites"]

@@ -2,6 +2,8 @@
 
 import csv
 import importlib.util
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +19,11 @@ from brio.methods import make_method
 from brio.models import add_evidence, fit_model
 from brio.models.attacks import fit_halves, read_measured_attacks
 from brio.models.card import write_card
+from brio.models.evidence import CallRule, Estimate, read_evidence_job
 from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
+from stored import rehash
 
 COMBAT = {"harmonise.kind": "combat"}
 INNER = {"choose_by": "source-sites", "protocol.validation_sites": 0}
@@ -85,6 +89,33 @@ def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
         "other values of harmonise.kind (none in the evidence, combat in the model), harmonise.unseen (identity in the "
         "evidence, pooled in the model)",
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "words"),
+    [
+        ("svm", {}, "evaluated ridge, not 'svm'; give a folder of 'brio run --method svm'"),
+        ("ridge", {"protocol": "kfold"}, "was evaluated by k-fold, which says nothing about new sites"),
+        ("ridge", {"predictions": None}, "its predictions were not kept"),
+    ],
+)
+def test_jobs_that_are_no_evidence_are_refused(diagnosis_job, tmp_path, method, change, words):
+    folder = shutil.copytree(diagnosis_job, tmp_path / "job")
+    if "predictions" in change:
+        (folder / "predictions.csv").unlink()
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {k: v for k, v in change.items() if v}))
+    with pytest.raises(BrioError, match=words):
+        read_evidence_job(rehash(folder), method)
+
+
+def test_a_rule_that_called_nobody_has_no_accuracy():
+    rule = CallRule(wanted_accuracy=0.9, threshold=2.0, n_called=0, n_right=0, n_participants=40)
+    assert rule.accuracy == Estimate(None, None, None)
+    assert rule.accuracy.write(str) == "unknown"
+    assert rule.describe() == "none of 40 participants without a flag called at left-out sites"
+    with pytest.raises(BrioError, match="one end of an interval"):
+        Estimate(0.5, 0.4, None)
 
 
 def relabel(cohort, labels, **changed):

@@ -163,7 +163,7 @@ def set_at(document, place, value):
         (
             ("members", 0, "harmonised_sites"),
             [],
-            r"has other harmonised sites in seed 0 than its harmonisation \(combat",
+            r"other harmonised sites in seed 0 than its harmonisation \(combat",
         ),
     ],
 )
