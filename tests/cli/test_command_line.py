@@ -57,7 +57,7 @@ def test_the_commands_there_are():
 
 
 def test_version():
-    assert command("version") == (0, f"{brio.__version__}\n", "")
+    assert command("version") == command("--version") == (0, f"{brio.__version__}\n", "")
 
 
 def test_methods():
