@@ -8,7 +8,7 @@ import pytest
 from brio import formatting
 from brio.formatting import format_frame, format_interval, format_p, format_points, format_table, state_p, typeset
 from brio.report.comparisons import comparison_table
-from brio.report.html.page import FILTERS
+from brio.report.html import FILTERS
 from brio.studies.summaries import describe_differences
 
 
