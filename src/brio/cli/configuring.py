@@ -13,22 +13,18 @@ from ..configuration import format_settings, format_value, read_value
 from ..errors import BrioError, nearest
 from ..settings import parse_assignments
 from ..version import __version__
-from .app import OTHERS, app
+from .app import OTHERS
 from .config_file import COMMAND_LINE_ONLY, SETTINGS, list_options, option_name
-from .options import Load, load_own_methods
+from .options import Load, add_command, load_own_methods
 
 CONFIGURABLE = ("run", "tune", "study", "fit")
 """Commands that take ``--config``."""
 
 
-@app.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}, rich_help_panel=OTHERS
-)
+@add_command(OTHERS, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def config(
     context: typer.Context,
-    target: Annotated[
-        str, typer.Argument(help=f"A command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'.")
-    ],
+    target: Annotated[str, f"A command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'."],
     words: Annotated[list[str] | None, typer.Argument(help="Arguments and options of the command.")] = None,
     load: Load = None,
 ) -> None:
