@@ -22,15 +22,7 @@ from .formatting import format_count, format_interval, format_percent, format_po
 from .jobs import JobSpec
 from .jobs.job import Job, prepare_job
 from .methods import find_method
-from .models import (
-    Model,
-    ScanPredictions,
-    add_evidence,
-    fit_model,
-    predict_scans,
-    read_model,
-    write_model,
-)
+from .models import Model, ScanPredictions, add_evidence, fit_model, predict_scans, read_model, write_model
 from .models.evidence import Estimate, describe_codes
 from .models.external import score_labelled_scans, write_predictions
 from .models.predict import compute_region_contributions, find_called, find_flagged

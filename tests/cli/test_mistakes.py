@@ -70,13 +70,13 @@ MISTAKES = [
     ("run job --method ridge --out new", "job: is a folder of results of 'brio run', not a cohort folder"),
     ("predict cohort scans --out new", "cohort: is no model, but a cohort folder; give a folder that 'brio fit' wrote"),
     # a folder that holds another job
-    ("run cohort --method ridge --seeds 3 --out job", "it has 1 seed, now 3. Choose another --out, or resume that job"),
-    ("run cohort --method ridge --method svm --out job", "it has method ridge, now ridge, svm"),
-    ("run cohort --method ridge --fold site01 --out job", "it has all folds, now site01"),
-    ("run cohort --method ridge --set penalties=3 --out job", "its setting penalties of ridge is 5, now 3"),
+    ("run cohort --method ridge --seeds 3 --out job", "(seeds: 1, now 3). Choose another --out, or resume that job"),
+    ("run cohort --method ridge --method svm --out job", "methods: ridge, now ridge, svm"),
+    ("run cohort --method ridge --fold site01 --out job", "folds: all, now site01"),
+    ("run cohort --method ridge --set penalties=3 --out job", "setting penalties of ridge: 5, now 3"),
     (
         "run cohort --method ridge --set harmonise.kind=combat --out job",
-        "its setting harmonise.kind is none, now combat",
+        "setting harmonise.kind: none, now combat",
     ),
     ("run cohort --method ridge --keep-all --out job", "now --keep-all keeps it"),
     ("tune cohort --method ridge --out job", "job: belongs to another job, not to a search: 'brio run' wrote it"),

@@ -18,15 +18,7 @@ import torch
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs import dask as engine
-from brio.jobs.dask import (
-    ClusterOptions,
-    DaskEngine,
-    SlurmOptions,
-    connect,
-    pack_stack,
-    require_dask,
-    train_packed,
-)
+from brio.jobs.dask import ClusterOptions, DaskEngine, SlurmOptions, connect, pack_stack, require_dask, train_packed
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
@@ -125,7 +117,7 @@ def test_a_fit_with_other_validation_sites_is_another_job(brio, folder, tmp_path
         patch.setattr("brio.models.fit.complete_model", lambda *args: (_ for _ in ()).throw(BrioError("stop here")))
         assert "stop here" in brio(*words, "--validation-site", "site02").err
     said = brio(*words, "--validation-site", "site03").refuse()
-    assert "it has all, validated at site02, now all, validated at site03" in " ".join(said.err.split())
+    assert "folds: all, validated at site02, now all, validated at site03" in " ".join(said.err.split())
 
 
 @pytest.fixture

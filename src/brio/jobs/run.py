@@ -26,16 +26,7 @@ from ..results.files import PLAN, RUNS, SEARCH
 from ..results.store import list_heartbeats
 from ..settings import Budget, draw_configurations, require_number
 from .job import Job, Say, ignore, open_cohort, prepare_job
-from .plan import (
-    JobPlan,
-    PlannedRun,
-    build_plan,
-    describe_job,
-    describe_method,
-    method_identity,
-    plan_runs,
-    run_key,
-)
+from .plan import JobPlan, PlannedRun, build_plan, describe_job, describe_method, method_identity, plan_runs, run_key
 from .resume import open_job, read_earlier_plan, reserve_folder
 from .spec import Engine, JobSpec, Shard, check_settings
 
