@@ -78,7 +78,7 @@ MISTAKES = [
         "run cohort --method ridge --set harmonise.kind=combat --out job",
         "setting harmonise.kind: none, now combat",
     ),
-    ("run cohort --method ridge --keep-all --out job", "now --keep-all keeps it"),
+    ("run cohort --method ridge --keep-all --out job", "(keep-all: false, now true)"),
     ("tune cohort --method ridge --out job", "job: belongs to another job, not to a search: 'brio run' wrote it"),
     # options in a file
     ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config run' prints"),
