@@ -201,9 +201,7 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(train, work, 
 
 
 def test_more_workers_than_stacks_are_worth_a_word(train):
-    assert train(FakeClient("abcd")) == [
-        "3 stacks for more workers than that: --runs-per-stack makes smaller ones, in another --out"
-    ]
+    assert train(FakeClient("abcd")) == ["3 stacks for more workers; --runs-per-stack makes more, in another --out"]
 
 
 def test_a_worker_with_another_version_gets_nothing_more(train):
@@ -235,7 +233,7 @@ def test_a_stack_that_two_workers_cannot_train_has_failed(train, work):
 def test_runs_that_only_their_worker_can_see_are_named(train, monkeypatch):
     """As where a folder of the same name is another one on every machine."""
     monkeypatch.setattr(engine, "VISIBLE_SECONDS", 0.0)
-    with pytest.raises(BrioError, match=r"the worker at a has stored it, but it is not in .* use a folder that all"):
+    with pytest.raises(BrioError, match=r"the worker at a has stored it, but it is not in .* use a shared folder"):
         train(FakeClient("a", lambda number, packed: ("a", __version__, "")))
 
 

@@ -110,7 +110,7 @@ def test_a_full_disk_is_noticed_in_advance(cohort, monkeypatch, tmp_path):
 
 def test_a_job_has_a_largest_number_of_runs(cohort, monkeypatch, tmp_path):
     monkeypatch.setattr("brio.jobs.plan.MOST_RUNS", 10)
-    too_many = r"would have 15 runs \(1 methods, 5 folds, 3 seeds\); at most 10 are possible"
+    too_many = r"would have 15 runs \(1 methods, 5 folds, 3 seeds\); choose fewer, at most 10"
     with pytest.raises(BrioError, match=too_many):
         brio.run(cohort, ["ridge"], seeds=3, out=tmp_path / "new", device="cpu")
     with pytest.raises(BrioError, match="would have 20 runs"):

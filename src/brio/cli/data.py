@@ -45,26 +45,15 @@ def import_(
     options = reading.to_keywords()
     for key in ("patient", "control"):  # one value stays as it is, so that a cohort records it as before
         options[key] = options[key][0] if options[key] and len(options[key]) == 1 else options[key]
-    cohort = import_cohort(
-        kind,
-        src,
-        out,
-        atlas=atlas,
-        participants=participants,
-        measure=measure,
-        name=name,
-        frames_in_rows=frames_in_rows or None,
-        **options,
-    )
+    options |= {"atlas": atlas, "participants": participants, "measure": measure, "name": name}
+    cohort = import_cohort(kind, src, out, frames_in_rows=frames_in_rows or None, **options)
     say_warnings(cohort)
     say(summarise_import(cohort))
     say(summarise_columns(cohort))
     say(f"wrote {cohort!r} to {out}")
     if not cohort.atlas.has_coordinates:
-        say(
-            f"its regions have no coordinates, so that no figure shows the brain; 'brio atlas {out} TABLE --out "
-            "COHORT2' adds them (TABLE: name, x, y, z, network)"
-        )
+        how = f"'brio atlas {out} TABLE --out COHORT2' adds them (TABLE: name, x, y, z, network)"
+        say(f"its regions have no coordinates, so that no figure shows the brain; {how}")
 
 
 @add_command(DATA)
@@ -146,15 +135,7 @@ def simulate(
     from ..cohort.simulate import simulate as simulate_cohort
 
     refuse_existing(out)
-    simulation = Simulation(
-        n_sites=sites,
-        per_class=per_class,
-        n_rois=rois,
-        frames=frames,
-        sessions=sessions,
-        session_sd=session_sd,
-        seed=seed,
-    )
+    simulation = Simulation(sites, per_class, rois, frames, sessions=sessions, session_sd=session_sd, seed=seed)
     cohort = simulate_cohort(simulation).save(out)
     say(f"wrote {cohort!r} to {out}")
 

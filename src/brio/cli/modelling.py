@@ -182,14 +182,8 @@ def adapt(
             say(f"{model}: was adapted to {n_before} participants before; it starts again from the original")
         for line in remark_on_local_scans(fitted, local):
             say(line)
-        adapted = adapt_model(
-            fitted,
-            local,
-            prevalence=prevalence,
-            slope_width=slope_width,
-            intercept_width=intercept_width,
-            device=device,
-        )
+        widths = {"slope_width": slope_width, "intercept_width": intercept_width}
+        adapted = adapt_model(fitted, local, prevalence=prevalence, device=device, **widths)
     write_model(adapted, out)
     assert adapted.adaptation is not None
     for sentence in adapted.adaptation.describe(adapted.classes):

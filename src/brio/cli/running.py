@@ -80,15 +80,9 @@ def run(
     from ..results import TuningRecord
 
     own = options.load_own_methods(job.load)
-    spec = job.make_spec(
-        cohort,
-        method or own or ["brio"],
-        label=label,
-        seeds=seeds,
-        tuned=None if tuned is None else TuningRecord.read(tuned),
-        records_only=records_only,
-        **evaluation.to_keywords(),
-    )
+    record = None if tuned is None else TuningRecord.read(tuned)
+    further = {"label": label, "seeds": seeds, "records_only": records_only, "tuned": record}
+    spec = job.make_spec(cohort, method or own or ["brio"], **further, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         stored = run_job(dataclasses.replace(spec, engine=opened), out, progress, say)
     hint = "brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge"

@@ -183,16 +183,13 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
         place = {name: here[name] for name in _PLACE}
         return dataclasses.replace(plan, document=dataclasses.replace(plan.document, stacks=earlier.stacks, **place))
     if there == here_as_there and there["device"] != here["device"]:
-        raise BrioError(
-            f"{folder}: was begun on another device and is not finished (device {there['device']}, now "
-            f"{here['device']}); resume it with --device {there['device']}, or {OTHER_OUT}"
-        )
+        devices = f"device {there['device']}, now {here['device']}"
+        remedy = f"resume it with --device {there['device']}, or {OTHER_OUT}"
+        raise BrioError(f"{folder}: was begun on another device and is not finished ({devices}); {remedy}")
     clashes = describe_clashes(there, here)
     more = f", and {len(clashes) - 3} more" if len(clashes) > 3 else ""
-    raise BrioError(
-        f"{folder}: belongs to another job ({'; '.join(clashes[:3])}{more}). {OTHER_OUT.capitalize()}, or resume that "
-        f"job with its own options, which 'brio config {folder}' prints"
-    )
+    remedy = f"{OTHER_OUT.capitalize()}, or resume that job with its own options ('brio config {folder}')"
+    raise BrioError(f"{folder}: belongs to another job ({'; '.join(clashes[:3])}{more}). {remedy}")
 
 
 def describe_clashes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
@@ -207,7 +204,7 @@ def describe_clashes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
 
 def _state_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     """State what a plan says, by names that its user knows."""
-    rest = dict(plan)
+    rest = dict.fromkeys(entry.name for entry in dataclasses.fields(Plan)) | dict(plan)
     cohort, before, n_scans, after, _ = map(
         rest.pop, ("cohort", "fingerprint_before_exclusions", "n_scans", "fingerprint", "excluded")
     )
@@ -271,10 +268,8 @@ def _changed_settings(plan: Plan) -> dict[str, Any]:
     for name, planned in plan.methods.items():
         for key in changed.keys() & _read_defaults(name).keys():
             if planned.settings.get(key) != changed[key]:
-                raise BrioError(
-                    f"{files.PLAN}: setting '{key}' is {planned.settings.get(key)} for method '{name}' and "
-                    f"{changed[key]} for another one; no options of one command give that: repeat the methods singly"
-                )
+                values = f"{planned.settings.get(key)} for method '{name}' and {changed[key]} for another one"
+                raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; give each method a command of its own")
     return changed
 
 

@@ -186,8 +186,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            next_step = "when all shards are through, give all these commands again for the next step"
-            say(f"the search is not finished: {next_step}")
+            say("the search is not finished: when all shards are through, give all these commands again")
             say(describe_shard(job.shard, False, out))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
@@ -203,10 +202,8 @@ def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say
     """Check a search and draw its configurations; settings that the user gave are not tuned."""
     require_number(budget, Budget, "budget")
     if spec.protocol == "kfold" and spec.seeds > 1:
-        raise BrioError(
-            "under k-fold another seed deals other scans to a fold, so test scans would choose settings; tune with "
-            "--seeds 1, or with --protocol loso"
-        )
+        reason = "under k-fold with several seeds, test scans would choose settings"
+        raise BrioError(f"{reason}; tune with --seeds 1, or with --protocol loso")
     if not (out / SEARCH).is_dir() and read_earlier_plan(out) is not None:
         raise BrioError(f"{out}: belongs to another job, not to a search: 'brio run' wrote it; choose another --out")
     job, names = start_job(spec, progress, say)
@@ -245,28 +242,21 @@ def _choose_settings(
     for key, planned in plan.runs.items():
         number, values = numbered[method_identity(planned.method)]
         row = store.read_record(key).row
-        rows.append(
-            {
-                "method": planned.method.name,
-                "fold": planned.run.fold.name,
-                "configuration": number,
-                "values": json.dumps(values, sort_keys=True),
-                "validation_auc": row.validation_auc,
-                **({"test_auc": row.auc} if oracle else {}),
-            }
-        )
-    table = pd.DataFrame(rows)
+        place = (planned.method.name, planned.run.fold.name, number)
+        rows.append((*place, json.dumps(values, sort_keys=True), row.validation_auc, row.auc))
+    table = pd.DataFrame(rows, columns=["method", "fold", "configuration", "values", "validation_auc", "test_auc"])
+    scores = table.set_index(["method", "fold", "configuration"])["validation_auc"].astype(float).unstack()
     choices: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in drawn}
-    for (name, fold), tries in table.groupby(["method", "fold"], sort=True):
-        scores = tries.set_index("configuration")["validation_auc"].astype(float).sort_index()
-        if scores.isna().all():
+    for (name, fold), tries in scores.iterrows():
+        if tries.isna().all():
             raise BrioError(f"fold {fold}: no configuration has a score on the validation scans")
-        choices[name][fold] = drawn[name][int(scores.idxmax())][0]
+        choices[name][fold] = drawn[name][int(tries.idxmax())][0]
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
     reached = None
     if oracle:  # mean over folds of the best test AUC of any configuration
-        best = table.groupby(["method", "fold"])["test_auc"].max().groupby("method").mean()
-        reached = {str(name): float(value) for name, value in best.items()}
+        reached = table.groupby(["method", "fold"])["test_auc"].max().groupby("method").mean().to_dict()
+    else:
+        table = table.drop(columns="test_auc")
     record = TuningRecord(
         budget=budget,
         cohort=job.cohort.name,

@@ -176,10 +176,8 @@ def explain_failure(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BrioError(
-                f"{path}: cannot be written, the disk is full; free some space and give the same command again: it "
-                "goes on from what is finished"
-            ) from error
+            remedy = "free some space and give the same command again, to resume"
+            raise BrioError(f"{path}: cannot be written, the disk is full; {remedy}") from error
         reason = error.strerror or str(error)
         remedy = "see that its folder can be written to, then give the same command again"
         raise BrioError(f"{path}: cannot be written ({reason}); {remedy}") from error
@@ -354,8 +352,7 @@ def create_whole_folder(folder: Path) -> Iterator[Path]:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR):
                     raise
-                remedy = "choose another --out or remove it"
-                raise BrioError(f"{folder}: another process has written it in the meantime; {remedy}") from None
+                raise BrioError(f"{folder}: another process has written it; choose another --out") from None
     except BaseException as error:
         remove_quietly(partial)
         _remove_made(made)
@@ -385,8 +382,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             try:
                 lock.acquire(blocking=False)
             except Timeout:  # an OSError, but nothing that cannot be written
-                remedy = "wait for it or choose another --out"
-                raise BrioError(f"{folder}: another brio is at work there; {remedy}") from None
+                raise BrioError(f"{folder}: another brio is at work there; wait or choose another --out") from None
     except BaseException:
         _remove_made(made)  # unless another process has its lock there
         raise
@@ -514,9 +510,7 @@ def is_kept(path: Path, remedy: str) -> bool:
         return True
     sums = read_sums(path.parent, remedy)
     if sums is not None and path.name in sums.listed:
-        raise BrioError(
-            f"{path}: is missing, though {SUMS} lists it; {remedy}, or remove its line if it was left out on purpose"
-        )
+        raise BrioError(f"{path}: is missing, though {SUMS} lists it; {remedy}, or remove its line there")
     return False
 
 
