@@ -22,6 +22,8 @@ from brio.methods.mlp import MLP
 from brio.protocol import leave_one_site_out
 from brio.training import Run
 
+matmul_precision = torch.get_float32_matmul_precision
+
 
 @pytest.fixture
 def before():
@@ -30,10 +32,6 @@ def before():
     torch.set_float32_matmul_precision("medium")
     yield "medium"
     torch.set_float32_matmul_precision(usual)
-
-
-def matmul_precision():
-    return torch.get_float32_matmul_precision()
 
 
 def test_a_device_that_is_not_there_is_not_replaced_by_another(monkeypatch):

@@ -16,7 +16,6 @@ from brio.methods import list_methods
 from brio.results.cohort import describe_cohort
 from brio.storage import write_recorded
 from commands import command
-from stored import rehash
 
 
 @pytest.fixture
@@ -228,23 +227,6 @@ def test_a_gpu_that_is_not_there(here):
     for words in (["run", "cohort", "--method", "ridge"], ["demo"]):
         assert "no usable GPU" in command(*words, "--device", "cuda", "--quiet", "--out", "new").refuse().err
         assert not (here / "new").exists()
-
-
-def test_a_cohort_that_changed(here):
-    table = here / "cohort" / "participants.tsv"
-    table.write_text(table.read_text().replace("F", "M", 1))
-    for words in (["run", "cohort", "--method", "ridge", "--out", "new"], ["audit", "cohort"]):
-        assert "participants.tsv: was changed" in command(*words).refuse().err
-    assert not (here / "new").exists()
-
-
-def test_table_of_an_unfinished_or_damaged_job(here):
-    (here / "job" / "summary.json").unlink()
-    assert "job/summary.json: is missing, though SHA256SUMS lists it" in command("table", "job").refuse().err
-    rehash(here / "job")
-    assert "job: has no summary.json" in command("table", "job").refuse().err
-    (here / "job" / "summary.json").write_text('{"cohort": ')
-    assert "summary.json" in command("table", "job").refuse().err
 
 
 def test_no_words_are_answered_with_the_help():

@@ -335,14 +335,6 @@ def test_a_wrong_file_for_slurm(text, problem, tmp_path):
         SlurmOptions.read(tmp_path / "slurm.toml")
 
 
-def test_a_missing_file_for_slurm_is_said_to_be_one_for_slurm(brio, tmp_path):
-    words = ("--engine", "dask", "--slurm", tmp_path / "none.toml", "--out", tmp_path / "out")
-    said = brio("run", tmp_path / "cohort", *words).refuse()
-    advice = "--slurm takes a TOML file with workers, cores, memory, walltime"
-    assert f"none.toml: cannot be read (No such file or directory); {advice}" in said.err
-    assert "brio config" not in said.err
-
-
 def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
     needed = 'workers = 2\ncores = 4\nmemory = "16GB"\nwalltime = "4:00:00"\n'
     (tmp_path / "slurm.toml").write_text(f'{needed}gpus = 1\ndirectives = ["--nice"]\nprologue = ["module load x"]\n')

@@ -168,24 +168,6 @@ def test_a_run_missing_from_a_stack_is_computed_again(brio, finished, copy, fold
 # ---------------------------------------------------------------- a folder belongs to one job
 
 
-@pytest.mark.parametrize(
-    ("words", "differs"),
-    [
-        (["--set", "J=3"], "setting J of brio: 4, now 3"),
-        (["--seeds", "3"], "seeds: 1, now 3"),
-        (["--set", "audit.min_frames=30"], "setting audit.min_frames: 40, now 30"),
-    ],
-)
-def test_another_job_in_the_same_folder(brio, copy, folder, tiny, words, differs):
-    before, when = read_without_seconds(copy), times(copy)
-    said = brio("run", folder, "--out", copy, *JOB, *tiny, *words).refuse()
-    assert said.err.startswith("brio: ")
-    assert "belongs to another job" in said.err
-    assert differs in said.err
-    assert read_without_seconds(copy) == before
-    assert times(copy) == when
-
-
 @pytest.fixture
 def plan_on(folder):
     """The plan of a job as it is made on another device; nothing is computed for it."""
@@ -247,15 +229,6 @@ def test_a_tuned_job_takes_up_no_search_of_another_device(brio, folder, tmp_path
     said = brio("tune", *words, "--out", out).refuse()
     assert "--device cuda-tf32" in said.err
     assert not (out / "plan.json").exists()
-
-
-def test_a_finished_folder_keeps_its_tables_when_it_is_read_elsewhere(brio, copy, folder, tiny):
-    """As if the whole of it had been computed on a GPU and were looked at here."""
-    elsewhere(copy / "plan.json")
-    before = read_without_seconds(copy)
-    said = brio("run", folder, "--out", copy, *JOB, *tiny).succeed()
-    assert f"{N_RUNS} of {N_RUNS} runs are finished" in said.out + said.err
-    assert read_without_seconds(copy) == before
 
 
 @pytest.mark.parametrize("name", ["thesis.docx", "runs/notes.txt", "results.csv"])

@@ -179,15 +179,11 @@ def test_a_search_and_the_members_of_a_model_lack_no_tables(brio, folder, copy, 
         assert "no tables yet" not in brio("status", place.parent).out
 
 
-def test_folders_without_a_job(brio, tmp_path):
+def test_a_search_and_a_study_have_several_jobs(brio, begun, tmp_path):
     assert "there is no such folder" in brio("status", tmp_path / "missing").err
     assert "holds no plan of a job" in brio("status", tmp_path).err
-
-
-def test_a_search_and_a_study_have_several_jobs(brio, begun, tmp_path):
-    shutil.copytree(begun, tmp_path / "tuned" / "search")
-    shutil.copytree(begun, tmp_path / "study" / "arms" / "loso" / "ridge")
-    shutil.copytree(begun, tmp_path / "study" / "arms" / "loso" / "svm")
+    for place in ("tuned/search", "study/arms/loso/ridge", "study/arms/loso/svm"):
+        shutil.copytree(begun, tmp_path / place)
     assert f"{tmp_path / 'tuned' / 'search'}: 2 of 5" in brio("status", tmp_path / "tuned").out
     assert brio("status", tmp_path / "study").out.count("2 of 5 runs") == 2
 

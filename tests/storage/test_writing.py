@@ -10,16 +10,6 @@ import pytest
 
 from brio import storage
 from brio.errors import BrioError
-from brio.storage import (
-    create_whole_folder,
-    is_partial,
-    make_folders,
-    refuse_existing,
-    remove_leftovers,
-    require_creatable,
-    reserve_name,
-    write_atomically,
-)
 from faults import KILLED, die_at, failing, list_steps, raising, run_until, watching
 from stored import name_leftover
 
@@ -29,9 +19,9 @@ def names(folder: Path) -> set[str]:
 
 
 def write_folder(folder: Path) -> None:
-    with create_whole_folder(folder) as partial:
-        write_atomically(partial / "a", "one")
-        write_atomically(partial / "b", b"two")
+    with storage.create_whole_folder(folder) as partial:
+        storage.write_atomically(partial / "a", "one")
+        storage.write_atomically(partial / "b", b"two")
 
 
 # ---------------------------------------------------------------- a file
@@ -39,22 +29,22 @@ def write_folder(folder: Path) -> None:
 
 def test_a_killed_or_failing_process_leaves_the_old_file_or_the_new_one(tmp_path):
     path = tmp_path / "file"
-    steps = list_steps(lambda: write_atomically(path, "old"))
+    steps = list_steps(lambda: storage.write_atomically(path, "old"))
     assert [step.name for step in steps] == ["create_file", "write", "sync", "replace", "sync_folder"]
     for number, step in enumerate(steps):
         for when in ("before", "after"):
             path.write_text("old")
-            assert run_until(number, when, lambda: write_atomically(path, "new")) == KILLED
+            assert run_until(number, when, lambda: storage.write_atomically(path, "new")) == KILLED
             renamed = (number, when) >= (3, "after") and (number, when) != (3, "before")
             assert path.read_text() == ("new" if renamed else "old"), (step, when)
-            remove_leftovers(tmp_path)
+            storage.remove_leftovers(tmp_path)
             assert names(tmp_path) == {"file"}, (step, when)
             with raising(number, KeyboardInterrupt, when), pytest.raises(KeyboardInterrupt):
-                write_atomically(path, "new")
+                storage.write_atomically(path, "new")
             assert names(tmp_path) == {"file"}, (step, when)
         path.write_text("old")
         with failing(number), pytest.raises(BrioError, match="file: cannot be written, the disk is full; free some"):
-            write_atomically(path, "new")
+            storage.write_atomically(path, "new")
         assert names(tmp_path) == {"file"}, step
 
 
@@ -65,10 +55,10 @@ def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
     monkeypatch.setattr("brio.storage.reserve_name", lambda folder, final="": folder / "guessed")
     (tmp_path / "guessed").symlink_to(treasure)
     with pytest.raises(BrioError, match=r"report\.html: cannot be written \(File exists\)"):
-        write_atomically(path, "page")
+        storage.write_atomically(path, "page")
     monkeypatch.undo()
     path.symlink_to(treasure)
-    write_atomically(path, "page")
+    storage.write_atomically(path, "page")
     assert not path.is_symlink()
     assert treasure.read_text() == "mine"
 
@@ -77,23 +67,23 @@ def test_what_is_no_ordinary_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, words in ((tmp_path / "pipe", "is no ordinary file"), (tmp_path, "is a folder")):
         with pytest.raises(BrioError, match=words):
-            write_atomically(path, "x")
+            storage.write_atomically(path, "x")
     (tmp_path / "null").symlink_to(os.devnull)
     with pytest.raises(BrioError, match="is no ordinary file"):
-        write_atomically(tmp_path / "null", "x")
+        storage.write_atomically(tmp_path / "null", "x")
     assert names(tmp_path) == {"pipe", "null"}
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EFBIG])
 def test_other_errors_of_the_system_name_the_file(tmp_path, code):
     with failing(0, code), pytest.raises(BrioError) as told:
-        write_atomically(tmp_path / "file", "x")
+        storage.write_atomically(tmp_path / "file", "x")
     assert str(told.value).startswith(f"{tmp_path / 'file'}: cannot be written ({os.strerror(code)}); ")
 
 
 def test_text_that_is_no_text_is_refused(tmp_path):
     with pytest.raises(BrioError, match="is not valid text"):
-        write_atomically(tmp_path / "file", "\udcff")
+        storage.write_atomically(tmp_path / "file", "\udcff")
     assert not names(tmp_path)
 
 
@@ -131,8 +121,8 @@ def test_of_two_that_write_one_folder_the_first_to_end_wins(tmp_path):
     out = tmp_path / "out"
 
     def lose() -> None:
-        with create_whole_folder(out) as partial:
-            write_atomically(partial / "late", "x")
+        with storage.create_whole_folder(out) as partial:
+            storage.write_atomically(partial / "late", "x")
             write_folder(out)
 
     with pytest.raises(BrioError, match="out: another process has written it"):
@@ -153,12 +143,12 @@ def test_an_empty_folder_or_a_link_to_nowhere_exists_too(tmp_path):
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(BrioError, match="cannot be written"):
-        make_folders(tmp_path / "file" / "below")
+        storage.make_folders(tmp_path / "file" / "below")
 
 
 def test_folders_above_one_that_cannot_be_made_go_again(tmp_path):
     with pytest.raises(BrioError, match=r"cannot be written \(File name too long\)"):
-        make_folders(tmp_path / "a" / "b" / ("x" * 300))
+        storage.make_folders(tmp_path / "a" / "b" / ("x" * 300))
     with pytest.raises(BrioError, match=r"cannot be written \(File name too long\)"):
         write_folder(tmp_path / "a" / ("x" * 300) / "out")
     assert not names(tmp_path)
@@ -166,24 +156,24 @@ def test_folders_above_one_that_cannot_be_made_go_again(tmp_path):
 
 def test_the_second_of_two_writers_learns_it_before_it_begins(tmp_path):
     out = tmp_path / "out"
-    refuse_existing(out)
-    with create_whole_folder(out):
+    storage.refuse_existing(out)
+    with storage.create_whole_folder(out):
         with pytest.raises(BrioError, match="out: another brio is writing it"):
-            refuse_existing(out)
-        refuse_existing(tmp_path / "other")
+            storage.refuse_existing(out)
+        storage.refuse_existing(tmp_path / "other")
     with pytest.raises(BrioError, match="out: exists already"):
-        refuse_existing(out)
+        storage.refuse_existing(out)
     dead = name_leftover(tmp_path)
-    dead.with_name(dead.name.replace(".partial", f"-{reserve_name(out, 'new').name.split('-')[5]}")).mkdir()
-    assert is_partial(names(tmp_path).difference({"out"}).pop())
-    refuse_existing(tmp_path / "new")
+    dead.with_name(dead.name.replace(".partial", f"-{storage.reserve_name(out, 'new').name.split('-')[5]}")).mkdir()
+    assert storage.is_partial(names(tmp_path).difference({"out"}).pop())
+    storage.refuse_existing(tmp_path / "new")
 
 
 # ---------------------------------------------------------------- leftovers
 
 
 def test_only_what_a_dead_process_of_ours_left_is_removed(tmp_path):
-    dead, own = name_leftover(tmp_path), reserve_name(tmp_path)
+    dead, own = name_leftover(tmp_path), storage.reserve_name(tmp_path)
     head, machine, number, process, count = own.name.split("-")
     elsewhere = tmp_path / f"{head}-{'0' * 8}-{dead.name.split('-')[2]}-{process}-{count}"
     living = tmp_path / f"{head}-{machine}-{os.getppid()}-{process}-{count}"
@@ -192,12 +182,12 @@ def test_only_what_a_dead_process_of_ours_left_is_removed(tmp_path):
     for path in (dead, own, elsewhere, living, recycled, *foreign):
         path.mkdir()
         (path / "content").write_text("x")
-    assert is_partial(dead.name)
-    remove_leftovers(tmp_path)
+    assert storage.is_partial(dead.name)
+    storage.remove_leftovers(tmp_path)
     assert names(tmp_path) == {path.name for path in (own, elsewhere, living, *foreign)}
-    remove_leftovers(tmp_path, reserved=True)
+    storage.remove_leftovers(tmp_path, reserved=True)
     assert names(tmp_path) == {path.name for path in foreign}
-    remove_leftovers(tmp_path / "not there")
+    storage.remove_leftovers(tmp_path / "not there")
 
 
 def test_a_container_numbers_its_processes_by_itself(tmp_path, monkeypatch):
@@ -207,7 +197,7 @@ def test_a_container_numbers_its_processes_by_itself(tmp_path, monkeypatch):
     storage._get_machine.cache_clear()
     monkeypatch.setattr(storage.os, "readlink", lambda path: "pid:[1]")
     try:
-        remove_leftovers(tmp_path)
+        storage.remove_leftovers(tmp_path)
         assert names(tmp_path) == {left.name}
     finally:
         storage._get_machine.cache_clear()
@@ -219,7 +209,7 @@ def test_links_in_a_leftover_are_not_followed(tmp_path):
     (treasure / "gold").write_text("mine")
     left = name_leftover(tmp_path)
     left.symlink_to(treasure)
-    remove_leftovers(tmp_path)
+    storage.remove_leftovers(tmp_path)
     assert names(tmp_path) == {"treasure"}
     assert names(treasure) == {"gold"}
 
@@ -247,24 +237,24 @@ def test_a_terminated_command_cleans_up(tmp_path):
 
 
 def test_a_place_is_tried_before_long_work_and_nothing_is_left(tmp_path):
-    require_creatable(tmp_path / "a" / "b" / "model")
+    storage.require_creatable(tmp_path / "a" / "b" / "model")
     assert not list(tmp_path.iterdir())
     with failing(0, errno.EROFS, lasting=True), pytest.raises(BrioError, match=r"model: cannot be written \(Read-only"):
-        require_creatable(tmp_path / "model")
+        storage.require_creatable(tmp_path / "model")
     assert not list(tmp_path.iterdir())
     (tmp_path / "model").mkdir()
     with pytest.raises(BrioError, match="model: exists already"):
-        require_creatable(tmp_path / "model")
+        storage.require_creatable(tmp_path / "model")
 
 
 def test_a_trial_that_is_disturbed_leaves_nothing(tmp_path):
     out = tmp_path / "a" / "b" / "model"
-    n_steps = len(list_steps(lambda: require_creatable(out)))
+    n_steps = len(list_steps(lambda: storage.require_creatable(out)))
     assert n_steps == 6  # two folders and the trial, made and removed
     for number in range(n_steps):
         with failing(number, lasting=False), contextlib.suppress(BrioError):
-            require_creatable(out)
+            storage.require_creatable(out)
         assert not list(tmp_path.iterdir()), number
         with raising(number, KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-            require_creatable(out)
+            storage.require_creatable(out)
         assert not list(tmp_path.iterdir()), number
