@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from brio import BrioError, Cohort, demo
 from brio.demo import list_networks
 from brio.models import read_model
+from commands import command
 
 README = Path(__file__).parents[1] / "README.md"
 NUMBER = r"[+-]?\d+(?:\.\d+)?"
@@ -158,21 +159,10 @@ def list_commands(said):
     return [shlex.split(line) for line in said[-3:]]
 
 
-def run_command(words):
-    from typer.testing import CliRunner
-
-    from brio.cli.app import app
-
-    assert words[0] == "brio"
-    answer = CliRunner().invoke(app, words[1:])
-    assert answer.exit_code == 0, answer.output
-    return answer.output
-
-
 def test_the_first_commands_to_try_next_work(shown):
     audit, compare, explain = list_commands(shown[2])
-    assert "the same scan as sim0001" in run_command(audit)
-    assert "brio-plus" in run_command(compare)
+    assert "the same scan as sim0001" in command(*audit[1:]).succeed().out
+    assert "brio-plus" in command(*compare[1:]).succeed().out
     assert explain[1] == "explain"  # the long test runs it
 
 
@@ -194,7 +184,7 @@ def test_the_readme_has_the_numbers_of_the_demonstration(tmp_path, monkeypatch):
     np.testing.assert_allclose(ours, theirs, atol=1.0)
     turned = [line for line in said if line.startswith("   Evidence that turns round")]
     assert turned == ["   Evidence that turns round at site08: unstable."]
-    assert "stable_" in run_command(list_commands(said)[2])
+    assert "stable_" in command(*list_commands(said)[2][1:]).succeed().out
 
 
 def test_a_folder_of_others_and_the_one_we_are_in_are_refused(tmp_path, monkeypatch):

@@ -43,6 +43,13 @@ def copy(begun, tmp_path) -> Path:
     return Path(shutil.copytree(begun, tmp_path / "copy"))
 
 
+def fail_with(error: BaseException):
+    def fail(*args, **kwargs):
+        raise error
+
+    return fail
+
+
 def add_worker(out: Path, stack: int, host: str, process: int | None, age: float = 0.0) -> None:
     """Add the file of a worker; of a process that is dead where none is given."""
     if process is None:
@@ -92,10 +99,8 @@ def test_time_left_from_finished_stacks(brio, copy):
 
 
 def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypatch, capsys):
-    def fail(*args, **kwargs):
-        raise RuntimeError("no kernel image\nException raised from launch at Context.cpp:7\nframe #0: launch()")
-
-    monkeypatch.setattr(Ridge, "fit", fail)
+    defect = RuntimeError("no kernel image\nException raised from launch at Context.cpp:7\nframe #0: launch()")
+    monkeypatch.setattr(Ridge, "fit", fail_with(defect))
     monkeypatch.setattr(sys, "argv", ["brio", "run", str(folder), "--out", str(copy), *RIDGE, "--shard", "1/3"])
     with pytest.raises(RuntimeError, match="no kernel image") as raised:
         main()
@@ -127,11 +132,8 @@ def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, error):
 
 
 def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeypatch):
-    def fail(*args, **kwargs):
-        raise BrioError("the disk of this worker is full")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Ridge, "fit", fail)
+        patch.setattr(Ridge, "fit", fail_with(BrioError("the disk of this worker is full")))
         assert brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").status == 2
     said = brio("status", copy)
     assert "stacks: 1 done, 0 running, 1 waiting, 1 failed" in said.out
@@ -148,16 +150,10 @@ def test_a_finished_job_in_one_line(brio, folder, copy):
     assert "5 of 5 runs are finished (100 %)" in brio("status", copy).out
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        "\udcff",
-        '{"stack": 1, "title": "", "host": "HERE", "process": 9223372036854775807, "started": 0}',
-    ],
-)
+NO_PROCESS = '{"stack": 1, "title": "", "host": "HERE", "process": 9223372036854775807, "started": 0}'
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "\udcff", NO_PROCESS])
 def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
     """Half of a file on a network drive, of another version, or of a process with a number that none can have."""
     (copy / "workers").mkdir()
