@@ -94,7 +94,12 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
         from rich import progress
 
         title = progress.TextColumn("{task.description}", markup=False)
-        columns = ["{task.percentage:3.0f} %", progress.TimeElapsedColumn(), "left", progress.TimeRemainingColumn()]
+        columns: list[Any] = [
+            "{task.percentage:3.0f} %",
+            progress.TimeElapsedColumn(),
+            "left",
+            progress.TimeRemainingColumn(),
+        ]
         bar = progress.Progress(
             progress.BarColumn(bar_width=24), *columns, title, console=Console(stderr=True), transient=True
         )

@@ -176,15 +176,11 @@ def compare_hospitals(result: Result, new: Cohort, site: str, applied: Mapping[s
         for mean, interval in (_compare_over_sites(result), _compare_over_people(new, applied))
     )
     called = find_called(table)
-    return {
-        **{"rows": rows, "here": here, "there": there, "table": table, "reasons": describe_codes(table["flag"])},
-        "counts": {
-            "flagged": find_flagged(table).sum(),
-            "noted": (table["notes"] != "").sum(),
-            "called": called.sum(),
-            "crossing": (called & (table["interval_crosses_half"] == "yes")).sum(),
-        },
-    }
+    kinds = {"flagged": find_flagged(table), "noted": table["notes"] != "", "called": called}
+    kinds["crossing"] = called & (table["interval_crosses_half"] == "yes")
+    counts = {kind: members.sum() for kind, members in kinds.items()}
+    reasons = describe_codes(table["flag"])
+    return {"rows": rows, "here": here, "there": there, "table": table, "reasons": reasons, "counts": counts}
 
 
 def _compare_over_sites(result: Result) -> tuple[float, list[float]]:

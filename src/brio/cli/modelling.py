@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from .. import settings
 from ..console import say, show_progress
 from ..errors import BrioError
@@ -22,14 +20,6 @@ if TYPE_CHECKING:
     from ..models import Model
 
 ModelFolder = Annotated[Path, "Model folder, written by 'brio fit'."]
-FitCheckpointEvery = Annotated[
-    settings.Seconds | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Time between checkpoints of networks in training, to resume from; 0 for none. By default 120 with "
-        "--engine dask, else none",
-    ),
-]
 
 
 @contextmanager
@@ -67,7 +57,12 @@ def fit(
         list[str] | None, "Networks: a site that chooses the epoch; repeatable; drawn by default."
     ] = None,
     holds_scans: Annotated[bool, "Allow a model that holds numbers of single scans: fc-hgnn."] = False,
-    checkpoint_every: FitCheckpointEvery = None,
+    checkpoint_every: Annotated[
+        settings.Seconds | None,
+        "SECONDS",
+        "Time between checkpoints of networks in training, to resume from; 0 for none. By default 120 with --engine "
+        "dask, else none",
+    ] = None,
     *,
     job: options.JobOptions,
     engine: options.EngineOptions,

@@ -43,7 +43,8 @@ def add_command(
     """Add a function to the command line, in a panel of the help.
 
     The fields of the dataclasses among its parameters are options as well, in a panel of the help each. A parameter is
-    annotated with its help, before which may stand the name of its option; without name and default it is an argument.
+    annotated with its help, before which may stand the name of its option, and in capitals what it takes. Without name
+    and default it is an argument.
     """
 
     def add(command: Command) -> Command:
@@ -51,7 +52,7 @@ def add_command(
         parameters: list[inspect.Parameter] = []
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
             kind: Any = parameter.annotation
-            if dataclasses.is_dataclass(kind):
+            if dataclasses.is_dataclass(parameter.annotation):
                 groups[parameter.name], hints = kind, read_hints(kind)
                 for one in dataclasses.fields(kind):
                     parameters.append(_make_parameter(one.name, hints[one.name], one.default, kind.panel))
@@ -76,11 +77,12 @@ def _make_parameter(name: str, hint: Any, default: Any, panel: str | None = None
     """Make a parameter for typer. The domain of a number is shown in the help and checked before the command begins."""
     kind, *names, option = typing.get_args(hint) or (hint, None)
     if isinstance(option, str):
-        names = [one for one in names if isinstance(one, str)]
-        if default is _EMPTY and not names:
+        own = [one for one in names if str(one).startswith("--")]
+        metavar = next((one for one in names if isinstance(one, str) and one not in own), None)
+        if default is _EMPTY and not own:
             option = typer.Argument(help=option)
         else:  # a flag without a name would have an opposite, --no-...
-            option = typer.Option(*(names or [f"--{name.replace('_', '-')}"]), help=option)
+            option = typer.Option(*(own or [f"--{name.replace('_', '-')}"]), metavar=metavar, help=option)
     option = copy.copy(option)
     if panel is not None:
         option.rich_help_panel = panel
@@ -227,9 +229,8 @@ class EvaluationOptions:
     fold: Annotated[list[str] | None, "--fold", "Only this fold (test site); repeatable."] = None
     checkpoint_every: Annotated[
         settings.Seconds,
-        typer.Option(
-            metavar="SECONDS", help="Time between checkpoints of networks in training, to resume from; 0 for none."
-        ),
+        "SECONDS",
+        "Time between checkpoints of networks in training, to resume from; 0 for none.",
     ] = 120.0
 
     def to_keywords(self) -> dict[str, Any]:
@@ -249,10 +250,7 @@ class EngineOptions:
     engine: Annotated[str, "local (this process) or dask (a cluster of workers)."] = "local"
     workers: Annotated[settings.Workers | None, "With --engine dask: worker processes to start on this machine"] = None
     scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="With --engine dask: a scheduler that runs, for example tcp://10.0.0.1:8786."
-        ),
+        str | None, "ADDRESS", "With --engine dask: a scheduler that runs, for example tcp://10.0.0.1:8786."
     ] = None
     slurm: Annotated[Path | None, "With --engine dask: TOML file that says how to start workers through SLURM."] = None
 
@@ -284,12 +282,9 @@ class SharedEngineOptions(EngineOptions):
 
     shard: Annotated[
         str | None,
-        typer.Option(
-            "--shard",
-            metavar="I/N",
-            help="Train every N-th stack from the I-th on and write no tables, for job arrays; the same command "
-            "without it writes them when all shards are through.",
-        ),
+        "I/N",
+        "Train every N-th stack from the I-th on and write no tables, for job arrays; the same command without it "
+        "writes them when all shards are through.",
     ] = None
 
 

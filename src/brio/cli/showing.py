@@ -20,8 +20,8 @@ from .options import Load, add_command, load_own_methods
 if TYPE_CHECKING:
     from ..methods.registry import MethodEntry
 
-_FACTS = ("name", "family", "block", "summary", "needs", "transductive", "control", "provenance", "reference")
-_FACTS += ("settings", "tuned_over")
+_FACTS = ["name", "family", "block", "summary", "needs", "transductive", "control", "provenance", "reference"]
+_FACTS += ["settings", "tuned_over"]
 """What 'brio methods --json' says of a method."""
 
 

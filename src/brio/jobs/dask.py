@@ -35,7 +35,6 @@ from ..methods import find_method, load_methods, make_method
 from ..results import RunStore
 from ..results.store import Failure, list_heartbeats, record_failure
 from ..schemas import check_fields
-from ..settings import require_number
 from ..version import __version__
 from .job import Job, estimate_once
 from .plan import JobPlan, PlannedRun
@@ -129,8 +128,6 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.workers, self.scheduler, self.slurm)) != 1:
             raise BrioError("--engine dask needs one of --workers N, --scheduler ADDRESS and --slurm FILE.toml")
-        if self.workers is not None:
-            require_number(self.workers, settings.Workers, "workers")
 
 
 def require_dask(slurm: bool = False) -> None:
@@ -227,10 +224,9 @@ def pack_stack(job: Job, plan: JobPlan, number: int, store: RunStore, allow_dive
     runs = {key: plan.runs[key].run for key in plan.document.stacks[number - 1]}
     method = plan.runs[next(iter(runs))].method  # all runs of a stack have the same, with the same settings
     keep = None if job.audit is None else tuple(job.audit.keep.tolist())
-    content = (spec, keep, plan.document, method.name, asdict(method.settings), runs, number)
-    return pickle.dumps(
-        (*content, RunStore(store.folder.resolve(), store.records_only), job.device.describe(), allow_divergence)
-    )
+    store = RunStore(store.folder.resolve(), store.records_only)
+    content = (spec, keep, plan.document, method.name, asdict(method.settings), runs, number, store)
+    return pickle.dumps((*content, job.device.describe(), allow_divergence))
 
 
 def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:

@@ -121,10 +121,8 @@ def _leave_nothing_if_refused(folder: Path) -> Iterator[None]:
     try:
         yield
     except BrioError:
-        has_results = any(
-            any(place.iterdir()) for place in (folder / files.RUNS, folder / files.CHECKPOINTS) if place.is_dir()
-        )
-        if missing and not has_results and not list_heartbeats(folder):
+        results = [*folder.glob(f"{files.RUNS}/*"), *folder.glob(f"{files.CHECKPOINTS}/*")]
+        if missing and not results and not list_heartbeats(folder):
             storage.remove_quietly(folder)
             for place in missing[1:]:
                 storage.remove_empty_folder(place)
@@ -204,7 +202,7 @@ def describe_clashes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
 
 def _state_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     """State what a plan says, by names that its user knows."""
-    rest = dict.fromkeys(entry.name for entry in dataclasses.fields(Plan)) | dict(plan)
+    rest: dict[str, Any] = dict.fromkeys(entry.name for entry in dataclasses.fields(Plan)) | dict(plan)
     cohort, before, n_scans, after, _ = map(
         rest.pop, ("cohort", "fingerprint_before_exclusions", "n_scans", "fingerprint", "excluded")
     )

@@ -23,13 +23,16 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from ..errors import BrioError
 from . import disk
+
+Target = TypeVar("Target")
 
 # ---------------------------------------------------------------- names of what is being written
 
@@ -135,23 +138,27 @@ def remove_old_scratch() -> None:
                 remove_quietly(place / name[0])
 
 
+def _try_twice(remove: Callable[[Target], None]) -> Callable[[Target], None]:
+    """Try a removal twice, since Ctrl-C or an error that passes may come while something is removed."""
+
+    @functools.wraps(remove)
+    def try_twice(target: Target) -> None:
+        try:
+            remove(target)
+        finally:
+            remove(target)
+
+    return try_twice
+
+
+@_try_twice
 def remove_quietly(path: Path) -> None:
-    """Remove a file or folder that this room made, if it is there and can be removed.
-
-    It is tried twice, since Ctrl-C or an error that passes may come while it is removed.
-    """
-
-    def remove() -> None:
-        with contextlib.suppress(OSError):
-            if path.is_dir() and not path.is_symlink():
-                disk.remove_tree(path)
-            elif os.path.lexists(path):
-                disk.remove_file(path)
-
-    try:
-        remove()
-    finally:
-        remove()
+    """Remove a file or folder that this room made, if it is there and can be removed."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            disk.remove_tree(path)
+        elif os.path.lexists(path):
+            disk.remove_file(path)
 
 
 def remove_file(path: Path) -> None:
@@ -312,18 +319,12 @@ def make_folders(folder: Path) -> list[Path]:
     return made
 
 
+@_try_twice
 def _remove_made(made: list[Path]) -> None:
-    """Remove folders that :func:`make_folders` made, unless something is in them; tried twice, as files are."""
-
-    def remove() -> None:
-        for place in reversed(made):
-            if place.is_dir():
-                remove_empty_folder(place)
-
-    try:
-        remove()
-    finally:
-        remove()
+    """Remove folders that :func:`make_folders` made, unless something is in them."""
+    for place in reversed(made):
+        if place.is_dir():
+            remove_empty_folder(place)
 
 
 @contextmanager
