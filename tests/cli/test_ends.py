@@ -45,15 +45,6 @@ def test_the_status_that_a_command_asks_for_is_that_of_the_process(brio, monkeyp
     assert brio("methods").status == 3
 
 
-def test_an_interruption_before_a_command_begins(brio, monkeypatch):
-    def interrupt(**options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(application, "app", interrupt)
-    line = "brio: interrupted; give the same command again; nothing is left half-written\n"
-    assert brio("methods") == (130, "", line)
-
-
 def test_warnings_of_other_packages_are_shown_as_ever(brio, monkeypatch):
     monkeypatch.setattr(application, "app", lambda **options: warnings.warn("old call", FutureWarning, stacklevel=1))
     with pytest.warns(FutureWarning, match="old call"):

@@ -38,9 +38,6 @@ def test_runs_answer_as_they_did(name, jobs):
     rows = pd.read_csv(folder / "results.csv", dtype={"fold": str}).query("method == @name").reset_index(drop=True)
     said = pd.read_csv(folder / "predictions.csv", dtype={"fold": str}).query("method == @name")
     graphs, labels = job.connectomes, job.cohort.labels
-    assert [(o.run.seed, o.run.fold.name) for o in fitted_runs] == [
-        (s, f"site0{k}") for s in (0, 1) for k in range(1, 6)
-    ]
     assert [(o.run.seed, o.run.fold.name) for o in fitted_runs] == list(zip(rows["seed"], rows["fold"], strict=True))
     for fitted, row in zip(fitted_runs, rows.to_dict("records"), strict=True):
         fold, seed = fitted.run.fold, fitted.run.seed

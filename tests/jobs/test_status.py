@@ -144,12 +144,6 @@ def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeyp
     assert not (copy / "workers").exists()
 
 
-def test_a_finished_job_in_one_line(brio, folder, copy):
-    assert brio("run", folder, "--out", copy, *RIDGE).status == 0
-    assert brio("status", copy).out.count("\n") == 1
-    assert "5 of 5 runs are finished (100 %)" in brio("status", copy).out
-
-
 NO_PROCESS = '{"stack": 1, "title": "", "host": "HERE", "process": 9223372036854775807, "started": 0}'
 
 
@@ -163,8 +157,10 @@ def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
     assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
 
 
-def test_a_search_and_the_members_of_a_model_lack_no_tables(brio, folder, copy, tmp_path):
+def test_a_finished_job_in_one_line_unless_it_lacks_its_tables(brio, folder, copy, tmp_path):
+    """A search and the members of a model have none."""
     assert brio("run", folder, "--out", copy, *RIDGE).status == 0
+    assert brio("status", copy).out == f"{copy}: 5 of 5 runs are finished (100 %)\n"
     (copy / "summary.json").unlink()
     assert "summary.json: is missing, though SHA256SUMS lists it" in brio("status", copy).err
     lines = (copy / "SHA256SUMS").read_text().splitlines(keepends=True)

@@ -75,7 +75,9 @@ def test_scores_of_test_scans_are_written_behind_a_flag_only(tuned, cohort, tmp_
     table = pd.read_csv(tuned / "configurations.csv")
     best = table.groupby(["method", "fold"])["test_auc"].max().groupby("method").mean()
     assert told["oracle"] == pytest.approx(best.to_dict())
-    tune(cohort, "ridge", out=tmp_path / "plain", budget=2, seeds=1, device="cpu")
+    tune(cohort, "ridge", out=tmp_path / "plain", budget=2, seeds=1, device="cpu", records_only=True)
+    assert len(list((tmp_path / "plain" / "runs").rglob("run.json"))) == 5
+    assert not list((tmp_path / "plain").rglob("*.safetensors")), "records alone hold no weights"
     assert "test_auc" not in pd.read_csv(tmp_path / "plain" / "configurations.csv")
     assert "oracle" not in json.loads((tmp_path / "plain" / "tuning.json").read_text())
 
@@ -115,12 +117,6 @@ def test_a_finished_search_is_not_computed_again(tuned, cohort):
     before = {p: p.stat().st_mtime_ns for p in tuned.rglob("run.json")}
     tune(cohort, ["gcn", "ridge"], out=tuned, budget=3, seeds=2, settings=SMALL, device="cpu", oracle=True)
     assert {p: p.stat().st_mtime_ns for p in tuned.rglob("run.json")} == before
-
-
-def test_records_alone_hold_no_weights(cohort, tmp_path):
-    run(cohort, ["ridge"], out=tmp_path / "o", device="cpu", records_only=True)
-    assert not list((tmp_path / "o").rglob("*.safetensors"))
-    assert len(list((tmp_path / "o").rglob("run.json"))) == 5
 
 
 def test_settings_given_by_hand_are_not_tuned(cohort, tmp_path):
