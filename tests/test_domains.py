@@ -15,6 +15,7 @@ from brio.methods import list_methods
 from brio.protocol import ProtocolSettings
 from brio.settings import describe_kind, find_numbers, fit_value, read_number, replace_values, write_number
 from brio.training import NeuralSettings
+from commands import refuse
 
 METHODS = {entry.method_class.Settings for entry in list_methods()}
 CLASSES = sorted({*METHODS, AuditRules, ProtocolSettings, Simulation, JobSpec}, key=lambda one: one.__name__)
@@ -65,10 +66,8 @@ def test_the_numbers_of_a_users_own_settings_are_at_least_finite():
         def __post_init__(self) -> None:
             """Forgets the checks of its parent."""
 
-    with pytest.raises(BrioError, match="setting 'sharpness'=inf: must be a finite number"):
-        replace_values(Own(), {"sharpness": "inf"})
-    with pytest.raises(BrioError, match="setting 'epochs'=0: must be a whole number from 1 to 100,000"):
-        replace_values(Own(), {"epochs": 0})
+    refuse("setting 'sharpness'=inf: must be a finite number", replace_values, Own(), {"sharpness": "inf"})
+    refuse("setting 'epochs'=0: must be a whole number from 1 to 100,000", replace_values, Own(), {"epochs": 0})
     assert replace_values(Own(), {"sharpness": "-1e20"}).sharpness == -1e20
 
 

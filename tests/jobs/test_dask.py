@@ -23,6 +23,7 @@ from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
 from brio.version import __version__
+from commands import refuse
 from stored import read_without_seconds
 
 distributed = pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
@@ -39,34 +40,34 @@ def local(brio, folder, tmp_path_factory) -> Path:
     return out
 
 
-def test_the_same_files_as_the_local_engine(brio, folder, local, tmp_path, on_dask):
-    brio("run", folder, "--out", tmp_path / "out", *RIDGE, *DASK).succeed()
-    assert read_without_seconds(tmp_path / "out") == read_without_seconds(local)
-
-
-def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_path, on_dask, monkeypatch):
+def watch_fits(monkeypatch, fails_at: str = "") -> list[str]:
+    """Record the first fold of every stack that is trained; one fails."""
     fit, trained = Ridge.fit, []
 
-    def fail_at_first(self, connectomes, runs, *further, **keywords):
+    def watched(self, connectomes, runs, *further, **keywords):
         trained.append(runs[0].fold.name)
-        if runs[0].fold.name == "site01":
+        if runs[0].fold.name == fails_at:
             raise BrioError("this stack does not like its worker")
         return fit(self, connectomes, runs, *further, **keywords)
 
+    monkeypatch.setattr(Ridge, "fit", watched)
+    return trained
+
+
+def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_path, on_dask, monkeypatch):
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(Ridge, "fit", fail_at_first)
-        said = brio("run", folder, "--out", out, *RIDGE, *DASK)
-    assert said.status == 2
+        trained = watch_fits(patch, fails_at="site01")
+        said = brio("run", folder, "--out", out, *RIDGE, *DASK).refuse()
     assert "1 of 3 stacks failed, all others are finished" in said.err
     assert "folds site01 to site02" in said.err
     assert "this stack does not like its worker" in said.err
     assert sorted(trained) == ["site01", "site03", "site05"]
     assert "1 failed" in brio("status", out).out
-    monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
+    trained = watch_fits(monkeypatch)
     assert brio("run", folder, "--out", out, *RIDGE, *DASK).status == 0
-    assert trained[3:] == ["site01"]
-    assert read_without_seconds(out) == read_without_seconds(local)
+    assert trained == ["site01"]
+    assert read_without_seconds(out) == read_without_seconds(local), "the same files as the local engine"
 
 
 FIT = ["--method", "gcn", "--set", "epochs=2", "--seeds", "2", "--runs-per-stack", "1", "--device", "cpu", "--quiet"]
@@ -88,25 +89,16 @@ def test_the_same_evidence_from_where_a_fit_was_stopped(brio, folder, tmp_path, 
     """The member and the folds that were finished before are not fitted again; a file of somebody else stays."""
     words = ["--method", "ridge", "--runs-per-stack", "2", "--evaluate", "--device", "cpu", "--quiet"]
     assert brio("fit", folder, "--out", tmp_path / "local", *words).status == 0
-    fit, trained = Ridge.fit, []
-
-    def stop_at_third_fold(self, connectomes, runs, *further, **keywords):
-        trained.append(runs[0].fold.name)
-        if runs[0].fold.name == "site03":
-            raise BrioError("stop here")
-        return fit(self, connectomes, runs, *further, **keywords)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Ridge, "fit", stop_at_third_fold)
-        said = brio("fit", folder, "--out", tmp_path / "out", *words, *DASK)
-    assert said.status == 2
-    assert "stop here" in said.err
+        trained = watch_fits(patch, fails_at="site03")
+        said = brio("fit", folder, "--out", tmp_path / "out", *words, *DASK).refuse()
+    assert "this stack does not like its worker" in said.err
     assert sorted(trained) == ["all", "site01", "site03", "site05"]
     assert not (tmp_path / "out").exists()
     (tmp_path / "out.job" / "notes.txt").write_text("mine")
-    monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
+    trained = watch_fits(monkeypatch)
     assert brio("fit", folder, "--out", tmp_path / "out", *words, *DASK).status == 0
-    assert trained[4:] == ["site03", "all", "all"]  # then the halves of the attack that the card reports
+    assert trained == ["site03", "all", "all"]  # then the halves of the attack that the card reports
     assert read_files(tmp_path / "out") == read_files(tmp_path / "local")
     assert [path.name for path in (tmp_path / "out.job").iterdir()] == ["notes.txt"]
 
@@ -225,8 +217,7 @@ def test_a_stack_that_two_workers_cannot_train_has_failed(train, work):
         return (("a", "b")[len(client.given) > 3], __version__, "no such atlas") if number == 1 else None
 
     client = FakeClient("abc", answer)
-    with pytest.raises(BrioError, match=r"1 of 3 stacks failed, all others are finished: .*: no such atlas\. Mend"):
-        train(client)
+    refuse(r"1 of 3 stacks failed, all others are finished: .*: no such atlas\. Mend", train, client)
     assert [number for number, _ in client.given] == [1, 2, 3, 1]
 
 
@@ -262,8 +253,7 @@ def test_nothing_is_given_out_while_the_scheduler_does_not_answer(train, monkeyp
 def test_a_scheduler_that_is_lost_for_good_is_named(train):
     client = FakeClient("a")
     client.status = "closed"
-    with pytest.raises(BrioError, match="the scheduler of Dask is lost; start it again"):
-        train(client)
+    refuse("the scheduler of Dask is lost; start it again", train, client)
 
 
 def test_what_the_system_does_is_held_against_the_worker_and_nothing_else(work, monkeypatch):
@@ -278,8 +268,7 @@ def test_what_the_system_does_is_held_against_the_worker_and_nothing_else(work, 
     job, plan, store = work
     assert train_packed(pack_stack(job, plan, 1, store)) == "no luck"
     cause = ValueError("the method is wrong")
-    with pytest.raises(BrioError, match="no luck"):
-        train_packed(pack_stack(job, plan, 1, store))
+    refuse("no luck", train_packed, pack_stack(job, plan, 1, store))
 
 
 def test_a_finished_stack_is_not_trained_again_and_leaves_no_checkpoint(work, monkeypatch):
@@ -300,8 +289,7 @@ def test_a_worker_refuses_what_is_not_as_in_the_job(work, monkeypatch):
     job, plan, store = work
     other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
     assert "is another cohort on this worker" in train_packed(pack_stack(job, other, 1, store))
-    with pytest.raises(BrioError, match="workers read the cohort from its folder"):
-        pack_stack(job.with_spec(cohort=job.cohort), plan, 1, store)
+    refuse("workers read the cohort from its folder", pack_stack, job.with_spec(cohort=job.cohort), plan, 1, store)
     packed = pack_stack(job, plan, 1, store)
     monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
     assert "trains on cpu, the worker has cuda (another)" in train_packed(packed)
@@ -311,8 +299,7 @@ def test_a_missing_package_is_named(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dask_jobqueue" else find_spec(name))
     require_dask()
-    with pytest.raises(BrioError, match=r"needs the package dask_jobqueue.*install brio\[dask\]"):
-        require_dask(slurm=True)
+    refuse(r"needs the package dask_jobqueue.*install brio\[dask\]", require_dask, slurm=True)
 
 
 @pytest.mark.parametrize(
@@ -331,8 +318,7 @@ def test_a_missing_package_is_named(monkeypatch):
 )
 def test_a_wrong_file_for_slurm(text, problem, tmp_path):
     (tmp_path / "slurm.toml").write_text(text)
-    with pytest.raises(BrioError, match=problem):
-        SlurmOptions.read(tmp_path / "slurm.toml")
+    refuse(problem, SlurmOptions.read, tmp_path / "slurm.toml")
 
 
 def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):

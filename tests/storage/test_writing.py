@@ -10,6 +10,7 @@ import pytest
 
 from brio import storage
 from brio.errors import BrioError
+from commands import refuse
 from faults import KILLED, die_at, failing, list_steps, raising, run_until, watching
 from stored import name_leftover
 
@@ -54,8 +55,7 @@ def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     monkeypatch.setattr("brio.storage.reserve_name", lambda folder, final="": folder / "guessed")
     (tmp_path / "guessed").symlink_to(treasure)
-    with pytest.raises(BrioError, match=r"report\.html: cannot be written \(File exists\)"):
-        storage.write_atomically(path, "page")
+    refuse(r"report\.html: cannot be written \(File exists\)", storage.write_atomically, path, "page")
     monkeypatch.undo()
     path.symlink_to(treasure)
     storage.write_atomically(path, "page")
@@ -66,11 +66,9 @@ def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
 def test_what_is_no_ordinary_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, words in ((tmp_path / "pipe", "is no ordinary file"), (tmp_path, "is a folder")):
-        with pytest.raises(BrioError, match=words):
-            storage.write_atomically(path, "x")
+        refuse(words, storage.write_atomically, path, "x")
     (tmp_path / "null").symlink_to(os.devnull)
-    with pytest.raises(BrioError, match="is no ordinary file"):
-        storage.write_atomically(tmp_path / "null", "x")
+    refuse("is no ordinary file", storage.write_atomically, tmp_path / "null", "x")
     assert names(tmp_path) == {"pipe", "null"}
 
 
@@ -82,8 +80,7 @@ def test_other_errors_of_the_system_name_the_file(tmp_path, code):
 
 
 def test_text_that_is_no_text_is_refused(tmp_path):
-    with pytest.raises(BrioError, match="is not valid text"):
-        storage.write_atomically(tmp_path / "file", "\udcff")
+    refuse("is not valid text", storage.write_atomically, tmp_path / "file", "\udcff")
     assert not names(tmp_path)
 
 
@@ -125,8 +122,7 @@ def test_of_two_that_write_one_folder_the_first_to_end_wins(tmp_path):
             storage.write_atomically(partial / "late", "x")
             write_folder(out)
 
-    with pytest.raises(BrioError, match="out: another process has written it"):
-        lose()
+    refuse("out: another process has written it", lose)
     assert names(tmp_path) == {"out"}
     assert names(out) == {"a", "b"}
 
@@ -135,20 +131,16 @@ def test_an_empty_folder_or_a_link_to_nowhere_exists_too(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("empty", "link"):
-        with pytest.raises(BrioError, match="exists already"):
-            write_folder(tmp_path / name)
+        refuse("exists already", write_folder, tmp_path / name)
     assert names(tmp_path) == {"empty", "link"}
 
 
 def test_folders_above_one_that_cannot_be_made_go_again(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(BrioError, match="cannot be written"):
-        storage.make_folders(tmp_path / "file" / "below")
+    refuse("cannot be written", storage.make_folders, tmp_path / "file" / "below")
     (tmp_path / "file").unlink()
-    with pytest.raises(BrioError, match=r"cannot be written \(File name too long\)"):
-        storage.make_folders(tmp_path / "a" / "b" / ("x" * 300))
-    with pytest.raises(BrioError, match=r"cannot be written \(File name too long\)"):
-        write_folder(tmp_path / "a" / ("x" * 300) / "out")
+    refuse(r"cannot be written \(File name too long\)", storage.make_folders, tmp_path / "a" / "b" / ("x" * 300))
+    refuse(r"cannot be written \(File name too long\)", write_folder, tmp_path / "a" / ("x" * 300) / "out")
     assert not names(tmp_path)
 
 
@@ -156,11 +148,9 @@ def test_the_second_of_two_writers_learns_it_before_it_begins(tmp_path):
     out = tmp_path / "out"
     storage.refuse_existing(out)
     with storage.create_whole_folder(out):
-        with pytest.raises(BrioError, match="out: another brio is writing it"):
-            storage.refuse_existing(out)
+        refuse("out: another brio is writing it", storage.refuse_existing, out)
         storage.refuse_existing(tmp_path / "other")
-    with pytest.raises(BrioError, match="out: exists already"):
-        storage.refuse_existing(out)
+    refuse("out: exists already", storage.refuse_existing, out)
     dead = name_leftover(tmp_path)
     dead.with_name(dead.name.replace(".partial", f"-{storage.reserve_name(out, 'new').name.split('-')[5]}")).mkdir()
     assert storage.is_partial(names(tmp_path).difference({"out"}).pop())
@@ -241,8 +231,7 @@ def test_a_place_is_tried_before_long_work_and_nothing_is_left(tmp_path):
         storage.require_creatable(tmp_path / "model")
     assert not list(tmp_path.iterdir())
     (tmp_path / "model").mkdir()
-    with pytest.raises(BrioError, match="model: exists already"):
-        storage.require_creatable(tmp_path / "model")
+    refuse("model: exists already", storage.require_creatable, tmp_path / "model")
 
 
 def test_a_trial_that_is_disturbed_leaves_nothing(tmp_path):

@@ -158,10 +158,9 @@ def audit(
     from ..cohort import AuditRules, Cohort, format_audit
     from ..cohort import audit as audit_cohort
     from ..protocol import describe_allowed_protocols
-    from ..settings import parse_assignments, replace_values
 
-    given = {k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()}
-    rules = replace_values(AuditRules(), given, "audit.")
+    given = {k.removeprefix("audit."): v for k, v in settings.parse_assignments(setting or []).items()}
+    rules = settings.replace_values(AuditRules(), given, "audit.")
     loaded, *companions = [Cohort.load(folder) for folder in (cohort, *(companion or []))]
     for one in (loaded, *companions):
         one.verify()

@@ -23,7 +23,6 @@ from msgspec import Meta
 from .. import settings
 from ..console import say
 from ..errors import BrioError, escape_controls, nearest
-from ..settings import describe_kind, fit_value, read_hints
 from .app import app
 from .config_file import merge_settings, read_config
 
@@ -53,7 +52,7 @@ def add_command(
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
             kind: Any = parameter.annotation
             if dataclasses.is_dataclass(parameter.annotation):
-                groups[parameter.name], hints = kind, read_hints(kind)
+                groups[parameter.name], hints = kind, settings.read_hints(kind)
                 for one in dataclasses.fields(kind):
                     parameters.append(_make_parameter(one.name, hints[one.name], one.default, kind.panel))
             else:
@@ -89,14 +88,14 @@ def _make_parameter(name: str, hint: Any, default: Any, panel: str | None = None
     for domain in (hint, *typing.get_args(kind)):
         if any(isinstance(fact, Meta) for fact in getattr(domain, "__metadata__", ())):
             kind = kind if domain is hint else domain.__origin__ | None
-            option.help = f"{option.help.rstrip('.')}; {describe_kind(domain)}."
+            option.help = f"{option.help.rstrip('.')}; {settings.describe_kind(domain)}."
             option.callback = _check(domain)
     return inspect.Parameter(name, _KEYWORD, default=default, annotation=Annotated[kind, option] if option else hint)
 
 
 def _check(domain: Any) -> Callable[[typer.CallbackParam, Any], Any]:
     def check(param: typer.CallbackParam, value: Any) -> Any:
-        return None if value is None else fit_value(value, domain, f"{param.opts[-1]} ")
+        return None if value is None else settings.fit_value(value, domain, f"{param.opts[-1]} ")
 
     return check
 
@@ -205,12 +204,11 @@ class JobOptions:
         """Make the specification of a job; further options are fields of it."""
         from ..cohort import Cohort
         from ..jobs import JobSpec
-        from ..settings import parse_assignments
 
         return JobSpec(
             cohort=cohort,
             methods=methods,
-            settings=parse_assignments(self.setting or []),
+            settings=settings.parse_assignments(self.setting or []),
             companions=[Cohort.load(folder) for folder in self.companion or []],
             exclude=not self.keep_all,
             device=self.device,
