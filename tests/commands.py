@@ -3,6 +3,7 @@
 import contextlib
 import io
 import sys
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 from unittest import mock
@@ -52,3 +53,11 @@ def refuse(message: str, call: Callable[..., object], *arguments: object, **opti
     """Require that a call is refused with a message."""
     with pytest.raises(BrioError, match=message):
         call(*arguments, **options)
+
+
+def wait_until(seen: Callable[[], object]) -> None:
+    """Wait until something is seen, such as a file of another process."""
+    end = time.monotonic() + 240
+    while not seen():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.001)

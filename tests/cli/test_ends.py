@@ -63,9 +63,8 @@ def test_a_command_runs_outside_of_the_main_thread(monkeypatch):
 
 
 def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
-    said = brio(
-        "run", "cohort", "--method", "ridge", "--fold", "site01", "--device", "cpu", "--out", "job2", "--report"
-    ).succeed()
+    words = ["--method", "ridge", "--fold", "site01", "--device", "cpu", "--report"]
+    said = brio("run", "cohort", *words, "--out", "job2").succeed()
     for name in ("table.md", "sites.png", "report.html"):
         assert (here / "job2" / name).stat().st_size > 0
         assert str(Path("job2") / name) in said.out

@@ -74,10 +74,7 @@ MISTAKES = [
     ("run cohort --method ridge --method svm --out job", "methods: ridge, now ridge, svm"),
     ("run cohort --method ridge --fold site01 --out job", "folds: all, now site01"),
     ("run cohort --method ridge --set penalties=3 --out job", "setting penalties of ridge: 5, now 3"),
-    (
-        "run cohort --method ridge --set harmonise.kind=combat --out job",
-        "setting harmonise.kind: none, now combat",
-    ),
+    ("run cohort --method ridge --set harmonise.kind=combat --out job", "setting harmonise.kind: none, now combat"),
     ("run cohort --method ridge --keep-all --out job", "(keep-all: false, now true)"),
     ("tune cohort --method ridge --out job", "job: belongs to another job, not to a search: 'brio run' wrote it"),
     # options in a file

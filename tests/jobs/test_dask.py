@@ -302,18 +302,18 @@ def test_a_missing_package_is_named(monkeypatch):
     refuse(r"needs the package dask_jobqueue.*install brio\[dask\]", require_dask, slurm=True)
 
 
+NEEDED = 'cores = 4\nmemory = "16GB"\nwalltime = "4:00:00"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('cores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\n', "workers is missing; --slurm takes a TOML file with"),
+        (NEEDED, "workers is missing; --slurm takes a TOML file with"),
         ('workers = "2"\n', "workers is '2', a whole number from 1 to 10,000 is expected"),
         ("workers = 2\ncores = true\n", "cores is true, a whole number"),
         ("wokers = 2\n", "did you mean 'workers'"),
-        (
-            'workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ndirectives = [1]\n',
-            r"directives\[0\] is 1, text",
-        ),
-        ('workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ngpus = 2\n', "gpus is 2, 0 or 1 is expected"),
+        (f"workers = 2\n{NEEDED}directives = [1]\n", r"directives\[0\] is 1, text"),
+        (f"workers = 2\n{NEEDED}gpus = 2\n", "gpus is 2, 0 or 1 is expected"),
     ],
 )
 def test_a_wrong_file_for_slurm(text, problem, tmp_path):
@@ -322,7 +322,7 @@ def test_a_wrong_file_for_slurm(text, problem, tmp_path):
 
 
 def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
-    needed = 'workers = 2\ncores = 4\nmemory = "16GB"\nwalltime = "4:00:00"\n'
+    needed = f"workers = 2\n{NEEDED}"
     (tmp_path / "slurm.toml").write_text(f'{needed}gpus = 1\ndirectives = ["--nice"]\nprologue = ["module load x"]\n')
     options = SlurmOptions.read(tmp_path / "slurm.toml")
     assert options.workers == 2

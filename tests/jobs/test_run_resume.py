@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from brio.jobs.resume import describe_clashes, resume_plan
 from brio.methods import Ridge
 from brio.storage import SUMS
 from brio.training import NeuralMethod
-from commands import command
+from commands import command, wait_until
 from stored import name_leftover, read_without_seconds, rehash
 
 JOB = ["--method", "brio", "--method", "ridge", "--runs-per-stack", "2"]
@@ -65,13 +64,6 @@ def start(*words: object) -> int:
         finally:
             os._exit(0)
     return child
-
-
-def wait_until(seen) -> None:
-    end = time.monotonic() + 120
-    while not seen():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.001)
 
 
 def runs_of(out: Path) -> list[str]:

@@ -87,13 +87,9 @@ def test_labels_of_a_test_site_choose_nothing(cohort, tuned, tmp_path):
     table = cohort.participants.copy()
     here = table["site"] == "site03"
     table.loc[here, "label"] = 1 - table.loc[here, "label"]
-    other = Cohort.from_scans(
-        [cohort.scan(i) for i in range(len(cohort))],
-        site=table["site"],
-        label=table["label"],
-        participant_id=table["participant_id"],
-        covariates=table[["age", "sex", "tr", "mean_fd"]],
-    )
+    facts = {name: table[name] for name in ("site", "label", "participant_id")}
+    covariates = table[["age", "sex", "tr", "mean_fd"]]
+    other = Cohort.from_scans([cohort.scan(i) for i in range(len(cohort))], **facts, covariates=covariates)
     tune(other, "gcn", out=tmp_path / "o", budget=3, seeds=1, settings=SMALL, device="cpu", folds=["site03"])
     assert read_choices(tuned)["site03"] == read_choices(tmp_path / "o")["site03"]
     a, b = (pd.read_csv(f / "configurations.csv") for f in (tuned, tmp_path / "o"))
@@ -207,12 +203,10 @@ def test_a_setting_that_a_variant_fixes_may_be_given_for_the_others(cohort, tmp_
 
 def test_a_method_with_nothing_to_tune_is_run_and_named(cohort, tmp_path):
     said = []
-    result = tune(
-        cohort, ["ridge", "gcn"], out=tmp_path / "o", budget=2, folds=["site01"], settings=SMALL, say=said.append
-    )
-    assert [line for line in said if "nothing to tune" in line] == [
-        "method 'ridge' has nothing to tune and is run with the settings it has"
-    ]
+    words = {"budget": 2, "folds": ["site01"], "settings": SMALL, "say": said.append}
+    result = tune(cohort, ["ridge", "gcn"], out=tmp_path / "o", **words)
+    assert said.count("method 'ridge' has nothing to tune and is run with the settings it has") == 1
+    assert sum("nothing to tune" in line for line in said) == 1
     assert result.summary.methods["ridge"].tuning.budget == 1
 
 

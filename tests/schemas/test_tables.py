@@ -69,10 +69,7 @@ def test_numbers_of_many_digits_are_numbers(seconds):
         ("fold,seed,auc\nN\0YU,0,1\n", "line 2 holds the control character \\x00"),
         ("fold,seed,auc\n,0,1\n", "column 'fold' is empty in row 1, text in one line that is not empty is expected"),
         ("fold,seed,auc\nNYU,0,x\n", "column 'auc' is 'x' in row 1, a number from 0 to 1 or an empty cell is"),
-        (
-            "fold,seed,auc\nNYU,0,1\nNYU,1,1.5\n",
-            "column 'auc' is '1.5' in row 2, a number from 0 to 1 or an",
-        ),
+        ("fold,seed,auc\nNYU,0,1\nNYU,1,1.5\n", "column 'auc' is '1.5' in row 2, a number from 0 to 1 or an"),
         ("fold,seed,auc\nNYU,0,inf\n", "column 'auc' is 'inf' in row 1, a number from 0 to 1 or an empty cell is"),
         ("fold,seed,auc\nNYU,,1\n", "column 'seed' is empty in row 1, a whole number of at least 0 is expected"),
         ("fold,seed,auc\nNYU,-1,1\n", "column 'seed' is '-1' in row 1, a whole number of at least 0 is expected"),
