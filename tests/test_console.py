@@ -47,8 +47,6 @@ def test_a_log_has_a_line_at_every_tenth_and_one_at_the_end(capsys):
 def test_quiet_means_nothing(capsys):
     with on_terminal() as terminal, show_progress(quiet=True) as progress:
         progress("run 1", 0.5)
-    with show_progress(quiet=True) as progress:
-        progress("run 1", 0.5)
     assert terminal.getvalue() == ""
     assert capsys.readouterr() == ("", "")
 

@@ -2,18 +2,9 @@ import pytest
 import torch
 
 import brio
+from brio import device as devices
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, fc
-from brio.device import (
-    DEVICES,
-    ComputeDevice,
-    chunk_budget,
-    full_precision,
-    memory_budget,
-    pass_budget,
-    resident_budget,
-    resolve_device,
-)
 from brio.errors import BrioError
 from brio.methods import Brio, Ridge
 from brio.methods.mlp import MLP
@@ -36,16 +27,16 @@ def test_a_device_that_is_not_there_is_not_replaced_by_another(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("cuda", "cuda-tf32"):
         with pytest.raises(BrioError, match=f"device '{name}' was requested, but this machine has no usable GPU"):
-            resolve_device(name)
-    devices = {resolve_device(name) for name in DEVICES if not name.startswith("cuda")}
-    assert devices == {ComputeDevice(torch.device("cpu"))}
+            devices.resolve_device(name)
+    resolved = {devices.resolve_device(name) for name in devices.DEVICES if not name.startswith("cuda")}
+    assert resolved == {devices.ComputeDevice(torch.device("cpu"))}
 
 
 @pytest.mark.parametrize(("name", "precision"), [("cuda", "highest"), ("auto", "highest"), ("cuda-tf32", "high")])
 def test_only_tf32_rounds_products_and_the_results_say_so(monkeypatch, before, name, precision):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    device = resolve_device(name)
+    device = devices.resolve_device(name)
     assert matmul_precision() == before, "resolving a device sets nothing"
     assert device.torch_device.type == "cuda"
     assert device.name == ("cuda" if name == "auto" else name)
@@ -72,7 +63,7 @@ def watch_precision(monkeypatch, cls, *names):
     return seen
 
 
-class PretendedGPU(ComputeDevice):
+class PretendedGPU(devices.ComputeDevice):
     """A CPU that claims TF32 stands in for a GPU: torch takes the setting there too."""
 
     def describe(self):
@@ -131,14 +122,16 @@ def test_memory_is_a_share_of_a_gpu_and_less_of_it_where_others_fill_it(monkeypa
     def gigabytes(*budgets):
         return [budget(gpu) / 2**30 for budget in budgets]
 
-    assert gigabytes(pass_budget, memory_budget, chunk_budget) == [10, 42, 2]
-    assert gigabytes(resident_budget)[0] == pytest.approx(80 / 6)
+    assert gigabytes(devices.pass_budget, devices.memory_budget, devices.chunk_budget) == [10, 42, 2]
+    assert gigabytes(devices.resident_budget)[0] == pytest.approx(80 / 6)
     free[0] = 2
-    assert gigabytes(pass_budget, memory_budget) == pytest.approx([0.5, 1.2])
+    assert gigabytes(devices.pass_budget, devices.memory_budget) == pytest.approx([0.5, 1.2])
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 30 << 30)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 << 30)
-    assert gigabytes(pass_budget, memory_budget) == pytest.approx([7.5, 18]), "memory that torch reserved is free to us"
-    assert pass_budget(cpu) < chunk_budget(cpu) * 4 < resident_budget(cpu)
+    assert gigabytes(devices.pass_budget, devices.memory_budget) == pytest.approx([7.5, 18]), (
+        "memory that torch reserved is free to us"
+    )
+    assert devices.pass_budget(cpu) < devices.chunk_budget(cpu) * 4 < devices.resident_budget(cpu)
 
 
 def test_connectomes_are_estimated_in_full_precision(monkeypatch, before):
@@ -147,6 +140,6 @@ def test_connectomes_are_estimated_in_full_precision(monkeypatch, before):
     fc.psi(torch.randn(20, 3), torch.tensor(20))
     assert seen == ["highest"]
     assert matmul_precision() == before
-    with pytest.raises(ValueError, match="inside"), full_precision():
+    with pytest.raises(ValueError, match="inside"), devices.full_precision():
         raise ValueError("inside")
     assert matmul_precision() == before

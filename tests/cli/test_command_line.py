@@ -129,27 +129,6 @@ def test_an_atlas_and_groups_of_ones_own(here, scans):
     assert "--drop-roi" in command("predict", "model", "scans", "--out", "q").err
 
 
-def test_table_is_markdown(here):
-    summary = json.loads((here / "job" / "summary.json").read_text())
-    said = command("table", "job", "job").succeed()
-    lines, notes = said.out.split("\n\n")
-    assert notes.splitlines()[0] == "95 % interval of the mean AUC: corrected t over sites."
-    head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines.splitlines()]
-    assert head[:4] == ["cohort", "family", "method", "AUC"]
-    assert set(rule) == {"---"}
-    assert len(rows) == 2
-    assert {len(row) for row in (head, rule, *rows)} == {len(head)}
-    auc = summary["methods"]["ridge"]["auc"]
-    assert rows[0][:4] == [
-        f"simulated ({summary['n_scans']})",
-        "linear",
-        "ridge",
-        f"{100 * auc['mean']:.1f} ± {100 * auc['sd']:.1f}",
-    ]
-    assert rows[0][-1] == "smoke run"
-    assert rows[0][-3:-1] == ["default", "textbook"]
-
-
 def test_table_says_what_is_not_as_usual(here):
     words = ["--set", "protocol.validation_sites=0", "--set", "choose_by=source-sites", "--out", "unusual", "--quiet"]
     assert command("run", "cohort", "--method", "ridge", *words).status == 0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,18 +115,16 @@ def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypat
     assert "frame #0" in (copy / "workers" / "failed-1.json").read_text()
 
 
-@pytest.mark.parametrize(
-    "error",
-    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"), None],
-    ids=["numpy", "GPU", "CPU"],
-)
-def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, error):
-    def fail(*args, **kwargs):
-        if error is None:
-            torch.empty(10**16, dtype=torch.uint8)
-        raise error
+def fill_memory(*args, **kwargs):
+    torch.empty(10**16, dtype=torch.uint8)
 
-    monkeypatch.setattr(Ridge, "fit", fail)
+
+ON_A_GPU = fail_with(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"))
+
+
+@pytest.mark.parametrize("fit", [fail_with(MemoryError()), ON_A_GPU, fill_memory], ids=["numpy", "GPU", "CPU"])
+def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, fit):
+    monkeypatch.setattr(Ridge, "fit", fit)
     ended = brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").refuse()
     assert "not enough memory; close other programs" in ended.err
     assert "defect" not in ended.err
@@ -262,17 +261,9 @@ def test_two_shards_of_the_same_number_at_once(folder, tmp_path, monkeypatch):
         write(*args)
 
     monkeypatch.setattr(RunStore, "_write_files", write_together)
-    ended: list[bool] = []
-
-    def train() -> None:
-        ended.append(train_shard(job, build_plan(job, ["ridge"]), tmp_path / "out", quiet=True))
-
-    threads = [threading.Thread(target=train) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert ended == [True, True]
+    with ThreadPoolExecutor(2) as pool:
+        opened = [(job, build_plan(job, ["ridge"]), tmp_path / "out") for _ in range(2)]
+        assert list(pool.map(lambda given: train_shard(*given, quiet=True), opened)) == [True, True]
     RunStore(tmp_path / "out" / "runs").check(os.listdir(tmp_path / "out" / "runs"))
     assert not (tmp_path / "out" / "workers").exists()
 

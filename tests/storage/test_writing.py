@@ -2,16 +2,18 @@
 
 import contextlib
 import errno
+import importlib.util
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from brio import storage
 from brio.errors import BrioError
-from commands import refuse
-from faults import KILLED, die_at, failing, list_steps, raising, run_until, watching
+from commands import command, refuse
+from faults import KILLED, die_at, failing, list_steps, raising, run_in_child, run_until, watching
 from stored import name_leftover
 
 
@@ -204,8 +206,6 @@ def test_links_in_a_leftover_are_not_followed(tmp_path):
 
 def test_a_terminated_command_cleans_up(tmp_path):
     """As after a scheduler's SIGTERM: the child ends with 143 and nothing is left."""
-    from commands import command
-    from faults import run_in_child
 
     def run() -> int:
         def hook(number, step, when):
@@ -301,3 +301,54 @@ def test_a_folder_made_for_a_lock_that_cannot_be_written_goes_again(tmp_path, mo
     with pytest.raises(BrioError, match="the disk is full"), storage.lock_folder(tmp_path / "a" / "b"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------- waiting for the disk
+
+
+@pytest.fixture(scope="module")
+def disk():
+    """The module as it is: tests replace its functions, since they need not wait."""
+    spec = importlib.util.spec_from_file_location("unpatched_disk", storage.disk.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Inodes of what was waited for."""
+    waited = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: waited.append(os.fstat(descriptor).st_ino))
+    return waited
+
+
+def test_a_file_and_its_folder_are_waited_for(disk, synced, tmp_path):
+    (tmp_path / "file").touch()
+    with (tmp_path / "file").open() as file:
+        disk.sync(file.fileno())
+    disk.sync_folder(tmp_path)
+    assert synced == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize(("number", "passes"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
+def test_a_drive_that_cannot_sync_folders_is_no_error(disk, number, passes, monkeypatch, tmp_path):
+    used = []
+
+    def fail(descriptor):
+        used.append(descriptor)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if passes:
+        disk.sync_folder(tmp_path)
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            disk.sync_folder(tmp_path)
+    with pytest.raises(OSError, match="Bad file descriptor"):  # it was closed
+        os.fstat(used[0])
+
+
+def test_a_system_that_cannot_sync_folders_is_left_alone(disk, monkeypatch, tmp_path):
+    monkeypatch.setattr(disk, "os", SimpleNamespace(name="nt"))  # opens nothing
+    disk.sync_folder(tmp_path)

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def show_result(stored: StoredJob | None, report: bool, hint: str = "") -> None:
-    """Print the table of a job and what a reader should know about it; with a report, also write it and say where.
-
-    None is a shard, of which there is nothing to show.
-    """
+    """Print the table of a job, unless it is a shard, and what a reader should know; write a report if asked."""
     from ..api import Result
 
     if stored is None:

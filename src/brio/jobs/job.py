@@ -88,11 +88,7 @@ class Job:
         return self.spec.protocol_settings.validation_sites == "auto" and not self.protocol_settings.validation_sites
 
     def settings_of(self, name: str) -> dict[str, Any]:
-        """Return the settings of a method.
-
-        They are those of the specification; where the cohort has too few sites for validation sites, also the one under
-        which the method needs none.
-        """
+        """Return the given settings of a method; under too few sites also the one by which it needs no validation."""
         given = self.spec.settings_of(name)
         return settle_without_validation(name, given) if self.too_few_sites else given
 

@@ -75,10 +75,7 @@ class LocalEngine(Engine):
 
 
 def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> StoredJob | None:
-    """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again.
-
-    Returns None where the engine trains one shard of the job.
-    """
+    """Evaluate the methods of a specification; runs that are finished in ``out`` are kept. Returns None for a shard."""
     read_earlier_plan(out)  # a folder of something else is refused before anything is read
     job, names = start_job(spec, progress, say)
     return _execute_or_train_shard(job, build_plan(job, names), out)
@@ -116,10 +113,7 @@ def execute_plan(
 
 
 def train_shard(job: Job, plan: JobPlan, folder: Path, **opening: Any) -> bool:
-    """Train those stacks of a plan that belong to the shard of a job; returns whether all runs are finished.
-
-    ``opening`` goes to :func:`brio.jobs.resume.open_job`.
-    """
+    """Train the stacks of a shard (``opening`` is for ``open_job``); returns whether all runs are finished."""
     with open_job(job, plan, folder, **opening) as (plan, store):
         train_stacks(job, plan, store)
         return all(key in store for key in plan.runs)
@@ -229,10 +223,7 @@ def _plan_search(job: Job, drawn: Drawn) -> JobPlan:
 def _choose_settings(
     job: Job, plan: JobPlan, store: RunStore, drawn: Drawn, *, budget: int, oracle: bool = False
 ) -> tuple[TuningRecord, pd.DataFrame]:
-    """Choose the configuration with the best validation AUC for each fold, the first where they tie; write nothing.
-
-    Returns table: One row per method, fold and configuration.
-    """
+    """Choose for each fold the configuration with the best validation AUC, the first where they tie; tabulate all."""
     numbered = {
         method_identity(method): (number, values)
         for tried in drawn.values()

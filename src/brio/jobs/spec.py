@@ -43,10 +43,7 @@ def list_settings(method: str | None = None) -> dict[str, list[SettingFacts]]:
 
 
 def _list_all_methods() -> list[SettingFacts]:
-    """Settings of all methods; one with several meanings stands there once for each.
-
-    A variant stands with the settings that its name leaves open.
-    """
+    """List settings of all methods, once for each meaning; variants stand with those that their names leave open."""
     having: dict[tuple[str, str, str], list[tuple[MethodEntry, SettingFacts]]] = {}
     for entry in list_methods():
         for facts in list_setting_facts(entry.method_class.Settings):
