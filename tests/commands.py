@@ -3,10 +3,15 @@
 import contextlib
 import io
 import sys
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 from unittest import mock
 
+import pytest
+
 from brio.cli import main
+from brio.errors import BrioError
 
 
 class Said(NamedTuple):
@@ -42,3 +47,17 @@ def command(*words: object) -> Said:
         except SystemExit as end:
             status = int(end.code or 0)
     return Said(status, out.getvalue(), err.getvalue())
+
+
+def refuse(message: str, call: Callable[..., object], *arguments: object, **options: object) -> None:
+    """Require that a call is refused with a message."""
+    with pytest.raises(BrioError, match=message):
+        call(*arguments, **options)
+
+
+def wait_until(seen: Callable[[], object]) -> None:
+    """Wait until something is seen, such as a file of another process."""
+    end = time.monotonic() + 240
+    while not seen():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.001)

@@ -38,10 +38,7 @@ def test_a_log_has_a_line_at_every_tenth_and_one_at_the_end(capsys):
     assert [line.split()[0] for line in lines] == [str(share) for share in range(0, 101, 10)]
     assert lines[1] == " 10 %  run 5"
     assert lines[-1] == "100 %  run 50"
-
-
-def test_a_job_that_ends_within_a_tenth_says_so(capsys):
-    with show_progress(quiet=False) as progress:
+    with show_progress(quiet=False) as progress:  # a job that ends within a tenth says so
         progress("almost", 0.95)
         progress("done", 1.0)
     assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["almost", "done"]
@@ -49,8 +46,6 @@ def test_a_job_that_ends_within_a_tenth_says_so(capsys):
 
 def test_quiet_means_nothing(capsys):
     with on_terminal() as terminal, show_progress(quiet=True) as progress:
-        progress("run 1", 0.5)
-    with show_progress(quiet=True) as progress:
         progress("run 1", 0.5)
     assert terminal.getvalue() == ""
     assert capsys.readouterr() == ("", "")

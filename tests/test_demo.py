@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from brio import BrioError, Cohort, demo
+from brio import Cohort, demo
 from brio.demo import list_networks
 from brio.models import read_model
+from commands import command, refuse
 
 README = Path(__file__).parents[1] / "README.md"
 NUMBER = r"[+-]?\d+(?:\.\d+)?"
@@ -148,8 +149,7 @@ def test_a_demonstration_is_completed_and_not_repeated(shown, tmp_path, monkeypa
 
 def test_the_folder_of_another_seed_is_refused(shown):
     before = sorted(shown[0].rglob("*"))
-    with pytest.raises(BrioError, match="cohort: holds another cohort, perhaps of another seed; choose another --out"):
-        run_small(shown[0], seed=1)
+    refuse("cohort: holds another cohort, perhaps of another seed; choose another --out", run_small, shown[0], seed=1)
     assert sorted(shown[0].rglob("*")) == before
 
 
@@ -158,21 +158,10 @@ def list_commands(said):
     return [shlex.split(line) for line in said[-3:]]
 
 
-def run_command(words):
-    from typer.testing import CliRunner
-
-    from brio.cli.app import app
-
-    assert words[0] == "brio"
-    answer = CliRunner().invoke(app, words[1:])
-    assert answer.exit_code == 0, answer.output
-    return answer.output
-
-
 def test_the_first_commands_to_try_next_work(shown):
     audit, compare, explain = list_commands(shown[2])
-    assert "the same scan as sim0001" in run_command(audit)
-    assert "brio-plus" in run_command(compare)
+    assert "the same scan as sim0001" in command(*audit[1:]).succeed().out
+    assert "brio-plus" in command(*compare[1:]).succeed().out
     assert explain[1] == "explain"  # the long test runs it
 
 
@@ -194,15 +183,13 @@ def test_the_readme_has_the_numbers_of_the_demonstration(tmp_path, monkeypatch):
     np.testing.assert_allclose(ours, theirs, atol=1.0)
     turned = [line for line in said if line.startswith("   Evidence that turns round")]
     assert turned == ["   Evidence that turns round at site08: unstable."]
-    assert "stable_" in run_command(list_commands(said)[2])
+    assert "stable_" in command(*list_commands(said)[2][1:]).succeed().out
 
 
 def test_a_folder_of_others_and_the_one_we_are_in_are_refused(tmp_path, monkeypatch):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("mine")
-    with pytest.raises(BrioError, match=r"thesis: holds 'chapter.txt' and no demonstration; choose another"):
-        demo.run_demo(tmp_path / "thesis")
+    refuse(r"thesis: holds 'chapter.txt' and no demonstration; choose another", demo.run_demo, tmp_path / "thesis")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BrioError, match="needs a folder of its own; name one"):
-        demo.run_demo(Path())
+    refuse("needs a folder of its own; name one", demo.run_demo, Path())
     assert [path.name for path in tmp_path.rglob("*")] == ["thesis", "chapter.txt"]

@@ -49,21 +49,15 @@ COMMANDS = [
     (["import", "table", "MISSING", "--out", "NEW"], 2, "no such folder"),
 ]
 
-SCRIPT = """
-import contextlib, io, json, sys
-from brio.cli import main
+SCRIPT = f"""
+import json, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from commands import command
 answers = []
 for words in json.loads(sys.argv[1]):
-    sys.argv = ["brio", *words]
-    out, status = io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code
+    said = command(*words)
     heavy = ("torch", "scipy.stats", "sklearn", "nilearn", "dask", "distributed")
-    loaded = sorted(name for name in heavy if name in sys.modules)
-    answers.append([status or 0, out.getvalue(), loaded])
+    answers.append([said.status, said.text, sorted(name for name in heavy if name in sys.modules)])
 print(json.dumps(answers))
 """
 

@@ -91,18 +91,18 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
 
         yield log
     else:
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
+        from rich import progress
 
-        columns = (
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
+        title = progress.TextColumn("{task.description}", markup=False)
+        columns: list[Any] = [
+            "{task.percentage:3.0f} %",
+            progress.TimeElapsedColumn(),
+            "left",
+            progress.TimeRemainingColumn(),
+        ]
+        bar = progress.Progress(
+            progress.BarColumn(bar_width=24), *columns, title, console=Console(stderr=True), transient=True
         )
-        bar = Bar(*columns, console=Console(stderr=True), transient=True)
         task = bar.add_task("starting", total=1.0)
 
         def show(message: str, share: float) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .api import Result, run
-from .cohort import Audit, Cohort, audit
+from .cohort import Cohort, audit
 from .cohort.simulate import Simulation, simulate
 from .connectome import Connectomes
 from .console import Progress, silent
@@ -22,15 +23,7 @@ from .formatting import format_count, format_interval, format_percent, format_po
 from .jobs import JobSpec
 from .jobs.job import Job, prepare_job
 from .methods import find_method
-from .models import (
-    Model,
-    ScanPredictions,
-    add_evidence,
-    fit_model,
-    predict_scans,
-    read_model,
-    write_model,
-)
+from .models import Model, ScanPredictions, add_evidence, fit_model, predict_scans, read_model, write_model
 from .models.evidence import Estimate, describe_codes
 from .models.external import score_labelled_scans, write_predictions
 from .models.predict import compute_region_contributions, find_called, find_flagged
@@ -87,12 +80,22 @@ def run_demo(
         raise BrioError(f"{out}: holds '{min(names)}' and no demonstration; choose another --out")
     resolve_device(device)  # refused before anything is written
 
+    environment = Environment(loader=PackageLoader("brio", "."), undefined=StrictUndefined, trim_blocks=True)
+    environment.filters |= {"align": _align, "count": format_count, "quote": lambda path: shlex.quote(str(path))}
+    template = environment.get_template("demo.txt.j2")
+
+    def tell(block: str, **facts: Any) -> None:
+        for line in "".join(template.blocks[block](template.new_context(facts))).splitlines():
+            say(line)
+
     simulation = replace(SIMULATION, seed=seed)
     everyone = simulate(simulation)
-    last = max(everyone.sites.tolist())
-    _say_all(say, describe_simulation(simulation, everyone))
+    sites = np.unique(everyone.sites).tolist()
+    first, last = sites[: -simulation.reversed_sites], sites[-1]
+    tell("simulate", everyone=everyone, sites=sites, seed=seed, same=f"{first[0]} to {first[-1]}", turned=last)
     audited = audit(everyone)
-    _say_all(say, describe_audit(audited))
+    closest = max((pair.correlation for pair in audited.next_closest.values()), default=float("nan"))
+    tell("audit", audit=audited, closest=closest)
     cohort = _store_cohort(everyone.select(everyone.sites != last), out / "cohort")
     new = _store_cohort(everyone.select((everyone.sites == last) & audited.keep), out / "new-hospital")
 
@@ -105,7 +108,9 @@ def run_demo(
         device=device,
         progress=lambda message, share: progress(message, _EVALUATION_SHARE * share),
     )
-    _say_all(say, describe_evaluation(result))
+    summary, (header, rows) = result.summary, result.text_table()
+    facts = {"site": last, "n_sites": len(summary.folds), "n_seeds": len(summary.seeds), "n_scans": summary.n_scans}
+    tell("evaluate", rows=[header, *rows], settings=BRIO_SETTINGS, own=find_method("brio").settings, **facts)
 
     job = prepare_job(JobSpec(cohort, METHODS, device=device))
     applied = {}
@@ -113,56 +118,17 @@ def run_demo(
         progress(f"new hospital, {name}", _EVALUATION_SHARE + (1 - _EVALUATION_SHARE) * k / len(METHODS))
         own_job = job.with_spec(methods=(name,), settings=dict(BRIO_SETTINGS) if name == "brio" else {})
         applied[name] = apply_method(own_job, new, out, device)
-    _say_all(say, describe_new_hospital(result, new, last, applied))
+    tell("predict", **compare_hospitals(result, new, last, applied), **facts)
 
     truth = {name: everyone.provenance["truth"][name] for name in PLANTED}
     networks = list_networks(applied["log-ridge"][0], applied["brio-plus"][0], job.cohort, new, truth)
-    _say_all(say, describe_networks(networks, last, len(result.summary.folds)))
+    tell("explain", **tabulate_networks(networks, last, len(summary.folds)), **facts)
 
     draw_sites(result.rows, result.summary, out / "sites.png", "Simulated cohort")
     result.report(out / "report.html")
     progress("demonstration", 1.0)
-    _say_all(say, describe_files(out))
+    tell("end", out=out)
     return result
-
-
-def _say_all(say: Callable[[str], None], lines: Sequence[str]) -> None:
-    for line in lines:
-        say(line)
-
-
-def describe_simulation(simulation: Simulation, cohort: Cohort) -> list[str]:
-    """Say what was simulated and what is planted in it."""
-    sites = np.unique(cohort.sites).tolist()
-    same, turned = (
-        own[0] if len(own) == 1 else f"{own[0]} to {own[-1]}"
-        for own in (sites[: -simulation.reversed_sites], sites[-simulation.reversed_sites :])
-    )
-    planted = (
-        "stronger coupling in patients, in every minute, at every site",
-        f"one short burst: in patients at {same}, in controls at {turned}",
-        "coupling that depends on the scanner, not on the class",
-    )
-    return [
-        f"1  Simulate: {len(cohort)} scans at {len(sites)} sites, {cohort.n_rois} regions, seed {simulation.seed}. "
-        "Planted:",
-        *(f"   {name:<9} {words}" for name, words in zip(PLANTED, planted, strict=True)),
-        *(f"   the scan of {one} is there a second time, as {two}" for one, two in cohort.provenance["duplicates"]),
-    ]
-
-
-def describe_audit(audited: Audit) -> list[str]:
-    """Say which scans the audit excludes and how far copies lie from different scans."""
-    lines = [f"2  Audit: {audited.n_after} of {audited.n_before} scans stay"]
-    for name, why in audited.explain_exclusions().items():
-        lines.append(f"   {name} at {audited.site_of[name]}: {'; '.join(why)}")
-    closest = max((pair.correlation for pair in audited.next_closest.values()), default=float("nan"))
-    for pair in audited.duplicates:
-        lines.append(
-            f"   rank correlation over time of {pair.first} and {pair.second}: {pair.correlation:.2f}; "
-            f"of the most similar different scans: {closest:.2f}"
-        )
-    return lines
 
 
 def _store_cohort(cohort: Cohort, folder: Path) -> Cohort:
@@ -174,19 +140,6 @@ def _store_cohort(cohort: Cohort, folder: Path) -> Cohort:
     if stored.ids.tolist() != cohort.ids.tolist() or not np.array_equal(stored.frames, frames):
         raise BrioError(f"{folder}: holds another cohort, perhaps of another seed; choose another --out")
     return stored
-
-
-def describe_evaluation(result: Result) -> list[str]:
-    """Tabulate the evaluation at left-out sites and say how BRIO was trained."""
-    summary, (header, rows) = result.summary, result.text_table()
-    own = find_method("brio").settings
-    changed = ", ".join(f"{name}={value:g} (own: {own[name]:g})" for name, value in BRIO_SETTINGS.items())
-    return [
-        f"3  Evaluate: each of {format_count(len(summary.folds), 'site')} is tested by models trained on others "
-        f"({format_count(len(summary.seeds), 'seed')}, {summary.n_scans} scans)",
-        *_align([header, *rows]),
-        f"   To save time BRIO has {changed}.",
-    ]
 
 
 def apply_method(job: Job, new: Cohort, out: Path, device: str) -> Applied:
@@ -207,10 +160,11 @@ def apply_method(job: Job, new: Cohort, out: Path, device: str) -> Applied:
     return model, predictions, scores.auc
 
 
-def describe_new_hospital(result: Result, new: Cohort, site: str, applied: Mapping[str, Applied]) -> list[str]:
-    """Tabulate the AUC at the new hospital beside that of the evaluation."""
-    n_sites, table = len(result.summary.folds), applied["brio-plus"][1].table
-    rows = [["method", f"AUC, {n_sites} sites", "95 % interval", f"AUC, {site}", "95 % interval", "change"]]
+def compare_hospitals(result: Result, new: Cohort, site: str, applied: Mapping[str, Applied]) -> dict[str, Any]:
+    """Tabulate the AUC at the new hospital beside that of the evaluation, and count what was predicted."""
+    table = applied["brio-plus"][1].table
+    rows = [["method", f"AUC, {len(result.summary.folds)} sites", "95 % interval", f"AUC, {site}"]]
+    rows[0] += ["95 % interval", "change"]
     for name, method in result.summary.methods.items():
         before, after = method.auc, applied[name][2]
         change = None if before.mean is None or after.value is None else after.value - before.mean
@@ -221,18 +175,12 @@ def describe_new_hospital(result: Result, new: Cohort, site: str, applied: Mappi
         f"{format_points(mean)} ({format_interval(interval, format_points)})"
         for mean, interval in (_compare_over_sites(result), _compare_over_people(new, applied))
     )
-    flagged, noted, called = find_flagged(table), table["notes"] != "", find_called(table)
-    why = f" ({describe_codes(table['flag'])})" if flagged.any() else ""
-    crossing = int((called & (table["interval_crosses_half"] == "yes")).sum())
-    return [
-        f"4  Fit to the {n_sites} sites, predict {len(table)} scans of {site}, a new hospital",
-        *_align(rows),
-        f"   Intervals are over sites (t) and over the participants of {site} (DeLong).",
-        f"   brio-plus minus log-ridge in points: {here} at the {n_sites} sites, {there} at {site}.",
-        "   Both are ridge regression on log-connectomes; brio-plus has a penalty on unstable evidence besides.",
-        f"   Flagged by brio-plus: {int(flagged.sum())} of {len(table)} scans{why}; with a note: {int(noted.sum())}; "
-        f"called: {int(called.sum())}, of these with an interval across one half: {crossing}.",
-    ]
+    called = find_called(table)
+    kinds = {"flagged": find_flagged(table), "noted": table["notes"] != "", "called": called}
+    kinds["crossing"] = called & (table["interval_crosses_half"] == "yes")
+    counts = {kind: members.sum() for kind, members in kinds.items()}
+    reasons = describe_codes(table["flag"])
+    return {"rows": rows, "here": here, "there": there, "table": table, "reasons": reasons, "counts": counts}
 
 
 def _compare_over_sites(result: Result) -> tuple[float, list[float]]:
@@ -271,38 +219,19 @@ def list_networks(
     }
 
 
-def describe_networks(networks: Mapping[str, np.ndarray], site: str, n_sites: int) -> list[str]:
+def tabulate_networks(networks: Mapping[str, np.ndarray], site: str, n_sites: int) -> dict[str, Any]:
     """Tabulate the evidence by network and name what turns round: it misleads at the new site."""
     rows = [["network", f"log-ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
     rows += [[name, *(format_signed(100 * x, 0) + " %" for x in shares.flat)] for name, shares in networks.items()]
     turned = [name for name, own in networks.items() if ((own[:, 0] >= LEAST_SHARE) & (own[:, 1] < 0)).any()]
-    return [
-        "5  Why: what each network adds to the distance between patients and controls",
-        *_align(rows),
-        f"   In percent of the whole distance at the {n_sites} sites. brio-plus gives less weight to evidence that",
-        f"   changes between parts of a scan, which can be measured at these {n_sites} sites.",
-        f"   Evidence that turns round at {site}: {join_names(turned) or 'none'}.",
-    ]
+    return {"rows": rows, "turned": join_names(turned) or "none"}
 
 
-def describe_files(out: Path) -> list[str]:
-    """Name the files to look at and the commands to try next."""
-    cohort, results, explanation, plus = (
-        shlex.quote(str(out / name)) for name in ("cohort", "results", "explanation", "models/brio-plus")
-    )
-    return [
-        f"6  Open {out / 'report.html'} and {out / 'predictions' / 'brio-plus' / 'predictions.html'}, then try",
-        f"   brio audit {cohort}",
-        f"   brio compare {results}",
-        f"   brio explain {plus} --cohort {cohort} --sites --out {explanation}",
-    ]
-
-
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align(rows: Sequence[Sequence[str]]) -> str:
     """Align columns: the first to the left, the others, which hold numbers, to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("   " + "  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
-    return lines
+    return "\n".join(lines)

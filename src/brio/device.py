@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,14 +41,12 @@ class ComputeDevice:
 
         return f"cuda ({torch.cuda.get_device_name(self.torch_device)}{', TF32' if self.tf32 else ''})"
 
-    @contextmanager
-    def network_precision(self) -> Iterator[None]:
+    def network_precision(self) -> AbstractContextManager[None]:
         """Let networks multiply in the precision of this device; the earlier precision is restored on exit.
 
         Enter it wherever networks are trained or applied: torch keeps this precision for the whole process.
         """
-        with _matmul_precision("high" if self.tf32 else "highest"):
-            yield
+        return _matmul_precision("high" if self.tf32 else "highest")
 
 
 def check_device_name(name: str) -> None:
@@ -68,11 +66,9 @@ def resolve_device(name: str) -> ComputeDevice:
     return ComputeDevice(torch.device("cuda" if on_gpu else "cpu"), tf32=name == "cuda-tf32")
 
 
-@contextmanager
-def full_precision() -> Iterator[None]:
+def full_precision() -> AbstractContextManager[None]:
     """Compute matrix products in the full precision of their type, on every device, while the context is open."""
-    with _matmul_precision("highest"):
-        yield
+    return _matmul_precision("highest")
 
 
 @contextmanager

@@ -86,9 +86,8 @@ def require_disk(n_bytes: float, path: Path, what: str, advice: str) -> None:
     """Raise an error if something does not fit on the disk of a path."""
     free = find_free_disk(path)
     if n_bytes > free:
-        raise BrioError(
-            f"{path}: {what} about {format_bytes(n_bytes)} on disk, but {format_bytes(free)} are free there; {advice}"
-        )
+        needed = f"{what} about {format_bytes(n_bytes)} on disk"
+        raise BrioError(f"{path}: {needed}, but {format_bytes(free)} are free there; {advice}")
 
 
 def format_bytes(n_bytes: float) -> str:

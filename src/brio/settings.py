@@ -89,18 +89,13 @@ def draw_configurations(settings: Any, budget: int, fixed: dict[str, Any] | None
     """
     from . import draws  # imports numpy, for which nobody who asks for help should wait
 
-    spaces = {
-        f.name: f.metadata["space"]
-        for f in dataclasses.fields(settings)
-        if f.metadata.get("space") is not None and f.name not in (fixed or {})
-    }
-    configurations: list[dict[str, Any]] = [{name: getattr(settings, name) for name in spaces}]
+    tuned = [f for f in dataclasses.fields(settings) if f.metadata.get("space") and f.name not in (fixed or {})]
+    spaces = [(f.name, f.metadata["space"]) for f in tuned]
+    configurations: list[dict[str, Any]] = [{name: getattr(settings, name) for name, _ in spaces}]
     number = 0
     while len(configurations) < budget and number < 100 * budget and spaces:
         number += 1
-        drawn = {
-            name: space.at(float(draws.draw_uniform("configuration", name, number))) for name, space in spaces.items()
-        }
+        drawn = {name: space.at(float(draws.draw_uniform("configuration", name, number))) for name, space in spaces}
         try:
             dataclasses.replace(settings, **drawn)
         except ValueError:  # BrioError is one

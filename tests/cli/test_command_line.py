@@ -11,12 +11,11 @@ from typer.main import get_command
 import brio
 from brio import Cohort
 from brio.cli import app
-from brio.cohort.simulate import Simulation, simulate
-from brio.methods import list_methods
+from brio.jobs.spec import JobSpec, list_settings
+from brio.methods import list_methods, make_method
 from brio.results.cohort import describe_cohort
 from brio.storage import write_recorded
 from commands import command
-from stored import rehash
 
 
 @pytest.fixture
@@ -44,25 +43,15 @@ def test_help(words):
     said = command(*words, "--help").succeed()
     assert "Usage:" in said.out
     assert said.err == ""
+    assert "Usage:" in command().refuse().text, "as without any word"
 
 
 def test_the_commands_there_are():
-    names = {words[0] for words in commands(get_command(app))}
     data, running = {"import", "fetch", "simulate", "atlas", "audit"}, {"run", "tune", "study", "demo", "config"}
-    models, showing = (
-        {"fit", "predict", "explain", "adapt"},
-        {"methods", "settings", "status", "studies", "table", "compare", "report", "version"},
-    )
-    assert names == data | running | models | showing
-
-
-def test_version():
+    models, showing = {"fit", "predict", "explain", "adapt"}, {"status", "table", "compare", "report"}
+    lists = {"methods", "settings", "studies", "version"}
+    assert {words[0] for words in commands(get_command(app))} == data | running | models | showing | lists
     assert command("version") == command("--version") == (0, f"{brio.__version__}\n", "")
-
-
-def test_methods():
-    said = command("methods").succeed()
-    assert {(line.split() or [""])[0] for line in said.out.splitlines()} >= {e.name for e in list_methods()}
 
 
 def test_methods_as_json():
@@ -73,39 +62,25 @@ def test_methods_as_json():
     assert all(set(m) == facts | {"transductive", "control"} for m in listed.values())
     assert all(m["summary"] and m["reference"] and m["provenance"] and m["family"] for m in listed.values())
     assert listed["core"]["needs"] == ["bold", "sites", "sex", "age"]
-    assert listed["cepg"]["provenance"].startswith("our reading")
-    assert listed["disc"]["provenance"].startswith("paper's intent (published code differs:")
-    assert listed["gcn"]["provenance"].startswith("as the published code reads")
-    assert listed["gsat"]["provenance"].startswith("published code, with differences (")
-    assert listed["fc-hgnn"]["provenance"].startswith("redesign (")
+    origins = {"cepg": "our reading", "disc": "paper's intent (published code differs:", "fc-hgnn": "redesign ("}
+    origins |= {"gcn": "as the published code reads", "gsat": "published code, with differences ("}
+    for name, origin in origins.items():
+        assert listed[name]["provenance"].startswith(origin)
     assert (listed["cepg"]["block"], listed["gsat"]["block"]) == ("our reading", "published code or equations")
     assert listed["coral"]["tuned_over"]["penalty"] == "0.1 to 10 (log)"
     controls = {m["name"] for m in listed.values() if m["control"]}
     assert controls == {"covariates-only", "length-only", "dead-rois-only"}
-    assert listed["brio"]["settings"]["J"] == 4
-    assert listed["brio"]["settings"]["variant"] == "full"
-    assert listed["backbone"]["settings"]["lambda_env"] == 0.0
-    assert listed["brio-wo-tr"]["settings"]["variant"] == "w/o TR"
-
-
-def test_simulate_writes_a_cohort(tmp_path):
-    out = tmp_path / "new" / "sim"
-    words = ["--sites", 3, "--per-class", 2, "--rois", 8, "--frames", 50, "--seed", 4]
-    said = command("simulate", "--out", out, *words).succeed()
-    cohort = Cohort.load(out)
-    assert cohort.fingerprint[:12] in said.out
-    assert str(out) in said.out
-    np.testing.assert_array_equal(cohort.frames, simulate(Simulation(3, 2, 8, 50, seed=4)).frames)
+    settings = [("brio", "J", 4), ("brio", "variant", "full"), ("backbone", "lambda_env", 0.0)]
+    for name, key, value in [*settings, ("brio-wo-tr", "variant", "w/o TR")]:
+        assert listed[name]["settings"][key] == value
 
 
 def test_audit_as_json(here):
     cohort = Cohort.load(here / "cohort")
-    copied = Cohort.from_scans(
-        [*(cohort.scan(i) for i in range(len(cohort))), cohort.scan(0)],
-        site=[*cohort.sites, cohort.sites[0]],
-        label=[*cohort.labels, 1 - cohort.labels[0]],
-        participant_id=[*cohort.ids, "copy"],
-    ).save(here / "copied")
+    scans = [*(cohort.scan(i) for i in range(len(cohort))), cohort.scan(0)]
+    sites, labels = [*cohort.sites, cohort.sites[0]], [*cohort.labels, 1 - cohort.labels[0]]
+    copied = Cohort.from_scans(scans, site=sites, label=labels, participant_id=[*cohort.ids, "copy"])
+    copied.save(here / "copied")
     said = command("audit", "copied", "--json", "--set", "min_class=30", "--set", "audit.min_frames=41").succeed()
 
     def no_nan(word):
@@ -114,24 +89,9 @@ def test_audit_as_json(here):
     found = json.loads(said.out, parse_constant=no_nan)
     assert found["fingerprint"] == copied.fingerprint
     assert set(found["exclusions"]) == {"copy", cohort.ids[0]}
-    assert found["rules"]["min_class"] == 30
-    assert found["rules"]["min_frames"] == 41
+    assert (found["rules"]["min_class"], found["rules"]["min_frames"]) == (30, 41)
     assert len(found["small_class"]) == 5
     assert found["n_before"] - found["n_after"] == 2
-
-
-def test_import_audit_run_table(here, scans):
-    """The whole way of somebody with files of their own."""
-    words = ["--label-column", "label", "--name", "mine"]
-    said = command("import", "table", "scans", "--out", "imported", *words).succeed()
-    cohort = Cohort.load("imported")
-    assert f"{len(cohort)} scans imported, nothing skipped" in said.out
-    assert cohort.name == "mine"
-    assert command("audit", "imported").status == 0
-    command(
-        "run", "imported", "--method", "ridge", "--out", "r", "--quiet", "--set", "protocol.validation_sites=1"
-    ).succeed()
-    assert "mine" in command("table", "r").out
 
 
 def test_an_atlas_and_groups_of_ones_own(here, scans):
@@ -143,12 +103,11 @@ def test_an_atlas_and_groups_of_ones_own(here, scans):
     table.write_text("c".join(table.read_text().rsplit("b", 1)))  # the last b is a c
     words = ["--label-column", "dx", "--patient", "b", "--patient", "c", "--control", "a", "--drop-roi", "GS"]
     said = command("import", "table", "scans", *words, "--out", "plain").succeed()
-    assert "columns with the same name were numbered in their order: r0 -> r0, r0_2" in said.out
     assert "'brio atlas plain TABLE --out COHORT2' adds them" in said.out
     plain = Cohort.load("plain")
     assert plain.classes == ("a", "b/c")
-    assert plain.provenance["options"]["patient"] == ["b", "c"]
-    assert plain.provenance["options"]["control"] == "a"
+    given = plain.provenance["options"]
+    assert (given["patient"], given["control"]) == (["b", "c"], "a")
     assert plain.labels.tolist() == plain.participants["dx"].isin(["b", "c"]).astype(int).tolist()
     assert "b/c" in command("audit", "plain").out
     rows = [f"{u}\t{-u}\tnet{u % 2}\t{2 * u}\t{name}" for u, name in enumerate([*names[:6], "r0_2"])]
@@ -170,27 +129,6 @@ def test_an_atlas_and_groups_of_ones_own(here, scans):
     assert "--drop-roi" in command("predict", "model", "scans", "--out", "q").err
 
 
-def test_table_is_markdown(here):
-    summary = json.loads((here / "job" / "summary.json").read_text())
-    said = command("table", "job", "job").succeed()
-    lines, notes = said.out.split("\n\n")
-    assert notes.splitlines()[0] == "95 % interval of the mean AUC: corrected t over sites."
-    head, rule, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines.splitlines()]
-    assert head[:4] == ["cohort", "family", "method", "AUC"]
-    assert set(rule) == {"---"}
-    assert len(rows) == 2
-    assert {len(row) for row in (head, rule, *rows)} == {len(head)}
-    auc = summary["methods"]["ridge"]["auc"]
-    assert rows[0][:4] == [
-        f"simulated ({summary['n_scans']})",
-        "linear",
-        "ridge",
-        f"{100 * auc['mean']:.1f} ± {100 * auc['sd']:.1f}",
-    ]
-    assert rows[0][-1] == "smoke run"
-    assert rows[0][-3:-1] == ["default", "textbook"]
-
-
 def test_table_says_what_is_not_as_usual(here):
     words = ["--set", "protocol.validation_sites=0", "--set", "choose_by=source-sites", "--out", "unusual", "--quiet"]
     assert command("run", "cohort", "--method", "ridge", *words).status == 0
@@ -204,6 +142,8 @@ def test_table_with_the_papers_figures_and_all_runs_as_csv(here):
     known = {**summary, "cohort": "abide-aal116", "methods": {"gcn": summary["methods"]["ridge"]}}
     rows_of_gcn = (here / "job" / "results.csv").read_text().replace(",ridge,", ",gcn,")
     write_recorded(here / "other", {"summary.json": json.dumps(known), "results.csv": rows_of_gcn})
+    assert command("table", "job", "--figure", "sites.pdf").succeed().err == ""
+    assert (here / "sites.pdf").read_bytes().startswith(b"%PDF")
     said = command("table", "job", "other", "--paper", "--csv", "all.csv")
     lines = said.out.split("\n\n")[0].splitlines()
     head, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
@@ -216,13 +156,6 @@ def test_table_with_the_papers_figures_and_all_runs_as_csv(here):
     assert len((here / "all.csv").read_text().splitlines()) == 2 * len(one) - 1
 
 
-def test_table_draws(here):
-    for name, start in (("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")):
-        command("table", "job", "--figure", name).succeed()
-        assert (here / name).read_bytes().startswith(start)
-    assert not list(here.glob("*partial*"))
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there(here):
     for words in (["run", "cohort", "--method", "ridge"], ["demo"]):
@@ -230,22 +163,37 @@ def test_a_gpu_that_is_not_there(here):
         assert not (here / "new").exists()
 
 
-def test_a_cohort_that_changed(here):
-    table = here / "cohort" / "participants.tsv"
-    table.write_text(table.read_text().replace("F", "M", 1))
-    for words in (["run", "cohort", "--method", "ridge", "--out", "new"], ["audit", "cohort"]):
-        assert "participants.tsv: was changed" in command(*words).refuse().err
-    assert not (here / "new").exists()
+# ---------------------------------------------------------------- what brio settings says of each
 
 
-def test_table_of_an_unfinished_or_damaged_job(here):
-    (here / "job" / "summary.json").unlink()
-    assert "job/summary.json: is missing, though SHA256SUMS lists it" in command("table", "job").refuse().err
-    rehash(here / "job")
-    assert "job: has no summary.json" in command("table", "job").refuse().err
-    (here / "job" / "summary.json").write_text('{"cohort": ')
-    assert "summary.json" in command("table", "job").refuse().err
+def test_every_setting_is_listed_with_its_meaning_and_a_default_that_is_accepted():
+    listed = list_settings()
+    assert [one.key for group in listed.values() for one in group if not one.meaning] == []
+    having = {(method, one.key) for one in listed["methods"] for method in one.methods}
+    assert having == {(entry.name, key) for entry in list_methods() for key in entry.settings if key not in entry.fixed}
+    assert sum(bool(entry.fixed) for entry in list_methods()) >= 8  # variants
+    settings = {one.key: one.default for part in ("protocol", "audit", "harmonise") for one in listed[part]}
+    spec, default = JobSpec("cohort", settings=settings), JobSpec("cohort")
+    assert spec.protocol_settings == default.protocol_settings
+    assert spec.audit_rules == default.audit_rules
+    assert spec.harmonisation_rule == default.harmonisation_rule
 
 
-def test_no_words_are_answered_with_the_help():
-    assert "Usage:" in command().refuse().text
+@pytest.mark.parametrize("name", ["ridge", "brio", "deci"])
+def test_the_defaults_of_a_method_are_read_as_they_are_listed(name):
+    listed = list_settings(name)[f"method {name}"]
+    assert make_method(name, {one.key: one.default for one in listed}).settings == make_method(name).settings
+
+
+def test_the_command_lists_a_variant_with_what_its_name_fixes():
+    said = command("settings", "backbone", "--json")
+    listed = {one["key"]: one for one in json.loads(said.out)}
+    assert (listed["lambda_env"]["default"], listed["lambda_env"]["fixed"]) == ("0.0", True)
+    assert listed["audit.min_frames"]["default"] == "40"
+    assert listed["harmonise.kind"]["values"] == "combat, none or residualise"
+    text = " ".join(command("settings", "coral").out.split())
+    assert "penalty" in text
+    assert "tuned over 0.1 to 10 (log)" in text
+    everything = command("settings").out
+    assert "audit.min_frames" in everything
+    assert "backbone" in everything

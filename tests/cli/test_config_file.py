@@ -89,12 +89,8 @@ def test_the_command_line_wins(brio, here):
     words = ["--method", "svm", "--seeds", "1", "--set", "penalties=4", "--set", "audit.min_frames=20"]
     values = tomllib.loads(brio("config", "run", "--config", "study.toml", *words).out)
     assert (values["method"], values["seeds"], values["fold"]) == (["svm"], 1, ["site02", "site01"])
-    assert values["set"] == {
-        "penalties": 4,
-        "least_penalty": 0.01,
-        "audit": {"min_frames": 20},
-        "protocol": {"validation_sites": 1},
-    }
+    filed = {"least_penalty": 0.01, "protocol": {"validation_sites": 1}}
+    assert values["set"] == {"penalties": 4, "audit": {"min_frames": 20}, **filed}
 
 
 @pytest.mark.parametrize("command", ["run", "tune", "study", "fit"])
@@ -109,17 +105,7 @@ def test_a_template_names_every_option(brio, command):
     assert {kinds[param.name][0] for param in options.values()} <= {bool, int, float, str, Path}
 
 
-TEXTS = [
-    "",
-    "a b",
-    'say "x"',
-    "back\\slash",
-    "two\nlines\ttab",
-    "Zürich ✓",
-    "\x00\x1f\x7f\x85",
-    "# no = comment",
-    "[set]",
-]
+TEXTS = ["", "a b", 'say "x"', "back\\slash", "two\nlines\ttab", "Zürich ✓", "\x00\x1f\x7f\x85", "# no = comment"]
 NUMBERS = [0, -7, 10**20, 0.1, 1e-3, 1e-300, -2.5e22, float("inf"), True, False]
 
 
@@ -138,24 +124,18 @@ def test_settings_are_read_as_they_were_written():
     assert [read_value(flatten_settings({"x": number})["x"]) for number in NUMBERS] == NUMBERS
 
 
-def test_methods_with_other_defaults_keep_them(here):
+@pytest.mark.parametrize(
+    ("n_sites", "given"),
+    [(5, {"dead_rois": "zero"}), (3, {})],
+    ids=["methods with other defaults keep them", "few sites leave no validation sites, again"],
+)
+def test_recovered_options_give_the_plan_again(n_sites, given):
     """``dead_rois`` and ``choose_by`` differ between linear models: what was not given is not written."""
-    job = prepare_job(JobSpec("cohort", device="cpu", settings={"dead_rois": "zero"}))
-    plan = build_plan(job, ["ridge", "log-ridge", "logistic"])
+    cohort = simulate(Simulation(n_sites=n_sites, per_class=4, n_rois=8, frames=60))
+    plan = build_plan(prepare_job(JobSpec(cohort, device="cpu", settings=given)), ["ridge", "log-ridge", "gcn"])
+    assert plan.document.protocol_settings["validation_sites"] == (2 if n_sites == 5 else 0)
     options = recover_options(plan.document)
-    again = prepare_job(JobSpec("cohort", device="cpu", settings=options["set"]))
-    assert build_plan(again, options["method"]).document == plan.document
-    assert build_plan(again, options["method"]).runs.keys() == plan.runs.keys()
-    assert options["set"] == {"dead_rois": "zero"}
-
-
-def test_what_few_sites_settled_is_settled_again():
-    """With three sites there are no validation sites, and ridge chooses its penalty by inner folds."""
-    cohort = simulate(Simulation(n_sites=3, per_class=4, n_rois=8, frames=60))
-    job = prepare_job(JobSpec(cohort, device="cpu"))
-    plan = build_plan(job, ["ridge", "log-ridge", "gcn"])
-    assert plan.document.protocol_settings["validation_sites"] == 0
-    options = recover_options(plan.document)
+    assert n_sites == 3 or options["set"] == given
     again = build_plan(prepare_job(JobSpec(cohort, device="cpu", settings=options["set"])), options["method"])
     assert again.document == plan.document
     assert again.runs.keys() == plan.runs.keys()

@@ -45,15 +45,6 @@ def test_the_status_that_a_command_asks_for_is_that_of_the_process(brio, monkeyp
     assert brio("methods").status == 3
 
 
-def test_an_interruption_before_a_command_begins(brio, monkeypatch):
-    def interrupt(**options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(application, "app", interrupt)
-    line = "brio: interrupted; give the same command again; nothing is left half-written\n"
-    assert brio("methods") == (130, "", line)
-
-
 def test_warnings_of_other_packages_are_shown_as_ever(brio, monkeypatch):
     monkeypatch.setattr(application, "app", lambda **options: warnings.warn("old call", FutureWarning, stacklevel=1))
     with pytest.warns(FutureWarning, match="old call"):
@@ -72,9 +63,8 @@ def test_a_command_runs_outside_of_the_main_thread(monkeypatch):
 
 
 def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
-    said = brio(
-        "run", "cohort", "--method", "ridge", "--fold", "site01", "--device", "cpu", "--out", "job2", "--report"
-    ).succeed()
+    words = ["--method", "ridge", "--fold", "site01", "--device", "cpu", "--report"]
+    said = brio("run", "cohort", *words, "--out", "job2").succeed()
     for name in ("table.md", "sites.png", "report.html"):
         assert (here / "job2" / name).stat().st_size > 0
         assert str(Path("job2") / name) in said.out

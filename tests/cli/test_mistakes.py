@@ -70,19 +70,17 @@ MISTAKES = [
     ("run job --method ridge --out new", "job: is a folder of results of 'brio run', not a cohort folder"),
     ("predict cohort scans --out new", "cohort: is no model, but a cohort folder; give a folder that 'brio fit' wrote"),
     # a folder that holds another job
-    ("run cohort --method ridge --seeds 3 --out job", "it has 1 seed, now 3. Choose another --out, or resume that job"),
-    ("run cohort --method ridge --method svm --out job", "it has method ridge, now ridge, svm"),
-    ("run cohort --method ridge --fold site01 --out job", "it has all folds, now site01"),
-    ("run cohort --method ridge --set penalties=3 --out job", "its setting penalties of ridge is 5, now 3"),
-    (
-        "run cohort --method ridge --set harmonise.kind=combat --out job",
-        "its setting harmonise.kind is none, now combat",
-    ),
-    ("run cohort --method ridge --keep-all --out job", "now --keep-all keeps it"),
+    ("run cohort --method ridge --seeds 3 --out job", "(seeds: 1, now 3). Choose another --out, or resume that job"),
+    ("run cohort --method ridge --method svm --out job", "methods: ridge, now ridge, svm"),
+    ("run cohort --method ridge --fold site01 --out job", "folds: all, now site01"),
+    ("run cohort --method ridge --set penalties=3 --out job", "setting penalties of ridge: 5, now 3"),
+    ("run cohort --method ridge --set harmonise.kind=combat --out job", "setting harmonise.kind: none, now combat"),
+    ("run cohort --method ridge --keep-all --out job", "(keep-all: false, now true)"),
     ("tune cohort --method ridge --out job", "job: belongs to another job, not to a search: 'brio run' wrote it"),
     # options in a file
     ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config run' prints"),
     ("run --config scans", "brio: scans: is no TOML file; 'brio config run' prints a file to start from\n"),
+    (f"{RUN} --engine dask --slurm none.toml", "none.toml: cannot be read (No such file or directory); --slurm takes"),
     ("run --config broken.toml", "broken.toml: is not TOML"),
     ("run --config unknown.toml", "'brio run' has no option 'methods'; did you mean 'method'?"),
     ("run --config text.toml", "text.toml: 'seeds': \"three\" is not a whole number"),
@@ -182,15 +180,3 @@ def test_a_job_that_is_refused_after_it_was_planned_leaves_no_folder(brio, here,
     before = set(here.iterdir())
     said = brio(*words.split(), "--quiet", "--out", "deep/new").refuse()
     assert set(here.iterdir()) == before, said
-
-
-@pytest.mark.parametrize("words", ["", " --cohort alike --keep-all --sites"])
-def test_a_model_that_gives_all_scans_one_margin_has_nothing_to_explain(brio, here, words):
-    scan = np.random.default_rng(0).normal(size=(60, 6))
-    sites, labels = [f"site{k % 5}" for k in range(20)], [k // 5 % 2 for k in range(20)]
-    Cohort.from_scans([scan] * 20, site=sites, label=labels).save("alike")
-    fitted = brio(*["fit", "alike", "--method", "log-ridge", "--keep-all", "--quiet", "--out", "model"])
-    assert (fitted.status, fitted.err) == (0, "")
-    said = brio(*f"explain model --quiet --out new{words}".split()).refuse()
-    assert "it predicts the same for every scan, so there is nothing to explain" in said.err
-    assert not (here / "new").exists()

@@ -74,17 +74,6 @@ def test_absurd_numbers_are_refused_before_a_command_begins(words, command, need
         assert option in told.value.format_message()
 
 
-@pytest.mark.parametrize("option", ["--rois", "--session-sd"])
-@pytest.mark.parametrize("value", ["-1", "1" + "0" * 30])
-def test_the_answer_is_one_line_and_nothing_is_written(option, value, tmp_path, monkeypatch, brio):
-    monkeypatch.chdir(tmp_path)
-    said = brio("simulate", "--out", "new", option, value).refuse()
-    assert said.out == ""
-    assert said.err.startswith(f"brio: {option} ")
-    assert said.err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("value", ["nan", "1e300", "1000000000000"])
 def test_absurd_numbers_of_a_file_are_refused_as_well(value, tmp_path, monkeypatch, brio):
     monkeypatch.chdir(tmp_path)

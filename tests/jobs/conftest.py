@@ -44,16 +44,9 @@ def folder(tmp_path_factory) -> Path:
     """A cohort of five sites in which sim0003 has a twin: the same scan, site and label under another name."""
     made = simulate(SMALL)
     index = [*range(len(made)), 2]
-    twin = Cohort.from_scans(
-        [made.scan(i) for i in index],
-        site=made.sites[index],
-        label=made.labels[index],
-        participant_id=[*made.ids, "twin"],
-        atlas=made.atlas,
-        name="small",
-    )
+    facts = {"site": made.sites[index], "label": made.labels[index], "participant_id": [*made.ids, "twin"]}
     path = tmp_path_factory.mktemp("cohorts") / "small"
-    twin.save(path)
+    Cohort.from_scans([made.scan(i) for i in index], **facts, atlas=made.atlas, name="small").save(path)
     return path
 
 

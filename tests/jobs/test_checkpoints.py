@@ -117,27 +117,31 @@ def interrupted(folder, tmp_path_factory) -> Path:
     return out
 
 
+@pytest.fixture
+def copy(interrupted, tmp_path) -> Path:
+    return Path(shutil.copytree(interrupted, tmp_path / "job"))
+
+
 def flip_bit(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
 @pytest.mark.parametrize("problem", ["is damaged", "another plan, version or device"])
 def test_a_checkpoint_that_cannot_be_trusted_is_named_and_not_used(
-    problem, folder, finished, interrupted, epochs, tmp_path, monkeypatch
+    problem, folder, finished, copy, epochs, monkeypatch
 ):
-    out, lines = tmp_path / "job", []
-    shutil.copytree(interrupted, out)
+    lines = []
     if problem == "is damaged":
-        (path,) = (out / "checkpoints").iterdir()
+        (path,) = (copy / "checkpoints").iterdir()
         path.write_bytes(flip_bit(path.read_bytes(), path.stat().st_size - 1))
     else:
         monkeypatch.setattr(train, "FORMAT", train.FORMAT + 1)
-    run(folder, out, lines.append)
+    run(folder, copy, lines.append)
     (line,) = [line for line in lines if "checkpoints" in line]
     assert problem in line
     assert line.endswith("it is not used: the stack is trained from its first epoch")
     assert epochs == [1, 2, 3, 4] * 2
-    assert read_without_seconds(out) == read_without_seconds(finished)
+    assert read_without_seconds(copy) == read_without_seconds(finished)
 
 
 def test_a_checkpoint_belongs_to_one_plan_stack_version_and_device(folder, monkeypatch):
@@ -157,13 +161,11 @@ def test_a_checkpoint_belongs_to_one_plan_stack_version_and_device(folder, monke
     assert len({own, *others}) == 1 + len(others)
 
 
-def test_an_intact_checkpoint_is_used_even_where_no_other_is_stored(folder, finished, interrupted, epochs, tmp_path):
-    out = tmp_path / "job"
-    shutil.copytree(interrupted, out)
-    name_leftover(out / "checkpoints").write_bytes(b"half")
-    run(folder, out, checkpoint_every=0)
+def test_an_intact_checkpoint_is_used_even_where_no_other_is_stored(folder, finished, copy, epochs):
+    name_leftover(copy / "checkpoints").write_bytes(b"half")
+    run(folder, copy, checkpoint_every=0)
     assert epochs == [3, 4, 1, 2, 3, 4]
-    assert read_without_seconds(out) == read_without_seconds(finished)
+    assert read_without_seconds(copy) == read_without_seconds(finished)
 
 
 def test_what_a_finished_stack_left_is_removed_without_a_word(folder, finished, interrupted, tmp_path):

@@ -18,19 +18,12 @@ import torch
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs import dask as engine
-from brio.jobs.dask import (
-    ClusterOptions,
-    DaskEngine,
-    SlurmOptions,
-    connect,
-    pack_stack,
-    require_dask,
-    train_packed,
-)
+from brio.jobs.dask import ClusterOptions, DaskEngine, SlurmOptions, connect, pack_stack, require_dask, train_packed
 from brio.jobs.plan import assign_stacks, build_plan
 from brio.methods import Ridge
 from brio.results import RunStore
 from brio.version import __version__
+from commands import refuse
 from stored import read_without_seconds
 
 distributed = pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
@@ -47,34 +40,34 @@ def local(brio, folder, tmp_path_factory) -> Path:
     return out
 
 
-def test_the_same_files_as_the_local_engine(brio, folder, local, tmp_path, on_dask):
-    brio("run", folder, "--out", tmp_path / "out", *RIDGE, *DASK).succeed()
-    assert read_without_seconds(tmp_path / "out") == read_without_seconds(local)
-
-
-def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_path, on_dask, monkeypatch):
+def watch_fits(monkeypatch, fails_at: str = "") -> list[str]:
+    """Record the first fold of every stack that is trained; one fails."""
     fit, trained = Ridge.fit, []
 
-    def fail_at_first(self, connectomes, runs, *further, **keywords):
+    def watched(self, connectomes, runs, *further, **keywords):
         trained.append(runs[0].fold.name)
-        if runs[0].fold.name == "site01":
+        if runs[0].fold.name == fails_at:
             raise BrioError("this stack does not like its worker")
         return fit(self, connectomes, runs, *further, **keywords)
 
+    monkeypatch.setattr(Ridge, "fit", watched)
+    return trained
+
+
+def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_path, on_dask, monkeypatch):
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(Ridge, "fit", fail_at_first)
-        said = brio("run", folder, "--out", out, *RIDGE, *DASK)
-    assert said.status == 2
+        trained = watch_fits(patch, fails_at="site01")
+        said = brio("run", folder, "--out", out, *RIDGE, *DASK).refuse()
     assert "1 of 3 stacks failed, all others are finished" in said.err
     assert "folds site01 to site02" in said.err
     assert "this stack does not like its worker" in said.err
     assert sorted(trained) == ["site01", "site03", "site05"]
     assert "1 failed" in brio("status", out).out
-    monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
+    trained = watch_fits(monkeypatch)
     assert brio("run", folder, "--out", out, *RIDGE, *DASK).status == 0
-    assert trained[3:] == ["site01"]
-    assert read_without_seconds(out) == read_without_seconds(local)
+    assert trained == ["site01"]
+    assert read_without_seconds(out) == read_without_seconds(local), "the same files as the local engine"
 
 
 FIT = ["--method", "gcn", "--set", "epochs=2", "--seeds", "2", "--runs-per-stack", "1", "--device", "cpu", "--quiet"]
@@ -96,25 +89,16 @@ def test_the_same_evidence_from_where_a_fit_was_stopped(brio, folder, tmp_path, 
     """The member and the folds that were finished before are not fitted again; a file of somebody else stays."""
     words = ["--method", "ridge", "--runs-per-stack", "2", "--evaluate", "--device", "cpu", "--quiet"]
     assert brio("fit", folder, "--out", tmp_path / "local", *words).status == 0
-    fit, trained = Ridge.fit, []
-
-    def stop_at_third_fold(self, connectomes, runs, *further, **keywords):
-        trained.append(runs[0].fold.name)
-        if runs[0].fold.name == "site03":
-            raise BrioError("stop here")
-        return fit(self, connectomes, runs, *further, **keywords)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Ridge, "fit", stop_at_third_fold)
-        said = brio("fit", folder, "--out", tmp_path / "out", *words, *DASK)
-    assert said.status == 2
-    assert "stop here" in said.err
+        trained = watch_fits(patch, fails_at="site03")
+        said = brio("fit", folder, "--out", tmp_path / "out", *words, *DASK).refuse()
+    assert "this stack does not like its worker" in said.err
     assert sorted(trained) == ["all", "site01", "site03", "site05"]
     assert not (tmp_path / "out").exists()
     (tmp_path / "out.job" / "notes.txt").write_text("mine")
-    monkeypatch.setattr(Ridge, "fit", lambda *a, **k: trained.append(a[2][0].fold.name) or fit(*a, **k))
+    trained = watch_fits(monkeypatch)
     assert brio("fit", folder, "--out", tmp_path / "out", *words, *DASK).status == 0
-    assert trained[4:] == ["site03", "all", "all"]  # then the halves of the attack that the card reports
+    assert trained == ["site03", "all", "all"]  # then the halves of the attack that the card reports
     assert read_files(tmp_path / "out") == read_files(tmp_path / "local")
     assert [path.name for path in (tmp_path / "out.job").iterdir()] == ["notes.txt"]
 
@@ -125,7 +109,7 @@ def test_a_fit_with_other_validation_sites_is_another_job(brio, folder, tmp_path
         patch.setattr("brio.models.fit.complete_model", lambda *args: (_ for _ in ()).throw(BrioError("stop here")))
         assert "stop here" in brio(*words, "--validation-site", "site02").err
     said = brio(*words, "--validation-site", "site03").refuse()
-    assert "it has all, validated at site02, now all, validated at site03" in " ".join(said.err.split())
+    assert "folds: all, validated at site02, now all, validated at site03" in " ".join(said.err.split())
 
 
 @pytest.fixture
@@ -209,9 +193,7 @@ def test_one_stack_for_each_free_worker_and_none_of_another_client(train, work, 
 
 
 def test_more_workers_than_stacks_are_worth_a_word(train):
-    assert train(FakeClient("abcd")) == [
-        "3 stacks for more workers than that: --runs-per-stack makes smaller ones, in another --out"
-    ]
+    assert train(FakeClient("abcd")) == ["3 stacks for more workers; --runs-per-stack makes more, in another --out"]
 
 
 def test_a_worker_with_another_version_gets_nothing_more(train):
@@ -235,15 +217,14 @@ def test_a_stack_that_two_workers_cannot_train_has_failed(train, work):
         return (("a", "b")[len(client.given) > 3], __version__, "no such atlas") if number == 1 else None
 
     client = FakeClient("abc", answer)
-    with pytest.raises(BrioError, match=r"1 of 3 stacks failed, all others are finished: .*: no such atlas\. Mend"):
-        train(client)
+    refuse(r"1 of 3 stacks failed, all others are finished: .*: no such atlas\. Mend", train, client)
     assert [number for number, _ in client.given] == [1, 2, 3, 1]
 
 
 def test_runs_that_only_their_worker_can_see_are_named(train, monkeypatch):
     """As where a folder of the same name is another one on every machine."""
     monkeypatch.setattr(engine, "VISIBLE_SECONDS", 0.0)
-    with pytest.raises(BrioError, match=r"the worker at a has stored it, but it is not in .* use a folder that all"):
+    with pytest.raises(BrioError, match=r"the worker at a has stored it, but it is not in .* use a shared folder"):
         train(FakeClient("a", lambda number, packed: ("a", __version__, "")))
 
 
@@ -272,8 +253,7 @@ def test_nothing_is_given_out_while_the_scheduler_does_not_answer(train, monkeyp
 def test_a_scheduler_that_is_lost_for_good_is_named(train):
     client = FakeClient("a")
     client.status = "closed"
-    with pytest.raises(BrioError, match="the scheduler of Dask is lost; start it again"):
-        train(client)
+    refuse("the scheduler of Dask is lost; start it again", train, client)
 
 
 def test_what_the_system_does_is_held_against_the_worker_and_nothing_else(work, monkeypatch):
@@ -288,8 +268,7 @@ def test_what_the_system_does_is_held_against_the_worker_and_nothing_else(work, 
     job, plan, store = work
     assert train_packed(pack_stack(job, plan, 1, store)) == "no luck"
     cause = ValueError("the method is wrong")
-    with pytest.raises(BrioError, match="no luck"):
-        train_packed(pack_stack(job, plan, 1, store))
+    refuse("no luck", train_packed, pack_stack(job, plan, 1, store))
 
 
 def test_a_finished_stack_is_not_trained_again_and_leaves_no_checkpoint(work, monkeypatch):
@@ -310,8 +289,7 @@ def test_a_worker_refuses_what_is_not_as_in_the_job(work, monkeypatch):
     job, plan, store = work
     other = dataclasses.replace(plan, document=dataclasses.replace(plan.document, fingerprint="0" * 8))
     assert "is another cohort on this worker" in train_packed(pack_stack(job, other, 1, store))
-    with pytest.raises(BrioError, match="workers read the cohort from its folder"):
-        pack_stack(job.with_spec(cohort=job.cohort), plan, 1, store)
+    refuse("workers read the cohort from its folder", pack_stack, job.with_spec(cohort=job.cohort), plan, 1, store)
     packed = pack_stack(job, plan, 1, store)
     monkeypatch.setattr("brio.device.ComputeDevice.describe", lambda device: "cuda (another)")
     assert "trains on cpu, the worker has cuda (another)" in train_packed(packed)
@@ -321,52 +299,41 @@ def test_a_missing_package_is_named(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dask_jobqueue" else find_spec(name))
     require_dask()
-    with pytest.raises(BrioError, match=r"needs the package dask_jobqueue.*install brio\[dask\]"):
-        require_dask(slurm=True)
+    refuse(r"needs the package dask_jobqueue.*install brio\[dask\]", require_dask, slurm=True)
+
+
+NEEDED = 'cores = 4\nmemory = "16GB"\nwalltime = "4:00:00"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('cores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\n', "workers is missing; --slurm takes a TOML file with"),
+        (NEEDED, "workers is missing; --slurm takes a TOML file with"),
         ('workers = "2"\n', "workers is '2', a whole number from 1 to 10,000 is expected"),
         ("workers = 2\ncores = true\n", "cores is true, a whole number"),
         ("wokers = 2\n", "did you mean 'workers'"),
-        (
-            'workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ndirectives = [1]\n',
-            r"directives\[0\] is 1, text",
-        ),
-        ('workers = 2\ncores = 2\nmemory = "4GB"\nwalltime = "1:00:00"\ngpus = 2\n', "gpus is 2, 0 or 1 is expected"),
+        (f"workers = 2\n{NEEDED}directives = [1]\n", r"directives\[0\] is 1, text"),
+        (f"workers = 2\n{NEEDED}gpus = 2\n", "gpus is 2, 0 or 1 is expected"),
     ],
 )
 def test_a_wrong_file_for_slurm(text, problem, tmp_path):
     (tmp_path / "slurm.toml").write_text(text)
-    with pytest.raises(BrioError, match=problem):
-        SlurmOptions.read(tmp_path / "slurm.toml")
-
-
-def test_a_missing_file_for_slurm_is_said_to_be_one_for_slurm(brio, tmp_path):
-    words = ("--engine", "dask", "--slurm", tmp_path / "none.toml", "--out", tmp_path / "out")
-    said = brio("run", tmp_path / "cohort", *words).refuse()
-    advice = "--slurm takes a TOML file with workers, cores, memory, walltime"
-    assert f"none.toml: cannot be read (No such file or directory); {advice}" in said.err
-    assert "brio config" not in said.err
+    refuse(problem, SlurmOptions.read, tmp_path / "slurm.toml")
 
 
 def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
-    needed = 'workers = 2\ncores = 4\nmemory = "16GB"\nwalltime = "4:00:00"\n'
+    needed = f"workers = 2\n{NEEDED}"
     (tmp_path / "slurm.toml").write_text(f'{needed}gpus = 1\ndirectives = ["--nice"]\nprologue = ["module load x"]\n')
     options = SlurmOptions.read(tmp_path / "slurm.toml")
     assert options.workers == 2
     keywords = options.to_keywords()
-    asked = {name: keywords[name] for name in ("cores", "processes", "job_cpu", "memory", "walltime")}
-    assert asked == {"cores": 1, "processes": 1, "job_cpu": 4, "memory": "16GB", "walltime": "4:00:00"}
-    assert keywords["job_extra_directives"] == ["--gres=gpu:1", "--nice"]
+    asked = {"cores": 1, "processes": 1, "job_cpu": 4, "memory": "16GB", "walltime": "4:00:00"}
+    asked |= {"job_extra_directives": ["--gres=gpu:1", "--nice"], "worker_extra_args": ["--resources", "GPU=1"]}
+    assert {name: keywords[name] for name in asked} == asked
     assert keywords["job_script_prologue"][0] == "export OMP_NUM_THREADS=4"
     assert keywords["job_script_prologue"][-1] == "module load x"
     for name in ("MEMORY__PAUSE", "PROFILE__ENABLED"):
         assert f"export DASK_DISTRIBUTED__WORKER__{name}=False" in keywords["job_script_prologue"]
-    assert keywords["worker_extra_args"] == ["--resources", "GPU=1"]
     assert "python" not in keywords, "that of the client is the default"
     (tmp_path / "slurm.toml").write_text(f'{needed}python = "/opt/python"\n')
     keywords = SlurmOptions.read(tmp_path / "slurm.toml").to_keywords()

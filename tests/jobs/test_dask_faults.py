@@ -8,14 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import brio as package
+from commands import wait_until
 from stored import read_without_seconds
 
 pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
@@ -76,13 +76,6 @@ def finish(process: subprocess.Popen) -> tuple[int, str]:
 def run(folder: Path, out: Path, fate: Path, *further: object) -> tuple[int, str]:
     with started(command(folder, out, *further), fate) as process:
         return finish(process)
-
-
-def wait_until(seen: Callable[[], object]) -> None:
-    limit = time.monotonic() + LIMIT
-    while not seen():
-        assert time.monotonic() < limit, "waited too long"
-        time.sleep(0.02)
 
 
 def runs_of(out: Path) -> dict[str, int]:

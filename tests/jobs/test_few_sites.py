@@ -107,23 +107,17 @@ def test_from_five_sites_on_the_default_is_the_same_plan_as_two_validation_sites
             "seed": planned.run.seed,
         }
         assert key == hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
-
-
-def test_keys_under_kfold_do_not_depend_on_the_number_of_sites():
-    job = prepare_job(JobSpec(few(2), ["ridge"], "kfold", device="cpu", exclude=False))
-    assert build_plan(job, ["ridge"]).document.protocol_settings["validation_sites"] == 2
+    kfold = prepare_job(JobSpec(few(2), ["ridge"], "kfold", device="cpu", exclude=False))
+    assert build_plan(kfold, ["ridge"]).document.protocol_settings["validation_sites"] == 2, "and so are its keys"
 
 
 def test_inner_folds_count_in_the_cost_and_in_the_memory():
     plan, job = plan_of(few(4), ["gcn", "ridge"])
     trainings = {planned.method.name: planned.count_trainings(job.cohort) for planned in plan.runs.values()}
     assert trainings == {"gcn": 1 + 3, "ridge": 1}
-    plan, job = plan_of(few(3), ["gcn"])
-    (planned, *_) = plan.runs.values()
-    assert planned.count_trainings(job.cohort) == 1 + 5  # fifths of the participants of two source sites
-    plan, job = plan_of(few(5), ["gcn"])
-    (planned, *_) = plan.runs.values()
-    assert planned.count_trainings(job.cohort) == 1
+    for n_sites, n_trainings in ((3, 1 + 5), (5, 1)):  # fifths of the participants of two source sites
+        plan, job = plan_of(few(n_sites), ["gcn"])
+        assert next(iter(plan.runs.values())).count_trainings(job.cohort) == n_trainings
     assert len(assign_stacks(plan, job.connectomes, 2).document.stacks) == 3
 
 
@@ -193,6 +187,7 @@ def test_all_methods_leave_out_what_needs_validation_sites(here):
 @pytest.mark.parametrize("evaluate", [[], pytest.param(["--evaluate"], marks=pytest.mark.soak)])
 def test_a_model_of_three_sites_is_fitted(here, evaluate, brio):
     few(3).save(here / "cohort")
+    assert "3 sites hold both classes: leave one site out, without validation" in brio("audit", "cohort").out
     words = ["--method", "mlp", "--set", "epochs=2", "--set", "width=4", "--device", "cpu", "--quiet", "--keep-all"]
     said = brio("fit", "cohort", *words, *evaluate, "--out", "model").succeed()
     assert "chosen by inner folds" in said.out
@@ -208,8 +203,3 @@ def test_arms_follow_the_protocol_of_a_study(here):
     assert three.plan_arm(make_arm("ridge")).document.methods["ridge"].settings["choose_by"] == "source-sites"
     assert three.plan_arm(make_arm("ridge", "kfold")).document.protocol == "kfold"
     assert three.record_options([]).protocol is None
-
-
-def test_the_audit_says_what_the_number_of_sites_allows(here, brio):
-    few(3).save(here / "cohort")
-    assert "3 sites hold both classes: leave one site out, without validation" in brio("audit", "cohort").out

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from brio.cohort.simulate import Simulation, simulate
-from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
 from brio.jobs.plan import build_plan
 from brio.jobs.run import execute_plan
 from brio.jobs.train import load_fitted_runs
 from brio.protocol import auc
+from commands import refuse
 from stored import rehash
 
 SETTINGS = {"ridge": {}, "brio": {"epochs": "5", "learning_rate": "0.01", "T_w": "2", "K": "2", "M": "2", "d_h": "8"}}
@@ -38,9 +38,6 @@ def test_runs_answer_as_they_did(name, jobs):
     rows = pd.read_csv(folder / "results.csv", dtype={"fold": str}).query("method == @name").reset_index(drop=True)
     said = pd.read_csv(folder / "predictions.csv", dtype={"fold": str}).query("method == @name")
     graphs, labels = job.connectomes, job.cohort.labels
-    assert [(o.run.seed, o.run.fold.name) for o in fitted_runs] == [
-        (s, f"site0{k}") for s in (0, 1) for k in range(1, 6)
-    ]
     assert [(o.run.seed, o.run.fold.name) for o in fitted_runs] == list(zip(rows["seed"], rows["fold"], strict=True))
     for fitted, row in zip(fitted_runs, rows.to_dict("records"), strict=True):
         fold, seed = fitted.run.fold, fitted.run.seed
@@ -80,18 +77,14 @@ def test_weights_that_were_not_kept_are_told(jobs, tmp_path):
     assert len(fitted_runs) == 10
     for file in copy.rglob("weights.safetensors"):
         file.unlink()
-    with pytest.raises(BrioError, match=r"weights\.safetensors: is missing, though SHA256SUMS lists it"):
-        load_fitted_runs(job, "ridge", copy)
+    refuse(r"weights\.safetensors: is missing, though SHA256SUMS lists it", load_fitted_runs, job, "ridge", copy)
     rehash(copy)
-    with pytest.raises(BrioError, match="was not kept"):
-        load_fitted_runs(job, "ridge", copy)
+    refuse("was not kept", load_fitted_runs, job, "ridge", copy)
     shutil.rmtree(copy / "runs")
-    with pytest.raises(BrioError, match="cannot be read"):
-        load_fitted_runs(job, "ridge", copy)
+    refuse("cannot be read", load_fitted_runs, job, "ridge", copy)
 
 
 def test_runs_with_other_settings_are_not_these(jobs):
     job, folder = jobs["brio"]
     other = job.with_spec(settings={**SETTINGS["brio"], "K": "3"})
-    with pytest.raises(BrioError, match="cannot be read"):
-        load_fitted_runs(other, "brio", folder)
+    refuse("cannot be read", load_fitted_runs, other, "brio", folder)

@@ -54,7 +54,7 @@ def test_python_and_the_command_ask_alike(place, asked, tmp_path):
 
 def test_results_of_another_question_are_not_mixed(brio, place, asked, tmp_path):
     said = brio("run", place, *RIDGE, "--out", asked).refuse()
-    assert "it is on cohort 'simulated (age>site-median)'" in said.err
+    assert "cohort: 'simulated (age>site-median)'" in said.err
     fit = ["fit", place, "--method", "ridge", "--evidence", asked, "--out", tmp_path / "model", "--quiet"]
     for other in ([], ["--label", "age>14.5"]):
         assert "is evidence of another question" in brio(*fit, *other).refuse().err

@@ -1,5 +1,6 @@
 """A job says what it needs, and what cannot fit is refused before anything is written."""
 
+import re
 import tracemalloc
 
 import numpy as np
@@ -19,6 +20,7 @@ from brio.models import explain_model, fit_model
 from brio.protocol import leave_one_site_out
 from brio.results import RunStore
 from brio.training import Run
+from commands import refuse
 
 GPU = ComputeDevice(torch.device("cuda"))
 """Need not be there, as long as nothing is computed on it."""
@@ -54,15 +56,12 @@ def test_a_linear_model_is_checked_against_the_memory_of_the_machine(cohort, mon
     monkeypatch.setattr("brio.device._gpu_memory", lambda device: (room["free"], room["free"]))
     linear = [entry.name for entry in list_methods() if entry.family in ("linear", "control")]
     check_memory([make_method(name) for name in linear], cohort, GPU)
-    with pytest.raises(BrioError, match=r"method 'mlp' .* needs about .* of memory"):
-        check_memory([make_method("mlp")], cohort, GPU)
+    refuse(r"method 'mlp' .* needs about .* of memory", check_memory, [make_method("mlp")], cohort, GPU)
     room["free"] -= 1
-    with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* of memory"):
-        check_memory([make_method("ridge")], cohort, GPU)
+    refuse(r"method 'ridge' .* needs about .* of memory", check_memory, [make_method("ridge")], cohort, GPU)
     room["free"] += 1
     monkeypatch.setattr(machine, "find_free_memory", lambda: 1000)
-    with pytest.raises(BrioError, match=r"method 'ridge' .* needs about .* of memory"):
-        check_memory([make_method("ridge")], cohort, GPU)
+    refuse(r"method 'ridge' .* needs about .* of memory", check_memory, [make_method("ridge")], cohort, GPU)
 
 
 @pytest.mark.parametrize("settings", [{"K": 30}, {"K": 15}], ids=lambda s: ",".join(s))
@@ -89,16 +88,14 @@ def test_a_job_that_does_not_fit_into_memory_is_refused_before_it_writes(cohort,
 
 def test_connectomes_and_simulations_that_do_not_fit_are_refused(cohort, monkeypatch):
     monkeypatch.setattr(machine, "find_free_memory", lambda: 1000)
-    with pytest.raises(BrioError, match=r"30 connectomes of 8 ROIs need about 7\.7 kB of memory, but 1 kB are free"):
-        Connectomes(cohort)
+    refuse(r"30 connectomes of 8 ROIs need about 7\.7 kB of memory, but 1 kB are free", Connectomes, cohort)
     with pytest.raises(BrioError, match="scans of this size need about"):
         simulate(Simulation(n_sites=10_000, per_class=100_000, n_rois=10_000, frames=1_000_000))
 
 
 def test_re_estimates_that_do_not_fit_are_refused(cohort, scarce):
     model = fit_model(JobSpec(cohort, ["ridge"], device="cpu"))
-    with pytest.raises(BrioError, match="10000 re-estimates of 8 ROIs need"):
-        explain_model(model, cohort, reestimates=10_000, device="cpu")
+    refuse("10000 re-estimates of 8 ROIs need", explain_model, model, cohort, reestimates=10_000, device="cpu")
 
 
 def test_a_full_disk_is_noticed_in_advance(cohort, monkeypatch, tmp_path):
@@ -110,20 +107,17 @@ def test_a_full_disk_is_noticed_in_advance(cohort, monkeypatch, tmp_path):
 
 def test_a_job_has_a_largest_number_of_runs(cohort, monkeypatch, tmp_path):
     monkeypatch.setattr("brio.jobs.plan.MOST_RUNS", 10)
-    too_many = r"would have 15 runs \(1 methods, 5 folds, 3 seeds\); at most 10 are possible"
-    with pytest.raises(BrioError, match=too_many):
-        brio.run(cohort, ["ridge"], seeds=3, out=tmp_path / "new", device="cpu")
-    with pytest.raises(BrioError, match="would have 20 runs"):
-        brio.tune(cohort, ["gcn"], budget=4, out=tmp_path / "new", device="cpu")
+    too_many = r"would have 15 runs \(1 methods, 5 folds, 3 seeds\); choose fewer, at most 10"
+    refuse(too_many, brio.run, cohort, ["ridge"], seeds=3, out=tmp_path / "new", device="cpu")
+    refuse("would have 20 runs", brio.tune, cohort, ["gcn"], budget=4, out=tmp_path / "new", device="cpu")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_job_says_what_it_needs_and_what_is_left(cohort, tmp_path):
     said = []
     result = brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu", say=said.append)
-    assert any(
-        line.startswith("5 runs: ") and "of memory or more" in line and line.endswith("on disk") for line in said
-    ), said
+    (needs,) = [line for line in said if line.startswith("5 runs: ")]
+    assert re.fullmatch("5 runs: .* of memory or more, about .* on disk", needs)
     store = RunStore(result.folder / "runs")
     keys = [path.name for path in store.folder.iterdir()]
     ridge = make_method("ridge")

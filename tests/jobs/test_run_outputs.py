@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
-from brio import Cohort, run
+from brio import Cohort
 from brio.results import COLUMNS
 from stored import rehash
 
@@ -27,22 +27,25 @@ def strict(text: str):
     return json.loads(text, parse_constant=refuse)
 
 
-def read(folder) -> SimpleNamespace:
+BOTH = ["--method", "brio", "--method", "ridge"]
+
+
+def run_job(brio, cohort, out, *words) -> SimpleNamespace:
+    """Run a job; returns its files and what the command said."""
     return SimpleNamespace(
-        folder=folder,
-        rows=pd.read_csv(folder / "results.csv", dtype=TEXT),
-        predictions=pd.read_csv(folder / "predictions.csv", dtype=TEXT),
-        summary=strict((folder / "summary.json").read_text()),
-        plan=strict((folder / "plan.json").read_text()),
+        said=brio("run", cohort, "--out", out, *words).succeed(),
+        folder=out,
+        rows=pd.read_csv(out / "results.csv", dtype=TEXT),
+        predictions=pd.read_csv(out / "predictions.csv", dtype=TEXT),
+        summary=strict((out / "summary.json").read_text()),
+        plan=strict((out / "plan.json").read_text()),
     )
 
 
 @pytest.fixture(scope="module")
 def job(brio, folder, tiny, tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "job"
-    said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny).succeed()
-    found = read(out)
-    found.said, found.cohort = said, Cohort.load(folder)
+    found = run_job(brio, folder, tmp_path_factory.mktemp("runs") / "job", *BOTH, "--seeds", 2, *tiny)
+    found.cohort = Cohort.load(folder)
     return found
 
 
@@ -166,11 +169,12 @@ def test_a_job_with_other_reasons_for_its_exclusions_goes_on_and_shows_them(brio
     assert job.summary["n_scans"] == len(job.cohort) - 1
 
 
-def test_all_scans_are_kept_on_request(brio, folder, tmp_path):
-    said = brio("run", folder, "--out", tmp_path / "all", "--method", "ridge", "--keep-all", "--quiet").succeed()
-    n = len(Cohort.load(folder))
-    assert f"{n} scans, no exclusions applied" in said.out
-    found = read(tmp_path / "all")
+def test_all_scans_are_kept_on_request_and_progress_goes_to_standard_error(brio, folder, tmp_path):
+    found, n = run_job(brio, folder, tmp_path / "all", "--method", "ridge", "--keep-all"), len(Cohort.load(folder))
+    reported = [line for line in found.said.err.splitlines() if " %  ridge, " in line]
+    assert reported[-1] == "100 %  ridge, folds site01 to site05, stack 1 of 1: done"
+    assert "%  ridge" not in found.said.out
+    assert f"{n} scans, no exclusions applied" in found.said.out
     assert "twin" in set(found.predictions["participant_id"])
     assert found.summary["n_scans"] == len(found.predictions) == n
     assert not (tmp_path / "all" / "exclusions.tsv").exists()
@@ -185,18 +189,10 @@ def test_all_scans_are_kept_on_request(brio, folder, tmp_path):
     ],
 )
 def test_smoke_runs_are_marked(brio, folder, tmp_path, words, smoke):
-    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", "--quiet", *words).succeed()
-    assert read(tmp_path / "r").summary["smoke_run"] is smoke
-    assert ("smoke run" in said.out) is smoke
+    found = run_job(brio, folder, tmp_path / "r", "--method", "ridge", "--quiet", *words)
+    assert found.summary["smoke_run"] is smoke
+    assert ("smoke run" in found.said.out) is smoke
     assert ("smoke run" in brio("table", tmp_path / "r").out) is smoke
-
-
-def test_progress_goes_to_standard_error(brio, folder, tmp_path):
-    said = brio("run", folder, "--out", tmp_path / "r", "--method", "ridge")
-    assert [line for line in said.err.splitlines() if " %  ridge, " in line][
-        -1
-    ] == "100 %  ridge, folds site01 to site05, stack 1 of 1: done"
-    assert "%  ridge" not in said.out
 
 
 # ---------------------------------------------------------------- sites with one class
@@ -204,11 +200,7 @@ def test_progress_goes_to_standard_error(brio, folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def lopsided(brio, one_class, tiny, tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "lopsided"
-    said = brio("run", one_class, "--out", out, "--method", "brio", "--method", "ridge", *tiny).succeed()
-    found = read(out)
-    found.said = said
-    return found
+    return run_job(brio, one_class, tmp_path_factory.mktemp("runs") / "lopsided", *BOTH, *tiny)
 
 
 def test_a_site_with_one_class_has_no_auc(lopsided):
@@ -240,8 +232,7 @@ def test_a_site_with_one_class_is_no_source(lopsided):
 
 
 def test_nothing_but_a_site_with_one_class(brio, one_class, tmp_path):
-    brio("run", one_class, "--out", tmp_path / "r", "--method", "ridge", "--fold", "site03", "--quiet").succeed()
-    found = read(tmp_path / "r")
+    found = run_job(brio, one_class, tmp_path / "r", "--method", "ridge", "--fold", "site03", "--quiet")
     assert found.summary["methods"]["ridge"]["auc"] == {"mean": None, "sd": None, "interval": None, "n": 0}
     drawn = brio("table", tmp_path / "r", "--figure", tmp_path / "sites.png").succeed()
     assert drawn.err == ""
@@ -252,12 +243,9 @@ def test_nothing_but_a_site_with_one_class(brio, one_class, tmp_path):
 
 @pytest.fixture(scope="module")
 def kfold(brio, folder, tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "kfold"
     words = ["--protocol", "kfold", "--set", "protocol.n_folds=4", "--set", "protocol.validation_folds=1"]
-    said = brio("run", folder, "--out", out, "--method", "ridge", "--seeds", 3, "--quiet", *words).succeed()
-    found = read(out)
-    found.said = said
-    return found
+    out = tmp_path_factory.mktemp("runs") / "kfold"
+    return run_job(brio, folder, out, "--method", "ridge", "--seeds", 3, "--quiet", *words)
 
 
 def test_kfold_numbers_its_folds(kfold):
@@ -272,34 +260,12 @@ def test_kfold_averages_the_logits_of_one_scan_over_all_seeds(kfold):
     assert found is None or found == pytest.approx(roc_auc_score(by_scan["y"], by_scan["logit"]))
 
 
-# ---------------------------------------------------------------- perfect scores
-
-
-def test_a_spread_of_zero_is_a_number(brio, tmp_path):
-    rng = np.random.default_rng(0)
-    scans = [rng.normal(size=(80, 6)) for _ in range(30)]
-    for scan in scans[1::2]:
-        scan[:, :3] += 3 * rng.normal(size=(80, 1))
-    cohort = Cohort.from_scans(scans, site=np.repeat(list("ABCDE"), 6), label=[0, 1] * 15)
-    result = run(cohort, ["ridge"], out=tmp_path / "r", device="cpu")
-    assert result.summary.methods["ridge"].auc.sd == 0.0
-    table = result.table()
-    assert table.loc["ridge", "AUC"] == 100.0
-    assert table.loc["ridge", "SD"] == 0.0
-    assert "100.0 ± 0.0" in brio("table", tmp_path / "r").out
-
-
 # ---------------------------------------------------------------- a run alone and among others
 
 
 def test_a_run_alone_is_the_run_among_others(brio, folder, tiny, tmp_path, job):
-    fold = "site02"
-    said = brio(
-        "run", folder, "--out", tmp_path / "r", "--method", "brio", "--method", "ridge", "--seeds", 2, "--fold", fold,
-        "--runs-per-stack", 1, *tiny,
-    )  # fmt: skip
-    assert said.status == 0
-    alone = read(tmp_path / "r")
+    fold, words = "site02", ["--seeds", 2, "--runs-per-stack", 1, *tiny]
+    alone = run_job(brio, folder, tmp_path / "r", *BOTH, "--fold", fold, *words)
     assert alone.rows["fold"].tolist() == [fold] * 4
     assert len(alone.plan["stacks"]) == 4
     assert max(map(len, job.plan["stacks"])) > 4  # else nothing is compared
@@ -313,6 +279,6 @@ def test_a_run_alone_is_the_run_among_others(brio, folder, tiny, tmp_path, job):
 
 
 def test_seeds_do_not_depend_on_how_many_there_are(brio, folder, tiny, tmp_path, job):
-    brio("run", folder, "--out", tmp_path / "r", "--method", "ridge", *tiny[-3:]).succeed()
+    found = run_job(brio, folder, tmp_path / "r", "--method", "ridge", *tiny[-3:])
     first = job.rows[(job.rows["method"] == "ridge") & (job.rows["seed"] == 0)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(read(tmp_path / "r").rows.drop(columns="seconds"), first.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(found.rows.drop(columns="seconds"), first.drop(columns="seconds"))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,13 @@ def begun(brio, folder, tmp_path_factory) -> Path:
 @pytest.fixture
 def copy(begun, tmp_path) -> Path:
     return Path(shutil.copytree(begun, tmp_path / "copy"))
+
+
+def fail_with(error: BaseException):
+    def fail(*args, **kwargs):
+        raise error
+
+    return fail
 
 
 def add_worker(out: Path, stack: int, host: str, process: int | None, age: float = 0.0) -> None:
@@ -92,10 +100,8 @@ def test_time_left_from_finished_stacks(brio, copy):
 
 
 def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypatch, capsys):
-    def fail(*args, **kwargs):
-        raise RuntimeError("no kernel image\nException raised from launch at Context.cpp:7\nframe #0: launch()")
-
-    monkeypatch.setattr(Ridge, "fit", fail)
+    defect = RuntimeError("no kernel image\nException raised from launch at Context.cpp:7\nframe #0: launch()")
+    monkeypatch.setattr(Ridge, "fit", fail_with(defect))
     monkeypatch.setattr(sys, "argv", ["brio", "run", str(folder), "--out", str(copy), *RIDGE, "--shard", "1/3"])
     with pytest.raises(RuntimeError, match="no kernel image") as raised:
         main()
@@ -109,29 +115,24 @@ def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypat
     assert "frame #0" in (copy / "workers" / "failed-1.json").read_text()
 
 
-@pytest.mark.parametrize(
-    "error",
-    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"), None],
-    ids=["numpy", "GPU", "CPU"],
-)
-def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, error):
-    def fail(*args, **kwargs):
-        if error is None:
-            torch.empty(10**16, dtype=torch.uint8)
-        raise error
+def fill_memory(*args, **kwargs):
+    torch.empty(10**16, dtype=torch.uint8)
 
-    monkeypatch.setattr(Ridge, "fit", fail)
+
+ON_A_GPU = fail_with(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"))
+
+
+@pytest.mark.parametrize("fit", [fail_with(MemoryError()), ON_A_GPU, fill_memory], ids=["numpy", "GPU", "CPU"])
+def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, fit):
+    monkeypatch.setattr(Ridge, "fit", fit)
     ended = brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").refuse()
     assert "not enough memory; close other programs" in ended.err
     assert "defect" not in ended.err
 
 
 def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeypatch):
-    def fail(*args, **kwargs):
-        raise BrioError("the disk of this worker is full")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Ridge, "fit", fail)
+        patch.setattr(Ridge, "fit", fail_with(BrioError("the disk of this worker is full")))
         assert brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").status == 2
     said = brio("status", copy)
     assert "stacks: 1 done, 0 running, 1 waiting, 1 failed" in said.out
@@ -142,22 +143,10 @@ def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeyp
     assert not (copy / "workers").exists()
 
 
-def test_a_finished_job_in_one_line(brio, folder, copy):
-    assert brio("run", folder, "--out", copy, *RIDGE).status == 0
-    assert brio("status", copy).out.count("\n") == 1
-    assert "5 of 5 runs are finished (100 %)" in brio("status", copy).out
+NO_PROCESS = '{"stack": 1, "title": "", "host": "HERE", "process": 9223372036854775807, "started": 0}'
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        "\udcff",
-        '{"stack": 1, "title": "", "host": "HERE", "process": 9223372036854775807, "started": 0}',
-    ],
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", "\udcff", NO_PROCESS])
 def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
     """Half of a file on a network drive, of another version, or of a process with a number that none can have."""
     (copy / "workers").mkdir()
@@ -167,8 +156,10 @@ def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
     assert "stacks: 1 done, 0 running, 2 waiting, 0 failed" in said.out
 
 
-def test_a_search_and_the_members_of_a_model_lack_no_tables(brio, folder, copy, tmp_path):
+def test_a_finished_job_in_one_line_unless_it_lacks_its_tables(brio, folder, copy, tmp_path):
+    """A search and the members of a model have none."""
     assert brio("run", folder, "--out", copy, *RIDGE).status == 0
+    assert brio("status", copy).out == f"{copy}: 5 of 5 runs are finished (100 %)\n"
     (copy / "summary.json").unlink()
     assert "summary.json: is missing, though SHA256SUMS lists it" in brio("status", copy).err
     lines = (copy / "SHA256SUMS").read_text().splitlines(keepends=True)
@@ -179,15 +170,11 @@ def test_a_search_and_the_members_of_a_model_lack_no_tables(brio, folder, copy, 
         assert "no tables yet" not in brio("status", place.parent).out
 
 
-def test_folders_without_a_job(brio, tmp_path):
+def test_a_search_and_a_study_have_several_jobs(brio, begun, tmp_path):
     assert "there is no such folder" in brio("status", tmp_path / "missing").err
     assert "holds no plan of a job" in brio("status", tmp_path).err
-
-
-def test_a_search_and_a_study_have_several_jobs(brio, begun, tmp_path):
-    shutil.copytree(begun, tmp_path / "tuned" / "search")
-    shutil.copytree(begun, tmp_path / "study" / "arms" / "loso" / "ridge")
-    shutil.copytree(begun, tmp_path / "study" / "arms" / "loso" / "svm")
+    for place in ("tuned/search", "study/arms/loso/ridge", "study/arms/loso/svm"):
+        shutil.copytree(begun, tmp_path / place)
     assert f"{tmp_path / 'tuned' / 'search'}: 2 of 5" in brio("status", tmp_path / "tuned").out
     assert brio("status", tmp_path / "study").out.count("2 of 5 runs") == 2
 
@@ -274,17 +261,9 @@ def test_two_shards_of_the_same_number_at_once(folder, tmp_path, monkeypatch):
         write(*args)
 
     monkeypatch.setattr(RunStore, "_write_files", write_together)
-    ended: list[bool] = []
-
-    def train() -> None:
-        ended.append(train_shard(job, build_plan(job, ["ridge"]), tmp_path / "out", quiet=True))
-
-    threads = [threading.Thread(target=train) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert ended == [True, True]
+    with ThreadPoolExecutor(2) as pool:
+        opened = [(job, build_plan(job, ["ridge"]), tmp_path / "out") for _ in range(2)]
+        assert list(pool.map(lambda given: train_shard(*given, quiet=True), opened)) == [True, True]
     RunStore(tmp_path / "out" / "runs").check(os.listdir(tmp_path / "out" / "runs"))
     assert not (tmp_path / "out" / "workers").exists()
 

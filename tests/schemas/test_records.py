@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brio import schemas
 from brio.cohort.cohort import CohortHeader
 from brio.errors import BrioError
 from brio.estimator import EstimatorRecord
@@ -18,19 +19,6 @@ from brio.models.folder import ModelRecord
 from brio.results import Plan, RunRecord, Summary, TuningRecord
 from brio.results.cohort import AuditRecord, CohortFacts
 from brio.results.records import StudyRecord
-from brio.schemas import (
-    NOT_EMPTY,
-    Name,
-    Setting,
-    StoredCount,
-    StoredPositive,
-    StoredShare,
-    check_fields,
-    check_lengths,
-    from_json,
-    parse_json,
-    to_json,
-)
 
 PATH = Path("stored.json")
 KINDS = (
@@ -48,8 +36,8 @@ json_values = st.recursive(
 
 @dataclass(frozen=True)
 class Part:
-    n: StoredCount
-    share: StoredShare | None = None
+    n: schemas.StoredCount
+    share: schemas.StoredShare | None = None
 
 
 @dataclass(frozen=True)
@@ -64,18 +52,18 @@ class Rule:
 
 @dataclass(frozen=True)
 class Whole:
-    name: Name
+    name: schemas.Name
     pair: tuple[float, float]
-    parts: Annotated[dict[str, Part], NOT_EMPTY]
+    parts: Annotated[dict[str, Part], schemas.NOT_EMPTY]
     labels: tuple[Literal[0, 1], ...] = ()
     ids: tuple[str, ...] | None = None
-    seconds: dict[StoredPositive, StoredCount] = dataclasses.field(default_factory=dict)
+    seconds: dict[schemas.StoredPositive, schemas.StoredCount] = dataclasses.field(default_factory=dict)
     rule: Rule | None = None
-    values: dict[str, Setting] = dataclasses.field(default_factory=dict)
+    values: dict[str, schemas.Setting] = dataclasses.field(default_factory=dict)
     anything: Any = None
 
     def __post_init__(self) -> None:
-        check_lengths(self, "labels", "ids")
+        schemas.check_lengths(self, "labels", "ids")
 
 
 ANY_SETTING = "true or false or a whole number or a finite number or text or null"
@@ -83,9 +71,9 @@ GOOD = {"name": "a", "pair": [1, 2.5], "parts": {"x": {"n": 3}}}
 
 
 def test_a_record_is_read_with_its_defaults_and_without_unknown_keys():
-    record = from_json(Whole, GOOD | {"later": {"anything": None}}, PATH)
+    record = schemas.from_json(Whole, GOOD | {"later": {"anything": None}}, PATH)
     assert record == Whole("a", (1.0, 2.5), {"x": Part(3)})
-    assert to_json(record)["pair"] == [1.0, 2.5]
+    assert schemas.to_json(record)["pair"] == [1.0, 2.5]
 
 
 @pytest.mark.parametrize(
@@ -115,23 +103,23 @@ def test_a_record_is_read_with_its_defaults_and_without_unknown_keys():
     ],
 )
 def test_what_does_not_fit_is_named_with_its_place(change, message):
-    document = parse_json(json.dumps(GOOD | change).encode(), PATH)
+    document = schemas.parse_json(json.dumps(GOOD | change).encode(), PATH)
     with pytest.raises(BrioError) as told:
-        from_json(Whole, document, PATH, "mend it")
+        schemas.from_json(Whole, document, PATH, "mend it")
     assert str(told.value) == f"stored.json: {message}; mend it"
     assert json.dumps(document) == json.dumps(GOOD | change), "reading changes nothing"
 
 
 def test_what_is_not_declared_may_hold_anything():
-    document = parse_json(b'{"anything": [NaN, -Infinity, 1e400]}', PATH)
-    assert json.dumps(from_json(Whole, GOOD | document, PATH).anything) == "[NaN, -Infinity, Infinity]"
+    document = schemas.parse_json(b'{"anything": [NaN, -Infinity, 1e400]}', PATH)
+    assert json.dumps(schemas.from_json(Whole, GOOD | document, PATH).anything) == "[NaN, -Infinity, Infinity]"
 
 
 def test_settings_have_known_names():
     with pytest.raises(BrioError, match=r"stored\.json: rule\.kinds is unknown \(did you mean 'kind'\?\); mend it"):
-        check_fields(Rule, {"kinds": "all"}, PATH, "mend it", "rule")
+        schemas.check_fields(Rule, {"kinds": "all"}, PATH, "mend it", "rule")
     with pytest.raises(BrioError, match=r"rule\.kind is 'some', all or none is expected"):
-        check_fields(Rule, {"kind": "some"}, PATH, "mend it", "rule")
+        schemas.check_fields(Rule, {"kind": "some"}, PATH, "mend it", "rule")
 
 
 def documents(kind: type) -> st.SearchStrategy[Any]:
@@ -160,7 +148,7 @@ def documents(kind: type) -> st.SearchStrategy[Any]:
 )
 def test_json_that_brio_never_writes_is_refused(text, message):
     with pytest.raises(BrioError) as told:
-        parse_json(text.encode(), PATH, "mend it")
+        schemas.parse_json(text.encode(), PATH, "mend it")
     assert str(told.value).startswith(f"stored.json: {message}")
     assert str(told.value).endswith("; mend it")
     assert len(str(told.value)) < 200
@@ -168,7 +156,7 @@ def test_json_that_brio_never_writes_is_refused(text, message):
 
 def test_bytes_that_are_not_utf8_are_named():
     with pytest.raises(BrioError, match=r"stored\.json: is not UTF-8 text \(byte 0xe9 at position 7\)"):
-        parse_json('{"a": "é"}'.encode("latin-1"), PATH)
+        schemas.parse_json('{"a": "é"}'.encode("latin-1"), PATH)
 
 
 @given(json_values)
@@ -176,7 +164,7 @@ def test_bytes_that_are_not_utf8_are_named():
 def test_json_that_brio_writes_is_read_as_json_reads_it(value):
     text, read, message = json.dumps({"a": value}), None, ""
     try:
-        read = parse_json(text.encode(), PATH)
+        read = schemas.parse_json(text.encode(), PATH)
     except BrioError as error:
         message = str(error)
     assert json.dumps(read) == text or "holds a whole number of" in message or "holds the text" in message
@@ -208,11 +196,11 @@ def test_any_json_is_a_record_or_one_sentence(case):
     kind, document = case
     record, message = None, None
     try:
-        record = from_json(kind, document, PATH)
+        record = schemas.from_json(kind, document, PATH)
     except BrioError as error:
         message = str(error)
     if message is None:
-        assert from_json(kind, json.loads(json.dumps(to_json(record))), PATH) == record
+        assert schemas.from_json(kind, json.loads(json.dumps(schemas.to_json(record))), PATH) == record
     else:
         assert message.startswith("stored.json: ")
         assert "\n" not in message

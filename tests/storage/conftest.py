@@ -1,14 +1,13 @@
 """One small cohort and what commands make of it, with methods in closed form."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from small_jobs import RUN
 
 from brio.cohort.simulate import Simulation, simulate
-from commands import Said, command
+from commands import command
 
 
 @pytest.fixture(scope="session")
@@ -27,17 +26,3 @@ def here(made, tmp_path, monkeypatch) -> Path:
         shutil.copytree(made / name, tmp_path / "here" / name)
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
-
-
-@pytest.fixture
-def refuse() -> Callable[..., str]:
-    """Return the one line that a refused command prints."""
-
-    def run(*words: object) -> str:
-        said: Said = command(*words)
-        assert said.status == 2, said
-        assert said.err.startswith("brio: "), said
-        assert said.err.count("\n") == 1, said
-        return said.err
-
-    return run

@@ -6,19 +6,9 @@ import subprocess
 
 import pytest
 
+from brio import storage
 from brio.errors import BrioError
-from brio.storage import (
-    SUMS,
-    Sums,
-    check_all,
-    check_stored,
-    hash_file,
-    is_kept,
-    read_sums,
-    remove_leftovers,
-    write_recorded,
-    write_sums,
-)
+from commands import refuse
 from faults import die_at, list_steps
 
 OLD, NEW = {"a.csv": "old a", "b.json": "old b"}, {"b.json": "new b", "c.md": "new c"}
@@ -26,64 +16,67 @@ OLD, NEW = {"a.csv": "old a", "b.json": "old b"}, {"b.json": "new b", "c.md": "n
 
 def read_stored(path, remedy):
     content = path.read_bytes()
-    check_stored(path, remedy)
-    check_stored(path, remedy, content)
+    storage.check_stored(path, remedy)
+    storage.check_stored(path, remedy, content)
     return content
 
 
 @pytest.fixture
 def folder(tmp_path):
-    write_recorded(tmp_path / "job", OLD)
+    storage.write_recorded(tmp_path / "job", OLD)
     return tmp_path / "job"
 
 
 def test_a_writer_that_is_killed_at_any_moment_leaves_files_that_fit(folder, tmp_path):
     copy = tmp_path / "copy"
-    steps = list_steps(lambda: write_recorded(shutil.copytree(folder, copy), NEW))
+    steps = list_steps(lambda: storage.write_recorded(shutil.copytree(folder, copy), NEW))
     whole = {path.name: path.read_bytes() for path in copy.iterdir()}
     for number in range(len(steps)):
         for when in ("before", "after"):
             shutil.rmtree(copy)
             shutil.copytree(folder, copy)
-            assert die_at(number, when, lambda: write_recorded(copy, NEW))
+            assert die_at(number, when, lambda: storage.write_recorded(copy, NEW))
             for name in ("a.csv", "b.json", "c.md"):
-                if is_kept(copy / name, ""):
+                if storage.is_kept(copy / name, ""):
                     assert read_stored(copy / name, "").decode() in (OLD.get(name), NEW.get(name))
-            remove_leftovers(copy)
-            write_recorded(copy, NEW)  # the same again
+            storage.remove_leftovers(copy)
+            storage.write_recorded(copy, NEW)  # the same again
             assert {path.name: path.read_bytes() for path in copy.iterdir()} == whole, (steps[number], when)
 
 
 def test_what_is_there_already_is_not_written_again(folder):
-    assert list_steps(lambda: write_recorded(folder, OLD)) == []
-    assert list_steps(lambda: write_recorded(folder, {"b.json": OLD["b.json"]})) == []
+    assert list_steps(lambda: storage.write_recorded(folder, OLD)) == []
+    assert list_steps(lambda: storage.write_recorded(folder, {"b.json": OLD["b.json"]})) == []
     (folder / "a.csv").write_text("damaged")
-    assert list_steps(lambda: write_recorded(folder, OLD))
+    assert list_steps(lambda: storage.write_recorded(folder, OLD))
     assert read_stored(folder / "a.csv", "") == b"old a"
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(folder):
     (folder / "c.md").mkdir()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    with pytest.raises(BrioError, match=r"c\.md: is a folder"):
-        write_recorded(folder, NEW)
+    refuse(r"c\.md: is a folder", storage.write_recorded, folder, NEW)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
 def test_what_a_killed_writer_had_written_is_recorded(folder):
-    steps = list_steps(lambda: write_recorded(folder, NEW))
-    write_recorded(folder, OLD)
+    steps = list_steps(lambda: storage.write_recorded(folder, NEW))
+    storage.write_recorded(folder, OLD)
     last_file = max(number for number, step in enumerate(steps) if step.name == "replace") - 1
-    assert die_at(last_file, "before", lambda: write_recorded(folder, NEW))
-    remove_leftovers(folder)
-    assert read_sums(folder, "").coming
-    write_recorded(folder, {})
-    assert read_sums(folder, "") == Sums({name: hash_file(folder / name) for name in ("a.csv", "b.json", "c.md")})
+    assert die_at(last_file, "before", lambda: storage.write_recorded(folder, NEW))
+    storage.remove_leftovers(folder)
+    assert storage.read_sums(folder, "").coming
+    storage.write_recorded(folder, {})
+    assert storage.read_sums(folder, "") == storage.Sums(
+        {name: storage.hash_file(folder / name) for name in ("a.csv", "b.json", "c.md")}
+    )
 
 
 def test_sha256sum_reads_them(folder):
     if shutil.which("sha256sum"):
-        assert subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False).returncode == 0
+        assert (
+            subprocess.run(["sha256sum", "--check", "--quiet", storage.SUMS], cwd=folder, check=False).returncode == 0
+        )
 
 
 @pytest.mark.parametrize("damage", [b"old_a", b"old", b"", b"old a\n"])
@@ -91,54 +84,47 @@ def test_a_damaged_file_is_named_with_the_remedy(folder, damage):
     (folder / "a.csv").write_bytes(damage)
     with pytest.raises(BrioError, match=r"a\.csv: was changed or damaged since it was written; repeat it"):
         read_stored(folder / "a.csv", "repeat it")
-    with pytest.raises(BrioError, match=r"a\.csv: was changed"):
-        check_all(folder, "repeat it")
+    refuse(r"a\.csv: was changed", storage.check_all, folder, "repeat it")
     assert read_stored(folder / "b.json", "repeat it") == b"old b"
 
 
 def test_a_removed_file_is_missed(folder):
     (folder / "a.csv").unlink()
     with pytest.raises(BrioError, match=r"a\.csv: is missing, though SHA256SUMS lists it; repeat it, or"):
-        is_kept(folder / "a.csv", "repeat it")
-    assert not is_kept(folder / "other", "repeat it")
-    with pytest.raises(BrioError, match=r"a\.csv: is missing, though SHA256SUMS lists it; repeat it"):
-        check_all(folder, "repeat it")
+        storage.is_kept(folder / "a.csv", "repeat it")
+    assert not storage.is_kept(folder / "other", "repeat it")
+    refuse(r"a\.csv: is missing, though SHA256SUMS lists it; repeat it", storage.check_all, folder, "repeat it")
 
 
 def test_hashes_that_are_missing_are_damage(folder):
     (folder / "unlisted").write_text("x")
-    with pytest.raises(BrioError, match=r"SHA256SUMS: has no line for unlisted; repeat it"):
-        read_stored(folder / "unlisted", "repeat it")
-    (folder / SUMS).unlink()
-    with pytest.raises(BrioError, match=r"SHA256SUMS: is missing; repeat it"):
-        read_stored(folder / "a.csv", "repeat it")
-    with pytest.raises(BrioError, match=r"SHA256SUMS: is missing; repeat it"):
-        check_all(folder, "repeat it")
+    refuse(r"SHA256SUMS: has no line for unlisted; repeat it", read_stored, folder / "unlisted", "repeat it")
+    (folder / storage.SUMS).unlink()
+    refuse(r"SHA256SUMS: is missing; repeat it", read_stored, folder / "a.csv", "repeat it")
+    refuse(r"SHA256SUMS: is missing; repeat it", storage.check_all, folder, "repeat it")
 
 
 @pytest.mark.parametrize("text", ["x", "0" * 63 + "  a.csv\n", "0" * 64 + "  ../a.csv\n", "\ufeff"])
 def test_hashes_that_are_no_hashes_are_damage(folder, text):
-    (folder / SUMS).write_text(text)
-    with pytest.raises(BrioError, match=r"SHA256SUMS: was changed or damaged; repeat it"):
-        read_stored(folder / "a.csv", "repeat it")
-    write_recorded(folder, NEW)  # damaged hashes of other files do not come back
-    sums = read_sums(folder, "")
+    (folder / storage.SUMS).write_text(text)
+    refuse(r"SHA256SUMS: was changed or damaged; repeat it", read_stored, folder / "a.csv", "repeat it")
+    storage.write_recorded(folder, NEW)  # damaged hashes of other files do not come back
+    sums = storage.read_sums(folder, "")
     assert sums is not None
     assert list(sums.listed) == ["b.json", "c.md"]
 
 
 def test_every_required_file_has_a_line(folder):
-    (folder / SUMS).unlink()
-    write_sums(folder, ["a.csv"])
-    assert check_all(folder, "get it again", ["a.csv"]) == ["a.csv"]
+    (folder / storage.SUMS).unlink()
+    storage.write_sums(folder, ["a.csv"])
+    assert storage.check_all(folder, "get it again", ["a.csv"]) == ["a.csv"]
     with pytest.raises(BrioError, match=r"SHA256SUMS: has no line for b\.json; get it again"):
-        check_all(folder, "get it again", ["a.csv", "b.json"])
+        storage.check_all(folder, "get it again", ["a.csv", "b.json"])
 
 
 def test_a_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "a.csv")
     with pytest.raises(OSError, match="it is no ordinary file"):
-        hash_file(tmp_path / "a.csv")
-    os.mkfifo(tmp_path / SUMS)
-    with pytest.raises(BrioError, match=f"{SUMS}: was changed or damaged; import it again"):
-        read_sums(tmp_path, "import it again")
+        storage.hash_file(tmp_path / "a.csv")
+    os.mkfifo(tmp_path / storage.SUMS)
+    refuse(f"{storage.SUMS}: was changed or damaged; import it again", storage.read_sums, tmp_path, "import it again")

@@ -1,8 +1,7 @@
 """Two commands on one folder at once: one wins, the other says so, and what is there is whole."""
 
+import multiprocessing
 import os
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,26 +13,21 @@ from brio.results import StoredJob
 from commands import command
 
 
-def run_at_once(*actions: Callable[[], int]) -> list[int]:
+def run_at_once(*actions: Callable[[], int]) -> list[int | None]:
     """Run actions in children of this process that start together; returns their exit statuses."""
-    read, write = os.pipe()
-    sys.stdout.flush()
-    children = []
-    for action in actions:
-        child = os.fork()
-        if child == 0:
-            os.close(write)
-            os.read(read, 1)  # until the parent closes its end
-            status = 70
-            try:
-                status = action()
-            finally:
-                os._exit(status)
-        children.append(child)
-    os.close(read)
-    time.sleep(0.02)
-    os.close(write)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    context = multiprocessing.get_context("fork")
+    together = context.Barrier(len(actions))
+
+    def start(action: Callable[[], int]) -> None:
+        together.wait()
+        os._exit(action())
+
+    children = [context.Process(target=start, args=(action,)) for action in actions]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    return [child.exitcode for child in children]
 
 
 def act(where: Path, *words: object) -> Callable[[], int]:
@@ -54,15 +48,12 @@ def save_at_once(here: Path, k: int) -> None:
     statuses = run_at_once(act(here / "one", *words), act(here / "two", *words))
     assert sorted(statuses) == [0, 2], ((here / "one").read_text(), (here / "two").read_text())
     loser = here / ("one" if statuses[0] else "two")
-    answers = ("another brio is writing it", "has written it in the meantime", "exists already")
+    answers = ("another brio is writing it", "another process has written it", "exists already")
     said = " ".join(loser.read_text().split())  # lines are wrapped behind the path, which may be long
     assert any(words in said for words in answers), said
     Cohort.load(out).verify()
-    assert {path.name for path in here.iterdir()} == before_and(here, k)
-
-
-def before_and(here: Path, k: int) -> set[str]:
-    return {"cohort", "job", "rois.tsv", "one", "two", *(f"saved {i}" for i in range(k + 1))}
+    saved = {f"saved {i}" for i in range(k + 1)}
+    assert {path.name for path in here.iterdir()} == {"cohort", "job", "rois.tsv", "one", "two"} | saved
 
 
 def run_job_at_once(here: Path, k: int) -> None:

@@ -2,25 +2,18 @@
 
 import contextlib
 import errno
+import importlib.util
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from brio import storage
 from brio.errors import BrioError
-from brio.storage import (
-    create_whole_folder,
-    is_partial,
-    make_folders,
-    refuse_existing,
-    remove_leftovers,
-    require_creatable,
-    reserve_name,
-    write_atomically,
-)
-from faults import KILLED, die_at, failing, list_steps, raising, run_until, watching
+from commands import command, refuse
+from faults import KILLED, die_at, failing, list_steps, raising, run_in_child, run_until, watching
 from stored import name_leftover
 
 
@@ -29,9 +22,9 @@ def names(folder: Path) -> set[str]:
 
 
 def write_folder(folder: Path) -> None:
-    with create_whole_folder(folder) as partial:
-        write_atomically(partial / "a", "one")
-        write_atomically(partial / "b", b"two")
+    with storage.create_whole_folder(folder) as partial:
+        storage.write_atomically(partial / "a", "one")
+        storage.write_atomically(partial / "b", b"two")
 
 
 # ---------------------------------------------------------------- a file
@@ -39,22 +32,22 @@ def write_folder(folder: Path) -> None:
 
 def test_a_killed_or_failing_process_leaves_the_old_file_or_the_new_one(tmp_path):
     path = tmp_path / "file"
-    steps = list_steps(lambda: write_atomically(path, "old"))
+    steps = list_steps(lambda: storage.write_atomically(path, "old"))
     assert [step.name for step in steps] == ["create_file", "write", "sync", "replace", "sync_folder"]
     for number, step in enumerate(steps):
         for when in ("before", "after"):
             path.write_text("old")
-            assert run_until(number, when, lambda: write_atomically(path, "new")) == KILLED
+            assert run_until(number, when, lambda: storage.write_atomically(path, "new")) == KILLED
             renamed = (number, when) >= (3, "after") and (number, when) != (3, "before")
             assert path.read_text() == ("new" if renamed else "old"), (step, when)
-            remove_leftovers(tmp_path)
+            storage.remove_leftovers(tmp_path)
             assert names(tmp_path) == {"file"}, (step, when)
             with raising(number, KeyboardInterrupt, when), pytest.raises(KeyboardInterrupt):
-                write_atomically(path, "new")
+                storage.write_atomically(path, "new")
             assert names(tmp_path) == {"file"}, (step, when)
         path.write_text("old")
         with failing(number), pytest.raises(BrioError, match="file: cannot be written, the disk is full; free some"):
-            write_atomically(path, "new")
+            storage.write_atomically(path, "new")
         assert names(tmp_path) == {"file"}, step
 
 
@@ -64,11 +57,10 @@ def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     monkeypatch.setattr("brio.storage.reserve_name", lambda folder, final="": folder / "guessed")
     (tmp_path / "guessed").symlink_to(treasure)
-    with pytest.raises(BrioError, match=r"report\.html: cannot be written \(File exists\)"):
-        write_atomically(path, "page")
+    refuse(r"report\.html: cannot be written \(File exists\)", storage.write_atomically, path, "page")
     monkeypatch.undo()
     path.symlink_to(treasure)
-    write_atomically(path, "page")
+    storage.write_atomically(path, "page")
     assert not path.is_symlink()
     assert treasure.read_text() == "mine"
 
@@ -76,24 +68,21 @@ def test_a_link_under_any_name_is_not_followed(tmp_path, monkeypatch):
 def test_what_is_no_ordinary_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, words in ((tmp_path / "pipe", "is no ordinary file"), (tmp_path, "is a folder")):
-        with pytest.raises(BrioError, match=words):
-            write_atomically(path, "x")
+        refuse(words, storage.write_atomically, path, "x")
     (tmp_path / "null").symlink_to(os.devnull)
-    with pytest.raises(BrioError, match="is no ordinary file"):
-        write_atomically(tmp_path / "null", "x")
+    refuse("is no ordinary file", storage.write_atomically, tmp_path / "null", "x")
     assert names(tmp_path) == {"pipe", "null"}
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EFBIG])
 def test_other_errors_of_the_system_name_the_file(tmp_path, code):
     with failing(0, code), pytest.raises(BrioError) as told:
-        write_atomically(tmp_path / "file", "x")
+        storage.write_atomically(tmp_path / "file", "x")
     assert str(told.value).startswith(f"{tmp_path / 'file'}: cannot be written ({os.strerror(code)}); ")
 
 
 def test_text_that_is_no_text_is_refused(tmp_path):
-    with pytest.raises(BrioError, match="is not valid text"):
-        write_atomically(tmp_path / "file", "\udcff")
+    refuse("is not valid text", storage.write_atomically, tmp_path / "file", "\udcff")
     assert not names(tmp_path)
 
 
@@ -131,12 +120,11 @@ def test_of_two_that_write_one_folder_the_first_to_end_wins(tmp_path):
     out = tmp_path / "out"
 
     def lose() -> None:
-        with create_whole_folder(out) as partial:
-            write_atomically(partial / "late", "x")
+        with storage.create_whole_folder(out) as partial:
+            storage.write_atomically(partial / "late", "x")
             write_folder(out)
 
-    with pytest.raises(BrioError, match="out: another process has written it in the meantime"):
-        lose()
+    refuse("out: another process has written it", lose)
     assert names(tmp_path) == {"out"}
     assert names(out) == {"a", "b"}
 
@@ -145,45 +133,37 @@ def test_an_empty_folder_or_a_link_to_nowhere_exists_too(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("empty", "link"):
-        with pytest.raises(BrioError, match="exists already"):
-            write_folder(tmp_path / name)
+        refuse("exists already", write_folder, tmp_path / name)
     assert names(tmp_path) == {"empty", "link"}
 
 
-def test_a_file_in_the_way_is_named(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(BrioError, match="cannot be written"):
-        make_folders(tmp_path / "file" / "below")
-
-
 def test_folders_above_one_that_cannot_be_made_go_again(tmp_path):
-    with pytest.raises(BrioError, match=r"cannot be written \(File name too long\)"):
-        make_folders(tmp_path / "a" / "b" / ("x" * 300))
-    with pytest.raises(BrioError, match=r"cannot be written \(File name too long\)"):
-        write_folder(tmp_path / "a" / ("x" * 300) / "out")
+    (tmp_path / "file").write_text("x")
+    refuse("cannot be written", storage.make_folders, tmp_path / "file" / "below")
+    (tmp_path / "file").unlink()
+    refuse(r"cannot be written \(File name too long\)", storage.make_folders, tmp_path / "a" / "b" / ("x" * 300))
+    refuse(r"cannot be written \(File name too long\)", write_folder, tmp_path / "a" / ("x" * 300) / "out")
     assert not names(tmp_path)
 
 
 def test_the_second_of_two_writers_learns_it_before_it_begins(tmp_path):
     out = tmp_path / "out"
-    refuse_existing(out)
-    with create_whole_folder(out):
-        with pytest.raises(BrioError, match="out: another brio is writing it"):
-            refuse_existing(out)
-        refuse_existing(tmp_path / "other")
-    with pytest.raises(BrioError, match="out: exists already"):
-        refuse_existing(out)
+    storage.refuse_existing(out)
+    with storage.create_whole_folder(out):
+        refuse("out: another brio is writing it", storage.refuse_existing, out)
+        storage.refuse_existing(tmp_path / "other")
+    refuse("out: exists already", storage.refuse_existing, out)
     dead = name_leftover(tmp_path)
-    dead.with_name(dead.name.replace(".partial", f"-{reserve_name(out, 'new').name.split('-')[5]}")).mkdir()
-    assert is_partial(names(tmp_path).difference({"out"}).pop())
-    refuse_existing(tmp_path / "new")
+    dead.with_name(dead.name.replace(".partial", f"-{storage.reserve_name(out, 'new').name.split('-')[5]}")).mkdir()
+    assert storage.is_partial(names(tmp_path).difference({"out"}).pop())
+    storage.refuse_existing(tmp_path / "new")
 
 
 # ---------------------------------------------------------------- leftovers
 
 
 def test_only_what_a_dead_process_of_ours_left_is_removed(tmp_path):
-    dead, own = name_leftover(tmp_path), reserve_name(tmp_path)
+    dead, own = name_leftover(tmp_path), storage.reserve_name(tmp_path)
     head, machine, number, process, count = own.name.split("-")
     elsewhere = tmp_path / f"{head}-{'0' * 8}-{dead.name.split('-')[2]}-{process}-{count}"
     living = tmp_path / f"{head}-{machine}-{os.getppid()}-{process}-{count}"
@@ -192,12 +172,12 @@ def test_only_what_a_dead_process_of_ours_left_is_removed(tmp_path):
     for path in (dead, own, elsewhere, living, recycled, *foreign):
         path.mkdir()
         (path / "content").write_text("x")
-    assert is_partial(dead.name)
-    remove_leftovers(tmp_path)
+    assert storage.is_partial(dead.name)
+    storage.remove_leftovers(tmp_path)
     assert names(tmp_path) == {path.name for path in (own, elsewhere, living, *foreign)}
-    remove_leftovers(tmp_path, reserved=True)
+    storage.remove_leftovers(tmp_path, reserved=True)
     assert names(tmp_path) == {path.name for path in foreign}
-    remove_leftovers(tmp_path / "not there")
+    storage.remove_leftovers(tmp_path / "not there")
 
 
 def test_a_container_numbers_its_processes_by_itself(tmp_path, monkeypatch):
@@ -207,7 +187,7 @@ def test_a_container_numbers_its_processes_by_itself(tmp_path, monkeypatch):
     storage._get_machine.cache_clear()
     monkeypatch.setattr(storage.os, "readlink", lambda path: "pid:[1]")
     try:
-        remove_leftovers(tmp_path)
+        storage.remove_leftovers(tmp_path)
         assert names(tmp_path) == {left.name}
     finally:
         storage._get_machine.cache_clear()
@@ -219,15 +199,13 @@ def test_links_in_a_leftover_are_not_followed(tmp_path):
     (treasure / "gold").write_text("mine")
     left = name_leftover(tmp_path)
     left.symlink_to(treasure)
-    remove_leftovers(tmp_path)
+    storage.remove_leftovers(tmp_path)
     assert names(tmp_path) == {"treasure"}
     assert names(treasure) == {"gold"}
 
 
 def test_a_terminated_command_cleans_up(tmp_path):
     """As after a scheduler's SIGTERM: the child ends with 143 and nothing is left."""
-    from commands import command
-    from faults import run_in_child
 
     def run() -> int:
         def hook(number, step, when):
@@ -247,24 +225,130 @@ def test_a_terminated_command_cleans_up(tmp_path):
 
 
 def test_a_place_is_tried_before_long_work_and_nothing_is_left(tmp_path):
-    require_creatable(tmp_path / "a" / "b" / "model")
+    storage.require_creatable(tmp_path / "a" / "b" / "model")
     assert not list(tmp_path.iterdir())
     with failing(0, errno.EROFS, lasting=True), pytest.raises(BrioError, match=r"model: cannot be written \(Read-only"):
-        require_creatable(tmp_path / "model")
+        storage.require_creatable(tmp_path / "model")
     assert not list(tmp_path.iterdir())
     (tmp_path / "model").mkdir()
-    with pytest.raises(BrioError, match="model: exists already"):
-        require_creatable(tmp_path / "model")
+    refuse("model: exists already", storage.require_creatable, tmp_path / "model")
 
 
 def test_a_trial_that_is_disturbed_leaves_nothing(tmp_path):
     out = tmp_path / "a" / "b" / "model"
-    n_steps = len(list_steps(lambda: require_creatable(out)))
+    n_steps = len(list_steps(lambda: storage.require_creatable(out)))
     assert n_steps == 6  # two folders and the trial, made and removed
     for number in range(n_steps):
         with failing(number, lasting=False), contextlib.suppress(BrioError):
-            require_creatable(out)
+            storage.require_creatable(out)
         assert not list(tmp_path.iterdir()), number
         with raising(number, KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-            require_creatable(out)
+            storage.require_creatable(out)
         assert not list(tmp_path.iterdir()), number
+
+
+# ---------------------------------------------------------------- a folder of one process
+
+
+def test_a_lock_of_a_killed_process_stops_nobody(tmp_path):
+    folder = tmp_path / "job"
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with storage.lock_folder(folder):
+            os.write(write, b"locked")
+            signal.pause()
+    assert os.read(read, 6) == b"locked"
+    with pytest.raises(BrioError, match="job: another brio is at work there"), storage.lock_folder(folder):
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (folder / storage.LOCK).exists()
+    with storage.lock_folder(folder):
+        (folder / "file").write_text("x")
+    os.close(read)
+    os.close(write)
+
+
+def test_a_folder_made_for_nothing_goes_again(tmp_path):
+    def fail(content: bool) -> None:
+        with storage.lock_folder(tmp_path / "a" / "b"):
+            if content:
+                (tmp_path / "a" / "b" / "plan.json").write_text("x")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail(content=False)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        fail(content=True)
+    assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == {storage.LOCK, "plan.json"}
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "treasure").write_text("mine")
+    (tmp_path / storage.LOCK).symlink_to(tmp_path / "treasure")
+    with pytest.raises(BrioError, match=r"\.lock: cannot be written"), storage.lock_folder(tmp_path):
+        pass
+    assert (tmp_path / "treasure").read_text() == "mine"
+
+
+def test_a_folder_made_for_a_lock_that_cannot_be_written_goes_again(tmp_path, monkeypatch):
+    def fail(lock, blocking):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", fail)
+    with pytest.raises(BrioError, match="the disk is full"), storage.lock_folder(tmp_path / "a" / "b"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------- waiting for the disk
+
+
+@pytest.fixture(scope="module")
+def disk():
+    """The module as it is: tests replace its functions, since they need not wait."""
+    spec = importlib.util.spec_from_file_location("unpatched_disk", storage.disk.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Inodes of what was waited for."""
+    waited = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: waited.append(os.fstat(descriptor).st_ino))
+    return waited
+
+
+def test_a_file_and_its_folder_are_waited_for(disk, synced, tmp_path):
+    (tmp_path / "file").touch()
+    with (tmp_path / "file").open() as file:
+        disk.sync(file.fileno())
+    disk.sync_folder(tmp_path)
+    assert synced == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize(("number", "passes"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
+def test_a_drive_that_cannot_sync_folders_is_no_error(disk, number, passes, monkeypatch, tmp_path):
+    used = []
+
+    def fail(descriptor):
+        used.append(descriptor)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if passes:
+        disk.sync_folder(tmp_path)
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            disk.sync_folder(tmp_path)
+    with pytest.raises(OSError, match="Bad file descriptor"):  # it was closed
+        os.fstat(used[0])
+
+
+def test_a_system_that_cannot_sync_folders_is_left_alone(disk, monkeypatch, tmp_path):
+    monkeypatch.setattr(disk, "os", SimpleNamespace(name="nt"))  # opens nothing
+    disk.sync_folder(tmp_path)

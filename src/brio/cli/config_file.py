@@ -69,10 +69,8 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
     context.meta[CONFIG_FILE], context.meta[COMMAND] = path, context
     for key, value in read_configuration(path).items():
         if key in COMMAND_LINE_ONLY:
-            raise BrioError(
-                f"{path}: '{key}' {COMMAND_LINE_ONLY[key]}, which a file must not do; remove it there and give --{key} "
-                "on the command line"
-            )
+            reason = f"'{key}' {COMMAND_LINE_ONLY[key]}, which a file must not do"
+            raise BrioError(f"{path}: {reason}; give --{key} on the command line instead")
         if key not in options:
             raise BrioError(f"{path}: 'brio {context.info_name}' has no option '{key}'; {nearest(key, options)}")
         if key == SETTINGS:

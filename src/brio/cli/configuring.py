@@ -13,22 +13,18 @@ from ..configuration import format_settings, format_value, read_value
 from ..errors import BrioError, nearest
 from ..settings import parse_assignments
 from ..version import __version__
-from .app import OTHERS, app
+from .app import OTHERS
 from .config_file import COMMAND_LINE_ONLY, SETTINGS, list_options, option_name
-from .options import Load, load_own_methods
+from .options import Load, add_command, load_own_methods
 
 CONFIGURABLE = ("run", "tune", "study", "fit")
 """Commands that take ``--config``."""
 
 
-@app.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}, rich_help_panel=OTHERS
-)
+@add_command(OTHERS, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def config(
     context: typer.Context,
-    target: Annotated[
-        str, typer.Argument(help=f"A command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'.")
-    ],
+    target: Annotated[str, f"A command ({', '.join(CONFIGURABLE)}), or the folder of 'brio run' or 'brio tune'."],
     words: Annotated[list[str] | None, typer.Argument(help="Arguments and options of the command.")] = None,
     load: Load = None,
 ) -> None:
@@ -47,12 +43,12 @@ def config(
         if SETTINGS in values:
             settings = parse_assignments(values[SETTINGS] or [])
             values[SETTINGS] = {key: read_value(text) for key, text in settings.items()}
-        print(_render(target, command, values, {}), end="")
+        print(_render(target, command, values), end="")
         return
     if words:
         raise BrioError(f"{target}: is no command with a configuration; {nearest(target, CONFIGURABLE)}")
-    name, values, notes = _read_job(Path(target))
-    print(_render(name, root.command.commands[name], values, notes), end="")  # type: ignore[attr-defined]
+    name, values, facts = _read_job(Path(target))
+    print(_render(name, root.command.commands[name], values, **facts), end="")  # type: ignore[attr-defined]
 
 
 def _without_required(command: Any) -> Any:
@@ -64,8 +60,8 @@ def _without_required(command: Any) -> Any:
     return command
 
 
-def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """Read the command of a job, its options, and what its folder does not say."""
+def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Read the command of a job, its options, and facts for remarks on what its folder does not say."""
     from ..jobs.resume import recover_options
     from ..methods import find_method
     from ..results import Plan, TuningRecord
@@ -83,47 +79,30 @@ def _read_job(folder: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
             remedy = f"load its file: brio config --load FILE.py {folder}" if planned.code else "see 'brio methods'"
             raise BrioError(f"{folder}: {error}; {remedy}") from error
     tuning = TuningRecord.read(folder) if is_kept(folder / TUNING) else None
-    values = recover_options(plan, tuning)
-    notes = {
-        "cohort": f"not stored with the job: the folder of cohort '{plan.cohort}' ({plan.atlas}), fingerprint "
-        f"{plan.fingerprint_before_exclusions[:12]}",
-        "out": f"not that of the job, {folder}, unless it is to be resumed",
-    }
     companions = list((read_audit(folder) or {}).get("atlases", {}))[1:]
-    if companions:
-        notes["with"] = f"not stored with the job: cohorts of the same participants in {', '.join(companions)}"
-    if any(planned.code for planned in plan.methods.values()):
-        notes["method"] = "some are your own: give their file with --load on the command line"
-    if tuning is None and any(planned.tuned for planned in plan.methods.values()):
-        notes["tuned"] = "not stored with the job: the folder of 'brio tune' whose choices it used"
-    if plan.threads is not None:
-        notes["device"] = f"numbers repeat exactly with OMP_NUM_THREADS={plan.threads}"
-    return "run" if tuning is None else "tune", values, notes
+    facts = {"plan": plan, "folder": folder, "companions": companions}
+    return "run" if tuning is None else "tune", recover_options(plan, tuning), facts
 
 
-def _render(name: str, command: Any, values: Mapping[str, Any], notes: Mapping[str, str]) -> str:
+def _render(name: str, command: Any, values: Mapping[str, Any], **facts: Any) -> str:
     """Write options as TOML, each under a comment that says what it is; those without a value are comments too."""
-    lines = [
-        f"# Options of 'brio {name}', written by brio {__version__}.",
-        f"# Use: brio {name} --config FILE. Options on the command line win; paths are relative to this file.",
-    ]
-    options = list_options(command)
-    if any(option_name(param) in COMMAND_LINE_ONLY for param in command.params):
-        lines.append(
-            f"# It executes nothing: {', '.join(f'--{key}' for key in COMMAND_LINE_ONLY)} are not stored here."
-        )
-    settings = values.get(SETTINGS) or {}
-    for key, param in options.items():
-        if key == SETTINGS:
-            continue
+    from jinja2 import Environment, PackageLoader
+
+    options, known = [], list_options(command)
+    for key, param in known.items():
         default = param.default() if callable(param.default) else param.default
         value = values.get(key, None if param.required else default)
-        lines += ["", f"# {' '.join((param.help or '').split())}", *([f"# {notes[key]}"] if key in notes else [])]
-        if value is None or value == [] or value == ():
-            lines.append(f"# {key} = {'[]' if getattr(param, 'multiple', False) else ''}".rstrip())
-        else:
-            lines.append(f"{key} = {format_value(value)}")
-    if SETTINGS in options:
-        lines += ["", "# Settings of methods, and in [set.protocol], [set.audit] and [set.harmonise] of the others;"]
-        lines += ["# 'brio settings METHOD' lists all.", *format_settings(settings, SETTINGS)]
-    return "\n".join(lines) + "\n"
+        value = list(value) if isinstance(value, tuple) else value
+        options.append((key, " ".join((param.help or "").split()), value, getattr(param, "multiple", False)))
+    environment = Environment(loader=PackageLoader("brio.cli", "."), trim_blocks=True, keep_trailing_newline=True)
+    environment.filters["toml"] = format_value
+    return environment.get_template("config.toml.j2").render(
+        name=name,
+        version=__version__,
+        not_stored=COMMAND_LINE_ONLY
+        if any(option_name(param) in COMMAND_LINE_ONLY for param in command.params)
+        else (),
+        options=[option for option in options if option[0] != SETTINGS],
+        settings=format_settings(values.get(SETTINGS) or {}, SETTINGS) if SETTINGS in known else None,
+        **facts,
+    )

@@ -8,51 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from .. import settings
 from ..console import say, show_progress
 from ..errors import BrioError
 from ..storage import open_scratch_folder, refuse_existing, require_creatable
-from .app import MODELS, app
-from .options import (
-    Companions,
-    Device,
-    EngineOptions,
-    JobOptions,
-    KeepAll,
-    Label,
-    Load,
-    Out,
-    Quiet,
-    ScanOptions,
-    Seeds,
-    load_own_methods,
-    number,
-    say_warnings,
-    share_options,
-)
+from . import options
+from .app import MODELS
 
 if TYPE_CHECKING:
     from ..cohort import Cohort
     from ..models import Model
 
-ModelFolder = Annotated[Path, typer.Argument(help="Model folder, written by 'brio fit'.")]
-FitCheckpointEvery = Annotated[
-    float | None,
-    number(
-        settings.Seconds,
-        "Time between checkpoints of networks in training, to resume from; 0 for none. By default 120 with --engine "
-        "dask, else none",
-        "--checkpoint-every",
-        metavar="SECONDS",
-    ),
-]
+ModelFolder = Annotated[Path, "Model folder, written by 'brio fit'."]
 
 
 @contextmanager
 def _open_scans(
-    model: Path, scans: Path, out: Path, load: list[Path] | None, reading: ScanOptions
+    model: Path, scans: Path, out: Path, load: list[Path] | None, reading: options.ScanOptions
 ) -> Iterator[tuple[Model, Cohort]]:
     """Read a model and the scans that it is given, into a folder that is removed at the end; say what was read."""
     from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
@@ -60,43 +32,40 @@ def _open_scans(
 
     refuse_existing(out)
     check_sums(model, scans_follow=True)
-    load_own_methods(load)
+    options.load_own_methods(load)
     header = read_known_header(model)
     with open_scratch_folder() as place:
         cohort = read_scans_to_predict(scans, place / "scans", known_header=header, **reading.to_keywords())
         from ..models import read_model  # torch, after all that can be refused
 
         fitted = read_model(model)
-        say_warnings(cohort)
+        options.say_warnings(cohort)
         say(summarise_scans_to_predict(cohort))
         yield fitted, cohort
 
 
-@app.command(rich_help_panel=MODELS)
-@share_options
+@options.add_command(MODELS)
 def fit(
-    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    out: Out,
-    method: Annotated[str, typer.Option(help="Method, see 'brio methods'.")] = "log-ridge",
-    label: Label = None,
-    seeds: Seeds = 1,
-    evidence: Annotated[
-        Path | None, typer.Option(help="Folder of 'brio run' that evaluated this method at left-out sites.")
-    ] = None,
-    evaluate: Annotated[
-        bool, typer.Option("--evaluate", help="Evaluate the method at each site in turn, and keep the evidence.")
-    ] = False,
+    cohort: Annotated[Path, "Cohort folder."],
+    out: options.Out,
+    method: Annotated[str, "Method, see 'brio methods'."] = "log-ridge",
+    label: options.Label = None,
+    seeds: options.Seeds = 1,
+    evidence: Annotated[Path | None, "Folder of 'brio run' that evaluated this method at left-out sites."] = None,
+    evaluate: Annotated[bool, "Evaluate the method at each site in turn, and keep the evidence."] = False,
     validation_site: Annotated[
-        list[str] | None, typer.Option(help="Networks: a site that chooses the epoch; repeatable; drawn by default.")
+        list[str] | None, "Networks: a site that chooses the epoch; repeatable; drawn by default."
     ] = None,
-    holds_scans: Annotated[
-        bool,
-        typer.Option("--holds-scans", help="Allow a model that holds numbers of single scans: fc-hgnn."),
-    ] = False,
-    checkpoint_every: FitCheckpointEvery = None,
+    holds_scans: Annotated[bool, "Allow a model that holds numbers of single scans: fc-hgnn."] = False,
+    checkpoint_every: Annotated[
+        settings.Seconds | None,
+        "SECONDS",
+        "Time between checkpoints of networks in training, to resume from; 0 for none. By default 120 with --engine "
+        "dask, else none",
+    ] = None,
     *,
-    job: JobOptions,
-    engine: EngineOptions,
+    job: options.JobOptions,
+    engine: options.EngineOptions,
 ) -> None:
     """Fit a method to all sites of a cohort and write a model that other sites can use.
 
@@ -110,7 +79,7 @@ def fit(
     require_creatable(out)
     if evidence is not None and evaluate:
         raise BrioError("--evidence and --evaluate exclude each other; give one of them")
-    load_own_methods(job.load)
+    options.load_own_methods(job.load)
     seconds = 120.0 if checkpoint_every is None else checkpoint_every
     spec = job.make_spec(cohort, [method], label=label, seeds=seeds, checkpoint_every=seconds)
     check_settings(spec.methods, spec.method_settings)
@@ -143,22 +112,17 @@ def fit(
     say(f"wrote {model!r} to {out}")
 
 
-@app.command(rich_help_panel=MODELS)
-@share_options
+@options.add_command(MODELS)
 def predict(
     model: ModelFolder,
-    scans: Annotated[
-        Path, typer.Argument(help="Scans: a cohort folder, one file, or a folder in any layout of 'brio import'.")
-    ],
-    out: Out,
-    reestimates: Annotated[int, number(settings.Reestimates, "Re-estimates of each scan, for its interval.")] = 47,
-    accuracy: Annotated[
-        float, number(settings.Accuracy, "Accuracy that called classes shall have; other scans get no call.")
-    ] = 0.8,
-    load: Load = None,
-    device: Device = "auto",
+    scans: Annotated[Path, "Scans: a cohort folder, one file, or a folder in any layout of 'brio import'."],
+    out: options.Out,
+    reestimates: Annotated[settings.Reestimates, "Re-estimates of each scan, for its interval."] = 47,
+    accuracy: Annotated[settings.Accuracy, "Accuracy that called classes shall have; other scans get no call."] = 0.8,
+    load: options.Load = None,
+    device: options.Device = "auto",
     *,
-    reading: ScanOptions,
+    reading: options.ScanOptions,
 ) -> None:
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
     with _open_scans(model, scans, out, load, reading) as (fitted, cohort):
@@ -175,33 +139,25 @@ def predict(
             say(line)
 
 
-@app.command(rich_help_panel=MODELS)
-@share_options
+@options.add_command(MODELS)
 def adapt(
     model: ModelFolder,
-    cohort: Annotated[
-        Path, typer.Argument(help="Labelled scans of the hospital: a cohort folder, or any layout of 'brio import'.")
-    ],
-    out: Out,
+    cohort: Annotated[Path, "Labelled scans of the hospital: a cohort folder, or any layout of 'brio import'."],
+    out: options.Out,
     prevalence: Annotated[
-        float | None,
-        number(settings.InnerShare, "Share of patients at the hospital; by default that of the labelled scans."),
+        settings.InnerShare | None, "Share of patients at the hospital; by default that of the labelled scans."
     ] = None,
     slope_width: Annotated[
-        float | None,
-        number(
-            settings.PositiveSpread,
-            "Standard deviation of the logarithm of the slope between hospitals; from the evidence.",
-        ),
+        settings.PositiveSpread | None,
+        "Standard deviation of the logarithm of the slope between hospitals; from the evidence.",
     ] = None,
     intercept_width: Annotated[
-        float | None,
-        number(settings.PositiveSpread, "Standard deviation of the intercept between hospitals; from the evidence."),
+        settings.PositiveSpread | None, "Standard deviation of the intercept between hospitals; from the evidence."
     ] = None,
-    load: Load = None,
-    device: Device = "auto",
+    load: options.Load = None,
+    device: options.Device = "auto",
     *,
-    reading: ScanOptions,
+    reading: options.ScanOptions,
 ) -> None:
     """Adapt a model to a hospital with labelled scans of its own: slope and intercept alone, never the weights.
 
@@ -221,14 +177,8 @@ def adapt(
             say(f"{model}: was adapted to {n_before} participants before; it starts again from the original")
         for line in remark_on_local_scans(fitted, local):
             say(line)
-        adapted = adapt_model(
-            fitted,
-            local,
-            prevalence=prevalence,
-            slope_width=slope_width,
-            intercept_width=intercept_width,
-            device=device,
-        )
+        widths = {"slope_width": slope_width, "intercept_width": intercept_width}
+        adapted = adapt_model(fitted, local, prevalence=prevalence, device=device, **widths)
     write_model(adapted, out)
     assert adapted.adaptation is not None
     for sentence in adapted.adaptation.describe(adapted.classes):
@@ -236,24 +186,20 @@ def adapt(
     say(f"wrote {adapted!r} to {out}")
 
 
-@app.command(rich_help_panel=MODELS)
+@options.add_command(MODELS)
 def explain(
     model: ModelFolder,
-    out: Out,
+    out: options.Out,
     cohort: Annotated[
-        Path | None, typer.Option(help="Cohort folder: that of the model, or another one; needed for stability only.")
+        Path | None, "Cohort folder: that of the model, or another one; needed for stability only."
     ] = None,
-    reestimates: Annotated[
-        int, number(settings.ReestimatesOrNone, "Re-estimates of each scan of the cohort; 0 for none.")
-    ] = 8,
-    sites: Annotated[
-        bool, typer.Option("--sites", help="Fit again without each site; closed-form methods, the cohort of the model.")
-    ] = False,
-    companion: Companions = None,
-    keep_all: KeepAll = False,
-    load: Load = None,
-    device: Device = "auto",
-    quiet: Quiet = False,
+    reestimates: Annotated[settings.ReestimatesOrNone, "Re-estimates of each scan of the cohort; 0 for none."] = 8,
+    sites: Annotated[bool, "Fit again without each site; closed-form methods, the cohort of the model."] = False,
+    companion: options.Companions = None,
+    keep_all: options.KeepAll = False,
+    load: options.Load = None,
+    device: options.Device = "auto",
+    quiet: options.Quiet = False,
 ) -> None:
     """Explain what a model reads: coefficients and patterns of edges, regions, factors, and their stability.
 
@@ -266,7 +212,7 @@ def explain(
 
     refuse_existing(out)
     check_sums(model)
-    load_own_methods(load)
+    options.load_own_methods(load)
     from ..models import explain_model, read_model  # torch, after all that can be refused
     from ..models.explain_output import write_explanation
 
@@ -274,7 +220,7 @@ def explain(
     scans = None
     with show_progress(quiet) as progress:
         if cohort is not None:
-            job = JobOptions(companion=companion, keep_all=keep_all, device=device)
+            job = options.JobOptions(companion=companion, keep_all=keep_all, device=device)
             spec = job.make_spec(cohort, [fitted.method.name])
             scans = prepare_job(spec, progress, say).cohort
         explanation = explain_model(

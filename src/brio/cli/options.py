@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import inspect
 import sys
 import typing
@@ -16,14 +15,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import typer
+from msgspec import Meta
 
 from .. import settings
 from ..console import say
 from ..errors import BrioError, escape_controls, nearest
-from ..settings import describe_kind, fit_value
+from .app import app
 from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
@@ -31,82 +31,98 @@ if TYPE_CHECKING:
     from ..jobs import JobSpec
     from ..jobs.spec import Engine
 
+_EMPTY, _KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
-def share_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of the dataclasses among its parameters as options, in a panel of the help each."""
-    groups: dict[str, Any] = {}
-    parameters = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group: Any = parameter.annotation
-        if not dataclasses.is_dataclass(group):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        groups[parameter.name] = group
-        hints = typing.get_type_hints(group, include_extras=True)
-        for one in dataclasses.fields(group):
-            kind, option = typing.get_args(hints[one.name])
-            option = copy.copy(option)
-            option.rich_help_panel = option.rich_help_panel or groups[parameter.name].panel
-            keyword = {"default": one.default, "annotation": Annotated[kind, option]}
-            parameters.append(inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, **keyword))
-
-    @functools.wraps(command)
-    def call(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{one.name: values.pop(one.name) for one in dataclasses.fields(group)})
-        command(**values)
-
-    del call.__wrapped__  # whoever reads the annotations shall see those of the options
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return call
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def number(kind: Any, text: str, *names: str, **further: Any) -> Any:
-    """Declare an option that holds a number: its domain is shown in the help and checked before the command begins."""
+def add_command(
+    panel: str | None, name: str | None = None, group: typer.Typer = app, **further: Any
+) -> Callable[[Command], Command]:
+    """Add a function to the command line, in a panel of the help.
 
+    The fields of the dataclasses among its parameters are options as well, in a panel of the help each. A parameter is
+    annotated with its help, before which may stand the name of its option, and in capitals what it takes. Without name
+    and default it is an argument.
+    """
+
+    def add(command: Command) -> Command:
+        groups: dict[str, Any] = {}
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            kind: Any = parameter.annotation
+            if dataclasses.is_dataclass(parameter.annotation):
+                groups[parameter.name], hints = kind, settings.read_hints(kind)
+                for one in dataclasses.fields(kind):
+                    parameters.append(_make_parameter(one.name, hints[one.name], one.default, kind.panel))
+            else:
+                parameters.append(_make_parameter(parameter.name, kind, parameter.default))
+
+        def call(**values: Any) -> None:
+            for name, kind in groups.items():
+                values[name] = kind(**{one.name: values.pop(one.name) for one in dataclasses.fields(kind)})
+            command(**values)
+
+        call.__name__, call.__doc__ = command.__name__, command.__doc__
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        group.command(name, rich_help_panel=panel, **further)(call)
+        return command
+
+    return add
+
+
+def _make_parameter(name: str, hint: Any, default: Any, panel: str | None = None) -> inspect.Parameter:
+    """Make a parameter for typer. The domain of a number is shown in the help and checked before the command begins."""
+    kind, *names, option = typing.get_args(hint) or (hint, None)
+    if isinstance(option, str):
+        own = [one for one in names if str(one).startswith("--")]
+        metavar = next((one for one in names if isinstance(one, str) and one not in own), None)
+        if default is _EMPTY and not own:
+            option = typer.Argument(help=option)
+        else:  # a flag without a name would have an opposite, --no-...
+            option = typer.Option(*(own or [f"--{name.replace('_', '-')}"]), metavar=metavar, help=option)
+    option = copy.copy(option)
+    if panel is not None:
+        option.rich_help_panel = panel
+    for domain in (hint, *typing.get_args(kind)):
+        if any(isinstance(fact, Meta) for fact in getattr(domain, "__metadata__", ())):
+            kind = kind if domain is hint else domain.__origin__ | None
+            option.help = f"{option.help.rstrip('.')}; {settings.describe_kind(domain)}."
+            option.callback = _check(domain)
+    return inspect.Parameter(name, _KEYWORD, default=default, annotation=Annotated[kind, option] if option else hint)
+
+
+def _check(domain: Any) -> Callable[[typer.CallbackParam, Any], Any]:
     def check(param: typer.CallbackParam, value: Any) -> Any:
-        if value is not None:
-            fit_value(value, kind, f"{param.opts[-1]} ")
-        return value
+        return None if value is None else settings.fit_value(value, domain, f"{param.opts[-1]} ")
 
-    return typer.Option(*names, callback=check, help=f"{text.rstrip('.')}; {describe_kind(kind)}.", **further)
+    return check
 
 
-Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet.")]
-JobOut = Annotated[Path, typer.Option("--out", help="Folder for results; an interrupted job is resumed there.")]
+Out = Annotated[Path, "--out", "Folder to write; must not exist yet."]
+JobOut = Annotated[Path, "--out", "Folder for results; an interrupted job is resumed there."]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", callback=merge_settings, help="A setting, key=value; repeatable; see 'brio settings'."),
 ]
 Label = Annotated[
     str | None,
-    typer.Option(
-        "--label",
-        help="Ask another question of the same scans in place of the cohort's labels: COLUMN of two values, "
-        "COLUMN=VALUE, COLUMN>NUMBER or COLUMN>site-median, for example sex or 'age>14.5'.",
-    ),
+    "Ask another question of the same scans in place of the cohort's labels: COLUMN of two values, COLUMN=VALUE, "
+    "COLUMN>NUMBER or COLUMN>site-median, for example sex or 'age>14.5'.",
 ]
-Device = Annotated[
-    str, typer.Option(help="auto, cpu, cuda, or cuda-tf32: faster, with rounded matrix products in networks.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Seeds = Annotated[int, number(settings.Seeds, "Number of seeds.")]
-Companions = Annotated[
-    list[Path] | None, typer.Option("--with", help="Cohort of the same participants in another atlas; repeatable.")
-]
-KeepAll = Annotated[bool, typer.Option("--keep-all", help="Do not apply the audit's exclusions.")]
+Device = Annotated[str, "auto, cpu, cuda, or cuda-tf32: faster, with rounded matrix products in networks."]
+Quiet = Annotated[bool, "Show no progress."]
+Seeds = Annotated[settings.Seeds, "Number of seeds."]
+Companions = Annotated[list[Path] | None, "--with", "Cohort of the same participants in another atlas; repeatable."]
+KeepAll = Annotated[bool, "Do not apply the audit's exclusions."]
 Load = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--load",
-        help="Python file with methods of your own; repeatable. It is executed with all your rights: load only files "
-        "that you would run yourself.",
-    ),
+    "Python file with methods of your own; repeatable. It is executed with all your rights: load only files that you "
+    "would run yourself.",
 ]
-Report = Annotated[
-    bool, typer.Option("--report", help="Also write table.md, sites.png and report.html to the folder for results.")
-]
+Report = Annotated[bool, "Also write table.md, sites.png and report.html to the folder for results."]
+RecordsOnly = Annotated[bool, "Store scores and predictions, no weights."]
 
 
 @dataclass(frozen=True)
@@ -117,53 +133,30 @@ class ReadingOptions:
 
     atlas_table: Annotated[
         str | None,
-        typer.Option(
-            help="Table of the ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas "
-            "such as power264 (see 'brio atlas --help')."
-        ),
+        "Table of the ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas "
+        "such as power264 (see 'brio atlas --help').",
     ] = None
-    drop_roi: Annotated[
-        list[str] | None, typer.Option(help="ROI to leave out, for example a global signal; repeatable.")
-    ] = None
+    drop_roi: Annotated[list[str] | None, "ROI to leave out, for example a global signal; repeatable."] = None
     id_column: Annotated[
-        str | None,
-        typer.Option(
-            help="bids, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default."
-        ),
+        str | None, "bids, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default."
     ] = None
-    site_column: Annotated[str | None, typer.Option(help="bids, table, fc: column of the site; 'site' by default.")] = (
-        None
-    )
-    label_column: Annotated[
-        str | None, typer.Option(help="bids, table, fc: column of the diagnosis; 'label' by default.")
-    ] = None
-    patient: Annotated[
-        list[str] | None, typer.Option(help="bids, table, fc: value of that column for patients; repeatable.")
-    ] = None
-    control: Annotated[
-        list[str] | None, typer.Option(help="bids, table, fc: value of that column for controls; repeatable.")
-    ] = None
-    task: Annotated[str | None, typer.Option(help="bids: task to read, for example rest.")] = None
-    match: Annotated[
-        str | None, typer.Option(help="bids: read only files whose path contains this text; * and ? are wildcards.")
-    ] = None
+    site_column: Annotated[str | None, "bids, table, fc: column of the site; 'site' by default."] = None
+    label_column: Annotated[str | None, "bids, table, fc: column of the diagnosis; 'label' by default."] = None
+    patient: Annotated[list[str] | None, "bids, table, fc: value of that column for patients; repeatable."] = None
+    control: Annotated[list[str] | None, "bids, table, fc: value of that column for controls; repeatable."] = None
+    task: Annotated[str | None, "bids: task to read, for example rest."] = None
+    match: Annotated[str | None, "bids: read only files whose path contains this text; * and ? are wildcards."] = None
     runs: Annotated[
-        str | None,
-        typer.Option(
-            "--runs", help="bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."
-        ),
+        str | None, "--runs", "bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."
     ] = None
     session_column: Annotated[
-        str | None,
-        typer.Option(help="table, fc: column that tells apart the scans of a participant; 'session' by default."),
+        str | None, "table, fc: column that tells apart the scans of a participant; 'session' by default."
     ] = None
     sessions: Annotated[
         str | None,
-        typer.Option(
-            help="bids, table, packed, fc: for participants with several scans, 'first' reads the first, 'join' makes "
-            "one long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are "
-            "then by participant. Connectomes take 'first' or 'all'."
-        ),
+        "bids, table, packed, fc: for participants with several scans, 'first' reads the first, 'join' makes "
+        "one long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are "
+        "then by participant. Connectomes take 'first' or 'all'.",
     ] = None
 
     def to_keywords(self) -> dict[str, Any]:
@@ -176,12 +169,10 @@ class ReadingOptions:
 class ScanOptions(ReadingOptions):
     """How scans are read that a model is given."""
 
-    kind: Annotated[str | None, typer.Option(help="Layout of the files, where it cannot be told.")] = None
-    atlas: Annotated[str | None, typer.Option(help="Atlas to read, where the files hold several.")] = None
-    participants: Annotated[Path | None, typer.Option(help="Participants table, if there is one elsewhere.")] = None
-    tr: Annotated[
-        float | None, number(settings.RepetitionTime, "Repetition time in seconds, where the files do not say.")
-    ] = None
+    kind: Annotated[str | None, "Layout of the files, where it cannot be told."] = None
+    atlas: Annotated[str | None, "Atlas to read, where the files hold several."] = None
+    participants: Annotated[Path | None, "Participants table, if there is one elsewhere."] = None
+    tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, where the files do not say."] = None
 
 
 @dataclass(frozen=True)
@@ -196,7 +187,7 @@ class JobOptions:
     load: Load = None
     device: Device = "auto"
     runs_per_stack: Annotated[
-        int | None, number(settings.RunsPerStack, "Runs that train together; by default what memory allows.")
+        settings.RunsPerStack | None, "Runs that train together; by default what memory allows."
     ] = None
     quiet: Quiet = False
     config: Annotated[
@@ -213,12 +204,11 @@ class JobOptions:
         """Make the specification of a job; further options are fields of it."""
         from ..cohort import Cohort
         from ..jobs import JobSpec
-        from ..settings import parse_assignments
 
         return JobSpec(
             cohort=cohort,
             methods=methods,
-            settings=parse_assignments(self.setting or []),
+            settings=settings.parse_assignments(self.setting or []),
             companions=[Cohort.load(folder) for folder in self.companion or []],
             exclude=not self.keep_all,
             device=self.device,
@@ -233,15 +223,12 @@ class EvaluationOptions:
 
     panel: ClassVar[str] = "Evaluation"
 
-    protocol: Annotated[str, typer.Option(help="loso (leave one site out) or kfold.")] = "loso"
-    fold: Annotated[list[str] | None, typer.Option("--fold", help="Only this fold (test site); repeatable.")] = None
+    protocol: Annotated[str, "loso (leave one site out) or kfold."] = "loso"
+    fold: Annotated[list[str] | None, "--fold", "Only this fold (test site); repeatable."] = None
     checkpoint_every: Annotated[
-        float,
-        number(
-            settings.Seconds,
-            "Time between checkpoints of networks in training, to resume from; 0 for none.",
-            metavar="SECONDS",
-        ),
+        settings.Seconds,
+        "SECONDS",
+        "Time between checkpoints of networks in training, to resume from; 0 for none.",
     ] = 120.0
 
     def to_keywords(self) -> dict[str, Any]:
@@ -258,21 +245,12 @@ class EngineOptions:
 
     panel: ClassVar[str] = "Many machines"
 
-    engine: Annotated[str, typer.Option("--engine", help="local (this process) or dask (a cluster of workers).")] = (
-        "local"
-    )
-    workers: Annotated[
-        int | None, number(settings.Workers, "With --engine dask: worker processes to start on this machine")
-    ] = None
+    engine: Annotated[str, "local (this process) or dask (a cluster of workers)."] = "local"
+    workers: Annotated[settings.Workers | None, "With --engine dask: worker processes to start on this machine"] = None
     scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="With --engine dask: a scheduler that runs, for example tcp://10.0.0.1:8786."
-        ),
+        str | None, "ADDRESS", "With --engine dask: a scheduler that runs, for example tcp://10.0.0.1:8786."
     ] = None
-    slurm: Annotated[
-        Path | None, typer.Option(help="With --engine dask: TOML file that says how to start workers through SLURM.")
-    ] = None
+    slurm: Annotated[Path | None, "With --engine dask: TOML file that says how to start workers through SLURM."] = None
 
     @contextmanager
     def open(self, load: list[Path] | None, shard: str | None = None) -> Iterator[Engine | None]:
@@ -282,12 +260,9 @@ class EngineOptions:
         if self.engine == "local":
             if (self.workers, self.scheduler, self.slurm) != (None, None, None):
                 raise BrioError("--workers, --scheduler and --slurm are for --engine dask")
-            if shard is None:
-                yield None
-            else:
-                from ..jobs.run import LocalEngine
+            from ..jobs.run import LocalEngine
 
-                yield LocalEngine.parse(shard)
+            yield None if shard is None else LocalEngine.parse(shard)
             return
         if shard is not None:
             raise BrioError("--shard is for processes without a cluster; leave it out with --engine dask")
@@ -305,12 +280,9 @@ class SharedEngineOptions(EngineOptions):
 
     shard: Annotated[
         str | None,
-        typer.Option(
-            "--shard",
-            metavar="I/N",
-            help="Train every N-th stack from the I-th on and write no tables, for job arrays; the same command "
-            "without it writes them when all shards are through.",
-        ),
+        "I/N",
+        "Train every N-th stack from the I-th on and write no tables, for job arrays; the same command without it "
+        "writes them when all shards are through.",
     ] = None
 
 

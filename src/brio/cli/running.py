@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -14,31 +13,15 @@ from .. import settings
 from ..console import console, say, show_progress
 from ..errors import BrioError, escape_controls
 from ..version import __version__
-from .app import EVALUATION, OTHERS, STUDIES, app
-from .options import (
-    Device,
-    EvaluationOptions,
-    JobOptions,
-    JobOut,
-    Label,
-    Quiet,
-    Report,
-    Seeds,
-    SharedEngineOptions,
-    load_own_methods,
-    number,
-    share_options,
-)
+from . import options
+from .app import EVALUATION, OTHERS, STUDIES
 
 if TYPE_CHECKING:
     from ..results import StoredJob
 
 
 def show_result(stored: StoredJob | None, report: bool, hint: str = "") -> None:
-    """Print the table of a job and what a reader should know about it; with a report, also write it and say where.
-
-    None is a shard, of which there is nothing to show.
-    """
+    """Print the table of a job, unless it is a shard, and what a reader should know; write a report if asked."""
     from ..api import Result
 
     if stored is None:
@@ -67,32 +50,24 @@ def show_result(stored: StoredJob | None, report: bool, hint: str = "") -> None:
             say(f"{name}: {path}")
 
 
-RecordsOnly = Annotated[bool, typer.Option("--records-only", help="Store scores and predictions, no weights.")]
-
-
-@app.command(rich_help_panel=EVALUATION)
-@share_options
+@options.add_command(EVALUATION)
 def run(
-    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    out: JobOut,
+    cohort: Annotated[Path, "Cohort folder."],
+    out: options.JobOut,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Method, see 'brio methods'; repeatable; 'all' for all. By default those of --load, or else brio, the "
-            "method of the paper; 'ridge' is the one to compare it with."
-        ),
+        "Method, see 'brio methods'; repeatable; 'all' for all. By default those of --load, or else brio, the "
+        "method of the paper; 'ridge' is the one to compare it with.",
     ] = None,
-    label: Label = None,
-    seeds: Seeds = 1,
-    tuned: Annotated[
-        Path | None, typer.Option(help="Folder of 'brio tune': use the settings it chose for each fold.")
-    ] = None,
-    records_only: RecordsOnly = False,
-    report: Report = False,
+    label: options.Label = None,
+    seeds: options.Seeds = 1,
+    tuned: Annotated[Path | None, "Folder of 'brio tune': use the settings it chose for each fold."] = None,
+    records_only: options.RecordsOnly = False,
+    report: options.Report = False,
     *,
-    evaluation: EvaluationOptions,
-    job: JobOptions,
-    engine: SharedEngineOptions,
+    evaluation: options.EvaluationOptions,
+    job: options.JobOptions,
+    engine: options.SharedEngineOptions,
 ) -> None:
     """Evaluate methods at sites they were not trained on.
 
@@ -101,43 +76,33 @@ def run(
     from ..jobs.run import run_job
     from ..results import TuningRecord
 
-    own = load_own_methods(job.load)
-    spec = job.make_spec(
-        cohort,
-        method or own or ["brio"],
-        label=label,
-        seeds=seeds,
-        tuned=None if tuned is None else TuningRecord.read(tuned),
-        records_only=records_only,
-        **evaluation.to_keywords(),
-    )
+    own = options.load_own_methods(job.load)
+    record = None if tuned is None else TuningRecord.read(tuned)
+    further = {"label": label, "seeds": seeds, "records_only": records_only, "tuned": record}
+    spec = job.make_spec(cohort, method or own or ["brio"], **further, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         stored = run_job(dataclasses.replace(spec, engine=opened), out, progress, say)
     hint = "brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge"
     show_result(stored, report, "" if method or own else hint)
 
 
-@app.command(rich_help_panel=EVALUATION)
-@share_options
+@options.add_command(EVALUATION)
 def tune(
-    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    out: JobOut,
+    cohort: Annotated[Path, "Cohort folder."],
+    out: options.JobOut,
     method: Annotated[
-        list[str] | None,
-        typer.Option(help="Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."),
+        list[str] | None, "Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."
     ] = None,
-    budget: Annotated[int, number(settings.Budget, "Configurations tried for each method and fold.")] = 4,
-    oracle: Annotated[
-        bool, typer.Option("--oracle", help="Also record what choosing by the test scans would reach.")
-    ] = False,
-    label: Label = None,
-    seeds: Seeds = 3,
-    records_only: RecordsOnly = False,
-    report: Report = False,
+    budget: Annotated[settings.Budget, "Configurations tried for each method and fold."] = 4,
+    oracle: Annotated[bool, "Also record what choosing by the test scans would reach."] = False,
+    label: options.Label = None,
+    seeds: options.Seeds = 3,
+    records_only: options.RecordsOnly = False,
+    report: options.Report = False,
     *,
-    evaluation: EvaluationOptions,
-    job: JobOptions,
-    engine: SharedEngineOptions,
+    evaluation: options.EvaluationOptions,
+    job: options.JobOptions,
+    engine: options.SharedEngineOptions,
 ) -> None:
     """Choose settings on the validation sites of each fold, with the same budget for every method, and evaluate.
 
@@ -145,50 +110,39 @@ def tune(
     """
     from ..jobs.run import tune_job
 
-    own = load_own_methods(job.load)
+    own = options.load_own_methods(job.load)
     names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
     if not names:
         raise BrioError("name a method to tune, --method NAME; 'brio methods' lists them")
-    options = {"label": label, "seeds": seeds, "records_only": records_only}
-    spec = job.make_spec(cohort, names, **options, **evaluation.to_keywords())
+    further = {"label": label, "seeds": seeds, "records_only": records_only}
+    spec = job.make_spec(cohort, names, **further, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         spec = dataclasses.replace(spec, engine=opened)
         stored = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
     show_result(stored, report)
 
 
-@app.command(rich_help_panel=STUDIES)
-@share_options
+@options.add_command(STUDIES)
 def study(
-    name: Annotated[str, typer.Argument(help="A study, see 'brio studies', or 'paper' for all of the paper's.")],
-    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for results; studies there share their runs and are resumed.")
-    ],
-    method: Annotated[
-        list[str] | None, typer.Option(help="Compare this method instead of the paper's; repeatable.")
-    ] = None,
+    name: Annotated[str, "A study, see 'brio studies', or 'paper' for all of the paper's."],
+    cohort: Annotated[Path, "Cohort folder."],
+    out: Annotated[Path, "--out", "Folder for results; studies there share their runs and are resumed."],
+    method: Annotated[list[str] | None, "Compare this method instead of the paper's; repeatable."] = None,
     reuse: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--reuse",
-            help="Folder of 'brio run', or of 'brio tune' for studies that compare methods: reuse its finished "
-            "results instead of training again; repeatable.",
-        ),
+        "Folder of 'brio run', or of 'brio tune' for studies that compare methods: reuse its finished "
+        "results instead of training again; repeatable.",
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option(
-            "--label",
-            help="Ask another question of the same scans, see 'brio run --help'; repeatable for the study 'labels', "
-            "which compares methods over them.",
-        ),
+        "Ask another question of the same scans, see 'brio run --help'; repeatable for the study 'labels', "
+        "which compares methods over them.",
     ] = None,
-    seeds: Seeds = 3,
+    seeds: options.Seeds = 3,
     *,
-    evaluation: EvaluationOptions,
-    job: JobOptions,
-    engine: SharedEngineOptions,
+    evaluation: options.EvaluationOptions,
+    job: options.JobOptions,
+    engine: options.SharedEngineOptions,
 ) -> None:
     """Make a table and figure of the paper: train what is missing, write what was found."""
     from ..jobs.run import describe_shard
@@ -196,7 +150,7 @@ def study(
     from ..studies import StudyContext, run_study
     from ..studies.study import PAPER, choose_label, find_study, run_study_shard
 
-    load_own_methods(job.load)
+    options.load_own_methods(job.load)
     if name != "paper":
         find_study(name)  # an unknown name is reported before anything is read
     question = choose_label(name, label or [])
@@ -213,12 +167,12 @@ def study(
     say(f"\nresults: {place}")
 
 
-@app.command(rich_help_panel=OTHERS)
+@options.add_command(OTHERS)
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for results.")] = Path("demo"),
-    seed: Annotated[int, number(settings.Seed, "Seed of the simulation.")] = 0,
-    device: Device = "cpu",
-    quiet: Quiet = False,
+    out: Annotated[Path, "--out", "Folder for results."] = Path("demo"),
+    seed: Annotated[settings.Seed, "Seed of the simulation."] = 0,
+    device: options.Device = "cpu",
+    quiet: options.Quiet = False,
 ) -> None:
     """Show what brio is for: audit simulated hospitals, test methods at each, and predict a new one."""
     from ..demo import run_demo
@@ -227,7 +181,7 @@ def demo(
         run_demo(out, seed, device, progress, say)
 
 
-@app.command(rich_help_panel=OTHERS)
+@options.add_command(OTHERS)
 def version() -> None:
     """Print the version."""
     print(__version__)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -13,23 +14,24 @@ from rich.text import Text
 
 from ..console import console, say
 from ..errors import BrioError, escape_controls
-from .app import EVALUATION, OTHERS, STUDIES, app
-from .options import Load, load_own_methods
+from .app import EVALUATION, OTHERS, STUDIES
+from .options import Load, add_command, load_own_methods
 
 if TYPE_CHECKING:
     from ..methods.registry import MethodEntry
 
+_FACTS = ["name", "family", "block", "summary", "needs", "transductive", "control", "provenance", "reference"]
+_FACTS += ["settings", "tuned_over"]
+"""What 'brio methods --json' says of a method."""
 
-@app.command(rich_help_panel=EVALUATION)
+
+@add_command(EVALUATION)
 def table(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of finished jobs.")],
-    figure: Annotated[Path | None, typer.Option(help="Also draw the AUC at every site (png, svg or pdf).")] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="Show the paper's numbers beside ours.")] = False,
-    csv: Annotated[Path | None, typer.Option(help="Also write every run of all folders as one csv file.")] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option("--compare", help="Compare all methods with this one, site by site, instead."),
-    ] = None,
+    folders: Annotated[list[Path], "Folders of finished jobs."],
+    figure: Annotated[Path | None, "Also draw the AUC at every site (png, svg or pdf)."] = None,
+    paper: Annotated[bool, "Show the paper's numbers beside ours."] = False,
+    csv: Annotated[Path | None, "Also write every run of all folders as one csv file."] = None,
+    reference: Annotated[str | None, "--compare", "Compare all methods with this one, site by site, instead."] = None,
 ) -> None:
     """Print the results of jobs as a Markdown table."""
     from ..report.cohort import draw_sites
@@ -55,15 +57,12 @@ def table(
     print(escape_controls(text), end="")
 
 
-@app.command(rich_help_panel=EVALUATION)
+@add_command(EVALUATION)
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of finished jobs of one cohort and protocol.")],
-    reference: Annotated[
-        str | None, typer.Option(help="Method to compare with; by default a linear one, else the first.")
-    ] = None,
+    folders: Annotated[list[Path], "Folders of finished jobs of one cohort and protocol."],
+    reference: Annotated[str | None, "Method to compare with; by default a linear one, else the first."] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Also write sites.csv and covariances.csv there; they name no participant."),
+        Path | None, "--out", "Also write sites.csv and covariances.csv there; they name no participant."
     ] = None,
 ) -> None:
     """Compare methods over sites and over participants, with each other and with chance."""
@@ -77,10 +76,10 @@ def compare(
     print(escape_controls(text), end="")
 
 
-@app.command(rich_help_panel=EVALUATION)
+@add_command(EVALUATION)
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of 'brio run', 'brio tune' or 'brio study'.")],
-    out: Annotated[Path | None, typer.Option("--out", help="File to write; by default FOLDER/report.html.")] = None,
+    folder: Annotated[Path, "Folder of 'brio run', 'brio tune' or 'brio study'."],
+    out: Annotated[Path | None, "--out", "File to write; by default FOLDER/report.html."] = None,
 ) -> None:
     """Write one self-contained HTML file with the results, and a model card beside it."""
     from ..report.write import write_report
@@ -88,9 +87,9 @@ def report(
     say(f"report: {write_report(folder, out)}")
 
 
-@app.command(rich_help_panel=EVALUATION)
+@add_command(EVALUATION)
 def status(
-    folder: Annotated[Path, typer.Argument(help="Folder of 'brio run', 'brio tune' or 'brio study', finished or not.")],
+    folder: Annotated[Path, "Folder of 'brio run', 'brio tune' or 'brio study', finished or not."],
 ) -> None:
     """Show how far a job is: stacks done, running and where, waiting, failed and why, and the time left."""
     from ..jobs.status import describe_jobs
@@ -99,10 +98,10 @@ def status(
         say(line)
 
 
-@app.command(rich_help_panel=OTHERS)
+@add_command(OTHERS)
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show the settings of this method.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON, with settings.")] = False,
+    as_json: Annotated[bool, "--json", "Print as JSON, with settings."] = False,
     load: Load = None,
 ) -> None:
     """List the methods, or the settings of one."""
@@ -111,7 +110,8 @@ def methods(
     load_own_methods(load)
     if as_json:
         entries = list_methods() if name is None else [find_method(name)]
-        print(json.dumps([_describe_entry(entry) for entry in entries], indent=1))
+        facts = [{fact: getattr(entry, fact) for fact in _FACTS} for entry in entries]
+        print(json.dumps(facts, indent=1, default=str))
     elif name is None:
         _print_methods(list_methods())
         console.print("'brio methods NAME' lists the settings of a method; set one with --set key=value.")
@@ -123,23 +123,29 @@ def _print_methods(entries: list[MethodEntry]) -> None:
     """Print all methods under the headings of their families, those of a family by where they come from."""
     from ..methods import find_method
 
-    for family, block in dict.fromkeys((entry.family, entry.block) for entry in entries):
-        table = Table.grid(padding=(0, 2))
-        table.add_column(min_width=18)
-        table.add_column()
-        for entry in entries:
-            if (entry.family, entry.block) == (family, block):
-                needs = [*entry.needs, *(["unlabelled test scans"] if entry.transductive else [])]
-                facts = [f"needs {', '.join(needs)}"] if needs else []
-                own_origin = entry.provenance != find_method(entry.base).provenance
-                facts += [str(entry.provenance)] if own_origin or not entry.fixed else []
-                facts += [] if entry.fixed else [entry.reference]
-                table.add_row(Text(f"  {entry.name}"), Text(entry.summary))
-                if facts:
-                    table.add_row("", Text("; ".join(facts), style="dim"))
-        heading = family if block in (family, "controls") else f"{family}: {block}"
+    listed: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+    for entry in entries:
+        needs = [*entry.needs, *(["unlabelled test scans"] if entry.transductive else [])]
+        facts = [f"needs {', '.join(needs)}"] if needs else []
+        own_origin = entry.provenance != find_method(entry.base).provenance
+        facts += [str(entry.provenance)] if own_origin or not entry.fixed else []
+        facts += [] if entry.fixed else [entry.reference]
+        listed.setdefault((entry.family, entry.block), []).append((entry.name, entry.summary, "; ".join(facts)))
+    for (family, block), rows in listed.items():
+        _print_list(rows, 18, heading=family if block in (family, "controls") else f"{family}: {block}")
+
+
+def _print_list(rows: Iterable[tuple[str, ...]], width: int, style: str = "", heading: str = "") -> None:
+    """Print names, what each is, and remarks below it, without those that are empty."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=width, style=style)
+    for name, text, *remarks in rows:
+        table.add_row(Text(f"  {name}"), Text(text))
+        for remark in filter(None, remarks):
+            table.add_row("", Text(remark, style="dim"))
+    if heading:
         console.print(Text(heading, style="bold"))
-        console.print(table)
+    console.print(table)
 
 
 def _print_settings(entry: MethodEntry) -> None:
@@ -155,27 +161,10 @@ def _print_settings(entry: MethodEntry) -> None:
     say(f"What each setting means: brio settings {entry.name}")
 
 
-def _describe_entry(entry: MethodEntry) -> dict[str, Any]:
-    """Describe a method for 'brio methods --json'."""
-    return {
-        "name": entry.name,
-        "family": entry.family,
-        "block": entry.block,
-        "summary": entry.summary,
-        "needs": list(entry.needs),
-        "transductive": entry.transductive,
-        "control": entry.control,
-        "provenance": str(entry.provenance),
-        "reference": entry.reference,
-        "settings": entry.settings,
-        "tuned_over": entry.tuned_over,
-    }
-
-
-@app.command(rich_help_panel=OTHERS)
+@add_command(OTHERS)
 def settings(
     name: Annotated[str | None, typer.Argument(help="A method; by default the settings of all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: Annotated[bool, "--json", "Print as JSON."] = False,
     load: Load = None,
 ) -> None:
     """List the settings of a method, or of all, and those of protocol, audit and harmonisation: what --set takes."""
@@ -187,24 +176,18 @@ def settings(
         print(json.dumps([dataclasses.asdict(one) for group in groups.values() for one in group], indent=1))
         return
     for heading, group in groups.items():
-        console.print(Text(heading, style="bold"))
-        table = Table.grid(padding=(0, 2))
-        table.add_column(min_width=26)
-        table.add_column()
+        rows = []
         for one in group:
             default = " (fixed)" if one.fixed else " by default" if one.default is not None else ""
             values = f"; tuned over {one.tuned_over}" if one.tuned_over else ""
             facts = f"{'by method' if one.default is None else one.default}{default}; {one.values}{values}"
-            table.add_row(Text(f"  {one.key}"), Text(one.meaning or "-"))
-            table.add_row("", Text(facts, style="dim"))
-            if one.methods:
-                table.add_row("", Text(", ".join(one.methods), style="dim"))
-        console.print(table)
+            rows.append((one.key, one.meaning or "-", facts, ", ".join(one.methods)))
+        _print_list(rows, 26, heading=heading)
     console.print("Set one with --set key=value, or in the table [set] of a file for --config.")
 
 
-@app.command(rich_help_panel=STUDIES)
-def studies(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+@add_command(STUDIES)
+def studies(as_json: Annotated[bool, "--json", "Print as JSON."] = False) -> None:
     """List the studies: the experiments of the paper, and those that go beyond it."""
     from ..studies import list_studies
     from ..studies.study import BEYOND
@@ -213,11 +196,7 @@ def studies(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.
         listed = [{"name": s.name, "title": s.title, "summary": s.summary, "paper": s.paper} for s in list_studies()]
         print(json.dumps(listed, indent=1))
         return
-    table = Table.grid(padding=(0, 2))
-    for s in list_studies():
-        table.add_row(Text(f"  {s.name}", style="bold"), Text(s.title))
-        table.add_row("", Text(s.summary, style="dim"))
-    console.print(table)
+    _print_list([(s.name, s.title, s.summary) for s in list_studies()], 0, "bold")
     console.print(
         "'brio study NAME COHORT --out DIR' runs one, 'brio study paper COHORT --out DIR' all of the paper's "
         f"(all but {', '.join(BEYOND)})."

@@ -35,7 +35,6 @@ from ..methods import find_method, load_methods, make_method
 from ..results import RunStore
 from ..results.store import Failure, list_heartbeats, record_failure
 from ..schemas import check_fields
-from ..settings import require_number
 from ..version import __version__
 from .job import Job, estimate_once
 from .plan import JobPlan, PlannedRun
@@ -92,22 +91,17 @@ class SlurmOptions:
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the arguments of ``dask_jobqueue.SLURMCluster``."""
-        directives = [*([f"--gres=gpu:{self.gpus}"] if self.gpus else []), *self.directives]
+        given = {"memory", "walltime", "queue", "account", "interface", "python"}
         return {
             "cores": 1,  # a worker trains one stack at a time, with all cores of its job
             "processes": 1,
             "job_cpu": self.cores,
-            "memory": self.memory,
-            "walltime": self.walltime,
-            "queue": self.queue,
-            "account": self.account,
-            "interface": self.interface,
             "log_directory": self.logs,
-            "job_extra_directives": directives,
+            "job_extra_directives": [*([f"--gres=gpu:{self.gpus}"] if self.gpus else []), *self.directives],
             "job_script_prologue": [*_list_exports(self.cores), *self.prologue],
             "worker_extra_args": ["--resources", "GPU=1"] if self.gpus else [],
             "scheduler_options": {"dashboard": False, "dashboard_address": ANY_PORT},
-            **({} if self.python is None else {"python": self.python}),
+            **{name: value for name, value in asdict(self).items() if name in given and value is not None},
         }
 
 
@@ -134,8 +128,6 @@ class ClusterOptions:
     def __post_init__(self) -> None:
         if sum(value is not None for value in (self.workers, self.scheduler, self.slurm)) != 1:
             raise BrioError("--engine dask needs one of --workers N, --scheduler ADDRESS and --slurm FILE.toml")
-        if self.workers is not None:
-            require_number(self.workers, settings.Workers, "workers")
 
 
 def require_dask(slurm: bool = False) -> None:
@@ -152,10 +144,8 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
     from distributed import Client
 
     if gpu and options.workers is not None and options.workers > 1:
-        raise BrioError(
-            f"--workers {options.workers} would share one GPU; start one worker for each GPU yourself and give "
-            "--scheduler ADDRESS, or use --workers 1"
-        )
+        ways_out = "use --workers 1, or start a worker for each GPU yourself and give --scheduler ADDRESS"
+        raise BrioError(f"--workers {options.workers} would share one GPU; {ways_out}")
     with ExitStack() as stack:
         stack.enter_context(dask.config.set({f"distributed.{name}": value for name, value in SETTINGS.items()}))
         target = options.scheduler
@@ -234,10 +224,9 @@ def pack_stack(job: Job, plan: JobPlan, number: int, store: RunStore, allow_dive
     runs = {key: plan.runs[key].run for key in plan.document.stacks[number - 1]}
     method = plan.runs[next(iter(runs))].method  # all runs of a stack have the same, with the same settings
     keep = None if job.audit is None else tuple(job.audit.keep.tolist())
-    content = (spec, keep, plan.document, method.name, asdict(method.settings), runs, number)
-    return pickle.dumps(
-        (*content, RunStore(store.folder.resolve(), store.records_only), job.device.describe(), allow_divergence)
-    )
+    store = RunStore(store.folder.resolve(), store.records_only)
+    content = (spec, keep, plan.document, method.name, asdict(method.settings), runs, number, store)
+    return pickle.dumps((*content, job.device.describe(), allow_divergence))
 
 
 def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
@@ -375,8 +364,7 @@ class _Dispatch:
         try:
             while self.waiting or self.running or self.unseen:
                 if self.engine.client.status not in ("running", "connecting"):
-                    remedy = "start it again and give the same command again: it goes on from the finished stacks"
-                    raise BrioError(f"the scheduler of Dask is lost; {remedy}")
+                    raise BrioError("the scheduler of Dask is lost; start it again and give the same command to resume")
                 n_free = self._count_free()
                 given = self._choose(n_free)
                 for number in given:
@@ -385,9 +373,8 @@ class _Dispatch:
                 if given and first:
                     first = False
                     if n_free > len(given) and any(len(stack) > 1 for stack in self.plan.document.stacks):
-                        n_stacks = format_count(len(self.costs), "stack", "stacks")
-                        advice = "--runs-per-stack makes smaller ones, in another --out"
-                        self.job.say(f"{n_stacks} for more workers than that: {advice}")
+                        n_stacks = format_count(len(self.costs), "stack")
+                        self.job.say(f"{n_stacks} for more workers; --runs-per-stack makes more, in another --out")
                 if self.running:  # workers may come meanwhile, or other clients go
                     with self.engine.client.as_current(), contextlib.suppress(TimeoutError, CancelledError):
                         wait(list(self.running), timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
@@ -401,9 +388,7 @@ class _Dispatch:
         if self.failed:
             number, reason = next(iter(self.failed.items()))
             count = f"{len(self.failed)} of {len(self.costs)} stacks failed, all others are finished"
-            raise BrioError(
-                f"{count}: {self.plan.name_stack(number)}: {reason}. Mend the cause and give the same command again"
-            )
+            raise BrioError(f"{count}: {self.plan.name_stack(number)}: {reason}. Mend it and give the command again")
 
     def _count_free(self) -> int:
         """Count the workers that may train and have nothing to do; none while the scheduler does not answer."""
@@ -478,8 +463,8 @@ class _Dispatch:
             except CancelledError:
                 self.waiting.insert(0, number)
             except KilledWorker as error:
-                reason = f"{error.allowed_failures + 1} workers died over it, perhaps for want of memory; give workers "
-                reason += "more, or --runs-per-stack 1"
+                n_workers = error.allowed_failures + 1
+                reason = f"{n_workers} workers died over it, perhaps for want of memory; --runs-per-stack 1 takes less"
                 failure = Failure(number, self.plan.name_stack(number), error.last_worker.address, reason)
                 with contextlib.suppress(BrioError):  # what is said below matters more
                     record_failure(self.store.folder.parent, failure)  # dead workers cannot
@@ -496,8 +481,7 @@ class _Dispatch:
             self.unseen[number] = address, time.monotonic()
             return
         if version != __version__:
-            place = f"the worker at {address} has brio {version}, this job brio {__version__}"
-            reason = f"{place}; install the same version on both"
+            reason = f"the worker at {address} has brio {version}, this job brio {__version__}; install one version"
         elif number in self.refused:  # a second worker that cannot train it means that it is not the worker
             return self._give_up(number, reason)
         else:
@@ -514,9 +498,8 @@ class _Dispatch:
                 del self.unseen[number]
             elif time.monotonic() - since > VISIBLE_SECONDS:
                 del self.unseen[number]
-                folder = self.store.folder.resolve()
-                reason = f"the worker at {address} has stored it, but it is not in {folder} here; use a folder that all"
-                self._give_up(number, f"{reason} machines share")
+                where = f"it is not in {self.store.folder.resolve()} here"
+                self._give_up(number, f"the worker at {address} has stored it, but {where}; use a shared folder")
 
     def _give_up(self, number: int, reason: str) -> None:
         self.failed[number] = reason

@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import protocol
 from ..cohort import Audit, Cohort, audit
 from ..cohort.covariates import describe_question, read_covariates
 from ..cohort.scans import holds_fc
@@ -21,22 +22,10 @@ from ..connectome import HarmonisationRule, require_covariates
 from ..console import Progress, silent
 from ..device import ComputeDevice, find_free_memory, resolve_device
 from ..errors import BrioError, find_nearest
-from ..formatting import format_time
+from ..formatting import format_count, format_time
 from ..machine import format_bytes, require_disk, require_memory
 from ..methods import find_method, list_methods, make_method
-from ..protocol import (
-    FOLD_RULE,
-    LEAST_SITES,
-    USUAL_VALIDATION_SITES,
-    Fold,
-    ProtocolSettings,
-    assign_inner_folds,
-    find_two_class_sites,
-    list_fold_names,
-    make_inner_folds,
-    settle_protocol,
-)
-from ..protocol.folds import LEAST_SOURCE_SITES
+from ..protocol import Fold, ProtocolSettings, find_two_class_sites
 from ..settings import find_numbers
 from .spec import JobSpec, Shard, settle_without_validation
 
@@ -84,11 +73,6 @@ class Job:
         """The shard of the job that its engine trains; None where it trains all."""
         return None if self.spec.engine is None else self.spec.engine.shard
 
-    @property
-    def seeds(self) -> range:
-        """Seeds of its runs."""
-        return range(self.spec.seeds)
-
     def with_spec(self, **changes: Any) -> Job:
         """Return the same job with some fields of its specification changed; the cohort is not audited again."""
         return dataclasses.replace(self, spec=dataclasses.replace(self.spec, **changes))
@@ -96,7 +80,7 @@ class Job:
     @cached_property
     def protocol_settings(self) -> ProtocolSettings:
         """Settings of the protocol, with the number of validation sites that this cohort allows."""
-        return settle_protocol(self.spec.protocol_settings, self.cohort, self.spec.protocol)
+        return protocol.settle_protocol(self.spec.protocol_settings, self.cohort, self.spec.protocol)
 
     @property
     def too_few_sites(self) -> bool:
@@ -104,11 +88,7 @@ class Job:
         return self.spec.protocol_settings.validation_sites == "auto" and not self.protocol_settings.validation_sites
 
     def settings_of(self, name: str) -> dict[str, Any]:
-        """Return the settings of a method.
-
-        They are those of the specification; where the cohort has too few sites for validation sites, also the one under
-        which the method needs none.
-        """
+        """Return the given settings of a method; under too few sites also the one by which it needs no validation."""
         given = self.spec.settings_of(name)
         return settle_without_validation(name, given) if self.too_few_sites else given
 
@@ -118,7 +98,7 @@ class Job:
         identity = {"name": self.spec.protocol, "settings": dataclasses.asdict(self.protocol_settings)}
         if self.spec.protocol == "loso":
             return identity
-        return identity | {"fingerprint": self.cohort.fingerprint, "fold_rule": FOLD_RULE}
+        return identity | {"fingerprint": self.cohort.fingerprint, "fold_rule": protocol.FOLD_RULE}
 
     def missing_inputs(self, name: str) -> str:
         """Return what the cohort lacks for a method, in words; empty where it lacks nothing."""
@@ -179,7 +159,7 @@ def open_cohort(spec: JobSpec) -> tuple[JobSpec, Cohort]:
     loaded = spec.cohort if isinstance(spec.cohort, Cohort) else Cohort.load(spec.cohort)
     cohort = spec.relabel(loaded)
     cohort.require_labels()
-    check_folds(spec.folds or (), list_fold_names(cohort, spec.protocol, spec.protocol_settings))
+    check_folds(spec.folds or (), protocol.list_fold_names(cohort, spec.protocol, spec.protocol_settings))
     return spec if loaded is spec.cohort else dataclasses.replace(spec, cohort=loaded), cohort
 
 
@@ -284,12 +264,10 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
     """Say what a job needs, and check that it fits on the disk."""
     needed = max(estimate_memory(method, cohort) for method in {id(one): one for one in runs.values()}.values())
     disk = len(runs) * (_RECORD + (0 if records_only else 16 * cohort.n_rois**2))
-    number = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
+    number = format_count(len(runs), "run")
     advice = "choose another --out, or store no weights (--records-only)"
     require_disk(disk, folder, f"{number} need{'s' if len(runs) == 1 else ''}", advice)
-    return (
-        f"{number}: {format_bytes(needed)} of memory or more for scans and models, about {format_bytes(disk)} on disk"
-    )
+    return f"{number}: {format_bytes(needed)} of memory or more, about {format_bytes(disk)} on disk"
 
 
 def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:
@@ -333,24 +311,22 @@ def check_method(
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
         raise BrioError(f"method '{name}' does not read connectomes alone; harmonise.kind is not for it")
     if harmonise.kind != "none" and facts.refits:
-        raise BrioError(
-            f"method '{name}': refit=true trains on validation sites, to which harmonisation is not fitted; "
-            "leave out one of refit and harmonise.kind"
-        )
+        reason = "refit=true trains on validation sites, to which harmonise.kind is not fitted"
+        raise BrioError(f"method '{name}': {reason}; leave out one of both")
     # folds have what a method chooses its model by: validation scans, or scans for inner folds
     if all(len(fold.validation) for fold in folds):
         if not method.needs_validation or method.facts.setting_without_validation:
             for fold in folds:
-                assign_inner_folds(cohort, fold, least_sites=2)
+                protocol.assign_inner_folds(cohort, fold, least_sites=2)
         return
     reason = explain_missing_validation(method, len(find_two_class_sites(cohort)), too_few_sites, final)
     if reason:
         raise BrioError(reason)
     for fold in folds:
         if method.facts.chooses_epochs_by_inner_folds:
-            make_inner_folds(cohort, fold, 0)
+            protocol.make_inner_folds(cohort, fold, 0)
         else:
-            assign_inner_folds(cohort, fold, least_sites=2)
+            protocol.assign_inner_folds(cohort, fold, least_sites=2)
 
 
 def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool, final: bool = False) -> str:
@@ -358,11 +334,11 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
     setting = method.facts.setting_without_validation
     if not method.needs_validation or method.facts.chooses_epochs_by_inner_folds:
         return ""
-    least = LEAST_SOURCE_SITES if final else LEAST_SITES
+    least = protocol.folds.LEAST_SOURCE_SITES if final else protocol.LEAST_SITES
     hint = f" ({setting} does without)" if setting else ""
     why = "validation_sites=0 leaves none"
     if too_few_sites:
-        needed = least + USUAL_VALIDATION_SITES
+        needed = least + protocol.USUAL_VALIDATION_SITES
         why = f"{n_sites} sites with both classes are too few for validation sites ({needed} are needed)"
     ways_out = [f"add --set {setting}" if setting else "choose another method"]
     if n_sites > least:
@@ -374,9 +350,9 @@ def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool
 def check_sites(cohort: Cohort, spec: JobSpec) -> None:
     """Check that enough sites hold both classes to leave one out."""
     sites = find_two_class_sites(cohort)
-    if spec.protocol != "loso" or len(sites) >= LEAST_SITES:
+    if spec.protocol != "loso" or len(sites) >= protocol.LEAST_SITES:
         return
-    needed = f"leaving one site out needs at least {LEAST_SITES} sites with both classes"
+    needed = f"leaving one site out needs at least {protocol.LEAST_SITES} sites with both classes"
     if not sites:
         raise BrioError(f"{needed}, but there is none; add participants of the class that is missing")
     folder = str(spec.cohort.path or spec.cohort.name if isinstance(spec.cohort, Cohort) else spec.cohort)
@@ -387,9 +363,7 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
     words = ["brio", "run", folder, *methods, *options, "--protocol", "kfold", "--seeds", str(spec.seeds)]
     command = shlex.join([*words, "--out", f"{Path(folder).name}-kfold"])
     there = f"there {'is' if len(sites) == 1 else 'are'} {len(sites)} ({', '.join(sites)})"
-    raise BrioError(
-        f"{needed}, but {there}; add sites, or test new participants of the same sites by k-fold: {command}"
-    )
+    raise BrioError(f"{needed}, but {there}; add sites, or test new participants of these by k-fold: {command}")
 
 
 def check_frames(method: Method, cohort: Cohort) -> None:
@@ -399,10 +373,8 @@ def check_frames(method: Method, cohort: Cohort) -> None:
         return
     names = [entry.name for entry in list_methods() if not entry.fixed]
     work = [name for name in names if not _explain_frames(make_method(name))]
-    raise BrioError(
-        f"method '{method.name}' needs the frames of scans for {purpose}, but cohort '{cohort.name}' holds one "
-        f"connectome per participant; import the time series, or choose among {', '.join(work)}"
-    )
+    problem = f"method '{method.name}' needs the frames of scans for {purpose}, but cohort '{cohort.name}' has none"
+    raise BrioError(f"{problem}; import the time series, or choose among {', '.join(work)}")
 
 
 def _explain_frames(method: Method) -> str:
@@ -428,7 +400,5 @@ def check_harmonise(cohort: Cohort, harmonise: HarmonisationRule, folds: Sequenc
     for fold in folds if harmonise.unseen == "raise" else ():
         unseen = sorted(set(cohort.sites.tolist()) - set(cohort.sites[fold.source].tolist()))
         if unseen:
-            raise BrioError(
-                f"fold {fold.name}: ComBat is not fitted to site {unseen[0]} (harmonise.unseen=raise); choose "
-                "identity, pooled or unlabelled (transductive), or a protocol in which every site is a source site"
-            )
+            problem = f"fold {fold.name}: ComBat is not fitted to site {unseen[0]} (harmonise.unseen=raise)"
+            raise BrioError(f"{problem}; choose identity, pooled or unlabelled (transductive), or --protocol kfold")

@@ -91,7 +91,7 @@ def build_plan(job: Job, names: Sequence[str]) -> JobPlan:
     described = {name: describe_method(method) for name, method in methods.items()}
     record = job.spec.tuned
     if record is None:
-        return plan_runs(job, described, lambda name, fold: [methods[name]], job.seeds)
+        return plan_runs(job, described, lambda name, fold: [methods[name]], range(job.spec.seeds))
     for name in _check_tuning(job, record, names):
         described[name] = dataclasses.replace(described[name], tuned=record.choice(name))
     made: dict[str, Method] = {}
@@ -109,7 +109,7 @@ def build_plan(job: Job, names: Sequence[str]) -> JobPlan:
                 raise BrioError(f"{TUNING}: {where}: {error}; tune again") from error
         return [made[key]]
 
-    return plan_runs(job, described, choose, job.seeds)
+    return plan_runs(job, described, choose, range(job.spec.seeds))
 
 
 def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[str]:
@@ -118,10 +118,8 @@ def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[
     if here["name"] != record.protocol["name"]:
         raise BrioError(f"was tuned under {record.protocol['name']}, not under {here['name']}; tune again")
     if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
-        raise BrioError(
-            "under k-fold another seed or another split deals other scans to a fold, so its test scans may have "
-            "chosen its settings; use one seed and the same cohort and folds, or loso"
-        )
+        problem = "under k-fold, test scans of another seed or split may have chosen the settings of a fold"
+        raise BrioError(f"{problem}; use one seed and the same cohort and folds, or loso")
     tuned = [name for name in names if name in record.choices]
     if not tuned:
         raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(record.choices)}")
@@ -156,10 +154,8 @@ def plan_runs(
     names = spec.folds or list_fold_names(cohort, spec.protocol, job.protocol_settings)
     n_runs = sum(len(m.configurations or ()) or 1 for m in methods.values()) * len(names) * len(seeds)
     if n_runs > MOST_RUNS:
-        raise BrioError(
-            f"this job would have {n_runs:,} runs ({len(methods)} methods, {len(names)} folds, {len(seeds)} seeds); at "
-            f"most {MOST_RUNS:,} are possible: choose fewer seeds, methods or configurations"
-        )
+        parts = f"{len(methods)} methods, {len(names)} folds, {len(seeds)} seeds"
+        raise BrioError(f"this job would have {n_runs:,} runs ({parts}); choose fewer, at most {MOST_RUNS:,}")
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}

@@ -9,45 +9,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from .. import storage
 from ..cohort import AuditRules
 from ..connectome import HarmonisationRule
 from ..errors import BrioError
 from ..formatting import format_count
 from ..methods import find_method
 from ..protocol import USUAL_VALIDATION_SITES, ProtocolSettings
-from ..results import Plan, RunStore, TuningRecord, lock_folder, write_plan
+from ..results import Plan, RunStore, TuningRecord, files, lock_folder, write_plan
 from ..results.cohort import describe_cohort, group_participants, read_audit, read_cohort_facts, read_groups
-from ..results.files import (
-    AUDIT,
-    CHECKPOINTS,
-    COHORT_FACTS,
-    CONFIGURATIONS,
-    EXCLUSIONS,
-    GROUPS,
-    PLAN,
-    PLAN_AGAIN,
-    RUNS,
-    SEARCH,
-    SHARED_PLAN,
-    TUNING,
-    format_json,
-    is_kept,
-)
 from ..results.store import WORKERS, list_heartbeats, remove_dead_heartbeats
 from ..settings import format_setting
-from ..storage import (
-    LOCK,
-    SUMS,
-    check_stored,
-    create_whole_folder,
-    is_partial,
-    remove_empty_folder,
-    remove_leftovers,
-    remove_quietly,
-    write_new,
-    write_recorded,
-    write_sums,
-)
 from .job import Job, describe_rest, state_needs
 from .plan import JobPlan, assign_stacks
 
@@ -56,8 +28,8 @@ from .plan import JobPlan, assign_stacks
 OTHER_OUT = "choose another --out"
 
 _BEFORE_THE_PLAN = {
-    *(COHORT_FACTS, GROUPS, AUDIT, EXCLUSIONS, PLAN, SHARED_PLAN),
-    *(LOCK, SUMS, SEARCH, TUNING, CONFIGURATIONS, WORKERS),
+    *(files.COHORT_FACTS, files.GROUPS, files.AUDIT, files.EXCLUSIONS, files.PLAN, files.SHARED_PLAN),
+    *(storage.LOCK, storage.SUMS, files.SEARCH, files.TUNING, files.CONFIGURATIONS, WORKERS),
 }
 """What a job leaves that was killed while planning, and a search that comes before it."""
 
@@ -65,9 +37,9 @@ _BEFORE_THE_PLAN = {
 def read_earlier_plan(folder: Path) -> Plan | None:
     """Read the plan of the job that a folder belongs to; None for a new folder, and where the plan was removed."""
     names = list_names(folder)
-    if (folder / PLAN).is_file():
-        return Plan.read(folder, PLAN_AGAIN)
-    if names <= _BEFORE_THE_PLAN or (RUNS in names and names & {LOCK, SHARED_PLAN}):
+    if (folder / files.PLAN).is_file():
+        return Plan.read(folder, files.PLAN_AGAIN)
+    if names <= _BEFORE_THE_PLAN or (files.RUNS in names and names & {storage.LOCK, files.SHARED_PLAN}):
         return None
     raise BrioError(f"{folder}: holds files that are not of a brio job; {OTHER_OUT}")
 
@@ -77,7 +49,7 @@ def list_names(folder: Path) -> set[str]:
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise BrioError(f"{place}: is a file, not a folder; {OTHER_OUT}")
-    return {path.name for path in folder.iterdir() if not is_partial(path.name)} if folder.is_dir() else set()
+    return {path.name for path in folder.iterdir() if not storage.is_partial(path.name)} if folder.is_dir() else set()
 
 
 @contextmanager
@@ -101,7 +73,7 @@ def open_job(
     methods = {key: planned.method for key, planned in plan.runs.items()}
     if earlier is not None:  # before anything is written, the lock included
         resume_plan(earlier, plan, folder, allow_other_device)
-    RunStore(folder / RUNS).check(plan.runs)
+    RunStore(folder / files.RUNS).check(plan.runs)
     if earlier is None:
         needs = state_needs(methods, job.cohort, folder, job.spec.records_only)
     if not quiet:
@@ -112,7 +84,7 @@ def open_job(
     shared = job.shares_folder
     with _leave_nothing_if_refused(folder), reserve_folder(job, folder):
         earlier = read_earlier_plan(folder)
-        store = RunStore(folder / RUNS, job.spec.records_only)
+        store = RunStore(folder / files.RUNS, job.spec.records_only)
         if earlier is None:
             plan = assign_stacks(plan, job.connectomes, job.spec.runs_per_stack)
             plan = _agree_on_stacks(plan, folder) if shared else plan
@@ -120,13 +92,13 @@ def open_job(
         else:
             plan = resume_plan(earlier, plan, folder, allow_other_device)
             if not shared:
-                write_recorded(folder, {})  # what was killed right after its files had not recorded them yet
+                storage.write_recorded(folder, {})  # what was killed right after its files had not recorded them yet
             _mend_cohort_files(job, plan.document, folder)
         remove_dead_heartbeats(folder, at_work=shared)
         alone = not shared and not list_heartbeats(folder)  # else others may be writing: only what is of a dead one
         store.remove_partial_runs(reserved=alone)
-        for place in (folder, folder / CHECKPOINTS):
-            remove_leftovers(place, reserved=alone)
+        for place in (folder, folder / files.CHECKPOINTS):
+            storage.remove_leftovers(place, reserved=alone)
         finished = [key for key in plan.runs if key in store]
         if earlier is not None or finished:
             rest = describe_rest(methods, store)
@@ -149,11 +121,11 @@ def _leave_nothing_if_refused(folder: Path) -> Iterator[None]:
     try:
         yield
     except BrioError:
-        has_results = any(any(place.iterdir()) for place in (folder / RUNS, folder / CHECKPOINTS) if place.is_dir())
-        if missing and not has_results and not list_heartbeats(folder):
-            remove_quietly(folder)
+        results = [*folder.glob(f"{files.RUNS}/*"), *folder.glob(f"{files.CHECKPOINTS}/*")]
+        if missing and not results and not list_heartbeats(folder):
+            storage.remove_quietly(folder)
             for place in missing[1:]:
-                remove_empty_folder(place)
+                storage.remove_empty_folder(place)
         raise
 
 
@@ -162,11 +134,11 @@ def _agree_on_stacks(plan: JobPlan, folder: Path) -> JobPlan:
 
     Its plan lies in a folder that only one process can create. All others write the same plan as the first.
     """
-    place = folder / SHARED_PLAN
+    place = folder / files.SHARED_PLAN
     try:
-        with create_whole_folder(place) as partial:
-            write_new(partial / PLAN, format_json(plan.document))
-            write_sums(partial, [PLAN])
+        with storage.create_whole_folder(place) as partial:
+            storage.write_new(partial / files.PLAN, files.format_json(plan.document))
+            storage.write_sums(partial, [files.PLAN])
     except BrioError:
         if not place.is_dir():  # else another process was faster
             raise
@@ -179,8 +151,8 @@ def _mend_cohort_files(job: Job, plan: Plan, folder: Path) -> None:
     try:
         for read in (read_cohort_facts, read_groups, read_audit):  # not their hashes alone: these may be of odd content
             read(folder, remedy)
-        if is_kept(folder / EXCLUSIONS, remedy):
-            check_stored(folder / EXCLUSIONS, remedy)
+        if files.is_kept(folder / files.EXCLUSIONS, remedy):
+            storage.check_stored(folder / files.EXCLUSIONS, remedy)
     except BrioError as damage:
         job.say(str(damage))
         write_job_plan(job, plan, folder)
@@ -197,131 +169,61 @@ def write_job_plan(job: Job, plan: Plan, folder: Path) -> None:
 _PLACE = ("device", "threads")
 """What a plan says about where runs are computed, and not about what they are."""
 
-_SCANS = ("cohort", "atlas", "fingerprint_before_exclusions", "fingerprint", "n_scans", "excluded", "label")
-"""What a plan says about scans: one difference, however many entries it shows in."""
-
-_DESCRIBED = {
-    *(*_SCANS, "brio", "methods", "protocol", "seeds", "folds", "protocol_settings", "harmonise", "audit"),
-    *("device", "threads"),
-}
-"""Entries of a plan that have words of their own here."""
-
 
 def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: bool = True) -> JobPlan:
     """Return the plan of a job begun earlier with the stacks it has."""
     here, there = plan.document.identify(), earlier.identify()
     here_as_there = here | {name: there[name] for name in _PLACE}
-    store = RunStore(folder / RUNS)
+    store = RunStore(folder / files.RUNS)
     if allow_other_device and all(key in store for key in plan.runs):
         here = here_as_there
     if there == here:
-        document = dataclasses.replace(
-            plan.document,
-            device=here["device"],
-            threads=here["threads"],
-            stacks=earlier.stacks,
-        )
-        return dataclasses.replace(plan, document=document)
+        place = {name: here[name] for name in _PLACE}
+        return dataclasses.replace(plan, document=dataclasses.replace(plan.document, stacks=earlier.stacks, **place))
     if there == here_as_there and there["device"] != here["device"]:
-        raise BrioError(
-            f"{folder}: was begun on another device and is not finished (device {there['device']}, now "
-            f"{here['device']}); resume it with --device {there['device']}, or {OTHER_OUT}"
-        )
-    words = list(describe_clash(there, here))
-    more = f", and {len(words) - 3} more" if len(words) > 3 else ""
-    raise BrioError(
-        f"{folder}: belongs to another job: {'; '.join(words[:3])}{more}. {OTHER_OUT.capitalize()}, or resume that job "
-        f"with its own options, which 'brio config {folder}' prints"
+        devices = f"device {there['device']}, now {here['device']}"
+        remedy = f"resume it with --device {there['device']}, or {OTHER_OUT}"
+        raise BrioError(f"{folder}: was begun on another device and is not finished ({devices}); {remedy}")
+    clashes = describe_clashes(there, here)
+    more = f", and {len(clashes) - 3} more" if len(clashes) > 3 else ""
+    remedy = f"{OTHER_OUT.capitalize()}, or resume that job with its own options ('brio config {folder}')"
+    raise BrioError(f"{folder}: belongs to another job ({'; '.join(clashes[:3])}{more}). {remedy}")
+
+
+def describe_clashes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Describe in what two plans differ; what one of them lacks follows from another difference."""
+    stated, clashes = _state_plan(there), []
+    for name, now in _state_plan(here).items():
+        if (was := stated.get(name, now)) != now:
+            values = f"{format_setting(was)}, now {format_setting(now)}"
+            clashes.append(f"other {name}" if isinstance(now, dict | list) else f"{name}: {values}")
+    return clashes
+
+
+def _state_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """State what a plan says, by names that its user knows."""
+    rest: dict[str, Any] = dict.fromkeys(entry.name for entry in dataclasses.fields(Plan)) | dict(plan)
+    cohort, before, n_scans, after, _ = map(
+        rest.pop, ("cohort", "fingerprint_before_exclusions", "n_scans", "fingerprint", "excluded")
     )
-
-
-def describe_clash(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    """Describe in which options two plans differ, one after the other."""
-
-    def differs(name: str) -> bool:
-        return there.get(name) != here.get(name)
-
-    if differs("brio"):
-        yield f"it was computed by brio {there.get('brio')}, now {here.get('brio')}"
-    if differs("fingerprint_before_exclusions"):
-        yield f"it is on cohort {_name_cohort(there)}, now {_name_cohort(here)}"
-    if differs("methods"):
-        yield from _compare_methods(there["methods"], here["methods"])
-    if differs("protocol"):
-        yield f"its protocol is {there.get('protocol')}, now {here.get('protocol')}"
-    if differs("seeds"):
-        yield f"it has {_count_seeds(there['seeds'])}, now {_count_seeds(here['seeds'], there['seeds'])}"
-    if differs("folds"):
-        was, now = ("all folds" if plan["folds"] is None else ", ".join(plan["folds"]) for plan in (there, here))
-        yield f"it has {was}, now {now}"
-    yield from _compare_settings("protocol.", there.get("protocol_settings"), here.get("protocol_settings"))
-    if differs("harmonise"):
-        none = {"kind": "none"}
-        yield from _compare_settings("harmonise.", there["harmonise"] or none, here["harmonise"] or none)
-    if differs("audit"):
-        if there["audit"] is None or here["audit"] is None:
-            kept = here["audit"] is None
-            yield (
-                "it leaves out what the audit excludes, now --keep-all keeps it"
-                if kept
-                else "it keeps all scans (--keep-all), now those that the audit excludes are left out"
-            )
-        else:
-            yield from _compare_settings("audit.", there["audit"], here["audit"])
-    elif any(map(differs, _SCANS)) and not differs("fingerprint_before_exclusions"):
-        yield (
-            f"it uses {there.get('n_scans')} scans, now {here.get('n_scans')}: the audit excludes others, perhaps "
-            "because of --with"
-        )
-    if differs("device"):
-        yield f"it was computed with --device {there.get('device')}, now {here.get('device')}"
-    if differs("threads"):
-        yield (
-            f"it was computed with {there.get('threads')} threads, now {here.get('threads')} (see OMP_NUM_THREADS; "
-            "numbers repeat exactly only with as many)"
-        )
-    for name in {**there, **here}:
-        if name not in _DESCRIBED and differs(name):
-            was, now = format_setting(there.get(name)), format_setting(here.get(name))
-            yield f"its {name.replace('_', ' ')} is {was}, now {now}"
-
-
-def _name_cohort(plan: Mapping[str, Any]) -> str:
-    """A cohort with the start of its fingerprint, since two may have one name."""
-    fingerprint = str(plan["fingerprint_before_exclusions"])[:12]
-    return f"'{plan.get('cohort')}' ({plan.get('n_scans')} scans, fingerprint {fingerprint})"
-
-
-def _compare_methods(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    if list(there) != list(here):
-        yield f"it has method{'s' if len(there) > 1 else ''} {', '.join(there)}, now {', '.join(here)}"
-    for name in [name for name in there if name in here and there[name] != here[name]]:
-        was, now = there[name], here[name]
-        if was.get("version") != now.get("version"):
-            yield f"its method {name} is in version {was.get('version')}, now {now.get('version')}"
-        if was.get("code") != now.get("code"):
-            yield f"the file of method {name} has changed since"
-        yield from _compare_settings("", was.get("settings"), now.get("settings"), f" of {name}")
-        if was.get("configurations") != now.get("configurations"):
-            yield f"its search tries other configurations of {name}"
-        if was.get("tuned") != now.get("tuned"):
-            yield f"its tuned settings of {name} are others"
-
-
-def _compare_settings(
-    prefix: str, there: Mapping[str, Any] | None, here: Mapping[str, Any] | None, owner: str = ""
-) -> Iterator[str]:
-    was, now = there or {}, here or {}
-    for name in {**was, **now}:
-        if was.get(name) != now.get(name):
-            values = f"{format_setting(was.get(name))}, now {format_setting(now.get(name))}"
-            yield f"its setting {prefix}{name}{owner} is {values}"
-
-
-def _count_seeds(seeds: list[int], other: list[int] | None = None) -> str:
-    if seeds != list(range(len(seeds))):
-        return f"seeds {', '.join(map(str, seeds))}"
-    return str(len(seeds)) if other is not None else f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+    methods, seeds, folds, harmonise, audit = map(rest.pop, ("methods", "seeds", "folds", "harmonise", "audit"))
+    stated = {
+        "version of brio": rest.pop("brio"),
+        "cohort": f"'{cohort}' (fingerprint {before[:12]})",
+        "methods": ", ".join(methods),
+        "seeds": len(seeds) if seeds == list(range(len(seeds))) else ", ".join(map(str, seeds)),
+        "folds": "all" if folds is None else ", ".join(folds),
+        "keep-all": audit is None,
+    }
+    settings = {"protocol": rest.pop("protocol_settings"), "harmonise": harmonise or {"kind": "none"}}
+    for part, values in (settings | {"audit": audit or {}}).items():
+        stated |= {f"setting {part}.{key}": value for key, value in values.items()}
+    for name, method in methods.items():
+        stated |= {f"{fact} of method {name}": value for fact, value in method.items() if fact != "settings"}
+        stated |= {f"setting {key} of {name}": value for key, value in method["settings"].items()}
+    stated["scans after exclusions (see --with)"] = f"{n_scans} (fingerprint {after[:12]})"
+    stated["threads (OMP_NUM_THREADS; numbers repeat exactly only with as many)"] = rest.pop("threads")
+    return stated | {name.replace("_", " "): value for name, value in rest.items()}
 
 
 # ---------------------------------------------------------------- its options, to give its command again
@@ -364,10 +266,8 @@ def _changed_settings(plan: Plan) -> dict[str, Any]:
     for name, planned in plan.methods.items():
         for key in changed.keys() & _read_defaults(name).keys():
             if planned.settings.get(key) != changed[key]:
-                raise BrioError(
-                    f"{PLAN}: setting '{key}' is {planned.settings.get(key)} for method '{name}' and {changed[key]} "
-                    "for another one; no options of one command give that: repeat the methods one by one"
-                )
+                values = f"{planned.settings.get(key)} for method '{name}' and {changed[key]} for another one"
+                raise BrioError(f"{files.PLAN}: setting '{key}' is {values}; give each method a command of its own")
     return changed
 
 

@@ -26,16 +26,7 @@ from ..results.files import PLAN, RUNS, SEARCH
 from ..results.store import list_heartbeats
 from ..settings import Budget, draw_configurations, require_number
 from .job import Job, Say, ignore, open_cohort, prepare_job
-from .plan import (
-    JobPlan,
-    PlannedRun,
-    build_plan,
-    describe_job,
-    describe_method,
-    method_identity,
-    plan_runs,
-    run_key,
-)
+from .plan import JobPlan, PlannedRun, build_plan, describe_job, describe_method, method_identity, plan_runs, run_key
 from .resume import open_job, read_earlier_plan, reserve_folder
 from .spec import Engine, JobSpec, Shard, check_settings
 
@@ -84,10 +75,7 @@ class LocalEngine(Engine):
 
 
 def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ignore) -> StoredJob | None:
-    """Evaluate the methods of a specification; runs that are finished in ``out`` are not computed again.
-
-    Returns None where the engine trains one shard of the job.
-    """
+    """Evaluate the methods of a specification; runs that are finished in ``out`` are kept. Returns None for a shard."""
     read_earlier_plan(out)  # a folder of something else is refused before anything is read
     job, names = start_job(spec, progress, say)
     return _execute_or_train_shard(job, build_plan(job, names), out)
@@ -125,10 +113,7 @@ def execute_plan(
 
 
 def train_shard(job: Job, plan: JobPlan, folder: Path, **opening: Any) -> bool:
-    """Train those stacks of a plan that belong to the shard of a job; returns whether all runs are finished.
-
-    ``opening`` goes to :func:`brio.jobs.resume.open_job`.
-    """
+    """Train the stacks of a shard (``opening`` is for ``open_job``); returns whether all runs are finished."""
     with open_job(job, plan, folder, **opening) as (plan, store):
         train_stacks(job, plan, store)
         return all(key in store for key in plan.runs)
@@ -195,8 +180,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            next_step = "when all shards are through, give all these commands again for the next step"
-            say(f"the search is not finished: {next_step}")
+            say("the search is not finished: when all shards are through, give all these commands again")
             say(describe_shard(job.shard, False, out))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
@@ -212,10 +196,8 @@ def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say
     """Check a search and draw its configurations; settings that the user gave are not tuned."""
     require_number(budget, Budget, "budget")
     if spec.protocol == "kfold" and spec.seeds > 1:
-        raise BrioError(
-            "under k-fold another seed deals other scans to a fold, so test scans would choose settings; tune with "
-            "--seeds 1, or with --protocol loso"
-        )
+        reason = "under k-fold with several seeds, test scans would choose settings"
+        raise BrioError(f"{reason}; tune with --seeds 1, or with --protocol loso")
     if not (out / SEARCH).is_dir() and read_earlier_plan(out) is not None:
         raise BrioError(f"{out}: belongs to another job, not to a search: 'brio run' wrote it; choose another --out")
     job, names = start_job(spec, progress, say)
@@ -241,10 +223,7 @@ def _plan_search(job: Job, drawn: Drawn) -> JobPlan:
 def _choose_settings(
     job: Job, plan: JobPlan, store: RunStore, drawn: Drawn, *, budget: int, oracle: bool = False
 ) -> tuple[TuningRecord, pd.DataFrame]:
-    """Choose the configuration with the best validation AUC for each fold, the first where they tie; write nothing.
-
-    Returns table: One row per method, fold and configuration.
-    """
+    """Choose for each fold the configuration with the best validation AUC, the first where they tie; tabulate all."""
     numbered = {
         method_identity(method): (number, values)
         for tried in drawn.values()
@@ -254,28 +233,21 @@ def _choose_settings(
     for key, planned in plan.runs.items():
         number, values = numbered[method_identity(planned.method)]
         row = store.read_record(key).row
-        rows.append(
-            {
-                "method": planned.method.name,
-                "fold": planned.run.fold.name,
-                "configuration": number,
-                "values": json.dumps(values, sort_keys=True),
-                "validation_auc": row.validation_auc,
-                **({"test_auc": row.auc} if oracle else {}),
-            }
-        )
-    table = pd.DataFrame(rows)
+        place = (planned.method.name, planned.run.fold.name, number)
+        rows.append((*place, json.dumps(values, sort_keys=True), row.validation_auc, row.auc))
+    table = pd.DataFrame(rows, columns=["method", "fold", "configuration", "values", "validation_auc", "test_auc"])
+    scores = table.set_index(["method", "fold", "configuration"])["validation_auc"].astype(float).unstack()
     choices: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in drawn}
-    for (name, fold), tries in table.groupby(["method", "fold"], sort=True):
-        scores = tries.set_index("configuration")["validation_auc"].astype(float).sort_index()
-        if scores.isna().all():
+    for (name, fold), tries in scores.iterrows():
+        if tries.isna().all():
             raise BrioError(f"fold {fold}: no configuration has a score on the validation scans")
-        choices[name][fold] = drawn[name][int(scores.idxmax())][0]
+        choices[name][fold] = drawn[name][int(tries.idxmax())][0]
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
     reached = None
     if oracle:  # mean over folds of the best test AUC of any configuration
-        best = table.groupby(["method", "fold"])["test_auc"].max().groupby("method").mean()
-        reached = {str(name): float(value) for name, value in best.items()}
+        reached = table.groupby(["method", "fold"])["test_auc"].max().groupby("method").mean().to_dict()
+    else:
+        table = table.drop(columns="test_auc")
     record = TuningRecord(
         budget=budget,
         cohort=job.cohort.name,

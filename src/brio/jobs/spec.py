@@ -43,10 +43,7 @@ def list_settings(method: str | None = None) -> dict[str, list[SettingFacts]]:
 
 
 def _list_all_methods() -> list[SettingFacts]:
-    """Settings of all methods; one with several meanings stands there once for each.
-
-    A variant stands with the settings that its name leaves open.
-    """
+    """List settings of all methods, once for each meaning; variants stand with those that their names leave open."""
     having: dict[tuple[str, str, str], list[tuple[MethodEntry, SettingFacts]]] = {}
     for entry in list_methods():
         for facts in list_setting_facts(entry.method_class.Settings):
@@ -108,23 +105,19 @@ class JobSpec:
         requested = (self.methods,) if isinstance(self.methods, str) else self.methods
         folds = (self.folds,) if isinstance(self.folds, str) else self.folds
         companions = (self.companions,) if isinstance(self.companions, Cohort) else self.companions
-        self._put(
-            methods=tuple(dict.fromkeys(requested)),
-            settings=dict(self.settings),
-            folds=None if folds is None else tuple(folds),
-            companions=tuple(companions),
-        )
         check_domains(self)
         require(self.protocol in PROTOCOLS, "protocol", self.protocol, " or ".join(PROTOCOLS))
         parts = split_settings(self.settings)
-        self._put(
-            method_settings=parts[""],
-            audit_rules=replace_values(AuditRules(), parts["audit"], "audit."),
-            protocol_settings=replace_values(ProtocolSettings(), parts["protocol"], "protocol."),
-            harmonisation_rule=replace_values(HarmonisationRule(), parts["harmonise"], "harmonise."),
-        )
-
-    def _put(self, **values: Any) -> None:
+        values = {
+            "methods": tuple(dict.fromkeys(requested)),
+            "settings": dict(self.settings),
+            "folds": None if folds is None else tuple(folds),
+            "companions": tuple(companions),
+            "method_settings": parts[""],
+            "audit_rules": replace_values(AuditRules(), parts["audit"], "audit."),
+            "protocol_settings": replace_values(ProtocolSettings(), parts["protocol"], "protocol."),
+            "harmonisation_rule": replace_values(HarmonisationRule(), parts["harmonise"], "harmonise."),
+        }
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

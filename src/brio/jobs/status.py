@@ -21,10 +21,8 @@ def describe_jobs(folder: Path) -> list[str]:
     require_folder(folder)
     lines = [line for place in _find_jobs(folder) for line in _describe_job(place)]
     if not lines:
-        raise BrioError(
-            f"{folder}: holds no plan of a job ({PLAN}); give the --out of 'brio run', 'brio tune' or 'brio study', or "
-            "wait until the job has planned its runs"
-        )
+        remedy = "give the --out of 'brio run', 'brio tune' or 'brio study', or wait until its runs are planned"
+        raise BrioError(f"{folder}: holds no plan of a job ({PLAN}); {remedy}")
     return lines
 
 

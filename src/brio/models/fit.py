@@ -88,7 +88,7 @@ def fit_model(
             f"are {n_sites}; add sites, or leave out --evaluate"
         )
     wanted = validation_sites or spec.protocol_settings.validation_sites
-    method, runs = define_final_model(method.name, values, job.cohort, job.seeds, wanted, rule)
+    method, runs = define_final_model(method.name, values, job.cohort, range(job.spec.seeds), wanted, rule)
     fold, gathered = runs[0].fold, None
     if evidence is not None:  # before anything is fitted, so that a folder that does not fit costs no training
         gathered = _gather_evidence(evidence, method, job.cohort.fingerprint, rule, job.connectomes)

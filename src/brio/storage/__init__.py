@@ -23,13 +23,16 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from ..errors import BrioError
 from . import disk
+
+Target = TypeVar("Target")
 
 # ---------------------------------------------------------------- names of what is being written
 
@@ -135,23 +138,27 @@ def remove_old_scratch() -> None:
                 remove_quietly(place / name[0])
 
 
+def _try_twice(remove: Callable[[Target], None]) -> Callable[[Target], None]:
+    """Try a removal twice, since Ctrl-C or an error that passes may come while something is removed."""
+
+    @functools.wraps(remove)
+    def try_twice(target: Target) -> None:
+        try:
+            remove(target)
+        finally:
+            remove(target)
+
+    return try_twice
+
+
+@_try_twice
 def remove_quietly(path: Path) -> None:
-    """Remove a file or folder that this room made, if it is there and can be removed.
-
-    It is tried twice, since Ctrl-C or an error that passes may come while it is removed.
-    """
-
-    def remove() -> None:
-        with contextlib.suppress(OSError):
-            if path.is_dir() and not path.is_symlink():
-                disk.remove_tree(path)
-            elif os.path.lexists(path):
-                disk.remove_file(path)
-
-    try:
-        remove()
-    finally:
-        remove()
+    """Remove a file or folder that this room made, if it is there and can be removed."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            disk.remove_tree(path)
+        elif os.path.lexists(path):
+            disk.remove_file(path)
 
 
 def remove_file(path: Path) -> None:
@@ -176,10 +183,8 @@ def explain_failure(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BrioError(
-                f"{path}: cannot be written, the disk is full; free some space and give the same command again: it "
-                "goes on from what is finished"
-            ) from error
+            remedy = "free some space and give the same command again, to resume"
+            raise BrioError(f"{path}: cannot be written, the disk is full; {remedy}") from error
         reason = error.strerror or str(error)
         remedy = "see that its folder can be written to, then give the same command again"
         raise BrioError(f"{path}: cannot be written ({reason}); {remedy}") from error
@@ -314,18 +319,12 @@ def make_folders(folder: Path) -> list[Path]:
     return made
 
 
+@_try_twice
 def _remove_made(made: list[Path]) -> None:
-    """Remove folders that :func:`make_folders` made, unless something is in them; tried twice, as files are."""
-
-    def remove() -> None:
-        for place in reversed(made):
-            if place.is_dir():
-                remove_empty_folder(place)
-
-    try:
-        remove()
-    finally:
-        remove()
+    """Remove folders that :func:`make_folders` made, unless something is in them."""
+    for place in reversed(made):
+        if place.is_dir():
+            remove_empty_folder(place)
 
 
 @contextmanager
@@ -354,8 +353,7 @@ def create_whole_folder(folder: Path) -> Iterator[Path]:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR):
                     raise
-                remedy = "choose another --out or remove it"
-                raise BrioError(f"{folder}: another process has written it in the meantime; {remedy}") from None
+                raise BrioError(f"{folder}: another process has written it; choose another --out") from None
     except BaseException as error:
         remove_quietly(partial)
         _remove_made(made)
@@ -385,8 +383,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             try:
                 lock.acquire(blocking=False)
             except Timeout:  # an OSError, but nothing that cannot be written
-                remedy = "wait for it or choose another --out"
-                raise BrioError(f"{folder}: another brio is at work there; {remedy}") from None
+                raise BrioError(f"{folder}: another brio is at work there; wait or choose another --out") from None
     except BaseException:
         _remove_made(made)  # unless another process has its lock there
         raise
@@ -514,9 +511,7 @@ def is_kept(path: Path, remedy: str) -> bool:
         return True
     sums = read_sums(path.parent, remedy)
     if sums is not None and path.name in sums.listed:
-        raise BrioError(
-            f"{path}: is missing, though {SUMS} lists it; {remedy}, or remove its line if it was left out on purpose"
-        )
+        raise BrioError(f"{path}: is missing, though {SUMS} lists it; {remedy}, or remove its line there")
     return False
 
 
