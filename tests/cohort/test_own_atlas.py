@@ -175,7 +175,7 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
         ({"drop_roi": "qqq"}, r"there are Insula, Cuneus, Insula_3, Global, Insula_2"),
         ({"drop_roi": NUMBERED[1:]}, "fewer than two ROIs are left"),
         ({"atlas_table": "mine.tsv"}, r"column 'Global' has no row in the table mine\.tsv.*--drop-roi"),
-        ({"atlas": "mine.tsv"}, r"--atlas takes the name of an atlas, not a file; give .* --atlas-table mine"),
+        ({"atlas": "mine.tsv"}, r"--atlas takes the name of an atlas, not a file like mine\.tsv; give .* --atlas-table"),
         ({"atlas": "aal.nii.gz"}, r"not a file like aal\.nii\.gz.*--atlas-table"),
         ({"atlas_table": "gone.tsv"}, r"gone\.tsv: no such table of ROIs"),
         ({"atlas_table": "powr264"}, "powr264: neither a file nor a known atlas; known: aal116, .*power264"),
@@ -190,7 +190,7 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, options, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("label\tx\ty\tz\na\t1\t2\t3\n", "there is no column 'name', it has label, x, y, z; call"),
+        ("label\tx\ty\tz\na\t1\t2\t3\n", "no column 'name' with the names of the ROIs; it has label, x, y, z"),
         ("name\tx\ty\na\t1\t2\n", "has a column 'x', but not all of x, y and z"),
         ("name\tx\ty\tz\na\t1\t2\t3\nb\t1,250\t2\t3\n", "column 'x' holds '1,250' in row 2"),
         ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' holds 'inf' in row 1"),
@@ -244,7 +244,7 @@ def test_an_atlas_is_added_by_order(folder, tmp_path):
     named, _ = add_atlas(unnamed, tmp_path / "mine.tsv", tmp_path / "a")
     assert (named.atlas.name, named.atlas.rois["name"].tolist()) == ("mine", TABLE["name"].tolist())
     others = make_cohort(Atlas("other", pd.DataFrame({"name": list("abcd")})))
-    with pytest.raises(BrioError, match=r"mine\.tsv: has no ROI 'a' of the cohort 'in memory'.*--by-order"):
+    with pytest.raises(BrioError, match=r"cohort 'in memory': ROI 'a' has no row in the table .*mine\.tsv .*--by-order"):
         add_atlas(others, tmp_path / "mine.tsv", tmp_path / "b")
     assert not (tmp_path / "b").exists()
     named, _ = add_atlas(others, tmp_path / "mine.tsv", tmp_path / "b", by_order=True)

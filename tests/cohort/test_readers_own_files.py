@@ -142,7 +142,7 @@ def test_the_index_beside_numbered_columns_is_left_out_with_a_warning(tmp_path, 
     (warning,) = cohort.provenance["warnings"]
     column = f"column 1 ('{corner}')" if corner else "column 1"
     assert f"p1.csv: {column} counts the rows" in warning
-    assert warning.endswith("was left out (in all 4 scans)")
+    assert warning.endswith("was left out in 4 of 4 scans")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ NUMBERS = ["001", "002", "003", "004"]
         ([f"sub-{p}" for p in NUMBERS], NUMBERS, "names of files have 'sub-' in front: write sub-001 in the table"),
         ([f"study_{p}_rest" for p in NUMBERS], NUMBERS, "names of files have 'study_' in front: write study_001"),
         (NUMBERS, [f"sub-{p}" for p in NUMBERS], "names of files lack 'sub-': leave it out in the table"),
-        (NUMBERS, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of the files"),
+        (NUMBERS, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of files"),
     ],
 )
 def test_ids_that_are_written_in_another_way_get_a_hint(tmp_path, files, ids, hint):
@@ -305,7 +305,7 @@ def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
     assert find_nuisance(NUISANCE) == NUISANCE
     name = "global_signal"
     write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=f"a,b,c,{name},e"))
-    with pytest.raises(BrioError, match=f"column '{name}' is named like a nuisance signal.*--drop-roi.*--atlas-table"):
+    with pytest.raises(BrioError, match=rf"named like nuisance signals, .* \({name}\); .*--drop-roi {name}.*--atlas-table"):
         import_cohort("table", tmp_path / "study", tmp_path / "out")
     without = import_cohort("table", tmp_path / "study", tmp_path / "out", drop_roi=name)
     assert without.n_rois == 4
@@ -317,9 +317,7 @@ def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
 def test_confounds_of_fmriprep_are_no_scans(tmp_path):
     header = "global_signal,csf,white_matter,framewise_displacement,trans_x"
     write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=header))
-    with pytest.raises(
-        BrioError, match=r"5 of its 5 columns are confounds \(global_signal, csf, white_matter, \.\.\.\)"
-    ):
+    with pytest.raises(BrioError, match=r"5 of its 5 columns are confounds \(global_signal, csf, white_matter and 2 "):
         import_cohort("table", tmp_path / "study", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -353,14 +351,14 @@ def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alik
     table = TextTable(tmp_path / "participants.tsv", ["participant_id", "sex", "Centre"], [])
     refuse(r"no column 'site', did you mean 'Centre'\?.*--site-column", table.require_column, "site", "--site-column")
     table = TextTable(tmp_path / "participants.tsv", ["participant_id", "sex", "clinic"], [])
-    refuse("no column 'site', known: clinic, participant_id, sex", table.require_column, "site", "--site-column")
+    refuse("no column 'site', known: participant_id, sex, clinic", table.require_column, "site", "--site-column")
 
 
 @pytest.mark.parametrize(
     ("sites", "words"),
     [
-        (["NYU", "nyu", "NYU", "Yale  1"], "the sites 'NYU' (2 scans) and 'nyu' (1 scan) differ in capitals, blanks"),
-        (["1", "1.0", "01", "2"], "the way to write a number alone and count as 3"),
+        (["NYU", "nyu", "NYU", "Yale  1"], "'NYU' (2 scans) and 'nyu' (1 scan) count as 2 sites, but differ only in capitals, blanks"),
+        (["1", "1.0", "01", "2"], "count as 3 sites, but differ only in capitals, blanks or number format"),
     ],
 )
 def test_sites_that_are_one_written_in_two_ways_get_a_warning(tmp_path, sites, words):
@@ -510,7 +508,7 @@ def test_thousands_and_text_with_commas_stay_as_they_are(tmp_path):
     ("column", "hint"),
     [
         ("subject_id", "did you mean 'subject_id'? It has subject_id, site, label; --id-column can name another"),
-        ("Versuchsperson", "known: Versuchsperson, label, site; --id-column can name another"),
+        ("Versuchsperson", "known: Versuchsperson, site, label; --id-column can name another"),
     ],
 )
 def test_a_table_without_participant_id_says_what_to_do(tmp_path, column, hint):

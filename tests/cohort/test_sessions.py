@@ -173,7 +173,7 @@ def test_table_with_columns_of_other_names(table, tmp_path):
     ("rows", "message"),
     [
         ("p1\tA\t0\t1\np1\tA\t0\t1\np2\tB\t1\t1\n", "p1 appears in rows 1 and 2; keep one, or give each scan"),
-        ("p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n", "p1 has scans with label 0 and 1; they cannot become one scan"),
+        ("p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n", "p1 has scans with label 0 and 1; to join them, correct the table"),
     ],
 )
 def test_table_refuses(table, tmp_path, rows, message):
