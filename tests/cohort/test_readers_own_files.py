@@ -385,7 +385,7 @@ def test_row_names_of_r_are_named_as_such(tmp_path, name, sep):
     rows = [sep.join(f'"{cell}"' for cell in ("V1", "V2"))]
     rows += [sep.join((f'"{i + 1}"', *map(str, frame))) for i, frame in enumerate(make_frames(0, 2))]
     (tmp_path / name).write_text("\n".join(rows))
-    refuse(rf"{name}: line 2 has 3 cells, the header 2; .*row\.names=FALSE", read_series, tmp_path / name)
+    refuse(rf"{name}: line 2 has 3 cells where 2 were expected; .*row\.names=FALSE", read_series, tmp_path / name)
 
 
 def test_row_names_of_r_in_a_table_are_named_as_such(tmp_path):

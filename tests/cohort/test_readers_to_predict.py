@@ -224,7 +224,7 @@ def test_options_of_a_table_that_is_not_there(kind, option, tmp_path):
 def test_two_files_of_one_name(tmp_path):
     src = write_layout("table", tmp_path / "study", None)
     np.savetxt(src / "007.csv", scan(0, 6), delimiter=",")
-    with pytest.raises(BrioError, match=r"007\.npy: has the name of \S+007\.csv.* participant '007'; rename one"):
+    with pytest.raises(BrioError, match=r"007\.npy: has the name of \S+007\.csv, and both would be '007'; rename one"):
         read_scans_to_predict(src, tmp_path / "out")
 
 

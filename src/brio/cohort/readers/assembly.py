@@ -97,7 +97,7 @@ def import_scans(
     sample: list[np.ndarray] = []
     alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
-    name = options.name or found.name
+    name = options.name or found.name or provenance["source"]
     with write_cohort(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as add:
         for row, path, series in chain([first], stream):
             sites.append(row.get("site"))
@@ -190,9 +190,9 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
     if repeated and sessions is None:
         names = ", ".join(str(row.get("session")) for row, _ in groups[repeated[0]])
         problem = f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names})"
-        values = "first (of each participant), all (kept together in splits and statistics)"
-        values += "" if found.connectomes else ", join (one long scan), average (mean connectome)"
-        raise BrioError(f"{problem}; choose with --sessions: {values}")
+        remedy = "choose with --sessions: first (of each participant), all (kept together in splits and statistics)"
+        remedy += "" if found.connectomes else ", join (one long scan), average (mean connectome)"
+        raise BrioError(f"{problem}; {remedy}")
     chosen: list[tuple[Row, list[Any]]] = []
     for participant, group in groups.items():
         if sessions == "first":

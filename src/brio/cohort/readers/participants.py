@@ -88,7 +88,7 @@ class Layout:
     scans: Sequence[tuple[Row, Any]] = ()  # row and source of each scan
     read: Callable[[Any], tuple[Path, Series]] = read_file  # reads a source
     atlas: str = "unknown"
-    name: str = ""
+    name: str = ""  # empty for that of the folder
     options: dict[str, Any] = field(default_factory=dict)  # values of options that were found
     strictness: Strictness = "free"
     connectomes: bool = False
@@ -234,7 +234,7 @@ def read_participants(path: Path) -> TextTable:
     lines = []
     for number, line in enumerate(text, start=1):
         cells = split_line(path, number, line, delimiter)
-        refuse_unsafe_names(filter(find_control, cells), f"{path}, line {number}")
+        refuse_unsafe_names([cell for cell in cells if find_control(cell)], f"{path}, line {number}")
         lines += [cells] if any(cells) else []
     if len(lines) < 2:
         raise BrioError(f"{path}: needs a header and at least one row")

@@ -48,12 +48,13 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     if None in names:
         raise BrioError(f"{path}: column 'name' is empty in row {names.index(None) + 1}; every ROI needs a name")
     for axis in axes:
-        values = columns[axis]
-        columns[axis] = np.array([np.nan if value is None else parse_float(value) for value in values])
-        for number, value in enumerate(values):
-            if value is not None and not np.isfinite(columns[axis][number]):
-                problem = f"column '{axis}' holds '{value}' in row {number + 1}"
+        values = list(columns[axis])
+        numbers = np.array([np.nan if value is None else parse_float(value) for value in values])
+        for i in np.flatnonzero(~np.isfinite(numbers)):
+            if values[i] is not None:
+                problem = f"column '{axis}' holds '{values[i]}' in row {i + 1}"
                 raise BrioError(f"{path}: {problem}; write MNI coordinates in mm, with a decimal point")
+        columns[axis] = numbers
     if "hemi" in columns:
         columns["hemi"] = [HEMISPHERES.get(str(value).lower(), value) for value in columns["hemi"]]
     numbered, repeated = number_repeated_names(map(str, names))

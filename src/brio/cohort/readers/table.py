@@ -179,13 +179,13 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
         # not Path.resolve, which stops at a link to itself
         files = [f for f in find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
         scans = match_by_name(layout, files, path.name)
-    return _describe(src, options, layout, scans, path)
+    return _describe(options, layout, scans, path)
 
 
-def _describe(src: Path, options: ImportOptions, layout: Layout, scans: Scans, table: Path | None) -> Layout:
+def _describe(options: ImportOptions, layout: Layout, scans: Scans, table: Path | None) -> Layout:
     atlas = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
-    name, found = describe_name(src.resolve().name), {"atlas": atlas, "participants": table}
-    return replace(layout, scans=scans, atlas=atlas or "unknown", name=name, options=found, strictness="count")
+    found = {"atlas": atlas, "participants": table}
+    return replace(layout, scans=scans, atlas=atlas or "unknown", options=found, strictness="count")
 
 
 def find_fc(src: Path, options: ImportOptions) -> Layout:
@@ -227,8 +227,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
         needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
         raise BrioError(f"{src}: holds {held}; it needs {needed}")
-    matrices, named = load_arrays(src, declared, (stacks[0], "participant_id"))
-    ids = read_packed_ids(named, src)
+    (matrices,), ids = load_arrays(src, declared, stacks), read_packed_ids(src, declared)
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
     path, layout = find_rows(src.parent, options)
@@ -243,5 +242,5 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     def read_one(name: str) -> tuple[Path, Series]:
         return src, Series(convert(matrices[position[name]], f"{src}, participant {name}"))
 
-    found = _describe(src, options, layout, scans, path)
+    found = _describe(options, layout, scans, path)
     return replace(found, read=read_one, name=describe_name(src.stem), connectomes=True, n_files=1)
