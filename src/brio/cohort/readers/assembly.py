@@ -56,11 +56,7 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
 
 
 def import_scans(
-    kind: str,
-    find: Callable[[Path, ImportOptions], Layout],
-    src: str | Path,
-    out: str | Path,
-    options: ImportOptions,
+    kind: str, find: Callable[[Path, ImportOptions], Layout], src: str | Path, out: str | Path, options: ImportOptions
 ) -> Cohort:
     """Write the scans that a layout holds one by one to a cohort folder, and open it."""
     src, sessions = Path(src), options.sessions

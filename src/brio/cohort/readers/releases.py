@@ -149,7 +149,6 @@ def fetch_abide(
     n_subjects: int | None = None,
     name: str | None = None,
     digests: str | Path | None = None,
-    fetcher: Callable[..., Any] | None = None,
 ) -> Cohort:
     """Download the ROI series of ABIDE I and import them.
 
@@ -159,19 +158,18 @@ def fetch_abide(
     The release publishes no digests, so a first download can only be trusted. With ``digests`` its files are recorded,
     and every later download is compared with the record before it is imported.
     """
+    from nilearn import datasets
+
     atlas_name = canonicalise_atlas_name(atlas).lower()
     if atlas_name not in DERIVATIVES:
         raise BrioError(f"ABIDE is not offered for atlas '{atlas}', {nearest(atlas_name, DERIVATIVES)}")
     label = DERIVATIVES[atlas_name]
     refuse_existing(out)
-    if fetcher is None or data_dir is None:
-        from nilearn import datasets
-
-        fetcher = fetcher or datasets.fetch_abide_pcp
+    if data_dir is None:
         folders = datasets.get_data_dirs()
-        data_dir = data_dir or next((d for d in folders if (Path(d) / "ABIDE_pcp").is_dir()), folders[0])
+        data_dir = next((d for d in folders if (Path(d) / "ABIDE_pcp").is_dir()), folders[0])
     try:
-        fetcher(
+        datasets.fetch_abide_pcp(
             data_dir=str(data_dir),
             n_subjects=n_subjects,
             pipeline="cpac",
@@ -383,12 +381,11 @@ def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[i
         raise BrioError(f"{path}: frames and scale must be real numbers, and n_frames whole numbers")
     if lengths.shape != (len(ids),) or (lengths < 1).any():
         raise BrioError(f"{path}: 'n_frames' must have a positive number for each of the {len(ids)} participants")
-    for number, (packed_id, length, row) in enumerate(zip(ids, lengths.tolist(), participants, strict=True), start=1):
-        if packed_id != row["participant_id"]:
-            problem = f"participant {number} is {packed_id}, but {row['participant_id']} in participants.tsv"
-            raise BrioError(f"{path}: {problem}")
+    for number, (own, length, row) in enumerate(zip(ids, lengths.tolist(), participants, strict=True), start=1):
+        if own != row["participant_id"]:
+            raise BrioError(f"{path}: participant {number} is {own}, but {row['participant_id']} in participants.tsv")
         if str(length) != row.get("n_frames", str(length)):
-            raise BrioError(f"{path}: {packed_id} has {length} frames, but {row['n_frames']} in participants.tsv")
+            raise BrioError(f"{path}: {own} has {length} frames, but {row['n_frames']} in participants.tsv")
     ends = np.cumsum(lengths, dtype=np.int64)
     n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
     if frames.shape != (lengths.sum(dtype=np.int64), n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:

@@ -308,7 +308,7 @@ def read_text(path: Path) -> Series:
         raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
     first, second = rows[0][1], rows[:2][-1][1]
     if not _is_header(first, second) or has_decimal_commas(_drop_missing(first), delimiter):
-        columns = _find_commented_names(path, comments, len(first), delimiter)
+        columns = _find_header_comment(path, comments, len(first), delimiter)
         return Series(_parse_frames(path, rows, len(first), delimiter), columns)
     if len(rows) == 1:
         raise BrioError(f"{path}: has a header but holds no frames")
@@ -383,9 +383,7 @@ def _name_missing_header(path: Path, column: int) -> BrioError:
     return BrioError(f"{path}: {problem} ({NO_ROW_NAMES})")
 
 
-def _find_commented_names(
-    path: Path, comments: list[Line], width: int, delimiter: str | None
-) -> tuple[str, ...] | None:
+def _find_header_comment(path: Path, comments: list[Line], width: int, delimiter: str | None) -> tuple[str, ...] | None:
     """Find a comment with one name per column, from the last one on."""
     for number, line in reversed(comments):
         cells = split_line(path, number, line.lstrip("#").strip(), delimiter)
@@ -401,8 +399,8 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
     """Parse rows at once; cell by cell where there are words for missing values, or an error to be located."""
     for number, cells in rows:
         if len(cells) != width:
-            has_row_names = (number, len(cells)) == (rows[0][0], width + 1)
-            remedy = ROW_NAMES if has_row_names else "the file may be cut short"
+            is_first = number == rows[0][0]
+            remedy = ROW_NAMES if is_first and len(cells) == width + 1 else "the file may be cut short"
             raise BrioError(f"{path}: line {number} has {len(cells)} cells where {width} were expected; {remedy}")
     numbers = [cell for _, cells in rows for cell in _drop_missing(cells)]
     if delimiter != "," and has_decimal_commas(numbers, delimiter):
@@ -413,12 +411,10 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
             return frames
     except ValueError:
         pass
-    return np.array(
-        [
-            [_parse_cell(cell, f"{path}: line {number}", column) for column, cell in enumerate(cells)]
-            for number, cells in rows
-        ]
-    )
+    values = [
+        [_parse_cell(cell, f"{path}: line {number}", i) for i, cell in enumerate(cells)] for number, cells in rows
+    ]
+    return np.array(values)
 
 
 def _parse_cell(cell: str, where: str, column: int) -> float:
@@ -639,9 +635,7 @@ def _list_v5(content: bytes, path: Path) -> Iterator[tuple[str, StoredArray]]:
             body = inflate.decompress(body, limit + 1)
             if len(body) > limit:
                 problem = f"unpacks to more than the {find_limit() / 2**20:,.0f} MB that brio reads"
-                raise BrioError(
-                    f"{path}: {problem}; if it is right, set the variable {LIMIT_VARIABLE} to a larger number"
-                )
+                raise BrioError(f"{path}: {problem}; if it is right, set {LIMIT_VARIABLE} to a larger number of MB")
             if not inflate.eof:
                 raise ValueError("it ends inside a variable")
             kind, n_bytes = struct.unpack_from(f"{order}2I", body)
