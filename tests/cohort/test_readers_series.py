@@ -26,38 +26,27 @@ def rows(x: np.ndarray, sep: str, end: str = "\n") -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.tsv", rows(X, "\t")),
-        ("a.csv", rows(X, ",")),
-        ("a.csv", rows(X, ";")),
-        ("a.txt", rows(X, "  ")),
-        ("a.txt", "\n" + rows(X, "\t", "\r\n") + "\n\n"),
-        ("a.1D", "# made by a pipeline of ours\n" + rows(X, " ")),
-        ("a.csv", "0,1,2,3\n" + rows(X, ",")),
-        ("a.csv", "\ufeff1,2,3,4\n" + rows(X, ",")),
-    ],
-)
-def test_text_without_names(tmp_path, name, text):
-    series = read_series(write(tmp_path / name, text))
-    np.testing.assert_array_equal(series.frames, X)
-    assert series.frames.dtype == np.float32
-    assert series.columns is None
-
-
-@pytest.mark.parametrize(
     ("name", "text", "columns"),
     [
+        ("a.tsv", rows(X, "\t"), None),
+        ("a.csv", rows(X, ","), None),
+        ("a.csv", rows(X, ";"), None),
+        ("a.txt", rows(X, "  "), None),
+        ("a.txt", "\n" + rows(X, "\t", "\r\n") + "\n\n", None),
+        ("a.1D", "# made by a pipeline of ours\n" + rows(X, " "), None),
+        ("a.csv", "0,1,2,3\n" + rows(X, ","), None),
+        ("a.csv", "\ufeff1,2,3,4\n" + rows(X, ","), None),
         ("a.1D", "#2001\t#2002\t#2101\t#2102\r\n" + rows(X, "\t", "\r\n"), ("2001", "2002", "2101", "2102")),
         ("a.1D", "# comment\n# a b c d\n" + rows(X, " "), ("a", "b", "c", "d")),
         ("a.tsv", "LH Vis\tRH Vis\tLH Mot\tRH Mot\n" + rows(X, "\t"), ("LH Vis", "RH Vis", "LH Mot", "RH Mot")),
         ("a.csv", '"a,1","b",c,d\n' + rows(X, ","), ("a,1", "b", "c", "d")),
     ],
 )
-def test_text_with_header(tmp_path, name, text, columns):
+def test_text_with_and_without_names(tmp_path, name, text, columns):
     series = read_series(write(tmp_path / name, text))
-    assert series.columns == columns
     np.testing.assert_array_equal(series.frames, X)
+    assert series.frames.dtype == np.float32
+    assert series.columns == columns
 
 
 def test_missing_values_in_every_spelling(tmp_path):

@@ -163,14 +163,14 @@ def test_columns_that_an_option_names_must_be_there(tmp_path):
     check(cohort, labels=[1, 0], classes=("HC", "MDD"))
 
 
-def test_another_group_and_rows_without_a_label_are_predicted(tmp_path):
-    src = table(tmp_path / "study", "participant_id\tlabel", "007\tMDD", "p1\tBP", "p10\t")
+def test_participants_of_another_group_are_predicted(tmp_path):
+    src = table(tmp_path / "study", "participant_id\tlabel", "007\tMDD", "p1\tBP", "p10\tHC")
     cohort = read_scans_to_predict(src, tmp_path / "out", patient="MDD", control="HC")
-    assert (cohort.labelled.tolist(), cohort.classes) == ([True, False, False], ("HC", "MDD"))
-    assert cohort.select(cohort.labelled).labels.tolist() == [1]
+    assert (cohort.labelled.tolist(), cohort.classes) == ([True, False, True], ("HC", "MDD"))
+    assert cohort.select(cohort.labelled).labels.tolist() == [1, 0]
     reason = "label 'BP' is neither patient nor control"
     assert cohort.provenance["unlabelled"] == [{"participant_id": "p1", "reason": reason}]
-    refuse_scans("holds 'BP' .1., 'MDD' .1.; name two values", src)
+    refuse_scans("holds 'BP' .1., 'HC' .1., 'MDD' .1.; name two values", src)
 
 
 def test_table_for_one_file(tmp_path):

@@ -187,7 +187,7 @@ class TextTable:
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
         """Read a column whose values must be present and unique, but for the sessions of a participant."""
         self.require_column(column, option)
-        ids, first_row = list[str](), dict[tuple[str, str | None], int]()
+        first_row: dict[tuple[str, str | None], int] = {}
         for number, row in enumerate(self.rows, start=1):
             participant, session = row[column], row.get(session_column or "")
             if participant is None:
@@ -195,10 +195,11 @@ class TextTable:
             other = first_row.setdefault((participant, session), number)
             if other != number:
                 problem = f"participant {participant} appears in rows {other} and {number}; keep one"
-                remedy = f", or give each scan its session in column '{session_column}' (or another: --session-column)"
+                remedy = (
+                    f", or give each scan a session in column '{session_column}' (--session-column can name another)"
+                )
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
-            ids.append(participant)
-        return ids
+        return [participant for participant, _ in first_row]
 
 
 def find_table(src: Path, requested: str | Path | None) -> Path:
