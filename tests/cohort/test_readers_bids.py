@@ -33,9 +33,13 @@ def derivative(src: Path, sub: str, pattern: str = XCPD) -> Path:
 
 
 @pytest.fixture
-def xcpd(tmp_path: Path) -> Path:
-    src = tmp_path / "study"
-    participants(src)
+def src(tmp_path: Path) -> Path:
+    participants(tmp_path / "study")
+    return tmp_path / "study"
+
+
+@pytest.fixture
+def xcpd(src: Path) -> Path:
     for i, sub in enumerate(SUBJECTS):
         write_text(derivative(src, sub), scan(i), NAMES)
         confounds = derivative(src, sub, "{sub}_task-rest_desc-confounds_timeseries.tsv")
@@ -135,9 +139,7 @@ def test_a_bundled_atlas_lends_its_order_to_files_with_its_names_alone(tmp_path,
     np.testing.assert_allclose(cohort.scan(0), scan(0, len(names))[:, :: -1 if is_bundled else 1], rtol=1e-6)
 
 
-def test_halfpipe_features(tmp_path):
-    src = tmp_path / "study"
-    participants(src)
+def test_halfpipe_features(src, tmp_path):
     pattern = "{{sub}}_task-rest_feature-{}_atlas-schaefer_timeseries.txt"
     for i, sub in enumerate(SUBJECTS):
         write_text(derivative(src, sub, pattern.format("aroma")), scan(i), None)
@@ -152,16 +154,11 @@ def test_halfpipe_features(tmp_path):
         assert cohort.atlas.rois["name"][0] == "roi001"
 
 
-def test_cpac_variants_are_not_runs(tmp_path):
-    src = tmp_path / "study"
-    participants(src)
+def test_cpac_variants_are_not_runs(src, tmp_path):
     pattern = "{{sub}}_task-rest_run-1_atlas-CC200_space-MNI_reg-{}_desc-Mean-1_timeseries.1D"
     for i, sub in enumerate(SUBJECTS):
         for reg, x in (("default", scan(i, 200)), ("defaultNoGSR", scan(i, 200) + 1)):
-            path = derivative(src, sub, pattern.format(reg))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            header = "#" + "\t#".join(str(u + 1) for u in range(200))
-            np.savetxt(path, x, header=header, comments="", delimiter="\t", fmt="%.4f")
+            write_text(derivative(src, sub, pattern.format(reg)), x, [f"#{u + 1}" for u in range(200)])
     for runs in ("first", "concatenate"):
         refuse_import(r"the same scan as .* processed in another way; .*--match", src, "bids", runs=runs)
     cohort = import_cohort("bids", src, tmp_path / "out", match="reg-default_")
@@ -171,9 +168,7 @@ def test_cpac_variants_are_not_runs(tmp_path):
     refuse("none of 8 time series matches 'reg-x'", import_cohort, "bids", src, tmp_path / "out2", match="reg-x")
 
 
-def test_cifti_alone_and_beside_its_tsv(tmp_path):
-    src = tmp_path / "study"
-    participants(src)
+def test_cifti_alone_and_beside_its_tsv(src, tmp_path):
     stem = "{sub}_task-rest_space-fsLR_atlas-Tian_den-91k_stat-mean_timeseries"
     for i, sub in enumerate(SUBJECTS):
         save_cifti(derivative(src, sub, stem + ".ptseries.nii"), scan(i), NAMES, tr=0.72)
@@ -188,33 +183,22 @@ def test_cifti_alone_and_beside_its_tsv(tmp_path):
     assert cohort.provenance["copies_in_other_formats"] == 4
 
 
-def add_runs(src: Path) -> None:
+def test_the_first_run_is_taken_or_runs_are_joined_on_request(xcpd, tmp_path):
     for run, seed in ((2, 20), (10, 30)):
         pattern = f"{{sub}}_task-rest_run-{run}_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"
-        write_text(derivative(src, "sub-001", pattern), scan(seed), NAMES)
-    derivative(src, "sub-001").unlink()
-
-
-def test_first_run_is_taken_and_the_others_are_told(xcpd, tmp_path):
-    add_runs(xcpd)
-    cohort = import_cohort("bids", xcpd, tmp_path / "out")
-    np.testing.assert_allclose(cohort.scan(0), scan(20), rtol=1e-6)
+        write_text(derivative(xcpd, "sub-001", pattern), scan(seed), NAMES)
+    derivative(xcpd, "sub-001").unlink()
+    cohort = import_cohort("bids", xcpd, tmp_path / "first")
+    check_scans(cohort, [scan(seed) for seed in (20, 1, 2, 3)])
     (entry,) = cohort.provenance["skipped"]
     assert entry["participant_id"] == "sub-001"
     assert entry["reason"] == "a further run, only the first was taken (--runs concatenate joins runs)"
     assert "run-10" in entry["file"]
-
-
-def test_runs_joined_on_request(xcpd, tmp_path):
-    add_runs(xcpd)
-    cohort = import_cohort("bids", xcpd, tmp_path / "out", runs="concatenate")
-    assert cohort.n_frames[0] == 30 + 40
-    for part, seed in ((cohort.scan(0)[:30], 20), (cohort.scan(0)[30:], 30)):
-        x = scan(seed)
-        np.testing.assert_allclose(part, (x - x.mean(axis=0)) / x.std(axis=0), atol=1e-5)
+    cohort = import_cohort("bids", xcpd, tmp_path / "joined", runs="concatenate")
+    expected = [(scan(seed) - scan(seed).mean(axis=0)) / scan(seed).std(axis=0) for seed in (20, 30)]
+    np.testing.assert_allclose(cohort.scan(0), np.concatenate(expected), atol=1e-5)
     np.testing.assert_allclose(cohort.scan(1), scan(1), rtol=1e-6)
-    assert cohort.provenance["skipped"] == []
-    assert cohort.provenance["n_files"] == 5
+    assert (cohort.provenance["skipped"], cohort.provenance["n_files"]) == ([], 5)
     refuse("runs cannot be 'all'", import_cohort, "bids", xcpd, tmp_path / "out2", runs="all")
 
 

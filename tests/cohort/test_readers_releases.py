@@ -239,6 +239,7 @@ def test_fetched_files_are_recorded_and_compared(downloads, tmp_path):
 
 # ---------------------------------------------------------------- dpabi
 
+SIGNALS = Path("Results") / "ROISignals_FunImgARCWF"
 MDD_IDS = ["S1-1-0001", "S1-2-0001", "S20-1-0007", "S20-2-0003"]
 
 
@@ -250,18 +251,13 @@ def signals(n: int = 1833, n_frames: int = 6) -> np.ndarray:
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     src = tmp_path / "mdd"
-    signals_folder = src / "Results" / "ROISignals_FunImgARCWF"
-    signals_folder.mkdir(parents=True)
+    (src / SIGNALS).mkdir(parents=True)
     for participant in MDD_IDS[:2]:
-        savemat(signals_folder / f"ROISignals_{participant}.mat", {"ROISignals": signals()})
-    with h5py.File(signals_folder / f"ROISignals_{MDD_IDS[2]}.mat", "w") as file:
+        savemat(src / SIGNALS / f"ROISignals_{participant}.mat", {"ROISignals": signals()})
+    with h5py.File(src / SIGNALS / f"ROISignals_{MDD_IDS[2]}.mat", "w") as file:
         file["ROISignals"] = signals().T
-    np.savetxt(signals_folder / f"ROISignals_{MDD_IDS[3]}.txt", signals())
+    np.savetxt(src / SIGNALS / f"ROISignals_{MDD_IDS[3]}.txt", signals())
     return src
-
-
-def signals_folder(src: Path) -> Path:
-    return src / "Results" / "ROISignals_FunImgARCWF"
 
 
 @pytest.mark.parametrize("atlas", ["aal116", "ho-subcortical", "power264"])
@@ -286,7 +282,7 @@ def test_alias_unknown_atlas_and_older_files(results, tmp_path):
     assert import_cohort("dpabi", results, tmp_path / "a", atlas="AAL").atlas.name == "aal116"
     refuse(r"'power246', did you mean 'power264'", import_cohort, "dpabi", results, tmp_path / "b", atlas="power246")
     for atlas, n in (("power264", 1569), ("aal116", 200), ("aal116", 1568)):
-        savemat(signals_folder(results) / f"ROISignals_{MDD_IDS[1]}.mat", {"ROISignals": signals(n)})
+        savemat(results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat", {"ROISignals": signals(n)})
         if n != 1568:
             message = rf"ROISignals_{MDD_IDS[1]}\.mat: has {n} columns, {atlas} is in columns"
             refuse(message, import_cohort, "dpabi", results, tmp_path / "out", atlas=atlas)
@@ -294,9 +290,9 @@ def test_alias_unknown_atlas_and_older_files(results, tmp_path):
 
 
 def test_text_beside_mat_is_a_copy_and_odd_names_are_told(results, tmp_path):
-    np.savetxt(signals_folder(results) / f"ROISignals_{MDD_IDS[0]}.txt", -signals())
-    savemat(signals_folder(results) / "ROISignals_S2-3-0001.mat", {"ROISignals": signals()})
-    savemat(signals_folder(results) / "ROISignals_pilot.mat", {"ROISignals": signals()})
+    np.savetxt(results / SIGNALS / f"ROISignals_{MDD_IDS[0]}.txt", -signals())
+    savemat(results / SIGNALS / "ROISignals_S2-3-0001.mat", {"ROISignals": signals()})
+    savemat(results / SIGNALS / "ROISignals_pilot.mat", {"ROISignals": signals()})
     cohort = import_cohort("dpabi", results, tmp_path / "out", atlas="aal116")
     assert cohort.scan(0)[0, 0] == 1
     reasons = {s["participant_id"]: s["reason"] for s in cohort.provenance["skipped"]}
@@ -331,7 +327,7 @@ def test_covariates(results, tmp_path):
 
 
 def test_wrong_variable_and_empty_folder(results, tmp_path):
-    savemat(signals_folder(results) / f"ROISignals_{MDD_IDS[1]}.mat", {"Signals": signals()})
+    savemat(results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat", {"Signals": signals()})
     message = rf"ROISignals_{MDD_IDS[1]}\.mat: has no variable 'ROISignals'"
     refuse(message, import_cohort, "dpabi", results, tmp_path / "out", atlas="aal116")
     (tmp_path / "none").mkdir()
