@@ -67,7 +67,6 @@ def import_scans(
             raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
         raise BrioError(f"{src}: no such {'folder' if options.labels_required else 'file or folder'}")
     found = find(src, options)
-    connectomes = found.connectomes
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
     provenance: dict[str, Any] = {
         "kind": kind,
@@ -103,14 +102,14 @@ def import_scans(
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
             frames = order.reorder(series, path)
             lengths.add(len(frames))
-            if not connectomes:
+            if not found.connectomes:
                 refuse_fc(frames, str(path))
                 alive |= find_live_rois(frames)
                 sample += [frames] if len(sample) < MOST_SCANS else []
             if series.parts:  # a model then recognises each of them
                 parts = [hash_scan(order.reorder(part, path)) for part in series.parts]
                 provenance.setdefault(JOINED_SCANS, {})[hash_scan(frames)] = parts
-            if connectomes:  # the rows too: those of the transposed matrix are its columns
+            if found.connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             add(frames, row | stated)
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
@@ -118,7 +117,7 @@ def import_scans(
             n_rows, n_columns = sample[0].shape
             problem = f"has {n_rows} rows, which correlate alike in all scans as ROIs do, and {n_columns} columns"
             raise BrioError(f"{first[1]}: {problem}; transpose the files, or give --frames-in-rows if rows are frames")
-        if not connectomes and options.labels_required and not alive.all():
+        if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
             remedy = "if it is no region (a constant, or a separator at the end of each line), leave it out"

@@ -193,8 +193,7 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     """Compare files with a record of their digests; a record that does not exist is written."""
     found = {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
     if not record.exists():
-        lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
-        return write_atomically(record, lines)
+        return write_atomically(record, "".join(f"{digest}  {name}\n" for name, digest in found.items()))
     known = {}
     for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
         match = re.fullmatch("([0-9a-fA-F]{64})  (.*)", line)
