@@ -57,7 +57,7 @@ MISTAKES = [
     (f"{RUN} --with nowhere", "nowhere: not a cohort folder"),
     ("import table nowhere --out new", "nowhere: no such folder"),
     ("atlas nowhere power264 --out new", "nowhere: not a cohort folder"),
-    ("atlas cohort power264 --out new", "power264: has no ROI 'stable_1_L' of the cohort"),
+    ("atlas cohort power264 --out new", "'stable_1_L' has no row in the table power264"),
     ("table job --figure sites.xls", "--figure sites.xls: must end in"),
     ("table job --figure nowhere/sites.png", "nowhere"),
     ("table job job --figure sites.png", "--figure draws one folder at a time"),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from brio import BrioError
+from brio import BrioError, Cohort
 from brio.cohort import load_bundled_atlas
+from brio.cohort.readers import import_cohort
 
 CODES = load_bundled_atlas("aal116").rois["code"].astype(str).tolist()
 SITES, LABELS, AGES = ("A", "A", "B"), (1, 0, 1), (20, 31, 42)
@@ -62,7 +63,6 @@ def _write_dpabi(src: Path, ids: tuple[str, ...]) -> None:
 def _write_bids(src: Path, ids: tuple[str, ...]) -> None:
     for i, participant in enumerate(ids):
         path = src / participant / "func" / f"{participant}_task-rest_atlas-Tian_timeseries.tsv"
-        path.parent.mkdir(parents=True)
         write_text(path, scan(i, 5), list("abcde"))
         path.with_suffix(".json").write_text('{"RepetitionTime": 0.8}')
 
@@ -83,10 +83,12 @@ def _write_packed(src: Path, ids: tuple[str, ...]) -> None:
     )
 
 
-def write_text(path: Path, frames: np.ndarray, names: list[str] | None) -> None:
-    """Write frames as text separated by tabs, under a header if there are names."""
+def write_text(path: Path, frames: np.ndarray, names: Sequence[str] | None) -> None:
+    """Write frames as text separated by tabs, under a header if there are names; NaN is n/a."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     rows = [] if names is None else ["\t".join(names)]
-    path.write_text("\n".join([*rows, *("\t".join(map(str, row)) for row in frames)]) + "\n")
+    rows += ["\t".join("n/a" if np.isnan(value) else str(value) for value in row) for row in frames]
+    path.write_text("\n".join(rows) + "\n")
 
 
 WRITERS = {
@@ -141,6 +143,20 @@ def save_cifti(path: Path, frames: np.ndarray, names: Sequence[str], tr: float) 
     nibabel.Cifti2Image(frames.astype(np.float32), header=axes).to_filename(path)
 
 
+def check(cohort: Cohort, **expected: object) -> None:
+    """Compare attributes of a cohort, or else columns of its participants, with lists."""
+    for name, values in expected.items():
+        found = getattr(cohort, name) if hasattr(cohort, name) else cohort.participants[name]
+        np.testing.assert_equal(np.asarray(found).tolist(), np.asarray(values).tolist(), err_msg=name)
+
+
+def check_scans(cohort: Cohort, expected: Sequence[np.ndarray]) -> None:
+    """Compare all scans of a cohort with arrays, which are rounded to single precision."""
+    assert len(cohort) == len(expected)
+    for i, frames in enumerate(expected):
+        np.testing.assert_array_equal(cohort.scan(i), np.asarray(frames, dtype=np.float32), err_msg=f"scan {i}")
+
+
 def refuse(message: str, call: Callable[..., object], *words: object, **options: object) -> None:
     """Require an error with a message; where the last word is a path, nothing new may lie beside it."""
     folder = Path(str(words[-1])).parent if words else Path()
@@ -148,3 +164,8 @@ def refuse(message: str, call: Callable[..., object], *words: object, **options:
     with pytest.raises(BrioError, match=message):
         call(*words, **options)
     assert not folder.is_dir() or set(folder.iterdir()) == before
+
+
+def refuse_import(message: str, src: Path, kind: str = "table", **options: object) -> None:
+    """Require that an import is refused with a message, and leaves nothing."""
+    refuse(message, import_cohort, kind, src, src.parent / "refused", **options)

@@ -28,10 +28,7 @@ def test_power_against_nilearn(datasets):
 @pytest.mark.parametrize("by_network", [False, True])
 @pytest.mark.parametrize(
     ("name", "fetch", "n_rois"),
-    [
-        ("dosenbach160", "fetch_coords_dosenbach_2010", 160),
-        ("seitzman300", "fetch_coords_seitzman_2018", 300),
-    ],
+    [("dosenbach160", "fetch_coords_dosenbach_2010", 160), ("seitzman300", "fetch_coords_seitzman_2018", 300)],
 )
 def test_dosenbach_and_seitzman_against_nilearn(datasets, name, fetch, n_rois, by_network):
     rois = load_known_atlas(name + "-by-network" * by_network).rois

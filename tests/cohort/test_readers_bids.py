@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import refuse, save_cifti
+from file_layouts import check, check_scans, refuse, refuse_import, save_cifti, write_text
 
-from brio import BrioError
 from brio.cohort import load_bundled_atlas
 from brio.cohort.readers import import_cohort, summarise_import
 from brio.cohort.readers.assembly import join_scans
@@ -23,13 +22,6 @@ def scan(seed: int, n_rois: int = len(NAMES)) -> np.ndarray:
     return np.random.default_rng(seed).normal(3.0, 1 + seed, size=(10 + seed, n_rois)).round(4)
 
 
-def write_tsv(path: Path, x: np.ndarray, names: tuple[str, ...] | None = NAMES) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["\t".join(names)] if names else []
-    lines += ["\t".join("n/a" if np.isnan(v) else str(v) for v in row) for row in x]
-    path.write_text("\n".join(lines) + "\n")
-
-
 def participants(src: Path, text: str | None = None) -> None:
     src.mkdir(parents=True, exist_ok=True)
     rows = [f"{s}\t{'AB'[i // 2]}\t{i % 2}\t{20 + i}" for i, s in enumerate(SUBJECTS)]
@@ -41,28 +33,28 @@ def derivative(src: Path, sub: str, pattern: str = XCPD) -> Path:
 
 
 @pytest.fixture
-def xcpd(tmp_path: Path) -> Path:
-    src = tmp_path / "study"
-    participants(src)
+def src(tmp_path: Path) -> Path:
+    participants(tmp_path / "study")
+    return tmp_path / "study"
+
+
+@pytest.fixture
+def xcpd(src: Path) -> Path:
     for i, sub in enumerate(SUBJECTS):
-        write_tsv(derivative(src, sub), scan(i))
+        write_text(derivative(src, sub), scan(i), NAMES)
         confounds = derivative(src, sub, "{sub}_task-rest_desc-confounds_timeseries.tsv")
-        write_tsv(confounds, np.zeros((5, 2)), ("a", "b"))
+        write_text(confounds, np.zeros((5, 2)), ("a", "b"))
         coverage = derivative(src, sub, "{sub}_task-rest_space-MNI_atlas-Tian_stat-coverage_timeseries.tsv")
-        write_tsv(coverage, np.zeros((5, 2)), ("a", "b"))
+        write_text(coverage, np.zeros((5, 2)), ("a", "b"))
     return src
 
 
 def test_xcpd(xcpd, tmp_path):
     cohort = import_cohort("bids", xcpd, tmp_path / "out")
-    assert cohort.ids.tolist() == list(SUBJECTS)
-    assert cohort.labels.tolist() == [0, 1, 0, 1]
-    assert cohort.sites.tolist() == ["A", "A", "B", "B"]
-    assert cohort.participants["age"].tolist() == [20, 21, 22, 23]
+    check(cohort, ids=list(SUBJECTS), labels=[0, 1, 0, 1], sites=["A", "A", "B", "B"], age=[20, 21, 22, 23])
     assert cohort.atlas.name == "Tian"
     assert cohort.atlas.rois["name"].tolist() == list(NAMES)
-    for i in range(4):
-        np.testing.assert_allclose(cohort.scan(i), scan(i), rtol=1e-6)
+    check_scans(cohort, [scan(i) for i in range(4)])
     assert summarise_import(cohort) == "4 scans imported, nothing skipped"
     assert cohort.provenance["n_files"] == 4
 
@@ -85,34 +77,19 @@ def test_names(name, atlas, feature, scan_):
     assert " ".join(found.scan) == scan_
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "sub-1_task-rest_desc-confounds_timeseries.tsv",
-        "sub-1_atlas-Tian_stat-coverage_timeseries.tsv",
-        "sub-1_atlas-Tian_relmat.tsv",
-        "group_atlas-Tian_timeseries.tsv",
-        "sub-1_atlas-Tian_timeseries.json",
-    ],
-)
-def test_names_of_other_files(name):
-    assert parse_name(Path(name)) is None
+def test_names_of_other_files():
+    names = "sub-1_task-rest_desc-confounds_timeseries.tsv sub-1_atlas-Tian_stat-coverage_timeseries.tsv "
+    names += "sub-1_atlas-Tian_relmat.tsv group_atlas-Tian_timeseries.tsv sub-1_atlas-Tian_timeseries.json"
+    assert [parse_name(Path(name)) for name in names.split()] == [None] * 5
 
 
-def test_missing_parcels_stay_as_rois_without_signal(xcpd, tmp_path):
-    x = scan(1)
+def test_missing_parcels_stay_and_columns_are_brought_to_one_order(xcpd, tmp_path):
+    x, order = scan(1), [3, 1, 4, 0, 2]
     x[:, 2] = np.nan
-    write_tsv(derivative(xcpd, "sub-002"), x)
+    write_text(derivative(xcpd, "sub-002"), x, NAMES)
+    write_text(derivative(xcpd, "sub-003"), scan(2)[:, order], [NAMES[i] for i in order])
     cohort = import_cohort("bids", xcpd, tmp_path / "out")
-    assert cohort.n_rois == 5
-    assert np.isnan(cohort.scan(1)[:, 2]).all()
-    assert np.isfinite(np.delete(cohort.scan(1), 2, axis=1)).all()
-
-
-def test_columns_are_brought_to_one_order_by_name(xcpd, tmp_path):
-    order = [3, 1, 4, 0, 2]
-    write_tsv(derivative(xcpd, "sub-003"), scan(2)[:, order], tuple(NAMES[i] for i in order))
-    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    np.testing.assert_allclose(cohort.scan(1), x, rtol=1e-6)  # an ROI without signal
     np.testing.assert_allclose(cohort.scan(2), scan(2), rtol=1e-6)
 
 
@@ -126,57 +103,49 @@ def test_columns_are_brought_to_one_order_by_name(xcpd, tmp_path):
     ],
 )
 def test_scans_of_another_parcellation(xcpd, tmp_path, x, names, message):
-    write_tsv(derivative(xcpd, "sub-003"), x, names)
+    write_text(derivative(xcpd, "sub-003"), x, names)
     refuse(message, import_cohort, "bids", xcpd, tmp_path / "out")
 
 
 def test_two_atlases_must_be_chosen(xcpd, tmp_path):
     for i, sub in enumerate(SUBJECTS[:2]):
-        write_tsv(derivative(xcpd, sub, "{sub}_task-rest_atlas-AAL_timeseries.tsv"), scan(i, 116), None)
+        write_text(derivative(xcpd, sub, "{sub}_task-rest_atlas-AAL_timeseries.tsv"), scan(i, 116), None)
     refuse("holds the atlases AAL, Tian; choose one with --atlas", import_cohort, "bids", xcpd, tmp_path / "out")
     refuse("no atlas 'Tina', did you mean 'Tian'", import_cohort, "bids", xcpd, tmp_path / "out", atlas="Tina")
     cohort = import_cohort("bids", xcpd, tmp_path / "out", atlas="aal116")
-    assert (cohort.n_rois, cohort.atlas.name) == (116, "aal116")
-    assert cohort.atlas.has_coordinates
-    skipped = cohort.provenance["skipped"]
-    assert [s["participant_id"] for s in skipped] == ["sub-003", "sub-004"]
-    assert {s["reason"] for s in skipped} == {"no time series of atlas 'AAL'"}
+    assert (cohort.n_rois, cohort.atlas.name, cohort.atlas.has_coordinates) == (116, "aal116", True)
+    skipped = [(entry["participant_id"], entry["reason"]) for entry in cohort.provenance["skipped"]]
+    assert skipped == [(sub, "no time series of atlas 'AAL'") for sub in SUBJECTS[2:]]
 
 
-def test_bundled_atlas_of_another_size_or_other_names_lends_no_names(tmp_path):
-    for n, names in ((120, None), (116, tuple(f"r{i}" for i in range(116)))):
-        src = tmp_path / f"study{n}"
-        participants(src)
-        for i, sub in enumerate(SUBJECTS):
-            write_tsv(derivative(src, sub, "{sub}_atlas-AAL_timeseries.tsv"), scan(i, n), names)
-        cohort = import_cohort("bids", src, tmp_path / f"out{n}")
-        assert cohort.n_rois == n
-        assert not cohort.atlas.has_coordinates
-        if names:
-            assert tuple(cohort.atlas.rois["name"]) == names
-
-
-def test_bundled_names_in_another_order(tmp_path):
-    src = tmp_path / "study"
-    participants(src)
-    known = load_bundled_atlas("aal").rois["name"].tolist()
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([f"roi{u + 1:03d}" for u in range(120)], None),
+        ([f"r{i}" for i in range(116)], [f"r{i}" for i in range(116)]),
+        (load_bundled_atlas("aal").rois["name"].tolist()[::-1], load_bundled_atlas("aal").rois["name"].tolist()),
+    ],
+    ids=["another size", "other names", "another order"],
+)
+def test_a_bundled_atlas_lends_its_order_to_files_with_its_names_alone(tmp_path, names, expected):
+    participants(tmp_path / "study")
     for i, sub in enumerate(SUBJECTS):
-        write_tsv(derivative(src, sub, "{sub}_atlas-AAL_timeseries.tsv"), scan(i, 116)[:, ::-1], tuple(known[::-1]))
-    cohort = import_cohort("bids", src, tmp_path / "out")
-    assert cohort.atlas.rois["name"].tolist() == known
-    np.testing.assert_allclose(cohort.scan(0), scan(0, 116), rtol=1e-6)
+        path = derivative(tmp_path / "study", sub, "{sub}_atlas-AAL_timeseries.tsv")
+        write_text(path, scan(i, len(names)), names if expected else None)
+    cohort = import_cohort("bids", tmp_path / "study", tmp_path / "out")
+    assert cohort.atlas.rois["name"].tolist() == (expected or names)
+    is_bundled = names == (expected or [])[::-1]
+    assert cohort.atlas.has_coordinates == is_bundled
+    np.testing.assert_allclose(cohort.scan(0), scan(0, len(names))[:, :: -1 if is_bundled else 1], rtol=1e-6)
 
 
-def test_halfpipe_features(tmp_path):
-    src = tmp_path / "study"
-    participants(src)
+def test_halfpipe_features(src, tmp_path):
     pattern = "{{sub}}_task-rest_feature-{}_atlas-schaefer_timeseries.txt"
     for i, sub in enumerate(SUBJECTS):
-        write_tsv(derivative(src, sub, pattern.format("aroma")), scan(i), None)
-        write_tsv(derivative(src, sub, pattern.format("compcor")), -scan(i), None)
+        write_text(derivative(src, sub, pattern.format("aroma")), scan(i), None)
+        write_text(derivative(src, sub, pattern.format("compcor")), -scan(i), None)
     for asked in (None, "schaefer"):
-        with pytest.raises(BrioError, match="holds the atlases aroma/schaefer, compcor/schaefer"):
-            import_cohort("bids", src, tmp_path / "out", atlas=asked)
+        refuse_import("holds the atlases aroma/schaefer, compcor/schaefer", src, "bids", atlas=asked)
     for asked in ("compcor", "compcor/schaefer"):
         out = tmp_path / asked.replace("/", "-")
         cohort = import_cohort("bids", src, out, atlas=asked)
@@ -185,19 +154,13 @@ def test_halfpipe_features(tmp_path):
         assert cohort.atlas.rois["name"][0] == "roi001"
 
 
-def test_cpac_variants_are_not_runs(tmp_path):
-    src = tmp_path / "study"
-    participants(src)
+def test_cpac_variants_are_not_runs(src, tmp_path):
     pattern = "{{sub}}_task-rest_run-1_atlas-CC200_space-MNI_reg-{}_desc-Mean-1_timeseries.1D"
     for i, sub in enumerate(SUBJECTS):
         for reg, x in (("default", scan(i, 200)), ("defaultNoGSR", scan(i, 200) + 1)):
-            path = derivative(src, sub, pattern.format(reg))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            header = "#" + "\t#".join(str(u + 1) for u in range(200))
-            np.savetxt(path, x, header=header, comments="", delimiter="\t", fmt="%.4f")
+            write_text(derivative(src, sub, pattern.format(reg)), x, [f"#{u + 1}" for u in range(200)])
     for runs in ("first", "concatenate"):
-        with pytest.raises(BrioError, match=r"the same scan as .* processed in another way; .*--match"):
-            import_cohort("bids", src, tmp_path / "out", runs=runs)
+        refuse_import(r"the same scan as .* processed in another way; .*--match", src, "bids", runs=runs)
     cohort = import_cohort("bids", src, tmp_path / "out", match="reg-default_")
     np.testing.assert_allclose(cohort.scan(3), scan(3, 200), atol=1e-3)
     assert cohort.atlas.name == "cc200"
@@ -205,9 +168,7 @@ def test_cpac_variants_are_not_runs(tmp_path):
     refuse("none of 8 time series matches 'reg-x'", import_cohort, "bids", src, tmp_path / "out2", match="reg-x")
 
 
-def test_cifti_alone_and_beside_its_tsv(tmp_path):
-    src = tmp_path / "study"
-    participants(src)
+def test_cifti_alone_and_beside_its_tsv(src, tmp_path):
     stem = "{sub}_task-rest_space-fsLR_atlas-Tian_den-91k_stat-mean_timeseries"
     for i, sub in enumerate(SUBJECTS):
         save_cifti(derivative(src, sub, stem + ".ptseries.nii"), scan(i), NAMES, tr=0.72)
@@ -216,41 +177,28 @@ def test_cifti_alone_and_beside_its_tsv(tmp_path):
     np.testing.assert_allclose(cohort.participants["tr"], 0.72, rtol=1e-6)
     np.testing.assert_allclose(cohort.scan(2), scan(2), rtol=1e-6)
     for i, sub in enumerate(SUBJECTS):
-        write_tsv(derivative(src, sub, stem + ".tsv"), scan(i))
+        write_text(derivative(src, sub, stem + ".tsv"), scan(i), NAMES)
     cohort = import_cohort("bids", src, tmp_path / "beside", runs="concatenate")
     assert cohort.n_frames.tolist() == [10, 11, 12, 13]
     assert cohort.provenance["copies_in_other_formats"] == 4
 
 
-def add_runs(src: Path) -> None:
+def test_the_first_run_is_taken_or_runs_are_joined_on_request(xcpd, tmp_path):
     for run, seed in ((2, 20), (10, 30)):
-        write_tsv(
-            derivative(src, "sub-001", f"{{sub}}_task-rest_run-{run}_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"),
-            scan(seed),
-        )
-    derivative(src, "sub-001").unlink()
-
-
-def test_first_run_is_taken_and_the_others_are_told(xcpd, tmp_path):
-    add_runs(xcpd)
-    cohort = import_cohort("bids", xcpd, tmp_path / "out")
-    np.testing.assert_allclose(cohort.scan(0), scan(20), rtol=1e-6)
+        pattern = f"{{sub}}_task-rest_run-{run}_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"
+        write_text(derivative(xcpd, "sub-001", pattern), scan(seed), NAMES)
+    derivative(xcpd, "sub-001").unlink()
+    cohort = import_cohort("bids", xcpd, tmp_path / "first")
+    check_scans(cohort, [scan(seed) for seed in (20, 1, 2, 3)])
     (entry,) = cohort.provenance["skipped"]
     assert entry["participant_id"] == "sub-001"
     assert entry["reason"] == "a further run, only the first was taken (--runs concatenate joins runs)"
     assert "run-10" in entry["file"]
-
-
-def test_runs_joined_on_request(xcpd, tmp_path):
-    add_runs(xcpd)
-    cohort = import_cohort("bids", xcpd, tmp_path / "out", runs="concatenate")
-    assert cohort.n_frames[0] == 30 + 40
-    for part, seed in ((cohort.scan(0)[:30], 20), (cohort.scan(0)[30:], 30)):
-        x = scan(seed)
-        np.testing.assert_allclose(part, (x - x.mean(axis=0)) / x.std(axis=0), atol=1e-5)
+    cohort = import_cohort("bids", xcpd, tmp_path / "joined", runs="concatenate")
+    expected = [(scan(seed) - scan(seed).mean(axis=0)) / scan(seed).std(axis=0) for seed in (20, 30)]
+    np.testing.assert_allclose(cohort.scan(0), np.concatenate(expected), atol=1e-5)
     np.testing.assert_allclose(cohort.scan(1), scan(1), rtol=1e-6)
-    assert cohort.provenance["skipped"] == []
-    assert cohort.provenance["n_files"] == 5
+    assert (cohort.provenance["skipped"], cohort.provenance["n_files"]) == ([], 5)
     refuse("runs cannot be 'all'", import_cohort, "bids", xcpd, tmp_path / "out2", runs="all")
 
 
@@ -267,7 +215,9 @@ def test_joined_runs_by_name_with_dead_rois():
 
 
 def test_tasks_are_not_mixed(xcpd, tmp_path):
-    write_tsv(derivative(xcpd, "sub-001", "{sub}_task-nback_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"), scan(9))
+    write_text(
+        derivative(xcpd, "sub-001", "{sub}_task-nback_space-MNI_atlas-Tian_stat-mean_timeseries.tsv"), scan(9), NAMES
+    )
     refuse("holds the tasks nback, rest; choose one with --task", import_cohort, "bids", xcpd, tmp_path / "out")
     cohort = import_cohort("bids", xcpd, tmp_path / "out", task="rest")
     np.testing.assert_allclose(cohort.scan(0), scan(0), rtol=1e-6)
@@ -296,9 +246,7 @@ def test_text_labels_and_other_columns(xcpd, tmp_path):
     participants(xcpd, table)
     columns = {"site_column": "hospital", "label_column": "dx"}
     cohort = import_cohort("bids", xcpd, tmp_path / "out", patient="ADHD", control="HC", **columns)
-    assert cohort.ids.tolist() == ["001", "002", "003"]  # zeros stay
-    assert cohort.labels.tolist() == [1, 0, 1]
-    assert cohort.classes == ("HC", "ADHD")
+    check(cohort, ids=["001", "002", "003"], labels=[1, 0, 1], classes=("HC", "ADHD"))  # zeros stay
     reasons = {s["participant_id"]: s["reason"] for s in cohort.provenance["skipped"]}
     assert reasons == {
         "004": "label 'BP' is neither patient nor control",
@@ -317,8 +265,7 @@ def test_subject_without_row_and_subject_twice(xcpd, tmp_path):
 
 
 def test_no_table_and_no_series(xcpd, tmp_path):
-    with pytest.raises(BrioError, match=r"there is no participants\.tsv; name the table with --participants"):
-        import_cohort("bids", xcpd / "derivatives", tmp_path / "out")
+    refuse_import(r"there is no participants\.tsv; name the table with --participants", xcpd / "derivatives", "bids")
     cohort = import_cohort("bids", xcpd / "derivatives", tmp_path / "out", participants=xcpd / "participants.tsv")
     assert len(cohort) == 4
     participants(tmp_path / "bare")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import make_frames, refuse
+from file_layouts import check, check_scans, make_frames, refuse, refuse_import, write_study
 from scipy.io import savemat
 
 import brio
@@ -37,10 +37,8 @@ def folder(tmp_path: Path) -> Path:
 def test_files_by_name(folder, tmp_path):
     cohort = import_cohort("table", folder, tmp_path / "out", atlas="mine")
     assert cohort.ids.tolist() == list(IDS)
-    for i in range(4):
-        np.testing.assert_allclose(cohort.scan(i), scan(i), rtol=1e-6)
-    assert cohort.labels.tolist() == [0, 0, 1, 1]
-    assert cohort.classes == ("0", "1")
+    check_scans(cohort, [scan(i) for i in range(4)])
+    check(cohort, labels=[0, 0, 1, 1], classes=("0", "1"))
     assert cohort.atlas.name == "mine"
     assert (cohort.name, import_cohort("table", folder, tmp_path / "own", name="north").name) == ("study", "north")
     assert cohort.provenance == {
@@ -72,8 +70,7 @@ def test_files_by_column(folder, tmp_path):
     assert {s["participant_id"] for s in cohort.provenance["skipped"]} == {"c", "d"}
     assert summarise_import(cohort).startswith("2 scans imported, 2 rows or files skipped: ")
     (folder / "people.csv").write_text("\n".join([*lines[:2], "b;X;1;scans/../scans/007.npy;2"]))
-    with pytest.raises(BrioError, match=r"007\.npy: column 'file' names it for both a and b"):
-        import_cohort("table", folder, tmp_path / "out2", participants="people.csv")
+    refuse_import(r"007\.npy: column 'file' names it for both a and b", folder, participants="people.csv")
 
 
 def test_missing_and_stray_files_are_told(folder, tmp_path):
@@ -108,9 +105,7 @@ def test_files_that_are_refused(folder, tmp_path, name, frames, options, message
     [
         (HEAD + "p1\tA\t0\np2\tA\t1\np1\tB\t1\n", "participant p1 appears in rows 1 and 3"),
         (HEAD + "p1\tA\t0\n\tA\t1\n", "column 'participant_id' is empty in row 2"),
-        (HEAD + "p1\tA\t0\np2\tA\n", "row 2 has 2 cells, the header 3"),
         (HEAD + "p1\tA\t0\np2\tA\t1\t9\n", "row 2 has 4 cells, the header 3"),
-        (HEAD, "needs a header and at least one row"),
         ("participant_id\tsite\tsite\np1\tA\tA\n", "column 'site' appears more than once"),
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
         (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' holds '0' \(2\): one class only"),
@@ -129,8 +124,7 @@ def test_two_tables(folder, tmp_path):
     refuse(r"both participants\.tsv and participants\.csv", import_cohort, "table", folder, tmp_path / "out")
     cohort = import_cohort("table", folder, tmp_path / "out", participants=folder / "participants.csv")
     assert cohort.ids.tolist() == ["007", "p1"]
-    with pytest.raises(BrioError, match=r"nope\.tsv: no such participants table"):
-        import_cohort("table", folder, tmp_path / "out2", participants="nope.tsv")
+    refuse_import(r"nope\.tsv: no such participants table", folder, participants="nope.tsv")
 
 
 def test_source_columns_with_our_names_are_kept_apart(folder, tmp_path):
@@ -138,42 +132,50 @@ def test_source_columns_with_our_names_are_kept_apart(folder, tmp_path):
         "participant_id\tsite\tlabel\tdx\tn_frames\n007\tA\tx\t0\t9\np1\tA\ty\t1\t9\n"
     )
     cohort = import_cohort("table", folder, tmp_path / "out", label_column="dx")
-    assert cohort.participants["label_in_source"].tolist() == ["x", "y"]
-    assert cohort.participants["n_frames_in_source"].tolist() == [9, 9]
-    assert cohort.n_frames.tolist() == [9, 10]
+    check(cohort, label_in_source=["x", "y"], n_frames_in_source=[9, 9], n_frames=[9, 10])
 
 
 @pytest.mark.parametrize(
-    ("values", "patient", "control", "labels", "classes"),
+    ("values", "patient", "control", "required", "labels", "classes"),
     [
-        (["0", "1.0", None], None, None, [0, 1, None], ("0", "1")),
-        (["MDD", "HC"], "MDD", None, [1, 0], ("HC", "MDD")),
-        (["MDD", "HC"], None, "HC", [1, 0], ("HC", "MDD")),
-        (["2", "1", "3"], "1", "2", [0, 1, None], ("2", "1")),
-        (["MDD", "SZ", "HC", "BP"], ["MDD", "SZ"], ["HC"], [1, 1, 0, None], ("HC", "MDD/SZ")),
-        (["MDD", "SZ", "HC", None], ("SZ", "MDD", "SZ"), None, [1, 1, 0, None], ("HC", "SZ/MDD")),
-        (["3", "1", "2.0"], "3", ["1", "2"], [1, 0, 0], ("1/2", "3")),
+        (["0", "1.0", None], None, None, True, [0, 1, None], ("0", "1")),
+        (["MDD", "HC"], "MDD", None, True, [1, 0], ("HC", "MDD")),
+        (["MDD", "HC"], None, "HC", True, [1, 0], ("HC", "MDD")),
+        (["2", "1", "3"], "1", "2", True, [0, 1, None], ("2", "1")),
+        (["MDD", "SZ", "HC", "BP"], ["MDD", "SZ"], ["HC"], True, [1, 1, 0, None], ("HC", "MDD/SZ")),
+        (["MDD", "SZ", "HC", None], ("SZ", "MDD", "SZ"), None, True, [1, 1, 0, None], ("HC", "SZ/MDD")),
+        (["3", "1", "2.0"], "3", ["1", "2"], True, [1, 0, 0], ("1/2", "3")),
+        (["MDD"], "MDD", "HC", False, [1], ("HC", "MDD")),
+        (["HC"], "MDD", "HC", False, [0], ("HC", "MDD")),
+        ([None, None], "MDD", "HC", False, [None, None], ("HC", "MDD")),
+        (["MDD"], "MDD", None, False, [1], ("not MDD", "MDD")),
+        (["HC", None], None, "HC", False, [0, None], ("HC", "not HC")),
+        (["1", "1"], None, None, False, [1, 1], ("0", "1")),
+        (["0"], None, None, False, [0], ("0", "1")),
     ],
 )
-def test_labels(values, patient, control, labels, classes):
-    assert map_labels(values, "here", patient, control) == (labels, classes)
+def test_labels(values, patient, control, required, labels, classes):
+    assert map_labels(values, "here", patient, control, required) == (labels, classes)
 
 
 @pytest.mark.parametrize(
-    ("values", "patient", "control", "message"),
+    ("values", "patient", "control", "required", "message"),
     [
-        (["1", "2"], None, None, r"here holds '1' \(1\), '2' \(1\); name two values"),
-        (["a", "b", "c"], "a", None, "name two values"),
-        (["a", "b"], "a", "a", "are both 'a'"),
-        (["a", "b", "c"], ["a", "b"], ["c", "b"], "are both 'b'"),
-        (["a", "b", "c"], ["a", "x"], ["c"], "no value 'x' for --patient"),
-        (["a", "b", "c", "d"], ["a", "b"], None, "both can be repeated"),
-        ([None, None], None, None, "here holds nothing"),
-        (["a", "b"], "A", "b", "no value 'A' for --patient; it holds 'a' .1., 'b'"),
+        (["1", "2"], None, None, True, r"here holds '1' \(1\), '2' \(1\); name two values"),
+        (["a", "b", "c"], "a", None, True, "name two values"),
+        (["a", "b"], "a", "a", True, "are both 'a'"),
+        (["a", "b", "c"], ["a", "b"], ["c", "b"], True, "are both 'b'"),
+        (["a", "b", "c"], ["a", "x"], ["c"], True, "no value 'x' for --patient"),
+        (["a", "b", "c", "d"], ["a", "b"], None, True, "both can be repeated"),
+        ([None, None], None, None, True, "here holds nothing"),
+        (["a", "b"], "A", "b", True, "no value 'A' for --patient; it holds 'a' .1., 'b'"),
+        (["MDD", "HC"], None, None, False, r"holds 'HC' \(1\), 'MDD' \(1\); name two values"),
+        (["MDD", "HC"], "MMD", "HC", False, "has no value 'MMD' for --patient"),
+        (["MDD", "BP", "HC"], "MDD", None, False, "name two values"),
     ],
 )
-def test_labels_that_are_not_two_classes(values, patient, control, message):
-    refuse(message, map_labels, values, "here", patient, control)
+def test_labels_that_are_not_two_classes(values, patient, control, required, message):
+    refuse(message, map_labels, values, "here", patient, control, required)
 
 
 @pytest.mark.parametrize(("column", "kept"), [("dx", "dx"), ("label", "label_in_source")])
@@ -183,8 +185,7 @@ def test_a_class_of_several_groups_keeps_the_groups(folder, tmp_path, column, ke
     (folder / "participants.tsv").write_text(f"participant_id\tsite\t{column}\n" + rows)
     options = {"label_column": column, "patient": ["MDD", "SZ"], "control": "HC"}
     cohort = import_cohort("table", folder, tmp_path / "out", **options)
-    assert cohort.labels.tolist() == [0, 1, 1, 0]
-    assert cohort.classes == ("HC", "MDD/SZ")
+    check(cohort, labels=[0, 1, 1, 0], classes=("HC", "MDD/SZ"))
     assert cohort.participants[kept].tolist() == groups
     alone = import_cohort("table", folder, tmp_path / "alone", **(options | {"patient": ["MDD"]}))
     assert kept not in alone.participants
@@ -207,20 +208,14 @@ def test_every_kind_checks_its_folders_first(kind, folder, tmp_path):
 
 
 def test_codes_stay_text_and_numbers_stay_numbers(tmp_path):
-    src = tmp_path / "study"
-    src.mkdir()
-    rows = ["participant_id\tsite\tlabel\tuid\tcode\taccession\tage"]
-    for i in range(4):
-        np.save(src / f"p{i}.npy", np.random.default_rng(i).normal(size=(50, 4)))
-        accession = "" if i == 0 else f"123456789012345{i}789"
-        rows.append(f"p{i}\tS{i // 2}\t{i % 2}\t1284000000000000000{i}\t00{i}\t{accession}\t{20 + i}")
-    (src / "participants.tsv").write_text("\n".join(rows) + "\n")
+    rows = [f"p{i},S{i // 2},{i % 2},1284000000000000000{i},00{i},123456789012345{i}789,{20 + i}" for i in range(4)]
+    rows[0] = rows[0].replace("1234567890123450789", "")
+    header = "participant_id,site,label,uid,code,accession,age"
+    src = write_study(tmp_path / "study", ["p0", "p1", "p2", "p3"], header=header, rows=rows)
     cohort = import_cohort("table", src, tmp_path / "out")
-    people = cohort.participants
-    assert people["uid"].tolist() == [f"1284000000000000000{i}" for i in range(4)]
-    assert people["code"].tolist() == ["000", "001", "002", "003"]
-    assert people["accession"].tolist()[1:] == [f"123456789012345{i}789" for i in (1, 2, 3)]
-    assert people["age"].tolist() == [20, 21, 22, 23]
+    check(cohort, uid=[f"1284000000000000000{i}" for i in range(4)], code=["000", "001", "002", "003"])
+    assert cohort.participants["accession"].tolist()[1:] == [f"123456789012345{i}789" for i in (1, 2, 3)]
+    assert cohort.participants["age"].tolist() == [20, 21, 22, 23]
     assert cohort.save(tmp_path / "again").fingerprint == cohort.fingerprint
 
 

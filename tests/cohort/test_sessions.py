@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import refuse, write_layout, write_text
+from file_layouts import check, check_scans, refuse, refuse_import, write_layout, write_text
 
-from brio import BrioError
 from brio.cohort import Cohort, audit, format_audit
 from brio.cohort.readers import import_cohort, read_scans_to_predict
 from brio.cohort.scans import SCAN_ID, average_over_scans, index_participants, read_session_frames
@@ -55,8 +54,7 @@ def test_first_scans_and_means_by_participant():
 
 def test_a_cohort_names_scans_and_participants():
     cohort = twice()
-    assert cohort.participant_ids.tolist() == ["p", "p", "q", "r"]
-    assert cohort.ids.tolist() == ["p_ses-1", "p_ses-2", "q_ses-1", "r_ses-1"]
+    check(cohort, participant_ids=["p", "p", "q", "r"], ids=["p_ses-1", "p_ses-2", "q_ses-1", "r_ses-1"])
     assert cohort.has_repeated_scans
     assert "4 scans of 3 participants" in repr(cohort)
     one, other = cohort.select([0, 2, 3]), cohort.select([1, 2, 3])
@@ -69,8 +67,7 @@ def test_a_saved_cohort_is_the_same(tmp_path):
     cohort = twice(session=["01", "02", "01", "01"])
     loaded = cohort.save(tmp_path / "cohort")
     assert loaded.fingerprint == cohort.fingerprint
-    assert loaded.participants["session"].tolist() == ["01", "02", "01", "01"]
-    assert loaded.ids.tolist() == cohort.ids.tolist()
+    check(loaded, session=["01", "02", "01", "01"], ids=cohort.ids.tolist())
     part = loaded.select([1, 2, 3]).save(tmp_path / "part")
     assert part.ids.tolist() == ["p_ses-02", "q_ses-01", "r_ses-01"]
 
@@ -90,30 +87,21 @@ def test_repeats_that_cannot_be_split_are_refused(options, message):
 
 
 def test_table_asks_what_to_do(table, tmp_path):
-    with pytest.raises(BrioError, match=r"1 of 2 participants have several scans \(p1: sessions 1, 2\); .*--sessions"):
-        import_cohort("table", table, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(BrioError, match="sessions cannot be 'al', did you mean 'all'"):
-        import_cohort("table", table, tmp_path / "out", sessions="al")
+    refuse_import(r"1 of 2 participants have several scans \(p1: sessions 1, 2\); .*--sessions", table)
+    refuse_import("sessions cannot be 'al', did you mean 'all'", table, sessions="al")
 
 
-def test_table_first(table, tmp_path):
-    cohort = import_cohort("table", table, tmp_path / "out", sessions="first")
-    assert cohort.ids.tolist() == ["p1", "p2"]
-    np.testing.assert_array_equal(cohort.scan(0), scan(0))
-    (skipped,) = cohort.provenance["skipped"]
-    assert skipped == {"participant_id": "p1", "reason": "a further session, only the first was taken"}
-    assert cohort.provenance["options"]["sessions"] == "first"
-
-
-def test_table_join(table, tmp_path):
-    cohort = import_cohort("table", table, tmp_path / "out", sessions="join")
-    assert cohort.ids.tolist() == ["p1", "p2"]
-    expected = np.concatenate([z(scan(0)), z(scan(1))])
-    np.testing.assert_allclose(cohort.scan(0), expected, atol=1e-6)
-    np.testing.assert_array_equal(cohort.scan(1), scan(2))
-    assert cohort.participants["session"].tolist() == ["1+2", "1"]
-    assert read_session_frames(cohort.participants) is None
+def test_table_first_and_join(table, tmp_path):
+    first, joined = (import_cohort("table", table, tmp_path / how, sessions=how) for how in ("first", "join"))
+    assert first.ids.tolist() == joined.ids.tolist() == ["p1", "p2"]
+    np.testing.assert_array_equal(first.scan(0), scan(0))
+    skipped = {"participant_id": "p1", "reason": "a further session, only the first was taken"}
+    assert first.provenance["skipped"] == [skipped]
+    assert first.provenance["options"]["sessions"] == "first"
+    np.testing.assert_allclose(joined.scan(0), np.concatenate([z(scan(0)), z(scan(1))]), atol=1e-6)
+    np.testing.assert_array_equal(joined.scan(1), scan(2))
+    assert joined.participants["session"].tolist() == ["1+2", "1"]
+    assert read_session_frames(joined.participants) is None
 
 
 def test_table_average_drops_invalid_frames_and_records_where_sessions_end(table, tmp_path):
@@ -146,8 +134,7 @@ def test_a_session_of_a_joined_scan_is_recognised(table, tmp_path, sessions):
 def test_table_all(table, tmp_path):
     cohort = import_cohort("table", table, tmp_path / "out", sessions="all")
     assert cohort.ids.tolist() == ["p1_ses-1", "p1_ses-2", "p2_ses-1"]
-    for i in range(3):
-        np.testing.assert_array_equal(cohort.scan(i), scan(i))
+    check_scans(cohort, [scan(i) for i in range(3)])
     predicted = read_scans_to_predict(table, tmp_path / "scans")
     assert predicted.ids.tolist() == cohort.ids.tolist(), "scans to predict are all read"
     assert predicted.fingerprint == cohort.fingerprint
@@ -165,27 +152,18 @@ def test_table_with_columns_of_other_names(table, tmp_path):
     np.testing.assert_array_equal(cohort.scan(0), scan(1))
     first = import_cohort("table", table, tmp_path / "first", session_column="visit", sessions="first")
     np.testing.assert_array_equal(first.scan(0), scan(1))
-    with pytest.raises(BrioError, match=r"there is no column 'vist', did you mean 'visit'.*--session-column"):
-        import_cohort("table", table, tmp_path / "no", session_column="vist")
+    refuse_import(r"there is no column 'vist', did you mean 'visit'.*--session-column", table, session_column="vist")
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ("p1\tA\t0\t1\np1\tA\t0\t1\np2\tB\t1\t1\n", "p1 appears in rows 1 and 2; keep one, or give each scan"),
-        ("p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n", "p1 has scans with label 0 and 1; they cannot become one scan"),
-    ],
-)
-def test_table_refuses(table, tmp_path, rows, message):
-    (table / "participants.tsv").write_text(HEAD + rows)
-    refuse(message, import_cohort, "table", table, tmp_path / "out", sessions="join")
-
-
-def test_one_file_under_two_sessions_is_refused(table, tmp_path):
+def test_table_refuses(table):
+    path = table / "participants.tsv"
+    path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t0\t1\np2\tB\t1\t1\n")
+    refuse_import("p1 appears in rows 1 and 2; keep one, or give each scan a session", table, sessions="join")
+    path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n")
+    refuse_import("p1 has scans with label 0 and 1; to join them, correct the table", table, sessions="join")
     rows = "p1\tA\t0\t1\tp2.npy\np1\tA\t0\t2\tp2.npy\np2\tB\t1\t1\tp1_2.npy\n"
-    (table / "participants.tsv").write_text(HEAD.replace("\n", "\tfile\n") + rows)
-    with pytest.raises(BrioError, match=r"names it for both p1 \(session 1\) and p1 \(session 2\)"):
-        import_cohort("table", table, tmp_path / "out", sessions="all")
+    path.write_text(HEAD.replace("\n", "\tfile\n") + rows)
+    refuse_import(r"names it for both p1 \(session 1\) and p1 \(session 2\)", table, sessions="all")
 
 
 def write_bids(src: Path, names: tuple[str, ...]) -> Path:

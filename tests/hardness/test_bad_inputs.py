@@ -102,6 +102,15 @@ def test_other_members_of_an_archive_are_ignored(here):
     np.testing.assert_allclose(read_series(here / "p.npz").frames, data, rtol=1e-6)
 
 
+def test_a_binary_file_that_is_cut_short_is_named(here):
+    for path in write_formats(here):
+        if path.suffix in (".npy", ".npz", ".mat", ".nii"):
+            content = path.read_bytes()
+            path.write_bytes(content[: len(content) * 3 // 5])
+            with pytest.raises(BrioError, match=f"{path.name}: .*damaged or cut short"):
+                read_series(path)
+
+
 def read_anything(path: Path) -> None:
     """Read a file as a series and as a table; only errors for people, which name the file, may come out."""
     for read in (read_series, read_participants):

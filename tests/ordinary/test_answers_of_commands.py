@@ -216,7 +216,7 @@ def as_confounds(people, folder):
 
 def with_global_signal(people, folder):
     people.atlas.rois.loc[11, "name"] = "GlobSig"
-    return write_table(people, folder), "column 'GlobSig' is named like a nuisance signal"
+    return write_table(people, folder), "named like nuisance signals, not regions (GlobSig)"
 
 
 def as_transposed(people, folder):

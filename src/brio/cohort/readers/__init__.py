@@ -58,32 +58,23 @@ class Reader(NamedTuple):
     """A reader, and which options it takes."""
 
     find: Callable[[Path, ImportOptions], Layout]
+    layout: str  # what it reads, for messages
     options: tuple[str, ...]  # names of attributes of ImportOptions, besides those that all readers take
-    required: tuple[str, ...] = ()  # those that must be given
 
 
-_ROI_OPTIONS = ("atlas_table", "drop_roi")
+_COMMON = ("name", "atlas_table", "drop_roi", "frames_in_rows")
 _TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control")
 
 READERS: dict[str, Reader] = {
-    "pcp": Reader(find_pcp, ("atlas", "participants", "name")),
-    "dpabi": Reader(find_dpabi, ("atlas", "participants", "id_column", "name"), required=("atlas",)),
-    "bids": Reader(find_bids, (*_TABLE, "task", "match", "runs", "sessions", "name")),
-    "table": Reader(find_files, (*_TABLE, "session_column", "sessions", "name")),
-    "packed": Reader(find_packed, ("atlas", "sessions", "name")),
-    "fc": Reader(find_fc, (*_TABLE, "session_column", "sessions", "measure", "name")),
+    "pcp": Reader(find_pcp, "files <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants")),
+    "dpabi": Reader(find_dpabi, "files ROISignals_<ID> of DPABI", ("atlas", "participants", "id_column")),
+    "bids": Reader(find_bids, "time series of BIDS derivatives", (*_TABLE, "task", "match", "runs", "sessions")),
+    "table": Reader(find_files, "one file per scan", (*_TABLE, "session_column", "sessions")),
+    "packed": Reader(find_packed, "scans packed as 8-bit integers", ("atlas", "sessions")),
+    "fc": Reader(find_fc, "connectomes", (*_TABLE, "session_column", "sessions", "measure")),
 }
-
-
-# What each layout is, for messages.
-LAYOUTS = {
-    "cohort": "a cohort folder of brio",
-    "pcp": "files <FILE_ID>_rois_<atlas>.1D",
-    "dpabi": "files ROISignals_<ID> of DPABI",
-    "bids": "time series of BIDS derivatives",
-    "table": "one file per scan",
-    "packed": "scans packed as 8-bit integers",
-}
+# What scans to predict may be, for messages.
+LAYOUTS = {"cohort": "a cohort folder of brio"} | {k: reader.layout for k, reader in READERS.items() if k != "fc"}
 
 
 def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -> Cohort:
@@ -179,14 +170,9 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     reader = READERS[kind]
     values = {option: value for option, value in values.items() if value is not None}
     for option in values:
-        if option not in reader.options and option not in (*_ROI_OPTIONS, "frames_in_rows"):
-            raise BrioError(
-                f"kind '{kind}' does not take {_format_flag(option)}; "
-                f"its options are {', '.join(map(_format_flag, [*reader.options, *_ROI_OPTIONS]))}"
-            )
-    for option in reader.required:
-        if option not in values:
-            raise BrioError(f"kind '{kind}' needs {_format_flag(option)}")
+        if option not in (*reader.options, *_COMMON):
+            flags = ", ".join(map(_format_flag, (*reader.options, *_COMMON)))
+            raise BrioError(f"kind '{kind}' does not take {_format_flag(option)}; its options are {flags}")
     refuse_file_as_name(values.get("atlas"))
     drop = values.get("drop_roi", ())
     values["drop_roi"] = (drop,) if isinstance(drop, str) else tuple(drop)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ...errors import BrioError, nearest
 from ...formatting import format_count
@@ -51,19 +50,13 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
     if not is_repetition_time(stated):
         raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
     if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
-        raise BrioError(
-            f"{path}: its repetition time is {in_file:g} s in the file, but {stated:g} s in the table; correct the "
-            "column 'tr' of the participants table"
-        )
+        problem = f"its repetition time is {in_file:g} s in the file, but {stated:g} s in the table"
+        raise BrioError(f"{path}: {problem}; correct the column 'tr' of the participants table")
     return stated
 
 
 def import_scans(
-    kind: str,
-    find: Callable[[Path, ImportOptions], Layout],
-    src: str | Path,
-    out: str | Path,
-    options: ImportOptions,
+    kind: str, find: Callable[[Path, ImportOptions], Layout], src: str | Path, out: str | Path, options: ImportOptions
 ) -> Cohort:
     """Write the scans that a layout holds one by one to a cohort folder, and open it."""
     src, sessions = Path(src), options.sessions
@@ -74,7 +67,6 @@ def import_scans(
             raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
         raise BrioError(f"{src}: no such {'folder' if options.labels_required else 'file or folder'}")
     found = find(src, options)
-    connectomes = found.connectomes
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
     provenance: dict[str, Any] = {
         "kind": kind,
@@ -92,8 +84,6 @@ def import_scans(
     if first is None:
         raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(found.skipped)}")
     atlas, order, provenance["rois"], warnings = resolve_atlas(found, first[2], first[1], options)
-    if not options.labels_required and options.atlas_table is not None:
-        order.refuse_guessed_columns(options.atlas_source, options.known_header)
     header = first[2].columns or ()
     if len(set(header)) < len(header):  # a model then knows the order of the files
         provenance["header"] = list(header)
@@ -102,7 +92,7 @@ def import_scans(
     sample: list[np.ndarray] = []
     alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
-    name = options.name or found.name
+    name = options.name or found.name or provenance["source"]
     with write_cohort(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as add:
         for row, path, series in chain([first], stream):
             sites.append(row.get("site"))
@@ -112,30 +102,26 @@ def import_scans(
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
             frames = order.reorder(series, path)
             lengths.add(len(frames))
-            if not connectomes:
+            if not found.connectomes:
                 refuse_fc(frames, str(path))
                 alive |= find_live_rois(frames)
                 sample += [frames] if len(sample) < MOST_SCANS else []
             if series.parts:  # a model then recognises each of them
                 parts = [hash_scan(order.reorder(part, path)) for part in series.parts]
                 provenance.setdefault(JOINED_SCANS, {})[hash_scan(frames)] = parts
-            if connectomes:  # the rows too: those of the transposed matrix are its columns
+            if found.connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             add(frames, row | stated)
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
-            raise BrioError(
-                f"{first[1]}: has {sample[0].shape[0]} rows, which correlate alike in all scans as ROIs do, and "
-                f"{sample[0].shape[1]} columns, which do not; rows must be frames: transpose the files, or say "
-                "--frames-in-rows if they are"
-            )
-        if not connectomes and options.labels_required and not alive.all():
+            n_rows, n_columns = sample[0].shape
+            problem = f"has {n_rows} rows, which correlate alike in all scans as ROIs do, and {n_columns} columns"
+            raise BrioError(f"{first[1]}: {problem}; transpose the files, or give --frames-in-rows if rows are frames")
+        if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
-            warnings.append(
-                f"{shorten_list(flat)}: without signal in every scan; if it is no region (a constant, or a separator "
-                f"at the end of each line), leave it out: {flags}"
-            )
+            remedy = "if it is no region (a constant, or a separator at the end of each line), leave it out"
+            warnings.append(f"{shorten_list(flat)}: without signal in every scan; {remedy}: {flags}")
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
             provenance["warnings"] = warnings
@@ -147,9 +133,8 @@ def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_sca
     sentences = []
     for (number, name), paths in left_out.items():
         column = f"column {number}" + (f" ('{name}')" if name else "")
-        share = f"all {n_scans}" if len(paths) == n_scans else f"{len(paths)} of {n_scans}"
-        share = "" if n_scans == 1 else f" (in {share} scans)"
-        sentences.append(f"{paths[0]}: {column} counts the rows and has no name of a region, so it was left out{share}")
+        share = f"in {len(paths)} of {format_count(n_scans, 'scan')}"
+        sentences.append(f"{paths[0]}: {column} counts the rows and names no region, so it was left out {share}")
     return sentences
 
 
@@ -163,27 +148,24 @@ def _describe_similar(sites: Counter[str]) -> list[str]:
     warnings = []
     for same in filter(lambda names: len(names) > 1, spellings.values()):
         counted = " and ".join(f"'{site}' ({format_count(sites[site], 'scan')})" for site in same)
-        warnings.append(
-            f"the sites {counted} differ in capitals, blanks or the way to write a number alone and count as "
-            f"{len(same)}; if they are one, give them one name in the participants table and import again"
-        )
+        problem = f"{counted} count as {len(same)} sites, but differ only in capitals, blanks or number format"
+        warnings.append(f"{problem}; if they are one, give them one name in the participants table and import again")
     return warnings
 
 
 def summarise_skipped(skipped: list[dict[str, str]]) -> str:
     """Count the reasons for skipping, most frequent first."""
-    counts = pd.Series([entry["reason"] for entry in skipped], dtype=object).value_counts(sort=True)
-    return ", ".join(f"{reason} ({n})" for reason, n in counts.items()) or "nothing was found"
+    counts = Counter(entry["reason"] for entry in skipped).most_common()
+    return ", ".join(f"{reason} ({n})" for reason, n in counts) or "nothing was found"
 
 
 def choose_atlas(available: Mapping[str, Collection[str]], requested: str | None, src: Path) -> str:
     """Choose the atlas to read, of labels and the names each goes by: the requested one, or the only one there is."""
     labels = sorted(label for label, names in available.items() if requested is None or requested in names)
     if not labels and requested is not None:
-        name = canonicalise_atlas_name(requested).lower()
-        labels = sorted(
-            label for label, names in available.items() if name in {canonicalise_atlas_name(n).lower() for n in names}
-        )
+        for label, names in sorted(available.items()):
+            known = {canonicalise_atlas_name(name).lower() for name in names}
+            labels += [label] if canonicalise_atlas_name(requested).lower() in known else []
         if not labels:
             raise BrioError(f"{src}: holds no atlas '{requested}', {nearest(requested, available)}")
     if len(labels) != 1:
@@ -202,12 +184,10 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
     repeated = [name for name, group in groups.items() if len(group) > 1]
     if repeated and sessions is None:
         names = ", ".join(str(row.get("session")) for row, _ in groups[repeated[0]])
-        of_frames = "" if found.connectomes else ", join (one long scan), average (mean connectome)"
-        raise BrioError(
-            f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names}); "
-            f"choose with --sessions: first (the first scan of each){of_frames} or all (each scan a row, splits and "
-            "statistics by participant)"
-        )
+        problem = f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names})"
+        remedy = "choose with --sessions: first (of each participant), all (kept together in splits and statistics)"
+        remedy += "" if found.connectomes else ", join (one long scan), average (mean connectome)"
+        raise BrioError(f"{problem}; {remedy}")
     chosen: list[tuple[Row, list[Any]]] = []
     for participant, group in groups.items():
         if sessions == "first":
@@ -219,10 +199,8 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
         for column in ("site", "label"):
             values = list(dict.fromkeys(str(own.get(column)) for own, _ in group))
             if len(values) > 1:
-                raise BrioError(
-                    f"participant {participant} has scans with {column} {values[0]} and {values[1]}; they cannot "
-                    "become one scan: correct the table, or keep one with --sessions first"
-                )
+                problem = f"participant {participant} has scans with {column} {values[0]} and {values[1]}"
+                raise BrioError(f"{problem}; to join them, correct the table, or keep one with --sessions first")
         joined = "+".join(str(own.get("session")) for own, _ in group)
         chosen.append((group[0][0] | {"session": joined}, [source for _, source in group]))
     return chosen
@@ -256,17 +234,15 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     """
     if len(scans) == 1:
         return scans[0]
-    order = RoiOrder(scans[0], paths[0], None if scans[0].columns is None else name_columns(scans[0]))
+    order = RoiOrder(scans[0], paths[0], name_columns(scans[0]))
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:
             raise BrioError(f"{path}: repetition time {scan.tr}, but {scans[0].tr} in {paths[0]}; it cannot be joined")
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
-            raise BrioError(
-                f"{paths[j]}: is the same scan as {paths[i]} under another name; remove one, or import with --sessions "
-                "all, so that 'brio audit' lists all such scans"
-            )
+            remedy = "remove one, or import with --sessions all, so that 'brio audit' lists all such scans"
+            raise BrioError(f"{paths[j]}: is the same scan as {paths[i]} under another name; {remedy}")
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), len(alive)), np.nan, dtype=np.float32)
     live = [f[:, alive] for f in frames]

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, require_repetition_time
 from .assembly import choose_atlas, join_scans
 from .participants import ImportOptions, Layout, find_rows
-from .series import (
-    SUFFIXES,
-    Series,
-    describe_name,
-    find_series,
-    get_series_stem,
-    get_series_suffix,
-    is_regular,
-    read_json_object,
-    read_series,
-)
+from .series import SUFFIXES, Series, find_series, get_series_stem, get_series_suffix, read_series, read_sidecar
 
 # Entities that distinguish scans of a subject; all others say how a scan was processed.
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
 SUFFIX_WORDS = frozenset({"bold", "timeseries"})  # last words of a name, which are not part of an atlas label
 
 
-@dataclass(frozen=True)
-class SeriesFile:
+class SeriesFile(NamedTuple):
     """A time-series file as its name describes it."""
 
     path: Path
@@ -76,15 +65,9 @@ def parse_name(path: Path) -> SeriesFile | None:
     feature = entities.pop("feature", "")
     if not (atlas or feature) or entities.pop("stat", "mean") != "mean":
         return None
-    subject = "sub-" + entities.pop("sub")
-    return SeriesFile(
-        path=path,
-        subject=subject,
-        atlas=atlas,
-        feature=feature,
-        task=entities.get("task", ""),
-        scan=tuple(f"{k}-{entities[k]}" for k in SCAN_ENTITIES if k in entities),
-    )
+    subject, task = f"sub-{entities.pop('sub')}", entities.get("task", "")
+    scan = tuple(f"{key}-{entities[key]}" for key in SCAN_ENTITIES if key in entities)
+    return SeriesFile(path, subject, atlas, feature, task, scan)
 
 
 def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
@@ -99,32 +82,23 @@ def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
     return matching
 
 
-def group_by_subject(files: Iterable[SeriesFile]) -> tuple[dict[str, list[SeriesFile]], int]:
-    """Group files by subject, with one file for each scan.
+def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
+    """Choose one file for each scan, in the order of sessions and runs.
 
     A scan that was processed in two ways (``space-``, ``desc-``, ``reg-``, ...) is not two scans: the user must say
     which of them to read.
     """
     scans: dict[tuple[str, tuple[str, ...]], SeriesFile] = {}
-    copies = 0
     for file in sorted(files, key=lambda f: (SUFFIXES.index(get_series_suffix(f.path) or ""), f.path)):
-        first = scans.setdefault((file.subject, file.scan), file)
-        if first is file:
-            continue
-        if first.path.parent != file.path.parent or get_series_stem(first.path) != get_series_stem(file.path):
-            raise BrioError(
-                f"{file.path}: the same scan as {first.path}, processed in another way; "
-                "choose by a part of the path with --match"
-            )
-        copies += 1
+        path = scans.setdefault((file.subject, file.scan), file).path
+        if path.with_name(get_series_stem(path)) != file.path.with_name(get_series_stem(file.path)):
+            problem = f"the same scan as {path}, processed in another way"
+            raise BrioError(f"{file.path}: {problem}; choose by a part of the path with --match")
 
     def split_name(file: SeriesFile) -> list[str | int]:  # run-2 comes before run-10
         return [int(p) if i % 2 else p for i, p in enumerate(re.split(r"([0-9]+)", file.path.name))]
 
-    subjects: dict[str, list[SeriesFile]] = {}
-    for file in sorted(scans.values(), key=split_name):
-        subjects.setdefault(file.subject, []).append(file)
-    return subjects, copies
+    return sorted(scans.values(), key=split_name)
 
 
 def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
@@ -155,14 +129,16 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     files = find_series_files(src, options.match)
     names = {file.label: {file.label, file.atlas, file.feature} - {""} for file in files}
     label = choose_atlas(names, options.atlas, src)
-    selected = [file for file in files if file.label == label]
-    tasks = sorted({file.task for file in selected if file.task})
+    tasks = sorted({file.task for file in files if file.label == label and file.task})
     if options.task is None and len(tasks) > 1:
         raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
     if options.task is not None and options.task not in tasks:
         raise BrioError(f"{src}: holds no task '{options.task}', {nearest(options.task, tasks)}")
-    selected = [file for file in selected if options.task in (None, file.task)]
-    subjects, copies = group_by_subject(selected)
+    selected = [file for file in files if file.label == label and options.task in (None, file.task)]
+    scan_files = choose_formats(selected)
+    subjects: dict[str, list[SeriesFile]] = {}
+    for file in scan_files:
+        subjects.setdefault(file.subject, []).append(file)
     if table is None:
         layout.rows = [{"participant_id": subject} for subject in subjects]
     scans = []
@@ -172,11 +148,10 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
         if subject in listed:
             raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
         listed.add(subject)
-        own_files = subjects.get(subject, [])
-        if not own_files:
+        if subject not in subjects:
             layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
             continue
-        by_session = {"": own_files} if sessions is None else group_by_session(own_files)
+        by_session = {"": subjects[subject]} if sessions is None else group_by_session(subjects[subject])
         for session, own in by_session.items():
             named = row if sessions is None else row | {"session": session}
             scans.append((named, own if runs == "concatenate" else own[:1]))
@@ -187,15 +162,15 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
                 layout.skip(reason, row["participant_id"], file=further.path.name)
     if table is not None:
         layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in listed))
+    copies = len(selected) - len(scan_files)
     notes: dict[str, Any] = {"copies_in_other_formats": copies} if copies else {}
-    if scans and (processing := _select_plain(_read_sidecar(scans[0][1][0].path))):
+    if scans and (processing := _select_plain(read_sidecar(scans[0][1][0].path))):
         notes["sidecar_of_first"] = processing
     return replace(
         layout,
         scans=scans,
         read=_read_runs,
         atlas=canonicalise_atlas_name(selected[0].atlas or selected[0].feature),
-        name=describe_name(src.resolve().name),
         options={"atlas": label, "participants": table, "runs": runs},
         notes=notes,
     )
@@ -213,7 +188,7 @@ def _read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
 
 def _read_with_tr(path: Path) -> Series:
     """Read a series with the repetition time that its json sidecar states, if it does."""
-    series, sidecar = read_series(path), _read_sidecar(path)
+    series, sidecar = read_series(path), read_sidecar(path)
     tr, frequency = sidecar.get("RepetitionTime"), sidecar.get("SamplingFrequency")
     if tr is not None:
         return replace(series, tr=require_repetition_time(tr, f"{path}: RepetitionTime in its json sidecar"))
@@ -221,16 +196,9 @@ def _read_with_tr(path: Path) -> Series:
         return series
     is_number = isinstance(frequency, int | float) and not isinstance(frequency, bool)
     if not (is_number and 1.0 / LONGEST <= frequency <= 1.0 / SHORTEST):
-        raise BrioError(
-            f"{path}: SamplingFrequency in its json sidecar is {repr(frequency)[:40]}; a positive number of frames per "
-            "second is needed"
-        )
+        problem = f"SamplingFrequency in its json sidecar is {repr(frequency)[:40]}"
+        raise BrioError(f"{path}: {problem}; a positive number of frames per second is needed")
     return replace(series, tr=1.0 / frequency)
-
-
-def _read_sidecar(path: Path) -> dict[str, Any]:
-    sidecar = path.with_name(f"{get_series_stem(path)}.json")
-    return read_json_object(sidecar) if is_regular(sidecar) else {}
 
 
 def _select_plain(sidecar: dict[str, Any]) -> dict[str, Any]:

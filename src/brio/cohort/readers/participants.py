@@ -88,7 +88,7 @@ class Layout:
     scans: Sequence[tuple[Row, Any]] = ()  # row and source of each scan
     read: Callable[[Any], tuple[Path, Series]] = read_file  # reads a source
     atlas: str = "unknown"
-    name: str = ""
+    name: str = ""  # empty for that of the folder
     options: dict[str, Any] = field(default_factory=dict)  # values of options that were found
     strictness: Strictness = "free"
     connectomes: bool = False
@@ -132,10 +132,8 @@ def find_covariates(columns: Sequence[str], path: Path, taken: Collection[str] =
 
 def _require_one(path: Path, spellings: list[str], name: str) -> str:
     if len(spellings) > 1:
-        raise BrioError(
-            f"{path}: the columns '{spellings[0]}' and '{spellings[1]}' would both be read as '{name}'; rename the "
-            f"right one to '{name}'"
-        )
+        problem = f"columns '{spellings[0]}' and '{spellings[1]}' would both be read as '{name}'"
+        raise BrioError(f"{path}: {problem}; rename the right one to '{name}'")
     return spellings[0]
 
 
@@ -182,33 +180,26 @@ class TextTable:
         columns = [c for c in self.columns if c]
         same = [c for c in columns if c.lower() in _SAME_MEANING.get(column, ()) and c not in taken]
         close = same[0] if same else find_nearest(column, set(columns) - {*_KNOWN_COLUMNS, *taken})
-        listing = f"known: {', '.join(sorted(columns))}"
-        if close is not None:
-            listing = f"did you mean '{close}'? It has {', '.join(columns)}"
-        remedy = f"; {option} can name another" if option else "; rename the column that holds it"
-        raise BrioError(f"{self.path}: there is no column '{column}', {listing}{remedy}")
+        suggestion = f"did you mean '{close}'? It has" if close else "known:"
+        remedy = f"{option} can name another" if option else "rename the column that holds it"
+        raise BrioError(f"{self.path}: there is no column '{column}', {suggestion} {', '.join(columns)}; {remedy}")
 
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
-        """Read a column whose values must be present and unique."""
+        """Read a column whose values must be present and unique, but for the sessions of a participant."""
         self.require_column(column, option)
         first_row: dict[tuple[str, str | None], int] = {}
-        ids: list[str] = []
         for number, row in enumerate(self.rows, start=1):
             participant, session = row[column], row.get(session_column or "")
             if participant is None:
                 raise BrioError(f"{self.path}: column '{column}' is empty in row {number}")
-            if (participant, session) in first_row:
-                remedy = "keep one"
-                if session_column is not None:
-                    remedy += ", or give each scan a session of its own in a column "
-                    remedy += f"'{session_column}' (--session-column can name another)"
-                other = first_row[participant, session]
-                raise BrioError(
-                    f"{self.path}: participant {participant} appears in rows {other} and {number}; {remedy}"
+            other = first_row.setdefault((participant, session), number)
+            if other != number:
+                problem = f"participant {participant} appears in rows {other} and {number}; keep one"
+                remedy = (
+                    f", or give each scan a session in column '{session_column}' (--session-column can name another)"
                 )
-            first_row[participant, session] = number
-            ids.append(participant)
-        return ids
+                raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
+        return [participant for participant, _ in first_row]
 
 
 def find_table(src: Path, requested: str | Path | None) -> Path:
@@ -239,33 +230,31 @@ def read_participants(path: Path) -> TextTable:
     :func:`~brio.cohort.readers.series.has_decimal_commas`.
     """
     text = read_lines(path, "a table")
-    head = re.sub('"[^"]*"', "", next((line for line in text if line.strip()), ""))
+    head = re.sub('"[^"]*"', "", next(filter(str.strip, text), ""))
     delimiter = max(",;\t" if path.suffix.lower() == ".csv" else "\t,;", key=head.count)
-    lines = [(number, split_line(path, number, line, delimiter)) for number, line in enumerate(text, start=1)]
-    lines = [(number, cells) for number, cells in lines if any(cells)]
-    for number, cells in lines:
+    lines = []
+    for number, line in enumerate(text, start=1):
+        cells = split_line(path, number, line, delimiter)
         refuse_unsafe_names([cell for cell in cells if find_control(cell)], f"{path}, line {number}")
+        lines += [cells] if any(cells) else []
     if len(lines) < 2:
         raise BrioError(f"{path}: needs a header and at least one row")
-    columns = lines[0][1]
-    repeated = [c for c, n in Counter(columns).items() if c and n > 1]
-    if repeated:
-        raise BrioError(f"{path}: column '{repeated[0]}' appears more than once in the header")
-    rows = []
-    for number, (_, cells) in enumerate(lines[1:], start=1):
+    columns, rows = lines[0], []
+    for column, n in Counter(columns).items():
+        if column and n > 1:
+            raise BrioError(f"{path}: column '{column}' appears more than once in the header")
+    for number, cells in enumerate(lines[1:], start=1):
         if len(cells) < len(columns) or any(cells[len(columns) :]):
-            remedy = f"; {ROW_NAMES}" if {len(other) for _, other in lines[1:]} == {len(columns) + 1} else ""
+            remedy = f"; {ROW_NAMES}" if set(map(len, lines[1:])) == {len(columns) + 1} else ""
             raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
     for column in columns:
-        values = {value for row in rows if (value := row[column]) is not None}
-        words = {value for value in values if value.lower() in MISSING_NUMBERS}
-        if not (values > words and all(map(_NUMBER.fullmatch, values - words))):  # other values are not all numbers
-            words = set()
-        has_commas = has_decimal_commas(values - words, delimiter)
-        for row in rows if words or has_commas else []:
-            value = None if row[column] in words else row[column]
-            row[column] = value.replace(",", ".") if value is not None and has_commas else value
+        numbers = {value for row in rows if (value := row[column]) is not None and value.lower() not in MISSING_NUMBERS}
+        if numbers and all(map(_NUMBER.fullmatch, numbers)):
+            has_commas = has_decimal_commas(numbers, delimiter)
+            for row in rows:
+                value = row[column] if row[column] in numbers else None
+                row[column] = value.replace(",", ".") if value is not None and has_commas else value
     return TextTable(path, columns, rows)
 
 
@@ -280,11 +269,7 @@ def list_class_values(values: ClassValues) -> list[str]:
 
 
 def map_labels(
-    values: list[str | None],
-    where: str,
-    patient: ClassValues,
-    control: ClassValues,
-    labels_required: bool = True,
+    values: list[str | None], where: str, patient: ClassValues, control: ClassValues, labels_required: bool = True
 ) -> tuple[list[int | None], tuple[str, str]]:
     """Map text to the labels 1 (patient) and 0 (control)."""
     patients, controls = list_class_values(patient), list_class_values(control)
@@ -297,15 +282,14 @@ def map_labels(
         absent = [value for value in named if not _is_among(value, counts)]
         if absent and (labels_required or rest):
             raise BrioError(f"{where} has no value '{absent[0]}' for {option}; it holds {listing}")
+    unclear = BrioError(f"{where} holds {listing}; name two values with --patient and --control (both can be repeated)")
     if not patients and not controls:
         if not all(_is_among(v, ["0", "1"]) for v in counts):
-            raise BrioError(f"{where} holds {listing}; name two values with --patient and --control")
+            raise unclear
         patients, controls = ["1"], ["0"]
     elif not patients or not controls:
         if len(rest) > 1 or (labels_required and not rest):
-            raise BrioError(
-                f"{where} holds {listing}; name two values with --patient and --control (both can be repeated)"
-            )
+            raise unclear
         other = rest or [f"not {'/'.join(patients or controls)}"]
         patients, controls = patients or other, controls or other
     for value in patients:
@@ -333,27 +317,22 @@ def _is_among(value: str, others: Iterable[str]) -> bool:
 # ---------------------------------------------------------------- rows of the table
 
 
-def find_rows(src: Path, options: ImportOptions, session_column: str | None = None) -> tuple[Path | None, Layout]:
-    """Find the participants table and read it.
+def find_rows(src: Path, options: ImportOptions, of_scans: bool = False) -> tuple[Path | None, Layout]:
+    """Find the participants table, and read it with its sites and labels; rows of scans have sessions and files too.
 
     Returns no rows if there is no table, none is required and no option speaks of one.
     """
-    own_session = None if session_column == "session" else session_column
-    columns = (own_session, options.id_column, options.site_column, options.label_column)
-    is_spoken_of = any(v is not None for v in (options.participants, *columns, options.patient, options.control))
-    if not (options.labels_required or is_spoken_of or has_table(src)):
+    session = None if options.session_column == "session" else options.session_column
+    named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
+    named |= {"session": session, "file": None} if of_scans else {}
+    stated = (*named.values(), options.participants, options.patient, options.control)
+    required = options.labels_required
+    if not (required or has_table(src) or any(value is not None for value in stated)):
         return None, Layout([])
     path = find_table(src, options.participants)
-    return path, read_rows(path, options, session_column)
-
-
-def read_rows(path: Path, options: ImportOptions, session_column: str | None = None) -> Layout:
-    """Read a participants table with its sites and labels."""
-    table, required = read_participants(path), options.labels_required
-    if session_column not in (None, "session"):
-        table.require_column(session_column or "", "--session-column")
-    named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
-    named |= {} if session_column is None else {"session": None if session_column == "session" else session_column}
+    table = read_participants(path)
+    if session is not None:
+        table.require_column(session, "--session-column")
     own = {name: column or find_column(table.columns, name, path) for name, column in named.items()}
     site_column, label_column, session_column = own["site"], own["label"], own.get("session")
     ids = table.read_ids(own["participant_id"], session_column, "--id-column")
@@ -368,24 +347,25 @@ def read_rows(path: Path, options: ImportOptions, session_column: str | None = N
     own |= {ours: theirs for theirs, ours in names.items()}
     layout = Layout([], classes, renamed={n: c for n, c in own.items() if n != c and named.get(n) is None})
     used = {own["participant_id"], site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
+    found = [name for name in ("session", "file") if own.get(name) in table.columns]
+    names |= {own[name]: name for name in found}
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
-        site = row.get(site_column)
-        other_group = "" if group is None else explain_other_group(group, patients, controls)
-        if required and None in (site, group, label):
-            no_site, no_label = f"no site in column '{site_column}'", f"no label in column '{label_column}'"
-            layout.skip(no_site if site is None else no_label if group is None else other_group, participant)
+        site, is_other = row.get(site_column), group is not None and label is None
+        reason = f"no label in column '{label_column}'"
+        reason = explain_other_group(group or "", patients, controls) if is_other else reason
+        if required and None in (site, label):
+            layout.skip(f"no site in column '{site_column}'" if site is None else reason, participant)
             continue
-        if group is not None and label is None:
-            layout.leave_unlabelled(participant, other_group)
-        covariates = extract_covariates(row, used, names)
-        if session_column is not None and session_column in row:  # another column of that name is renamed
-            ours = {"session": "session_in_source", session_column: "session"}
-            covariates = {ours.get(name, name): value for name, value in covariates.items()}
+        if is_other:
+            layout.leave_unlabelled(participant, reason)
+        covariates = extract_covariates(row, used, names, (*RESERVED_COLUMNS, *found))
         layout.rows.append({"participant_id": participant, "site": site, "label": label} | covariates)
-    return layout
+    return path, layout
 
 
-def extract_covariates(row: dict[str, str | None], used: set[str], names: Mapping[str, str]) -> dict[str, str | None]:
-    """Extract the columns of a row that are kept as covariates."""
-    kept = {names.get(column, column): value for column, value in row.items() if column and column not in used}
-    return {f"{c}_in_source" if c in RESERVED_COLUMNS else c: v for c, v in kept.items()}
+def extract_covariates(
+    row: dict[str, str | None], used: set[str], names: Mapping[str, str], reserved: Collection[str] = RESERVED_COLUMNS
+) -> dict[str, str | None]:
+    """Extract the columns of a row that are kept as covariates, under their names; others do not get reserved names."""
+    kept = {column: value for column, value in row.items() if column and column not in used}
+    return {names.get(c) or (f"{c}_in_source" if c in reserved else c): value for c, value in kept.items()}

@@ -25,15 +25,7 @@ from ..atlas import canonicalise_atlas_name
 from ..cohort import Cohort
 from ..scans import find_live_rois
 from .assembly import choose_atlas, import_scans
-from .participants import (
-    ImportOptions,
-    Layout,
-    TextTable,
-    extract_covariates,
-    find_covariates,
-    find_table,
-    read_participants,
-)
+from .participants import ImportOptions, Layout, Row, extract_covariates, find_covariates, find_table, read_participants
 from .series import (
     Series,
     find_series,
@@ -43,22 +35,23 @@ from .series import (
     read_packed_ids,
     read_series,
     read_text_file,
+    require_arrays,
 )
 
 ABIDE_CLASSES = ("TD", "ASD")
 
 
 def _read_label(
-    layout: Layout, path: Path, participant: str, column: str, code: str | None, needed: str, required: bool
+    layout: Layout, path: Path, participant: str, column: str, row: Row, control: str, required: bool
 ) -> int | None:
-    """Read a label that the release writes as a digit; ``needed`` names that of the patients, then that of controls."""
-    patient, control = re.findall(r"\d", needed)
-    label = {patient: 1, control: 0}.get(code or "")
+    """Read the label of a row that is 1 for patients and another digit for controls."""
+    code = row.get(column)
+    label = {"1": 1, control: 0}.get(code or "")
     if label is None and required:
-        raise BrioError(f"{path}: participant {participant} has {column} '{code}'; {needed} is needed")
+        problem = f"participant {participant} has {column} '{code}'"
+        raise BrioError(f"{path}: {problem}; 1 (autism) or {control} (control) is needed")
     if label is None and code is not None:
-        neither = " nor ".join(sorted([patient, control]))
-        layout.leave_unlabelled(participant, f"{column} '{code}' is neither {neither}")
+        layout.leave_unlabelled(participant, f"{column} '{code}' is neither 1 nor {control}")
     return label
 
 
@@ -94,7 +87,7 @@ def find_pcp(src: Path, options: ImportOptions) -> Layout:
     if phenotypic is None:
         layout = Layout([{"participant_id": file_id} for file_id in by_id])
     else:
-        layout = _read_phenotypic(read_participants(phenotypic), by_id, label, options.labels_required)
+        layout = _read_phenotypic(phenotypic, by_id, label, options.labels_required)
     atlas_name = canonicalise_atlas_name(label)
     scans, options_found = [(row, by_id[row["participant_id"]]) for row in layout.rows], {"atlas": label}
     name = f"abide-{atlas_name}"
@@ -104,9 +97,7 @@ def find_pcp(src: Path, options: ImportOptions) -> Layout:
 def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     """Find the phenotypic table; None if there is none and none is required."""
     if options.participants is not None:
-        if not Path(options.participants).is_file():
-            raise BrioError(f"{options.participants}: no such phenotypic table")
-        return Path(options.participants)
+        return find_table(src, options.participants)
     paths = sorted(src.glob("*henotypic*.csv")) or sorted(src.rglob("*henotypic*.csv"))
     if not paths and not options.labels_required:
         return None
@@ -116,8 +107,9 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     return paths[0]
 
 
-def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, labels_required: bool) -> Layout:
+def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, labels_required: bool) -> Layout:
     """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
+    table = read_participants(path)
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)
@@ -128,13 +120,12 @@ def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, label
             layout.skip(f"the release has no scan (FILE_ID is {NO_SCAN})", row.get("SUB_ID") or f"row {number}")
             continue
         if file_id in seen:
-            raise BrioError(f"{table.path}: participant {file_id} appears more than once in FILE_ID; keep one row")
+            raise BrioError(f"{path}: participant {file_id} appears more than once in FILE_ID; keep one row")
         seen.add(file_id)
         if file_id not in by_id:
             layout.skip(f"no file *_rois_{atlas}.1D", file_id)
             continue
-        code, needed = row.get("DX_GROUP"), "1 (autism) or 2 (control)"
-        label = _read_label(layout, table.path, file_id, "DX_GROUP", code, needed, labels_required)
+        label = _read_label(layout, path, file_id, "DX_GROUP", row, "2", labels_required)
         values: dict[str, Any] = {"participant_id": file_id, "site": row.get("SITE_ID"), "label": label}
         for ours, theirs in PCP_COVARIATES.items():
             value = row.get(theirs)
@@ -142,12 +133,12 @@ def _read_phenotypic(table: TextTable, by_id: dict[str, Path], atlas: str, label
                 value = None
             values[ours] = CODES[ours].get(value or "") if ours in CODES else value
         layout.rows.append(values)
-    layout.skip(f"no row in {table.path.name}", *sorted(set(by_id) - seen))
+    layout.skip(f"no row in {path.name}", *sorted(set(by_id) - seen))
     return layout
 
 
 PHENOTYPES = "Phenotypic_V1_0b_preprocessed1.csv"
-DERIVATIVES = {"aal116": "rois_aal", "cc200": "rois_cc200"}  # name of each atlas in the release
+DERIVATIVES = {"aal116": "aal", "cc200": "cc200"}  # name of each atlas in the release
 
 
 def fetch_abide(
@@ -158,7 +149,6 @@ def fetch_abide(
     n_subjects: int | None = None,
     name: str | None = None,
     digests: str | Path | None = None,
-    fetcher: Callable[..., Any] | None = None,
 ) -> Cohort:
     """Download the ROI series of ABIDE I and import them.
 
@@ -168,24 +158,24 @@ def fetch_abide(
     The release publishes no digests, so a first download can only be trusted. With ``digests`` its files are recorded,
     and every later download is compared with the record before it is imported.
     """
+    from nilearn import datasets
+
     atlas_name = canonicalise_atlas_name(atlas).lower()
     if atlas_name not in DERIVATIVES:
         raise BrioError(f"ABIDE is not offered for atlas '{atlas}', {nearest(atlas_name, DERIVATIVES)}")
+    label = DERIVATIVES[atlas_name]
     refuse_existing(out)
-    if fetcher is None or data_dir is None:
-        from nilearn import datasets
-
-        fetcher = fetcher or datasets.fetch_abide_pcp
+    if data_dir is None:
         folders = datasets.get_data_dirs()
-        data_dir = data_dir or next((d for d in folders if (Path(d) / "ABIDE_pcp").is_dir()), folders[0])
+        data_dir = next((d for d in folders if (Path(d) / "ABIDE_pcp").is_dir()), folders[0])
     try:
-        fetcher(
+        datasets.fetch_abide_pcp(
             data_dir=str(data_dir),
             n_subjects=n_subjects,
             pipeline="cpac",
             band_pass_filtering=True,
             global_signal_regression=True,
-            derivatives=[DERIVATIVES[atlas_name]],
+            derivatives=[f"rois_{label}"],
             quality_checked=False,
         )
     except Exception as error:  # the network fails in many ways
@@ -193,9 +183,8 @@ def fetch_abide(
         raise BrioError(f"the download of ABIDE failed ({message}); run again, files in {data_dir} are kept") from error
     folder = Path(data_dir) / "ABIDE_pcp"
     if digests is not None:
-        series = (folder / "cpac" / "filt_global").glob(f"*_{DERIVATIVES[atlas_name]}.1D")
+        series = (folder / "cpac" / "filt_global").glob(f"*_rois_{label}.1D")
         compare_digests(folder, sorted([folder / PHENOTYPES, *series]), Path(digests))
-    label = DERIVATIVES[atlas_name].removeprefix("rois_")
     options = ImportOptions(atlas=label, participants=folder / PHENOTYPES, name=name)
     return import_scans("pcp", find_pcp, folder / "cpac" / "filt_global", out, options)
 
@@ -204,8 +193,7 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     """Compare files with a record of their digests; a record that does not exist is written."""
     found = {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
     if not record.exists():
-        lines = "".join(f"{digest}  {name}\n" for name, digest in found.items())
-        return write_atomically(record, lines)
+        return write_atomically(record, "".join(f"{digest}  {name}\n" for name, digest in found.items()))
     known = {}
     for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
         match = re.fullmatch("([0-9a-fA-F]{64})  (.*)", line)
@@ -216,10 +204,8 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
         if name not in known:
             raise BrioError(f"{record}: has no digest of {name}; remove the file from {folder}, or record anew")
         if known[name] != digest:
-            raise BrioError(
-                f"{folder / name}: differs from the digest in {record}; it is damaged or another version. Remove it "
-                "and fetch again"
-            )
+            problem = f"differs from the digest in {record}; it is damaged or another version"
+            raise BrioError(f"{folder / name}: {problem}. Remove it and fetch again")
 
 
 # First and last column of each atlas, counted from 1; column 1569 is the global signal.
@@ -244,7 +230,9 @@ ID_COLUMNS = ("participant_id", "id", "subid", "subject_id", "subject")
 
 def find_dpabi(src: Path, options: ImportOptions) -> Layout:
     """Find the ROI signals of REST-meta-MDD. A txt file beside a mat file of the same name is a copy."""
-    atlas_name = canonicalise_atlas_name(options.atlas or "").lower()
+    if options.atlas is None:
+        raise BrioError("kind 'dpabi' needs --atlas")
+    atlas_name = canonicalise_atlas_name(options.atlas).lower()
     if atlas_name not in ATLAS_COLUMNS:
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
     if options.id_column is not None and options.participants is None:
@@ -258,27 +246,23 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         if path.suffix.lower() == ".txt" and path.with_suffix("") in originals:
             continue
         participant = path.stem.removeprefix(PREFIX)
-        row: dict[str, Any] = {"participant_id": participant}
-        match, reason = DPABI_NAME.fullmatch(participant), None
-        if match is None:
-            reason = "the file's name is not ROISignals_S<site>-<group>-<number>"
-        else:
-            row |= {"site": f"S{match['site']}", "label": GROUPS.get(match["group"])}
-            if row["label"] is None:
-                reason = "the group in the file's name is neither 1 (MDD) nor 2 (HC)"
-        if reason is not None and options.labels_required:
+        match = DPABI_NAME.fullmatch(participant)
+        row: Row = {"site": f"S{match['site']}", "label": GROUPS.get(match["group"])} if match else {}
+        reason = "the file's name is not ROISignals_S<site>-<group>-<number>"
+        reason = "the group in the file's name is neither 1 (MDD) nor 2 (HC)" if match else reason
+        is_unlabelled = row.get("label") is None
+        if is_unlabelled and options.labels_required:
             layout.skip(reason, participant if match else path.stem)
             continue
         if participant in files:
             raise BrioError(f"{path}: participant {participant} is also at {files[participant]}; import one folder")
         files[participant] = path
-        layout.rows.append(row)
-        if reason is not None:
+        layout.rows.append({"participant_id": participant} | row)
+        if is_unlabelled:
             layout.leave_unlabelled(participant, reason)
     without_covariates = []
     if options.participants is not None:
-        table = read_participants(find_table(src, options.participants))
-        without_covariates = _add_covariates(layout, table, options.id_column)
+        without_covariates = _add_covariates(layout, find_table(src, options.participants), options.id_column)
     first, last = ATLAS_COLUMNS[atlas_name]
 
     def read(path: Path) -> tuple[Path, Series]:
@@ -286,10 +270,8 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         frames = read_series(path, variable="ROISignals").frames
         n_columns = frames.shape[1]
         if n_columns < last or (n_columns < MIN_COLUMNS and n_columns not in OLDER_COLUMNS):
-            raise BrioError(
-                f"{path}: has {n_columns} columns, {atlas_name} is in columns {first} to {last} of the {MIN_COLUMNS} "
-                "that DPARSF 4.3 writes; extract the signals again with a current version"
-            )
+            problem = f"has {n_columns} columns, {atlas_name} is in columns {first} to {last} of the {MIN_COLUMNS}"
+            raise BrioError(f"{path}: {problem} that DPARSF 4.3 writes; extract the signals again with that or a later")
         return path, Series(frames[:, first - 1 : last])
 
     return replace(
@@ -308,22 +290,21 @@ def is_dpabi_file(path: Path) -> bool:
     return path.name.startswith(PREFIX) and path.suffix.lower() in (".mat", ".txt")
 
 
-def _add_covariates(layout: Layout, table: TextTable, id_column: str | None) -> list[str]:
+def _add_covariates(layout: Layout, path: Path, id_column: str | None) -> list[str]:
     """Add the covariates of a table to the rows of a layout, and list the participants without any."""
+    table = read_participants(path)
     column = id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
-        raise BrioError(
-            f"{table.path}: no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}; "
-            "--id-column can name another"
-        )
+        problem = f"no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
+        raise BrioError(f"{path}: {problem}; --id-column can name another")
     listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
-    names = find_covariates(table.columns, table.path, taken=[column])
+    names = find_covariates(table.columns, path, taken=[column])
     layout.renamed |= {ours: theirs for theirs, ours in names.items()}
-    known = {row["participant_id"] for row in layout.rows}
+    known = {row["participant_id"]: row for row in layout.rows}
     layout.skip("no file ROISignals_<ID>", *(participant for participant in listed if participant not in known))
-    for row in layout.rows:
-        row |= extract_covariates(listed.get(row["participant_id"], {}), {column}, names)
-    return [row["participant_id"] for row in layout.rows if row["participant_id"] not in listed]
+    for participant, row in known.items():
+        row |= extract_covariates(listed.get(participant, {}), {column}, names)
+    return [participant for participant in known if participant not in listed]
 
 
 ARRAYS = ("frames", "scale", "n_frames", "participant_id")
@@ -341,8 +322,7 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
     if options.labels_required or is_regular(src / "participants.tsv"):
         layout = _read_packed_table(src / "participants.tsv", options.labels_required)
     else:
-        (named,) = load_arrays(path, list_npz_arrays(path), ["participant_id"])
-        ids = read_packed_ids(named, path)
+        ids = read_packed_ids(path, list_npz_arrays(path))
         if len(set(ids)) < len(ids):
             repeated = Counter(ids).most_common(1)[0][0]
             raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
@@ -378,8 +358,7 @@ def _read_packed_table(path: Path, labels_required: bool) -> Layout:
     layout = Layout([], ABIDE_CLASSES)
     n_rows = Counter(row["participant_id"] for row in table.rows)
     for participant, row in zip(table.read_ids("participant_id", "session"), table.rows, strict=True):
-        code, needed = row.get("diagnosis"), "1 (ASD) or 0 (TD)"
-        label = _read_label(layout, path, participant, "diagnosis", code, needed, labels_required)
+        label = _read_label(layout, path, participant, "diagnosis", row, "0", labels_required)
         values: dict[str, Any] = {"participant_id": participant, "site": row.get("site"), "label": label}
         values |= {ours: row[theirs] for ours, theirs in PACKED_COVARIATES.items() if theirs in table.columns}
         if "session" in table.columns and n_rows[participant] > 1:
@@ -391,12 +370,9 @@ def _read_packed_table(path: Path, labels_required: bool) -> Layout:
 def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
     """Return a function that unpacks scan i, float32 [T, P]; scans must be in the order of the participants table."""
     declared = list_npz_arrays(path)
-    for name in ARRAYS:
-        if name not in declared:
-            raise BrioError(f"{path}: has no array '{name}'; it has {', '.join(declared) or 'none'}")
+    require_arrays(path, declared, ARRAYS)
     # the names and lengths first: nothing larger is unpacked unless it is what the table lists
-    lengths, named = load_arrays(path, declared, ("n_frames", "participant_id"))
-    ids = read_packed_ids(named, path)
+    (lengths,), ids = load_arrays(path, declared, ["n_frames"]), read_packed_ids(path, declared)
     if len(ids) != len(participants):
         raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(participants)}")
     frames, scale = declared["frames"], declared["scale"]
@@ -404,13 +380,11 @@ def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[i
         raise BrioError(f"{path}: frames and scale must be real numbers, and n_frames whole numbers")
     if lengths.shape != (len(ids),) or (lengths < 1).any():
         raise BrioError(f"{path}: 'n_frames' must have a positive number for each of the {len(ids)} participants")
-    for number, (packed_id, length, row) in enumerate(zip(ids, lengths.tolist(), participants, strict=True), start=1):
-        if packed_id != row["participant_id"]:
-            raise BrioError(
-                f"{path}: participant {number} is {packed_id}, but {row['participant_id']} in participants.tsv"
-            )
+    for number, (own, length, row) in enumerate(zip(ids, lengths.tolist(), participants, strict=True), start=1):
+        if own != row["participant_id"]:
+            raise BrioError(f"{path}: participant {number} is {own}, but {row['participant_id']} in participants.tsv")
         if str(length) != row.get("n_frames", str(length)):
-            raise BrioError(f"{path}: {packed_id} has {length} frames, but {row['n_frames']} in participants.tsv")
+            raise BrioError(f"{path}: {own} has {length} frames, but {row['n_frames']} in participants.tsv")
     ends = np.cumsum(lengths, dtype=np.int64)
     n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
     if frames.shape != (lengths.sum(dtype=np.int64), n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:

@@ -17,7 +17,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -120,10 +120,9 @@ def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
     """Refuse a size that no scan or table has."""
     limit = find_limit() * share
     if size > limit:
-        raise BrioError(
-            f"{path}: holds {size / 2**20:,.0f} MB unpacked, more than the {limit / 2**20:,.0f} MB that brio reads; if "
-            f"the file is right, set the environment variable {LIMIT_VARIABLE} to {math.ceil(size / share / 2**20)}"
-        )
+        problem = f"holds {size / 2**20:,.0f} MB unpacked, more than the {limit / 2**20:,.0f} MB that brio reads"
+        remedy = f"set the environment variable {LIMIT_VARIABLE} to {math.ceil(size / share / 2**20)}"
+        raise BrioError(f"{path}: {problem}; if the file is right, {remedy}")
 
 
 def require_regular(path: Path, file_format: str, share: float = 1.0) -> int:
@@ -149,9 +148,8 @@ def name_damaged_file(path: Path, file_format: str) -> Iterator[None]:
         raise
     except Exception as error:  # parsers raise exceptions of all kinds on damaged files
         message = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BrioError(
-            f"{path}: cannot be read as {file_format} ({message}); it may be damaged or cut short"
-        ) from error
+        problem = f"cannot be read as {file_format} ({message})"
+        raise BrioError(f"{path}: {problem}; it may be damaged or cut short") from error
 
 
 def read_text_file(path: Path, file_format: str = "text") -> str:
@@ -177,8 +175,11 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that must hold an object."""
+def read_sidecar(series: Path) -> dict[str, Any]:
+    """Read the JSON file beside a time series, which must hold an object; empty if there is none."""
+    path = series.with_name(f"{get_series_stem(series)}.json")
+    if not is_regular(path):
+        return {}
     text = read_text_file(path, "JSON")
     try:
         content = json.loads(text)
@@ -209,31 +210,32 @@ class Series:
 
 def read_series(path: str | Path, variable: str | None = None) -> Series:
     """Read a time-series file. The array is never transposed."""
-    path, columns, tr = Path(path), None, None
-    left_out: tuple[tuple[int, str], ...] = ()
+    path = Path(path)
     suffix = get_series_suffix(path)
     if suffix in TEXT:
-        array, columns, left_out = read_text(path)
+        series = read_text(path)
     elif suffix == ".ptseries.nii":
-        array, columns, tr = read_cifti(path)
+        series = read_cifti(path)
     elif suffix is not None:
         list_arrays = {".npy": list_npy_array, ".npz": list_npz_arrays, ".mat": list_mat_arrays}[suffix]
-        array = load_array(path, list_arrays(path), variable if suffix == ".mat" else None)
+        series = Series(load_array(path, list_arrays(path), variable if suffix == ".mat" else None))
     else:
         raise BrioError(f"{path}: not a time-series file; supported: {', '.join(SUFFIXES)}")
+    array = series.frames
     if array.ndim != 2:
         raise BrioError(f"{path}: two axes are needed (frames, ROIs), this array has shape {array.shape}")
     if array.dtype.kind not in "fiu":
         raise BrioError(f"{path}: the array holds {array.dtype}, not numbers")
     if array.size == 0:
         raise BrioError(f"{path}: is empty, its shape is {array.shape}")
-    return Series(np.ascontiguousarray(convert_frames(array, str(path))), columns, tr, left_out=left_out)
+    return replace(series, frames=np.ascontiguousarray(convert_frames(array, str(path))))
 
 
 # ---------------------------------------------------------------- text
 
 MISSING = frozenset({"", "na", "n/a"})  # spellings of a missing value, besides those that ``float`` accepts (nan, NaN)
 
+NO_ROW_NAMES = "pandas: to_csv(index=False), R: row.names=FALSE"
 # What to do about a header that is one cell shorter than the rows.
 ROW_NAMES = "if the first are row names of R, write the file again with write.table(..., row.names=FALSE)"
 
@@ -283,7 +285,7 @@ def has_decimal_commas(cells: Iterable[str], delimiter: str | None) -> bool:
     return delimiter == ";" or not all(map(_THOUSANDS.fullmatch, cells))
 
 
-def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tuple[int, str], ...]]:
+def read_text(path: Path) -> Series:
     """Read a text file whose rows are frames and whose columns are ROIs.
 
     A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
@@ -292,56 +294,34 @@ def read_text(path: Path) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[tup
     (``#2001  #2002``). Other lines that start with ``#`` are comments. Missing values are nan, inf, na, n/a or empty
     cells. Decimal commas are read where they cannot be anything else, see :func:`has_decimal_commas`. A column that the
     header does not name is left out if it counts the rows, as the index of pandas does.
-
-    Shapes: returns frames [T, P].
     """
-    comments, body = list[Line](), list[Line]()
+    comments, lines = list[Line](), list[Line]()
     for number, line in enumerate(read_lines(path), start=1):
         if not line.startswith("#"):
             if line.replace("\t", ".").strip():  # a row of tabs alone is a row of missing values
-                body.append((number, line))
-        elif not body:
+                lines.append((number, line))
+        elif not lines:
             comments.append((number, line))
-    if not body:
+    delimiter = _find_delimiter(path, lines[:2][-1][1]) if lines else None
+    rows = [(number, cells) for number, line in lines if (cells := split_line(path, number, line, delimiter))]
+    if not rows:
         raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
-    delimiter = _find_delimiter(path, body[min(1, len(body) - 1)][1])
-    first = split_line(path, *body[0], delimiter)
-    second = split_line(path, *body[1], delimiter) if len(body) > 1 else []
-    columns, header = None, None
-    if _is_header(first, second) and not has_decimal_commas(_drop_missing(first), delimiter):
-        header, body = first, body[1:]
-        if not body:
-            raise BrioError(f"{path}: has a header but holds no frames")
-        if len(second) == len(header) + 1:
-            raise BrioError(f"{path}: line {body[0][0]} has {len(second)} cells, the header {len(header)}; {ROW_NAMES}")
-        _check_width(path, len(header), second, body[0][0])
-        if not header[0] and _parse_number(second[0]) is None:  # names of the rows
-            raise _name_missing_header(path, 0)
-    else:
-        for number, line in reversed(comments):
-            cells = split_line(path, number, line.lstrip("#").strip(), delimiter)
-            if len(cells) == len(first):
-                columns = _clean_names(path, cells)
-                break
-            if len(cells) > 1 and all(c.startswith("#") for c in cells[1:]):
-                raise BrioError(
-                    f"{path}: the header in line {number} names {len(cells)} columns, the rows have {len(first)}"
-                )
-    if delimiter != "," and any("," in text for _, text in body):
-        numbers = (cell for line in body for cell in _drop_missing(split_line(path, *line, delimiter)))
-        if has_decimal_commas(numbers, delimiter):
-            body = [(number, text.replace(",", ".")) for number, text in body]
-    frames = _parse_frames(path, body, delimiter)
-    if header is None:
-        return frames, columns, ()
-    after_index = _is_after_index(header)
-    nameless = {0} if after_index else {i for i, name in enumerate(header) if _NAMELESS.fullmatch(name)}
-    counters = sorted(nameless.intersection(find_row_counters(frames).tolist())) if nameless else []
-    if after_index and not counters:
+    first, second = rows[0][1], rows[:2][-1][1]
+    if not _is_header(first, second) or has_decimal_commas(_drop_missing(first), delimiter):
+        columns = _find_header_comment(path, comments, len(first), delimiter)
+        return Series(_parse_frames(path, rows, len(first), delimiter), columns)
+    if len(rows) == 1:
+        raise BrioError(f"{path}: has a header but holds no frames")
+    if not first[0] and _parse_number(second[0]) is None:  # names of the rows
         raise _name_missing_header(path, 0)
-    left_out = tuple((i + 1, header[i]) for i in counters)
-    header, frames = [name for i, name in enumerate(header) if i not in counters], np.delete(frames, counters, axis=1)
-    return frames, None if _is_consecutive(header) else _clean_names(path, header), left_out
+    frames = _parse_frames(path, rows[1:], len(first), delimiter)
+    is_index, counters = _is_after_index(first), find_row_counters(frames).tolist()
+    counters = [i for i in counters if (i == 0 if is_index else _NAMELESS.fullmatch(first[i]))]
+    if is_index and not counters:
+        raise _name_missing_header(path, 0)
+    names = [name for i, name in enumerate(first) if i not in counters]
+    columns = None if _is_consecutive(names) else _clean_names(path, names)
+    return Series(np.delete(frames, counters, axis=1), columns, left_out=tuple((i + 1, first[i]) for i in counters))
 
 
 def _find_delimiter(path: Path, row: str) -> str | None:
@@ -399,33 +379,42 @@ def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
 
 
 def _name_missing_header(path: Path, column: int) -> BrioError:
-    return BrioError(
-        f"{path}: column {column + 1} has no name in the header; remove the column if it holds numbers or names of the "
-        "rows (pandas: to_csv(index=False), R: row.names=FALSE)"
-    )
+    problem = f"column {column + 1} has no name in the header; remove it if it holds numbers or names of the rows"
+    return BrioError(f"{path}: {problem} ({NO_ROW_NAMES})")
 
 
-def _check_width(path: Path, width: int, cells: list[str], number: int) -> None:
-    if len(cells) != width:
-        raise BrioError(
-            f"{path}: line {number} has {len(cells)} cells where {width} were expected; the file may be cut short"
-        )
+def _find_header_comment(path: Path, comments: list[Line], width: int, delimiter: str | None) -> tuple[str, ...] | None:
+    """Find a comment with one name per column, from the last one on."""
+    for number, line in reversed(comments):
+        cells = split_line(path, number, line.lstrip("#").strip(), delimiter)
+        if len(cells) == width:
+            return _clean_names(path, cells)
+        if len(cells) > 1 and all(cell.startswith("#") for cell in cells[1:]):
+            problem = f"the header in line {number} names {len(cells)} columns"
+            raise BrioError(f"{path}: {problem}, the rows have {width}")
+    return None
 
 
-def _parse_frames(path: Path, body: list[Line], delimiter: str | None) -> np.ndarray:
-    """Parse rows by numpy; cell by cell where there are words for missing values, or an error to be located."""
+def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, delimiter: str | None) -> np.ndarray:
+    """Parse rows at once; cell by cell where there are words for missing values, or an error to be located."""
+    for number, cells in rows:
+        if len(cells) != width:
+            is_first = number == rows[0][0]
+            remedy = ROW_NAMES if is_first and len(cells) == width + 1 else "the file may be cut short"
+            raise BrioError(f"{path}: line {number} has {len(cells)} cells where {width} were expected; {remedy}")
+    numbers = [cell for _, cells in rows for cell in _drop_missing(cells)]
+    if delimiter != "," and has_decimal_commas(numbers, delimiter):
+        rows = [(number, [cell.replace(",", ".") for cell in cells]) for number, cells in rows]
     try:
-        frames = np.loadtxt([line for _, line in body], delimiter=delimiter, comments=None, ndmin=2)
-        if not np.isinf(frames).any():
+        frames = np.array([cells for _, cells in rows], dtype=np.float64)
+        if not np.isinf(frames).any() and not any("_" in cell for cell in numbers):
             return frames
     except ValueError:
         pass
-    width, rows = len(split_line(path, *body[0], delimiter)), []
-    for number, line in body:
-        cells = split_line(path, number, line, delimiter)
-        _check_width(path, width, cells, number)
-        rows.append([_parse_cell(cell, f"{path}: line {number}", column) for column, cell in enumerate(cells)])
-    return np.array(rows)
+    values = [
+        [_parse_cell(cell, f"{path}: line {number}", i) for i, cell in enumerate(cells)] for number, cells in rows
+    ]
+    return np.array(values)
 
 
 def _parse_cell(cell: str, where: str, column: int) -> float:
@@ -448,26 +437,18 @@ TOLERANCE = 4 * float(np.finfo(np.float32).eps)
 
 
 def find_row_counters(frames: np.ndarray) -> np.ndarray:
-    """Find the columns that are a straight line over the rows, rising or falling.
+    """Find the columns that are a straight line over the rows, with steps that rounding cannot have made.
 
     Shapes: frames [T, P].
     """
-    n_frames = len(frames)
-    if n_frames < 3:
+    if len(frames) < 3:
         return np.zeros(0, dtype=np.int64)
-    # five rows tell nearly all columns from a line, so that few are compared as a whole
-    probes = np.unique(np.linspace(0, n_frames - 1, 5).astype(np.int64))
-    candidates = np.flatnonzero(_is_line(frames[probes].astype(np.float64), probes))
-    return candidates[_is_line(frames[:, candidates].astype(np.float64), np.arange(n_frames))]
-
-
-def _is_line(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Tell which columns are a + b * row. A step b that rounding may have made is no step."""
+    values, rows = frames.astype(np.float64), np.arange(len(frames))
     with np.errstate(invalid="ignore", over="ignore"):
-        slope = (values[-1] - values[0]) / (rows[-1] - rows[0])
+        slope = (values[-1] - values[0]) / rows[-1]
         rounding = TOLERANCE * np.abs(values).max(axis=0)
         distance = np.abs(values - values[0] - rows[:, None] * slope).max(axis=0)
-        return (distance <= rounding) & (np.abs(slope) > 8 * rounding)
+        return np.flatnonzero((distance <= rounding) & (np.abs(slope) > 8 * rounding))
 
 
 def refuse_row_counters(frames: np.ndarray, names: Sequence[str], path: Path, drop: Iterable[str]) -> None:
@@ -478,11 +459,9 @@ def refuse_row_counters(frames: np.ndarray, names: Sequence[str], path: Path, dr
     for i in find_row_counters(frames) if len(frames) >= SHORTEST_SCAN else ():
         if names[i] not in drop:
             first, second = (f"{value:g}" for value in frames[:2, i])
-            raise BrioError(
-                f"{path}: column {i + 1} ('{names[i]}') counts the rows ({first}, {second}, ...), so it is no region; "
-                f"leave it out with --drop-roi {shlex.quote(names[i])}, or write the files without it (pandas: "
-                "to_csv(index=False), R: row.names=FALSE)"
-            )
+            problem = f"column {i + 1} ('{names[i]}') counts the rows ({first}, {second}, ...), so it is no region"
+            remedy = f"leave it out with --drop-roi {shlex.quote(names[i])}, or write files without it ({NO_ROW_NAMES})"
+            raise BrioError(f"{path}: {problem}; {remedy}")
 
 
 # ---------------------------------------------------------------- arrays: npy, npz, MATLAB
@@ -502,8 +481,7 @@ class StoredArray:
 
 def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | None = None) -> np.ndarray:
     """Load the array of a file that is the series: a variable, that of a usual name, or the only matrix."""
-    if variable is not None and variable not in arrays:
-        raise BrioError(f"{path}: has no variable '{variable}'; it has {', '.join(arrays) or 'none'}")
+    require_arrays(path, arrays, [] if variable is None else [variable], "variable")
     # MATLAB stores scalars as 1 x 1 matrices
     matrices = [k for k, v in arrays.items() if len(v.shape) == 2 and v.kind in "fiu" and min(v.shape) > 1]
     preferred = [variable] if variable is not None else [k for k in PREFERRED if k in arrays]
@@ -513,11 +491,17 @@ def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | No
     return load_arrays(path, arrays, (preferred or matrices)[:1])[0]
 
 
-def load_arrays(path: Path, arrays: Mapping[str, StoredArray], names: Sequence[str]) -> list[np.ndarray]:
-    """Load arrays of a file, after their names, kinds and sizes were checked."""
+def require_arrays(path: Path, arrays: Mapping[str, StoredArray], names: Iterable[str], what: str = "array") -> None:
+    """Require that a file has arrays of some names."""
     for name in names:
         if name not in arrays:
-            raise BrioError(f"{path}: has no array '{name}'; it has {', '.join(arrays) or 'none'}")
+            raise BrioError(f"{path}: has no {what} '{name}'; it has {', '.join(arrays) or 'none'}")
+
+
+def load_arrays(path: Path, arrays: Mapping[str, StoredArray], names: Sequence[str]) -> list[np.ndarray]:
+    """Load arrays of a file, after their names, kinds and sizes were checked."""
+    require_arrays(path, arrays, names)
+    for name in names:
         if path.suffix.lower() == ".mat" and arrays[name].kind not in "fiu":
             content = "complex ones, text, cells, structures or objects"
             raise BrioError(f"{path}: '{name}' holds no matrix of real numbers, but {content}")
@@ -571,11 +555,9 @@ def _declare_array(stream: IO[bytes], path: Path, size: int, read: Callable[[], 
     return StoredArray(shape, dtype.kind, n_bytes, read)
 
 
-def read_packed_ids(ids: np.ndarray, path: Path) -> list[str]:
-    """Read the array ``participant_id`` of an archive of many scans.
-
-    Shapes: ids [N].
-    """
+def read_packed_ids(path: Path, arrays: Mapping[str, StoredArray]) -> list[str]:
+    """Read the array ``participant_id`` of an archive of many scans."""
+    (ids,) = load_arrays(path, arrays, ["participant_id"])
     if ids.ndim != 1 or ids.dtype.kind not in "USiu":
         raise BrioError(f"{path}: 'participant_id' has shape {ids.shape} and holds {ids.dtype}; a list of names is due")
     names = ids.tolist()
@@ -652,10 +634,8 @@ def _list_v5(content: bytes, path: Path) -> Iterator[tuple[str, StoredArray]]:
             inflate, limit = zlib.decompressobj(), max(find_limit() - total, 0)
             body = inflate.decompress(body, limit + 1)
             if len(body) > limit:
-                raise BrioError(
-                    f"{path}: unpacks to more than the {find_limit() / 2**20:,.0f} MB that brio reads; if the file is "
-                    f"right, set the environment variable {LIMIT_VARIABLE} to a larger number"
-                )
+                problem = f"unpacks to more than the {find_limit() / 2**20:,.0f} MB that brio reads"
+                raise BrioError(f"{path}: {problem}; if it is right, set {LIMIT_VARIABLE} to a larger number of MB")
             if not inflate.eof:
                 raise ValueError("it ends inside a variable")
             kind, n_bytes = struct.unpack_from(f"{order}2I", body)
@@ -723,11 +703,8 @@ def _list_hdf5(path: Path) -> dict[str, StoredArray]:
 # ---------------------------------------------------------------- CIFTI
 
 
-def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
-    """Read a parcellated CIFTI series (``ptseries.nii``).
-
-    Shapes: returns frames [T, P].
-    """
+def read_cifti(path: Path) -> Series:
+    """Read a parcellated CIFTI series (``ptseries.nii``)."""
     import nibabel
 
     require_regular(path, "a CIFTI file")
@@ -743,4 +720,4 @@ def read_cifti(path: Path) -> tuple[np.ndarray, tuple[str, ...], float | None]:
         series, parcels = axes
         require_bounded(math.prod(image.shape) * 8, path)
         tr = float(series.step) if series.unit == "SECOND" and is_repetition_time(series.step) else None
-        return np.asarray(image.dataobj), tuple(str(n) for n in parcels.name), tr
+        return Series(np.asarray(image.dataobj), tuple(map(str, parcels.name)), tr)

@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import BrioError, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import MEASURES, convert_fc, find_measure, name_scan
-from .participants import ImportOptions, Layout, find_column, find_rows
+from .participants import ImportOptions, Layout, Row, find_rows
 from .series import (
     Series,
     describe_name,
@@ -29,7 +29,7 @@ from .series import (
     read_series,
 )
 
-Scans = list[tuple[dict[str, Any], Any]]  # row of the participants table and file, or other source, of each scan
+Scans = list[tuple[Row, Any]]  # row of the participants table and file, or other source, of each scan
 
 SESSION = re.compile(r"(?<![A-Za-z0-9])ses-([A-Za-z0-9]+)")  # session in the name of a file
 
@@ -38,24 +38,21 @@ def name_by_file(files: list[Path]) -> Scans:
     """Make a participant of each file, called by its name without suffix."""
     owner: dict[str, Path] = {}
     for file in files:
-        other = owner.setdefault(get_series_stem(file), file)
+        participant = get_series_stem(file)
+        other = owner.setdefault(participant, file)
         if other is not file:
-            raise BrioError(
-                f"{file}: has the name of {other}, so that both would be participant '{get_series_stem(file)}'; "
-                "rename one of them"
-            )
+            raise BrioError(f"{file}: has the name of {other}, and both would be '{participant}'; rename one of them")
     return [({"participant_id": participant}, file) for participant, file in owner.items()]
 
 
 def match_by_column(layout: Layout, src: Path) -> Scans:
     """Match rows with the files that their column ``file`` names."""
     scans: Scans = []
-    rows = layout.rows
     owner: dict[Path, str] = {}
-    n_rows = Counter(row["participant_id"] for row in rows)
-    for row in rows:
+    n_rows = Counter(row["participant_id"] for row in layout.rows)
+    for row in layout.rows:
         participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
-        if file is not None and not is_regular(src / file) and is_regular(src / file.replace("\\", "/")):
+        if file is not None and not is_regular(src / file):
             file = file.replace("\\", "/")  # the table was made on Windows
         if file is None:
             layout.skip("no file in column 'file'", participant)
@@ -75,68 +72,57 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
     several files stands for as many sessions, if each name has a ``ses-`` of its own. Letters with accents may be
     written as one character or as two.
     """
+    stems = {file: _compose(get_series_stem(file)) for file in files}
     by_stem, by_prefix = defaultdict(list), defaultdict(list)
-    for file in files:
-        stem = _compose(get_series_stem(file))
+    for file, stem in stems.items():
         by_stem[stem].append(file)
         for prefix in _list_prefixes(stem):
             by_prefix[prefix].append(file)
     scans: Scans = []
-    without_file: list[tuple[str, str]] = []
+    without_file: list[str] = []
     owner: dict[Path, str] = {}
     n_rows = Counter(row["participant_id"] for row in layout.rows)
     for row in layout.rows:
-        participant, name = row["participant_id"], _name_row(row, n_rows)
+        participant, session, name = row["participant_id"], row.get("session"), _name_row(row, n_rows)
         several = n_rows[participant] > 1
-        starts = _list_starts(row) if several else [*(_list_starts(row) if row.get("session") else []), participant]
+        starts = [name_scan(participant, str(session)), f"{participant}_{session}", f"{participant}-{session}"]
+        starts = (starts if several or session else []) + ([] if several else [participant])
         composed = map(_compose, starts)
         candidates = next((found for start in composed if (found := by_stem.get(start) or by_prefix.get(start))), [])
-        sessions = [] if several or len(candidates) < 2 else _read_sessions(candidates, participant)
-        if len(candidates) > 1 and not sessions:
-            raise BrioError(
-                f"participant {name}: {candidates[0]} and {candidates[1]} both match; "
-                f"name one in a column 'file' of {table}"
-            )
-        if not candidates:
-            wanted = "participant_id and session" if several else "the participant_id"
-            without_file.append((participant, f"no file whose name starts with {wanted}"))
-        named = [(row | {"session": session}, file) for file, session in sessions]
-        for own_row, file in named or [(row, file) for file in candidates]:
+        own = [(row, file) for file in candidates]
+        if len(candidates) > 1:
+            own = [] if several else _split_sessions(row, {file: stems[file] for file in candidates})
+            if not own:
+                problem = f"{candidates[0]} and {candidates[1]} both match"
+                raise BrioError(f"participant {name}: {problem}; name one in a column 'file' of {table}")
+        without_file += [] if own else [participant]
+        for _, file in own:
             if file in owner:
-                raise BrioError(
-                    f"{file}: matches both {owner[file]} and {name}; name the files in a column 'file' of {table}"
-                )
+                problem = f"matches both {owner[file]} and {name}"
+                raise BrioError(f"{file}: {problem}; name the files in a column 'file' of {table}")
             owner[file] = name
-            scans.append((own_row, file))
-    unmatched = [file for file in files if file not in owner]
-    hint = _compare_names([participant for participant, _ in without_file], list(map(get_series_stem, unmatched)))
+        scans += own
+    hint = _compare_names(without_file, [stem for file, stem in stems.items() if file not in owner])
     matched = {_compose(row["participant_id"]) for row, _ in scans}
     left_out = {_compose(entry["participant_id"]) for entry in layout.skipped}
-    for participant, reason in without_file:
-        layout.skip(reason + hint, participant)
-    for file in unmatched:
-        stem = _compose(get_series_stem(file))
+    for participant in without_file:
+        wanted = "participant_id and session" if n_rows[participant] > 1 else "the participant_id"
+        layout.skip(f"no file whose name starts with {wanted}{hint}", participant)
+    for file, stem in stems.items():
         names = {stem, *_list_prefixes(stem)}
-        if names & left_out:
+        if file in owner or names & left_out:
             continue
         if names & matched:
-            reason = "another file is named exactly after the participant"
-            layout.skip(reason, max(names & matched), file=file.name)
+            layout.skip("another file is named exactly after the participant", max(names & matched), file=file.name)
         else:
             layout.skip(f"no row in {table}", stem, file=file.name)
     return scans
 
 
-def _name_row(row: dict[str, Any], repeated: Counter[str]) -> str:
+def _name_row(row: Row, n_rows: Counter[str]) -> str:
     """Name a row in messages: the participant, with the session where there are several rows."""
     participant = row["participant_id"]
-    return f"{participant} (session {row.get('session')})" if repeated[participant] > 1 else participant
-
-
-def _list_starts(row: dict[str, Any]) -> list[str]:
-    """List how the name of the file of one session may start."""
-    participant, session = row["participant_id"], str(row.get("session"))
-    return [name_scan(participant, session), f"{participant}_{session}", f"{participant}-{session}"]
+    return f"{participant} (session {row.get('session')})" if n_rows[participant] > 1 else participant
 
 
 def _compose(name: str) -> str:
@@ -149,56 +135,43 @@ def _list_prefixes(stem: str) -> Iterable[str]:
     return (stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())
 
 
-def _read_sessions(files: Sequence[Path], participant: str) -> list[tuple[Path, str]]:
-    """Read the sessions of one participant in the names of the files; empty unless each has one of its own."""
-    labels = [SESSION.search(_compose(get_series_stem(file))[len(_compose(participant)) :]) for file in files]
-    found = {match[1]: file for match, file in zip(labels, files, strict=True) if match is not None}
-    if len(found) < len(files):
-        return []
-    order = sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
-    return [(found[label], label) for label in order]
+def _split_sessions(row: Row, stems: dict[Path, str]) -> Scans:
+    """Make a row for each file of a participant by the sessions in their names; none unless each has its own."""
+    start = len(_compose(row["participant_id"]))
+    labels = {match[1]: file for file, stem in stems.items() if (match := SESSION.search(stem[start:]))}
+    order = sorted(labels, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+    return [(row | {"session": label}, labels[label]) for label in order] if len(labels) == len(stems) else []
 
 
 def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     """Say how files seem to write the participants that have none; empty where no rule fits more than half of them."""
     firsts = {prefix for stem in stems for prefix in (stem, *_list_prefixes(stem))}
     unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
-    wanted = Counter(participants)
-    prefixes: Counter[str] = Counter()
+    lower = {first.lower() for first in firsts}
+    rules: dict[str, Callable[[str], bool]] = {
+        "ids in the table lack the leading zeros of files": lambda p: p.isdecimal() and p.lstrip("0") in unpadded,
+        "ids became decimals (7.0): write them as text": lambda p: p[-2:] == ".0" and p[:-2].lstrip("0") in unpadded,
+        "names of files lack 'sub-': leave it out in the table": lambda p: p[:4] == "sub-" and p[4:] in firsts,
+        "names of files have other capitals: write ids in the table as the files do": lambda p: p.lower() in lower,
+    }
+    wanted, prefixes = Counter(participants), Counter[str]()
     for first in firsts:  # its ends are looked up, since comparing each name with each participant takes minutes
         for i in range(len(first)):
             prefixes[first[:i]] += wanted.get(first[i:], 0)
-    lower = {first.lower() for first in firsts}
-    fits = {
-        "ids in the table lack the leading zeros of the files, perhaps lost in a spreadsheet": {
-            p for p in wanted if p.isdecimal() and p.lstrip("0") in unpadded
-        },
-        "ids in the table became decimal numbers, such as 7.0: write them as text": {
-            p for p in wanted if p.endswith(".0") and p[:-2].lstrip("0") in unpadded
-        },
-        "names of files lack 'sub-': leave it out in the table": {
-            p for p in wanted if p.startswith("sub-") and p.removeprefix("sub-") in firsts
-        },
-        "names of files have other capitals: write ids in the table as the files do": {
-            p for p in wanted if p.lower() in lower
-        },
-    }
     prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     if count:
-        words = f"names of files have '{prefix}' in front: write {prefix}{participants[0]} in the table"
-        fits[words] = {p for p in wanted if prefix + p in firsts}
-    for words, fitting in fits.items():
-        if 2 * sum(wanted[p] for p in fitting) > len(participants):
-            return f" ({words})"
-    return ""
+        example = f"write {prefix}{participants[0]} in the table"
+        rules[f"names of files have '{prefix}' in front: {example}"] = lambda p: prefix + p in firsts
+    fitting = (words for words, fits in rules.items() if 2 * sum(map(fits, participants)) > len(participants))
+    return next((f" ({words})" for words in fitting), "")
 
 
 def find_files(src: Path, options: ImportOptions) -> Layout:
     """Find one time-series file per scan, and the participants table that lists them."""
-    path, layout = find_rows(src, options, options.session_column or "session")
+    path, layout = find_rows(src, options, of_scans=True)
     if path is None:
         scans = name_by_file(find_series(src))
-    elif any("file" in row for row in _rename_file_column(layout, path)):
+    elif layout.rows and "file" in layout.rows[0]:
         scans = match_by_column(layout, src if src.is_dir() else src.parent)
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
@@ -206,22 +179,13 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
         # not Path.resolve, which stops at a link to itself
         files = [f for f in find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
         scans = match_by_name(layout, files, path.name)
-    return _describe(src, options, layout, scans, path)
+    return _describe(options, layout, scans, path)
 
 
-def _describe(src: Path, options: ImportOptions, layout: Layout, scans: Scans, table: Path | None) -> Layout:
+def _describe(options: ImportOptions, layout: Layout, scans: Scans, table: Path | None) -> Layout:
     atlas = None if options.atlas is None else canonicalise_atlas_name(options.atlas)
-    name, found = describe_name(src.resolve().name), {"atlas": atlas, "participants": table}
-    return replace(layout, scans=scans, atlas=atlas or "unknown", name=name, options=found, strictness="count")
-
-
-def _rename_file_column(layout: Layout, path: Path) -> list[dict[str, Any]]:
-    """Call the column of the files ``file`` where it has other capitals, and return the rows."""
-    column = find_column(list(layout.rows[0]) if layout.rows else [], "file", path)
-    if layout.rows and column != "file" and column in layout.rows[0]:
-        layout.rows[:] = [{"file" if c == column else c: v for c, v in row.items()} for row in layout.rows]
-        layout.renamed["file"] = column
-    return layout.rows
+    found = {"atlas": atlas, "participants": table}
+    return replace(layout, scans=scans, atlas=atlas or "unknown", options=found, strictness="count")
 
 
 def find_fc(src: Path, options: ImportOptions) -> Layout:
@@ -242,10 +206,8 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         own = measure or find_measure(matrix, where)
         first.append((own, where))
         if own != first[0][0]:
-            raise BrioError(
-                f"{where}: seems to hold {own}, but {first[0][1]} {first[0][0]}; say what all of them hold with "
-                "--measure correlation or fisher-z"
-            )
+            problem = f"seems to hold {own}, but {first[0][1]} {first[0][0]}"
+            raise BrioError(f"{where}: {problem}; state what all hold with --measure correlation or fisher-z")
         return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
@@ -263,11 +225,9 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     stacks = [key for key, array in declared.items() if square[key] and array.kind in "fiu"]
     if len(stacks) != 1 or "participant_id" not in declared:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
-        raise BrioError(
-            f"{src}: holds {held}; it needs one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
-        )
-    matrices, named = load_arrays(src, declared, (stacks[0], "participant_id"))
-    ids = read_packed_ids(named, src)
+        needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
+        raise BrioError(f"{src}: holds {held}; it needs {needed}")
+    (matrices,), ids = load_arrays(src, declared, stacks), read_packed_ids(src, declared)
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
     path, layout = find_rows(src.parent, options)
@@ -282,5 +242,5 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     def read_one(name: str) -> tuple[Path, Series]:
         return src, Series(convert(matrices[position[name]], f"{src}, participant {name}"))
 
-    found = _describe(src, options, layout, scans, path)
+    found = _describe(options, layout, scans, path)
     return replace(found, read=read_one, name=describe_name(src.stem), connectomes=True, n_files=1)
