@@ -5,7 +5,6 @@ from unittest import mock
 import pytest
 from browser import Browser, chromium
 
-from brio.report.answers import compute_predictive_values
 from brio.report.evidence import read_evidence
 from brio.report.html import figures
 from brio.report.write import write_report
@@ -232,7 +231,7 @@ def test_answers_follow_the_slider_by_bayes_rule(opened, renamed):
         chosen(opened, "answer-point", str(k))
         for share in (0.01, 0.5, 0.9):
             typed(opened, "#prevalence", str(100 * share))
-            values = compute_predictive_values(point.sensitivity.mean, point.specificity.mean, share)
+            values = point.predictive_values(share)
             for name, value in zip(("positive", "negative"), values, strict=True):
                 assert opened.eval(shown.format(name)) == f"{100 * value:.1f} %"
             cells = [

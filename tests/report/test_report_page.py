@@ -21,7 +21,7 @@ from brio.report.cohort import draw_sites
 from brio.report.comparisons import markdown_table
 from brio.report.html import figures
 from brio.report.html import page as page_module
-from brio.report.html.figures import _project_regions, render_brain_viewer
+from brio.report.html.figures import render_brain_viewer
 from brio.report.html.page import render_markdown
 from brio.report.write import write_report
 from brio.results import StoredJob, describe_smoke_run
@@ -251,29 +251,6 @@ def test_broken_folders_are_user_facing_errors(copy, spoil, says):
     with pytest.raises(BrioError, match=re.escape(says)):
         write_report(rehash(copy))
     assert not (copy / "report.html").exists()
-
-
-def test_flat_views_look_the_way_they_say():
-    left_front_top, right_back_low = [-30.0, 40.0, 20.0], [30.0, -60.0, -20.0]
-    views = {v["title"]: v["dots"] for v in _project_regions([left_front_top, right_back_low], [0, 1])}
-    at = {title: {d["factor"]: (d["x"], d["y"]) for d in dots} for title, dots in views.items()}
-    side, behind, above = at["from the left"], at["from behind"], at["from above"]
-    assert side[0][0] < side[1][0], "the forehead is on the left"
-    assert behind[0][0] < behind[1][0], "left is left"
-    assert above[0][1] < above[1][1], "the forehead is up"
-    assert side[0][1] < side[1][1]
-    for view in _project_regions([left_front_top, right_back_low], [0, 1]):
-        edge = np.array([point.split(",") for point in view["outline"].split()], dtype=float)
-        assert np.allclose((edge.max(0) + edge.min(0)) / 2, 100, atol=2), "the brain is in the middle of its square"
-        assert edge.min() >= 0
-        assert edge.max() <= 200
-        inside = np.array([(d["x"], d["y"]) for d in view["dots"]])
-        assert (inside > edge.min(0)).all()
-        assert (inside < edge.max(0)).all()
-    far = _project_regions([[0.0, 0.0, 200.0]], [0])[0]["dots"][0]
-    assert 0 <= far["y"] <= 200, "regions outside the outline are still in the square"
-    assert views["from the left"][-1]["factor"] == 0, "the nearest is drawn last"
-    assert views["from behind"][-1]["factor"] == 1
 
 
 def test_long_tables_of_studies_are_folded():

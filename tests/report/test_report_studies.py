@@ -16,7 +16,6 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.methods import load_methods, registry
 from brio.report.evidence import read_evidence
-from brio.report.html.page import build_context
 from brio.report.repeat import wrap_command
 from brio.report.write import write_report
 from brio.results import StudyRecord
@@ -94,7 +93,7 @@ def test_a_report_shows_reused_results(reused):
     assert "the highest of 2 methods" in text
     assert "best of 2 settings" in text
     assert "REUSED the folder that holds" in text
-    assert {chart["style"].name for chart in build_context(evidence)["roc"]} == {"ridge", "covariates-only"}
+    assert {arm.name for arm in evidence.main if arm.roc} == {"ridge", "covariates-only"}
     (line, _) = evidence.commands
     assert [w for w in shlex.split(line) if w.startswith("REUSED")] == [
         f"REUSED/{reused.parent.name}/{name}" for name in ("linear", "tuned")

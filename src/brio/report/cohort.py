@@ -13,7 +13,7 @@ from ..cohort.covariates import ClassNames
 from ..drawing import STYLES, make_panels, save_figure
 from ..formatting import format_count, format_number, format_percent, format_range, join_names, state_p
 from ..results import StoredJob, Summary, average_seeds, name_units, unit_columns
-from .comparisons import ALPHA, EvidenceArm
+from .comparisons import ALPHA
 
 AuditLine = tuple[str, str]
 """``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
@@ -188,15 +188,6 @@ def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNam
     similar = [_name_covariate(one["column"]) for one in covariates if not one["warn"]]
     if similar:
         yield "ok", f"Similar in both classes within sites: {join_names(similar)}."
-
-
-def list_exclusions(arms: Sequence[EvidenceArm]) -> list[dict[str, str]]:
-    """List excluded participants with the reasons."""
-    reasons_of: dict[str, str] = {}
-    for arm in arms:
-        for participant, reasons in arm.plan.excluded.items():
-            reasons_of.setdefault(str(participant), "; ".join(map(str, reasons)))
-    return [{"participant": name, "reason": reason} for name, reason in sorted(reasons_of.items())]
 
 
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:

@@ -8,7 +8,6 @@ import numpy as np
 
 from ..cohort import Cohort
 from ..formatting import typeset
-from ..version import __version__
 from .html import fill_template
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
     table, scores = predictions.table, score_labelled_scans(cohort, predictions)
     classes = model.classes if model.classes != ("0", "1") else ("control", "patient")
     context = {
-        "version": __version__,
         "model": model,
         "cohort": cohort.name,
         "classes": classes,
