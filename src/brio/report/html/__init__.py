@@ -68,5 +68,5 @@ def make_environment(is_page: bool) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= typeset_formats() if is_page else FORMATS
-    environment.filters |= {"count": format_count, "names": join_names, "markdown": escape_markdown}
+    environment.filters |= {"count": format_count, "names": join_names, "markdown": escape_markdown, "typeset": typeset}
     return environment
