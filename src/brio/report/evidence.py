@@ -16,7 +16,7 @@ from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_
 from ..studies.context import REUSED, TUNED
 from ..studies.study import list_studies
 from .answers import Answers, Subgroup, Usability, judge_usability, score_subgroups
-from .cohort import AuditLine, build_cohort_table, find_audit_warnings, list_audit_lines
+from .cohort import AuditLine, describe_sites, find_audit_warnings, list_audit_lines
 from .comparisons import Comparison, EvidenceArm, compare_arms
 from .repeat import list_commands, list_versions
 
@@ -100,8 +100,8 @@ class Evidence:
 
     @cached_property
     def cohort(self) -> dict[str, Any] | None:
-        """The table of the sites; None where the folder does not describe its cohort."""
-        return build_cohort_table(self.cohort_facts, self.audited.audit if self.audited else None)
+        """Counts and ranges of the sites; None where the folder does not describe its cohort."""
+        return describe_sites(self.cohort_facts, self.audited.audit if self.audited else None)
 
     @property
     def classes(self) -> ClassNames:

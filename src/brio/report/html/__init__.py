@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import escape_controls
 from ...formatting import (
+    MISSING,
     escape_markdown,
     format_count,
     format_interval,
@@ -16,6 +17,7 @@ from ...formatting import (
     format_p,
     format_percent,
     format_points,
+    format_range,
     join_names,
     state_p,
     typeset,
@@ -35,6 +37,7 @@ FORMATS: dict[str, Callable[..., str]] = {
     "p_value": format_p,
     "stated_p": state_p,
     "number": format_number,
+    "range": lambda ends, digits=0: format_range(*ends, digits) if ends else MISSING,
 }
 """Filters of templates: the formats of :mod:`brio.formatting`; pages have them with the signs of a printed page."""
 
