@@ -7,13 +7,13 @@ import re
 import shutil
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from harmful import NASTY
+from pages import read_rows
 from scipy.stats import t
 
 from brio import BrioError
@@ -39,39 +39,16 @@ def copy(copy):
     return rehash(copy)
 
 
-class Cells(HTMLParser):
-    """Cells of the main table: method -> metric -> (value, text)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: dict[str, dict[str, tuple[str, str]]] = {}
-        self.table, self.method, self.cell = "", "", None
-
-    def handle_starttag(self, tag, attrs):
-        words = dict(attrs)
-        if tag == "table":
-            self.table = words.get("id", "")
-        if tag == "tr" and self.table == "results-table":
-            self.method = words.get("data-method", "")
-        if tag == "td" and self.method and "data-metric" in words:
-            self.cell = words["data-metric"], words.get("data-value", "")
-
-    def handle_endtag(self, tag):
-        if tag == "td":
-            self.cell = None
-        if tag == "table":
-            self.table = self.method = ""
-
-    def handle_data(self, data):
-        if self.cell and data.strip():
-            metric, value = self.cell
-            self.rows.setdefault(self.method, {})[metric] = value, data.strip()
-
-
 def cells(page: str) -> dict[str, dict[str, tuple[str, str]]]:
-    parser = Cells()
-    parser.feed(page)
-    return parser.rows
+    """Cells of the main table: method -> metric -> (value, text)."""
+    return {
+        row.attributes["data-method"]: {
+            attributes["data-metric"]: (attributes["data-value"], text)
+            for attributes, text in row.cells
+            if "data-metric" in attributes
+        }
+        for row in read_rows(page, "results-table")
+    }
 
 
 def section(page: str, name: str) -> str:

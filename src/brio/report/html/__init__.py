@@ -37,7 +37,7 @@ FORMATS: dict[str, Callable[..., str]] = {
     "p_value": format_p,
     "stated_p": state_p,
     "number": format_number,
-    "range": lambda ends, digits=0: format_range(*ends, digits) if ends else MISSING,
+    "range": lambda ends, digits=0: format_range(ends[0], ends[1], digits) if ends else MISSING,
 }
 """Filters of templates: the formats of :mod:`brio.formatting`; pages have them with the signs of a printed page."""
 
