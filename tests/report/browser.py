@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ FLAGS = [
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 ]
+
+
+SELECTORS = "const one = (s) => document.querySelector(s), all = (s) => [...document.querySelectorAll(s)];"
 
 
 def chromium() -> str:
@@ -113,8 +118,9 @@ class Browser:
         )
 
     def eval(self, script: str) -> Any:
-        """Return the value of an expression in the page."""
-        response = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        """Return the value of an expression in the page, in which one() and all() find elements."""
+        block = f"{{ {SELECTORS} {script} }}"
+        response = self.send("Runtime.evaluate", expression=block, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in response:
             raise RuntimeError(f"{script}: {response['exceptionDetails']}")
         return response["result"].get("value")
@@ -128,21 +134,31 @@ class Browser:
             self.wait(0.2)
         return False
 
+    def enter(self, selector: str, value: str) -> None:
+        """Type text into a field, or choose from one."""
+        self.eval(f"one({selector!r}).value = {value!r}")
+        for kind in ("input", "change"):
+            self.eval(f"one({selector!r}).dispatchEvent(new Event('{kind}', {{bubbles: true}}))")
+
+    @contextmanager
+    def emulate(self, scheme: str, media: str = "") -> Iterator[None]:
+        """Show pages on another medium, in a colour scheme."""
+        try:
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            yield self.send("Emulation.setEmulatedMedia", media=media, features=features)
+        finally:
+            self.send("Emulation.setEmulatedMedia", media="", features=[])
+
     def list_events(self, method: str) -> list[dict[str, Any]]:
         """List what the page reported by one method of the protocol."""
         return [event["params"] for event in self.events if event.get("method") == method]
 
-    @property
-    def complaints(self) -> list[str]:
-        """Errors of the console, and exceptions."""
-        called = [e["args"] for e in self.list_events("Runtime.consoleAPICalled") if e["type"] in ("error", "assert")]
-        entries = [e["entry"] for e in self.list_events("Log.entryAdded")]
-        logged = [entry["text"] for entry in entries if entry["level"] == "error"]
-        thrown = [e["exceptionDetails"] for e in self.list_events("Runtime.exceptionThrown")]
-        return list(map(str, called + logged + thrown))
-
-    @property
-    def requests(self) -> list[str]:
-        """URLs that the page requested, without its own data and blobs."""
+    def check(self, path: Path) -> None:
+        """Check that the console is empty, nothing but the page was requested, and no name was executed as code."""
+        called = [e for e in self.list_events("Runtime.consoleAPICalled") if e["type"] in ("error", "assert")]
+        logged = [e for e in self.list_events("Log.entryAdded") if e["entry"]["level"] == "error"]
+        assert called + logged + self.list_events("Runtime.exceptionThrown") == []
         urls = [event["request"]["url"] for event in self.list_events("Network.requestWillBeSent")]
-        return [url for url in urls if not url.startswith(("data:", "blob:", "about:"))]
+        own = ("data:", "blob:", "about:")
+        assert [url for url in urls if not url.startswith(own)] == [path.resolve().as_uri()]
+        assert self.eval("window.pwned") is None
