@@ -33,7 +33,7 @@ class _Table(HTMLParser):
 
     def handle_data(self, data):
         if self.inside and self.rows and self.rows[-1].cells:
-            self.rows[-1].cells[-1][1] += data.strip("\n")
+            self.rows[-1].cells[-1][1] += data
 
 
 def read_rows(page, name):

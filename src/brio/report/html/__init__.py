@@ -54,7 +54,7 @@ def fill_template(name: str, context: dict[str, Any], styles: Sequence[str] = ()
         "\n".join(folder.joinpath(file).read_text(encoding="utf-8") for file in files) for files in (styles, scripts)
     )
     template = make_environment(name.endswith(".html.j2")).get_template(name)
-    return template.render(**context, version=__version__, css=css, script=script) + "\n"
+    return template.render(**context, version=__version__, css=css, script=script).strip() + "\n"
 
 
 @functools.cache
