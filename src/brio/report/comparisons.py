@@ -129,7 +129,7 @@ class EvidenceArm:
         label, probability = (self.predictions[name].to_numpy(dtype=float) for name in ("label", "probability"))
         return calibration_error(label, probability, strategy="quantile")
 
-    @property
+    @cached_property
     def reliability(self) -> list[dict[str, Any]]:
         """Bins of these predictions: observed share with its interval over sites; empty without predictions."""
         if self.predictions.empty:
