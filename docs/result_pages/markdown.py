@@ -19,10 +19,8 @@ from brio.formatting import (
     format_p,
     format_signed,
     format_table,
-    format_training,
     join_names,
 )
-from brio.results import MethodSummary
 
 _NUMBERS = re.compile(r"< \d\S*|[+-]?\d\S*(?: (?:±|to|of) [+-]?\d\S*)+")
 _NO_BREAK = "\u00a0"
@@ -105,11 +103,6 @@ def write_commands(commands: Iterable[str]) -> str:
 def commands(caller: Callable[[], str]) -> str:
     """Return the commands between the tags of a template, one per line; indented lines continue one."""
     return write_commands(re.sub(r"\n\s+", " ", caller().strip()).splitlines()) + "\n"
-
-
-def training(method: MethodSummary) -> str:
-    """Format how long a method was trained: mean epochs of the largest number, and mean optimisation steps."""
-    return format_training(method.epochs, method.trained_epochs, method.steps)
 
 
 def fixed(value: float, digits: int = 1) -> str:

@@ -85,15 +85,6 @@ def format_range(low: float, high: float, digits: int = 0) -> str:
     return a if a == b else f"{a}–{b}"
 
 
-def format_training(epochs: int | None, trained_epochs: float | None, steps: float | None) -> str:
-    """Write how long a method was trained: mean epochs of the largest number, and mean optimisation steps."""
-    if epochs is None:
-        return MISSING
-    if trained_epochs is None:
-        return f"at most {epochs}"
-    return f"{trained_epochs:.0f} of {epochs}" + ("" if steps is None else f" ({steps:,.0f})")
-
-
 def join_names(names: Iterable[str], most: int = 6) -> str:
     """Join names for a sentence; the rest of a long list is counted."""
     every = list(names)

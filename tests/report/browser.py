@@ -1,6 +1,5 @@
 """A headless Chromium, controlled over a pipe by its own protocol: no driver has to be installed."""
 
-import fcntl
 import json
 import os
 import select
@@ -8,6 +7,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ FLAGS = [
 ]
 
 
+SELECTORS = "const one = (s) => document.querySelector(s), all = (s) => [...document.querySelectorAll(s)];"
+
+
 def chromium() -> str:
     """Return the path of the browser; skip the test where there is none."""
     named = os.environ.get("BRIO_CHROMIUM")
@@ -39,70 +43,40 @@ def chromium() -> str:
     return program
 
 
-def _high(descriptor: int) -> int:
-    """The same file under a number of at least 10."""
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
-    os.close(descriptor)
-    return moved
-
-
 class Browser:
     """One page in its own Chromium process, with its console messages and network requests."""
 
     def __init__(self, program: str) -> None:
         self.profile = tempfile.TemporaryDirectory(prefix="brio-browser-", ignore_cleanup_errors=True)
-        # Chromium reads commands from descriptor 3 and answers on 4; ours lie above, so that neither hides the other
-        read, self._write, self._read, write = (_high(fd) for fd in (*os.pipe(), *os.pipe()))
-
-        def as_chromium_wants_them() -> None:
-            os.dup2(read, 3)
-            os.dup2(write, 4)
-
-        self.process = subprocess.Popen(
-            [program, *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"],
-            preexec_fn=as_chromium_wants_them,
-            close_fds=False,  # none of Python's own is inherited
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(read)
-        os.close(write)
-        self._rest, self._count = b"", 0
+        # Chromium reads commands from descriptor 3 and answers on 4
+        pipes = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
+        command = ["sh", "-c", pipes, "sh", program, *FLAGS, f"--user-data-dir={self.profile.name}", "about:blank"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._rest, self._count, self.session = b"", 0, None
         self.events: list[dict[str, Any]] = []
-        self.session = None
-        target = next(t for t in self._pages() if t["type"] == "page")
-        self.session = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        deadline = time.monotonic() + 10
+        while not (targets := [t for t in self.send("Target.getTargets")["targetInfos"] if t["type"] == "page"]):
+            assert time.monotonic() < deadline, "the browser opened no page"
+            time.sleep(0.1)
+        self.session = self.send("Target.attachToTarget", targetId=targets[0]["targetId"], flatten=True)["sessionId"]
         for room in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{room}.enable")
-
-    def _pages(self) -> list[dict[str, Any]]:
-        for _ in range(100):
-            targets = self.send("Target.getTargets")["targetInfos"]
-            if any(target["type"] == "page" for target in targets):
-                return targets
-            time.sleep(0.1)
-        raise TimeoutError("the browser opened no page")
 
     def __enter__(self) -> "Browser":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.wait(20)
-        os.close(self._read)
-        os.close(self._write)
+        with self.process:
+            self.process.terminate()
         self.profile.cleanup()
 
     def _message(self, deadline: float) -> dict[str, Any] | None:
         while b"\0" not in self._rest:
-            ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 return None
-            got = os.read(self._read, 1 << 20)
-            if not got:
-                raise ConnectionError("the browser has gone")
-            self._rest += got
+            received = os.read(self.process.stdout.fileno(), 1 << 20)
+            assert received, "the browser has gone"
+            self._rest += received
         message, self._rest = self._rest.split(b"\0", 1)
         return json.loads(message)
 
@@ -112,7 +86,7 @@ class Browser:
         command = {"id": self._count, "method": method, "params": params}
         if self.session:
             command["sessionId"] = self.session
-        os.write(self._write, json.dumps(command).encode() + b"\0")
+        self.process.stdin.write(json.dumps(command).encode() + b"\0")
         deadline = time.monotonic() + timeout
         while (message := self._message(deadline)) is not None:
             if message.get("id") == self._count:
@@ -133,11 +107,10 @@ class Browser:
         self.size(width, height)
         self.events.clear()
         self.send("Page.navigate", url=path.resolve().as_uri())
-        for _ in range(300):
+        deadline = time.monotonic() + 30
+        while not self.list_events("Page.loadEventFired"):
+            assert time.monotonic() < deadline, f"{path} does not load"
             self.wait(0.1)
-            if any(e.get("method") == "Page.loadEventFired" for e in self.events):
-                return
-        raise TimeoutError(f"{path} does not load")
 
     def size(self, width: int, height: int) -> None:
         self.send(
@@ -145,8 +118,9 @@ class Browser:
         )
 
     def eval(self, script: str) -> Any:
-        """Return the value of an expression in the page."""
-        response = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        """Return the value of an expression in the page, in which one() and all() find elements."""
+        block = f"{{ {SELECTORS} {script} }}"
+        response = self.send("Runtime.evaluate", expression=block, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in response:
             raise RuntimeError(f"{script}: {response['exceptionDetails']}")
         return response["result"].get("value")
@@ -160,22 +134,31 @@ class Browser:
             self.wait(0.2)
         return False
 
-    @property
-    def complaints(self) -> list[str]:
-        """Errors of the console, and exceptions."""
-        out = []
-        for event in self.events:
-            method, params = event.get("method"), event.get("params", {})
-            if method == "Runtime.exceptionThrown":
-                out.append(str(params["exceptionDetails"]))
-            if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "assert"):
-                out.append(str(params["args"]))
-            if method == "Log.entryAdded" and params["entry"]["level"] == "error":
-                out.append(params["entry"]["text"])
-        return out
+    def enter(self, selector: str, value: str) -> None:
+        """Type text into a field, or choose from one."""
+        self.eval(f"one({selector!r}).value = {value!r}")
+        for kind in ("input", "change"):
+            self.eval(f"one({selector!r}).dispatchEvent(new Event('{kind}', {{bubbles: true}}))")
 
-    @property
-    def requests(self) -> list[str]:
-        """URLs that the page requested, without its own data and blobs."""
-        urls = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
-        return [url for url in urls if not url.startswith(("data:", "blob:", "about:"))]
+    @contextmanager
+    def emulate(self, scheme: str, media: str = "") -> Iterator[None]:
+        """Show pages on another medium, in a colour scheme."""
+        try:
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            yield self.send("Emulation.setEmulatedMedia", media=media, features=features)
+        finally:
+            self.send("Emulation.setEmulatedMedia", media="", features=[])
+
+    def list_events(self, method: str) -> list[dict[str, Any]]:
+        """List what the page reported by one method of the protocol."""
+        return [event["params"] for event in self.events if event.get("method") == method]
+
+    def check(self, path: Path) -> None:
+        """Check that the console is empty, nothing but the page was requested, and no name was executed as code."""
+        called = [e for e in self.list_events("Runtime.consoleAPICalled") if e["type"] in ("error", "assert")]
+        logged = [e for e in self.list_events("Log.entryAdded") if e["entry"]["level"] == "error"]
+        assert called + logged + self.list_events("Runtime.exceptionThrown") == []
+        urls = [event["request"]["url"] for event in self.list_events("Network.requestWillBeSent")]
+        own = ("data:", "blob:", "about:")
+        assert [url for url in urls if not url.startswith(own)] == [path.resolve().as_uri()]
+        assert self.eval("window.pwned") is None

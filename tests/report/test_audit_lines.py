@@ -7,26 +7,21 @@ import pytest
 from brio.cohort.covariates import ClassNames
 from brio.report.cohort import find_audit_warnings, list_audit_lines
 
-CLEAN = {
-    "duplicates": [],
-    "dead_by_site": {},
-    "dead_patterns": {},
-    "non_finite": [],
-    "too_short": [],
-    "rules": {"min_frames": 50, "min_class": 3},
-    "one_class": [],
-    "small_class": [],
-    "label_by_site": {"cramers_v": 0.1, "by_chance": 0.12, "p": 0.6},
-    "length_by_site": {"eta_squared": 0.5, "shortest": 80, "longest": 200},
-    "repetition_time": {"by_site": {"A": {"2.0": 5}, "B": {"2.5": 4}}},
-}
+CLASSES = ClassNames("control", "patient")
+CLEAN = dict.fromkeys(("duplicates", "non_finite", "too_short", "one_class", "small_class"), ())
+CLEAN |= {"dead_by_site": {}, "dead_patterns": {}, "rules": {"min_frames": 50, "min_class": 3}}
+CLEAN |= {"label_by_site": {"cramers_v": 0.1, "by_chance": 0.12, "p": 0.6}}
+CLEAN |= {"length_by_site": {"eta_squared": 0.5, "shortest": 80, "longest": 200}}
+CLEAN |= {"repetition_time": {"by_site": {"A": {"2.0": 5}, "B": {"2.5": 4}}}}
+DEAD = {"dead_by_site": {"aal116": {"A": 2, "B": 1}}}
+DEAD |= {"dead_patterns": {"aal116": {"p": 0.001, "accuracy": 0.5, "by_chance": 0.2}}}
 
 
 def describe(**findings):
     """Lines of a job on 40 scans of which none is excluded."""
     plan = SimpleNamespace(audit={}, excluded={})
     job = SimpleNamespace(require_plan=lambda: plan, audit=CLEAN | findings, summary=SimpleNamespace(n_scans=40))
-    return list_audit_lines(job, ClassNames("control", "patient"))
+    return list_audit_lines(job, CLASSES)
 
 
 def test_a_clean_cohort_has_no_warning():
@@ -39,10 +34,7 @@ def test_a_clean_cohort_has_no_warning():
     ("findings", "line"),
     [
         (
-            {
-                "dead_by_site": {"aal116": {"A": 2, "B": 1}},
-                "dead_patterns": {"aal116": {"p": 0.001, "accuracy": 0.5, "by_chance": 0.2}},
-            },
+            DEAD,
             "3 scans have regions without signal in aal116; the missing regions reveal the site (50.0 % of scans "
             "assigned correctly, 20.0 % by chance).",
         ),
@@ -59,7 +51,7 @@ def test_a_clean_cohort_has_no_warning():
 )
 def test_a_finding_that_can_mislead_is_one_warning(findings, line):
     assert [text for level, text in describe(**findings) if level == "warn"] == [line]
-    assert len(find_audit_warnings(CLEAN | findings, ClassNames("control", "patient"))) == 1
+    assert len(find_audit_warnings(CLEAN | findings, CLASSES)) == 1
 
 
 def covariate(column, **changes):
@@ -76,9 +68,7 @@ def test_covariates_that_differ_are_warnings_and_the_others_one_line():
         "Sex differs between classes (90% M in patients, 10% in controls; AUC alone 90.0 % over all sites, p < 0.001).",
     ]
     assert ("ok", "Similar in both classes within sites: motion and repetition time.") in lines
-    assert find_audit_warnings(CLEAN | found, ClassNames("control", "patient")) == {
-        "covariates": "age and sex differ between classes"
-    }
+    assert find_audit_warnings(CLEAN | found, CLASSES) == {"covariates": "age and sex differ between classes"}
 
 
 def test_defects_of_scans_are_notes():

@@ -49,51 +49,37 @@ def test_nobody_is_named_and_few_people_are_not_described():
     assert facts["sites"][1]["age"] is not None
 
 
+def make_bare(**covariates):
+    """Twelve scans at two sites, with nothing but these columns."""
+    scans = np.random.default_rng(0).normal(size=(12, 50, 4))
+    table = pd.DataFrame(covariates) if covariates else None
+    return Cohort.from_scans(list(scans), site=["A"] * 6 + ["B"] * 6, label=[0, 1] * 6, covariates=table)
+
+
 def test_what_is_not_known_is_none():
-    rng = np.random.default_rng(0)
-    bare = Cohort.from_scans(
-        [rng.normal(size=(50, 4)) for _ in range(12)],
-        site=["A"] * 6 + ["B"] * 6,
-        label=[0, 1] * 6,
-        covariates=pd.DataFrame({"age": [np.nan] * 12, "tr": [np.nan] * 12}),
-    )
-    facts = describe_cohort(bare)
+    facts = describe_cohort(make_bare(age=[np.nan] * 12, tr=[np.nan] * 12))
     assert facts["rois"]["xyz"] is None
     assert facts["rois"]["hemi"] is None
-    for key in ("tr", "age", "motion", "sex"):
-        assert facts["all"][key] is None
+    assert [facts["all"][key] for key in ("tr", "age", "motion", "sex")] == [None] * 4
     json.dumps(facts, allow_nan=False)
-
-
-def test_every_run_writes_the_facts_of_the_scans_it_uses(finished, cohort):
-    written = json.loads((finished / COHORT_FACTS).read_text())
-    plan = json.loads((finished / "plan.json").read_text())
-    used = cohort.select(~np.isin(cohort.ids, list(plan["excluded"])))
-    assert written == json.loads(json.dumps(describe_cohort(used)))
-    assert sum(written["all"]["n"]) == plan["n_scans"] == len(cohort) - 1
+    assert group_participants(make_bare()) is None
 
 
 def test_groups_split_participants_and_hold_no_age():
-    rng = np.random.default_rng(0)
     age = [21.25, 30.5, np.nan, 44.75, 50.125, np.nan, *[35.0] * 5, 18.375]
-    cohort = Cohort.from_scans(
-        [rng.normal(size=(50, 4)) for _ in range(12)],
-        site=["A"] * 6 + ["B"] * 6,
-        label=[0, 1] * 6,
-        covariates=pd.DataFrame({"age": age, "sex": ["1", "2", None] * 4, "mean_fd": [np.nan] * 12}),
-    )
+    cohort = make_bare(age=age, sex=["1", "2", None] * 4, mean_fd=[np.nan] * 12)
     groups = group_participants(cohort)
     assert list(groups) == ["participant_id", "sex", "age"], "no motion is known"
     assert groups["age"].tolist()[:6] == ["below 35.0", "below 35.0", "", "35.0 or above", "35.0 or above", ""]
     assert groups["sex"].tolist()[:3] == ["1", "2", ""]
     assert describe_cohort(cohort)["halves"] == {"age": ["below 35.0", "35.0 or above"]}
     assert not [value for value in ("21.25", "50.125", "18.375") if value in groups.to_csv()]
-    bare = Cohort.from_scans([rng.normal(size=(50, 4))] * 2, site=["A", "A"], label=[0, 1])
-    assert group_participants(bare) is None
 
 
-def test_groups_come_back_as_they_were_written(finished, cohort):
-    plan = json.loads((finished / "plan.json").read_text())
-    used = cohort.select(~np.isin(cohort.ids, list(plan["excluded"])))
-    stored = StoredJob.read(finished).groups
-    pd.testing.assert_frame_equal(stored, group_participants(used).reset_index(drop=True), check_dtype=False)
+def test_every_run_writes_the_facts_and_groups_of_the_scans_it_uses(finished, cohort):
+    job = StoredJob.read(finished)
+    used = cohort.select(~np.isin(cohort.ids, list(job.plan.excluded)))
+    written = json.loads((finished / COHORT_FACTS).read_text())
+    assert written == json.loads(json.dumps(describe_cohort(used)))
+    assert sum(written["all"]["n"]) == job.plan.n_scans == len(cohort) - 1
+    pd.testing.assert_frame_equal(job.groups, group_participants(used).reset_index(drop=True), check_dtype=False)

@@ -2,11 +2,11 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from browser import Browser, chromium
+from pages import read_rows
 
 from brio.jobs import JobSpec
 from brio.models import adapt_model, fit_model, predict_scans
@@ -14,35 +14,10 @@ from brio.models.evidence import CallRule, Estimate, Evidence
 from brio.models.external import write_predictions
 from brio.report.predictions import render_prediction_page
 
-CUT = """[...document.querySelectorAll('#scans th, #scans td, #scans thead button')].filter(e => e.checkVisibility())
+CUT = """all('#scans th, #scans td, #scans thead button').filter(e => e.checkVisibility())
   .filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline'
     || e.getBoundingClientRect().right > e.closest('th, td').getBoundingClientRect().right + 1)
   .map(e => `${e.tagName} ${e.className} ${e.textContent.slice(0, 30)}`)"""
-
-
-class Rows(HTMLParser):
-    """Text, sort values and classes of every row of the table of scans."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.rows, self.inside, self.texts = [], False, []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        if tag == "table":
-            self.inside = attrs.get("id") == "scans"
-        elif self.inside and tag == "tr" and "class" in attrs:
-            self.rows.append({"classes": attrs["class"].split(), "values": [], "text": ""})
-        elif self.inside and tag == "td" and self.rows:
-            self.rows[-1]["values"].append(attrs.get("data-value"))
-
-    def handle_endtag(self, tag):
-        self.inside = self.inside and tag != "table"
-
-    def handle_data(self, data):
-        if self.inside and self.rows:
-            self.rows[-1]["text"] += data
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +61,18 @@ def page(model, strange, predictions):
 
 
 def test_every_scan_has_its_row_with_the_numbers_of_the_table(page, predictions, strange):
-    rows, table = Rows(page).rows, predictions.table
+    rows, table = read_rows(page, "scans"), predictions.table
     assert len(rows) == len(table)
     for row, scan in zip(rows, table.to_dict("records"), strict=True):
-        assert float(row["values"][0]) == pytest.approx(scan["probability"], abs=1e-4)
-        assert float(row["values"][1]) == round(100 * scan["agreement"])
-        assert ("called" in row["classes"]) == (scan["predicted"] in strange.classes)
-        assert ("cross" in row["classes"]) == (scan["interval_crosses_half"] == "yes")
-        assert ("out" in row["classes"]) == (scan["flag"] != "")
-        assert scan["participant_id"] in row["text"]
-    assert "short: 20 frames" in rows[0]["text"]
-    assert "Yes: the model has seen this scan" in rows[1]["text"]
+        probability, agreement = (float(attributes["data-value"]) for attributes, _ in row.cells[1:3])
+        assert probability == pytest.approx(scan["probability"], abs=1e-4)
+        assert agreement == round(100 * scan["agreement"])
+        marks = {"called": scan["predicted"] in strange.classes, "out": scan["flag"] != ""}
+        marks["cross"] = scan["interval_crosses_half"] == "yes"
+        assert set(row.attributes["class"].split()) - {"none"} == {mark for mark, is_set in marks.items() if is_set}
+        assert scan["participant_id"] in row.text
+    assert "short: 20 frames" in rows[0].text
+    assert "Yes: the model has seen this scan" in rows[1].text
     places = [float(left) for left in re.findall(r'class="dot" style="left:([\d.]+)%"', page)]
     np.testing.assert_allclose(places, 100 * table["probability"], atol=0.06)
     bars = np.array(re.findall(r'<i style="left:([\d.]+)%;width:([\d.]+)%">', page), dtype=float)
@@ -107,9 +83,9 @@ def test_regions_that_speak_for_a_scan_add_most_to_its_side(page, model, strange
     intercept = float(model.members[0].fitted.parameters["intercept"])
     np.testing.assert_allclose(predictions.regions.sum(1) + intercept, predictions.table["margin"], atol=1e-9)
     names = strange.atlas.rois["name"].to_numpy()
-    for row, added, logit in zip(Rows(page).rows, predictions.regions, predictions.logit, strict=True):
+    for row, added, logit in zip(read_rows(page, "scans"), predictions.regions, predictions.logit, strict=True):
         largest = int(np.argmax(np.sign(logit) * added))
-        assert f"{names[largest]} {added[largest]:+.2f}".replace("-", "−") in row["text"].replace("-", "−")
+        assert f"{names[largest]} {added[largest]:+.2f}".replace("-", "−") in row.text.replace("-", "−")
 
 
 def test_one_edge_gives_half_of_its_part_to_each_of_its_regions(model, strange):
@@ -148,48 +124,45 @@ def test_factors_speak_where_there_are_no_regions(cohort):
     model = fit_model(spec)
     found = predict_scans(model, cohort, reestimates=2, device="cpu")
     assert found.regions is None
-    rows = Rows(render_prediction_page(model, cohort, found)).rows
+    rows = read_rows(render_prediction_page(model, cohort, found), "scans")
     added = found.contributions[found.contributions["factor"] != "intercept"]
     for row, scan, logit in zip(rows, cohort.ids, found.logit, strict=True):
         own = added[added["participant_id"] == scan]
         best = own.loc[(np.sign(logit) * own["contribution"]).idxmax()]
         if np.sign(logit) * best["contribution"] > 0:
-            assert f"factor {best['factor']} of seed {best['seed']} " in row["text"]
+            assert f"factor {best['factor']} of seed {best['seed']} " in row.text
 
 
 def test_the_page_sorts_filters_and_runs_no_name_as_code(model, strange, predictions, page, tmp_path):
     lines = write_predictions(model, strange, predictions, tmp_path / "there", page)
     path = tmp_path / "there" / "predictions.html"
     assert lines[-1] == f"wrote {path}"
-    values = "[...document.querySelectorAll('#scans tbody tr')].map(r => Number(r.cells[{k}].dataset.value))"
-    shown = "[...document.querySelectorAll('#scans tbody tr')].filter(r => r.offsetHeight > 0).length"
+    values = "all('#scans tbody tr').map(r => Number(r.cells[{k}].dataset.value))"
+    shown = "all('#scans tbody tr').filter(r => r.offsetHeight > 0).length"
     with Browser(chromium()) as browser:
         browser.open(path)
         for k in (1, 2):
-            browser.eval(f"document.querySelectorAll('#scans thead button')[{k}].click()")
+            browser.eval(f"all('#scans thead button')[{k}].click()")
             ordered = browser.eval(values.format(k=k))
             assert ordered == sorted(ordered, reverse=True)
-        script = "(() => {{ const c = document.{0}; c.value = '{1}'; c.dispatchEvent(new Event('{2}')); }})()"
-        browser.eval(script.format("getElementById('show')", "out", "change"))
+        browser.enter("#show", "out")
         assert browser.eval(shown) == (predictions.table["flag"] != "").sum() > 0
-        browser.eval(script.format("getElementById('show')", "all", "change"))
-        browser.eval(script.format("querySelector('[data-filter]')", "who007", "input"))
+        browser.enter("#show", "all")
+        browser.enter("[data-filter]", "who007")
         assert browser.eval(shown) == 1
-        assert browser.eval("document.getElementById('count').textContent") == f"1 of {len(strange)} shown"
+        assert browser.eval("one('#count').textContent") == f"1 of {len(strange)} shown"
         many = tmp_path / "many.html"
         row = page[page.index("    <tr class") : page.index("    </tbody>")]
         many.write_text(page.replace(row, row * 12), encoding="utf-8")
         browser.open(many)
         assert browser.eval(shown) == 500 < 12 * len(strange)
-        browser.eval("document.querySelectorAll('#scans thead button')[1].click()")
+        browser.eval("all('#scans thead button')[1].click()")
         first = browser.eval(values.format(k=1))[:500]
         assert max(first) == max(predictions.table["probability"].round(4))
-        browser.eval("document.getElementById('more').click()")
+        browser.eval("one('#more').click()")
         assert browser.eval(shown) == 12 * len(strange)
         for width in (360, 1000, 1051):
             browser.open(path, width=width)
             assert browser.eval("document.documentElement.scrollWidth") <= width
             assert browser.eval(CUT) == [], width
-        assert browser.complaints == []
-        assert browser.requests == [path.resolve().as_uri()]
-        assert browser.eval("window.pwned") is None
+        browser.check(path)

@@ -16,12 +16,9 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.methods import load_methods, registry
 from brio.report.evidence import read_evidence
-from brio.report.html.page import build_context
 from brio.report.repeat import wrap_command
 from brio.report.write import write_report
-from brio.results import StudyRecord
-from brio.results.records import disarm_html
-from brio.storage import SUMS, write_sums
+from brio.results import StoredStudy, StudyOptions, StudyRecord
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command
@@ -53,20 +50,12 @@ def studies(small, tmp_path_factory):
         place = folder / "arms" / protocol / name
         run(small, [method], protocol=protocol, seeds=3, out=place, settings=settings, device="cpu")
     (folder / "arms" / "loso" / "gcn").mkdir()
+    found = "Found **little** <script>window.pwned=1</script>."
+    rows, own = pd.DataFrame({"arm": ["<u>a</u>"] * 40, "auc": 0.123456}), "\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"
     for name, title in (("sensitivity", "Settings"), ("ablation", "Parts & <pieces>")):
-        place = folder / "studies" / name
-        place.mkdir(parents=True)
-        record = {"name": name, "title": title, "paper": "all <b>parts</b> help", "smoke": "", "seeds": 3}
-        (place / "study.json").write_text(json.dumps(record | {"arms": ["ridge", "core"]}))
-        pd.DataFrame({"arm": ["<u>a</u>"] * 40, "auc": [0.123456] * 40}).to_csv(place / "table.csv", index=False)
-        (place / "figure.svg").write_text(SVG)
-        found = "Found **little** <script>window.pwned=1</script>."
-        framed = StudyRecord(name=name, title=title, paper=record["paper"]).frame(["FOUND"])
-        text = "\n\n".join(map(disarm_html, framed)).replace("FOUND", found) + "\n"
-        (place / "finding.md").write_text(
-            text + ("\n| a | b |\n| --- | --- |\n| 1 | 2 |\n" if name == "ablation" else "")
-        )
-        write_sums(place)
+        record = StudyRecord(name=name, title=title, paper="all <b>parts</b> help", arms=("ridge", "core"))
+        text = "\n\n".join(record.frame([found])) + "\n" + (own if name == "ablation" else "")
+        StoredStudy(folder / "studies" / name, record, text, rows).write(figures={"figure.svg": SVG.encode()})
     return folder
 
 
@@ -94,7 +83,7 @@ def test_a_report_shows_reused_results(reused):
     assert "the highest of 2 methods" in text
     assert "best of 2 settings" in text
     assert "REUSED the folder that holds" in text
-    assert {chart["style"].name for chart in build_context(evidence)["roc"]} == {"ridge", "covariates-only"}
+    assert {arm.name for arm in evidence.main if arm.roc} == {"ridge", "covariates-only"}
     (line, _) = evidence.commands
     assert [w for w in shlex.split(line) if w.startswith("REUSED")] == [
         f"REUSED/{reused.parent.name}/{name}" for name in ("linear", "tuned")
@@ -195,15 +184,11 @@ def again(cohort, place):
     """Execute the commands of the report of ``first``, with ``again`` as their folder."""
     *commands, report = read_evidence(place / "first").commands
     assert report == "brio report DIR"
-    for line in commands:
-        give(line, cohort, place)
-
-
-def give(line, cohort, place):
     places = {"COHORT": str(cohort.path), "DIR": str(place / "again")}
-    argv = [places.get(w, w).replace("REUSED", str(place.parent)) for w in shlex.split(line)]
-    said = command(*argv[1:], "--quiet")
-    assert said.status == 0, said.text
+    for line in commands:
+        words = [places.get(w, w).replace("REUSED", str(place.parent)) for w in shlex.split(line)]
+        said = command(*words[1:], "--quiet")
+        assert said.status == 0, said.text
 
 
 @pytest.mark.parametrize(
@@ -244,20 +229,14 @@ def test_the_command_of_a_study_makes_it_again(small, tmp_path, names, words, el
 def test_all_studies_of_the_paper_are_one_command(tmp_path):
     def ask(**others):
         for name in PAPER:
-            place = tmp_path / "out" / "studies" / name
-            place.mkdir(parents=True, exist_ok=True)
-            options = {"methods": None, "seeds": 2, "device": "cuda-tf32"} | others.get(name, {})
-            record = {"name": name, "title": name, "paper": "", "text": [], "arms": [], "options": options}
-            (place / "study.json").write_text(json.dumps(record))
-            (place / "finding.md").write_text("# Found\n")
-            (place / "table.csv").write_text("a\n1\n")
-            (place / SUMS).unlink(missing_ok=True)
-            write_sums(place)
+            options = StudyOptions(**{"seeds": 2, "device": "cuda-tf32"} | others.get(name, {}))
+            record = StudyRecord(name=name, options=options)
+            StoredStudy(tmp_path / "out" / "studies" / name, record, "# Found\n", None).write()
         return read_evidence(tmp_path / "out").commands
 
     rest = "--seeds 2 --device cuda-tf32 --out DIR"
     assert ask() == [f"brio study paper COHORT {rest}", "brio report DIR"]
-    each = ask(agreement={"methods": ["irm", "my own"]})
+    each = ask(agreement={"methods": ("irm", "my own")})
     assert len(each) == 13
     assert f"brio study agreement COHORT --method irm --method 'my own' {rest}" in each
     each = ask(retention={"seeds": 3})
@@ -281,11 +260,7 @@ def test_the_command_says_that_a_method_is_of_the_users_own(small, tmp_path, req
     run(small, ["mine"], out=tmp_path / "run", **words)
     run(small, ["ridge"], out=tmp_path / "usual", **words)
     commands = {name: read_evidence(tmp_path / name).commands[0] for name in ("study", "run", "usual")}
-    assert {name: "--load METHODS.py" in line for name, line in commands.items()} == {
-        "study": True,
-        "run": True,
-        "usual": False,
-    }
+    assert [name for name, line in commands.items() if "--load METHODS.py" in line] == ["study", "run"]
     assert "METHODS.py the file with your own methods" in write_report(tmp_path / "study").read_text(encoding="utf-8")
 
 
@@ -312,11 +287,8 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
 
 def test_the_command_of_a_search(small, tmp_path):
     tune(small, ["mlp"], out=tmp_path / "tuned", budget=2, seeds=1, settings={"epochs": 2}, device="cpu")
-    line = read_evidence(tmp_path / "tuned").commands[0]
-    expected = (
-        "brio tune COHORT --method mlp --budget 2 --protocol loso --seeds 1 --set epochs=2 --device cpu --out DIR"
-    )
-    assert line == expected
+    line, rest = read_evidence(tmp_path / "tuned").commands[0], "--set epochs=2 --device cpu --out DIR"
+    assert line == f"brio tune COHORT --method mlp --budget 2 --protocol loso --seeds 1 {rest}"
     text = write_report(tmp_path / "tuned").read_text(encoding="utf-8")
     assert "Settings of each fold, the best of 2" in text
     assert "best of 2 settings" in text

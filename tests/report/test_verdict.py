@@ -17,30 +17,19 @@ BASE = np.linspace(0.55, 0.85, 20)
 WIGGLE = np.tile([0.003, -0.003], 10)
 
 
-def arm(
-    name,
-    scores,
-    *,
-    smoke=False,
-    audit=AUDIT,
-    protocol="loso",
-    plain=True,
-    control=False,
-    transductive=False,
-    **settings,
-):
+def arm(name, scores, *, smoke=False, audit=AUDIT, protocol="loso", plain=True, epochs=None, **facts):
     """An arm with these scores at sites (or folds) A, B, ..., one seed each."""
     scores = np.asarray(scores, dtype=float)
     folds = [f"{k:02d}" for k in range(len(scores))]
     rows = {"method": name, "fold": folds, "seed": 0, "auc": scores, "n_test": 10, "n_source": 90}
-    method = make_method(auc=summarise_scores(scores), control=control, transductive=transductive)
+    method = make_method(auc=summarise_scores(scores), **facts)
     summary = make_summary({name: method}, folds, protocol=protocol, seeds=(0,), smoke_run=smoke)
     plan = Plan(
         **dict.fromkeys(("brio", "cohort", "atlas", "fingerprint_before_exclusions", "fingerprint"), ""),
         n_scans=97,
         excluded=dict.fromkeys("abc", ("short",)),
         audit=None if audit is None else {"min_frames": 40},
-        methods={name: PlannedMethod(1, settings)},
+        methods={name: PlannedMethod(1, {} if epochs is None else {"epochs": epochs})},
         protocol=protocol,
         protocol_settings={},
         **dict.fromkeys(("harmonise", "folds", "threads")),

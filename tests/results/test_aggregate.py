@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from planted_predictions import make_predictions
 from scipy import stats
 
 from brio.errors import BrioError
-from brio.protocol import compare_over_sites
 from brio.report.comparisons import compare_methods
-from brio.results import METRICS, average_seeds, summarise_metrics, summarise_scores, unit_columns
+from brio.results import METRICS, average_seeds, summarise_metrics, summarise_scores
 from brio.results.summarise import summarise_ensemble
 from brio.studies.summaries import summarise_arms
 
@@ -19,45 +19,19 @@ def rows_of(scores: dict[tuple[str, str, int], float]) -> pd.DataFrame:
     return pd.DataFrame([{"method": m, "fold": f, "seed": s, "auc": v} for (m, f, s), v in scores.items()])
 
 
-def test_seeds_are_averaged_before_sites_are_compared():
-    rng = np.random.default_rng(0)
-    values = {(m, f"s{k}", seed): rng.uniform() for m in ("b", "a") for k in range(6) for seed in range(3)}
-    scores = average_seeds(rows_of(values))
-    assert list(scores.columns) == ["b", "a"]
-    assert scores.shape == (6, 2)
-    assert scores.loc["s2", "a"] == pytest.approx(np.mean([values["a", "s2", seed] for seed in range(3)]))
-    assert compare_over_sites(scores)["n_sites"].item() == 6
-    by_run = average_seeds(rows_of(values), units=unit_columns("kfold"))
-    assert by_run.shape == (18, 2)
-    assert by_run.loc[(1, "s2"), "a"] == values["a", "s2", 1]
-
-
 def test_a_site_without_all_its_scores_has_none():
     a = {("a", "s1", 0): 0.5, ("a", "s1", 1): np.nan, ("a", "s2", 0): 0.7, ("a", "s2", 1): 0.8, ("a", "s3", 1): 0.9}
     scores = average_seeds(rows_of({**a, ("b", "s1", 0): 0.6, ("b", "s3", 0): 0.5}))
     assert scores["a"].isna().tolist() == [True, False, True]  # NaN under seed 1; both scores; no run of seed 0
     assert scores.loc["s2", "a"] == pytest.approx(0.75)
+    assert list(scores) == ["a", "b"]
     assert math.isnan(scores.loc["s2", "b"])  # no run there
     assert scores.loc[["s1", "s3"], "b"].tolist() == [0.6, 0.5]  # averaged over its own seeds: one
 
 
-def test_a_run_without_a_row_counts_as_a_run_without_a_score():
-    rows = rows_of({("a", "s1", 0): 0.5, ("a", "s1", 1): 0.7, ("a", "s2", 0): 0.9})
-    rows = rows.assign(**dict.fromkeys(METRICS, rows["auc"]), n_test=10, n_source=70, n_validation=20)
-    assert (summarise_metrics(rows, "loso")["auc"].mean, summarise_metrics(rows, "loso")["auc"].n) == (0.6, 1)
-    assert summarise_metrics(rows, "kfold")["auc"].n == 3  # every fold of every seed counts for itself
-
-
 @pytest.mark.parametrize(("protocol", "n", "n_diverged"), [("loso", 2, 1), ("kfold", 1, 0)])
 def test_an_ensemble_with_a_missing_logit_has_no_score(protocol, n, n_diverged):
-    scans = [("s1", "p1", 0), ("s1", "p2", 1), ("s2", "p3", 0), ("s2", "p4", 1)]
-    predictions = pd.DataFrame(
-        [
-            {"fold": fold, "participant_id": p, "label": label, "seed": seed, "logit": float(label)}
-            for seed in range(2)
-            for fold, p, label in scans
-        ]
-    )
+    predictions = make_predictions({"a": 9.0}, seeds=2, sizes=dict.fromkeys(("s1", "s2"), (1, 1)))
     whole = summarise_ensemble(predictions, protocol)
     assert (whole.mean, whole.n) == (1.0, n)
     predictions.loc[(predictions["seed"] == 1) & (predictions["fold"] == "s1"), "logit"] = np.nan
@@ -73,21 +47,14 @@ def test_runs_that_occur_twice_are_refused():
 def test_one_policy_for_missing_scores_in_summaries_comparisons_and_studies():
     """A run of one seed has no score at s1: the site counts nowhere, for the method that lacks it."""
     auc = {"a": [0.5, 0.6, 0.7, 0.8], "b": [0.6, 0.65, 0.72, 0.81]}
-    run = {"cohort": "c", "protocol": "loso", "n_test": 10, "n_source": 90, "epochs": 1, "K": None}
-    rows = pd.DataFrame(
-        [
-            run
-            | {"method": m, "arm": m, "fold": f"s{k}", "seed": seed}
-            | dict.fromkeys((*METRICS, "validation_auc"), auc[m][k])
-            for m in auc
-            for seed in range(2)
-            for k in range(4)
-        ]
-    )
+    rows = rows_of({(m, f"s{k}", seed): auc[m][k] for m in auc for seed in range(2) for k in range(4)})
+    run = {"cohort": "c", "protocol": "loso", "n_test": 10, "n_source": 90, "n_validation": 20, "epochs": 1, "K": None}
+    rows = rows.assign(arm=rows["method"], **run, **dict.fromkeys((*METRICS, "validation_auc"), rows["auc"]))
     rows.loc[(rows["method"] == "a") & (rows["fold"] == "s1") & (rows["seed"] == 1), "auc"] = np.nan
     known = [0.5, 0.7, 0.8]
     job = summarise_metrics(rows[rows["method"] == "a"], "loso")
     assert (job["auc"].mean, job["auc"].n, job["acc"].n) == (pytest.approx(np.mean(known)), 3, 4)
+    assert summarise_metrics(rows[rows["method"] == "a"], "kfold")["auc"].n == 7, "every fold of every seed counts"
     study = summarise_arms(rows, "a").set_index("arm")
     assert study.loc["a", "AUC"] == pytest.approx(100 * np.mean(known))
     assert study.loc["b", "better at"] == "3 of 3"

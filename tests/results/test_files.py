@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -96,8 +97,7 @@ def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
     write_recorded(tmp_path, {"summary.json": json.dumps(summary)})
     with pytest.raises(BrioError) as told:
         Summary.read(tmp_path)
-    where = tmp_path / "summary.json"
-    assert str(told.value) == f"{where}: {message}; repeat the job that wrote it"
+    assert str(told.value) == f"{tmp_path / 'summary.json'}: {message}; repeat the job that wrote it"
 
 
 @pytest.mark.parametrize("read", [Plan.read, TuningRecord.read])
@@ -152,73 +152,56 @@ def test_numbers_come_back_exactly(tmp_path):
     assert (read_csv(tmp_path / "t.csv")["auc"].to_numpy() == values).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda lines: [*lines[:2], lines[2].rpartition(",")[0] + ",", *lines[3:]],
-            r"predictions\.csv: has one of logit and probability in row 2; both or none",
-        ),
-        (
-            lambda lines: [*lines, lines[-1]],
-            r"predictions\.csv: has a participant more than once under one method, fold",
-        ),
-    ],
-)
-def test_predictions_that_contradict_themselves_are_refused(tuned, tmp_path, change, message):
-    path = shutil.copytree(tuned, tmp_path / "job") / "predictions.csv"
-    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
-    rehash(path.parent)
-    with pytest.raises(BrioError, match=message):
-        StoredJob.read(path.parent)
+@pytest.fixture
+def copy(tuned, tmp_path) -> Path:
+    return shutil.copytree(tuned, tmp_path / "job")
 
 
 @pytest.mark.parametrize(
-    ("name", "column", "value", "message"),
+    ("name", "values", "message"),
     [
-        ("results.csv", 1, "svm", "results.csv: has the method 'svm', which summary.json does not have"),
-        ("predictions.csv", 1, "site99", "predictions.csv: has the fold 'site99', which summary.json does not have"),
+        ("predictions.csv", {"logit": [None]}, "has one of logit and probability in row 1; both or none"),
+        ("predictions.csv", {"fold": ["site99"]}, "has the fold 'site99', which summary.json does not have"),
+        ("results.csv", {"method": ["svm"]}, "has the method 'svm', which summary.json does not have"),
+        ("results.csv", {"method": ["ridge"] * 10}, "has no row of the method 'brio'"),
     ],
 )
-def test_tables_of_another_job_are_refused(tuned, tmp_path, name, column, value, message):
-    path = shutil.copytree(tuned, tmp_path / "job") / name
-    header, first, *rest = path.read_text().splitlines()
-    cells = first.split(",")
-    cells[column] = value
-    path.write_text("\n".join([header, ",".join(cells), *rest]) + "\n")
-    with pytest.raises(BrioError, match=message):
-        StoredJob.read(rehash(path.parent))
+def test_tables_that_contradict_themselves_or_the_summary_are_refused(copy, name, values, message):
+    table = pd.read_csv(copy / name)
+    for column, cells in values.items():
+        table[column] = [*cells, *table[column][len(cells) :]]
+    table.to_csv(copy / name, index=False)
+    with pytest.raises(BrioError, match=re.escape(f"{name}: {message}")):
+        StoredJob.read(rehash(copy))
 
 
-def test_a_method_without_rows_and_a_run_that_is_gone_are_named(tuned, tmp_path):
-    folder = shutil.copytree(tuned, tmp_path / "job")
-    shutil.rmtree(next((folder / "runs").iterdir()))
-    with pytest.raises(BrioError, match="is missing; give the command of the job again to train it"):
-        StoredJob.read(folder).runs  # noqa: B018
-    table = pd.read_csv(folder / "results.csv")
-    table[table["method"] == "ridge"].to_csv(folder / "results.csv", index=False)
-    with pytest.raises(BrioError, match="has no row of the method 'brio'"):
-        StoredJob.read(rehash(folder))
+def test_predictions_with_a_participant_twice_are_refused(copy):
+    with (copy / "predictions.csv").open("r+") as file:
+        file.write(file.readlines()[-1])
+    with pytest.raises(BrioError, match=r"predictions\.csv: has a participant more than once under one method, fold"):
+        StoredJob.read(rehash(copy))
 
 
-def test_weights_that_cannot_be_read_are_named(tuned, tmp_path):
-    folder = shutil.copytree(tuned, tmp_path / "job")
-    run = StoredJob.read(folder).runs[0]
-    weights = folder / "runs" / run.key / "weights.safetensors"
-    weights.write_bytes(b"no weights")
-    rehash(folder)
-    store = StoredJob.read(folder).store
+def test_a_run_that_is_gone_and_weights_that_cannot_be_read_are_named(copy):
+    first, second = StoredJob.read(copy).runs[:2]
+    (copy / "runs" / second.key / "weights.safetensors").write_bytes(b"no weights")
+    store = StoredJob.read(rehash(copy)).store
     for read in (store.read_weights, lambda key: store.read_tensors(key, ["g"])):
         with pytest.raises(BrioError, match=r"weights\.safetensors: cannot be read"):
-            read(run.key)
+            read(second.key)
+    shutil.rmtree(copy / "runs" / first.key)
+    with pytest.raises(BrioError, match="is missing; give the command of the job again to train it"):
+        StoredJob.read(copy).runs  # noqa: B018
 
 
 def test_a_report_replaces_no_folder_and_no_file_of_another_program(tuned, tmp_path):
-    for out, message in ((tmp_path, "is a folder; give the name of the page"), (tmp_path / "pipe", "no ordinary file")):
-        if out.name == "pipe":
-            os.mkfifo(out)
-        with pytest.raises(BrioError, match=message):
-            write_report(tuned, out)
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "own.html").write_text("mine")
-    with pytest.raises(BrioError, match="was not written by brio, and is not replaced"):
-        write_report(tuned, tmp_path / "own.html")
+    refused = {
+        "": "is a folder; give the name of the page",
+        "pipe": "no ordinary file",
+        "own.html": "was not written by",
+    }
+    for name, message in refused.items():
+        with pytest.raises(BrioError, match=message):
+            write_report(tuned, tmp_path / name)

@@ -5,10 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from brio import formatting
 from brio.formatting import format_frame, format_interval, format_p, format_points, format_table, state_p, typeset
-from brio.report.comparisons import comparison_table
-from brio.report.html import FILTERS
+from brio.report.html import typeset_formats
 from brio.studies.summaries import describe_differences
 
 
@@ -17,7 +15,7 @@ from brio.studies.summaries import describe_differences
     [(0.0, "< 0.001"), (0.0007, "< 0.001"), (0.001, "0.001"), (0.0312, "0.031"), (0.0999, "0.100"), (0.2, "0.20")],
 )
 def test_p_is_printed_one_way_everywhere(p, text):
-    assert formatting.format_p(p) == format_p(p) == FILTERS["p_value"](p) == text
+    assert format_p(p) == typeset_formats()["p_value"](p) == text
     assert state_p(p) == (f"p {text}" if "<" in text else f"p = {text}")
     assert format_frame(pd.DataFrame({"p": [p]})).splitlines()[-1] == f"| {text} |"
     arms = pd.DataFrame({"arm": ["brio", "gcn"], "minus brio": [None, 1.0], "p": [None, p], "warning": ""})
@@ -25,19 +23,11 @@ def test_p_is_printed_one_way_everywhere(p, text):
         assert f"gcn (+1.0 points, p = {text})" in describe_differences(arms, "brio")[0]
 
 
-def test_a_comparison_prints_small_p_as_such():
-    auc = {"ridge": [0.60 + 0.01 * k for k in range(12)], "brio": [0.70 + 0.011 * k for k in range(12)]}
-    run = {"cohort": "c", "protocol": "loso", "seed": 0, "n_source": 90, "n_test": 10}
-    rows = [run | {"method": m, "fold": f"s{k:02d}", "auc": v} for m in auc for k, v in enumerate(auc[m])]
-    line = comparison_table(pd.DataFrame(rows), "ridge").splitlines()[4]
-    assert "| < 0.001 | < 0.001 |" in line  # 0.0005 is what twelve sites can reach
-
-
 def test_missing_numbers_are_a_dash():
     for write in (format_p, format_points):
         assert write(None) == write(math.nan) == "-"
     assert format_interval([0.5, math.nan]) == "-"
-    assert FILTERS["percent"](None) == FILTERS["interval"](None) == "–"
+    assert typeset_formats()["percent"](None) == typeset_formats()["interval"](None) == "–"
 
 
 def test_signs_of_a_printed_page_change_numbers_alone():

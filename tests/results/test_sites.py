@@ -28,8 +28,24 @@ def predictions():
     return make_predictions({"a": 1.0, "b": 0.4, "c": 1.0})
 
 
-def test_a_site_has_the_scores_of_its_predictions(predictions):
-    sites = site_rows(predictions, "loso").set_index(["method", "fold"])
+@pytest.fixture(scope="module")
+def sites(predictions):
+    return site_rows(predictions, "loso")
+
+
+@pytest.fixture(scope="module")
+def covariances(predictions):
+    return covariance_rows(predictions, "loso")
+
+
+def lose(predictions, column):
+    """Predictions without one value of a participant of method a at s1."""
+    first = predictions.index[(predictions["method"] == "a") & (predictions["fold"] == "s1")][0]
+    return predictions.assign(**{column: predictions[column].where(predictions.index != first)})
+
+
+def test_a_site_has_the_scores_of_its_predictions(predictions, sites):
+    sites = sites.set_index(["method", "fold"])
     assert len(sites) == 9
     for (method, fold), part in predictions.groupby(["method", "fold"]):
         row = sites.loc[(method, fold)]
@@ -40,21 +56,20 @@ def test_a_site_has_the_scores_of_its_predictions(predictions):
         assert row["ensemble_auc"] == pytest.approx(roc_auc_score(mean["label"], mean["logit"]))
 
 
-def test_the_variance_of_a_site_is_that_of_placement_values_averaged_over_seeds(predictions):
+def test_the_variance_of_a_site_is_that_of_placement_values_averaged_over_seeds(predictions, sites, covariances):
     part = predictions[(predictions["method"] == "b") & (predictions["fold"] == "s2")]
     runs = [run.sort_values("participant_id") for _, run in part.groupby("seed")]
     label = runs[0]["label"].to_numpy()
     mean = np.mean([placement_values(label, run["logit"].to_numpy()) for run in runs], axis=0)
     expected = delong_covariance(label, mean[:, None])[1].item()
-    sites = site_rows(predictions, "loso").set_index(["method", "fold"])
-    assert sites.loc[("b", "s2"), "auc_variance"] == pytest.approx(expected)
-    covariances = covariance_rows(predictions, "loso").set_index(["method", "other", "fold"])["covariance"]
-    assert covariances.loc[("b", "b", "s2")] == pytest.approx(expected)
+    assert sites.set_index(["method", "fold"]).loc[("b", "s2"), "auc_variance"] == pytest.approx(expected)
+    stored = covariances.set_index(["method", "other", "fold"])["covariance"]
+    assert stored.loc[("b", "b", "s2")] == pytest.approx(expected)
     assert len(covariances) == 6 * 3
 
 
-def test_the_brier_score_and_its_recalibration_follow_from_the_sums(predictions):
-    table = describe_calibration(site_rows(predictions, "loso"))
+def test_the_brier_score_and_its_recalibration_follow_from_the_sums(predictions, sites):
+    table = describe_calibration(sites)
     for method, own in predictions.groupby("method"):
         assert table.loc[method, "brier"] == pytest.approx(brier_score_loss(own["label"], own["probability"]))
         line = stats.linregress(own["probability"], own["label"])
@@ -75,9 +90,7 @@ def test_no_brier_score_is_negative_where_every_prediction_is_right():
 
 
 def test_without_one_probability_a_site_has_no_sums(predictions):
-    broken = predictions.copy()
-    broken.loc[broken.index[(broken["method"] == "a") & (broken["fold"] == "s1")][0], "probability"] = np.nan
-    sites = site_rows(broken, "loso").set_index(["method", "fold"])[list(CALIBRATION_SUMS)]
+    sites = site_rows(lose(predictions, "probability"), "loso").set_index(["method", "fold"])[list(CALIBRATION_SUMS)]
     assert sites.loc[("a", "s1")].isna().all()
     assert sites.drop(index=("a", "s1")).notna().all(axis=None)
 
@@ -93,8 +106,7 @@ def test_under_kfold_every_fold_of_every_seed_has_a_row_and_there_are_no_covaria
 
 
 def test_a_site_with_a_missing_logit_or_run_has_no_score(predictions):
-    broken = predictions.copy()
-    broken.loc[broken.index[(broken["method"] == "a") & (broken["fold"] == "s1")][0], "logit"] = np.nan
+    broken = lose(predictions, "logit")
     broken = broken[~((broken["method"] == "b") & (broken["fold"] == "s2") & (broken["seed"] == 1))]
     sites = site_rows(broken, "loso").set_index(["method", "fold"])["auc"]
     assert sites[sites.isna()].index.tolist() == [("a", "s1"), ("b", "s2")]
@@ -109,11 +121,10 @@ def test_a_participant_that_occurs_twice_in_a_run_is_refused(predictions):
 
 def test_one_class_at_a_site_gives_no_score_there():
     mixed = make_predictions({"a": 1.0}, sizes={"s1": (12, 10), "s2": (8, 0)})
-    sites = site_rows(mixed, "loso").set_index("fold")
-    assert math.isnan(sites.loc["s2", "auc"])
-    assert assess_auc(sites.reset_index(), covariance_rows(mixed, "loso"), "a")["pair-weighted"].mean == pytest.approx(
-        sites.loc["s1", "auc"]
-    )
+    sites = site_rows(mixed, "loso")
+    first, second = sites["auc"]
+    assert math.isnan(second)
+    assert assess_auc(sites, covariance_rows(mixed, "loso"), "a")["pair-weighted"].mean == pytest.approx(first)
 
 
 def test_methods_tested_on_different_scans_are_refused(predictions):
@@ -122,8 +133,7 @@ def test_methods_tested_on_different_scans_are_refused(predictions):
         covariance_rows(fewer, "loso")
 
 
-def test_tables_are_read_as_they_were_written_and_name_no_participant(predictions, tmp_path):
-    sites, covariances = site_rows(predictions, "loso"), covariance_rows(predictions, "loso")
+def test_tables_are_read_as_they_were_written_and_name_no_participant(sites, covariances, tmp_path):
     write_site_tables(tmp_path, sites, covariances)
     pd.testing.assert_frame_equal(read_sites(tmp_path), sites, check_dtype=False)
     pd.testing.assert_frame_equal(read_covariances(tmp_path), covariances)
@@ -134,19 +144,17 @@ def test_tables_are_read_as_they_were_written_and_name_no_participant(prediction
 
 
 def test_pair_weighted_auc_is_the_share_of_ordered_pairs_within_sites(predictions):
-    fields = summarise_people(predictions[predictions["method"] == "a"], "loso", "a")
-    ordered = pairs = 0.0
-    for _, run in predictions[predictions["method"] == "a"].groupby(["fold", "seed"]):
+    own, ordered, pairs = predictions[predictions["method"] == "a"], 0.0, 0
+    for _, run in own.groupby(["fold", "seed"]):
         patient, control = (run.loc[run["label"] == k, "logit"].to_numpy() for k in (1, 0))
         ordered += (patient[:, None] > control).sum()
         pairs += len(patient) * len(control)
-    summary = fields["pair_weighted_auc"]
+    summary = summarise_people(own, "loso", "a")["pair_weighted_auc"]
     assert (summary.mean, summary.n) == (pytest.approx(ordered / pairs), 3)
     assert summary.interval[0] < summary.mean < summary.interval[1]
 
 
-def test_a_planted_difference_is_found_over_people_and_none_where_there_is_none(predictions):
-    sites, covariances = site_rows(predictions, "loso"), covariance_rows(predictions, "loso")
+def test_a_planted_difference_is_found_over_people_and_none_where_there_is_none(sites, covariances):
     table = compare_over_people(sites, covariances, "a").set_index(["method", "estimand"])
     assert len(table) == 4
     assert (table.loc["b", "high"] < 0).all()
@@ -162,7 +170,6 @@ def test_chance_is_tested_over_sites_and_folds():
     scores = pd.Series(rng.uniform(0.45, 0.7, 9))
     rows = pd.DataFrame({"fold": range(9), "n_test": 10, "n_source": 70, "n_validation": 20})
     t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 7) * scores.var())
-    assert compute_chance_p(scores, rows, "loso") == pytest.approx(2 * stats.t.sf(t, 8))
-    t = (scores.mean() - 0.5) / math.sqrt((1 / 9 + 1 / 7) * scores.var())
-    assert compute_chance_p(scores, rows, "kfold") == pytest.approx(2 * stats.t.sf(t, 8))
+    for protocol in ("loso", "kfold"):
+        assert compute_chance_p(scores, rows, protocol) == pytest.approx(2 * stats.t.sf(t, 8))
     assert compute_chance_p(scores[:0], rows, "loso") is None

@@ -11,54 +11,27 @@ import pandas as pd
 
 from ..cohort.covariates import ClassNames
 from ..drawing import STYLES, make_panels, save_figure
-from ..formatting import format_count, format_number, format_percent, format_range, join_names, state_p
+from ..formatting import format_count, format_number, format_percent, join_names, state_p
 from ..results import StoredJob, Summary, average_seeds, name_units, unit_columns
-from .comparisons import ALPHA, EvidenceArm
+from .comparisons import ALPHA
 
 AuditLine = tuple[str, str]
 """``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
 
-OPTIONAL_COLUMNS = ("tr", "age", "sex", "motion")
 
-
-def build_cohort_table(facts: dict[str, Any] | None, audit: dict[str, Any] | None) -> dict[str, Any] | None:
+def describe_sites(facts: dict[str, Any] | None, audit: dict[str, Any] | None) -> dict[str, Any] | None:
     """Describe the sites by counts and ranges, from the stored facts or, in their place, the counts of the audit.
 
-    Returns names of the ``classes``; one of ``rows`` per site and ``all`` sites together, as text; ``most`` scans at
-    one site; which optional columns are ``shown``; ``complete`` is False where only the counts of the audit are known.
-    None where the folder does not describe its cohort.
+    ``is_complete`` is False where only those are known. None where the folder does not describe its cohort.
     """
-    if facts is None and audit is None:
-        return None
     if facts is not None:
-        classes, sites, total = facts["classes"], facts["sites"], facts["all"]
-    elif audit is not None:
-        classes, total = audit["classes"], {"n": audit["classes_after"]}
-        sites = [{"site": site["site"], "n": site["after"]} for site in audit["sites"] if sum(site["after"])]
-    rows = [_describe_site(site) for site in sites]
-    return {
-        "classes": classes,
-        "rows": rows,
-        "all": _describe_site({"site": "all sites", **total}),
-        "most": max(row["total"] for row in rows),
-        "shown": {key: any(row[key] for row in rows) for key in OPTIONAL_COLUMNS},
-        "complete": facts is not None,
-    }
-
-
-def _describe_site(facts: dict[str, Any]) -> dict[str, Any]:
-    """Format the facts of a site; the values by which a column is sorted stand beside the text."""
-    described = {"site": facts["site"], "n": facts["n"], "total": sum(facts["n"])}
-    for name, digits in (("frames", 0), ("tr", 2)):
-        ends = facts.get(name)
-        described |= {
-            name: format_range(ends[0], ends[1], digits) if ends else "",
-            f"{name}_value": ends[0] if ends else None,
-        }
-    for name, digits in (("age", 1), ("motion", 2)):
-        mean, sd = ((facts.get(name) or {}).get(key) for key in ("mean", "sd"))
-        described |= {name: "" if mean is None else f"{mean:.{digits}f} ± {sd:.{digits}f}", f"{name}_value": mean}
-    return described | {"sex": ", ".join(f"{n} {name}" for name, n in (facts.get("sex") or {}).items())}
+        return {**facts, "is_complete": True}
+    if audit is None:
+        return None
+    unknown = dict.fromkeys(("frames", "tr", "age", "sex", "motion"))
+    sites = [unknown | {"site": s["site"], "n": s["after"]} for s in audit["sites"] if sum(s["after"])]
+    everyone = unknown | {"n": audit["classes_after"]}
+    return {"classes": audit["classes"], "sites": sites, "all": everyone, "is_complete": False}
 
 
 def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str, str]:
@@ -188,15 +161,6 @@ def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNam
     similar = [_name_covariate(one["column"]) for one in covariates if not one["warn"]]
     if similar:
         yield "ok", f"Similar in both classes within sites: {join_names(similar)}."
-
-
-def list_exclusions(arms: Sequence[EvidenceArm]) -> list[dict[str, str]]:
-    """List excluded participants with the reasons."""
-    reasons_of: dict[str, str] = {}
-    for arm in arms:
-        for participant, reasons in arm.plan.excluded.items():
-            reasons_of.setdefault(str(participant), "; ".join(map(str, reasons)))
-    return [{"participant": name, "reason": reason} for name, reason in sorted(reasons_of.items())]
 
 
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:

@@ -21,20 +21,19 @@ from ..formatting import (
     format_percent,
     format_points,
     format_table,
-    format_training,
     join_names,
 )
 from ..methods import list_methods
 from ..methods.registry import rank_block
 from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings
-from ..protocol.calibration import RocBand, calibration_error, roc_band
+from ..protocol.calibration import RocBand, calibration_error, reliability_curve, roc_band
 from ..results import (
     INTERVALS,
     MEAN_OVER_SITES,
     PAIR_WEIGHTED,
     MethodSummary,
     MetricSummary,
-    Plan,
+    PlannedMethod,
     StoredJob,
     StoredRun,
     Summary,
@@ -80,9 +79,14 @@ class EvidenceArm:
         return self.job.summary.methods[self.method]
 
     @property
-    def plan(self) -> Plan:
-        """The plan of its job."""
-        return self.job.require_plan()
+    def mean_auc(self) -> float:
+        """The AUC by which arms are ordered; 0 where there is none."""
+        return self.summary.auc.mean or 0.0
+
+    @property
+    def planned(self) -> PlannedMethod:
+        """What the plan of its job says about the method."""
+        return self.job.require_plan().methods[self.method]
 
     @property
     def protocol(self) -> str:
@@ -122,8 +126,17 @@ class EvidenceArm:
         """Expected calibration error over ten bins with equal numbers of predictions; None without predictions."""
         if self.predictions.empty:
             return None
-        label = self.predictions["label"].to_numpy()
-        return calibration_error(label, self.predictions["probability"].to_numpy(dtype=float), strategy="quantile")
+        label, probability = (self.predictions[name].to_numpy(dtype=float) for name in ("label", "probability"))
+        return calibration_error(label, probability, strategy="quantile")
+
+    @cached_property
+    def reliability(self) -> list[dict[str, Any]]:
+        """Bins of these predictions: observed share with its interval over sites; empty without predictions."""
+        if self.predictions.empty:
+            return []
+        label, probability = (self.predictions[name].to_numpy(dtype=float) for name in ("label", "probability"))
+        curve = reliability_curve(label, probability, strategy="quantile", site=self.predictions["site"].to_numpy())
+        return curve[curve["count"] > 0].to_dict("records")
 
     @cached_property
     def roc(self) -> RocBand | None:
@@ -149,6 +162,11 @@ class Comparison:
     has_linear_reference: bool
     differences: dict[str, dict[str, Any]]
 
+    @property
+    def n_methods(self) -> int:
+        """Number of methods that are ranked; a method may be ranked tuned and untuned."""
+        return len({arm.method for arm in self.ranked})
+
 
 def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
     """Rank the arms of one protocol by their mean AUC and test them against the reference."""
@@ -156,7 +174,7 @@ def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
     scans = Counter(arm.job.summary.fingerprint for arm in candidates).most_common(1)
     candidates = [arm for arm in candidates if arm.job.summary.fingerprint == scans[0][0]]  # others cannot be paired
     complete = [arm for arm in candidates if not arm.job.summary.smoke_run]
-    ranked = sorted(complete or candidates, key=lambda arm: -(arm.summary.auc.mean or 0.0))
+    ranked = sorted(complete or candidates, key=lambda arm: -arm.mean_auc)
     if not ranked:
         return Comparison([], None, False, {})
     by_name = {arm.name: arm for arm in ranked}
@@ -405,8 +423,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
                 reported = published.get((summary.cohort, name)) if summary.protocol == "loso" else None
                 both = [(reported[m], reported[f"{m}_sd"]) for m in ("auc", "acc")] if reported else []
                 row += [f"{mean:.1f} ± {sd:.1f}" for mean, sd in both] or [MISSING] * 2
-            training = format_training(method.epochs, method.trained_epochs, method.steps)
-            row += [str(method.folds), str(method.seeds), training, str(method.K or MISSING), method.block]
+            row += [str(method.folds), str(method.seeds), method.training, str(method.K or MISSING), method.block]
             row += [_describe_settings(method, summary), method.provenance, _list_remarks(summary, method)]
             rows.append((summary.cohort, rank_block(method.block), order.get(name, len(order)), row))
     rows.sort(key=lambda r: r[:3])

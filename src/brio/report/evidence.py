@@ -11,12 +11,12 @@ from typing import Any
 from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
 from ..errors import BrioError, file_error
 from ..formatting import format_count
-from ..results import StoredJob, StoredStudy
+from ..results import StoredJob, StoredStudy, Summary
 from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_folder
 from ..studies.context import REUSED, TUNED
 from ..studies.study import list_studies
-from .answers import Answers, Subgroup, Usability, describe_answers, judge_usability, score_subgroups
-from .cohort import AuditLine, build_cohort_table, find_audit_warnings, list_audit_lines
+from .answers import Answers, Subgroup, Usability, judge_usability, score_subgroups
+from .cohort import AuditLine, describe_sites, find_audit_warnings, list_audit_lines
 from .comparisons import Comparison, EvidenceArm, compare_arms
 from .repeat import list_commands, list_versions
 
@@ -45,9 +45,24 @@ class Evidence:
         return [arm for arm in arms if arm.plain] or arms
 
     @property
+    def other_protocol(self) -> list[EvidenceArm]:
+        """Arms of the other protocol."""
+        return [arm for arm in self.arms if arm.protocol != self.protocol]
+
+    @property
     def varied(self) -> list[EvidenceArm]:
         """Arms of that protocol that vary the settings or the scans of a method."""
         return [arm for arm in self.arms if arm.protocol == self.protocol and arm not in self.main]
+
+    @property
+    def unit(self) -> str:
+        """What one score belongs to under that protocol."""
+        return "site" if self.protocol == "loso" else "fold"
+
+    @property
+    def summary(self) -> Summary | None:
+        """The summary that stands for all main arms; None where there is none."""
+        return self.main[0].job.summary if self.main else None
 
     @property
     def title(self) -> str:
@@ -73,14 +88,20 @@ class Evidence:
         return list_audit_lines(self.audited, self.classes) if self.audited else []
 
     @property
+    def exclusions(self) -> dict[str, tuple[Any, ...]]:
+        """Excluded participants with the reasons, by name."""
+        excluded = [item for arm in reversed(self.main) for item in arm.job.require_plan().excluded.items()]
+        return dict(sorted(dict(excluded).items()))
+
+    @property
     def cohort_facts(self) -> dict[str, Any] | None:
         """Counts and ranges of the cohort, from the first main arm that has them."""
         return next((arm.job.cohort_facts for arm in self.main if arm.job.cohort_facts), None)
 
     @cached_property
     def cohort(self) -> dict[str, Any] | None:
-        """The table of the sites; None where the folder does not describe its cohort."""
-        return build_cohort_table(self.cohort_facts, self.audited.audit if self.audited else None)
+        """Counts and ranges of the sites; None where the folder does not describe its cohort."""
+        return describe_sites(self.cohort_facts, self.audited.audit if self.audited else None)
 
     @property
     def classes(self) -> ClassNames:
@@ -149,14 +170,14 @@ class Evidence:
     @cached_property
     def answers(self) -> Answers | None:
         """What answers of the best method mean; None where nothing is ranked."""
-        return describe_answers(self.comparison.ranked[0]) if self.comparison.ranked else None
+        return Answers(self.comparison.ranked[0]) if self.comparison.ranked else None
 
     @property
     def usability(self) -> Usability:
         """Whether answers about one person can be used, and why not."""
-        return judge_usability(self.answers, self.classes, self.smoke_reason)
+        return judge_usability(self.answers, self.smoke_reason)
 
-    @property
+    @cached_property
     def subgroups(self) -> list[Subgroup]:
         """Scores of the best method within groups; not of sex where it is the label."""
         return score_subgroups(self.answers.arm, skip=("sex",) if self.label_is_sex else ()) if self.answers else []

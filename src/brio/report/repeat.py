@@ -29,30 +29,16 @@ def read_defaults(method: str) -> dict[str, Any] | None:
 
 def describe_settings(arm: EvidenceArm) -> dict[str, Any]:
     """Describe the settings of an arm, those that differ from the defaults first, and those tuned for each fold."""
-    planned = arm.plan.methods[arm.method]
-    defaults = read_defaults(arm.method)
+    planned, defaults = arm.planned, read_defaults(arm.method)
     rows = [
         {"name": name, "value": format_setting(value), "changed": defaults is not None and defaults.get(name) != value}
         for name, value in planned.settings.items()
     ]
     rows.sort(key=lambda row: not row["changed"])
-    tuned = None
-    if planned.tuned is not None:
-        folds = planned.tuned.folds
-        names = sorted({name for settings in folds.values() for name in settings})
-        values = {fold: [format_setting(settings.get(name)) for name in names] for fold, settings in folds.items()}
-        tuned = {"budget": planned.tuned.budget, "cohort": planned.tuned.cohort, "names": names, "folds": values}
-    return {
-        "name": arm.name,
-        "method": arm.method,
-        "version": planned.version,
-        "family": arm.summary.family,
-        "provenance": arm.summary.provenance,
-        "needs": arm.summary.needs,
-        "rows": rows,
-        "known": defaults is not None,
-        "tuned": tuned,
-    }
+    folds = planned.tuned.folds if planned.tuned else {}
+    names = sorted({name for settings in folds.values() for name in settings})
+    tuned = {fold: [format_setting(settings.get(name)) for name in names] for fold, settings in folds.items()}
+    return {"arm": arm, "rows": rows, "known": defaults is not None, "names": names, "tuned": tuned}
 
 
 def list_versions(jobs: Sequence[StoredJob]) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ def _describe_best(evidence: Evidence) -> str:
     best, auc = ranked[0], ranked[0].summary.auc
     where = "at sites it was not trained on" if best.protocol == "loso" else "on new scans from sites it was trained on"
     interval = f"95 % interval {format_interval(auc.interval)}, " if auc.interval else ""
-    n_methods = len({arm.method for arm in ranked})  # a method may be ranked tuned and untuned
+    n_methods = evidence.comparison.n_methods
     rank = f", the highest of {n_methods} methods" if n_methods > 1 else ""
     scores = f"{format_percent(auc.mean)} % ({interval}{format_count(auc.n, best.unit)})"
     text = f"{best.name} reaches a mean AUC of {scores} {where}{rank}"
@@ -99,7 +99,7 @@ def _describe_short_training(comparison: Comparison) -> list[str]:
     """Name networks that were trained for fewer epochs than they have by default; empty where there are none."""
     short = []
     for arm in comparison.ranked:
-        planned, defaults = arm.plan.methods[arm.method], read_defaults(arm.method)
+        planned, defaults = arm.planned, read_defaults(arm.method)
         epochs, usual = planned.settings.get("epochs"), (defaults or {}).get("epochs")
         if planned.tuned is None and epochs is not None and usual is not None and epochs < usual:
             short.append(f"{arm.name} ({epochs} instead of {usual})")

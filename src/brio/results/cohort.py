@@ -22,7 +22,7 @@ from ..cohort.auditing.findings import (
     SiteCounts,
     TooShort,
 )
-from ..cohort.covariates import COVARIATE_COLUMNS, SEX_CODES
+from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
 from ..cohort.scans import holds_fc, index_participants
 from ..errors import REPEAT_JOB
 from ..schemas import (
@@ -60,8 +60,7 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
 
 def is_label_sex(cohort: Cohort) -> bool:
     """Return whether the classes of a cohort are the sexes: by their names, or because sex tells every label."""
-    codes = {SEX_CODES.get(name.strip().lower()) for name in cohort.classes}
-    if codes == {0.0, 1.0}:
+    if ClassNames(*cohort.classes).are_sexes:
         return True
     if "sex" not in cohort.participants:
         return False

@@ -16,7 +16,7 @@ from ..cohort import AuditRules
 from ..cohort.auditing.audit import ExclusionReason
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
-from ..formatting import disarm_html
+from ..formatting import MISSING, disarm_html
 from ..protocol import PROTOCOLS, ProtocolSettings, new_site_interval
 from ..schemas import (
     OMIT_NONE,
@@ -261,6 +261,15 @@ class MethodSummary:
     def metric(self, name: str) -> MetricSummary:
         """Return the summary of a metric by its name, one of :data:`METRICS`."""
         return getattr(self, name)
+
+    @property
+    def training(self) -> str:
+        """How long it was trained: mean epochs of the largest number, and mean optimisation steps."""
+        if self.epochs is None:
+            return MISSING
+        if self.trained_epochs is None:
+            return f"at most {self.epochs}"
+        return f"{self.trained_epochs:.0f} of {self.epochs}" + ("" if self.steps is None else f" ({self.steps:,.0f})")
 
     @property
     def is_tuned(self) -> bool:

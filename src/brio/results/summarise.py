@@ -277,24 +277,18 @@ def collect_areas(sites: pd.DataFrame, covariances: pd.DataFrame, methods: Seque
 
     Returns None where there is no such site, or the covariance of two of the methods is not stored.
     """
-    table = sites[sites["method"].isin(methods)].pivot(index="fold", columns="method", values="auc")
-    if set(table.columns) != set(methods):
+    names, keys = list(methods), ["fold", "method", "other"]
+    table = sites[sites["method"].isin(names)].pivot(index="fold", columns="method", values="auc")
+    table = table.reindex(columns=names).dropna()
+    pairs = covariances[covariances["method"].isin(names) & covariances["other"].isin(names)]
+    mirrored = pairs.rename(columns={"method": "other", "other": "method"})
+    stored = pd.concat([pairs, mirrored]).drop_duplicates(keys).set_index(keys)["covariance"]
+    covariance = stored.reindex(pd.MultiIndex.from_product([table.index, names, names], names=keys))
+    if table.empty or covariance.isna().any():
         return None
-    table = table[list(methods)].dropna()
     counts = sites.drop_duplicates("fold").set_index("fold").loc[table.index, ["n_patients", "n_controls"]]
-    of_these = covariances[covariances["method"].isin(methods) & covariances["other"].isin(methods)]
-    stored = {(row.method, row.other, row.fold): row.covariance for row in of_these.itertuples()}
-    covariance = np.empty((len(table), len(methods), len(methods)))
-    for s, fold in enumerate(table.index):
-        for i, first in enumerate(methods):
-            for j, second in enumerate(methods):
-                value = stored.get((first, second, fold), stored.get((second, first, fold)))
-                if value is None:
-                    return None
-                covariance[s, i, j] = value
-    if table.empty:
-        return None
-    return SiteAreas(counts["n_patients"].to_numpy(), counts["n_controls"].to_numpy(), table.to_numpy(), covariance)
+    matrices = covariance.to_numpy(dtype=float).reshape(len(table), len(names), len(names))
+    return SiteAreas(counts["n_patients"].to_numpy(), counts["n_controls"].to_numpy(), table.to_numpy(), matrices)
 
 
 def describe_calibration(sites: pd.DataFrame) -> pd.DataFrame:

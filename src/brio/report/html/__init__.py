@@ -9,54 +9,67 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import escape_controls
 from ...formatting import (
+    MISSING,
+    escape_markdown,
     format_count,
     format_interval,
     format_number,
     format_p,
     format_percent,
     format_points,
+    format_range,
     join_names,
+    state_p,
     typeset,
 )
+from ...version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-FILTERS: dict[str, Callable[..., str]] = {
-    "percent": lambda share: typeset(format_percent(share)),
-    "points": lambda difference: typeset(format_points(difference)),
-    "interval": lambda ends: typeset(format_interval(ends)),
-    "difference_interval": lambda ends: typeset(format_interval(ends, format_points)),
-    "p_value": lambda p: typeset(format_p(p)),
-    "number": lambda value: typeset(format_number(value)),
-    "count": format_count,
-    "names": join_names,
+FORMATS: dict[str, Callable[..., str]] = {
+    "percent": format_percent,
+    "points": format_points,
+    "interval": format_interval,
+    "difference_interval": lambda ends: format_interval(ends, format_points),
+    "number_interval": lambda ends: format_interval(ends, format_number),
+    "p_value": format_p,
+    "stated_p": state_p,
+    "number": format_number,
+    "range": lambda ends, digits=0: format_range(ends[0], ends[1], digits) if ends else MISSING,
 }
-"""Filters of the template: the formats of :mod:`brio.formatting`, with the signs of a printed page."""
+"""Filters of templates: the formats of :mod:`brio.formatting`; pages have them with the signs of a printed page."""
 
 
-def fill_template(name: str, context: dict[str, Any], styles: Sequence[str], scripts: Sequence[str]) -> str:
+def typeset_formats() -> dict[str, Callable[..., str]]:
+    """Return the filters with the signs of a printed page."""
+    return {name: lambda *values, write=write: typeset(write(*values)) for name, write in FORMATS.items()}
+
+
+def fill_template(name: str, context: dict[str, Any], styles: Sequence[str] = (), scripts: Sequence[str] = ()) -> str:
     """Fill a template with its variables, style sheets and scripts."""
     folder = resources.files("brio.report.html")
     css, script = (
         "\n".join(folder.joinpath(file).read_text(encoding="utf-8") for file in files) for files in (styles, scripts)
     )
-    return _make_environment().get_template(name).render(**context, css=css, script=script) + "\n"
+    template = make_environment(name.endswith(".html.j2")).get_template(name)
+    return template.render(**context, version=__version__, css=css, script=script).strip() + "\n"
 
 
 @functools.cache
-def _make_environment() -> Environment:
-    """Make the environment of all templates; it keeps them compiled, which takes longer than to fill them."""
+def make_environment(is_page: bool) -> Environment:
+    """Make the environment of the templates of pages or of Markdown; it keeps them compiled, which takes long."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("brio.report.html", "."),
-        autoescape=True,
+        autoescape=is_page,
         undefined=StrictUndefined,
         finalize=lambda value: escape_controls(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= FILTERS
+    environment.filters |= typeset_formats() if is_page else FORMATS
+    environment.filters |= {"count": format_count, "names": join_names, "markdown": escape_markdown, "typeset": typeset}
     return environment

@@ -14,14 +14,16 @@
     const [tn, fp] = [specificity * (1 - share), (1 - specificity) * (1 - share)];
     return { positive: tp / (tp + fp), negative: tn / (tn + fn) };
   };
+  const ends = ({ mean, interval }) => [mean, ...(interval ?? [mean, mean])];
   function update() {
-    const { sensitivity, specificity } = points[choice ? Number(choice.value) : 0];
+    const point = points[choice ? Number(choice.value) : 0];
+    const [sensitivity, specificity] = [ends(point.sensitivity), ends(point.specificity)];
     const share = slider.value / 100;
     const [mean, low, high] = [0, 1, 2].map((k) => predictive(sensitivity[k], specificity[k], share));
     for (const name of ["positive", "negative"]) {
       out(name).textContent = `${percent(mean[name])} %`;
-      const ends = [low[name], high[name]].sort((a, b) => a - b).map(percent);
-      out(`${name}-ends`).textContent = ends[0] === ends[1] ? "" : `(${ends[0]} to ${ends[1]})`;
+      const [from, to] = [low[name], high[name]].sort((a, b) => a - b).map(percent);
+      out(`${name}-ends`).textContent = from === to ? "" : `(${from} to ${to})`;
     }
     const positives = Math.round(1000 * share);
     const truePositive = Math.round(positives * sensitivity[0]);
