@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple
 
 import pandas as pd
 import typer
-from damaged_files import damage
-from damaged_files import place as place_damaged
+from damaged_files import damage, place
 from spoiling import SPOILS, UNREADABLE
 from workplace import RECIPES, Recipe
 
@@ -136,14 +135,14 @@ def list_content_cases() -> Iterator[Case]:
     for name, recipe in RECIPES.items():
         for file, pattern in [(file, f"{part}/{file}") for part in recipe.parts for file in STORED.get(part, ())]:
             for k in range(CONTENT_DRAWS if file.endswith((".json", ".csv", ".tsv")) else 0):
-                place = functools.partial(_place_odd, pattern=pattern, seed=f"{name} {file} {k}")
-                yield Case(recipe, "odd content", f"{pattern}: draw {k}", recipe.outputs, place)
+                spoil = functools.partial(_place_odd, pattern=pattern, seed=f"{name} {file} {k}")
+                yield Case(recipe, "odd content", f"{pattern}: draw {k}", recipe.outputs, spoil)
 
 
 def _place_odd(box: Path, pattern: str, seed: str) -> None:
     for path in sorted(box.glob(pattern))[:1]:
-        cases = list(damage(str(path.relative_to(box)), path.read_bytes()))
-        place_damaged(box, random.Random(seed).choice(cases))
+        _, make = random.Random(seed).choice(list(damage(str(path.relative_to(box)), path.read_bytes())))
+        place(path, make())
 
 
 # ---------------------------------------------------------------- words of a command
@@ -262,24 +261,24 @@ def list_output_cases() -> Iterator[Case]:
     for name, recipe in RECIPES.items():
         if name not in WRITING and not name.startswith("import"):
             continue
-        for what, (kind, place, make, expected) in PLACES.items():
+        for what, (kind, out, make, expected) in PLACES.items():
             if name != "demo" or expected == "refused":  # a demonstration takes a minute
-                yield _send(recipe, kind, what, place, make, expected)
+                yield _send(recipe, kind, what, out, make, expected)
     for name in ("atlas", "run", "fit", "predict", "explain", "adapt"):
         recipe = RECIPES[name]
         yield _send(recipe, "exists already", "the input", recipe.parts[0], leave, "refused")
 
 
-def _send(recipe: Recipe, kind: str, what: str, place: str, make: Make, expected: Expected) -> Case:
+def _send(recipe: Recipe, kind: str, what: str, out: str, make: Make, expected: Expected) -> Case:
     """Send the output of a command to a place."""
     words = list(recipe.words)
     at = words.index("--out") + 1
     is_page = words[at].endswith(".html")
-    words[at] = place
+    words[at] = out
     if is_page and what in FOLDERS:
         expected = "refused"  # a page is a file
-    outputs = (place.split("/")[0], "gone", *(["MODEL_CARD.md"] if is_page else []))
-    changed = recipe._replace(words=tuple(words), outputs=(place,) if place else ())
+    outputs = (out.split("/")[0], "gone", *(["MODEL_CARD.md"] if is_page else []))
+    changed = recipe._replace(words=tuple(words), outputs=(out,) if out else ())
     return Case(changed, kind, f"--out: {what}", outputs, make, expected)
 
 

@@ -106,8 +106,8 @@ def list_alterations(folder: Path, sample: int | None) -> Iterator[tuple[str, st
     for file in sorted(folder.iterdir()):
         cases: list[tuple[str, Callable[[Path], object]]] = []
         if file.suffix in (".json", ".tsv"):
-            for case in damage(file.name, file.read_bytes()):
-                cases.append((case.what, lambda path, case=case: path.write_bytes(case.make())))
+            for what, make in damage(file.name, file.read_bytes()):
+                cases.append((what, lambda path, make=make: path.write_bytes(make())))
         if file.suffix == ".safetensors":
             for name in load_file(file):
                 cases += [(f"{name} {how}", rewrite_tensors(name, name, change)) for how, change in TENSORS.items()]
