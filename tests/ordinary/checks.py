@@ -3,10 +3,12 @@
 import json
 import re
 import tempfile
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from cohorts import People
 from scipy import stats
 from sklearn.linear_model import Ridge
@@ -15,6 +17,15 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_scor
 from commands import command
 
 TEXT = {"participant_id": str, "fold": str, "site": str, "test_sites": str, "validation_sites": str}
+
+
+def mark_long(cases: Iterable[object], fast: Collection[object] = ()) -> list[object]:
+    """Mark all but some cases of a parameter as long."""
+    long = pytest.mark.soak
+    return [
+        case if case in fast else pytest.param(*(case if isinstance(case, tuple) else [case]), marks=long)
+        for case in cases
+    ]
 
 
 def new_folder() -> Path:
