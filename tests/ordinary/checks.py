@@ -3,7 +3,7 @@
 import json
 import re
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -168,21 +168,26 @@ def fill_dead(X: np.ndarray, full: np.ndarray, sites: np.ndarray, source_sites: 
     return np.where(np.isnan(X), pd.concat(means, axis=1).mean(axis=1), X)
 
 
-def check_ridge(folder: Path, people: People, X: np.ndarray | None = None) -> None:
-    """Margins of every run of ridge are those of scikit-learn's Ridge with the penalty that was chosen."""
-    X, y = fisher_z(people) if X is None else X, 2.0 * people.table["label"].to_numpy() - 1
-    sites, ids = people.table["site"].to_numpy(), people.table["participant_id"]
-    found = read(folder / "predictions.csv")
+def fit_ridges(folder: Path, people: People, X: np.ndarray) -> Iterator[tuple[dict, np.ndarray, np.ndarray, Ridge]]:
+    """Each run of ridge: its row, which scans are source and test, and scikit-learn's Ridge with its penalty."""
+    y, sites = 2.0 * people.table["label"].to_numpy() - 1, people.table["site"].to_numpy()
     records = [json.loads(path.read_text()) for path in folder.glob("runs/*/run.json")]
     records = [record for record in records if record["row"]["method"] == "ridge"]
     assert records
     for record in records:
-        row = record["row"]
-        source, test = np.isin(sites, record["source_sites"]), sites == row["fold"]
+        source, test = np.isin(sites, record["source_sites"]), sites == record["row"]["fold"]
         filled = fill_dead(X, X, sites, record["source_sites"])
-        margin = Ridge(alpha=record["details"]["penalty"]).fit(filled[source], y[source]).predict(filled[test])
-        own = found[(found["method"] == "ridge") & (found["fold"] == row["fold"]) & (found["seed"] == row["seed"])]
-        expected = pd.Series(margin).groupby(ids[test].to_numpy()).mean()
+        yield record["row"], source, test, Ridge(alpha=record["details"]["penalty"]).fit(filled[source], y[source])
+
+
+def check_ridge(folder: Path, people: People, X: np.ndarray | None = None) -> None:
+    """Margins of every run of ridge are those of scikit-learn's Ridge with the penalty that was chosen."""
+    X, sites, ids = fisher_z(people) if X is None else X, people.table["site"], people.table["participant_id"]
+    found = read(folder / "predictions.csv").query("method == 'ridge'")
+    for row, source, test, model in fit_ridges(folder, people, X):
+        filled = fill_dead(X, X, sites.to_numpy(), sites[source].unique())
+        own = found[(found["fold"] == row["fold"]) & (found["seed"] == row["seed"])]
+        expected = pd.Series(model.predict(filled[test])).groupby(ids[test].to_numpy()).mean()
         close(own.set_index("participant_id")["logit"].loc[expected.index], expected, 2e-5)
 
 
