@@ -1,10 +1,12 @@
 """Computations of what commands answer that share no code with brio: numpy, scipy and scikit-learn alone."""
 
+import contextlib
 import json
 import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -46,6 +48,13 @@ def refuse(*words: object) -> str:
     said = command(*words).refuse()
     assert said.err.startswith("brio: ")
     return " ".join(said.err.split())
+
+
+def leave_undrawn() -> contextlib.AbstractContextManager:
+    """Explanations without their pictures, which take longest."""
+    return mock.patch.multiple(
+        "brio.models.explain_output", save_figure=mock.DEFAULT, draw_brain=mock.DEFAULT, import_brain_plots=mock.DEFAULT
+    )
 
 
 def read(path: Path) -> pd.DataFrame:

@@ -5,12 +5,11 @@ import itertools
 import json
 import re
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
-from checks import close, fisher_z, fit_ridges, mark_long, new_folder, read, refuse, succeed
+from checks import close, fisher_z, fit_ridges, leave_undrawn, mark_long, new_folder, read, refuse, succeed
 from cohorts import BUILDERS, HOSPITALS, People, build, rename, run_job, shrink, shuffle
 from scipy.optimize import minimize
 from scipy.special import expit, logit
@@ -47,7 +46,7 @@ def explain(name: str) -> tuple[Path, str, Path]:
     """Explain ridge regression once per session, site by site; return model, what was said, and the folder."""
     model, out = fit(name, "--method", "ridge")[0], new_folder()
     words = ("--cohort", build(name), "--sites", "--keep-all", "--quiet", "--device", "cpu", "--out", out)
-    with mock.patch("brio.models.explain_output.save_figure"):  # drawn, but not rendered
+    with leave_undrawn():
         return model, succeed("explain", model, *words), out
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checks import check_job, close, mark_long, read, succeed
+from checks import check_job, close, leave_undrawn, mark_long, read, succeed
 from cohorts import simulated
 from sklearn.metrics import accuracy_score, roc_auc_score
 
@@ -64,7 +64,8 @@ def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypat
     assert re.search(rf"AUC, % +{found:.1f}" + (r"\b" if found == 100 else r" \("), said)
     assert re.search(rf"accuracy, % +{accuracy:.1f} \(", said)
 
-    said = succeed("explain", "model", "--cohort", "cohort", "--sites", "--quiet", "--device", "cpu", "--out", "why")
+    with leave_undrawn():
+        succeed("explain", "model", "--cohort", "cohort", "--sites", "--quiet", "--device", "cpu", "--out", "why")
     assert sorted(read(Path("why/rois.csv")).sort_values("rank")["roi"][:3]) == [
         "stable_1_L",
         "stable_2_R",
