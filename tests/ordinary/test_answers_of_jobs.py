@@ -100,18 +100,9 @@ def test_every_method_answers_and_its_scores_are_right(name, method):
     check_job(run_job(name, method), BUILDERS[name](), n_methods=1, n_seeds=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    mark_long(
-        [
-            (name, method)
-            for name in ("3 sites", "4 sites", "5 sites", "two per class")
-            for method in ("gcn", "dann", "brio", "gsat", "brainood")
-            if (name, method) != ("two per class", "brio")
-        ],
-        fast=[("3 sites", "gcn")],
-    ),
-)
+@pytest.mark.soak  # tests/jobs/test_checkpoints.py holds it for one network
+@pytest.mark.parametrize("method", ["gcn", "dann", "brio", "gsat", "brainood"])
+@pytest.mark.parametrize("name", ["3 sites", "4 sites", "5 sites"])
 def test_checkpoints_at_every_epoch_change_nothing(name, method):
     plain, stored = (run_job(name, method, checkpoint_every=every) for every in (0, 0.001))
     pd.testing.assert_frame_equal(read(plain / "predictions.csv"), read(stored / "predictions.csv"))

@@ -263,17 +263,6 @@ def test_the_strongest_edges_are_compared_with_sites_that_did_not_choose_them(na
     assert 0.35 < share.iloc[-1] < 0.65 if name == "chance" else share.iloc[0] > 0.9, "half by chance, all if planted"
 
 
-@soak
-@pytest.mark.parametrize("method", ["gcn", "brio-plus"])
-def test_a_model_fitted_on_dask_is_that_of_this_process(method):
-    models = [fit(SOURCE, *use(method), *more)[0] for more in ((), ("--engine", "dask", "--workers", "1"))]
-    members = [json.loads((model / "model.json").read_text())["members"] for model in models]
-    assert members[1] == members[0]
-    tables = [predict(model, build(NEW))[0] for model in models]
-    close(tables[1][COLUMNS], tables[0][COLUMNS], 1e-9)
-    assert not models[1].with_name("out.job").exists(), "what workers wrote is removed"
-
-
 def test_adapt_finds_the_mode_of_the_posterior():
     model, _ = fit(SOURCE, "--method", "ridge")
     before, _, _ = predict(model, build(NEW))
