@@ -32,10 +32,15 @@ def _hash(path: Path) -> str:
 def rehash(folder: Path) -> Path:
     """Write the hashes of a folder, and of all folders in it, anew; files that are gone lose their lines."""
     for sums in folder.rglob(SUMS):
-        names = [line.split("  ", 1)[1] for line in sums.read_text().splitlines()]
-        files = [sums.with_name(name) for name in names if sums.with_name(name).is_file()]
-        sums.write_text("".join(f"{_hash(f)}  {f.name}\n" for f in files))
+        rewrite_sums(sums)
     return folder
+
+
+def rewrite_sums(sums: Path) -> None:
+    """Write the hashes of one folder anew."""
+    names = [line.split("  ", 1)[1] for line in sums.read_text().splitlines()]
+    files = [sums.with_name(name) for name in names if sums.with_name(name).is_file()]
+    sums.write_text("".join(f"{_hash(f)}  {f.name}\n" for f in files))
 
 
 def read_without_seconds(folder: Path) -> dict[str, object]:

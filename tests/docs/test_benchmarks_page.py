@@ -1,10 +1,8 @@
 """From the output of pytest-benchmark to the page of ratios: sums of parts, targets, misses and floors."""
 
 import importlib
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,23 +15,10 @@ from brio.protocol import leave_one_site_out
 from brio.studies.study import PAPER
 from brio.training import Run, Stack
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def ratios():
-    spec = importlib.util.spec_from_file_location("ratios", REPOSITORY / "benchmarks" / "bench" / "ratios.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def benchmarks_page(monkeypatch):
-    monkeypatch.syspath_prepend(str(REPOSITORY / "docs"))
-    from result_pages import benchmarks
-
-    return benchmarks
+def benchmarks_page():
+    return importlib.import_module("result_pages.benchmarks")
 
 
 def measured(group, contender, seconds, param=None, **facts):
@@ -54,7 +39,7 @@ RUN = [
 
 
 @pytest.fixture
-def kept(ratios, tmp_path, monkeypatch, capsys):
+def kept(tmp_path, monkeypatch, capsys):
     """What is kept of a run, by the command."""
     conditions = {"device": "cpu", "threads": 2, "scans": 1000, "fits": "1030 scans"}
     machine = {"cpu": {"brand_raw": "Chip"}, "node": "me"}
@@ -66,7 +51,7 @@ def kept(ratios, tmp_path, monkeypatch, capsys):
     (tmp_path / "later.json").write_text(json.dumps(later))
     target, results = tmp_path / "bench" / "cpu.json", [tmp_path / "result.json", tmp_path / "later.json"]
     monkeypatch.setattr(sys, "argv", ["ratios.py", *map(str, results), "--keep", str(target), "--note", "Noisy."])
-    ratios.main()
+    importlib.import_module("ratios").main()
     assert "| both | 9 | 10 | 3.0x | grid | 80 | 8.9 |  |" in capsys.readouterr().out
     return target
 
@@ -115,9 +100,8 @@ def test_targets_on_a_gpu_are_compared_with_the_stored_table(benchmarks_page):
     assert [row.outcome for row in (twenty, hundred, transport, refresh)] == ["met", "missed", "met", "missed"]
 
 
-def test_the_count_of_products_is_that_of_torch(monkeypatch):
+def test_the_count_of_products_is_that_of_torch():
     """But for the smaller ones, before and after the layers."""
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks" / "bench"))
     from brio_flops import count_flops
     from torch.utils.flop_counter import FlopCounterMode  # it imports Triton where that is installed
 

@@ -1,7 +1,6 @@
 """The result pages: what is committed is what the evidence says, and the evidence names no participant."""
 
 import doctest
-import functools
 import importlib
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 
 from brio.drawing import save_figure
-from brio.results import StoredJob, mean_correction
+from brio.results import mean_correction
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = REPOSITORY / "docs" / "results"
@@ -19,9 +18,7 @@ RERUN = "run `make results` and commit the pages"
 
 
 @pytest.fixture
-def result_pages(monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "docs")
-    monkeypatch.setattr(StoredJob, "read", functools.cache(StoredJob.read))  # pages read the same jobs
+def result_pages():
     return importlib.import_module("result_pages")
 
 

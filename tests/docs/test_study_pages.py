@@ -21,11 +21,6 @@ STUDIES = ("permutation", "learning-curve", "subgroups", "calibration", "decisio
 ATLASES = ("aal116", "cc200")
 
 
-@pytest.fixture(autouse=True)
-def _path(monkeypatch):
-    monkeypatch.syspath_prepend(REPOSITORY / "docs")
-
-
 def load(name):
     return importlib.import_module(f"result_pages.{name}")
 

@@ -14,25 +14,15 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from brio.cohort.cohort import hash_content
+from stored import rewrite_sums
 
-
-class Case(NamedTuple):
-    """One damaged file: its path inside a folder, what was done to it, and what makes its content."""
-
-    file: str
-    what: str
-    make: Callable[[], bytes]
-
-    @property
-    def id(self) -> str:
-        """Short name of the case."""
-        return f"{self.file}: {self.what}"
-
+Damages = Iterator[tuple[str, Callable[[], bytes]]]
+"""What is done to a file, and what makes its content when it is asked for."""
 
 ODD_VALUES = (
     *("null", "true", '"x"', '""', "[]", "{}", '[["x", null], {}]', '{"x": null}', "-1", "0", "0.5", "1e300", "NaN"),
@@ -50,14 +40,10 @@ ODD_CELLS = (
 _HERE = "\0here\0"
 
 
-def damage(file: str, content: bytes) -> Iterator[Case]:
-    """Yield all cases of a file by its ending: json, csv or tsv. Their content is made when it is asked for."""
+def damage(file: str, content: bytes) -> Damages:
+    """Yield all cases of a file by its ending: json, csv or tsv."""
     own = _damage_json(content) if file.endswith(".json") else _damage_table(content, "\t" if "tsv" in file else ",")
-    for what, make in itertools.chain(_damage_bytes(content), own):
-        yield Case(file, what, make)
-
-
-Damages = Iterator[tuple[str, Callable[[], bytes]]]
+    return itertools.chain(_damage_bytes(content), own)
 
 
 def _damage_bytes(content: bytes) -> Damages:
@@ -158,31 +144,21 @@ def _damage_table(content: bytes, separator: str) -> Damages:
                 yield f"every {name} is {odd!a}", write(header, [[*row[:k], odd, *row[k + 1 :]] for row in rows])
 
 
-def place(folder: Path, case: Case) -> None:
-    """Write a damaged file into a folder, and renew the hashes of the folder that holds it."""
-    path = folder / case.file
-    path.write_bytes(case.make())
+def place(path: Path, content: bytes) -> None:
+    """Write a damaged file, and renew the hashes of the folder that holds it."""
+    path.write_bytes(content)
     renew_hashes(path.parent)
 
 
 def renew_hashes(folder: Path) -> None:
-    """Write the hashes of the files of a model or a cohort as they are now."""
-    header = folder / "cohort.json"
-    if header.is_file() and (folder / "participants.tsv").is_file():
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            document, new = json.loads(header.read_bytes()), _hash_cohort(folder, json.loads(header.read_bytes()))
-            if {len(str(document[key])) for key in new} == {64} and document | new != document:
-                header.write_text(json.dumps(document | new))
-    sums = folder / "SHA256SUMS"
+    """Write the hashes of the files of a job, a model or a cohort as they are now."""
+    header, sums = folder / "cohort.json", folder / "SHA256SUMS"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        document, frames = json.loads(header.read_bytes()), np.load(folder / "frames.npy")
+        tables = [(folder / name).read_bytes() for name in ("participants.tsv", "atlas.tsv")]
+        fingerprint = hash_content(frames, *(table.decode() for table in tables), document["classes"])
+        new = {"tables": hashlib.sha256(b"".join(tables)).hexdigest(), "fingerprint": fingerprint}
+        if {len(document[key]) for key in new} == {64} and document | new != document:
+            header.write_text(json.dumps(document | new))
     if sums.is_file():
-        names = [line.split("  ")[1] for line in sums.read_text().splitlines()]
-        lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
-        sums.write_text("".join(lines))
-
-
-def _hash_cohort(folder: Path, header: dict[str, Any]) -> dict[str, str]:
-    """The hash of the tables of a cohort, and its fingerprint."""
-    tables = [(folder / name).read_bytes() for name in ("participants.tsv", "atlas.tsv")]
-    frames = np.load(folder / "frames.npy")
-    fingerprint = hash_content(frames, *(table.decode() for table in tables), header["classes"])
-    return {"tables": hashlib.sha256(b"".join(tables)).hexdigest(), "fingerprint": fingerprint}
+        rewrite_sums(sums)

@@ -11,28 +11,24 @@ and nothing else. A case fails where the command
 * accepts what must be refused, or prints and writes another result than it does on good input.
 """
 
-import contextlib
 import csv
 import ctypes
 import json
+import multiprocessing
 import os
-import pickle
 import re
 import resource
-import select
 import shutil
-import signal
 import stat
 import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from matrix_case import Case
-from workplace import Recipe, Workplace
+from matrix import Case
+from workplace import Recipe, copy_parts
 
 from commands import Said, command
 
@@ -52,16 +48,7 @@ Snapshot = dict[str, tuple[int, int, int]]
 
 
 class Trial(NamedTuple):
-    """What became of a case.
-
-    Attributes
-    ----------
-    case : Case
-    outcome : str
-        ``refused``, ``result`` or ``failed``.
-    reason : str
-        Why it failed.
-    """
+    """What became of a case: ``refused``, ``result`` or ``failed``, and why it failed."""
 
     case: Case
     outcome: str
@@ -76,23 +63,19 @@ class Ended(NamedTuple):
 
     said: Said
     trace: str
-    elsewhere: tuple[str, ...]
-    result: Any
+    elsewhere: tuple[str, ...] = ()
+    result: Any = None
+
+
+FAILED = Said(-1, "", "")
 
 
 class Runner:
-    """Tries cases on copies of a workplace.
-
-    Parameters
-    ----------
-    root : Path
-        Empty folder.
-    """
+    """Tries cases on copies of the parts that they need, in an empty folder."""
 
     def __init__(self, root: Path) -> None:
-        (root / "workplace").mkdir(parents=True)
-        self.workplace = Workplace(root / "workplace")
-        self.fence = root / "fence"
+        self.parts, self.fence = root / "parts", root / "fence"
+        self.parts.mkdir(parents=True)
         self.box, self.temporary = self.fence / "box", self.fence / "tmp"
         self._good: dict[Recipe, Any] = {}
 
@@ -102,74 +85,61 @@ class Runner:
         self._prepare(case.recipe)
         case.spoil(self.box)
         before = take_snapshot(self.box)
-        ended = self._run(case.words, case.recipe, case.forbidden)
-        reason = self._judge(case, ended, before, good)
-        if reason:
-            return Trial(case, "failed", reason)
-        assert ended is not None
+        ended = self._run(case.recipe, case.forbidden)
+        try:
+            self._judge(case, ended, before, good)
+        except AssertionError as reason:
+            return Trial(case, "failed", str(reason))
         return Trial(case, "refused" if ended.said.status else "result")
 
     def find_good_result(self, recipe: Recipe) -> Any:
         """Return the result of a command on good input; it is computed once."""
         if recipe not in self._good:
             self._prepare(recipe)
-            ended = self._run(tuple(recipe.words.split()), recipe)
-            if ended is None or ended.trace or ended.said.status:
-                raise AssertionError(f"{recipe.words} does not work on good input: {ended}")
+            ended = self._run(recipe)
+            assert ended.said.status == 0, f"{recipe} does not work on good input: {ended}"
             self._good[recipe] = ended.result
         return self._good[recipe]
 
     def _prepare(self, recipe: Recipe) -> None:
-        _make_writable(self.fence)
-        shutil.rmtree(self.fence, ignore_errors=True)
+        if self.fence.exists():
+            self.box.chmod(0o755)
+            shutil.rmtree(self.fence)
         self.box.mkdir(parents=True)
         self.temporary.mkdir()
         self.temporary.chmod(0o777)
-        self.workplace.copy(recipe.parts, self.box)
+        copy_parts(self.parts, recipe.parts, self.box)
 
-    def _run(self, words: tuple[str, ...], recipe: Recipe, forbidden: bool = False) -> Ended | None:
-        """Run a command in a copy of this process; None if it had to be killed."""
-        sys.stdout.flush()
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.close(read)
-                ended = self._run_here(words, recipe, forbidden)
-                with os.fdopen(write, "wb") as pipe:
-                    pickle.dump(ended, pipe)
-            finally:
-                os._exit(0)
-        os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            if not select.select([pipe], [], [], SECONDS)[0]:
-                os.kill(child, signal.SIGKILL)
-            content = pipe.read()
-        os.waitpid(child, 0)
-        return pickle.loads(content) if content else None
+    def _run(self, recipe: Recipe, forbidden: bool = False) -> Ended:
+        """Run a command in a copy of this process."""
+        fork = multiprocessing.get_context("fork")
+        here, there = fork.Pipe(duplex=False)
+        child = fork.Process(target=lambda: there.send(self._run_here(recipe, forbidden)))
+        child.start()
+        there.close()
+        try:
+            return here.recv() if here.poll(SECONDS) else Ended(FAILED, "hangs")
+        except EOFError:
+            return Ended(FAILED, "the process died")
+        finally:
+            child.kill()
+            child.join()
 
-    def _run_here(self, words: tuple[str, ...], recipe: Recipe, forbidden: bool) -> Ended:
+    def _run_here(self, recipe: Recipe, forbidden: bool) -> Ended:
         os.chdir(self.box)
         tempfile.tempdir = str(self.temporary)
         elsewhere: list[str] = []
-        result, said, trace = None, Said(-1, "", ""), ""
-        with limited_memory():
-            if forbidden:
-                give_up_rights()
-            watching = [True]
-            sys.addaudithook(lambda event, arguments: watching[0] and self._note(elsewhere, event, arguments))
-            try:
-                with warnings.catch_warnings():
-                    said = command(*words)
-            except BaseException:
-                trace = traceback.format_exc()
-            watching[0] = False
-        if not trace and said.status == 0:
-            try:
-                result = read_result(recipe, said.out)
-            except Exception:
-                trace = "the result cannot be read: " + traceback.format_exc()
-        return Ended(said, trace, tuple(elsewhere), result)
+        limit_memory()
+        if forbidden:
+            give_up_rights()
+        sys.addaudithook(lambda event, arguments: self._note(elsewhere, event, arguments))
+        try:
+            with warnings.catch_warnings():
+                said = command(*recipe.words)
+            result = read_result(recipe, said.out) if said.status == 0 else None
+        except BaseException:
+            return Ended(FAILED, traceback.format_exc())
+        return Ended(said, "", tuple(elsewhere), result)
 
     def _note(self, elsewhere: list[str], event: str, arguments: tuple[Any, ...]) -> None:
         """Note where something is written outside the box and the folder of temporary files."""
@@ -184,53 +154,42 @@ class Runner:
         if not path.startswith((f"{self.fence}/", "/dev/null", "/proc/")) and not ELSEWHERE.search(path):
             elsewhere.append(f"{event} {path}")
 
-    def _judge(self, case: Case, ended: Ended | None, before: Snapshot, good: Any) -> str:
-        """Say why a case failed; empty if it did not."""
-        if ended is None:
-            return "hangs, or its process died"
-        said, changed = ended.said, sorted(find_changes(before, take_snapshot(self.box)))
-        if ended.trace:
-            return ended.trace
-        if said.status not in (0, 2):
-            return f"exit status {said.status}: {said.text}"
-        if ended.elsewhere:
-            return f"writes elsewhere: {ended.elsewhere[:3]}"
-        if left := sorted(path.name for path in self.temporary.iterdir()):
-            return f"leaves temporary files: {left}"
-        return (
-            judge_refusal(case, said, changed) if said.status else judge_result(case, said, ended.result, changed, good)
-        )
+    def _judge(self, case: Case, ended: Ended, before: Snapshot, good: Any) -> None:
+        """Require that a command ended as it must."""
+        said, after = ended.said, take_snapshot(self.box)
+        changed = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
+        left = sorted(path.name for path in self.temporary.iterdir())
+        assert not ended.trace, ended.trace
+        assert said.status in (0, 2), f"exit status {said.status}: {said.text}"
+        assert not ended.elsewhere, f"writes elsewhere: {ended.elsewhere[:3]}"
+        assert not left, f"leaves temporary files: {left}"
+        if said.status:
+            judge_refusal(case, said, changed)
+        else:
+            judge_result(case, said, ended.result, changed, good)
 
 
-def judge_refusal(case: Case, said: Said, changed: list[str]) -> str:
-    """Say what is wrong with a refusal."""
-    if case.expected == "result":
-        return f"is refused: {said.err}"
-    if changed:
-        return f"leaves {changed[:5]} after: {said.err}"
+def judge_refusal(case: Case, said: Said, changed: list[str]) -> None:
+    """Require that a refusal is due, in one line that names what is bad, and leaves nothing."""
     lines = [line for line in said.err.splitlines() if not line.startswith(NOTICE)]
-    if len(lines) != 1 or not lines[0].startswith("brio: "):
-        return f"is not one line: {said.err[:1500]}"
-    if len(said.err) > LONGEST_LINE + 2 * sum(map(len, case.words)):
-        return f"a line of {len(said.err)} characters: {said.err[:200]}"
-    if case.names and not any(name in said.err for name in case.names):
-        return f"names none of {case.names}: {said.err}"
-    return ""
+    longest = LONGEST_LINE + 2 * sum(map(len, case.recipe.words))
+    assert case.expected != "result", f"is refused: {said.err}"
+    assert not changed, f"leaves {changed[:5]} after: {said.err}"
+    assert [line[:6] for line in lines] == ["brio: "], f"is not one line: {said.err[:1500]}"
+    assert len(said.err) <= longest, f"a line of {len(said.err)} characters: {said.err[:200]}"
+    assert not case.names or any(name in said.err for name in case.names), f"names none of {case.names}: {said.err}"
 
 
-def judge_result(case: Case, said: Said, result: Any, changed: list[str], good: Any) -> str:
-    """Say what is wrong with a result."""
-    if case.expected == "refused":
-        return f"is accepted: {said.text[-300:]}"
-    outputs = case.outputs
-    if outside := [path for path in changed if not any(path == out or path.startswith(f"{out}/") for out in outputs)]:
-        return f"changes {outside[:5]}, which is no output"
-    if half := [path for path in changed if "partial" in path or path.endswith(".tmp")]:
-        return f"leaves {half[:5]}"
-    if case.expected == "same" and result != good:
+def judge_result(case: Case, said: Said, result: Any, changed: list[str], good: Any) -> None:
+    """Require that a result may be, changes nothing but the output, and is that of good input where it must be."""
+    outside = [path for path in changed if not any(f"{path}/".startswith(f"{output}/") for output in case.outputs)]
+    half = [path for path in changed if "partial" in path or path.endswith(".tmp")]
+    assert case.expected != "refused", f"is accepted: {said.text[-300:]}"
+    assert not outside, f"changes {outside[:5]}, which is no output"
+    assert not half, f"leaves {half[:5]}"
+    if case.expected == "same":
         keys = [key for key in {**good, **result} if good.get(key) != result.get(key)]
-        return f"another result than on good input: {keys[:5]}"
-    return ""
+        assert not keys, f"another result than on good input: {keys[:5]}"
 
 
 def give_up_rights() -> None:
@@ -243,42 +202,20 @@ def give_up_rights() -> None:
         libc.capset(header, sets)
 
 
-@contextlib.contextmanager
-def limited_memory() -> Iterator[None]:
+def limit_memory() -> None:
     """Let the address space grow by :data:`MEMORY` and no more."""
-    with open("/proc/self/statm") as file:
-        present = int(file.read().split()[0]) * resource.getpagesize()
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (present + MEMORY, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    present = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (present + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def take_snapshot(folder: Path) -> Snapshot:
     """All that is in a folder: kind, size and time of the last change; times of folders change with what they hold."""
     snapshot = {}
-    for top, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = os.path.join(top, name)
-            facts = os.lstat(path)
-            is_folder = stat.S_ISDIR(facts.st_mode)
-            content = (0, 0) if is_folder else (facts.st_size, facts.st_mtime_ns)
-            snapshot[os.path.relpath(path, folder)] = (stat.S_IFMT(facts.st_mode), *content)
+    for path in folder.rglob("*"):
+        facts = path.lstat()
+        content = (0, 0) if stat.S_ISDIR(facts.st_mode) else (facts.st_size, facts.st_mtime_ns)
+        snapshot[str(path.relative_to(folder))] = (stat.S_IFMT(facts.st_mode), *content)
     return snapshot
-
-
-def find_changes(before: Snapshot, after: Snapshot) -> set[str]:
-    """Names of what is new, gone or changed."""
-    return {name for name in {**before, **after} if before.get(name) != after.get(name)}
-
-
-def _make_writable(folder: Path) -> None:
-    for top, folders, _ in os.walk(folder):
-        for name in folders:
-            if not os.path.islink(os.path.join(top, name)):
-                os.chmod(os.path.join(top, name), 0o755)
 
 
 def read_result(recipe: Recipe, printed: str) -> dict[str, object]:
@@ -287,7 +224,7 @@ def read_result(recipe: Recipe, printed: str) -> dict[str, object]:
     from brio.models.sums import check_sums
     from brio.results import StoredJob
 
-    result: dict[str, object] = {"printed": printed} if recipe.prints else {}
+    result: dict[str, object] = {} if recipe.outputs else {"printed": printed}
     for out in map(Path, recipe.outputs):
         if (out / "cohort.json").is_file():
             Cohort.load(out).verify()

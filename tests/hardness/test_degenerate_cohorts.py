@@ -2,20 +2,66 @@
 
 import dataclasses
 import warnings
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
-from degenerate_cohorts import BASE, DEGENERATE, make_degenerate, rebuild
 
 import brio
-from brio.cohort import audit, format_audit
+from brio.cohort import Cohort, audit, format_audit
 from brio.cohort.covariates import read_covariates, read_repetition_times
-from brio.cohort.simulate import simulate
+from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.connectome.harmonisation import fit_combat
 from brio.errors import BrioError
-from brio.methods import find_method, list_methods
+from brio.methods import list_methods
+from made_cohorts import rebuild, take_settings
+
+BASE = Simulation(n_sites=5, per_class=4, n_rois=8, frames=50, stable=1.0, dynamics=1.0, seed=3)
+
+Change = Callable[[list[np.ndarray]], list[np.ndarray]]
+
+
+def _set_column(scan: np.ndarray, column: int, value: object) -> np.ndarray:
+    changed = scan.copy()
+    changed[:, column] = value
+    return changed
+
+
+DEGENERATE: dict[str, Change] = {
+    "two identical scans": lambda scans: [*scans[:-1], scans[0]],  # at different sites
+    "all scans identical": lambda scans: scans[:1] * len(scans),
+    "two identical ROIs": lambda scans: [_set_column(scan, 1, scan[:, 0]) for scan in scans],
+    "two opposite ROIs": lambda scans: [_set_column(scan, 1, -scan[:, 0]) for scan in scans],
+    "all ROIs identical": lambda scans: [np.repeat(scan[:, :1], scan.shape[1], axis=1) for scan in scans],
+    "a constant ROI in one scan": lambda scans: [_set_column(scans[0], 0, 7.0), *scans[1:]],
+    "a constant ROI in all scans": lambda scans: [_set_column(scan, 0, 7.0) for scan in scans],
+    "all but one ROI constant in one scan": lambda scans: [np.where(np.arange(8) == 3, scans[0], 1.0), *scans[1:]],
+    "one ROI": lambda scans: [scan[:, :1] for scan in scans],
+    "two ROIs": lambda scans: [scan[:, :2] for scan in scans],
+    "three ROIs": lambda scans: [scan[:, :3] for scan in scans],
+    "values of 1e30": lambda scans: [scan * np.float32(1e30) for scan in scans],
+    "values of 1e-30": lambda scans: [scan * np.float32(1e-30) for scan in scans],
+    "values of 1e-44": lambda scans: [scan * np.float32(1e-44) for scan in scans],
+    "one value of 3e38": lambda scans: [np.where(np.arange(len(scans[0]))[:, None] == 5, 3e38, scans[0]), *scans[1:]],
+    "a large offset": lambda scans: [scan + np.float32(1e5) for scan in scans],
+    "five frames": lambda scans: [scan[:5] for scan in scans],
+    "four frames": lambda scans: [scan[:4] for scan in scans],
+    "one scan of five frames": lambda scans: [scans[0][:5], *scans[1:]],
+    "two values": lambda scans: [np.sign(scan) for scan in scans],
+    "a spike": lambda scans: [np.where(np.arange(len(scan))[:, None] == 9, scan, 0.0) for scan in scans],
+}
+"""What is done to the scans of a small simulated cohort."""
+
+
+def make_degenerate(name: str) -> Cohort:
+    """The small simulated cohort with one of the changes in ``DEGENERATE``."""
+    cohort = simulate(BASE)
+    scans = [scan.astype(np.float32) for scan in DEGENERATE[name]([cohort.scan(i) for i in range(len(cohort))])]
+    atlas = dataclasses.replace(cohort.atlas, rois=cohort.atlas.rois.iloc[: scans[0].shape[1]])
+    return rebuild(cohort, scans, atlas=atlas)
+
 
 SMALL = {"epochs": 2, "patience": None, "cell_batch": 2, "T_w": 1, "K": 2, "M": 3, "J": 2}
 SMALL |= {"sinkhorn_iterations": 8, "assignment_iterations": 10, "block_signals": 4, "block_products": 4}
@@ -27,8 +73,7 @@ HARDEST = ("all scans identical", "values of 1e30", "a spike")
 
 def run_job(cohort, name, tmp_path, **settings):
     """Evaluate a small form of a method at one test site, with every scan."""
-    own = {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} - set(find_method(name).fixed)
-    values = {key: value for key, value in SMALL.items() if key in own} | settings
+    values = take_settings(name, SMALL) | settings
     return brio.run(cohort, [name], settings=values, folds=["site01"], exclude=False, device="cpu", out=tmp_path / name)
 
 
@@ -140,7 +185,6 @@ def test_a_covariate_out_of_range_names_the_participant(column, value, message):
     cohort = simulate(BASE)
     values = [0.2 if column == "mean_fd" else 2.0] * len(cohort)
     values[3] = value
-    scans = [cohort.scan(i) for i in range(len(cohort))]
     read = partial(read_covariates, names=["motion"]) if column == "mean_fd" else read_repetition_times
     with pytest.raises(BrioError, match=message):
-        read(rebuild(cohort, scans, **{column: values}), requester="the method")
+        read(rebuild(cohort, table=cohort.participants.assign(**{column: values})), requester="the method")

@@ -3,7 +3,9 @@
 Commands run inside a copy of the parts that they need, so that all names are short and relative.
 """
 
+import contextlib
 import dataclasses
+import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +23,6 @@ TUNED = f"--method ridge --budget 2 --seeds 1 {QUIET}"
 STUDIED = f"--method ridge --method logistic --seeds 1 {QUIET}"
 COHORT = Simulation(n_sites=4, per_class=5, n_rois=8, frames=60)
 HOSPITAL = dataclasses.replace(COHORT, n_sites=2, seed=9)
-ATLAS = {"dpabi": "--atlas aal116"}
 LAYOUTS = ("table", "bids", "pcp", "dpabi", "packed", "fc")
 
 OWN_METHOD = """from brio.methods import Ridge, method
@@ -35,69 +36,63 @@ CONFIG_FILE = 'seeds = 1\nmethod = ["ridge"]\nquiet = true\ndevice = "cpu"\n[set
 
 
 class Recipe(NamedTuple):
-    """A command that works on the workplace.
+    """A command, the files and folders that it needs, and those that it may write; without any, it prints a result."""
 
-    Attributes
-    ----------
-    words : str
-    parts : tuple of str
-        Files and folders that it needs.
-    outputs : tuple of str
-        Files and folders that it may write.
-    prints : bool
-        Whether what it prints is its result, which is then the same each time.
-    """
-
-    words: str
+    words: tuple[str, ...]
     parts: tuple[str, ...]
-    outputs: tuple[str, ...] = ("new",)
-    prints: bool = False
+    outputs: tuple[str, ...]
 
     @property
     def command(self) -> str:
         """Name of the command, that of the layout included."""
-        return " ".join(self.words.split()[: 2 if self.words.startswith("import") else 1])
+        return " ".join(self.words[: 2 if self.words[0] == "import" else 1])
 
 
-RECIPES = {
-    **{f"import {kind}": Recipe(f"import {kind} {kind} {ATLAS.get(kind, '')} --out new", (kind,)) for kind in LAYOUTS},
-    "simulate": Recipe("simulate --sites 2 --per-class 2 --rois 8 --frames 40 --out new", ()),
-    "atlas": Recipe("atlas cohort rois.tsv --by-order --out new", ("cohort", "rois.tsv")),
-    "audit": Recipe("audit cohort", ("cohort",), (), prints=True),
-    "run": Recipe(f"run cohort {RIDGE} --out new", ("cohort",)),
-    "run again": Recipe(f"run cohort {RIDGE} --out job", ("cohort", "job"), ("job",)),
-    "run --tuned": Recipe(f"run cohort {RIDGE} --tuned tuned --out new", ("cohort", "tuned")),
-    "run --config": Recipe(
-        "run cohort --config options.toml --method ridge --device cpu --quiet --out new", ("cohort", "options.toml")
-    ),
-    "run --load": Recipe(f"run cohort --load own.py --seeds 1 {QUIET} --out new", ("cohort", "own.py")),
-    "tune": Recipe(f"tune cohort {TUNED} --out new", ("cohort",)),
-    "tune again": Recipe(f"tune cohort {TUNED} --out tuned", ("cohort", "tuned"), ("tuned",)),
-    "study": Recipe(f"study comparison cohort {STUDIED} --out new", ("cohort",)),
-    "study again": Recipe(f"study comparison cohort {STUDIED} --out studies", ("cohort", "studies"), ("studies",)),
-    "study --reuse": Recipe(f"study comparison cohort {RIDGE} --reuse job --out new", ("cohort", "job")),
-    "fit": Recipe(f"fit cohort --method ridge {QUIET} --out new", ("cohort",)),
-    "fit --evidence": Recipe(f"fit cohort --method ridge {QUIET} --evidence job --out new", ("cohort", "job")),
-    "predict": Recipe("predict model cohort --reestimates 2 --device cpu --out new", ("model", "cohort")),
-    "predict files": Recipe("predict model scans --reestimates 2 --device cpu --out new", ("model", "scans")),
-    "explain": Recipe(f"explain model {QUIET} --out new", ("model",)),
-    "explain --cohort": Recipe(f"explain model --cohort cohort --reestimates 2 {QUIET} --out new", ("model", "cohort")),
-    "adapt": Recipe("adapt model hospital --device cpu --out new", ("model", "hospital")),
-    "table": Recipe("table job", ("job",), (), prints=True),
-    "compare": Recipe("compare job", ("job",), (), prints=True),
-    "report": Recipe("report job --out new/page.html", ("job",)),
-    "report studies": Recipe("report studies --out new/page.html", ("studies",)),
-    "report tuned": Recipe("report tuned --out new/page.html", ("tuned",)),
-    "status": Recipe("status job", ("job",), (), prints=True),
-    "config": Recipe("config job", ("job",), (), prints=True),
-    "config tuned": Recipe("config tuned", ("tuned",), (), prints=True),
-    "config run": Recipe("config run cohort --method ridge --seeds 3 --out new", (), (), prints=True),
-    "settings": Recipe("settings ridge", (), (), prints=True),
-    "settings --load": Recipe("settings own-ridge --load own.py", ("own.py",), (), prints=True),
-    "methods": Recipe("methods ridge", (), (), prints=True),
-    "demo": Recipe("demo --quiet --out new", ()),
+COMMANDS = {
+    **{f"import {kind}": f"import {kind} {kind} --out new" for kind in LAYOUTS},
+    "import dpabi": "import dpabi dpabi --atlas aal116 --out new",
+    "simulate": "simulate --sites 2 --per-class 2 --rois 8 --frames 40 --out new",
+    "atlas": "atlas cohort rois.tsv --by-order --out new",
+    "audit": "audit cohort",
+    "run": f"run cohort {RIDGE} --out new",
+    "run again": f"run cohort {RIDGE} --out job",
+    "run --tuned": f"run cohort {RIDGE} --tuned tuned --out new",
+    "run --config": "run cohort --config options.toml --method ridge --device cpu --quiet --out new",
+    "run --load": f"run cohort --load own.py --seeds 1 {QUIET} --out new",
+    "tune": f"tune cohort {TUNED} --out new",
+    "tune again": f"tune cohort {TUNED} --out tuned",
+    "study": f"study comparison cohort {STUDIED} --out new",
+    "study again": f"study comparison cohort {STUDIED} --out studies",
+    "study --reuse": f"study comparison cohort {RIDGE} --reuse job --out new",
+    "fit": f"fit cohort --method ridge {QUIET} --out new",
+    "fit --evidence": f"fit cohort --method ridge {QUIET} --evidence job --out new",
+    "predict": "predict model cohort --reestimates 2 --device cpu --out new",
+    "predict files": "predict model scans --reestimates 2 --device cpu --out new",
+    "explain": f"explain model {QUIET} --out new",
+    "explain --cohort": f"explain model --cohort cohort --reestimates 2 {QUIET} --out new",
+    "adapt": "adapt model hospital --device cpu --out new",
+    "table": "table job",
+    "compare": "compare job",
+    "report": "report job --out new/page.html",
+    "report studies": "report studies --out new/page.html",
+    "report tuned": "report tuned --out new/page.html",
+    "status": "status job",
+    "config": "config job",
+    "config tuned": "config tuned",
+    "config run": "config run cohort --method ridge --seeds 3 --out new",
+    "settings": "settings ridge",
+    "settings --load": "settings own-ridge --load own.py",
+    "methods": "methods ridge",
+    "demo": "demo --quiet --out new",
 }
 """Commands that work, by a name for each."""
+MADE = {
+    "job": COMMANDS["run again"],
+    "tuned": COMMANDS["tune again"],
+    "studies": COMMANDS["study again"],
+    "model": f"fit cohort --method ridge {QUIET} --evaluate --out model",
+}
+"""Parts that a command makes."""
 
 
 def _write_connectomes(src: Path) -> None:
@@ -112,56 +107,46 @@ def _write_scans(src: Path) -> None:
         np.save(src / f"new{i}.npy", np.random.default_rng(i).normal(size=(60, 8)).astype(np.float32))
 
 
-class Workplace:
-    """Good input, each part of which is made when it is first needed.
-
-    Parameters
-    ----------
-    root : Path
-        Empty folder to make it in.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def copy(self, parts: tuple[str, ...], box: Path) -> None:
-        """Copy parts into a folder."""
-        for part in parts:
-            source = self.make(part)
-            (shutil.copytree if source.is_dir() else shutil.copy2)(source, box / part)
-
-    def make(self, part: str) -> Path:
-        """Return the place of a part; it is made if it is not there yet."""
-        path = self.root / part
-        if path.exists():
-            return path
-        if part in LAYOUTS[:-1]:
-            return write_layout(part, path, LABELS)
-        MAKERS[part](self, path)
-        return path
-
-    def give(self, *words: object) -> None:
-        """Give a command that must work."""
-        said = command(*words)
-        if said.status:
-            raise AssertionError(said.err)
-
-
-MAKERS: dict[str, Callable[[Workplace, Path], object]] = {
-    "fc": lambda here, path: _write_connectomes(path),
-    "scans": lambda here, path: _write_scans(path),
-    "cohort": lambda here, path: simulate(COHORT).save(path),
-    "hospital": lambda here, path: simulate(HOSPITAL).save(path),
-    "rois.tsv": lambda here, path: path.write_text("name\tx\ty\tz\n" + "".join(f"r{i}\t{i}\t0\t9\n" for i in range(8))),
-    "options.toml": lambda here, path: path.write_text(CONFIG_FILE),
-    "own.py": lambda here, path: path.write_text(OWN_METHOD),
-    "job": lambda here, path: here.give("run", here.make("cohort"), *RIDGE.split(), "--out", path),
-    "tuned": lambda here, path: here.give("tune", here.make("cohort"), *TUNED.split(), "--out", path),
-    "studies": lambda here, path: here.give(
-        "study", "comparison", here.make("cohort"), *STUDIED.split(), "--out", path
-    ),
-    "model": lambda here, path: here.give(
-        "fit", here.make("cohort"), "--method", "ridge", *QUIET.split(), "--evaluate", "--out", path
-    ),
+WRITTEN: dict[str, Callable[[Path], object]] = {
+    **{kind: functools.partial(write_layout, kind, labels=LABELS) for kind in LAYOUTS},
+    "fc": _write_connectomes,
+    "scans": _write_scans,
+    "cohort": lambda path: simulate(COHORT).save(path),
+    "hospital": lambda path: simulate(HOSPITAL).save(path),
+    "rois.tsv": lambda path: path.write_text("name\tx\ty\tz\n" + "".join(f"r{i}\t{i}\t0\t9\n" for i in range(8))),
+    "options.toml": lambda path: path.write_text(CONFIG_FILE),
+    "own.py": lambda path: path.write_text(OWN_METHOD),
 }
-"""Part -> what makes it; files in a layout of ``brio import`` are written by their own writer."""
+"""Parts that are written; those in a layout of ``brio import`` by their own writer."""
+
+
+def _read_recipe(text: str) -> Recipe:
+    """A command needs the parts that it names and writes to ``--out``; ``brio config`` does neither but for a job."""
+    words = tuple(text.split())
+    named = words[2 if words[0] == "import" else 1 :]
+    out = words[words.index("--out") + 1].split("/")[0] if "--out" in words else None
+    if words[:2] == ("config", "run"):
+        return Recipe(words, (), ())
+    return Recipe(words, tuple(w for w in dict.fromkeys(named) if w in WRITTEN or w in MADE), (out,) if out else ())
+
+
+RECIPES = {name: _read_recipe(text) for name, text in COMMANDS.items()}
+
+
+def make_part(root: Path, part: str) -> Path:
+    """Return the place of a part in a folder; it is made if it is not there yet."""
+    path = root / part
+    if part in WRITTEN and not path.exists():
+        WRITTEN[part](path)
+    elif not path.exists():
+        make_part(root, "cohort")
+        with contextlib.chdir(root):
+            command(*MADE[part].split()).succeed()
+    return path
+
+
+def copy_parts(root: Path, parts: tuple[str, ...], box: Path) -> None:
+    """Copy parts into a folder."""
+    for part in parts:
+        source = make_part(root, part)
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, box / part)

@@ -12,8 +12,11 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.methods import find_method, list_methods, load_methods, make_method
-from brio.protocol import Fold, leave_one_site_out
+from brio.protocol import leave_one_site_out
 from brio.training import Method, Run
+from made_cohorts import make_small, rebuild
+from made_cohorts import split as split  # tests of methods import it from here
+from made_cohorts import uneven as uneven
 
 for file in filter(None, os.environ.get("BRIO_METHODS", "").split(os.pathsep)):
     load_methods(file)  # a method of your own under the same suite
@@ -81,34 +84,16 @@ def tiny() -> Cohort:
 
 def small(name: str, **values: object) -> Method:
     """A method with small settings."""
-    own = {f.name for f in dataclasses.fields(find_method(name).method_class.Settings)} - set(find_method(name).fixed)
-    return make_method(name, {k: v for k, v in {**SMALL, **values}.items() if k in own})
+    return make_small(name, SMALL | values)
 
 
 def narrow(name: str, **values: object) -> Method:
     """A method with small settings and narrow layers."""
-    return small(name, **{**NARROW, **values})
+    return small(name, **NARROW | values)
 
 
 def neural(name: str) -> bool:
     return hasattr(make_method(name).settings, "epochs")
-
-
-def split(cohort: Cohort, source: list[int], validation: list[int], test: list[int]) -> Fold:
-    """A fold from numbers of sites (1 is site01)."""
-    number = np.array([int(s.removeprefix("site")) for s in cohort.sites])
-    where = [np.flatnonzero(np.isin(number, part)) for part in (source, validation, test)]
-    names = [tuple(f"site{i:02d}" for i in part) for part in (test, validation)]
-    return Fold(names[0][0], *where, *names)
-
-
-def uneven(cohort: Cohort) -> list[Run]:
-    """Runs with two, three and four source sites, so that a stack pads."""
-    return [
-        Run(split(cohort, [1, 2, 3], [4, 5], [6]), 0),
-        Run(split(cohort, [2, 3, 4, 5], [6], [1]), 1),
-        Run(split(cohort, [5, 6], [1, 2], [3]), 0),
-    ]
 
 
 def loso(graphs: Connectomes, *sites: str) -> list[Run]:
@@ -128,15 +113,7 @@ def replaced(cohort: Cohort, site: str, seed: int = 1) -> Cohort:
     table.loc[here, "label"] = rng.permutation(table.loc[here, "label"].to_numpy())
     table.loc[here, "age"] = rng.uniform(5, 90, here.sum())
     table.loc[here, "sex"] = rng.choice(["F", "M"], here.sum())
-    extra = [c for c in table.columns if c not in ("participant_id", "site", "label", "n_frames")]
-    return Cohort.from_scans(
-        scans,
-        site=table["site"],
-        label=table["label"],
-        participant_id=table["participant_id"],
-        covariates=table[extra],
-        atlas=cohort.atlas,
-    )
+    return rebuild(cohort, scans, table=table)
 
 
 def without(cohort: Cohort, *columns: str) -> Cohort:

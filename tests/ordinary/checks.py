@@ -1,12 +1,16 @@
 """Computations of what commands answer that share no code with brio: numpy, scipy and scikit-learn alone."""
 
+import contextlib
 import json
 import re
 import tempfile
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
+import pytest
 from cohorts import People
 from scipy import stats
 from sklearn.linear_model import Ridge
@@ -15,6 +19,15 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_scor
 from commands import command
 
 TEXT = {"participant_id": str, "fold": str, "site": str, "test_sites": str, "validation_sites": str}
+
+
+def mark_long(cases: Iterable[object], fast: Collection[object] = ()) -> list[object]:
+    """Mark all but some cases of a parameter as long."""
+    long = pytest.mark.soak
+    return [
+        case if case in fast else pytest.param(*(case if isinstance(case, tuple) else [case]), marks=long)
+        for case in cases
+    ]
 
 
 def new_folder() -> Path:
@@ -35,6 +48,13 @@ def refuse(*words: object) -> str:
     said = command(*words).refuse()
     assert said.err.startswith("brio: ")
     return " ".join(said.err.split())
+
+
+def leave_undrawn() -> contextlib.AbstractContextManager:
+    """Explanations without their pictures, which take longest."""
+    return mock.patch.multiple(
+        "brio.models.explain_output", save_figure=mock.DEFAULT, draw_brain=mock.DEFAULT, import_brain_plots=mock.DEFAULT
+    )
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -157,21 +177,26 @@ def fill_dead(X: np.ndarray, full: np.ndarray, sites: np.ndarray, source_sites: 
     return np.where(np.isnan(X), pd.concat(means, axis=1).mean(axis=1), X)
 
 
-def check_ridge(folder: Path, people: People, X: np.ndarray | None = None) -> None:
-    """Margins of every run of ridge are those of scikit-learn's Ridge with the penalty that was chosen."""
-    X, y = fisher_z(people) if X is None else X, 2.0 * people.table["label"].to_numpy() - 1
-    sites, ids = people.table["site"].to_numpy(), people.table["participant_id"]
-    found = read(folder / "predictions.csv")
+def fit_ridges(folder: Path, people: People, X: np.ndarray) -> Iterator[tuple[dict, np.ndarray, np.ndarray, Ridge]]:
+    """Each run of ridge: its row, which scans are source and test, and scikit-learn's Ridge with its penalty."""
+    y, sites = 2.0 * people.table["label"].to_numpy() - 1, people.table["site"].to_numpy()
     records = [json.loads(path.read_text()) for path in folder.glob("runs/*/run.json")]
     records = [record for record in records if record["row"]["method"] == "ridge"]
     assert records
     for record in records:
-        row = record["row"]
-        source, test = np.isin(sites, record["source_sites"]), sites == row["fold"]
+        source, test = np.isin(sites, record["source_sites"]), sites == record["row"]["fold"]
         filled = fill_dead(X, X, sites, record["source_sites"])
-        margin = Ridge(alpha=record["details"]["penalty"]).fit(filled[source], y[source]).predict(filled[test])
-        own = found[(found["method"] == "ridge") & (found["fold"] == row["fold"]) & (found["seed"] == row["seed"])]
-        expected = pd.Series(margin).groupby(ids[test].to_numpy()).mean()
+        yield record["row"], source, test, Ridge(alpha=record["details"]["penalty"]).fit(filled[source], y[source])
+
+
+def check_ridge(folder: Path, people: People, X: np.ndarray | None = None) -> None:
+    """Margins of every run of ridge are those of scikit-learn's Ridge with the penalty that was chosen."""
+    X, sites, ids = fisher_z(people) if X is None else X, people.table["site"], people.table["participant_id"]
+    found = read(folder / "predictions.csv").query("method == 'ridge'")
+    for row, source, test, model in fit_ridges(folder, people, X):
+        filled = fill_dead(X, X, sites.to_numpy(), sites[source].unique())
+        own = found[(found["fold"] == row["fold"]) & (found["seed"] == row["seed"])]
+        expected = pd.Series(model.predict(filled[test])).groupby(ids[test].to_numpy()).mean()
         close(own.set_index("participant_id")["logit"].loc[expected.index], expected, 2e-5)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import brio
 from brio import Cohort, Simulation, simulate
 from brio.cohort import Atlas
-from brio.methods import find_method
+from made_cohorts import take_settings
 
 SMALL = Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, stable=0.8, dead_share=0.0, seed=7)
 """Small enough for every method; the stable network is regions 0 to 2."""
@@ -173,8 +173,7 @@ def rename(people: People) -> People:
     """The same people under other identifiers, whose order is another one too."""
     names = pd.unique(people.table["participant_id"])
     other = {name: f"x{(7919 * i) % 100_003:06d}" for i, name in enumerate(names)}
-    table = people.table.assign(participant_id=people.table["participant_id"].map(other))
-    return People(people.scans, table, people.atlas)
+    return dataclasses.replace(people, table=people.table.replace({"participant_id": other}))
 
 
 def other_sites(people: People) -> dict[str, str]:
@@ -185,7 +184,7 @@ def other_sites(people: People) -> dict[str, str]:
 
 def rename_sites(people: People) -> People:
     """The same people at sites with other names."""
-    return People(people.scans, people.table.assign(site=people.table["site"].map(other_sites(people))), people.atlas)
+    return dataclasses.replace(people, table=people.table.replace({"site": other_sites(people)}))
 
 
 @functools.cache
@@ -208,9 +207,7 @@ TINY: dict[str, object] = {"epochs": 2, "T_w": 1, "K": 2, "bootstraps": 10}
 
 def shrink(method: str) -> dict[str, object]:
     """Settings of a method for a fast run."""
-    entry = find_method(method)
-    own = {field.name for field in dataclasses.fields(entry.method_class.Settings)} - set(entry.fixed)
-    return {name: value for name, value in TINY.items() if name in own}
+    return take_settings(method, TINY)
 
 
 @functools.cache

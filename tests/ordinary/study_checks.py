@@ -1,15 +1,13 @@
 """What the studies of the paper say, computed anew from the predictions that they stored."""
 
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from checks import close, fill_dead, fisher_z, half_interval, read
+from checks import close, fill_dead, fisher_z, fit_ridges, half_interval, read
 from cohorts import People
 from scipy import stats
-from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 
@@ -113,9 +111,9 @@ def check_retention(out: Path, table: pd.DataFrame, text: str, people: People) -
 def check_scan_length(out: Path, table: pd.DataFrame, text: str, people: People) -> None:
     """Ridge regression with the penalties of its runs, on the frames of each window."""
     check_known_auc(out, table[table["share"] == 100])
-    records = [json.loads(path.read_text()) for path in (out / "arms" / "loso" / "ridge").glob("runs/*/run.json")]
     sites, label, ids = (people.table[name].to_numpy() for name in ("site", "label", "participant_id"))
     full = fisher_z(people)
+    runs = list(fit_ridges(out / "arms" / "loso" / "ridge", people, full))
     for share, window in itertools.product((0.75, 0.5), ("first", "middle", "last")):
         cut = []
         for scan in people.scans:
@@ -123,11 +121,8 @@ def check_scan_length(out: Path, table: pd.DataFrame, text: str, people: People)
             start = {"first": 0, "middle": (len(scan) - n) // 2, "last": len(scan) - n}[window]
             cut.append(scan[start : start + n])
         X = fisher_z(People(cut, people.table, people.atlas))
-        for record in records:
-            row, source = record["row"], np.isin(sites, record["source_sites"])
-            here = sites == row["fold"]
-            whole, part = (fill_dead(x, full, sites, record["source_sites"]) for x in (full, X))
-            model = Ridge(alpha=record["details"]["penalty"]).fit(whole[source], 2.0 * label[source] - 1)
+        for row, source, here, model in runs:
+            part = fill_dead(X, full, sites, np.unique(sites[source]))
             margins = pd.DataFrame({"label": label[here], "margin": model.predict(part[here])})
             margins = margins.groupby(ids[here]).mean()
             own = table.query("arm == 'ridge' and share == @share * 100 and window == @window")

@@ -1,20 +1,17 @@
 """Files and studies on ordinary cohorts: what is read is what was written, and what is printed is what was found."""
 
-import json
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from checks import check_ridge, close, fisher_z, new_folder, read, refuse, same_predictions, succeed
+from checks import check_ridge, close, fisher_z, mark_long, new_folder, read, refuse, same_predictions, succeed
 from cohorts import BUILDERS, People, build, run_job, shuffle
 from scipy.io import savemat
 from sklearn.metrics import roc_auc_score
 
-import brio
 from brio import Cohort
 from brio.cohort import Atlas, load_bundled_atlas
-from brio.methods import list_methods
 
 soak = pytest.mark.soak
 
@@ -98,22 +95,28 @@ def write_packed(people, folder):
     return ["--atlas", "aal116"]
 
 
-READERS = {
-    "table": ("table", write_table),
-    "npy": ("table", write_npy),
-    "bids": ("bids", write_bids),
-    "pcp": ("pcp", write_pcp),
-    "dpabi": ("dpabi", write_dpabi),
-    "packed": ("packed", write_packed),
-}
+def write_fc(people, folder):
+    size = people.scans[0].shape[1]
+    for i, z in enumerate(fisher_z(people)):
+        matrix = np.zeros((size, size))
+        matrix[np.triu_indices(size, 1)] = np.tanh(z)
+        np.save(folder / f"scan-{i}.npy", matrix + matrix.T + np.eye(size))
+    table = people.table.assign(file=[f"scan-{i}.npy" for i in range(len(people.scans))])
+    table.to_csv(folder / "participants.tsv", sep="\t", index=False)
+    return []
 
 
-@pytest.mark.parametrize("reader", ["table", *(pytest.param(name, marks=soak) for name in READERS if name != "table")])
-@pytest.mark.parametrize("name", ["numbered", *(pytest.param(n, marks=soak) for n in ("named", "unequal scans"))])
+READERS = {"table": write_table, "npy": write_npy, "bids": write_bids}
+READERS |= {"pcp": write_pcp, "dpabi": write_dpabi, "packed": write_packed, "fc": write_fc}
+KINDS = {"npy": "table"}
+"""Layouts of other names than their readers."""
+
+
+@pytest.mark.parametrize("reader", mark_long([reader for reader in READERS if reader != "fc"], ["table"]))
+@pytest.mark.parametrize("name", mark_long(["numbered", "named", "unequal scans"], ["numbered"]))
 def test_an_imported_cohort_is_what_was_written(name, reader, tmp_path):
-    people, (kind, write) = BUILDERS[name](), READERS[reader]
-    options = write(people, tmp_path)
-    out = new_folder()
+    people, kind, out = BUILDERS[name](), KINDS.get(reader, reader), new_folder()
+    options = READERS[reader](people, tmp_path)
     said = succeed("import", kind, tmp_path, *options, "--out", out)
     cohort = Cohort.load(out)
     n = people.scans[0].shape[1]
@@ -130,17 +133,6 @@ def test_an_imported_cohort_is_what_was_written(name, reader, tmp_path):
         assert cohort.sites.tolist() == expected["site"].tolist()
     assert f"{len(people.scans)} scans" in said
     assert f"{people.table['site'].nunique()} sites" in said
-
-
-def write_fc(people, folder):
-    size = people.scans[0].shape[1]
-    for i, z in enumerate(fisher_z(people)):
-        matrix = np.zeros((size, size))
-        matrix[np.triu_indices(size, 1)] = np.tanh(z)
-        np.save(folder / f"scan-{i}.npy", matrix + matrix.T + np.eye(size))
-    table = people.table.assign(file=[f"scan-{i}.npy" for i in range(len(people.scans))])
-    table.to_csv(folder / "participants.tsv", sep="\t", index=False)
-    return []
 
 
 RUN_RIDGE = ("--method", "ridge", "--keep-all", "--quiet", "--device", "cpu")
@@ -170,16 +162,13 @@ def expect_sessions(people, sessions):
     return kept, fisher_z(People(joined, kept.table, people.atlas))
 
 
-@pytest.mark.parametrize(
-    ("reader", "sessions"),
-    [case if case == ("table", "average") else pytest.param(*case, marks=soak) for case in SESSIONS],
-)
+@pytest.mark.parametrize(("reader", "sessions"), mark_long(SESSIONS, [("table", "average")]))
 def test_each_way_to_read_sessions_gives_its_own_connectomes(reader, sessions, tmp_path):
     people = BUILDERS["two sessions"]()
     second = people.table["participant_id"].duplicated()  # shorter, so that a mean is not a joined scan
     people.scans = [scan[:35] if late else scan for scan, late in zip(people.scans, second, strict=True)]
-    kind, write = {**READERS, "fc": ("fc", write_fc)}[reader]
-    options, out, job = write(people, tmp_path), new_folder(), new_folder()
+    options, kind = READERS[reader](people, tmp_path), KINDS.get(reader, reader)
+    out, job = new_folder(), new_folder()
     if reader != "bids":  # where the first session is meant, unless one is asked for
         why = refuse("import", kind, tmp_path, *options, "--out", out)
         assert "46 of 46 participants have several scans" in why
@@ -196,12 +185,11 @@ def test_each_way_to_read_sessions_gives_its_own_connectomes(reader, sessions, t
     check_ridge(job, kept, X)
 
 
-@pytest.mark.parametrize("reader", ["fc", pytest.param("pcp", marks=soak), pytest.param("dpabi", marks=soak)])
+@pytest.mark.parametrize("reader", mark_long(["fc", "pcp", "dpabi"], ["fc"]))
 def test_a_way_to_read_sessions_that_a_layout_has_not_is_refused(reader, tmp_path):
-    kind, write = {**READERS, "fc": ("fc", write_fc)}[reader]
-    options, out = write(BUILDERS["two sessions"](), tmp_path), new_folder()
-    why = refuse("import", kind, tmp_path, *options, "--sessions", "join", "--out", out)
-    assert "connectomes" in why if reader == "fc" else f"kind '{kind}' does not take --sessions" in why
+    options, out = READERS[reader](BUILDERS["two sessions"](), tmp_path), new_folder()
+    why = refuse("import", reader, tmp_path, *options, "--sessions", "join", "--out", out)
+    assert "connectomes" in why if reader == "fc" else f"kind '{reader}' does not take --sessions" in why
     assert not out.exists()
 
 
@@ -209,59 +197,40 @@ CONFOUNDS = ["global_signal", "csf", "white_matter", "framewise_displacement", "
 CONFOUNDS += ["rot_x", "rot_y", "rot_z", "dvars", "std_dvars"]
 
 
-def as_confounds(people, folder):
-    people.atlas = Atlas("Own", people.atlas.rois.assign(name=CONFOUNDS))
-    return write_table(people, folder), "12 of its 12 columns are confounds"
+def name_regions(people, names):
+    return replace(people, atlas=Atlas("Own", people.atlas.rois.assign(name=names)))
 
 
-def with_global_signal(people, folder):
-    people.atlas.rois.loc[11, "name"] = "GlobSig"
-    return write_table(people, folder), "named like nuisance signals, not regions (GlobSig)"
+MISREAD = {
+    "confounds": (write_table, lambda p: name_regions(p, CONFOUNDS), "12 of its 12 columns are confounds"),
+    "a global signal": (
+        *(write_table, lambda p: name_regions(p, [*p.atlas.rois["name"][:11], "GlobSig"])),
+        "named like nuisance signals, not regions (GlobSig)",
+    ),
+    "transposed": (write_npy, lambda p: replace(p, scans=[scan.T for scan in p.scans]), "transpose the files"),
+    "transposed, of equal length": (
+        *(write_npy, lambda p: replace(p, scans=[scan[:40].T for scan in p.scans])),
+        "transpose the files",
+    ),
+    "matrices": (write_npy, lambda p: replace(p, scans=[np.corrcoef(scan.T) for scan in p.scans]), "brio import fc"),
+}
+"""Files that are no scans, and what is said of them."""
 
 
-def as_transposed(people, folder):
-    people.scans = [scan.T for scan in people.scans]
-    return write_npy(people, folder), "transpose the files"
-
-
-def as_equally_long_transposed(people, folder):
-    people.scans = [scan[:40].T for scan in people.scans]
-    return write_npy(people, folder), "transpose the files"
-
-
-def as_matrices(people, folder):
-    people.scans = [np.corrcoef(scan.T) for scan in people.scans]
-    return write_npy(people, folder), "brio import fc"
-
-
-@pytest.mark.parametrize(
-    "misread", [as_confounds, with_global_signal, as_transposed, as_equally_long_transposed, as_matrices]
-)
+@pytest.mark.parametrize("misread", MISREAD)
 def test_files_that_are_no_scans_are_refused_with_what_to_do(misread, tmp_path):
-    options, words = misread(BUILDERS["unequal scans"](), tmp_path)
-    out = new_folder()
-    why = refuse("import", "table", tmp_path, *options, "--out", out)
-    assert words in why
+    write, change, words = MISREAD[misread]
+    options, out = write(change(BUILDERS["unequal scans"]()), tmp_path), new_folder()
+    assert words in refuse("import", "table", tmp_path, *options, "--out", out)
     assert not out.exists()
-    if misread is with_global_signal:
+    if misread == "a global signal":
         succeed("import", "table", tmp_path, *options, "--drop-roi", "GlobSig", "--out", out)
         assert Cohort.load(out).n_rois == 11
 
 
-def test_a_configuration_file_cannot_load_code(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("open('executed', 'w')\n")
-    Path("study.toml").write_text(f"cohort = '{build('3 sites')}'\nmethod = ['ridge']\nload = ['mine.py']\n")
-    why = refuse("run", "--config", "study.toml", "--out", "job")
-    assert "study.toml" in why
-    assert "give --load on the command line" in why
-    assert not Path("executed").exists()
-    assert not Path("job").exists()
-
-
 def make_patients_older(people):
     """Patients are 20 years older than they were."""
-    return People(people.scans, people.table.assign(age=people.table["age"] + 20 * people.table["label"]), people.atlas)
+    return replace(people, table=people.table.assign(age=people.table["age"] + 20 * people.table["label"]))
 
 
 @pytest.mark.parametrize("change", [None, make_patients_older])
@@ -274,7 +243,7 @@ def test_the_audit_warns_where_covariates_differ_between_classes(change):
     assert f"{max(auc, 1 - auc):.2f}" in next(line for line in said.splitlines() if line.split()[:1] == ["age"])
 
 
-@pytest.mark.parametrize("name", ["5 sites", *(pytest.param(n, marks=soak) for n in ("3 sites", "numbered", "named"))])
+@pytest.mark.parametrize("name", mark_long(["5 sites", "3 sites", "numbered", "named"], ["5 sites"]))
 def test_connectomes_alone_give_the_answers_of_their_scans(name, tmp_path):
     people = BUILDERS[name]()
     write_fc(people, tmp_path)
@@ -285,28 +254,7 @@ def test_connectomes_alone_give_the_answers_of_their_scans(name, tmp_path):
     same_predictions(run_job(name, "ridge", "logistic"), job, 1e-4)
 
 
-@pytest.mark.parametrize("sites", [3, pytest.param(20, marks=soak)])
-def test_simulate_writes_what_it_says(sites):
-    out = new_folder()
-    said = succeed("simulate", "--sites", sites, "--per-class", 3, "--rois", 8, "--frames", 40, "--out", out)
-    cohort = Cohort.load(out)
-    assert len(np.unique(cohort.sites)) == sites
-    assert f"{len(cohort)} scans at {sites} sites" in said
-    assert cohort.n_rois == 8
-    assert cohort.provenance["truth"]["stable"] == [0, 1]
-
-
-def test_lists_name_every_method_with_its_settings():
-    listed, settings = succeed("methods"), json.loads(succeed("settings", "--json"))
-    with_settings = {name for row in settings for name in row.get("methods", [])}
-    for entry in list_methods():
-        assert f"  {entry.name} " in listed
-        assert entry.name in with_settings or entry.fixed, "variants have the settings of their method"
-    studies = succeed("studies")
-    assert all(f"  {name} " in studies for name in ("comparison", "permutation", "retest"))
-
-
-@pytest.mark.parametrize("method", [pytest.param("gcn", marks=soak), pytest.param("svm", marks=soak)])
+@pytest.mark.parametrize("method", mark_long(["gcn", "svm"]))
 def test_tuning_chooses_the_best_validation_score_of_each_fold(method):
     out = new_folder()
     words = ["--method", method, "--budget", "3", "--seeds", "1", "--oracle", "--quiet", "--device", "cpu"]
@@ -321,16 +269,6 @@ def test_tuning_chooses_the_best_validation_score_of_each_fold(method):
     best = tried.groupby("fold")["validation_auc"].max()
     assert len(tried) == 3 * 5
     close(chosen.loc[best.index], best)
-
-
-@soak
-def test_the_python_api_gives_the_answers_of_the_command_line():
-    out = new_folder()
-    succeed("run", build("5 sites"), "--method", "ridge", "--keep-all", "--quiet", "--device", "cpu", "--out", out)
-    result = brio.run(build("5 sites"), "ridge", exclude=False, device="cpu")
-    same_predictions(out, result.folder, 1e-12)
-    auc = result.predictions.groupby("fold").apply(lambda f: roc_auc_score(f["label"], f["logit"]))
-    close(result.table().loc["ridge", "AUC"], 100 * auc.mean())
 
 
 @soak

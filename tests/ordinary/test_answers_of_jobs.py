@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from checks import check_job, check_ridge, close, read, same_predictions
+from checks import check_job, check_ridge, close, mark_long, read, same_predictions
 from cohorts import BUILDERS, build, other_sites, rename, rename_sites, run_job, shuffle
 
 from brio.methods import list_methods
@@ -15,30 +15,24 @@ from commands import command
 LINEAR = ("ridge", "logistic", "svm", "log-ridge")
 CONTROLS = ("covariates-only", "length-only", "dead-rois-only")
 FAST = ("two sessions", "one-class site", "dead region")
-ONE = {"folds": ("site01",)}
-"""Of a job in a fast test where all folds are alike."""
 KFOLD = (("protocol__n_folds", 5), ("protocol__validation_folds", 1))
 ALL = [entry.name for entry in list_methods()]
-NETWORKS = ("gcn", "dann", "brio")
+CLOSED_FORM = (*LINEAR, *CONTROLS)
+EVERYWHERE = mark_long([(name, CLOSED_FORM) for name in BUILDERS])
 TOLERANCE = {"core": 1e-4}
 """Scaffolds are computed in single precision."""
 
 
-def soak(values, fast):
-    """Mark all but some values as long."""
-    return [value if value in fast else pytest.param(value, marks=pytest.mark.soak) for value in values]
-
-
-@pytest.mark.parametrize("seeds", soak([1, 3], [3]))
-@pytest.mark.parametrize("name", soak(BUILDERS, FAST))
+@pytest.mark.parametrize("seeds", mark_long([1, 3], [3]))
+@pytest.mark.parametrize("name", mark_long(BUILDERS, FAST))
 def test_scores_and_intervals_are_those_of_the_predictions(name, seeds):
     folder, people = run_job(name, "ridge", "covariates-only", seeds=seeds), BUILDERS[name]()
     check_job(folder, people, n_methods=2, n_seeds=seeds)
     check_ridge(folder, people)
 
 
-@pytest.mark.parametrize("seeds", soak([1, 3], [3]))
-@pytest.mark.parametrize("name", soak(BUILDERS, ["named"]))
+@pytest.mark.parametrize("seeds", mark_long([1, 3], [3]))
+@pytest.mark.parametrize("name", mark_long(BUILDERS, ["named"]))
 def test_k_fold_scores_are_those_of_the_predictions(name, seeds):
     folder = run_job(name, "ridge", "length-only", seeds=seeds, protocol="kfold", settings=KFOLD)
     check_job(folder, BUILDERS[name](), n_methods=2, n_seeds=seeds, protocol="kfold")
@@ -49,24 +43,23 @@ def test_k_fold_scores_are_those_of_the_predictions(name, seeds):
 
 
 @pytest.mark.parametrize(
-    ("name", "methods", "options"),
-    [
-        ("5 sites", ("svm", "log-ridge"), ONE),
-        ("dead region", ("ridge", "dead-rois-only"), ONE),
-        *(pytest.param(name, (*LINEAR, *CONTROLS), {}, marks=pytest.mark.soak) for name in BUILDERS),
-    ],
-)
-def test_the_order_of_participants_decides_nothing(name, methods, options):
-    same_predictions(*(run_job(name, *methods, change=change, **options) for change in (None, shuffle)))
-
-
-@pytest.mark.parametrize(
     ("name", "methods"),
     [
-        ("numbered", ("logistic", "covariates-only")),
-        *(pytest.param(name, (*LINEAR, *CONTROLS), marks=pytest.mark.soak) for name in BUILDERS),
+        ("5 sites", ("svm", "log-ridge")),
+        ("dead region", ("ridge", "dead-rois-only")),
+        *(("5 sites", (method,)) for method in ("gcn", "brio-plus")),
+        *EVERYWHERE,
+        *mark_long([("5 sites", (m,)) for m in ALL if m not in (*CLOSED_FORM, "gcn", "brio-plus")]),
     ],
 )
+def test_the_order_of_participants_decides_nothing(name, methods):
+    options = {} if methods == CLOSED_FORM else {"folds": ("site01",)}  # where all folds are alike
+    first, second = (run_job(name, *methods, change=change, **options) for change in (None, shuffle))
+    same_predictions(first, second, TOLERANCE.get(methods[0], 1e-6))
+    assert read(first / "predictions.csv")["logit"].std() > 0
+
+
+@pytest.mark.parametrize(("name", "methods"), [("numbered", ("logistic", "covariates-only")), *EVERYWHERE])
 def test_names_of_participants_decide_nothing_where_nothing_is_drawn(name, methods):
     ids = [BUILDERS[name]().table["participant_id"], rename(BUILDERS[name]()).table["participant_id"]]
     first, second = run_job(name, *methods), run_job(name, *methods, change=rename)
@@ -81,10 +74,9 @@ WITHOUT_A_DRAW = (("choose_by", "source-sites"), ("protocol__validation_sites", 
     ("name", "methods"),
     [
         ("5 sites", ("ridge", "log-ridge")),
-        *(pytest.param(name, (*LINEAR, *CONTROLS), marks=pytest.mark.soak) for name in BUILDERS),
-        *(pytest.param(name, ("brio-plus",), marks=pytest.mark.soak) for name in ("4 sites", "named")),
+        *EVERYWHERE,
         # dropout is drawn by the position in a batch, where sites lie in the order of their names; brio has none
-        pytest.param("4 sites", ("brio",), marks=pytest.mark.soak),
+        *mark_long([("4 sites", ("brio-plus",)), ("named", ("brio-plus",)), ("4 sites", ("brio",))]),
     ],
 )
 def test_names_of_sites_decide_nothing_where_nothing_is_drawn(name, methods):
@@ -98,13 +90,6 @@ def test_names_of_sites_decide_nothing_where_nothing_is_drawn(name, methods):
         assert all(own["fold"].tolist() == sites for _, own in read(folder / "sites.csv").groupby("method"))
 
 
-@pytest.mark.parametrize("method", soak([m for m in ALL if m not in (*LINEAR, *CONTROLS)], ["gcn", "brio-plus"]))
-def test_the_order_of_participants_decides_nothing_of_any_method(method):
-    first, second = (run_job("5 sites", method, change=change, folds=("site01",)) for change in (None, shuffle))
-    same_predictions(first, second, TOLERANCE.get(method, 1e-6))
-    assert read(first / "predictions.csv")["logit"].std() > 0
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("name", "method"),
@@ -115,18 +100,9 @@ def test_every_method_answers_and_its_scores_are_right(name, method):
     check_job(run_job(name, method), BUILDERS[name](), n_methods=1, n_seeds=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        ("3 sites", "gcn"),
-        *(
-            pytest.param(name, method, marks=pytest.mark.soak)
-            for name in ("3 sites", "4 sites", "5 sites", "two per class")
-            for method in (*NETWORKS, "gsat", "brainood")
-            if (name, method) not in (("3 sites", "gcn"), ("two per class", "brio"))
-        ),
-    ],
-)
+@pytest.mark.soak  # tests/jobs/test_checkpoints.py holds it for one network
+@pytest.mark.parametrize("method", ["gcn", "dann", "brio", "gsat", "brainood"])
+@pytest.mark.parametrize("name", ["3 sites", "4 sites", "5 sites"])
 def test_checkpoints_at_every_epoch_change_nothing(name, method):
     plain, stored = (run_job(name, method, checkpoint_every=every) for every in (0, 0.001))
     pd.testing.assert_frame_equal(read(plain / "predictions.csv"), read(stored / "predictions.csv"))
@@ -177,7 +153,7 @@ def test_a_confound_is_found_by_the_confound_baseline(tmp_path):
     assert f"\n{warning}\n" in command("table", tmp_path / "job").out
 
 
-@pytest.mark.parametrize("name", soak(BUILDERS, ["unequal scans", "two sessions", "one-class site"]))
+@pytest.mark.parametrize("name", mark_long(BUILDERS, ["unequal scans", "two sessions", "one-class site"]))
 def test_the_audit_counts_what_the_table_holds(name):
     people = BUILDERS[name]()
     said, table = command("audit", build(name)), people.table.drop_duplicates("participant_id")
@@ -196,7 +172,7 @@ def test_the_audit_counts_what_the_table_holds(name):
     assert ("one class only: none" in said.out) == (not one_class.any())
 
 
-@pytest.mark.parametrize("name", soak(BUILDERS, ["one-class site"]))
+@pytest.mark.parametrize("name", mark_long(BUILDERS, ["one-class site"]))
 def test_tables_print_the_numbers_of_the_files(name):
     folder = run_job(name, "ridge", "covariates-only", seeds=3)
     said = command("table", folder).succeed()

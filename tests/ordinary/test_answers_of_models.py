@@ -1,15 +1,15 @@
 """Models on ordinary cohorts: fit, predict, explain and adapt give what an independent computation gives."""
 
 import functools
+import itertools
 import json
 import re
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
-from checks import close, fisher_z, new_folder, read, refuse, succeed
+from checks import close, fisher_z, fit_ridges, leave_undrawn, mark_long, new_folder, read, refuse, succeed
 from cohorts import BUILDERS, HOSPITALS, People, build, rename, run_job, shrink, shuffle
 from scipy.optimize import minimize
 from scipy.special import expit, logit
@@ -46,7 +46,7 @@ def explain(name: str) -> tuple[Path, str, Path]:
     """Explain ridge regression once per session, site by site; return model, what was said, and the folder."""
     model, out = fit(name, "--method", "ridge")[0], new_folder()
     words = ("--cohort", build(name), "--sites", "--keep-all", "--quiet", "--device", "cpu", "--out", out)
-    with mock.patch("brio.models.explain_output.save_figure"):  # drawn, but not rendered
+    with leave_undrawn():
         return model, succeed("explain", model, *words), out
 
 
@@ -82,8 +82,8 @@ def test_a_scan_has_the_same_prediction_and_interval_under_another_name():
     close(second[columns], first[columns], 1e-6)
 
 
-@pytest.mark.parametrize("change", [pytest.param(shuffle, marks=pytest.mark.soak), rename])
-@pytest.mark.parametrize("method", ["ridge", pytest.param("log-ridge", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("change", mark_long([shuffle, rename], [rename]))
+@pytest.mark.parametrize("method", mark_long(["ridge", "log-ridge"], ["ridge"]))
 def test_a_model_does_not_depend_on_order_or_names(method, change):
     models = [fit(SOURCE, "--method", method, change=how)[0] for how in (None, change)]
     tables = [predict(model, build(NEW))[0] for model in models]
@@ -104,7 +104,7 @@ def test_external_validation_is_that_of_the_predictions():
         assert re.search(rf"\b{100 * value:.1f} \(", said), "printed as it is stored"
 
 
-@pytest.mark.parametrize("method", ["ridge", pytest.param("log-ridge", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("method", mark_long(["ridge", "log-ridge"], ["ridge"]))
 def test_the_evidence_of_a_model_is_the_leave_one_site_out_job_of_its_settings(method):
     words = ("--method", method)
     settings = LIKE_A_MODEL if method == "ridge" else LIKE_A_MODEL[1:]
@@ -124,7 +124,7 @@ def test_the_evidence_of_a_model_is_the_leave_one_site_out_job_of_its_settings(m
             assert f"| {site} | {(own['label'] == 0).sum()} | {(own['label'] == 1).sum()} |" in card
 
 
-@pytest.mark.parametrize("name", ["5 sites", *(pytest.param(n, marks=pytest.mark.soak) for n in PLANTED)])
+@pytest.mark.parametrize("name", ["5 sites", *mark_long(PLANTED)])
 def test_explain_finds_the_planted_network(name):
     model, said, out = explain(name)
     regions = read(out / "rois.csv").sort_values("rank")["roi"]
@@ -144,6 +144,7 @@ def test_explain_finds_the_planted_network(name):
 FAMILIES = ("mlp", "gcn", "coral", "gsat", "brainnettf", "brio", "brio-plus")
 """One method of each family besides linear models and confound baselines."""
 FURTHER = ("deci", "fc-hgnn", "agmgc", "disco", "core", "xg-gnn", "dann", "gin")
+ODD = ("3 sites", "dead region", "two sessions", "one-class site", "named", "unequal scans")
 COLUMNS = ["probability", "low", "high", "agreement"]
 
 
@@ -158,7 +159,7 @@ def test_every_family_of_networks_is_among_them():
     assert {families[method] for method in FAMILIES} == set(families.values()) - {"linear", "control"}
 
 
-@pytest.mark.parametrize("method", ["gcn", *(pytest.param(m, marks=soak) for m in (*FAMILIES, *FURTHER) if m != "gcn")])
+@pytest.mark.parametrize("method", mark_long((*FAMILIES, *FURTHER), ["gcn"]))
 def test_a_model_predicts_a_hospital_as_the_run_that_leaves_it_out(method):
     settings = (("protocol__validation_sites", 0),) if method == "brio-plus" else (("refit", True),)
     job = run_job("six hospitals", method, folds=("site06",), settings=settings)
@@ -178,13 +179,8 @@ def test_a_model_predicts_a_hospital_as_the_run_that_leaves_it_out(method):
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        (SOURCE, "brio-plus"),
-        *(pytest.param(SOURCE, method, marks=soak) for method in FAMILIES if method != "brio-plus"),
-        *(
-            pytest.param(name, method, marks=soak)
-            for name in ("3 sites", "dead region", "two sessions", "one-class site", "named", "unequal scans")
-            for method in ("gcn", "brio", "brio-plus")
-        ),
+        *mark_long([(SOURCE, method) for method in FAMILIES], [(SOURCE, "brio-plus")]),
+        *mark_long(itertools.product(ODD, ("gcn", "brio", "brio-plus"))),
     ],
 )
 def test_a_model_does_not_depend_on_the_order_of_its_scans(name, method):
@@ -223,7 +219,7 @@ def test_a_trained_network_finds_the_planted_difference_at_a_new_hospital(method
     assert roc_auc_score(label.loc[table.index], table["probability"]) > 0.9
 
 
-@pytest.mark.parametrize("method", [pytest.param(method, marks=soak) for method in FAMILIES])
+@pytest.mark.parametrize("method", mark_long(FAMILIES))
 def test_explain_says_what_a_network_reads_or_that_it_cannot(method):
     model, _ = fit(SOURCE, *use(method))
     out = new_folder()
@@ -246,41 +242,25 @@ def test_explain_says_what_a_network_reads_or_that_it_cannot(method):
         assert sorted(regions["roi"][:3]) == ["stable_1_L", "stable_2_R", "stable_3_L"]
 
 
-@pytest.mark.parametrize(
-    "name", ["5 sites", *(pytest.param(name, marks=soak) for name in ("separable", "9 sites", "chance"))]
-)
+@pytest.mark.parametrize("name", mark_long(["5 sites", "separable", "9 sites", "chance"], ["5 sites"]))
 def test_the_strongest_edges_are_compared_with_sites_that_did_not_choose_them(name):
     _, _, out = explain(name)
     people = BUILDERS[name]()
     job = run_job(name, "ridge", settings=LIKE_A_MODEL)
-    records = [json.loads(path.read_text()) for path in job.glob("runs/*/run.json")]
-    penalties = {record["row"]["fold"]: record["details"]["penalty"] for record in records}
-    X, label, sites = fisher_z(people), people.table["label"].to_numpy(), people.table["site"].to_numpy()
+    X, label = fisher_z(people), people.table["label"].to_numpy()
     found = read(out / "new_sites.csv").set_index("strongest_edges")
     shares = {n: [] for n in found.index}
-    for site, penalty in penalties.items():
-        source, here = sites != site, sites == site
-        margin = Ridge(alpha=penalty).fit(X[source], 2.0 * label[source] - 1).predict(X[source])
+    for _, source, here, model in fit_ridges(job, people, X):
+        margin = model.predict(X[source])
         pattern = (X[source] - X[source].mean(0)).T @ (margin - margin.mean())
         difference = X[here & (label == 1)].mean(0) - X[here & (label == 0)].mean(0)
         for n, values in shares.items():
             strongest = np.argsort(-np.abs(pattern))[:n]
             values.append((pattern[strongest] * difference[strongest] > 0).mean())
     close(found["same_sign_new_sites"], [np.mean(values) for values in shares.values()], 1e-9)
-    assert (found["n_sites"] == len(penalties)).all()
+    assert (found["n_sites"] == people.table["site"].nunique()).all()
     share = found["same_sign_new_sites"]
     assert 0.35 < share.iloc[-1] < 0.65 if name == "chance" else share.iloc[0] > 0.9, "half by chance, all if planted"
-
-
-@soak
-@pytest.mark.parametrize("method", ["gcn", "brio-plus"])
-def test_a_model_fitted_on_dask_is_that_of_this_process(method):
-    models = [fit(SOURCE, *use(method), *more)[0] for more in ((), ("--engine", "dask", "--workers", "1"))]
-    members = [json.loads((model / "model.json").read_text())["members"] for model in models]
-    assert members[1] == members[0]
-    tables = [predict(model, build(NEW))[0] for model in models]
-    close(tables[1][COLUMNS], tables[0][COLUMNS], 1e-9)
-    assert not models[1].with_name("out.job").exists(), "what workers wrote is removed"
 
 
 def test_adapt_finds_the_mode_of_the_posterior():

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checks import close, fisher_z, new_folder, numbers, read, succeed
+from checks import close, fisher_z, fit_ridges, new_folder, numbers, read, succeed
 from cohorts import BUILDERS, build
-from sklearn.linear_model import Ridge
 from study_checks import CHECKS, check_study, score
 
 soak = pytest.mark.soak
@@ -162,16 +161,13 @@ def test_retest_gives_the_icc_of_the_margins():
     _, text, out = read_study("retest", "two sessions")
     people = BUILDERS["two sessions"]()
     assert f"{people.table['participant_id'].nunique()} participants with {len(people.table)} scans" in text
-    records = [json.loads(path.read_text()) for path in (out / "arms" / "loso" / "ridge").glob("runs/*/run.json")]
-    X, label, site = fisher_z(people), people.table["label"].to_numpy(), people.table["site"].to_numpy()
+    X, site = fisher_z(people), people.table["site"].to_numpy()
+    margins = np.full((3, len(site)), np.nan)
+    for row, _, here, model in fit_ridges(out / "arms" / "loso" / "ridge", people, X):
+        margins[row["seed"], here] = model.predict(X[here])
     iccs = []
-    for seed in range(3):
-        margins = np.full(len(label), np.nan)
-        for record in (record for record in records if record["row"]["seed"] == seed):
-            source, here = np.isin(site, record["source_sites"]), site == record["row"]["fold"]
-            model = Ridge(alpha=record["details"]["penalty"]).fit(X[source], 2.0 * label[source] - 1)
-            margins[here] = model.predict(X[here])
-        pairs = pd.DataFrame({"id": people.table["participant_id"], "site": site, "margin": margins})
+    for margin in margins:
+        pairs = pd.DataFrame({"id": people.table["participant_id"], "site": site, "margin": margin})
         means = pairs.groupby(["site", "id"])["margin"].mean()
         within = pairs.groupby("id")["margin"].var(ddof=1).mean()
         spread = (means - means.groupby("site").transform("mean")) ** 2

@@ -7,21 +7,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from checks import check_job, close, read, succeed
+from checks import check_job, close, leave_undrawn, mark_long, read, succeed
 from cohorts import simulated
 from sklearn.metrics import accuracy_score, roc_auc_score
 
+from brio import Cohort
 from brio.methods import list_methods
 
 METHODS = ("log-ridge", "covariates-only")
 
 
-@pytest.mark.parametrize("n_sites", [3, *(pytest.param(n, marks=pytest.mark.soak) for n in (4, 5, 9))])
+@pytest.mark.parametrize("n_sites", mark_long([3, 4, 5, 9], [3]))
 def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert f"at {n_sites} sites" in succeed(
-        "simulate", "--sites", n_sites, "--rois", 8, "--frames", 50, "--out", "simulated"
-    )
+    said = succeed("simulate", "--sites", n_sites, "--rois", 8, "--frames", 50, "--out", "simulated")
+    made = Cohort.load("simulated")
+    assert f"{len(made)} scans at {n_sites} sites" in said
+    assert (made.n_rois, len(np.unique(made.sites)), made.provenance["truth"]["stable"]) == (8, n_sites, [0, 1])
     assert f" at {n_sites} sites: " in succeed("audit", "simulated")
     everybody = simulated(n_sites=n_sites + 1, per_class=8, stable=1.0, unstable=0.0, spurious=0.0)
     is_new = (everybody.table["site"] == f"site{n_sites + 1:02d}").to_numpy()
@@ -62,7 +64,8 @@ def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypat
     assert re.search(rf"AUC, % +{found:.1f}" + (r"\b" if found == 100 else r" \("), said)
     assert re.search(rf"accuracy, % +{accuracy:.1f} \(", said)
 
-    said = succeed("explain", "model", "--cohort", "cohort", "--sites", "--quiet", "--device", "cpu", "--out", "why")
+    with leave_undrawn():
+        succeed("explain", "model", "--cohort", "cohort", "--sites", "--quiet", "--device", "cpu", "--out", "why")
     assert sorted(read(Path("why/rois.csv")).sort_values("rank")["roi"][:3]) == [
         "stable_1_L",
         "stable_2_R",
@@ -79,9 +82,13 @@ def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypat
     here = read(Path("here/predictions.csv")).set_index("participant_id")["probability"]
     close(roc_auc_score(label.loc[here.index], here), found / 100)
 
-    listed, settings = succeed("methods"), succeed("settings", "log-ridge")
-    assert all(f"  {entry.name} " in listed for entry in list_methods())
-    assert "choose_by" in settings
+    listed, settings, studies = succeed("methods"), json.loads(succeed("settings", "--json")), succeed("studies")
+    with_settings = {name for row in settings for name in row.get("methods", [])}
+    for entry in list_methods():
+        assert f"  {entry.name} " in listed
+        assert entry.name in with_settings or entry.fixed, "variants have the settings of their method"
+    assert all(f"  {name} " in studies for name in ("comparison", "permutation", "retest"))
+    assert "choose_by" in succeed("settings", "log-ridge")
     Path("study.toml").write_text(succeed("config", "results"))
     succeed("run", "cohort", "--config", "study.toml", "--device", "cpu", "--quiet", "--out", "again")
     pd.testing.assert_frame_equal(read(Path("again/predictions.csv")), read(Path("results/predictions.csv")))

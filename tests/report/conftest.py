@@ -14,6 +14,7 @@ from brio.cohort.atlas import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.report.html import figures
 from brio.report.write import write_report
+from made_cohorts import rebuild
 from stored import rehash
 
 TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2, "cell_batch": 4}
@@ -26,12 +27,11 @@ def cohort() -> Cohort:
     index = [*range(len(made)), 2]
     rois = made.atlas.rois.copy()
     rois.loc[0, "name"] = NASTY
-    return Cohort.from_scans(
-        [made.scan(i) for i in index],
+    return rebuild(
+        made,
+        index=index,
         site=[SITES[made.sites[i]] for i in index],
-        label=made.labels[index],
         participant_id=[f"<b>who{i:03d}</b>" for i in range(len(index))],
-        covariates=made.participants[["age", "sex", "tr", "mean_fd"]].iloc[index],
         atlas=Atlas("<i>atlas</i>", rois),
         classes=("control", "patient"),
         name="<em>cohort</em> & co",

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from small_cohorts import Row, cohort_of, small_rows, split
+from small_cohorts import Row, cohort_of, small_rows
 
+import made_cohorts
 from brio.cohort import Cohort
 from brio.connectome import Connectomes
 from brio.training import Run
@@ -30,12 +31,7 @@ def graphs(cohort) -> Connectomes:
 
 @pytest.fixture(scope="session")
 def uneven(cohort) -> list[Run]:
-    """Runs with three, four and two source sites (so that a stack pads), of two seeds."""
-    return [
-        Run(split(cohort, "abc", "de", "f"), 0),
-        Run(split(cohort, "bcde", "f", "a"), 1),
-        Run(split(cohort, "ef", "ab", "c"), 0),
-    ]
+    return made_cohorts.uneven(cohort)
 
 
 @pytest.fixture

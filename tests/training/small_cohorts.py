@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+import made_cohorts
 from brio.cohort import Cohort
 from brio.methods import make_method
 from brio.protocol import Fold
@@ -68,10 +69,7 @@ def cohort_of(rows: list[Row]) -> Cohort:
 
 def split(cohort: Cohort, source: str, validation: str, test: str) -> Fold:
     """A fold from first letters of sites: ``split(cohort, "abc", "de", "f")``."""
-    first = np.array([s[0] for s in cohort.sites])
-    where = [np.flatnonzero(np.isin(first, list(part))) for part in (source, validation, test)]
-    names = [tuple(s for s in SITES if s[0] in part) for part in (test, validation)]
-    return Fold(test, *where, *names)
+    return made_cohorts.split(cohort, *([ord(letter) - 96 for letter in part] for part in (source, validation, test)))
 
 
 def small(name: str = "brio", **values: object) -> Method:

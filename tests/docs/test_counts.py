@@ -1,8 +1,8 @@
-"""The GPU hours of a large study are those of the stored runs."""
+"""Counts that the documentation states: cases behind the promises are those of the tests, hours those of the runs."""
 
 import csv
 import importlib
-import sys
+import re
 from pathlib import Path
 
 import pytest
@@ -10,25 +10,38 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def test_every_test_that_the_page_of_promises_names_exists():
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")))
+    assert len(named) >= 10
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_the_counts_of_cases_are_those_of_the_tests():
+    count_cases = importlib.import_module("count_cases")
+    assert count_cases.TABLE.read_text(encoding="utf-8") == count_cases.format_counts(), "run `make results`"
+    for _, n, file in count_cases.list_counts():
+        assert n > 0
+        assert (ROOT / file).is_file()
+
+
 @pytest.fixture
-def count_hours(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
+def count_hours():
     return importlib.import_module("count_hours")
 
 
-def read_seconds(*parts: str) -> list[float]:
-    with (ROOT / "evidence").joinpath(*parts, "results.csv").open(newline="") as file:
+def read_seconds(job: Path) -> list[float]:
+    with (job / "results.csv").open(newline="") as file:
         return [float(row["seconds"]) for row in csv.DictReader(file) if row["device"].startswith("cuda")]
 
 
-def test_the_table_is_that_of_the_evidence(count_hours):
+def test_the_table_of_hours_is_that_of_the_evidence(count_hours):
     assert count_hours.TABLE.read_text(encoding="utf-8") == count_hours.format_hours(), "run `make results`"
 
 
 def test_five_seeds_take_five_thirds_of_the_three_that_were_measured(count_hours):
     """Summed run by run: every job at unseen sites has three seeds."""
     place = ROOT / "evidence" / "unseen-sites" / "aal116"
-    measured = sum(sum(read_seconds("unseen-sites", "aal116", job.name)) for job in place.iterdir() if job.is_dir())
+    measured = sum(sum(read_seconds(job)) for job in place.iterdir() if job.is_dir())
     _, seconds = count_hours.count_parts()["networks at unseen sites"]["aal116"]
     assert seconds == pytest.approx(measured * 5 / 3)
 
