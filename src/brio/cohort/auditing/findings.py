@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, repeat
 from typing import Literal
 
 import numpy as np
@@ -227,7 +227,9 @@ def _make_pair(cohort: Cohort, pair: tuple[int, int], match: Match) -> Duplicate
     correlation, kind, aligned, common_frames = match
     order = sorted(pair, key=lambda k: str(cohort.ids[k]))
     (first, second), (one, two), (a, b) = (of[order].tolist() for of in (cohort.ids, cohort.sites, cohort.labels))
-    return DuplicatePair(first, second, (one, two), kind, correlation, aligned, common_frames, a == b, one == two, ())
+    return DuplicatePair(
+        first, second, (one, two), kind, correlation, aligned, common_frames, a == b, one == two, (cohort.atlas.name,)
+    )
 
 
 def correlate_scans(a: np.ndarray, b: np.ndarray, valid: np.ndarray, rois: np.ndarray, min_frames: int) -> float | None:
@@ -345,48 +347,49 @@ DEAD_FRACTION_PREFIX = "dead_fraction_"
 
 
 @dataclass(frozen=True)
-class NonFiniteFrames:
-    """A scan with frames that are NaN or infinite in an ROI that has signal."""
+class Defect:
+    """A scan with a defect, and the atlas in which it has it."""
 
     participant_id: str
     site: str
     atlas: str
+
+
+@dataclass(frozen=True)
+class NonFiniteFrames(Defect):
+    """A scan with frames that are NaN or infinite in an ROI that has signal."""
+
     n_frames: int  # such frames
     of: int  # frames of the scan
     empty: bool  # whether the scan holds no finite value at all
 
 
 @dataclass(frozen=True)
-class DeadRois:
+class DeadRois(Defect):
     """A scan with ROIs without signal: constant, or missing in every frame."""
 
-    participant_id: str
-    site: str
-    atlas: str
     n_rois: int | None
     of: int | None
     share: float  # share of ROIs without signal, 0 to 1
 
 
 @dataclass(frozen=True)
-class TooShort:
+class TooShort(Defect):
     """A scan with fewer valid frames than the rules require."""
 
-    participant_id: str
-    site: str
-    atlas: str
     n_valid: int  # its valid frames
 
 
 def find_defects(
-    cohort: Cohort, coverage: Coverage, atlas: str, min_frames: int
+    cohort: Cohort, coverage: Coverage, min_frames: int
 ) -> tuple[list[NonFiniteFrames], list[DeadRois], list[TooShort]]:
     """Find the scans with frames that must be dropped, with ROIs without signal, and with too few valid frames."""
     non_finite, dead, short = list[NonFiniteFrames](), list[DeadRois](), list[TooShort]()
-    names, sites = cohort.ids.tolist(), cohort.sites.tolist()
-    for i, (name, site) in enumerate(zip(names, sites, strict=True)):
-        scan, n_frames, n_valid = (name, site, atlas), int(cohort.n_frames[i]), int(coverage.n_valid[i])
-        n_dead = int((~coverage.alive[i]).sum())
+    names = zip(cohort.ids.tolist(), cohort.sites.tolist(), repeat(cohort.atlas.name))
+    counts = zip(
+        cohort.n_frames.tolist(), coverage.n_valid.tolist(), (~coverage.alive).sum(axis=1).tolist(), strict=True
+    )
+    for i, (scan, (n_frames, n_valid, n_dead)) in enumerate(zip(names, counts, strict=True)):
         if n_valid < n_frames:
             non_finite.append(NonFiniteFrames(*scan, n_frames - n_valid, n_frames, not coverage.finite[i]))
         if n_dead:
@@ -421,6 +424,9 @@ class SiteCounts:
     site: str
     before: tuple[int, int]  # participants with label 0 and label 1, each counted once however many scans there are
     after: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.site} {self.after[0]}/{self.after[1]}"
 
 
 @dataclass(frozen=True)
