@@ -258,10 +258,8 @@ def _download(fetcher: str, **options: Any) -> Any:
         return getattr(datasets, fetcher)(**options, verbose=0)
     except Exception as error:  # the network fails in many ways
         message = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BrioError(
-            f"the atlas could not be downloaded by nilearn's {fetcher} ({message}); run again with a network, or give "
-            "a table of its ROIs as a file (columns name, x, y, z, network)"
-        ) from error
+        remedy = "run again with a network, or give a table of its ROIs as a file (columns name, x, y, z, network)"
+        raise BrioError(f"atlas not downloaded by nilearn's {fetcher} ({message}); {remedy}") from error
 
 
 def _open_image(maps: Any) -> Any:

@@ -343,10 +343,8 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
             there = shared.participants[column].to_numpy()
             if (here != there).any():
                 k = int(np.flatnonzero(here != there)[0])
-                raise BrioError(
-                    f"participant {shared.ids[k]} has {column} {there[k]} in companion '{companion.name}' and "
-                    f"{here[k]} in '{cohort.name}'; correct the participants of one of them"
-                )
+                differ = f"{column} {there[k]} in companion '{companion.name}' and {here[k]} in '{cohort.name}'"
+                raise BrioError(f"participant {shared.ids[k]} has {differ}; correct the participants of one of them")
         while shared.atlas.name in [other.atlas.name for other in parcellations]:
             name = f"{shared.atlas.name} ({companion.name})"
             shared = replace(shared, atlas=replace(shared.atlas, name=name))
