@@ -14,9 +14,8 @@ from brio.errors import BrioError
 from brio.protocol import (
     adjust_holm,
     compare_by_corrected_t,
+    compare_family,
     compare_groups,
-    compare_over_folds,
-    compare_over_sites,
     detectable_difference,
     fold_correction,
     new_site_interval,
@@ -121,35 +120,35 @@ def random_scores(n_sites: int, names: str, seed: int = 0) -> pd.DataFrame:
 
 def test_compare_makes_all_pairs_or_all_against_one():
     scores = random_scores(9, "abcd")
-    pairs = compare_over_sites(scores)
+    pairs = compare_family(scores)
     assert list(zip(pairs["method"], pairs["other"], strict=True)) == list(itertools.combinations("abcd", 2))
-    against = compare_over_sites(scores, "b")
+    against = compare_family(scores, "b")
     assert list(against["method"]) == ["a", "c", "d"]
     assert set(against["other"]) == {"b"}
     for row in against.itertuples():
         d = scores[row.method] - scores["b"]
         assert row.mean_difference == pytest.approx(d.mean())
         assert row.p == pytest.approx(plain_corrected_t(list(d), 1, 7)[1], rel=1e-6)
-        assert (row.n_sites, row.left_out, row.better) == (9, 0, (d > 0).sum())
+        assert (row.n, row.left_out, row.better) == (9, 0, (d > 0).sum())
     assert against["p_holm"].to_numpy() == pytest.approx(adjust_holm(against["p"].to_numpy()))
 
 
 def test_a_comparison_without_common_sites_is_said_and_not_counted():
     scores = random_scores(7, "abc")
     scores["d"] = np.nan
-    found = compare_over_sites(scores, "a").set_index("method")
+    found = compare_family(scores, "a").set_index("method")
     assert "nothing to compare" in str(found.loc["d", "warning"])
     assert math.isnan(found.loc["d", "p_holm"])
-    without = compare_over_sites(scores[["a", "b", "c"]], "a").set_index("method")
+    without = compare_family(scores[["a", "b", "c"]], "a").set_index("method")
     assert found.loc["b", "p_holm"] == without.loc["b", "p_holm"]
 
 
 def test_compare_says_what_is_missing():
     scores = random_scores(4, "ab").rename(columns={"a": "ridge", "b": "brio"})
     with pytest.raises(BrioError, match=r"'rigde'.*did you mean 'ridge'"):
-        compare_over_sites(scores, "rigde")
+        compare_family(scores, "rigde")
     with pytest.raises(BrioError, match="needs two methods"):
-        compare_over_sites(scores[["brio"]])
+        compare_family(scores[["brio"]])
 
 
 def plain_corrected_t(d: list[float], n_test: float, n_source: float) -> tuple[float, float]:
@@ -176,8 +175,8 @@ def test_corrected_resampled_t_equals_the_plain_formula(k):
 
 def test_compare_folds_tests_every_pair_and_corrects():
     scores = random_scores(20, "abc", seed=1)
-    found = compare_over_folds(scores, 10, 70, "c")
-    assert list(found["n_folds"]) == [20, 20]
+    found = compare_family(scores, "c", fold_correction(10, 70, len(scores)))
+    assert list(found["n"]) == [20, 20]
     for row in found.itertuples():
         assert row.p == pytest.approx(plain_corrected_t(list(scores[row.method] - scores["c"]), 10, 50)[1], rel=1e-6)
     assert found["p_holm"].to_numpy() == pytest.approx(adjust_holm(found["p"].to_numpy()))
@@ -247,7 +246,7 @@ def test_the_detectable_difference_of_many_values_is_that_of_the_normal():
 def test_comparisons_state_what_they_could_have_shown():
     rng = np.random.default_rng(2)
     scores = pd.DataFrame(rng.normal(0.7, 0.05, (12, 4)), columns=list("abcd"))
-    table = compare_over_sites(scores, "a")
+    table = compare_family(scores, "a")
     for row in table.itertuples():
         error = stats.sem(scores[row.method] - scores["a"]) * math.sqrt(1 + 12 / 10)
         assert row.detectable == pytest.approx(detectable_difference(error, 11))

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from brio.errors import BrioError
-from brio.protocol import compare_over_sites
+from brio.protocol import compare_family
 from brio.report.comparisons import compare_methods
 from brio.results import METRICS, average_seeds, summarise_metrics, summarise_scores, unit_columns
 from brio.results.summarise import summarise_ensemble
@@ -26,7 +26,7 @@ def test_seeds_are_averaged_before_sites_are_compared():
     assert list(scores.columns) == ["b", "a"]
     assert scores.shape == (6, 2)
     assert scores.loc["s2", "a"] == pytest.approx(np.mean([values["a", "s2", seed] for seed in range(3)]))
-    assert compare_over_sites(scores)["n_sites"].item() == 6
+    assert compare_family(scores)["n"].item() == 6
     by_run = average_seeds(rows_of(values), units=unit_columns("kfold"))
     assert by_run.shape == (18, 2)
     assert by_run.loc[(1, "s2"), "a"] == values["a", "s2", 1]

@@ -39,9 +39,8 @@ from .statistics import (
     FoldOverlap,
     adjust_holm,
     compare_by_corrected_t,
+    compare_family,
     compare_groups,
-    compare_over_folds,
-    compare_over_sites,
     degrees_of_freedom,
     detectable_difference,
     fold_correction,
@@ -53,8 +52,8 @@ from .statistics import (
 __all__ = ["EQUIVALENCE_MARGIN", "FOLD_RULE", "LEAST_SITES", "PROTOCOLS", "USUAL_VALIDATION_SITES", "Difference"]
 __all__ += ["Fold", "FoldOverlap", "PeopleEstimate", "ProtocolSettings", "SiteAreas", "adjust_holm"]
 __all__ += ["assess_over_people", "assign_inner_folds", "auc", "average_margins", "bootstrap_interval"]
-__all__ += ["calibrate_margins", "compare_by_corrected_t", "compare_groups", "compare_over_folds"]
-__all__ += ["compare_over_sites", "count_inner_folds", "count_participants", "degrees_of_freedom"]
+__all__ += ["calibrate_margins", "compare_by_corrected_t", "compare_family", "compare_groups"]
+__all__ += ["count_inner_folds", "count_participants", "degrees_of_freedom"]
 __all__ += ["delong_covariance", "describe_allowed_protocols", "detectable_difference", "equal_weights"]
 __all__ += ["find_two_class_sites", "fold_correction", "leave_one_site_out", "list_fold_names", "make_folds"]
 __all__ += ["make_inner_folds", "make_training_fold", "new_site_interval", "pair_weights", "placement_values"]

@@ -243,85 +243,49 @@ def adjust_holm(p: Values) -> np.ndarray:
     return adjusted
 
 
-def compare_over_sites(
+def compare_family(
     scores: pd.DataFrame,
     reference: str | None = None,
+    correction: FoldOverlap | None = None,
     *,
     alpha: float = 0.05,
     lower_is_better: bool = False,
     margin: float = EQUIVALENCE_MARGIN,
 ) -> pd.DataFrame:
-    """Compare methods over left-out sites by :func:`compare_by_corrected_t`.
+    """Compare all pairs of methods, or all with a reference, over left-out sites by :func:`compare_by_corrected_t`.
 
-    All comparisons of one call are one family for Holm's correction.
+    With the ``correction`` of :func:`fold_correction` the rows are folds of k-fold. All comparisons of one call are one
+    family for Holm's correction.
 
-    Shapes: scores [sites, methods].
+    Shapes: scores [sites or folds, methods].
 
-    Returns one row per comparison: ``method``, ``other``, ``n_sites``, ``left_out``, ``mean_difference``, ``low``,
+    Returns one row per comparison: ``method``, ``other``, ``n`` pairs, ``left_out``, ``mean_difference``, ``low``,
     ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two one-sided tests for a difference below the
     margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be tested, and ``detectable`` and
     ``detectable_in_family``: the smallest true difference that the test at level alpha, or at alpha divided by the
     number of comparisons, finds with 80 % power.
     """
-    return _compare_family(scores, reference, "sites", None, alpha, lower_is_better, margin)
-
-
-def compare_over_folds(
-    scores: pd.DataFrame,
-    n_test: float,
-    n_source: float,
-    reference: str | None = None,
-    *,
-    alpha: float = 0.05,
-    lower_is_better: bool = False,
-    margin: float = EQUIVALENCE_MARGIN,
-) -> pd.DataFrame:
-    """Compare methods over the folds of k-fold by :func:`compare_by_corrected_t`.
-
-    Shapes: scores [folds, methods].
-
-    Returns as :func:`compare_over_sites` returns, with ``n_folds`` in place of ``n_sites``.
-    """
-    n_folds = scores.index.get_level_values("fold").nunique() if "fold" in scores.index.names else len(scores)
-    correction = fold_correction(n_test, n_source, n_folds)
-    return _compare_family(scores, reference, "folds", correction, alpha, lower_is_better, margin)
-
-
-def _compare_family(
-    scores: pd.DataFrame,
-    reference: str | None,
-    units: str,
-    correction: Correction,
-    alpha: float,
-    lower_is_better: bool,
-    margin: float,
-) -> pd.DataFrame:
-    """Test all pairs of methods, or all against the reference, and adjust their p values as one family."""
     names = [str(name) for name in scores.columns]
     if reference is not None and reference not in names:
         raise BrioError(f"reference method '{reference}' has no scores; {nearest(reference, names)}")
     pairs = list(combinations(names, 2)) if reference is None else [(m, reference) for m in names if m != reference]
     if not pairs:
         raise BrioError(f"only {', '.join(names) or 'nothing'} has scores; a comparison needs two methods")
-    values = scores.to_numpy(dtype=float, na_value=np.nan)
-    column = dict(zip(names, values.T, strict=True))
+    column = dict(zip(names, scores.to_numpy(dtype=float, na_value=np.nan).T, strict=True))
     how: dict[str, Any] = {"alpha": alpha, "margin": margin, "lower_is_better": lower_is_better}
     differences = [compare_by_corrected_t(column[one], column[two], correction, **how) for one, two in pairs]
-    p = np.array([d.p for d in differences])
-    tested = max(1, int((~np.isnan(p)).sum()))
-    columns = {f"n_{units}": "n", "left_out": "n_missing", "mean_difference": "mean"}
-    columns |= {name: name for name in ("low", "high", "better", "worse", "p")}
-    return pd.DataFrame(
-        {
-            "method": [first for first, _ in pairs],
-            "other": [second for _, second in pairs],
-            **{name: [getattr(d, field) for d in differences] for name, field in columns.items()},
-            "p_holm": adjust_holm(p),
-            "p_level": [d.p_level for d in differences],
-            "warning": ["" if d.error > 0 else TooFew(d.n, units) for d in differences],
-            "detectable": [detectable_difference(d.error, d.df, alpha=alpha) for d in differences],
-            "detectable_in_family": [detectable_difference(d.error, d.df, alpha=alpha / tested) for d in differences],
-        }
+    table = pd.DataFrame(pairs, columns=["method", "other"])
+    columns = {"n": "n", "left_out": "n_missing", "mean_difference": "mean"}
+    for name in (*columns, "low", "high", "better", "worse", "p"):
+        table[name] = [getattr(d, columns.get(name, name)) for d in differences]
+    tested = max(1, int(table["p"].notna().sum()))
+    units = "sites" if correction is None else "folds"
+    return table.assign(
+        p_holm=adjust_holm(table["p"].to_numpy()),
+        p_level=[d.p_level for d in differences],
+        warning=["" if d.error > 0 else TooFew(d.n, units) for d in differences],
+        detectable=[detectable_difference(d.error, d.df, alpha=alpha) for d in differences],
+        detectable_in_family=[detectable_difference(d.error, d.df, alpha=alpha / tested) for d in differences],
     )
 
 

@@ -252,7 +252,7 @@ def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc") -> 
 
     P values are corrected within each cohort and protocol (Holm).
 
-    Returns cohort and protocol, then the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
+    Returns cohort and protocol, then the columns of :func:`brio.protocol.compare_family`; ``n`` counts the pairs.
     """
     known, methods = [name for name in METRIC_NAMES if name in rows], dict.fromkeys(rows["method"])
     if metric not in known:
