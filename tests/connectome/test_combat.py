@@ -102,7 +102,7 @@ def test_re_estimates_go_through_the_same_map(graphs):
     scans = source[:5]
     asked = ReestimateRequest(scans, np.full(5, 4), 0, 0, 2)
     (_, plain), (_, mapped) = (next(g.iterate_reestimates(asked)) for g in (graphs, flat))
-    c, sites = flat.combat, graphs.cohort.sites
+    c, sites = flat.effects, graphs.cohort.sites
     u, v = torch.triu_indices(12, 12, 1)
     for i, scan in enumerate(scans):
         if not graphs.alive[scan].all():

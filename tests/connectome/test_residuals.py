@@ -48,7 +48,7 @@ def test_slopes_are_those_of_a_regression_with_an_intercept_for_each_group():
     one_hot = (site[:, None] == np.unique(site)).astype(float)
     model = LinearRegression(fit_intercept=False).fit(np.hstack([one_hot, known]), X)
     np.testing.assert_allclose(fitted.slope, model.coef_[:, 3:].T, atol=1e-12)
-    left = fitted.apply(X, known)
+    left = fitted.apply(X, site, known)
     refit = LinearRegression(fit_intercept=False).fit(np.hstack([one_hot, known]), left)
     np.testing.assert_allclose(refit.coef_[:, 3:], 0, atol=1e-12)
 
@@ -69,10 +69,10 @@ def test_a_planted_confound_is_removed_and_a_planted_effect_kept(effect):
     rng = np.random.default_rng(3)
     parts = [plant(rng, f"s{e}", 1, 1.0, effect) for e in range(4)]
     X, site, age, label = (np.concatenate(values) for values in zip(*parts, strict=True))
-    X_new, _, age_new, label_new = plant(rng, "new", -1, 1.0, effect)
+    X_new, site_new, age_new, label_new = plant(rng, "new", -1, 1.0, effect)
     fitted = fit_residualiser(X, np.char.add(site, label.astype(str)), age)
     auc = []
-    for train, test in ((X, X_new), (fitted.apply(X, age), fitted.apply(X_new, age_new))):
+    for train, test in ((X, X_new), (fitted.apply(X, site, age), fitted.apply(X_new, site_new, age_new))):
         classifier = LogisticRegression(C=0.01, max_iter=500).fit(train, label)
         auc.append(roc_auc_score(label_new, classifier.decision_function(test)))
     if effect == 0:
@@ -81,7 +81,7 @@ def test_a_planted_confound_is_removed_and_a_planted_effect_kept(effect):
     else:
         assert auc[1] > 0.95
         assert auc[1] > auc[0] + 0.05
-        kept = LinearRegression().fit(label[:, None], fitted.apply(X, age)[:, 10:20]).coef_.mean()
+        kept = LinearRegression().fit(label[:, None], fitted.apply(X, site, age)[:, 10:20]).coef_.mean()
         assert kept == pytest.approx(2 * effect, rel=0.1)  # the effect itself, not only its rank
 
 
@@ -92,8 +92,8 @@ def test_connectomes_lose_the_covariates_and_stay_connectomes(graphs, cohort):
     dead = ~graphs.alive
     assert dead.any()
     assert flat.full[dead].abs().max() == 0
-    slope = fit_harmoniser(flat, source, RULE).residualiser.slope
-    before = fit_harmoniser(graphs, source, RULE).residualiser.slope
+    slope = fit_harmoniser(flat, source, RULE).effects.slope
+    before = fit_harmoniser(graphs, source, RULE).effects.slope
     whole = graphs.alive[source].all(0).numpy()  # elsewhere, ROIs without signal are filled with the mean
     u, v = np.triu_indices(12, 1)
     assert np.abs(slope[:, whole[u] & whole[v]]).max() < 1e-6 < np.abs(before).max()
@@ -125,7 +125,7 @@ def test_the_test_site_moves_no_weight(graphs, cohort, method):
         (single,) = make_method(method).fit(harmonise_connectomes(one, fold.source, RULE), [Run(fold, 0)])
         fitted.append((single, fit_harmoniser(one, fold.source, RULE)))
     (first, one), (second, two) = fitted
-    assert np.array_equal(one.residualiser.slope, two.residualiser.slope)
+    assert np.array_equal(one.effects.slope, two.effects.slope)
     assert np.array_equal(one.covariate_mean, two.covariate_mean)
     assert first.parameters.keys() == second.parameters.keys()
     for name, value in first.parameters.items():
@@ -146,8 +146,8 @@ def test_gaps_and_what_the_source_sites_never_had(cohort):
     graphs = Connectomes(made)
     harmoniser = fit_harmoniser(graphs, source, RULE)
     assert RULE.covariate_names == ("sex", "age", "motion")
-    assert not harmoniser.residualiser.slope[0].any()
-    assert np.isfinite(harmoniser.residualiser.slope).all()
+    assert not harmoniser.effects.slope[0].any()
+    assert np.isfinite(harmoniser.effects.slope).all()
     motion = table["mean_fd"].to_numpy()[source]
     assert harmoniser.covariate_mean[2] == pytest.approx(np.nanmean(motion))
     # a gap is the mean of the source scans, and women at the new site are treated as men

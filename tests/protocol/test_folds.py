@@ -303,7 +303,7 @@ def test_fifths_count_participants_and_not_scans():
     c = simulate(Simulation(n_sites=1, per_class=4, n_rois=8, frames=50, sessions=3))
     four = np.unique(c.participant_ids[c.labels == 0])[:4]
     fold = make_training_fold(c.select((c.labels == 1) | np.isin(c.participant_ids, four)), 0, 0)
-    with pytest.raises(BrioError, match="at least 5 participants"):
+    with pytest.raises(BrioError, match="at least 5 of each class"):
         make_inner_folds(c.select((c.labels == 1) | np.isin(c.participant_ids, four)), fold, 0)
 
 
@@ -318,7 +318,7 @@ def test_closed_form_models_withhold_sites_from_two_on():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"a": (2, 9), "b": (2, 9)}, "at least 5 participants of each class .* one class has 4"),
+        ({"a": (2, 9), "b": (2, 9)}, "at least 5 of each class .* one class has 4"),
         ({"a": (1, 9), "b": (9, 9)}, "at least 2 of each class at every source site, but site a has 1"),
     ],
 )

@@ -144,10 +144,8 @@ class Connectomes:
             frames, alive[i] = clean_scan(cohort.scan(i))
             self.n_frames[i] = len(frames)
             if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
-                raise BrioError(
-                    f"participant {cohort.ids[i]}: {len(frames)} usable frames and {int(alive[i].sum())} ROIs "
-                    "with signal; exclude the scan ('brio audit' lists such scans)"
-                )
+                usable = f"{len(frames)} usable frames and {int(alive[i].sum())} ROIs with signal"
+                raise BrioError(f"participant {cohort.ids[i]}: {usable}; exclude the scan, as 'brio audit' proposes")
             return frames
 
         if self.device.type == "cpu" and not self.without_frames:
