@@ -15,14 +15,13 @@ from brio.protocol import (
     ProtocolSettings,
     assign_inner_folds,
     count_inner_folds,
-    describe_allowed_protocols,
     leave_one_site_out,
     make_folds,
     make_inner_folds,
     make_training_fold,
     settle_protocol,
 )
-from brio.protocol.folds import assign_stratified_folds, site_stratified_kfold
+from brio.protocol.folds import assign_stratified_folds, describe_allowed_protocols, site_stratified_kfold
 from brio.settings import replace_values
 
 

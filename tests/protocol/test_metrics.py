@@ -9,19 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from brio.protocol import (
+from brio.protocol import auc, score_predictions
+from brio.protocol.calibration import roc_band
+from brio.protocol.metrics import (
     SiteAreas,
     assess_over_people,
-    auc,
-    bootstrap_interval,
     delong_covariance,
     equal_weights,
+    merge_ties,
     pair_weights,
     placement_values,
-    score_predictions,
+    score_columns,
 )
-from brio.protocol.calibration import roc_band
-from brio.protocol.metrics import merge_ties, score_columns
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -87,18 +86,6 @@ def test_extreme_logits_stay_finite():
     found = score_predictions(np.array([0, 1, 0, 1]), np.array([-1e4, 1e4, 1e4, -1e4]))
     assert found["brier"] == pytest.approx(0.5)
     assert found["auc"] == 0.5
-
-
-def test_bootstrap_interval_covers_the_mean_and_narrows():
-    rng = np.random.default_rng(0)
-    few, many = rng.normal(0.7, 0.1, 8), rng.normal(0.7, 0.1, 200)
-    low, high = bootstrap_interval(few)
-    assert low < few.mean() < high
-    normal = 1.96 * many.std() / math.sqrt(200)
-    low, high = bootstrap_interval(many)
-    assert (low, high) == pytest.approx((many.mean() - normal, many.mean() + normal), abs=0.003)
-    assert bootstrap_interval(few) == bootstrap_interval(np.append(few, np.nan))
-    assert all(map(math.isnan, bootstrap_interval([0.5, np.nan])))
 
 
 def brute_kernel(patient, control):

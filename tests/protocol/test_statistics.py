@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from brio.errors import BrioError
-from brio.protocol import (
+from brio.protocol.statistics import (
     adjust_holm,
     compare_by_corrected_t,
     compare_family,

@@ -197,7 +197,7 @@ def audit(
     """
     from ..cohort import AuditRules, Cohort, format_audit
     from ..cohort import audit as audit_cohort
-    from ..protocol import describe_allowed_protocols
+    from ..protocol.folds import describe_allowed_protocols
     from ..settings import parse_assignments, replace_values
 
     given = {k.removeprefix("audit."): v for k, v in parse_assignments(setting or []).items()}

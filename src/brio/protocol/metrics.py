@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,25 +110,6 @@ def score_predictions(label: np.ndarray, logit: np.ndarray, calibrated: np.ndarr
         "specificity": specificity,
         "brier": 0.5 * float(error.mean()),
     }
-
-
-def bootstrap_interval(
-    values: Sequence[float] | np.ndarray, level: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Compute the percentile bootstrap interval of the mean over sites.
-
-    Shapes: values [sites].
-
-    Returns low, high: NaN for fewer than two sites.
-    """
-    present = np.asarray(values, dtype=float)
-    present = present[~np.isnan(present)]
-    if len(present) < 2:
-        return float("nan"), float("nan")
-    draws = np.random.default_rng(seed).integers(0, len(present), (resamples, len(present)))
-    means = present[draws].mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def average_margins(cohort: Cohort, scans: np.ndarray, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

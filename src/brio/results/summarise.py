@@ -20,17 +20,19 @@ from ..methods import find_method, make_method
 from ..protocol import (
     FoldOverlap,
     PeopleEstimate,
-    SiteAreas,
-    assess_over_people,
     auc,
     compare_by_corrected_t,
     compare_family,
+    fold_correction,
+    t_interval,
+)
+from ..protocol.metrics import (
+    SiteAreas,
+    assess_over_people,
     delong_covariance,
     equal_weights,
-    fold_correction,
     pair_weights,
     placement_values,
-    t_interval,
 )
 from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded

@@ -672,11 +672,9 @@ def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
     stated = tr.notna().to_numpy()
     if not stated.any():
         return None
-    text = tr[stated].round(3).map("{:g}".format)
-    counts = text.groupby(cohort.sites[stated]).value_counts()
     by_site: dict[str, dict[str, int]] = {}
-    for (site, value), n in sorted(counts.items(), key=lambda item: (item[0][0], float(item[0][1]))):
-        by_site.setdefault(str(site), {})[str(value)] = int(n)
+    for site, own in tr[stated].round(3).groupby(cohort.sites[stated]):
+        by_site[str(site)] = {f"{value:g}": int(n) for value, n in own.value_counts().sort_index().items()}
     several = tuple(site for site, values in by_site.items() if len(values) > 1)
     return RepetitionTime(int((~stated).sum()), by_site, several)
 
