@@ -324,8 +324,7 @@ class Connectomes:
             z = torch.empty(frames.shape, dtype=self.dtype)
             standardise_frames(frames, z.numpy())
             return z
-        x = torch.from_numpy(frames.astype(np.float64)).to(self.device)
-        return standardise(x, torch.ones(len(x), dtype=torch.bool, device=self.device)).to(self.dtype)
+        return standardise(torch.from_numpy(frames.astype(np.float64)).to(self.device)).to(self.dtype)
 
     def _frames(self, scans: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Standardised frames of some scans, one after the other, and the first frame of each."""
