@@ -14,6 +14,7 @@ from ..errors import BrioError
 from .metrics import merge_ties
 from .statistics import FoldOverlap, t_interval
 
+RESAMPLES = 2_000
 BinStrategy = Literal["uniform", "quantile"]
 """Bins of equal width, or with equal numbers of scans."""
 
@@ -24,7 +25,6 @@ def reliability_curve(
     bins: int = 10,
     strategy: BinStrategy = "uniform",
     site: np.ndarray | None = None,
-    level: float = 0.95,
 ) -> pd.DataFrame:
     """Compute the reliability curve: the share of patients among scans with similar predicted probabilities.
 
@@ -57,24 +57,24 @@ def reliability_curve(
             }
         )
     if site is not None:
-        table["low"], table["high"] = _observed_interval(label, bin_of, np.asarray(site), n_bins, level)
+        table["low"], table["high"] = _observed_interval(label, bin_of, np.asarray(site), n_bins)
     return table
 
 
 def _observed_interval(
-    label: np.ndarray, bin_of: np.ndarray, site: np.ndarray, n_bins: int, level: float, resamples: int = 2_000
+    label: np.ndarray, bin_of: np.ndarray, site: np.ndarray, n_bins: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bootstrap interval over sites of the share of patients in each bin; NaN where a bin has one site only."""
+    """95 % bootstrap interval over sites of the share of patients in each bin; NaN where a bin has one site only."""
     names, site_of = np.unique(site, return_inverse=True)
     cell, n_cells = site_of * n_bins + bin_of, len(names) * n_bins
     scans = np.bincount(cell, minlength=n_cells).reshape(-1, n_bins)  # [sites, bins]
     patients = np.bincount(cell, label, n_cells).reshape(-1, n_bins)
-    drawn = np.random.default_rng(0).integers(0, len(names), (resamples, len(names)))
+    drawn = np.random.default_rng(0).integers(0, len(names), (RESAMPLES, len(names)))
     with np.errstate(invalid="ignore"):  # a draw may miss all sites of a bin
         shares = patients[drawn].sum(axis=1) / scans[drawn].sum(axis=1)  # [resamples, bins]
     several_sites = (scans > 0).sum(axis=0) > 1
     interval = np.full((2, n_bins), np.nan)
-    interval[:, several_sites] = np.nanquantile(shares[:, several_sites], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    interval[:, several_sites] = np.nanquantile(shares[:, several_sites], [(1 - 0.95) / 2, (1 + 0.95) / 2], axis=0)
     return interval[0], interval[1]
 
 
@@ -113,7 +113,6 @@ def roc_band(
     predictions: pd.DataFrame,
     by: Sequence[str] = ("fold",),
     points: int = 201,
-    level: float = 0.95,
     correction: FoldOverlap | None = None,
 ) -> RocBand:
     """Compute the mean ROC curve over sites and its band of t intervals.
@@ -135,11 +134,11 @@ def roc_band(
     if not curves:
         raise BrioError(f"no ROC curve: one class only at {'; '.join(one_class_units) or 'nothing'}")
     limits = (0.0, 1.0)
-    band = np.array([t_interval(rates, correction, level=level, limits=limits) for rates in np.transpose(curves)])
+    band = np.array([t_interval(rates, correction, limits=limits) for rates in np.transpose(curves)])
     mean = np.mean(curves, axis=0)
     if len(curves) > 1:
         band = np.where(np.isnan(band), mean[:, None], band)  # where all curves meet, as at both ends
-    low, high = t_interval(areas, correction, level=level, limits=limits)
+    low, high = t_interval(areas, correction, limits=limits)
     return RocBand(
         false_positive_rate=grid,
         true_positive_rate=mean,
@@ -388,13 +387,8 @@ def jackknife_participants(
 
     Shapes: statistic [n], cell [n]; returns [m].
     """
-    everyone = np.ones(len(cell))
-    centre = statistic(everyone)
-    without = np.empty((len(cell), *np.shape(centre)))
-    for i in range(len(cell)):
-        weight = everyone.copy()
-        weight[i] = 0.0
-        without[i] = statistic(weight)
+    centre = statistic(np.ones(len(cell)))
+    without = np.array([statistic(weight) for weight in 1.0 - np.eye(len(cell))])
     variance = np.zeros(np.shape(centre))
     for own in (without[cell == c] for c in np.unique(cell)):
         variance += (len(own) - 1) / len(own) * ((own - own.mean(axis=0)) ** 2).sum(axis=0)

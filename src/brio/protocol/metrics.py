@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from ..cohort import Cohort
 from ..cohort.scans import average_over_scans, index_participants
-from .statistics import site_correction
+from .statistics import ALPHA, site_correction
 
 ONE_CLASS = "the test scans hold one class only"
 """Why a run has no AUC, as results state it."""
@@ -205,17 +205,12 @@ class PeopleEstimate:
 
     mean: float
     error: float  # its standard error over participants; NaN where it is not known, or zero
-    low: float  # its interval of level 1 - alpha
+    low: float  # its 95 % interval
     high: float
 
 
 def assess_over_people(
-    areas: SiteAreas,
-    contrast: np.ndarray,
-    weights: np.ndarray,
-    *,
-    correction: float | None = None,
-    alpha: float = 0.05,
+    areas: SiteAreas, contrast: np.ndarray, weights: np.ndarray, *, correction: float | None = None
 ) -> PeopleEstimate:
     """Estimate a weighted mean of areas, or of differences between methods, over participants at fixed sites.
 
@@ -229,7 +224,7 @@ def assess_over_people(
     mean = float((weights @ areas.auc @ contrast).clip(values.min(), values.max()))  # weights may sum to 1 + 2e-16
     variance = float(np.einsum("s,i,sij,j->", weights**2, contrast, areas.covariance, contrast))
     error = float(np.sqrt(variance * (1 + len(values) * correction))) if variance > 0 else float("nan")
-    half = float(ndtri(1 - alpha / 2)) * error
+    half = float(ndtri(1 - ALPHA / 2)) * error
     return PeopleEstimate(mean=mean, error=error, low=mean - half, high=mean + half)
 
 
