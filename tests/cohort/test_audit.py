@@ -387,7 +387,7 @@ def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
     for i in range(len(made)):
         for j in range(i + 1, len(made)):
             both = [compare_scans(made, coverage, i, j, aligned) for aligned in ("start", "end")]
-            every[i, j] = max(m[0] for m in both if m is not None)
+            every[i, j] = max(pair.correlation for pair in both if pair is not None)
     over = {pair for pair, r in every.items() if r > 0.5}
     assert len(over) == 4
     assert {(pair.first, pair.second) for pair in pairs} == {(made.ids[i], made.ids[j]) for i, j in over}

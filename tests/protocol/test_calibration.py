@@ -37,13 +37,12 @@ def simulate_predictions(n: int, seed: int, decimals: int = 12) -> tuple[np.ndar
     return label, truth.round(decimals)
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 @pytest.mark.parametrize("decimals", [1, 12])
 @pytest.mark.parametrize("bins", [1, 5, 10])
-def test_reliability_equals_scikit_learn(strategy, decimals, bins):
+def test_reliability_equals_scikit_learn(decimals, bins):
     label, probability = simulate_predictions(200, bins, decimals)
-    found = reliability_curve(label, probability, bins, strategy)
-    observed, predicted = calibration_curve(label, probability, n_bins=bins, strategy=strategy)
+    found = reliability_curve(label, probability, bins)
+    observed, predicted = calibration_curve(label, probability, n_bins=bins, strategy="quantile")
     full = found[found["count"] > 0]
     assert full["observed"].to_numpy() == pytest.approx(observed)
     assert full["probability"].to_numpy() == pytest.approx(predicted)
@@ -52,10 +51,10 @@ def test_reliability_equals_scikit_learn(strategy, decimals, bins):
 
 
 def test_empty_bins_are_kept_and_hold_nothing():
-    found = reliability_curve(np.array([0, 1, 1]), np.array([0.05, 0.95, 1.0]), bins=10)
-    assert found["count"].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 2]
-    assert found["observed"].isna().sum() == 8
-    assert found["right"].tolist() == pytest.approx(np.arange(1, 11) / 10)
+    found = reliability_curve(np.array([0, 1]), np.array([0.0, 1.0]), bins=4)
+    assert found["count"].tolist() == [1, 0, 0, 1]
+    assert found["observed"].isna().sum() == 2
+    assert found["right"].tolist() == [0.25, 0.5, 0.75, 1.0]
 
 
 def test_reliability_interval_draws_sites():
@@ -84,19 +83,17 @@ def test_reliability_interval_needs_two_sites():
 
 def test_unknown_bins_are_refused_and_logits_not_taken_for_probabilities():
     label = np.array([0, 1])
-    for bins, kind, message in ((0, "uniform", "bins=0"), (3, "equal", "'equal'.*quantile")):
-        refuse(message, reliability_curve, label, np.array([0.1, 0.9]), bins, kind)
+    refuse("bins=0", reliability_curve, label, np.array([0.1, 0.9]), 0)
     for wrong in (1.2, -0.1, np.nan):
         refuse("between 0 and 1", reliability_curve, label, np.array([0.5, wrong]))
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
-def test_calibration_error_equals_a_plain_loop(strategy):
+def test_calibration_error_equals_a_plain_loop():
     label, probability = simulate_predictions(150, 4)
-    edges = np.linspace(0, 1, 8) if strategy == "uniform" else np.quantile(probability, np.linspace(0, 1, 8))
+    edges = np.quantile(probability, np.linspace(0, 1, 8))
     bins = pd.cut(probability, edges, include_lowest=True)
     gaps = pd.Series(label - probability).groupby(bins, observed=True).sum()
-    assert calibration_error(label, probability, 7, strategy) == pytest.approx(gaps.abs().sum() / 150)
+    assert calibration_error(label, probability, 7) == pytest.approx(gaps.abs().sum() / 150)
 
 
 def predictions(sites: int, seeds: int, per_site: int = 40, seed: int = 0) -> pd.DataFrame:

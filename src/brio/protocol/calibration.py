@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,18 +15,14 @@ from .metrics import merge_ties
 from .statistics import FoldOverlap, t_interval
 
 RESAMPLES = 2_000
-BinStrategy = Literal["uniform", "quantile"]
-"""Bins of equal width, or with equal numbers of scans."""
 
 
 def reliability_curve(
-    label: np.ndarray,
-    probability: np.ndarray,
-    bins: int = 10,
-    strategy: BinStrategy = "uniform",
-    site: np.ndarray | None = None,
+    label: np.ndarray, probability: np.ndarray, bins: int = 10, site: np.ndarray | None = None
 ) -> pd.DataFrame:
     """Compute the reliability curve: the share of patients among scans with similar predicted probabilities.
+
+    Bins hold equal numbers of scans; scans of one probability are in one bin.
 
     Shapes: label [n], probability [n], site [n].
 
@@ -36,12 +32,9 @@ def reliability_curve(
     label, probability = np.asarray(label), np.asarray(probability, dtype=float)
     if bins < 1:
         raise BrioError(f"bins={bins}: at least 1 is needed")
-    if strategy not in ("uniform", "quantile"):
-        raise BrioError(f"bin strategy '{strategy}' is unknown; known: quantile, uniform")
     if not ((probability >= 0) & (probability <= 1)).all():
         raise BrioError("probabilities must lie between 0 and 1; convert logits to probabilities first")
-    grid = np.linspace(0, 1, bins + 1)
-    edges = grid if strategy == "uniform" else np.unique(np.quantile(probability, grid))
+    edges = np.unique(np.quantile(probability, np.linspace(0, 1, bins + 1)))
     if len(edges) == 1:  # all probabilities are the same
         edges = np.repeat(edges, 2)
     bin_of, n_bins = np.searchsorted(edges[1:-1], probability), len(edges) - 1  # on an edge: in the lower bin
@@ -78,15 +71,13 @@ def _observed_interval(
     return interval[0], interval[1]
 
 
-def calibration_error(
-    label: np.ndarray, probability: np.ndarray, bins: int = 10, strategy: BinStrategy = "uniform"
-) -> float:
+def calibration_error(label: np.ndarray, probability: np.ndarray, bins: int = 10) -> float:
     """Compute the expected calibration error: the mean gap between observed and predicted share of patients.
 
     Bins are weighted by their number of scans. The error is above zero even for a perfectly calibrated model, the more
     so the fewer scans a bin holds.
     """
-    curve = reliability_curve(label, probability, bins, strategy)
+    curve = reliability_curve(label, probability, bins)
     gap = (curve["observed"] - curve["probability"]).abs()
     return float((gap * curve["count"]).sum() / curve["count"].sum())
 

@@ -123,7 +123,7 @@ class EvidenceArm:
         if self.predictions.empty:
             return None
         label = self.predictions["label"].to_numpy()
-        return calibration_error(label, self.predictions["probability"].to_numpy(dtype=float), strategy="quantile")
+        return calibration_error(label, self.predictions["probability"].to_numpy(dtype=float))
 
     @cached_property
     def roc(self) -> RocBand | None:

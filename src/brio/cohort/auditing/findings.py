@@ -134,7 +134,6 @@ _LARGEST_SQUARED = 1e15  # sums of squares of larger values overflow in single p
 
 Aligned = Literal["start", "end", "both"]
 Kind = Literal["identical", "near", "different"]
-Match = tuple[float, Kind, Aligned, int]  # of two scans: correlation, kind, alignment and common frames of a pair
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def find_identical_connectomes(cohort: Cohort) -> list[DuplicatePair]:
     for i in range(len(cohort)):
         members.setdefault(hashlib.sha256(np.ascontiguousarray(cohort.scan(i)).data).digest(), []).append(i)
     pairs = sorted(pair for group in members.values() for pair in combinations(group, 2))
-    return [_make_pair(cohort, pair, (1.0, "identical", "both", 0)) for pair in pairs]
+    return [_make_pair(cohort, i, j, "identical", 1.0, "both", 0) for i, j in pairs]
 
 
 def find_duplicates(
@@ -182,26 +181,25 @@ def find_duplicates(
     order = np.lexsort((pair[:, 2], pair[:, 1], pair[:, 0], -score))
     passed = int((score > SCREEN).sum())
     compared = min(passed, MOST_COMPARED)
-    best: dict[tuple[int, int], Match] = {}
+    best: dict[tuple[int, int], DuplicatePair] = {}
     done: set[tuple[int, int]] = set()
     for a, b, end in pair[np.concatenate([order[:compared], order[passed : passed + NEAREST]])].tolist():
         i, j = min(a, b), max(a, b)
         if (i, j) in done and cohort.n_frames[i] == cohort.n_frames[j]:  # both alignments are the same frames
             continue
         done.add((i, j))
-        match = compare_scans(cohort, coverage, i, j, alignments[end], min_frames)
-        if match is not None and ((i, j) not in best or match[0] > best[i, j][0]):
-            best[i, j] = match
-    ranked = sorted(best, key=lambda pair: (-best[pair][0], pair))
-    above = sum(correlation > threshold for correlation, *_ in best.values())
-    duplicates = [_make_pair(cohort, pair, best[pair]) for pair in ranked[: above + 1]]
-    closest = replace(duplicates[above], kind="different") if len(duplicates) > above else None
-    return duplicates[:above], closest, passed - compared
+        found = compare_scans(cohort, coverage, i, j, alignments[end], min_frames)
+        if found is not None and ((i, j) not in best or found.correlation > best[i, j].correlation):
+            best[i, j] = found
+    ranked = [best[key] for key in sorted(best, key=lambda key: (-best[key].correlation, key))]
+    above = sum(found.correlation > threshold for found in ranked)
+    closest = replace(ranked[above], kind="different") if len(ranked) > above else None
+    return ranked[:above], closest, passed - compared
 
 
 def compare_scans(
     cohort: Cohort, coverage: Coverage, i: int, j: int, aligned: Aligned = "start", min_frames: int = 40
-) -> Match | None:
+) -> DuplicatePair | None:
     """Compare two scans on all ROIs with signal in both and all common frames.
 
     Returns None if the scans have too few valid frames, or no ROI with signal, in common.
@@ -220,12 +218,13 @@ def compare_scans(
         if all((of[i] == of[j]).all() for of in (coverage.alive, coverage.valid)):
             x, y = (_standardise(scan[valid][:, rois].astype(np.float64)) for scan in (a, b))
             kind = "identical" if np.abs(x - y).max() <= 1e-4 else "near"
-    return correlation, kind, aligned, int(valid.sum())
+    return _make_pair(cohort, i, j, kind, correlation, aligned, int(valid.sum()))
 
 
-def _make_pair(cohort: Cohort, pair: tuple[int, int], match: Match) -> DuplicatePair:
-    correlation, kind, aligned, common_frames = match
-    order = sorted(pair, key=lambda k: str(cohort.ids[k]))
+def _make_pair(
+    cohort: Cohort, i: int, j: int, kind: Kind, correlation: float, aligned: Aligned, common_frames: int
+) -> DuplicatePair:
+    order = sorted((i, j), key=lambda k: str(cohort.ids[k]))
     (first, second), (one, two), (a, b) = (of[order].tolist() for of in (cohort.ids, cohort.sites, cohort.labels))
     return DuplicatePair(
         first, second, (one, two), kind, correlation, aligned, common_frames, a == b, one == two, (cohort.atlas.name,)

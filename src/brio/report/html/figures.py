@@ -480,7 +480,7 @@ def build_calibration(arm: EvidenceArm) -> dict[str, Any] | None:
     if predictions.empty:
         return None
     label, probability = predictions["label"].to_numpy(), predictions["probability"].to_numpy(dtype=float)
-    curve = reliability_curve(label, probability, strategy="quantile", site=predictions["site"].to_numpy())
+    curve = reliability_curve(label, probability, site=predictions["site"].to_numpy())
     frame = Frame(0, 1, 0, 1)
     points = [
         {
