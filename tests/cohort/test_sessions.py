@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from file_layouts import refuse, write_layout, write_text
 
-from brio import BrioError
 from brio.cohort import Cohort, audit, format_audit
 from brio.cohort.readers import import_cohort, read_scans_to_predict
 from brio.cohort.scans import SCAN_ID, average_over_scans, index_participants, read_session_frames
@@ -90,23 +89,18 @@ def test_repeats_that_cannot_be_split_are_refused(options, message):
 
 
 def test_table_asks_what_to_do(table, tmp_path):
-    with pytest.raises(BrioError, match=r"1 of 2 participants have several scans \(p1: sessions 1, 2\); .*--sessions"):
-        import_cohort("table", table, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(BrioError, match="sessions cannot be 'al', did you mean 'all'"):
-        import_cohort("table", table, tmp_path / "out", sessions="al")
+    several = r"1 of 2 participants have several scans \(p1: sessions 1, 2\); .*--sessions"
+    for message, options in ((several, {}), ("sessions cannot be 'al', did you mean 'all'", {"sessions": "al"})):
+        refuse(message, import_cohort, "table", table, tmp_path / "out", **options)
 
 
-def test_table_first(table, tmp_path):
-    cohort = import_cohort("table", table, tmp_path / "out", sessions="first")
-    assert cohort.ids.tolist() == ["p1", "p2"]
-    np.testing.assert_array_equal(cohort.scan(0), scan(0))
-    (skipped,) = cohort.provenance["skipped"]
+def test_table_first_and_join(table, tmp_path):
+    first = import_cohort("table", table, tmp_path / "first", sessions="first")
+    assert first.ids.tolist() == ["p1", "p2"]
+    np.testing.assert_array_equal(first.scan(0), scan(0))
+    (skipped,) = first.provenance["skipped"]
     assert skipped == {"participant_id": "p1", "reason": "a further session, only the first was taken"}
-    assert cohort.provenance["options"]["sessions"] == "first"
-
-
-def test_table_join(table, tmp_path):
+    assert first.provenance["options"]["sessions"] == "first"
     cohort = import_cohort("table", table, tmp_path / "out", sessions="join")
     assert cohort.ids.tolist() == ["p1", "p2"]
     expected = np.concatenate([z(scan(0)), z(scan(1))])
@@ -154,10 +148,8 @@ def test_table_all(table, tmp_path):
 
 
 def test_table_with_columns_of_other_names(table, tmp_path):
-    (table / "participants.tsv").write_text(
-        "participant_id\tsite\tlabel\tvisit\tsession\tfile\n"
-        "p1\tA\t0\tpre\tx\tp1_2.npy\np2\tB\t1\tpre\tx\tp2.npy\np1\tA\t0\tpost\tx\tp1_ses-1.npy\n"
-    )
+    rows = "p1\tA\t0\tpre\tx\tp1_2.npy\np2\tB\t1\tpre\tx\tp2.npy\np1\tA\t0\tpost\tx\tp1_ses-1.npy\n"
+    (table / "participants.tsv").write_text("participant_id\tsite\tlabel\tvisit\tsession\tfile\n" + rows)
     options = {"session_column": "visit", "sessions": "all"}
     cohort = import_cohort("table", table, tmp_path / "out", **options)
     assert cohort.ids.tolist() == ["p1_ses-pre", "p1_ses-post", "p2_ses-pre"], "the order is that of the table"
@@ -165,27 +157,24 @@ def test_table_with_columns_of_other_names(table, tmp_path):
     np.testing.assert_array_equal(cohort.scan(0), scan(1))
     first = import_cohort("table", table, tmp_path / "first", session_column="visit", sessions="first")
     np.testing.assert_array_equal(first.scan(0), scan(1))
-    with pytest.raises(BrioError, match=r"there is no column 'vist', did you mean 'visit'.*--session-column"):
-        import_cohort("table", table, tmp_path / "no", session_column="vist")
+    message = "there is no column 'vist', did you mean 'visit'.*--session-column"
+    refuse(message, import_cohort, "table", table, tmp_path / "no", session_column="vist")
+
+
+FILES = HEAD.replace("\n", "\tfile\n") + "p1\tA\t0\t1\tp2.npy\np1\tA\t0\t2\tp2.npy\np2\tB\t1\t1\tp1_2.npy\n"
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("text", "sessions", "message"),
     [
-        ("p1\tA\t0\t1\np1\tA\t0\t1\np2\tB\t1\t1\n", "p1 appears in rows 1 and 2; keep one, or give each scan"),
-        ("p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n", "p1 has scans with label 0 and 1; they cannot become one scan"),
+        (f"{HEAD}p1\tA\t0\t1\np1\tA\t0\t1\np2\tB\t1\t1\n", "join", "p1 appears in rows 1 and 2; keep one, or give"),
+        (f"{HEAD}p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n", "join", "p1 has scans with label 0 and 1; they cannot"),
+        (FILES, "all", r"names it for both p1 \(session 1\) and p1 \(session 2\)"),
     ],
 )
-def test_table_refuses(table, tmp_path, rows, message):
-    (table / "participants.tsv").write_text(HEAD + rows)
-    refuse(message, import_cohort, "table", table, tmp_path / "out", sessions="join")
-
-
-def test_one_file_under_two_sessions_is_refused(table, tmp_path):
-    rows = "p1\tA\t0\t1\tp2.npy\np1\tA\t0\t2\tp2.npy\np2\tB\t1\t1\tp1_2.npy\n"
-    (table / "participants.tsv").write_text(HEAD.replace("\n", "\tfile\n") + rows)
-    with pytest.raises(BrioError, match=r"names it for both p1 \(session 1\) and p1 \(session 2\)"):
-        import_cohort("table", table, tmp_path / "out", sessions="all")
+def test_table_refuses(table, tmp_path, text, sessions, message):
+    (table / "participants.tsv").write_text(text)
+    refuse(message, import_cohort, "table", table, tmp_path / "out", sessions=sessions)
 
 
 def write_bids(src: Path, names: tuple[str, ...]) -> Path:
@@ -222,9 +211,8 @@ def test_packed_sessions(tmp_path):
     archive = dict(np.load(src / "aal116.npz"))
     archive["participant_id"][1] = "007"
     np.savez(src / "aal116.npz", **archive)
-    (src / "participants.tsv").write_text(
-        "participant_id\tsite\tdiagnosis\tsession\tn_frames\n007\tA\t1\ta\t8\n007\tA\t1\tb\t9\np10\tB\t0\ta\t10\n"
-    )
+    rows = "007\tA\t1\ta\t8\n007\tA\t1\tb\t9\np10\tB\t0\ta\t10\n"
+    (src / "participants.tsv").write_text("participant_id\tsite\tdiagnosis\tsession\tn_frames\n" + rows)
     refuse("--sessions", import_cohort, "packed", src, tmp_path / "no")
     every = import_cohort("packed", src, tmp_path / "all", sessions="all")
     assert every.ids.tolist() == ["007_ses-a", "007_ses-b", "p10"]
