@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from brio.formatting import format_p, format_signed
 from brio.methods.registry import rank_block
-from brio.protocol import (
+from brio.protocol.statistics import (
     EQUIVALENCE_MARGIN,
     FoldOverlap,
     adjust_holm,

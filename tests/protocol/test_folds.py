@@ -13,15 +13,19 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.protocol import (
     ProtocolSettings,
-    assign_inner_folds,
     count_inner_folds,
     leave_one_site_out,
     make_folds,
     make_inner_folds,
     make_training_fold,
-    settle_protocol,
 )
-from brio.protocol.folds import assign_stratified_folds, describe_allowed_protocols, site_stratified_kfold
+from brio.protocol.folds import (
+    assign_inner_folds,
+    assign_stratified_folds,
+    describe_allowed_protocols,
+    settle_protocol,
+    site_stratified_kfold,
+)
 from brio.settings import replace_values
 from cohort.file_layouts import refuse
 

@@ -91,10 +91,10 @@ class Atlas:
         for key in MATCHING_COLUMNS:
             if key not in self.rois:
                 continue
-            values = self.rois[key].astype(str).tolist()
-            row = {value: u for u, value in enumerate(values)}
-            if len(row) == len(values) and all(column in row for column in wanted):
-                return np.array([row[column] for column in wanted], dtype=np.int64), key
+            values = pd.Index(self.rois[key].astype(str))
+            rows = values.get_indexer(wanted) if values.is_unique else np.array([-1])
+            if (rows >= 0).all():
+                return rows.astype(np.int64), key
         return None
 
     @classmethod

@@ -30,13 +30,11 @@ from ..protocol import (
     USUAL_VALIDATION_SITES,
     Fold,
     ProtocolSettings,
-    assign_inner_folds,
     find_two_class_sites,
     list_fold_names,
     make_inner_folds,
-    settle_protocol,
 )
-from ..protocol.folds import LEAST_SOURCE_SITES
+from ..protocol.folds import LEAST_SOURCE_SITES, assign_inner_folds, settle_protocol
 from ..settings import find_numbers
 from .spec import JobSpec, Shard, settle_without_validation
 

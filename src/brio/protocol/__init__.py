@@ -7,7 +7,6 @@ from .folds import (
     USUAL_VALIDATION_SITES,
     Fold,
     ProtocolSettings,
-    assign_inner_folds,
     count_inner_folds,
     find_two_class_sites,
     leave_one_site_out,
@@ -15,7 +14,6 @@ from .folds import (
     make_folds,
     make_inner_folds,
     make_training_fold,
-    settle_protocol,
 )
 from .metrics import (
     PeopleEstimate,
@@ -27,18 +25,14 @@ from .metrics import (
 )
 from .statistics import (
     EQUIVALENCE_MARGIN,
-    FoldOverlap,
     adjust_holm,
-    compare_by_corrected_t,
     compare_family,
-    fold_correction,
     new_site_interval,
     t_interval,
 )
 
 __all__ = ["EQUIVALENCE_MARGIN", "FOLD_RULE", "LEAST_SITES", "PROTOCOLS", "USUAL_VALIDATION_SITES", "Fold"]
-__all__ += ["FoldOverlap", "PeopleEstimate", "ProtocolSettings", "adjust_holm", "assign_inner_folds", "auc"]
-__all__ += ["average_margins", "calibrate_margins", "compare_by_corrected_t", "compare_family"]
-__all__ += ["count_inner_folds", "count_participants", "find_two_class_sites", "fold_correction"]
-__all__ += ["leave_one_site_out", "list_fold_names", "make_folds", "make_inner_folds", "make_training_fold"]
-__all__ += ["new_site_interval", "score_predictions", "settle_protocol", "t_interval"]
+__all__ += ["PeopleEstimate", "ProtocolSettings", "adjust_holm", "auc", "average_margins"]
+__all__ += ["calibrate_margins", "compare_family", "count_inner_folds", "count_participants"]
+__all__ += ["find_two_class_sites", "leave_one_site_out", "list_fold_names", "make_folds"]
+__all__ += ["make_inner_folds", "make_training_fold", "new_site_interval", "score_predictions", "t_interval"]

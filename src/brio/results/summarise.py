@@ -17,23 +17,17 @@ from ..connectome import HarmonisationRule
 from ..errors import BrioError
 from ..formatting import format_interval, format_percent
 from ..methods import find_method, make_method
-from ..protocol import (
-    FoldOverlap,
-    PeopleEstimate,
-    auc,
-    compare_by_corrected_t,
-    compare_family,
-    fold_correction,
-    t_interval,
-)
 from ..protocol.metrics import (
+    PeopleEstimate,
     SiteAreas,
     assess_over_people,
+    auc,
     delong_covariance,
     equal_weights,
     pair_weights,
     placement_values,
 )
+from ..protocol.statistics import FoldOverlap, compare_by_corrected_t, compare_family, fold_correction, t_interval
 from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded
 from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
