@@ -28,9 +28,8 @@ LARGEST_COVARIATE = 1e6  # largest age or motion, in whatever unit, that is take
 def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
     """Read covariates as numbers.
 
-    Shapes: returns [N, C].
-
-    Returns sex is 0 (female) or 1 (male). Motion may have gaps (NaN), which a method fills from its source scans.
+    Shapes: returns [N, C]. Sex is 0 (female) or 1 (male). Motion may have gaps (NaN), which a method fills from
+    its source scans.
     """
     if not names:
         return np.zeros((len(cohort), 0))

@@ -24,10 +24,8 @@ def reliability_curve(
 
     Bins hold equal numbers of scans; scans of one probability are in one bin.
 
-    Shapes: label [n], probability [n], site [n].
-
-    Returns one row per bin: ``left``, ``right``, ``count``, mean ``probability`` and ``observed`` share of patients;
-    NaN for an empty bin.
+    Shapes: label [n], probability [n], site [n]. Returns one row per bin: ``left``, ``right``, ``count``, mean
+    ``probability`` and ``observed`` share of patients; NaN for an empty bin.
     """
     label, probability = np.asarray(label), np.asarray(probability, dtype=float)
     if bins < 1:
@@ -179,10 +177,8 @@ class Recalibration(NamedTuple):
 def fit_recalibration(label: np.ndarray, logit: np.ndarray) -> Recalibration:
     """Fit slope and intercept of the logits of one site (logistic recalibration, Cox 1958).
 
-    Shapes: label [n], logit [n].
-
-    Returns NaN where there is one class only, or a logit is missing, as of a run that diverged; slope and intercept are
-    NaN where logits separate the classes completely, or do not differ.
+    Shapes: label [n], logit [n]. Returns NaN where there is one class only, or a logit is missing, as of a run that
+    diverged; slope and intercept are NaN where logits separate the classes completely, or do not differ.
     """
     label, logit = np.asarray(label, dtype=float), np.asarray(logit, dtype=float)
     nothing = (np.array([np.nan]), np.array([np.nan]))
@@ -231,9 +227,7 @@ def average_over_sites(value: np.ndarray, se: np.ndarray) -> SiteMean:
     (2001). The interval for a new site draws the variance between sites from its confidence distribution (Viechtbauer
     2007; the idea of Nagashima, Noma & Furukawa 2019): with the estimate alone it would hold 90 % of new sites only.
 
-    Shapes: value, se [sites].
-
-    Returns intervals are NaN with fewer than three sites.
+    Shapes: value, se [sites]. Intervals are NaN with fewer than three sites.
     """
     known = np.isfinite(value) & np.isfinite(se) & (se > 0)
     x, variance, n = value[known], se[known] ** 2, int(known.sum())
@@ -322,9 +316,7 @@ def estimate_session_variance(
 ) -> SessionVariance:
     """Estimate variance components and ICC(1) by analysis of variance.
 
-    Shapes: values [N, ...], member [N], cell [n], weight [n].
-
-    Returns NaN where no cell has two participants.
+    Shapes: values [N, ...], member [N], cell [n], weight [n]. Returns NaN where no cell has two participants.
     """
     values = np.asarray(values, dtype=float)
     k = np.bincount(member).astype(float)  # sessions of each participant

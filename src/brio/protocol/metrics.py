@@ -57,9 +57,7 @@ def auc(label: np.ndarray, logit: np.ndarray, scale: float = 0.0) -> float:
     scikit-learn's function is not used: its input checks take a hundred times longer than the counting, and choosing a
     penalty by inner folds computes thousands of areas.
 
-    Shapes: label [n], logit [n].
-
-    Returns NaN if there is one class only.
+    Shapes: label [n], logit [n]. Returns NaN if there is one class only.
     """
     control, patient = label != 1, label == 1
     n_pairs = int(control.sum()) * int(patient.sum())
@@ -93,10 +91,8 @@ def score_predictions(label: np.ndarray, logit: np.ndarray, calibrated: np.ndarr
 
     The Brier score is that of the calibrated logits, where they are others.
 
-    Shapes: label [n], logit [n], calibrated [n].
-
-    Returns ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``, ``specificity``, ``brier``; NaN where a score is
-    undefined.
+    Shapes: label [n], logit [n], calibrated [n]. Returns ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``,
+    ``specificity``, ``brier``; NaN where a score is undefined.
     """
     correct = (logit > 0) == (label == 1)
     sensitivity, specificity = _share(correct[label == 1]), _share(correct[label == 0])
@@ -132,10 +128,9 @@ def count_participants(cohort: Cohort, scans: np.ndarray) -> int:
 def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
     """Compute the placement value of each scan among those of the other class, ties counted as half.
 
-    Shapes: label [n], logit [n]; returns [n].
-
-    Returns for a patient the share of controls with a lower logit, for a control the share of patients with a higher
-    one. The mean over either class is the AUC. NaN if there is one class only.
+    Shapes: label [n], logit [n]; returns [n]. Returns for a patient the share of controls with a lower logit, for a
+    control the share of patients with a higher one. The mean over either class is the AUC. NaN if there is one class
+    only.
     """
     label, logit = np.asarray(label), np.asarray(logit, dtype=float)
     placements = np.full(len(logit), np.nan)
@@ -156,9 +151,8 @@ def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
 def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the areas of several methods at one site and their covariances over participants.
 
-    Shapes: label [n], placements [n, methods]; returns auc [methods], covariance [methods, methods].
-
-    Returns auc: NaN if there is one class only.
+    Shapes: label [n], placements [n, methods]; returns auc [methods], covariance [methods, methods]. Returns auc: NaN
+    if there is one class only.
 
     Returns covariance: NaN where a class has fewer than two scans.
     """
@@ -214,9 +208,8 @@ def assess_over_people(
 ) -> PeopleEstimate:
     """Estimate a weighted mean of areas, or of differences between methods, over participants at fixed sites.
 
-    Shapes: contrast [methods], weights [sites].
-
-    Returns all but the mean are NaN where a site has fewer than two scans of a class, or no area varies.
+    Shapes: contrast [methods], weights [sites]. Returns all but the mean are NaN where a site has fewer than two scans
+    of a class, or no area varies.
     """
     values = areas.auc @ contrast
     if correction is None:
@@ -231,9 +224,7 @@ def assess_over_people(
 def score_columns(label: np.ndarray, margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
     """Compute the AUC of each column, as :func:`brio.protocol.auc` does of one: ties count as half.
 
-    Shapes: label [n, ...], margin [n, ...]; returns [...].
-
-    Returns NaN for a column with one class only.
+    Shapes: label [n, ...], margin [n, ...]; returns [...]. Returns NaN for a column with one class only.
     """
     if np.isnan(margin).any():
         raise ValueError("some margins are NaN, so scans cannot be ordered")
@@ -256,9 +247,7 @@ def count_pairs(label: np.ndarray) -> int:
 def weigh_by_pairs(auc: np.ndarray, n_pairs: np.ndarray) -> np.ndarray:
     """Average the AUC of sites, weighted by their pairs of patient and control: the pair-weighted within-site AUC.
 
-    Shapes: auc [sites, ...], n_pairs [sites]; returns [...].
-
-    Returns NaN where no site has an AUC.
+    Shapes: auc [sites, ...], n_pairs [sites]; returns [...]. Returns NaN where no site has an AUC.
     """
     weight = np.asarray(n_pairs, dtype=float).reshape(-1, *[1] * (np.ndim(auc) - 1)) * ~np.isnan(auc)
     total = weight.sum(axis=0)

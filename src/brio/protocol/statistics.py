@@ -71,9 +71,8 @@ def degrees_of_freedom(values: Values, correction: Correction = None) -> int:
 def standard_error(values: Values, correction: Correction = None) -> float:
     """Compute the standard error of a mean over sites or folds.
 
-    Shapes: values [n].
-
-    Returns NaN for fewer than two values, and for values that do not vary: they say nothing of their spread.
+    Shapes: values [n]. Returns NaN for fewer than two values, and for values that do not vary: they say nothing of
+    their spread.
     """
     present = np.asarray(values, dtype=float)
     if len(present) < 2:
@@ -90,10 +89,8 @@ def t_interval(
 
     Over sites, the interval is about the mean over sites like these, of which the present ones are a sample.
 
-    Shapes: values [n].
-
-    Returns low, high: NaN for fewer than two values, and for values that do not vary, such as an AUC of 1 at every
-    site.
+    Shapes: values [n]. Returns low, high: NaN for fewer than two values, and for values that do not vary, such as an
+    AUC of 1 at every site.
     """
     present = np.asarray(values, dtype=float)
     present = present[~np.isnan(present)]
@@ -200,9 +197,8 @@ def compare_groups(first: Values, second: Values) -> Difference:
     What the models of all sites share does not change the difference between groups, so nothing is added to the
     variance of the t test with one variance for both.
 
-    Shapes: first, second [sites of the group].
-
-    Returns of the means, first minus second; NaN for a group of fewer than two sites.
+    Shapes: first, second [sites of the group]. Returns of the means, first minus second; NaN for a group of fewer than
+    two sites.
     """
     groups = [values[~np.isnan(values)] for values in (np.asarray(first, float), np.asarray(second, float))]
     sizes = [len(values) for values in groups]
@@ -248,13 +244,11 @@ def compare_family(
     With the ``correction`` of :func:`fold_correction` the rows are folds of k-fold. All comparisons of one call are one
     family for Holm's correction.
 
-    Shapes: scores [sites or folds, methods].
-
-    Returns one row per comparison: ``method``, ``other``, ``n`` pairs, ``left_out``, ``mean_difference``, ``low``,
-    ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two one-sided tests for a difference below the
-    margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be tested, and ``detectable`` and
-    ``detectable_in_family``: the smallest true difference that the test at level 0.05, or at 0.05 divided by the
-    number of comparisons, finds with 80 % power.
+    Shapes: scores [sites or folds, methods]. Returns one row per comparison: ``method``, ``other``, ``n`` pairs,
+    ``left_out``, ``mean_difference``, ``low``, ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two
+    one-sided tests for a difference below the margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be
+    tested, and ``detectable`` and ``detectable_in_family``: the smallest true difference that the test at level 0.05,
+    or at 0.05 divided by the number of comparisons, finds with 80 % power.
     """
     names = [str(name) for name in scores.columns]
     if reference is not None and reference not in names:

@@ -81,9 +81,8 @@ def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.nda
     these differ in few. Where several nearest neighbours tie, a scan counts with the share of them at its own site, so
     that the order of the participants does not matter.
 
-    Shapes: alive [N, P], sites, ids [N].
-
-    Returns None if fewer than three scans have ROIs without signal, or all scans are of one site.
+    Shapes: alive [N, P], sites, ids [N]. Returns None if fewer than three scans have ROIs without signal, or all scans
+    are of one site.
     """
     from scipy.sparse import csr_array
 
@@ -234,9 +233,8 @@ def _make_pair(
 def correlate_scans(a: np.ndarray, b: np.ndarray, valid: np.ndarray, rois: np.ndarray, min_frames: int) -> float | None:
     """Compute the rank correlation over time of two scans, without their linear trend; median over ROIs.
 
-    Shapes: a, b [T, P], valid [T], rois [P].
-
-    Returns None if too few frames are valid, or every ROI is flat in one of the scans.
+    Shapes: a, b [T, P], valid [T], rois [P]. Returns None if too few frames are valid, or every ROI is flat in one of
+    the scans.
     """
     from scipy.stats import rankdata
 
