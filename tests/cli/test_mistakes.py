@@ -110,7 +110,7 @@ MISTAKES = [
     ("import tabel scans --out new", "there is no kind of cohort 'tabel', did you mean 'table'?"),
     (f"{TABLE} --atlas rois.tsv", "--atlas-table"),
     ("import table fc --out new", "is a square symmetric matrix, such as a connectome, not a time series"),
-    ("import fc scans --out new", "a connectome is square, one row and one column per ROI. Time series are imported"),
+    ("import fc scans --out new", "a connectome is square; time series are imported"),
     (f"{FC} --measure r", "--measure r: is unknown; known: correlation, fisher-z"),
     ("import table scans/p1.npy --out new", "is a file; give the folder that holds the scans, such as scans"),
     (f"{TABLE} --participants gone/people.tsv", "nor in scans (there is no folder gone)"),

@@ -277,7 +277,7 @@ def _declare_effects(rule: HarmonisationRule, n_sites: int, n_rois: int) -> dict
 def _make_harmoniser(rule: HarmonisationRule, sites: tuple[str, ...], tensors: dict[str, Tensor]) -> Harmoniser:
     arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name != "fill"}
     scale = arrays.pop("covariate_mean"), arrays.pop("covariate_sd")
-    effects = Residualiser(**arrays) if rule.kind == "residualise" else Combat(sites, **arrays)
+    effects = Residualiser(arrays["slope"]) if rule.kind == "residualise" else Combat(sites, **arrays)
     return Harmoniser(rule, effects, tensors["fill"], *scale)
 
 

@@ -92,7 +92,7 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
         if len(usable) < validation_sites + LEAST_SOURCE_SITES:
             advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
             if len(usable) >= LEAST_SOURCE_SITES:
-                lower = f"lower it to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
+                lower = f"lower protocol.validation_sites to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
                 advice = f"leave out protocol.validation_sites, which then follows the number of sites, or {lower}"
             counts = f"{len(usable)} other sites hold both classes"
             _refuse_too_few_sites(f"test site {test}: {counts}", validation_sites, LEAST_SOURCE_SITES, advice)
@@ -293,7 +293,7 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
     counts = pd.crosstab(sites[first], labels[first])
     least = int(counts.sum().min())
     if least < FIFTHS:  # every fifth has both classes
-        needed = f"{FIFTHS} of each class among the source scans, but one class has {least}"
+        needed = f"{FIFTHS} participants of each class among the source scans, but one class has {least}"
         raise BrioError(f"{needing} {needed}; add participants or sites")
     if counts.min(axis=None) < 2:  # and every site has both classes without it
         site, least = counts.min(axis=1).idxmin(), counts.min(axis=None)

@@ -151,10 +151,8 @@ def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
 def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the areas of several methods at one site and their covariances over participants.
 
-    Shapes: label [n], placements [n, methods]; returns auc [methods], covariance [methods, methods]. Returns auc: NaN
-    if there is one class only.
-
-    Returns covariance: NaN where a class has fewer than two scans.
+    Shapes: label [n], placements [n, methods]; returns auc [methods], covariance [methods, methods]. The areas are
+    NaN if there is one class only, the covariances where a class has fewer than two scans.
     """
     patient = np.asarray(label) == 1
     n_methods = placements.shape[1]

@@ -197,7 +197,7 @@ def compare_groups(first: Values, second: Values) -> Difference:
     What the models of all sites share does not change the difference between groups, so nothing is added to the
     variance of the t test with one variance for both.
 
-    Shapes: first, second [sites of the group]. Returns of the means, first minus second; NaN for a group of fewer than
+    Shapes: first, second [sites of the group]. The difference is first minus second; NaN for a group of fewer than
     two sites.
     """
     groups = [values[~np.isnan(values)] for values in (np.asarray(first, float), np.asarray(second, float))]

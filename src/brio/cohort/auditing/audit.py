@@ -111,15 +111,14 @@ def _propose_exclusions(
     reasons = defaultdict[str, list[ExclusionReason]](list)
     for participant, atlas in empty:
         reasons[participant].append(ExclusionReason("empty", atlas))
-    for scan in (*dead, *short):
-        if (scan.participant_id, scan.atlas) in empty:
-            continue
-        if isinstance(scan, TooShort):
-            reasons[scan.participant_id].append(ExclusionReason("short", scan.atlas, n=scan.n_valid))
-        elif scan.share > rules.max_dead_fraction:
-            stated = scan.share if scan.n_rois is None else None
-            reason = ExclusionReason("dead_rois", scan.atlas, n=scan.n_rois, of=scan.of, share=stated)
-            reasons[scan.participant_id].append(reason)
+    for rois in dead:
+        if rois.share > rules.max_dead_fraction and (rois.participant_id, rois.atlas) not in empty:
+            stated = rois.share if rois.n_rois is None else None
+            reason = ExclusionReason("dead_rois", rois.atlas, n=rois.n_rois, of=rois.of, share=stated)
+            reasons[rois.participant_id].append(reason)
+    for frames in short:
+        if (frames.participant_id, frames.atlas) not in empty:
+            reasons[frames.participant_id].append(ExclusionReason("short", frames.atlas, n=frames.n_valid))
     excluded = set(reasons)
     for copies in _group_copies(pairs):
         values = {"labels": label_of, "sites": site_of}
