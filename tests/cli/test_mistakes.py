@@ -109,7 +109,7 @@ MISTAKES = [
     (f"{TABLE} --drop-roi roi05", "there is no ROI 'roi05' to drop; near it: roi005"),
     ("import tabel scans --out new", "there is no kind of cohort 'tabel', did you mean 'table'?"),
     (f"{TABLE} --atlas rois.tsv", "--atlas-table"),
-    ("import table fc --out new", "is a square symmetric matrix, such as a connectome, not a time series"),
+    ("import table fc --out new", "is a square symmetric matrix (such as a connectome)"),
     ("import fc scans --out new", "a connectome is square; time series are imported"),
     (f"{FC} --measure r", "--measure r: is unknown; known: correlation, fisher-z"),
     ("import table scans/p1.npy --out new", "is a file; give the folder that holds the scans, such as scans"),
