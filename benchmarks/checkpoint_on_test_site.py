@@ -17,7 +17,7 @@ from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes
 from brio.device import resolve_device
 from brio.methods import make_method
-from brio.protocol import auc, bootstrap_interval, leave_one_site_out
+from brio.protocol import auc, leave_one_site_out, t_interval
 from brio.training import Run
 
 
@@ -48,7 +48,7 @@ def main() -> None:
             test = fitted.run.fold.test
             scores.setdefault(fitted.run.fold.name, []).append(100 * auc(cohort.labels[test], fitted.test_logit))
         site_means = [float(np.mean(seeds)) for seeds in scores.values()]
-        low, high = bootstrap_interval(site_means)
+        low, high = t_interval(site_means)
         selection = 100 * np.mean([fitted.validation_auc for fitted in fitted_runs])
         print(f"| {chosen_on} | {np.nanmean(site_means):.1f} | {low:.1f} to {high:.1f} | {selection:.1f} |", flush=True)
 

@@ -12,7 +12,7 @@ import argparse
 
 import pandas as pd
 
-from brio.protocol import compare_by_corrected_t, compare_groups
+from brio.protocol.statistics import compare_by_corrected_t, compare_groups
 from brio.results import average_seeds
 
 

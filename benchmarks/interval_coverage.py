@@ -31,8 +31,7 @@ from torch import Tensor
 
 from brio.cohort import Cohort, audit
 from brio.connectome import Connectomes, log_connectome
-from brio.protocol import EQUIVALENCE_MARGIN, fold_correction
-from brio.protocol.statistics import LEAST_FOR_NEW_SITE, site_correction
+from brio.protocol.statistics import EQUIVALENCE_MARGIN, LEAST_FOR_NEW_SITE, fold_correction, site_correction
 
 PENALTY, INTERCEPT = 1.0, 100.0  # relative to the mean diagonal of the kernel; the constant stands for an intercept
 MARGIN = 100 * EQUIVALENCE_MARGIN

@@ -17,7 +17,8 @@ import pandas as pd
 from scipy.optimize import linear_sum_assignment
 
 from brio.cohort import Cohort
-from brio.protocol import auc, compare_by_corrected_t
+from brio.protocol import auc
+from brio.protocol.statistics import compare_by_corrected_t
 
 LEAST_PAIRS = 5
 

@@ -19,8 +19,9 @@ import numpy as np
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
+from brio.formatting import format_interval, format_signed
 from brio.methods import make_method
-from brio.protocol import auc, bootstrap_interval, leave_one_site_out
+from brio.protocol import auc, leave_one_site_out, t_interval
 from brio.training import Run
 
 ARMS = {
@@ -69,9 +70,8 @@ def main() -> None:
         scores = np.array([score_arms(arms, REGIMES[regime], seed, args.device) for seed in range(args.cohorts)])
         for k, arm in enumerate(arms):
             gains = scores[:, k] - scores[:, 0]
-            # adding zero turns -0.0 into 0.0
-            gain, low, high = (f"{round(x, 1) + 0.0:+.1f}" for x in (gains.mean(), *bootstrap_interval(gains)))
-            cells = [regime, arm, f"{scores[:, k].mean():.1f}", gain, f"{low} to {high}"]
+            interval = format_interval(t_interval(gains, 0.0), format_signed)  # cohorts are independent
+            cells = [regime, arm, f"{scores[:, k].mean():.1f}", format_signed(gains.mean()), interval]
             print("| " + " | ".join(cells) + " |", flush=True)
 
 

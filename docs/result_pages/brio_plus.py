@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.protocol import Difference, adjust_holm, compare_by_corrected_t, compare_groups
+from brio.protocol.statistics import Difference, adjust_holm, compare_by_corrected_t, compare_groups
 from brio.results import PAIR_WEIGHTED
 
 from .comparisons import compare_pair, compare_people, compare_sites, reverse, site_scores

@@ -14,13 +14,13 @@ from scipy.stats import rankdata
 
 from brio.formatting import format_p, format_signed
 from brio.methods.registry import rank_block
-from brio.protocol import (
+from brio.protocol.statistics import (
     EQUIVALENCE_MARGIN,
     FoldOverlap,
     adjust_holm,
     compare_by_corrected_t,
-    compare_over_folds,
-    compare_over_sites,
+    compare_family,
+    fold_correction,
 )
 from brio.report.comparisons import gather_jobs
 from brio.results import (
@@ -118,10 +118,8 @@ def compare_sites(
         Which one of it, such as the atlas.
     lower_is_better : bool
     """
-    table = compare_over_sites(
-        scores, reference, lower_is_better=lower_is_better, margin=100 * EQUIVALENCE_MARGIN
-    ).set_index("method")
-    table = table.rename(columns={"mean_difference": "mean", "n_sites": "n"})
+    table = compare_family(scores, reference, lower_is_better=lower_is_better, margin=100 * EQUIVALENCE_MARGIN)
+    table = table.set_index("method").rename(columns={"mean_difference": "mean"})
     differences = {name: (scores[name] - scores[reference]).dropna().round(12).to_numpy() for name in table.index}
     before = adjust_holm([_signed_rank_p(d) for d in differences.values()])
     record_verdicts(table.assign(p_before=before), reference, family, where)
@@ -153,10 +151,9 @@ def compare_kfold(runs: pd.DataFrame, reference: str, where: str) -> pd.DataFram
     """Return the differences of all methods to a reference over folds, by method."""
     sizes = runs[["n_test", "n_source"]].mean()
     scores = fold_scores(runs)
-    table = compare_over_folds(
-        scores, sizes["n_test"], sizes["n_source"], reference, margin=100 * EQUIVALENCE_MARGIN
-    ).set_index("method")
-    table = table.rename(columns={"mean_difference": "mean", "n_folds": "n"})
+    correction = fold_correction(sizes["n_test"], sizes["n_source"], scores.index.get_level_values("fold").nunique())
+    table = compare_family(scores, reference, correction, margin=100 * EQUIVALENCE_MARGIN)
+    table = table.set_index("method").rename(columns={"mean_difference": "mean"})
     before = sizes["n_test"] / sizes["n_source"]
     p = [compare_by_corrected_t(scores[name], scores[reference], before).p for name in table.index]
     table["p_before"] = adjust_holm(p)

@@ -141,10 +141,8 @@ def test_table_all(table, tmp_path):
 
 
 def test_table_with_columns_of_other_names(table, tmp_path):
-    (table / "participants.tsv").write_text(
-        "participant_id\tsite\tlabel\tvisit\tsession\tfile\n"
-        "p1\tA\t0\tpre\tx\tp1_2.npy\np2\tB\t1\tpre\tx\tp2.npy\np1\tA\t0\tpost\tx\tp1_ses-1.npy\n"
-    )
+    rows = "p1\tA\t0\tpre\tx\tp1_2.npy\np2\tB\t1\tpre\tx\tp2.npy\np1\tA\t0\tpost\tx\tp1_ses-1.npy\n"
+    (table / "participants.tsv").write_text("participant_id\tsite\tlabel\tvisit\tsession\tfile\n" + rows)
     options = {"session_column": "visit", "sessions": "all"}
     cohort = import_cohort("table", table, tmp_path / "out", **options)
     assert cohort.ids.tolist() == ["p1_ses-pre", "p1_ses-post", "p2_ses-pre"], "the order is that of the table"
@@ -200,9 +198,8 @@ def test_packed_sessions(tmp_path):
     archive = dict(np.load(src / "aal116.npz"))
     archive["participant_id"][1] = "007"
     np.savez(src / "aal116.npz", **archive)
-    (src / "participants.tsv").write_text(
-        "participant_id\tsite\tdiagnosis\tsession\tn_frames\n007\tA\t1\ta\t8\n007\tA\t1\tb\t9\np10\tB\t0\ta\t10\n"
-    )
+    rows = "007\tA\t1\ta\t8\n007\tA\t1\tb\t9\np10\tB\t0\ta\t10\n"
+    (src / "participants.tsv").write_text("participant_id\tsite\tdiagnosis\tsession\tn_frames\n" + rows)
     refuse("--sessions", import_cohort, "packed", src, tmp_path / "no")
     every = import_cohort("packed", src, tmp_path / "all", sessions="all")
     assert every.ids.tolist() == ["007_ses-a", "007_ses-b", "p10"]

@@ -107,7 +107,10 @@ def test_the_seed_decides_everything(tmp_path):
     other = simulate(Simulation(n_sites=4, per_class=5, n_rois=12, frames=80, seed=1))
     assert other.fingerprint != one.fingerprint
     assert other.scan(0).shape != one.scan(0).shape or not np.allclose(other.scan(0), one.scan(0))
-    assert one.save(tmp_path / "one").fingerprint == same.save(tmp_path / "same").fingerprint
+    saved = one.save(tmp_path / "one")
+    saved.verify()
+    assert saved.fingerprint == same.save(tmp_path / "same").fingerprint
+    assert Cohort.load(tmp_path / "one").provenance["truth"]["site"] == [9, 10, 11]
 
 
 def test_columns_sites_and_classes():
@@ -127,6 +130,10 @@ def test_columns_sites_and_classes():
     assert cohort.participants["age"].between(8, 40).all()
     assert set(cohort.participants["sex"]) == {"F", "M"}
     assert np.isfinite(cohort.frames).all()
+    x = np.asarray(cohort.scan(0), dtype=float)[:, SMALL.network("stable")]
+    x = x - x.mean(0)
+    lag_one = (x[1:] * x[:-1]).sum(0) / (x**2).sum(0)
+    assert 0.3 < np.median(lag_one) < 0.85  # series remember the last frame
 
 
 def test_the_truth_names_every_roi_once():
@@ -147,14 +154,6 @@ def test_rois_outside_the_field_of_view():
     assert not dead(0.0).any()
     assert (dead(1.0).sum(1) == 1).all()
     assert not dead(1.0)[:, SMALL.network("stable")].any()
-
-
-def test_series_remember_the_last_frame():
-    cohort = simulate(SMALL)
-    x = np.asarray(cohort.scan(0), dtype=float)[:, SMALL.network("stable")]
-    x = x - x.mean(0)
-    lag_one = (x[1:] * x[:-1]).sum(0) / (x**2).sum(0)
-    assert 0.3 < np.median(lag_one) < 0.85
 
 
 @pytest.mark.parametrize(
@@ -193,12 +192,6 @@ def test_the_audit_names_the_copies():
     assert pairs == cohort.provenance["duplicates"]
 
 
-def test_a_simulated_cohort_is_like_any_other(tmp_path):
-    saved = simulate(SMALL).save(tmp_path / "sim")
-    saved.verify()
-    assert Cohort.load(tmp_path / "sim").provenance["truth"]["site"] == [9, 10, 11]
-
-
 def test_dynamics_lie_in_single_rois_and_in_no_correlation():
     plain, slow = (simulate(Simulation(2, 4, dead_share=0.0, dynamics=size)) for size in (0.0, 2.0))
     rois = slow.provenance["truth"]["dynamics"]
@@ -213,10 +206,8 @@ def test_dynamics_lie_in_single_rois_and_in_no_correlation():
 
 
 def test_bursts_in_some_scans_or_in_the_stable_network_leave_all_else_alone():
-    plain, few, inside = (
-        simulate(Simulation(**{**vars(SMALL), "dead_share": 0.0, **extra}))
-        for extra in ({}, {"burst_share": 0.5}, {"burst_in_stable": True})
-    )
+    changes = ({}, {"burst_share": 0.5}, {"burst_in_stable": True})
+    plain, few, inside = (simulate(replace(SMALL, dead_share=0.0, **extra)) for extra in changes)
     patients = np.flatnonzero(plain.labels == 1)
     rois = SMALL.network("unstable")
     moved = np.array([not np.array_equal(plain.scan(i), few.scan(i)) for i in range(len(plain))])

@@ -39,12 +39,8 @@ def test_key_is_the_chained_finaliser(parts):
 @given(st.lists(int64, min_size=1, max_size=3), int64, int64)
 def test_uniform_tensor_draws_the_numbers_of_uniform(parts, first, second):
     start = torch.from_numpy(np.atleast_1d(draws.key(*parts).view(np.int64)))
-    on_device = uniform_of(start, first, second)
+    on_device = draws.draw_uniform_tensor(start, torch.tensor([first]), torch.tensor([second]))
     assert float(on_device) == float(draws.draw_uniform(*parts, first, second))
-
-
-def uniform_of(start, *counters):
-    return draws.draw_uniform_tensor(start, *(torch.tensor([c]) for c in counters))
 
 
 def test_uniform_tensor_broadcasts_as_uniform_does():
@@ -62,9 +58,8 @@ def test_uniform_is_the_top_53_bits_of_the_key():
 
 def test_address_is_stable_over_versions():
     # finished runs are named by what they drew: a change of this number would silently change every draw
-    assert draws.address("sub-01") == int.from_bytes(
-        hashlib.blake2b(b"sub-01", digest_size=8).digest(), "little", signed=True
-    )
+    digest = hashlib.blake2b(b"sub-01", digest_size=8).digest()
+    assert draws.address("sub-01") == int.from_bytes(digest, "little", signed=True)
     assert draws.addresses(["sub-01", "sub-02"]).tolist() == [draws.address("sub-01"), draws.address("sub-02")]
 
 

@@ -42,9 +42,8 @@ def test_the_series_is_the_logarithm(P, T, shrinkage):
     R[0] = 1.0  # all ROIs alike: the eigenvalue P, as large as one can be
     expected = torch.from_numpy(np.stack([logm((1 - shrinkage) * m + shrinkage * np.eye(P)).real for m in R.numpy()]))
     close(log_by_chebyshev(R, shrinkage), expected, 1e-8)
-    close(
-        log_by_chebyshev(R.float().double(), shrinkage), expected, 1e-5
-    )  # rounded, so that eigenvalues fall below zero
+    rounded = R.float().double()  # so that eigenvalues fall below zero
+    close(log_by_chebyshev(rounded, shrinkage), expected, 1e-5)
 
 
 def test_a_matrix_with_a_negative_part_is_left_to_its_axes():

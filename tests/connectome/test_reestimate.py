@@ -28,10 +28,8 @@ def numpy_fc(x: np.ndarray) -> np.ndarray:
 
 def frames_of(seed: int, refresh: int, who: str, k: int, n_frames: int, block: int) -> np.ndarray:
     """Frames of one resample: ceil(T / b) uniform starts, circular blocks end to end, cut to T."""
-    starts = [
-        int(float(draws.draw_uniform(seed, "re-estimates", refresh, who, k, b)) * n_frames)
-        for b in range(-(-n_frames // block))
-    ]
+    u = draws.draw_uniform(seed, "re-estimates", refresh, who, k, np.arange(-(-n_frames // block)))
+    starts = (u * n_frames).astype(int)
     return np.array([(s + t) % n_frames for s in starts for t in range(block)])[:n_frames]
 
 
@@ -65,18 +63,16 @@ def graphs():
             x[t] += 0.7 * x[t - 1]
         scans.append(x)
     scans[4][5, 3] = np.nan
-    cohort = Cohort.from_scans(
-        scans, site=list("AABBCC"), label=[0, 1] * 3, participant_id=[f"sub-{i}" for i in "uvwxyz"]
-    )
+    names = [f"sub-{i}" for i in "uvwxyz"]
+    cohort = Cohort.from_scans(scans, site=list("AABBCC"), label=[0, 1] * 3, participant_id=names)
     return Connectomes(cohort, dtype=torch.float64)
 
 
 def collected(graphs, scans, block, seed=5, refresh=2, K=3):
     """Re-estimates by participant."""
     out = {}
-    for chunk, A in graphs.iterate_reestimates(
-        ReestimateRequest(np.asarray(scans), np.asarray(block), seed, refresh, K)
-    ):
+    request = ReestimateRequest(np.asarray(scans), np.asarray(block), seed, refresh, K)
+    for chunk, A in graphs.iterate_reestimates(request):
         out |= {str(graphs.cohort.ids[scans[i]]): a for i, a in zip(chunk, A, strict=True)}
     return out
 
@@ -180,9 +176,8 @@ def test_sizes_of_designs_are_primes_whose_squares_are_balanced():
 def test_a_balanced_re_estimate_is_the_connectome_of_its_frames():
     rng = np.random.default_rng(4)
     lengths = (40, 57, 90)
-    graphs = Connectomes(
-        Cohort.from_scans([rng.normal(size=(n, 5)) for n in lengths], site=["A", "B", "B"], label=[0, 1, 0])
-    )
+    noise = [rng.normal(size=(n, 5)) for n in lengths]
+    graphs = Connectomes(Cohort.from_scans(noise, site=["A", "B", "B"], label=[0, 1, 0]))
     scans, blocks, K = np.arange(3), np.array([5, 6, 7]), 7
     ((_, A),) = graphs.iterate_reestimates(ReestimateRequest(scans, blocks, 0, 0, K, balanced=True))
     for i in range(3):

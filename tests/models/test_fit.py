@@ -68,7 +68,7 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
     spec = JobSpec(cohort, ["gcn"], settings={"epochs": 2, **COMBAT}, seeds=1, exclude=False, device="cpu")
     model = fit_model(spec, validation_sites=("site02", "site04"), say=said.append)
     assert not model.method.settings.refit
-    assert set(model.members[0].harmoniser.combat.sites) == set(model.training.sites)
+    assert set(model.members[0].harmoniser.effects.sites) == set(model.training.sites)
     assert not {"site02", "site04"} & set(model.training.sites)
     assert "not learned from, since harmonisation is fitted without them: site02, site04" in said
     for settings, words in (

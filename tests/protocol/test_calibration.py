@@ -1,5 +1,7 @@
 """Calibration against scikit-learn, statsmodels and plain loops; repeated scans of a participant."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,8 +12,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score, roc_curve
 
-from brio.errors import BrioError
-from brio.protocol import bootstrap_interval, t_interval
+from brio.protocol import t_interval
 from brio.protocol.calibration import (
     _trace_roc,
     average_over_sites,
@@ -25,6 +26,7 @@ from brio.protocol.calibration import (
     roc_band,
     split_brier,
 )
+from cohort.file_layouts import refuse
 
 
 def simulate_predictions(n: int, seed: int, decimals: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -35,13 +37,12 @@ def simulate_predictions(n: int, seed: int, decimals: int = 12) -> tuple[np.ndar
     return label, truth.round(decimals)
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 @pytest.mark.parametrize("decimals", [1, 12])
 @pytest.mark.parametrize("bins", [1, 5, 10])
-def test_reliability_equals_scikit_learn(strategy, decimals, bins):
+def test_reliability_equals_scikit_learn(decimals, bins):
     label, probability = simulate_predictions(200, bins, decimals)
-    found = reliability_curve(label, probability, bins, strategy)
-    observed, predicted = calibration_curve(label, probability, n_bins=bins, strategy=strategy)
+    found = reliability_curve(label, probability, bins)
+    observed, predicted = calibration_curve(label, probability, n_bins=bins, strategy="quantile")
     full = found[found["count"] > 0]
     assert full["observed"].to_numpy() == pytest.approx(observed)
     assert full["probability"].to_numpy() == pytest.approx(predicted)
@@ -50,10 +51,10 @@ def test_reliability_equals_scikit_learn(strategy, decimals, bins):
 
 
 def test_empty_bins_are_kept_and_hold_nothing():
-    found = reliability_curve(np.array([0, 1, 1]), np.array([0.05, 0.95, 1.0]), bins=10)
-    assert found["count"].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 0, 2]
-    assert found["observed"].isna().sum() == 8
-    assert found["right"].tolist() == pytest.approx(np.arange(1, 11) / 10)
+    found = reliability_curve(np.array([0, 1]), np.array([0.0, 1.0]), bins=4)
+    assert found["count"].tolist() == [1, 0, 0, 1]
+    assert found["observed"].isna().sum() == 2
+    assert found["right"].tolist() == [0.25, 0.5, 0.75, 1.0]
 
 
 def test_reliability_interval_draws_sites():
@@ -69,8 +70,8 @@ def test_reliability_interval_draws_sites():
     # sites that agree within and differ between: the interval must be that of sites, not of scans
     label = np.repeat(rng.integers(0, 2, 30), 20)
     wide = reliability_curve(label, probability, 1, site=site)
-    low, high = bootstrap_interval(label.reshape(30, 20).mean(axis=1))
-    assert (wide["low"].item(), wide["high"].item()) == pytest.approx((low, high), abs=0.04)
+    expected = t_interval(label.reshape(30, 20).mean(axis=1), 0.0)
+    assert (wide["low"].item(), wide["high"].item()) == pytest.approx(expected, abs=0.04)
 
 
 def test_reliability_interval_needs_two_sites():
@@ -80,29 +81,19 @@ def test_reliability_interval_needs_two_sites():
     assert alone[["low", "high"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize(("bins", "kind", "message"), [(0, "uniform", "bins=0"), (3, "equal", "'equal'.*quantile")])
-def test_unknown_bins_are_refused(bins, kind, message):
-    with pytest.raises(BrioError, match=message):
-        reliability_curve(np.array([0, 1]), np.array([0.1, 0.9]), bins, kind)
+def test_unknown_bins_are_refused_and_logits_not_taken_for_probabilities():
+    label = np.array([0, 1])
+    refuse("bins=0", reliability_curve, label, np.array([0.1, 0.9]), 0)
+    for wrong in (1.2, -0.1, np.nan):
+        refuse("between 0 and 1", reliability_curve, label, np.array([0.5, wrong]))
 
 
-@pytest.mark.parametrize("wrong", [1.2, -0.1, np.nan])
-def test_logits_are_not_taken_for_probabilities(wrong):
-    with pytest.raises(BrioError, match="between 0 and 1"):
-        reliability_curve(np.array([0, 1]), np.array([0.5, wrong]))
-
-
-@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
-def test_calibration_error_equals_a_plain_loop(strategy):
+def test_calibration_error_equals_a_plain_loop():
     label, probability = simulate_predictions(150, 4)
-    edges = np.linspace(0, 1, 8) if strategy == "uniform" else np.quantile(probability, np.linspace(0, 1, 8))
-    total = 0.0
-    for k in range(7):
-        inside = (probability > edges[k]) & (probability <= edges[k + 1])
-        inside |= (k == 0) & (probability == edges[0])
-        if inside.any():
-            total += inside.sum() * abs(label[inside].mean() - probability[inside].mean())
-    assert calibration_error(label, probability, 7, strategy) == pytest.approx(total / 150)
+    edges = np.quantile(probability, np.linspace(0, 1, 8))
+    bins = pd.cut(probability, edges, include_lowest=True)
+    gaps = pd.Series(label - probability).groupby(bins, observed=True).sum()
+    assert calibration_error(label, probability, 7) == pytest.approx(gaps.abs().sum() / 150)
 
 
 def predictions(sites: int, seeds: int, per_site: int = 40, seed: int = 0) -> pd.DataFrame:
@@ -141,8 +132,7 @@ def test_corners_of_a_curve_are_those_of_scikit_learn_bit_for_bit(levels):
 def test_a_curve_with_a_missing_logit_is_refused():
     rows = predictions(1, 1)
     rows.loc[3, "logit"] = np.nan
-    with pytest.raises(BrioError, match="a logit is missing or infinite"):
-        roc_band(rows)
+    refuse("a logit is missing or infinite", roc_band, rows)
 
 
 def test_roc_band_averages_seeds_then_sites():
@@ -170,8 +160,7 @@ def test_sites_with_one_class_are_left_out_and_named():
     band = roc_band(rows)
     assert (band.n_sites, band.one_class_units) == (3, ("s01",))
     assert band.auc == roc_band(rows[rows["fold"] != "s01"]).auc
-    with pytest.raises(BrioError, match="one class only at s01"):
-        roc_band(rows[rows["fold"] == "s01"])
+    refuse("one class only at s01", roc_band, rows[rows["fold"] == "s01"])
 
 
 def test_folds_of_each_seed_stand_for_themselves_under_kfold():
@@ -266,11 +255,8 @@ def test_net_benefit_counts_true_and_false_positives():
     rng = np.random.default_rng(5)
     label, probability = rng.integers(0, 2, 60), rng.uniform(size=60)
     thresholds = np.array([0.1, 0.35, 0.5, 0.8])
-    expected = []
-    for t in thresholds:
-        true = sum(1 for y, p in zip(label, probability, strict=True) if p >= t and y == 1)
-        false = sum(1 for y, p in zip(label, probability, strict=True) if p >= t and y == 0)
-        expected.append(true / 60 - false / 60 * t / (1 - t))
+    counts = [[((probability >= t) & (label == c)).sum() for c in (1, 0)] for t in thresholds]
+    expected = [true / 60 - false / 60 * t / (1 - t) for t, (true, false) in zip(thresholds, counts, strict=True)]
     assert compute_net_benefit(label, probability, thresholds) == pytest.approx(expected)
     assert compute_net_benefit(label, np.zeros(60), thresholds) == pytest.approx([0.0] * 4)
     share = label.mean()
@@ -325,9 +311,6 @@ def test_planted_variances_are_recovered_and_covered():
 def test_agreement_counts_pairs():
     decision = np.array([1, 1, 0, 1, 0, 0, 1, 1]) > 0
     member = np.array([0, 0, 0, 1, 1, 2, 2, 2])
-    expected = []
-    for i in range(3):
-        own = decision[member == i]
-        pairs = [(a, b) for a in range(len(own)) for b in range(a)]
-        expected.append(np.mean([own[a] == own[b] for a, b in pairs]))
+    pairs = [itertools.combinations(decision[member == i], 2) for i in range(3)]
+    expected = [np.mean([a == b for a, b in own]) for own in pairs]
     np.testing.assert_allclose(count_agreeing_pairs(decision, member), expected)

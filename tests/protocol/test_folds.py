@@ -13,17 +13,21 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.protocol import (
     ProtocolSettings,
-    assign_inner_folds,
     count_inner_folds,
-    describe_allowed_protocols,
     leave_one_site_out,
     make_folds,
     make_inner_folds,
     make_training_fold,
-    settle_protocol,
 )
-from brio.protocol.folds import assign_stratified_folds, site_stratified_kfold
+from brio.protocol.folds import (
+    assign_inner_folds,
+    assign_stratified_folds,
+    describe_allowed_protocols,
+    settle_protocol,
+    site_stratified_kfold,
+)
 from brio.settings import replace_values
+from cohort.file_layouts import refuse
 
 
 def cohort(sizes: dict[str, tuple[int, int]], seed: int = 0) -> Cohort:
@@ -47,12 +51,10 @@ def test_loso_splits_the_cohort_into_disjoint_sites(seed):
     for f in folds:
         parts = [f.source, f.validation, f.test]
         assert sorted(np.concatenate(parts).tolist()) == list(range(len(c)))
-        sites = [set(c.sites[p]) for p in parts]
-        assert sites[2] == {f.name} == set(f.test_sites)
-        assert sites[1] == set(f.validation_sites)
-        assert len(sites[1]) == 2
-        assert not sites[0] & sites[1]
-        assert not (sites[0] | sites[1]) & sites[2]
+        source, validation, test = (set(c.sites[p]) for p in parts)
+        assert test == {f.name} == set(f.test_sites)
+        assert validation == set(f.validation_sites)
+        assert (len(validation), len(source | validation | test)) == (2, len(source) + 3)
         assert f.one_class_sites == ()
 
 
@@ -108,10 +110,9 @@ def test_loso_needs_two_source_sites(n_sites, validation_sites, enough):
     if enough:
         assert all(len(set(c.sites[f.source])) == 2 for f in leave_one_site_out(c, 0, validation_sites))
     else:
-        one_class = {"x": (3, 0), "y": (0, 3)}  # which are not enough either
-        for too_few in (c, cohort({f"s{k}": (3, 3) for k in range(n_sites)} | one_class)):
-            with pytest.raises(BrioError, match="validation_sites"):
-                leave_one_site_out(too_few, 0, validation_sites)
+        more = cohort({f"s{k}": (3, 3) for k in range(n_sites)} | {"x": (3, 0), "y": (0, 3)})  # not enough either
+        for too_few in (c, more):
+            refuse("validation_sites", leave_one_site_out, too_few, 0, validation_sites)
 
 
 def test_kfold_is_a_7_2_1_rotation_that_tests_everyone_once():
@@ -153,12 +154,20 @@ def test_folds_are_balanced_in_size_by_site_by_class_and_in_every_cell(table, n_
             assert max(sizes) - min(sizes) <= 1, one
 
 
-def test_kfold_follows_participants_and_seed():
-    c = cohort({f"s{k}": (12, 12) for k in range(3)})
+def list_fifths(c, seed):
+    return [set(c.ids[f.validation]) for f in make_inner_folds(c, make_training_fold(c, 0, 0), seed)]
+
+
+def list_tested(c, seed):
+    return [set(c.ids[f.test]) for f in site_stratified_kfold(c, seed)]
+
+
+@pytest.mark.parametrize("divide", [list_tested, list_fifths])
+def test_kfold_and_fifths_follow_participants_and_seed(divide):
+    c = cohort({f"s{k}": (12, 12) for k in range(2)})
     turned = c.select(np.random.default_rng(1).permutation(len(c)))
-    tested = lambda c, seed: [set(c.ids[f.test]) for f in site_stratified_kfold(c, seed)]  # noqa: E731
-    assert tested(c, 0) == tested(turned, 0)
-    assert tested(c, 0) != tested(c, 1)
+    assert divide(c, 0) == divide(turned, 0)
+    assert divide(c, 0) != divide(c, 1)
 
 
 def test_kfold_leaves_sites_without_both_classes_out_of_the_source():
@@ -173,8 +182,7 @@ def test_kfold_leaves_sites_without_both_classes_out_of_the_source():
 
 
 def test_kfold_refuses_too_few_folds_and_sites():
-    with pytest.raises(BrioError, match="n_folds"):
-        ProtocolSettings(n_folds=3)
+    refuse("n_folds", ProtocolSettings, n_folds=3)
     with pytest.raises(BrioError, match="none of its source sites holds both classes"):
         site_stratified_kfold(cohort({"a": (20, 0), "b": (0, 20)}), 0)
 
@@ -188,16 +196,14 @@ def test_a_model_to_keep_learns_from_all_sites_but_those_that_validate(seed):
     assert set(c.sites[fold.validation]) == set(fold.validation_sites)
     assert len(fold.validation_sites) == 2
     assert set(c.sites[fold.source]) == set(EVEN) - set(fold.validation_sites)
-    with pytest.raises(BrioError, match="both classes"):
-        make_training_fold(cohort({"a": (3, 3), "b": (3, 3), "c": (3, 3)}), seed, 2)
+    refuse("both classes", make_training_fold, cohort({"a": (3, 3), "b": (3, 3), "c": (3, 3)}), seed, 2)
 
 
 @pytest.mark.parametrize("number", [np.int64(2), np.uint8(2)])
 def test_validation_sites_may_be_a_number_of_numpy(number):
     c = cohort(EVEN)
     assert make_training_fold(c, 0, number).validation_sites == make_training_fold(c, 0, 2).validation_sites
-    with pytest.raises(BrioError, match=r"setting 'validation_sites'=1.5: must be a whole number"):
-        make_training_fold(c, 0, np.float32(1.5))
+    refuse(r"setting 'validation_sites'=1.5: must be a whole number", make_training_fold, c, 0, np.float32(1.5))
 
 
 def test_protocols_by_name():
@@ -205,24 +211,18 @@ def test_protocols_by_name():
     settings = ProtocolSettings(validation_sites=1, n_folds=5, validation_folds=1)
     assert {len(f.validation_sites) for f in make_folds(c, "loso", 0, settings)} == {1}
     assert len(make_folds(c, "kfold", 0, settings)) == 5
-    with pytest.raises(BrioError, match="loso"):
-        make_folds(c, "holdout", 0, settings)
+    refuse("loso", make_folds, c, "holdout", 0, settings)
 
 
 def sites(n: int, **others: tuple[int, int]) -> dict[str, tuple[int, int]]:
     return {f"s{k}": (6 + k, 7) for k in range(n)} | others
 
 
+ONE_CLASS = {"one": (5, 0), "other": (0, 5)}
+
+
 @pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        (sites(7), 2),
-        (sites(5), 2),
-        (sites(4), 0),
-        (sites(3), 0),
-        (sites(4, one=(5, 0), other=(0, 5)), 0),
-        (sites(5, one=(5, 0)), 2),
-    ],
+    ("sizes", "expected"), [(sites(7), 2), (sites(5, one=(5, 0)), 2), (sites(4, **ONE_CLASS), 0), (sites(3), 0)]
 )
 def test_two_validation_sites_from_five_sites_with_both_classes_on(sizes, expected):
     c = cohort(sizes)
@@ -238,8 +238,7 @@ def test_settings_read_auto_and_numbers():
     for text, value in (("auto", "auto"), ("0", 0), ("3", 3), (1, 1)):
         assert replace_values(ProtocolSettings(), {"validation_sites": text}).validation_sites == value
     for text in ("none", "two", "-1", "1.5"):
-        with pytest.raises(BrioError, match="auto"):
-            replace_values(ProtocolSettings(), {"validation_sites": text})
+        refuse("auto", replace_values, ProtocolSettings(), {"validation_sites": text})
 
 
 @pytest.mark.parametrize(("n", "words"), [(5, "2 validation"), (4, "inner folds"), (2, "at least 3"), (1, "kfold")])
@@ -279,17 +278,6 @@ def test_fifths_hold_both_classes_and_leave_both_at_every_site(sizes, seed):
     assert max(sizes_of_fifths) - min(sizes_of_fifths) <= 1
 
 
-def test_fifths_follow_participants_and_seed():
-    c = cohort({"a": (9, 9), "b": (9, 9)})
-    turned = c.select(np.random.default_rng(1).permutation(len(c)))
-
-    def fifths(c, seed):
-        return [set(c.ids[f.validation]) for f in make_inner_folds(c, make_training_fold(c, 0, 0), seed)]
-
-    assert fifths(c, 0) == fifths(turned, 0)
-    assert fifths(c, 0) != fifths(c, 1)
-
-
 @pytest.mark.parametrize("n_sites", [1, 2])
 def test_no_participant_is_on_both_sides_of_a_fifth(n_sites):
     c = simulate(Simulation(n_sites=n_sites, per_class=7, n_rois=8, frames=50, sessions=3))
@@ -301,10 +289,8 @@ def test_no_participant_is_on_both_sides_of_a_fifth(n_sites):
 
 def test_fifths_count_participants_and_not_scans():
     c = simulate(Simulation(n_sites=1, per_class=4, n_rois=8, frames=50, sessions=3))
-    four = np.unique(c.participant_ids[c.labels == 0])[:4]
-    fold = make_training_fold(c.select((c.labels == 1) | np.isin(c.participant_ids, four)), 0, 0)
-    with pytest.raises(BrioError, match="at least 5 participants"):
-        make_inner_folds(c.select((c.labels == 1) | np.isin(c.participant_ids, four)), fold, 0)
+    c = c.select((c.labels == 1) | np.isin(c.participant_ids, np.unique(c.participant_ids[c.labels == 0])[:4]))
+    refuse("at least 5 participants of each class", make_inner_folds, c, make_training_fold(c, 0, 0), 0)
 
 
 def test_closed_form_models_withhold_sites_from_two_on():
@@ -324,5 +310,4 @@ def test_closed_form_models_withhold_sites_from_two_on():
 )
 def test_too_few_participants_for_fifths(sizes, message):
     c = cohort(sizes)
-    with pytest.raises(BrioError, match=message):
-        make_inner_folds(c, make_training_fold(c, 0, 0), 0)
+    refuse(message, make_inner_folds, c, make_training_fold(c, 0, 0), 0)

@@ -10,6 +10,7 @@ from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_sc
 
 from brio import BrioError
 from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
+from cohort.file_layouts import refuse
 
 SITES = np.repeat(["Yale", "KKI", "NYU", "UM"], [6, 9, 12, 13])
 LABELS = np.concatenate([np.arange(n) % 2 for n in (6, 9, 12, 13)])
@@ -55,8 +56,7 @@ def test_sites_with_one_class_are_split_off_and_named_once():
     assert len(caught) == 1
     assert len(splits) == 4
 
-
-def test_no_warning_where_every_site_has_both_classes_or_labels_are_unknown():
+    # none where every site has both classes, or labels are unknown
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         list(LeaveOneSiteOut().split(SCANS, LABELS, SITES))
@@ -91,15 +91,8 @@ def test_kfold_is_drawn_by_its_random_state():
 def test_inside_cross_validation_with_and_without_routing(cv):
     plain = cross_val_score(Remembers(), SCANS, LABELS, cv=cv, groups=SITES, error_score="raise")
     with sklearn.config_context(enable_metadata_routing=True):
-        found = cross_validate(
-            Remembers(),
-            SCANS,
-            LABELS,
-            cv=cv,
-            params={"groups": SITES},
-            error_score="raise",
-            return_indices=True,
-        )
+        options = {"error_score": "raise", "return_indices": True}
+        found = cross_validate(Remembers(), SCANS, LABELS, cv=cv, params={"groups": SITES}, **options)
     assert len(plain) == 4
     np.testing.assert_array_equal(found["test_score"], plain)
     for k, test in enumerate(found["indices"]["test"]):
@@ -122,26 +115,20 @@ def test_repr_and_clone():
 
 @pytest.mark.parametrize("cv", [LeaveOneSiteOut(), SiteStratifiedKFold(4)])
 def test_missing_sites_are_refused(cv):
-    with pytest.raises(BrioError, match=r"needs the site of every scan: pass groups=sites"):
-        next(cv.split(SCANS, LABELS))
-    with pytest.raises(BrioError, match="needs the site of every scan"):
-        cross_val_score(Remembers(), SCANS, LABELS, cv=cv)
+    refuse(r"needs the site of every scan: pass groups=sites", next, cv.split(SCANS, LABELS))
+    refuse("needs the site of every scan", cross_val_score, Remembers(), SCANS, LABELS, cv=cv)
     gap = [None, *SITES[1:]]
-    with pytest.raises(BrioError, match="site of scan 0 is missing"):
-        next(cv.split(SCANS, LABELS, gap))
-    with pytest.raises(BrioError, match="one site for each scan"):
-        next(cv.split(SCANS, LABELS, SITES[:, None]))
+    refuse("site of scan 0 is missing", next, cv.split(SCANS, LABELS, gap))
+    refuse("one site for each scan", next, cv.split(SCANS, LABELS, SITES[:, None]))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         next(cv.split(SCANS, LABELS, SITES[:-1]))
 
 
 def test_other_refusals():
-    with pytest.raises(BrioError, match="needs the site"):
-        LeaveOneSiteOut().get_n_splits(SCANS, LABELS)
+    refuse("needs the site", LeaveOneSiteOut().get_n_splits, SCANS, LABELS)
     with pytest.raises(BrioError, match="at least two sites; all scans are from NYU"):
         next(LeaveOneSiteOut().split(SCANS[:3], LABELS[:3], ["NYU"] * 3))
-    with pytest.raises(BrioError, match="needs y"):
-        next(SiteStratifiedKFold(3).split(SCANS, None, SITES))
+    refuse("needs y", next, SiteStratifiedKFold(3).split(SCANS, None, SITES))
     for n_splits in (1, 41):
         with pytest.raises(BrioError, match=f"n_splits={n_splits}, but it must be from 2 to 40"):
             next(SiteStratifiedKFold(n_splits).split(SCANS, LABELS, SITES))

@@ -10,19 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from brio.errors import BrioError
-from brio.protocol import (
+from brio.protocol.statistics import (
     adjust_holm,
     compare_by_corrected_t,
+    compare_family,
     compare_groups,
-    compare_over_folds,
-    compare_over_sites,
     detectable_difference,
     fold_correction,
     new_site_interval,
     standard_error,
     t_interval,
 )
+from cohort.file_layouts import refuse
 
 
 def test_paired_difference_counts_and_intervals():
@@ -36,8 +35,6 @@ def test_paired_difference_counts_and_intervals():
     half = stats.t(3).ppf(0.975) * error
     assert (found.low, found.high) == pytest.approx((d.mean() - half, d.mean() + half))
     assert found.p == pytest.approx(2 * stats.t(3).sf(d.mean() / error))
-    narrow = compare_by_corrected_t(first, second, alpha=0.5)
-    assert found.low < narrow.low < narrow.high < found.high
 
 
 def test_equal_scores_are_equal_whatever_their_last_bits():
@@ -121,35 +118,33 @@ def random_scores(n_sites: int, names: str, seed: int = 0) -> pd.DataFrame:
 
 def test_compare_makes_all_pairs_or_all_against_one():
     scores = random_scores(9, "abcd")
-    pairs = compare_over_sites(scores)
+    pairs = compare_family(scores)
     assert list(zip(pairs["method"], pairs["other"], strict=True)) == list(itertools.combinations("abcd", 2))
-    against = compare_over_sites(scores, "b")
+    against = compare_family(scores, "b")
     assert list(against["method"]) == ["a", "c", "d"]
     assert set(against["other"]) == {"b"}
     for row in against.itertuples():
         d = scores[row.method] - scores["b"]
         assert row.mean_difference == pytest.approx(d.mean())
         assert row.p == pytest.approx(plain_corrected_t(list(d), 1, 7)[1], rel=1e-6)
-        assert (row.n_sites, row.left_out, row.better) == (9, 0, (d > 0).sum())
+        assert (row.n, row.left_out, row.better) == (9, 0, (d > 0).sum())
     assert against["p_holm"].to_numpy() == pytest.approx(adjust_holm(against["p"].to_numpy()))
 
 
 def test_a_comparison_without_common_sites_is_said_and_not_counted():
     scores = random_scores(7, "abc")
     scores["d"] = np.nan
-    found = compare_over_sites(scores, "a").set_index("method")
+    found = compare_family(scores, "a").set_index("method")
     assert "nothing to compare" in str(found.loc["d", "warning"])
     assert math.isnan(found.loc["d", "p_holm"])
-    without = compare_over_sites(scores[["a", "b", "c"]], "a").set_index("method")
+    without = compare_family(scores[["a", "b", "c"]], "a").set_index("method")
     assert found.loc["b", "p_holm"] == without.loc["b", "p_holm"]
 
 
 def test_compare_says_what_is_missing():
     scores = random_scores(4, "ab").rename(columns={"a": "ridge", "b": "brio"})
-    with pytest.raises(BrioError, match=r"'rigde'.*did you mean 'ridge'"):
-        compare_over_sites(scores, "rigde")
-    with pytest.raises(BrioError, match="needs two methods"):
-        compare_over_sites(scores[["brio"]])
+    refuse(r"'rigde'.*did you mean 'ridge'", compare_family, scores, "rigde")
+    refuse("needs two methods", compare_family, scores[["brio"]])
 
 
 def plain_corrected_t(d: list[float], n_test: float, n_source: float) -> tuple[float, float]:
@@ -176,8 +171,8 @@ def test_corrected_resampled_t_equals_the_plain_formula(k):
 
 def test_compare_folds_tests_every_pair_and_corrects():
     scores = random_scores(20, "abc", seed=1)
-    found = compare_over_folds(scores, 10, 70, "c")
-    assert list(found["n_folds"]) == [20, 20]
+    found = compare_family(scores, "c", fold_correction(10, 70, len(scores)))
+    assert list(found["n"]) == [20, 20]
     for row in found.itertuples():
         assert row.p == pytest.approx(plain_corrected_t(list(scores[row.method] - scores["c"]), 10, 50)[1], rel=1e-6)
     assert found["p_holm"].to_numpy() == pytest.approx(adjust_holm(found["p"].to_numpy()))
@@ -187,13 +182,12 @@ def test_compare_folds_tests_every_pair_and_corrects():
 @pytest.mark.parametrize("n", [2, 3, 20])
 def test_t_interval_is_that_of_scipy_with_a_wider_error(n):
     values = np.random.default_rng(n).normal(0.7, 0.1, n)
-    expected = tuple(stats.ttest_1samp(values, 0).confidence_interval(0.9))
-    assert t_interval(values, 0.0, level=0.9) == pytest.approx(expected)
-    assert t_interval([*values, math.nan], 0.0, level=0.9) == pytest.approx(expected)
+    expected = tuple(stats.ttest_1samp(values, 0).confidence_interval(0.95))
+    assert t_interval([*values, math.nan], 0.0) == t_interval(values, 0.0) == pytest.approx(expected)
     assert standard_error(values, 0.0) == pytest.approx(stats.sem(values))
     wider = math.sqrt(1 + n / max(n - 2, 1))  # left-out sites, whose models share scans
     assert standard_error(values) == pytest.approx(wider * stats.sem(values))
-    corrected = np.array(t_interval(values, level=0.9)) - values.mean()
+    corrected = np.array(t_interval(values)) - values.mean()
     assert corrected == pytest.approx(wider * (np.array(expected) - values.mean()))
 
 
@@ -247,7 +241,7 @@ def test_the_detectable_difference_of_many_values_is_that_of_the_normal():
 def test_comparisons_state_what_they_could_have_shown():
     rng = np.random.default_rng(2)
     scores = pd.DataFrame(rng.normal(0.7, 0.05, (12, 4)), columns=list("abcd"))
-    table = compare_over_sites(scores, "a")
+    table = compare_family(scores, "a")
     for row in table.itertuples():
         error = stats.sem(scores[row.method] - scores["a"]) * math.sqrt(1 + 12 / 10)
         assert row.detectable == pytest.approx(detectable_difference(error, 11))

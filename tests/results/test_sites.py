@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from brio.errors import BrioError
-from brio.protocol import delong_covariance, placement_values
+from brio.protocol.metrics import delong_covariance, placement_values
 from brio.results import assess_auc, compare_over_people, covariance_rows, describe_calibration, site_rows
 from brio.results.summarise import (
     CALIBRATION_SUMS,

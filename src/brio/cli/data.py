@@ -157,7 +157,7 @@ def audit(
     """
     from ..cohort import AuditRules, Cohort, format_audit
     from ..cohort import audit as audit_cohort
-    from ..protocol import describe_allowed_protocols
+    from ..protocol.folds import describe_allowed_protocols
 
     given = {k.removeprefix("audit."): v for k, v in settings.parse_assignments(setting or []).items()}
     rules = settings.replace_values(AuditRules(), given, "audit.")

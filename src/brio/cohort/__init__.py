@@ -5,14 +5,5 @@ from .auditing import Audit, AuditRules, audit, format_audit
 from .cohort import Cohort, write_cohort
 from .covariates import relabel
 
-__all__ = [
-    "Atlas",
-    "Audit",
-    "AuditRules",
-    "Cohort",
-    "audit",
-    "format_audit",
-    "load_bundled_atlas",
-    "relabel",
-    "write_cohort",
-]
+__all__ = ["Atlas", "Audit", "AuditRules", "Cohort", "audit", "format_audit", "load_bundled_atlas"]
+__all__ += ["relabel", "write_cohort"]

@@ -91,10 +91,10 @@ class Atlas:
         for key in MATCHING_COLUMNS:
             if key not in self.rois:
                 continue
-            values = self.rois[key].astype(str).tolist()
-            row = {value: u for u, value in enumerate(values)}
-            if len(row) == len(values) and all(column in row for column in wanted):
-                return np.array([row[column] for column in wanted], dtype=np.int64), key
+            values = pd.Index(self.rois[key].astype(str))
+            rows = values.get_indexer(wanted) if values.is_unique else np.array([-1])
+            if (rows >= 0).all():
+                return rows.astype(np.int64), key
         return None
 
     @classmethod
@@ -258,10 +258,8 @@ def _download(fetcher: str, **options: Any) -> Any:
         return getattr(datasets, fetcher)(**options, verbose=0)
     except Exception as error:  # the network fails in many ways
         message = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BrioError(
-            f"the atlas could not be downloaded by nilearn's {fetcher} ({message}); run again with a network, or give "
-            "a table of its ROIs as a file (columns name, x, y, z, network)"
-        ) from error
+        remedy = "run again with a network, or give a table of its ROIs as a file (columns name, x, y, z, network)"
+        raise BrioError(f"atlas not downloaded by nilearn's {fetcher} ({message}); {remedy}") from error
 
 
 def _open_image(maps: Any) -> Any:
@@ -273,27 +271,24 @@ def _open_image(maps: Any) -> Any:
 
 def _locate_labels(data: Any) -> pd.DataFrame:
     """List the regions of an image of labels with their centres; the background and empty regions are left out."""
+    from nibabel.affines import apply_affine
+    from scipy.ndimage import center_of_mass
+
     image = _open_image(data["maps"])
     volume = np.asarray(image.dataobj).astype(np.int64)
-    voxels = np.argwhere(volume > 0)
-    label = volume[tuple(voxels.T)]
-    count = np.bincount(label)
-    sums = np.stack([np.bincount(label, weights=axis) for axis in voxels.T], axis=1)
-    lut = data["lut"]
-    lut = lut[[0 < k < len(count) and count[k] > 0 for k in lut["index"].astype(int)]]
+    lut = data["lut"][data["lut"]["index"].astype(int).isin(np.unique(volume[volume > 0]))]
     index = lut["index"].to_numpy(dtype=np.int64)
-    centres = sums[index] / count[index, None]
-    xyz = centres @ image.affine[:3, :3].T + image.affine[:3, 3]
+    xyz = apply_affine(image.affine, center_of_mass(volume > 0, volume, index))
     names, _ = number_repeated_names(lut["name"].astype(str).str.strip())
     return _make_table(names, pd.DataFrame(xyz, columns=list("xyz")), index=index)
 
 
 def _find_map_centres(maps: Any) -> np.ndarray:
     """Centre of mass of each map of an image, its negative values set to zero. Shape [P, 3], mm."""
+    from nibabel.affines import apply_affine
+    from scipy.ndimage import center_of_mass
+
     image = _open_image(maps)
-    grid = np.indices(image.shape[:3]).reshape(3, -1).astype(float)
-    centres = []
-    for u in range(image.shape[3]):  # one map at a time: 1,024 maps do not fit into memory
-        weight = np.asarray(image.dataobj[..., u], dtype=np.float64).clip(min=0).ravel()
-        centres.append(grid @ weight / weight.sum())
-    return np.array(centres) @ image.affine[:3, :3].T + image.affine[:3, 3]
+    # one map at a time: 1,024 maps do not fit into memory
+    weights = (np.asarray(image.dataobj[..., u], dtype=np.float64).clip(min=0) for u in range(image.shape[3]))
+    return apply_affine(image.affine, [center_of_mass(weight) for weight in weights])

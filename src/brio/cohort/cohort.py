@@ -111,10 +111,8 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
         codes = np.flatnonzero(pd.to_numeric(table[column], errors="coerce") <= -99)  # -99, -999, -9999
         if len(codes):
             participant, value = table["participant_id"].iloc[codes[0]], table[column].iloc[codes[0]]
-            raise BrioError(
-                f"{where}: {column} of participant {participant} is {value}, which seems to be a code for a missing "
-                "value; leave the cell empty"
-            )
+            code = f"{column} of participant {participant} is {value}, which seems to be a code for a missing value"
+            raise BrioError(f"{where}: {code}; leave the cell empty")
     return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
 
 
@@ -137,10 +135,8 @@ def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
     if empty.any() or column not in table:
         count = "the scans" if empty.all() else f"{int(empty.sum())} of {len(empty)} scans"
         first = "" if empty.all() else f" (the first is {table['participant_id'][empty].iloc[0]})"
-        raise BrioError(
-            f"cohort '{cohort}': {count} have no {column}{first}; such scans can be predicted, but learning and the "
-            f"audit need the {column} of every scan: add it to the participants table and import again"
-        )
+        remedy = "such scans can be predicted only; else add it to the participants table and import again"
+        raise BrioError(f"cohort '{cohort}': {count} have no {column}{first}; {remedy}")
     return table[column]
 
 
@@ -244,9 +240,8 @@ def write_cohort(
             where = f"participant {participant.get('participant_id', f'row {len(rows) + 1}')}"
             frames = convert_frames(scan, where)
             if frames.shape[1] != len(atlas):
-                raise BrioError(
-                    f"{where}: scan of shape {frames.shape}, but atlas '{atlas.name}' has {len(atlas)} ROIs"
-                )
+                has = f"atlas '{atlas.name}' has {len(atlas)} ROIs"
+                raise BrioError(f"{where}: scan of shape {frames.shape}, but {has}")
             if not np.isfinite(frames).any():
                 raise BrioError(f"{where}: the scan holds no finite value")
             file.write(np.ascontiguousarray(frames, dtype="<f4").data)
@@ -559,30 +554,23 @@ class Cohort:
         arrays = [convert_frames(scan, f"participant {name}") for name, scan in zip(ids, scans, strict=True)]
         for participant, array in zip(ids, arrays, strict=True):
             if array.shape[1] != arrays[0].shape[1]:
-                raise BrioError(
-                    f"participant {participant}: {array.shape[1]} ROIs, but {ids[0]} has {arrays[0].shape[1]}; "
-                    "all scans need the same parcellation"
-                )
+                differ = f"{array.shape[1]} ROIs, but {ids[0]} has {arrays[0].shape[1]}"
+                raise BrioError(f"participant {participant}: {differ}; all scans need the same parcellation")
         table = pd.DataFrame({"participant_id": ids, "site": list(site), "label": list(label)})
         if session is not None:
             table["session"] = [str(value) for value in session]
         if covariates is not None:
             reserved = [str(column) for column in covariates.columns if column in (*table.columns, "n_frames")]
             if reserved:
-                raise BrioError(
-                    f"covariates: the scans and the other arguments already give {', '.join(reserved)}; drop these "
-                    "columns"
-                )
+                raise BrioError(f"covariates: other arguments already give {', '.join(reserved)}; drop these columns")
             table = pd.concat([table, covariates.reset_index(drop=True)], axis=1)
         if check_axes and not holds_fc(table):
             for participant, array in zip(ids, arrays, strict=True):
                 refuse_fc(array, f"participant {participant}")
             if atlas is None and are_transposed(arrays):
-                raise BrioError(
-                    f"the scans have {arrays[0].shape[0]} rows, which correlate alike in all scans as ROIs do, and "
-                    f"{arrays[0].shape[1]} columns, which do not; rows must be frames: transpose the scans or, if they "
-                    "are frames, make the cohort with Cohort.from_scans(..., check_axes=False)"
-                )
+                rows = f"the scans have {arrays[0].shape[0]} rows, which correlate alike in all scans as ROIs do"
+                remedy = "rows must be frames: transpose the scans, or say Cohort.from_scans(..., check_axes=False)"
+                raise BrioError(f"{rows}, and {arrays[0].shape[1]} columns, which do not; {remedy}")
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         table["n_frames"] = lengths
         frames = np.concatenate(arrays)
@@ -662,10 +650,8 @@ class Cohort:
         participants, rois = read_table(folder / PARTICIPANTS, ParticipantRow), read_table(folder / ATLAS, RoiRow)
         lengths = participants["n_frames"].to_numpy(dtype=np.int64)
         if frames.shape != (lengths.sum(), len(rois)):
-            raise BrioError(
-                f"{folder / FRAMES}: has shape {frames.shape}, but {PARTICIPANTS} lists {lengths.sum()} frames and "
-                f"{ATLAS} {len(rois)} ROIs; import the cohort again"
-            )
+            listed = f"{PARTICIPANTS} lists {lengths.sum()} frames and {ATLAS} {len(rois)} ROIs"
+            raise BrioError(f"{folder / FRAMES}: has shape {frames.shape}, but {listed}; {IMPORT_AGAIN}")
         return cls(
             name=header["name"],
             frames=frames,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..errors import BrioError, nearest
 from ..formatting import format_count
 from .cohort import FORMER_LABEL, REQUIRED_COLUMNS, TEXT_COLUMNS, Cohort, find_filled
 from .scans import index_participants, require_repetition_time
+from .values import shorten_list
 
 # Column of the participants table for each covariate.
 COVARIATE_COLUMNS = {"sex": "sex", "age": "age", "motion": "mean_fd"}
@@ -27,9 +28,8 @@ LARGEST_COVARIATE = 1e6  # largest age or motion, in whatever unit, that is take
 def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.ndarray:
     """Read covariates as numbers.
 
-    Shapes: returns [N, C].
-
-    Returns sex is 0 (female) or 1 (male). Motion may have gaps (NaN), which a method fills from its source scans.
+    Shapes: returns [N, C]. Sex is 0 (female) or 1 (male). Motion may have gaps (NaN), which a method fills from
+    its source scans.
     """
     if not names:
         return np.zeros((len(cohort), 0))
@@ -37,44 +37,42 @@ def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.
 
 
 def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
-    column = COVARIATE_COLUMNS[name]
+    column, needed = COVARIATE_COLUMNS[name], f"{requester} needs the {name} of every participant"
     if column not in cohort.participants:
-        raise BrioError(
-            f"{requester} needs the {name} of every participant; the cohort '{cohort.name}' has no column '{column}': "
-            "add it to the participants table and import again"
-        )
+        raise BrioError(f"{needed}; the cohort '{cohort.name}' has no column '{column}': add it and import again")
     if column == cohort.label_covariate:
-        raise BrioError(
-            f"{requester} needs the {name} of every participant, but the labels of cohort '{cohort.name}' are made of "
-            "it: it would be given the answer; leave it out"
-        )
+        raise BrioError(f"{needed}, but the labels are made of it: it would be given the answer; leave it out")
     values = cohort.participants[column]
     if name == "sex":
-        text = values.astype("string").str.strip().str.lower()
-        numbers = text.map(SEX_CODES).astype(float)
-        unknown = text.notna() & numbers.isna()
-        if unknown.any():
-            raise BrioError(
-                f"{requester}: sex of participant {cohort.ids[unknown.to_numpy()][0]} is '{values[unknown].iloc[0]}'; "
-                "write F and M, then import again"
-            )
+        numbers = _convert_sex(values, cohort.ids, f"{requester}: sex")
     else:
-        numbers = pd.to_numeric(values, errors="coerce").astype(float)
-        # neither text that is no number nor an infinite value is a missing one
-        unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
-        if unusable.any():
-            raise BrioError(
-                f"{requester}: {name} of participant {cohort.ids[unusable][0]} is '{values[unusable].iloc[0]}' in the "
-                f"column '{column}'; write a number, or leave the cell empty, then import again"
-            )
-    array = numbers.to_numpy(dtype=float)
-    missing = np.isnan(array)
+        remedy = f"write a number in the column '{column}', or leave the cell empty, then import again"
+        numbers = _convert_numbers(values, cohort.ids, f"{requester}: {name}", remedy)
+    missing = numbers.isna().to_numpy()
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
-        raise BrioError(
-            f"{requester} needs the {name} of every participant; {int(missing.sum())} of {len(array)} have none "
-            f"(the first is {cohort.ids[missing][0]}): fill the column '{column}' or leave them out"
-        )
-    return array
+        count = f"{int(missing.sum())} of {len(missing)} have none (the first is {cohort.ids[missing][0]})"
+        raise BrioError(f"{needed}; {count}: fill the column '{column}' or leave them out")
+    return numbers.to_numpy(dtype=float)
+
+
+def _convert_numbers(values: pd.Series, names: np.ndarray, what: str, remedy: str) -> pd.Series:
+    """Convert values to numbers; neither text that is no number nor an infinite value is a missing one."""
+    numbers = pd.to_numeric(values, errors="coerce").astype(float)
+    unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
+    if unusable.any():
+        raise BrioError(f"{what} of participant {names[unusable][0]} is '{values[unusable].iloc[0]}'; {remedy}")
+    return numbers
+
+
+def _convert_sex(values: pd.Series, names: np.ndarray, what: str) -> pd.Series:
+    """Convert a sex to its number."""
+    text = values.astype("string").str.strip().str.lower()
+    codes = text.map(SEX_CODES).astype(float)
+    unknown = (text.notna() & codes.isna()).to_numpy()
+    if unknown.any():
+        value = values[unknown].iloc[0]
+        raise BrioError(f"{what} of participant {names[unknown][0]} is '{value}'; write F and M, then import again")
+    return codes
 
 
 def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
@@ -82,17 +80,14 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
 
     Shapes: returns [N].
     """
-    if "tr" not in cohort.participants:
-        raise BrioError(
-            f"{requester} resamples BOLD to one clock and needs the repetition time; the cohort '{cohort.name}' has no "
-            "column 'tr' (seconds): add it and import again, or give --set bold_tr=none to use the frames as they are"
-        )
-    tr = pd.to_numeric(cohort.participants["tr"], errors="coerce").to_numpy(dtype=float)
+    stated = cohort.participants.get("tr", pd.Series(np.nan, cohort.participants.index))
+    tr = pd.to_numeric(stated, errors="coerce").to_numpy(dtype=float)
     if not (tr > 0).all():
-        raise BrioError(
-            f"{requester} needs the repetition time of every scan; participant {cohort.ids[~(tr > 0)][0]} has none in "
-            "the column 'tr' (seconds): fill it, or give --set bold_tr=none to use the frames as they are"
-        )
+        lack = f"participant {cohort.ids[~(tr > 0)][0]} has none"
+        if "tr" not in cohort.participants:
+            lack = f"the cohort '{cohort.name}' has no column 'tr'"
+        remedy = "write seconds there, or give --set bold_tr=none to use the frames as they are"
+        raise BrioError(f"{requester} needs the repetition time (column 'tr') of every scan; {lack}: {remedy}")
     for name, seconds in zip(cohort.ids, tr.tolist(), strict=True):
         require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of participant {name}")
     return tr
@@ -112,14 +107,10 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
     elif "x" in rois:
         side = np.sign(rois["x"].to_numpy(dtype=float).round(1)).astype(np.int64)
     else:
-        raise BrioError(
-            f"{requester} needs the hemisphere of each ROI; the atlas '{cohort.atlas.name}' has neither a column "
-            "'hemi' nor 'x': import with an atlas table that has one"
-        )
-    if not ((side < 0).sum() >= 2 and (side > 0).sum() >= 2):
-        raise BrioError(
-            f"{requester} needs two ROIs or more of each hemisphere, which atlas '{cohort.atlas.name}' has not"
-        )
+        lack = f"atlas '{cohort.atlas.name}' has no column 'hemi' or 'x'"
+        raise BrioError(f"{requester} needs the hemisphere of each ROI; {lack}: import with a table that has one")
+    if min((side < 0).sum(), (side > 0).sum()) < 2:
+        raise BrioError(f"{requester} needs two ROIs of each hemisphere, which atlas '{cohort.atlas.name}' has not")
     return side
 
 
@@ -191,27 +182,22 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     filled = find_filled(cohort.participants, column)
     filled &= (cohort.participants[column].astype(str).str.strip() != "").to_numpy()
     values = cohort.participants[column][filled].groupby(member[filled]).first().reindex(range(len(first)))
-    sites = cohort.sites[first]
+    sites, participants = cohort.sites[first], cohort.participant_ids[first]
     if sign == ">":
-        label, classes = _compare_numbers(column, values, asked, sites, cohort.participant_ids[first])
+        label, classes = _compare_numbers(column, values, asked, sites, participants)
     else:
-        label, classes = _compare_values(column, values, asked)
-    known = label >= 0
+        label, classes = _compare_values(column, values, asked, participants)
+    known, leaves = label >= 0, f"the question '{question}' leaves"
     for k, name in enumerate(classes):
         if not (label == k).any():
-            raise BrioError(
-                f"the question '{question}' leaves one class: none of the {known.sum()} participants of cohort "
-                f"'{cohort.name}' with a value of '{column}' is '{name}'; ask another one"
-            )
-    small = [
-        s for s in np.unique(sites[known]) if min(np.bincount(label[known & (sites == s)], minlength=2)) < min_class
-    ]
+            none = f"none of the {known.sum()} participants with a value of '{column}' is '{name}'"
+            raise BrioError(f"{leaves} one class: {none}; ask another one")
+    of_class = pd.crosstab(sites[known], label[known])
+    small = of_class.index[of_class.min(axis=1) < min_class].tolist()
     used = known & ~np.isin(sites, small)
     if not used.any():
-        raise BrioError(
-            f"the question '{question}' leaves no site of cohort '{cohort.name}' with {min_class} participants of each "
-            "class; ask another one, or allow fewer with --set audit.min_class=N"
-        )
+        remedy = "ask another one, or allow fewer with --set audit.min_class=N"
+        raise BrioError(f"{leaves} no site with {min_class} participants of each class; {remedy}")
     scans = np.flatnonzero(used[member])
     table = cohort.participants.iloc[scans].reset_index(drop=True)
     if cohort.labelled.all() and "label" in table:
@@ -222,7 +208,7 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
         "question": text,
         "column": column,
         "without_value": int((~known).sum()),
-        "small_sites": [str(site) for site in small],
+        "small_sites": small,
         "at_small_sites": int((known & ~used).sum()),
         "min_class": min_class,
     }
@@ -246,18 +232,15 @@ def describe_question(cohort: Cohort) -> str:
     asks = cohort.provenance.get("label")
     if not isinstance(asks, dict):
         return ""
-    first, _ = index_participants(cohort.participant_ids)
-    counts = np.bincount(cohort.labels[first], minlength=2)
+    counts = np.bincount(cohort.labels[index_participants(cohort.participant_ids)[0]], minlength=2)
     parts = [f"{name} ({n} participants)" for name, n in zip(cohort.classes, counts, strict=True)]
     sentence = f"labels: {parts[1]} or {parts[0]}"
     left_out = []
     if asks["without_value"]:
         left_out.append(f"{format_count(asks['without_value'], 'participant')} without {asks['column']}")
     if asks["small_sites"]:
-        left_out.append(
-            f"{format_count(asks['at_small_sites'], 'participant')} of sites with fewer than {asks['min_class']} of a "
-            f"class ({', '.join(asks['small_sites'])})"
-        )
+        small = f"sites with fewer than {asks['min_class']} of a class ({', '.join(asks['small_sites'])})"
+        left_out.append(f"{format_count(asks['at_small_sites'], 'participant')} of {small}")
     sentence += f"; left out: {' and '.join(left_out)}" if left_out else ""
     if asks["question"].endswith(SITE_MEDIAN):
         sentence += "; the median of a site is that of all its participants: it defines the label and is not learned"
@@ -268,13 +251,8 @@ def _compare_numbers(
     column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray
 ) -> tuple[np.ndarray, tuple[str, str]]:
     """Label 1 above a number or the median of the own site, 0 up to it, -1 without a value."""
-    numbers = pd.to_numeric(values, errors="coerce").astype(float)
-    unusable = (values.notna() & ~(numbers.abs() <= LARGEST_COVARIATE)).to_numpy()
-    if unusable.any():
-        raise BrioError(
-            f"'{column}' of participant {participants[unusable][0]} is '{values[unusable].iloc[0]}', which is not a "
-            f"number to compare; ask '{column}={values[unusable].iloc[0]}', or correct the table and import again"
-        )
+    remedy = f"which is not a number to compare; ask '{column}=VALUE', or correct the table and import again"
+    numbers = _convert_numbers(values, participants, f"'{column}'", remedy)
     if asked == SITE_MEDIAN:
         limit, name = numbers.groupby(sites).transform("median"), "site median"
     else:
@@ -286,27 +264,25 @@ def _compare_numbers(
     return label, (f"{column} up to {name}", f"{column} above {name}")
 
 
-def _compare_values(column: str, values: pd.Series, asked: str | None) -> tuple[np.ndarray, tuple[str, str]]:
+def _compare_values(
+    column: str, values: pd.Series, asked: str | None, participants: np.ndarray
+) -> tuple[np.ndarray, tuple[str, str]]:
     """Label 1 for a value and 0 for others, or 0 and 1 for the two values of a column; -1 without a value."""
     text = values.map(_write_value, na_action="ignore").astype(object)
     if column == "sex" and asked is None:
-        codes = text.str.lower().map(SEX_CODES)
-        unknown = text.notna() & codes.isna()
-        if unknown.any():
-            raise BrioError(f"a sex is written '{text[unknown].iloc[0]}'; write F and M, then import again")
-        return codes.fillna(-1).to_numpy(dtype=np.int64), ("F", "M")
+        return _convert_sex(text, participants, "sex").fillna(-1).to_numpy(dtype=np.int64), ("F", "M")
     distinct = sorted(set(text.dropna()))
     if asked is None:
         if len(distinct) != 2:
-            raise BrioError(
-                f"the column '{column}' has {format_count(len(distinct), 'value')} ({_list_some(distinct)}), and a "
-                f"question needs two; ask '{column}=VALUE', '{column}>NUMBER' or '{column}>{SITE_MEDIAN}'"
-            )
+            held = f"{format_count(len(distinct), 'value')} ({shorten_list(distinct, _MOST_SHOWN)})"
+            remedy = f"ask '{column}=VALUE', '{column}>NUMBER' or '{column}>{SITE_MEDIAN}'"
+            raise BrioError(f"the column '{column}' has {held}, and a question needs two; {remedy}")
         one, classes = distinct[1], (f"{column} {distinct[0]}", f"{column} {distinct[1]}")
     else:
         found = [value for value in distinct if value.casefold() == _write_value(asked).casefold()]
         if not found:
-            raise BrioError(f"no participant has the value '{asked}' of '{column}'; it holds {_list_some(distinct)}")
+            held = shorten_list(distinct, _MOST_SHOWN)
+            raise BrioError(f"no participant has the value '{asked}' of '{column}'; it holds {held}")
         one, classes = found[0], (f"{column} other than {found[0]}", f"{column} {found[0]}")
     return np.where(text.notna(), text == one, -1).astype(np.int64), classes
 
@@ -318,8 +294,3 @@ def _write_value(value: object) -> str:
     except ValueError:
         return str(value).strip()
     return str(int(number)) if number.is_integer() else repr(number)
-
-
-def _list_some(values: Iterable[str]) -> str:
-    shown = list(values)
-    return ", ".join(shown[:_MOST_SHOWN]) + (", …" if len(shown) > _MOST_SHOWN else "")

@@ -24,9 +24,8 @@ def is_repetition_time(value: Any) -> bool:
 def require_repetition_time(value: Any, what: str) -> float:
     """Require that a value can be the seconds between two frames."""
     if not is_repetition_time(value):
-        raise BrioError(
-            f"{what} is {repr(value)[:40]}; a positive number of seconds is needed, from {SHORTEST} to {LONGEST:.0f}"
-        )
+        needed = f"a positive number of seconds is needed, from {SHORTEST} to {LONGEST:.0f}"
+        raise BrioError(f"{what} is {repr(value)[:40]}; {needed}")
     return float(value)
 
 
@@ -77,37 +76,28 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
     if not repeated.any():
         return table
     if "session" not in table:
-        raise BrioError(
-            f"{where}: participant {owner[repeated].iloc[0]} appears more than once; keep one row, or tell the scans "
-            "apart in a column 'session'"
-        )
+        remedy = "keep one row, or tell the scans apart in a column 'session'"
+        raise BrioError(f"{where}: participant {owner[repeated].iloc[0]} appears more than once; {remedy}")
     session = table["session"].where(table["session"].notna(), "").astype(str).str.strip()
     empty = repeated & (session == "").to_numpy()
     if empty.any():
-        raise BrioError(
-            f"{where}: participant {owner[empty].iloc[0]} has several scans, but column 'session' is empty in row "
-            f"{int(np.flatnonzero(empty)[0]) + 1}"
-        )
+        lack = f"column 'session' is empty in row {int(np.flatnonzero(empty)[0]) + 1}"
+        raise BrioError(f"{where}: participant {owner[empty].iloc[0]} has several scans, but {lack}")
     for column in (name for name in ("site", "label") if name in table):
         known = table[column].astype(str).mask(table[column].isna() | (table[column].astype(str) == ""))
         several = known.groupby(owner).nunique()
         if (several > 1).any():
             participant = several.index[several > 1][0]
             values = " and ".join(known[owner == participant].dropna().unique()[:2])
-            raise BrioError(
-                f"{where}: participant {participant} has scans with {column} {values}; splits keep all scans of a "
-                f"participant together, so they need one {column}: correct the table, or keep one scan with "
-                "--sessions first"
-            )
+            remedy = f"they need one {column}: correct the table, or keep one scan with --sessions first"
+            raise BrioError(f"{where}: participant {participant} has scans with {column} {values}; {remedy}")
     names = [name_scan(o, s) if s else o for o, s in zip(owner, session, strict=True)]
     table = table.assign(session=session, **{SCAN_ID: names})
     twice = table[SCAN_ID].duplicated()
     if twice.any():
         row = table[twice].iloc[0]
-        raise BrioError(
-            f"{where}: participant {row['participant_id']} has two scans of session '{row['session']}' (scan "
-            f"{row[SCAN_ID]}); give each scan a session of its own"
-        )
+        scans = f"two scans of session '{row['session']}' (scan {row[SCAN_ID]})"
+        raise BrioError(f"{where}: participant {row['participant_id']} has {scans}; give each a session of its own")
     return table
 
 
@@ -211,9 +201,8 @@ def convert_frames(scan: Any, where: str) -> np.ndarray:
     overflow = np.isinf(frames) & np.isfinite(array)
     if overflow.any():
         row, column = np.argwhere(overflow)[0]
-        raise BrioError(
-            f"{where}: frame {row + 1}, column {column + 1}: {array[row, column]} is too large for a signal"
-        )
+        where = f"{where}: frame {row + 1}, column {column + 1}"
+        raise BrioError(f"{where}: {array[row, column]} is too large for a signal")
     return frames
 
 
@@ -281,10 +270,10 @@ def holds_fc(participants: pd.DataFrame) -> bool:
 def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> None:
     """Require that scans have frames."""
     if holds_fc(participants):
-        raise BrioError(
-            f"cohort '{cohort}' holds one connectome per participant and no frames, which {purpose} needs; import the "
-            "time series ('brio import table'), or evaluate methods that need connectomes alone, such as ridge"
+        remedy = (
+            "import time series ('brio import table'), or choose methods that need connectomes alone, such as ridge"
         )
+        raise BrioError(f"cohort '{cohort}' holds connectomes and no frames, which {purpose} needs; {remedy}")
 
 
 def refuse_fc(matrix: np.ndarray, where: str) -> None:
@@ -296,10 +285,8 @@ def refuse_fc(matrix: np.ndarray, where: str) -> None:
         return
     scale = np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)
     if np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True):
-        raise BrioError(
-            f"{where}: is a square symmetric matrix (a connectome, covariance or the like), not a time series (frames, "
-            "ROIs); give the frames that it was estimated from. 'brio import fc' reads correlations and Fisher z"
-        )
+        remedy = "give the frames it was estimated from ('brio import fc' reads correlations and Fisher z)"
+        raise BrioError(f"{where}: is a square symmetric matrix (such as a connectome), not a time series; {remedy}")
 
 
 def find_measure(matrix: np.ndarray, where: str) -> Measure:
@@ -346,7 +333,5 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
 
 def _require_square(matrix: np.ndarray, where: str) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise BrioError(
-            f"{where}: has shape {matrix.shape}; a connectome is square, one row and one column per ROI. Time series "
-            "are imported with 'brio import table'"
-        )
+        remedy = "a connectome is square; time series are imported with 'brio import table'"
+        raise BrioError(f"{where}: has shape {matrix.shape}; {remedy}")

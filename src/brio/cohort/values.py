@@ -38,10 +38,8 @@ def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
             raise BrioError(f"{where}: '{shown}' has the control character {control}, which shows nothing; remove it")
         if is_formula(name):
             text = str(name).strip()
-            raise BrioError(
-                f"{where}: '{text[:40]}' begins with '{text[0]}', which spreadsheets execute as a formula when they "
-                "open the results; rename it"
-            )
+            why = f"begins with '{text[0]}', which spreadsheets execute as a formula"
+            raise BrioError(f"{where}: '{text[:40]}' {why}; rename it")
 
 
 def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
@@ -111,8 +109,6 @@ def check_numbers(table: pd.DataFrame, where: str, text_columns: Iterable[str]) 
         odd = [abs(n) >= largest if isinstance(n, int) else n is not None and math.isinf(n) for n in numbers]
         if None not in numbers and True in odd:
             row = rows[odd.index(True)]
-            raise BrioError(
-                f"{where}: column '{column}' is {str(values[row])[:40]} in row {row + 1} (participant "
-                f"{table['participant_id'].iloc[row]}), a number out of range; correct it, leave the cell empty, or "
-                "remove the column"
-            )
+            cell = f"{str(values[row])[:40]} in row {row + 1} (participant {table['participant_id'].iloc[row]})"
+            remedy = "correct it, leave the cell empty, or remove the column"
+            raise BrioError(f"{where}: column '{column}' is {cell}, a number out of range; {remedy}")

@@ -14,28 +14,11 @@ if TYPE_CHECKING:
     from .resampling import BlockRule, ReestimateRequest, clip_block_length
     from .support import edge_cut, source_mean, source_strength, sym_top
 
-__all__ = [
-    "BlockRule",
-    "BoldRule",
-    "Connectomes",
-    "HarmonisationRule",
-    "HarmonisedConnectomes",
-    "Harmoniser",
-    "ReestimateRequest",
-    "clip_block_length",
-    "edge_cut",
-    "fill_dead",
-    "find_live_edges",
-    "fit_harmoniser",
-    "harmonise_connectomes",
-    "invert_fisher_z",
-    "log_connectome",
-    "read_edges",
-    "require_covariates",
-    "source_mean",
-    "source_strength",
-    "sym_top",
-]
+__all__ = ["BlockRule", "BoldRule", "Connectomes", "HarmonisationRule", "HarmonisedConnectomes"]
+__all__ += ["Harmoniser", "ReestimateRequest", "clip_block_length", "edge_cut", "fill_dead"]
+__all__ += ["find_live_edges", "fit_harmoniser", "harmonise_connectomes", "invert_fisher_z"]
+__all__ += ["log_connectome", "read_edges", "require_covariates", "source_mean", "source_strength"]
+__all__ += ["sym_top"]
 
 __getattr__, __dir__ = export_lazily(
     __name__,

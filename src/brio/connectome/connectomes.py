@@ -144,10 +144,8 @@ class Connectomes:
             frames, alive[i] = clean_scan(cohort.scan(i))
             self.n_frames[i] = len(frames)
             if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
-                raise BrioError(
-                    f"participant {cohort.ids[i]}: {len(frames)} usable frames and {int(alive[i].sum())} ROIs "
-                    "with signal; exclude the scan ('brio audit' lists such scans)"
-                )
+                usable = f"{len(frames)} usable frames and {int(alive[i].sum())} ROIs with signal"
+                raise BrioError(f"participant {cohort.ids[i]}: {usable}; exclude the scan, as 'brio audit' proposes")
             return frames
 
         if self.device.type == "cpu" and not self.without_frames:
@@ -326,8 +324,7 @@ class Connectomes:
             z = torch.empty(frames.shape, dtype=self.dtype)
             standardise_frames(frames, z.numpy())
             return z
-        x = torch.from_numpy(frames.astype(np.float64)).to(self.device)
-        return standardise(x, torch.ones(len(x), dtype=torch.bool, device=self.device)).to(self.dtype)
+        return standardise(torch.from_numpy(frames.astype(np.float64)).to(self.device)).to(self.dtype)
 
     def _frames(self, scans: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Standardised frames of some scans, one after the other, and the first frame of each."""

@@ -20,15 +20,13 @@ FLAT = 1e-6
 """Variance of standardised frames at or below which an ROI has no signal."""
 
 
-def standardise(x: Tensor, mask: Tensor) -> Tensor:
-    """Compute z-scores of each ROI over the frames of its scan; flat ROIs and masked frames become zero.
+def standardise(x: Tensor) -> Tensor:
+    """Compute z-scores of each ROI over the frames of its scan; flat ROIs become zero.
 
-    Shapes: x [..., T, P], mask [..., T]; returns [..., T, P].
+    Shapes: x [..., T, P]; returns [..., T, P].
     """
-    weight = mask.unsqueeze(-1).to(x.dtype)
-    n = weight.sum(-2, keepdim=True).clamp_min(1)
-    mean = (x * weight).sum(-2, keepdim=True) / n
-    centred = (x - mean) * weight
+    n = x.new_tensor(x.shape[-2])
+    centred = x - x.sum(-2, keepdim=True) / n
     scale = centred.square().sum(-2, keepdim=True).div(n).sqrt()
     return torch.where(scale > 0, centred / scale.clamp_min(torch.finfo(x.dtype).tiny), torch.zeros_like(x))
 

@@ -43,10 +43,8 @@ class Combat:
         """
         new = [str(name) for name in np.unique(site) if name not in self.sites]
         if new and policy == "raise":
-            raise BrioError(
-                f"ComBat was not fitted to site {new[0]} (harmonise.unseen=raise); choose identity, pooled or "
-                "unlabelled (transductive), or a protocol without test sites (kfold)"
-            )
+            remedy = "choose identity, pooled or unlabelled (transductive), or a protocol without test sites (kfold)"
+            raise BrioError(f"ComBat was not fitted to site {new[0]} (harmonise.unseen=raise); {remedy}")
         gamma, delta = list(self.gamma), list(self.delta)
         for name in new:
             here = site == name
@@ -147,12 +145,14 @@ class Residualiser:
     """
 
     slope: np.ndarray  # for covariates in units of the source scans: mean 0 and standard deviation 1
+    sites: tuple[str, ...] = ()  # none: slopes hold for scans of any site
 
-    def apply(self, X: np.ndarray, covariates: np.ndarray) -> np.ndarray:
+    def apply(self, X: np.ndarray, site: np.ndarray, covariates: np.ndarray | None) -> np.ndarray:
         """Subtract what the covariates of a scan let expect; features at the mean covariates stay.
 
-        Shapes: X [n, d], covariates [n, C]; returns [n, d].
+        Shapes: X [n, d], site [n], covariates [n, C]; returns [n, d].
         """
+        assert covariates is not None
         return X - fill_gaps(covariates) @ self.slope
 
 
@@ -188,11 +188,10 @@ class Harmoniser:
     """
 
     rule: HarmonisationRule
-    combat: Combat | None  # effects of the source sites; None unless the rule is of the kind "combat"
+    effects: Combat | Residualiser  # of the source sites, or slopes on covariates
     dead_roi_fill: Tensor  # what the edges of an ROI without signal hold: the mean connectome of the source sites
     covariate_mean: np.ndarray  # of the covariates of the source scans; C = 0 where there are none
     covariate_sd: np.ndarray
-    residualiser: Residualiser | None = None  # slopes on covariates; None unless the rule is of the kind "residualise"
 
     def read_covariates(self, cohort: Cohort) -> np.ndarray | None:
         """Read covariates in units of the source scans, [n, C]; None where the rule has none."""
@@ -220,7 +219,7 @@ def fit_harmoniser(plain: Connectomes, source: np.ndarray, rule: HarmonisationRu
     if rule.kind == "residualise":
         assert known is not None
         groups = 2 * np.unique(sites[source], return_inverse=True)[1] + plain.cohort.labels[source]
-        return Harmoniser(rule, None, fill, mean, sd, fit_residualiser(edges, groups, known))
+        return Harmoniser(rule, fit_residualiser(edges, groups, known), fill, mean, sd)
     return Harmoniser(rule, fit_combat(edges, sites[source], known), fill, mean, sd)
 
 
@@ -239,10 +238,10 @@ class HarmonisedConnectomes(Connectomes):
             self._sites = np.full(len(plain), "")  # one unnamed site
         self._dead_roi_fill = harmoniser.dead_roi_fill.to(plain.full)
         self._covariates = harmoniser.read_covariates(plain.cohort)
-        self._residualiser, self.combat = harmoniser.residualiser, None
+        self.effects = harmoniser.effects
         x = _read_filled_edges(plain.full, plain.alive, self._dead_roi_fill)
-        if harmoniser.combat is not None:
-            self.combat = harmoniser.combat.extend_to_unseen_sites(x, self._sites, unseen, self._covariates)
+        if isinstance(self.effects, Combat):
+            self.effects = self.effects.extend_to_unseen_sites(x, self._sites, unseen, self._covariates)
         self.full = self._harmonise(plain.full, plain.alive, np.arange(len(plain)), x)
 
     def iterate_reestimates(
@@ -259,12 +258,7 @@ class HarmonisedConnectomes(Connectomes):
     def _harmonise(self, A: Tensor, alive: Tensor, scans: np.ndarray, edges: np.ndarray) -> Tensor:
         """Symmetric matrices of harmonised edges, zero rows for dead ROIs. Shape [n, P, P]."""
         known = None if self._covariates is None else self._covariates[scans]
-        if self.combat is not None:
-            harmonised = self.combat.apply(edges, self._sites[scans], known)
-        else:
-            assert self._residualiser is not None
-            assert known is not None
-            harmonised = self._residualiser.apply(edges, known)
+        harmonised = self.effects.apply(edges, self._sites[scans], known)
         u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
         live = alive.to(A.dtype)
         full = torch.zeros_like(A)

@@ -81,7 +81,5 @@ def require_covariates(values: np.ndarray, rule: HarmonisationRule, where: str) 
     """
     for name, column in zip(rule.covariate_names, values.T, strict=True):
         if np.isnan(column).all():
-            raise BrioError(
-                f"{where}: no source scan has a value of {name}, so that its effect cannot be learned; leave {name} "
-                "out of harmonise.covariates"
-            )
+            lack = f"no source scan has a value of {name}, so that its effect cannot be learned"
+            raise BrioError(f"{where}: {lack}; leave {name} out of harmonise.covariates")

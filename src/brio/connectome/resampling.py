@@ -281,11 +281,9 @@ def list_sessions(cohort: Cohort) -> list[np.ndarray] | None:
         return None
     for i, lengths in enumerate(sessions):
         if len(lengths) > 1 and lengths.sum() != cohort.n_frames[i]:
-            raise BrioError(
-                f"participant {cohort.ids[i]}: its {len(lengths)} sessions have {lengths.sum()} frames, but the scan "
-                f"has {cohort.n_frames[i]}; scans whose connectomes are averaged over sessions cannot be cut: import "
-                "them with --sessions join or all"
-            )
+            differ = f"its {len(lengths)} sessions have {lengths.sum()} frames, but the scan has {cohort.n_frames[i]}"
+            remedy = "scans with averaged connectomes cannot be cut: import them with --sessions join or all"
+            raise BrioError(f"participant {cohort.ids[i]}: {differ}; {remedy}")
     return [lengths if len(lengths) > 1 else cohort.n_frames[i : i + 1] for i, lengths in enumerate(sessions)]
 
 

@@ -24,9 +24,7 @@ def masked_median(x: Tensor, valid: Tensor) -> Tensor:
 def site_median(A: Tensor, alive: Tensor) -> Tensor:
     """Compute the median of |A_uv| over the scans of one site that have signal in both ROIs, for u < v.
 
-    Shapes: A [n, P, P], alive [n, P]; returns [P (P - 1) / 2].
-
-    Returns NaN for an edge that no scan has signal for.
+    Shapes: A [n, P, P], alive [n, P]; returns [P (P - 1) / 2]. Returns NaN for an edge that no scan has signal for.
     """
     u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
     chunk = max(1, (1 << 24) // max(1, len(A)))
@@ -85,9 +83,7 @@ def edge_cut(A: Tensor, share: float) -> Tensor:
 def site_mean(A: Tensor, alive: Tensor) -> Tensor:
     """Compute the mean FC over the scans of one site that have signal in both ROIs.
 
-    Shapes: A [n, P, P], alive [n, P]; returns [P, P].
-
-    Returns NaN for an edge that no scan has signal for.
+    Shapes: A [n, P, P], alive [n, P]; returns [P, P]. Returns NaN for an edge that no scan has signal for.
     """
     live = alive.to(A.dtype)
     count = live.T @ live

@@ -80,7 +80,7 @@ class Job:
     @cached_property
     def protocol_settings(self) -> ProtocolSettings:
         """Settings of the protocol, with the number of validation sites that this cohort allows."""
-        return protocol.settle_protocol(self.spec.protocol_settings, self.cohort, self.spec.protocol)
+        return protocol.folds.settle_protocol(self.spec.protocol_settings, self.cohort, self.spec.protocol)
 
     @property
     def too_few_sites(self) -> bool:
@@ -317,7 +317,7 @@ def check_method(
     if all(len(fold.validation) for fold in folds):
         if not method.needs_validation or method.facts.setting_without_validation:
             for fold in folds:
-                protocol.assign_inner_folds(cohort, fold, least_sites=2)
+                protocol.folds.assign_inner_folds(cohort, fold, least_sites=2)
         return
     reason = explain_missing_validation(method, len(find_two_class_sites(cohort)), too_few_sites, final)
     if reason:
@@ -326,7 +326,7 @@ def check_method(
         if method.facts.chooses_epochs_by_inner_folds:
             protocol.make_inner_folds(cohort, fold, 0)
         else:
-            protocol.assign_inner_folds(cohort, fold, least_sites=2)
+            protocol.folds.assign_inner_folds(cohort, fold, least_sites=2)
 
 
 def explain_missing_validation(method: Method, n_sites: int, too_few_sites: bool, final: bool = False) -> str:

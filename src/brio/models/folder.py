@@ -120,8 +120,9 @@ def write_model(model: Model, out: str | Path) -> None:
             tensors = name_tensors(fitted.parameters, fitted.state._replace(training={}))
             files[f"weights-{fitted.run.seed}.safetensors"] = tensors
             if harmoniser is not None:
-                effects = {**vars(harmoniser.residualiser or harmoniser.combat)}
-                effects |= {name: getattr(harmoniser, name) for name in ("covariate_mean", "covariate_sd")}
+                effects = vars(harmoniser.effects) | {
+                    name: getattr(harmoniser, name) for name in ("covariate_mean", "covariate_sd")
+                }
                 tensors = {name: torch.from_numpy(np.asarray(a)) for name, a in effects.items() if name != "sites"}
                 files[f"harmonisation-{fitted.run.seed}.safetensors"] = tensors | {"fill": harmoniser.dead_roi_fill}
         for name, content in files.items():
@@ -144,7 +145,7 @@ def _write_record(model: Model) -> str:
             MemberRecord(
                 seed=fitted.run.seed,
                 validation_sites=fitted.run.fold.validation_sites,
-                harmonised_sites=None if h is None else () if h.combat is None else h.combat.sites,
+                harmonised_sites=None if h is None else h.effects.sites,
                 **{name: getattr(fitted, name) for name in _OF_RUN},
             )
             for fitted, h in ((member.fitted, member.harmoniser) for member in model.members)
@@ -276,9 +277,8 @@ def _declare_effects(rule: HarmonisationRule, n_sites: int, n_rois: int) -> dict
 def _make_harmoniser(rule: HarmonisationRule, sites: tuple[str, ...], tensors: dict[str, Tensor]) -> Harmoniser:
     arrays = {name: tensor.numpy() for name, tensor in tensors.items() if name != "fill"}
     scale = arrays.pop("covariate_mean"), arrays.pop("covariate_sd")
-    if rule.kind == "residualise":
-        return Harmoniser(rule, None, tensors["fill"], *scale, Residualiser(**arrays))
-    return Harmoniser(rule, Combat(sites, **arrays), tensors["fill"], *scale)
+    effects = Residualiser(arrays["slope"]) if rule.kind == "residualise" else Combat(sites, **arrays)
+    return Harmoniser(rule, effects, tensors["fill"], *scale)
 
 
 def _load_tensors(path: Path, declared: dict[str, TensorSpec]) -> dict[str, Tensor]:

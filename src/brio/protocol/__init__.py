@@ -7,55 +7,32 @@ from .folds import (
     USUAL_VALIDATION_SITES,
     Fold,
     ProtocolSettings,
-    assign_inner_folds,
     count_inner_folds,
-    describe_allowed_protocols,
     find_two_class_sites,
     leave_one_site_out,
     list_fold_names,
     make_folds,
     make_inner_folds,
     make_training_fold,
-    settle_protocol,
 )
 from .metrics import (
     PeopleEstimate,
-    SiteAreas,
-    assess_over_people,
     auc,
     average_margins,
-    bootstrap_interval,
     calibrate_margins,
     count_participants,
-    delong_covariance,
-    equal_weights,
-    pair_weights,
-    placement_values,
     score_predictions,
 )
 from .statistics import (
     EQUIVALENCE_MARGIN,
-    Difference,
-    FoldOverlap,
     adjust_holm,
-    compare_by_corrected_t,
-    compare_groups,
-    compare_over_folds,
-    compare_over_sites,
-    degrees_of_freedom,
-    detectable_difference,
-    fold_correction,
+    compare_family,
     new_site_interval,
-    standard_error,
     t_interval,
 )
 
-__all__ = ["EQUIVALENCE_MARGIN", "FOLD_RULE", "LEAST_SITES", "PROTOCOLS", "USUAL_VALIDATION_SITES", "Difference"]
-__all__ += ["Fold", "FoldOverlap", "PeopleEstimate", "ProtocolSettings", "SiteAreas", "adjust_holm"]
-__all__ += ["assess_over_people", "assign_inner_folds", "auc", "average_margins", "bootstrap_interval"]
-__all__ += ["calibrate_margins", "compare_by_corrected_t", "compare_groups", "compare_over_folds"]
-__all__ += ["compare_over_sites", "count_inner_folds", "count_participants", "degrees_of_freedom"]
-__all__ += ["delong_covariance", "describe_allowed_protocols", "detectable_difference", "equal_weights"]
-__all__ += ["find_two_class_sites", "fold_correction", "leave_one_site_out", "list_fold_names", "make_folds"]
-__all__ += ["make_inner_folds", "make_training_fold", "new_site_interval", "pair_weights", "placement_values"]
-__all__ += ["score_predictions", "settle_protocol", "standard_error", "t_interval"]
+__all__ = ["EQUIVALENCE_MARGIN", "FOLD_RULE", "LEAST_SITES", "PROTOCOLS", "USUAL_VALIDATION_SITES", "Fold"]
+__all__ += ["PeopleEstimate", "ProtocolSettings", "adjust_holm", "auc", "average_margins"]
+__all__ += ["calibrate_margins", "compare_family", "count_inner_folds", "count_participants"]
+__all__ += ["find_two_class_sites", "leave_one_site_out", "list_fold_names", "make_folds"]
+__all__ += ["make_inner_folds", "make_training_fold", "new_site_interval", "score_predictions", "t_interval"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,34 +14,25 @@ from ..errors import BrioError
 from .metrics import merge_ties
 from .statistics import FoldOverlap, t_interval
 
-BinStrategy = Literal["uniform", "quantile"]
-"""Bins of equal width, or with equal numbers of scans."""
+RESAMPLES = 2_000
 
 
 def reliability_curve(
-    label: np.ndarray,
-    probability: np.ndarray,
-    bins: int = 10,
-    strategy: BinStrategy = "uniform",
-    site: np.ndarray | None = None,
-    level: float = 0.95,
+    label: np.ndarray, probability: np.ndarray, bins: int = 10, site: np.ndarray | None = None
 ) -> pd.DataFrame:
     """Compute the reliability curve: the share of patients among scans with similar predicted probabilities.
 
-    Shapes: label [n], probability [n], site [n].
+    Bins hold equal numbers of scans; scans of one probability are in one bin.
 
-    Returns one row per bin: ``left``, ``right``, ``count``, mean ``probability`` and ``observed`` share of patients;
-    NaN for an empty bin.
+    Shapes: label [n], probability [n], site [n]. Returns one row per bin: ``left``, ``right``, ``count``, mean
+    ``probability`` and ``observed`` share of patients; NaN for an empty bin.
     """
     label, probability = np.asarray(label), np.asarray(probability, dtype=float)
     if bins < 1:
         raise BrioError(f"bins={bins}: at least 1 is needed")
-    if strategy not in ("uniform", "quantile"):
-        raise BrioError(f"bin strategy '{strategy}' is unknown; known: quantile, uniform")
     if not ((probability >= 0) & (probability <= 1)).all():
         raise BrioError("probabilities must lie between 0 and 1; convert logits to probabilities first")
-    grid = np.linspace(0, 1, bins + 1)
-    edges = grid if strategy == "uniform" else np.unique(np.quantile(probability, grid))
+    edges = np.unique(np.quantile(probability, np.linspace(0, 1, bins + 1)))
     if len(edges) == 1:  # all probabilities are the same
         edges = np.repeat(edges, 2)
     bin_of, n_bins = np.searchsorted(edges[1:-1], probability), len(edges) - 1  # on an edge: in the lower bin
@@ -57,36 +48,34 @@ def reliability_curve(
             }
         )
     if site is not None:
-        table["low"], table["high"] = _observed_interval(label, bin_of, np.asarray(site), n_bins, level)
+        table["low"], table["high"] = _observed_interval(label, bin_of, np.asarray(site), n_bins)
     return table
 
 
 def _observed_interval(
-    label: np.ndarray, bin_of: np.ndarray, site: np.ndarray, n_bins: int, level: float, resamples: int = 2_000
+    label: np.ndarray, bin_of: np.ndarray, site: np.ndarray, n_bins: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bootstrap interval over sites of the share of patients in each bin; NaN where a bin has one site only."""
+    """95 % bootstrap interval over sites of the share of patients in each bin; NaN where a bin has one site only."""
     names, site_of = np.unique(site, return_inverse=True)
     cell, n_cells = site_of * n_bins + bin_of, len(names) * n_bins
     scans = np.bincount(cell, minlength=n_cells).reshape(-1, n_bins)  # [sites, bins]
     patients = np.bincount(cell, label, n_cells).reshape(-1, n_bins)
-    drawn = np.random.default_rng(0).integers(0, len(names), (resamples, len(names)))
+    drawn = np.random.default_rng(0).integers(0, len(names), (RESAMPLES, len(names)))
     with np.errstate(invalid="ignore"):  # a draw may miss all sites of a bin
         shares = patients[drawn].sum(axis=1) / scans[drawn].sum(axis=1)  # [resamples, bins]
     several_sites = (scans > 0).sum(axis=0) > 1
     interval = np.full((2, n_bins), np.nan)
-    interval[:, several_sites] = np.nanquantile(shares[:, several_sites], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    interval[:, several_sites] = np.nanquantile(shares[:, several_sites], [(1 - 0.95) / 2, (1 + 0.95) / 2], axis=0)
     return interval[0], interval[1]
 
 
-def calibration_error(
-    label: np.ndarray, probability: np.ndarray, bins: int = 10, strategy: BinStrategy = "uniform"
-) -> float:
+def calibration_error(label: np.ndarray, probability: np.ndarray, bins: int = 10) -> float:
     """Compute the expected calibration error: the mean gap between observed and predicted share of patients.
 
     Bins are weighted by their number of scans. The error is above zero even for a perfectly calibrated model, the more
     so the fewer scans a bin holds.
     """
-    curve = reliability_curve(label, probability, bins, strategy)
+    curve = reliability_curve(label, probability, bins)
     gap = (curve["observed"] - curve["probability"]).abs()
     return float((gap * curve["count"]).sum() / curve["count"].sum())
 
@@ -113,7 +102,6 @@ def roc_band(
     predictions: pd.DataFrame,
     by: Sequence[str] = ("fold",),
     points: int = 201,
-    level: float = 0.95,
     correction: FoldOverlap | None = None,
 ) -> RocBand:
     """Compute the mean ROC curve over sites and its band of t intervals.
@@ -135,11 +123,11 @@ def roc_band(
     if not curves:
         raise BrioError(f"no ROC curve: one class only at {'; '.join(one_class_units) or 'nothing'}")
     limits = (0.0, 1.0)
-    band = np.array([t_interval(rates, correction, level=level, limits=limits) for rates in np.transpose(curves)])
+    band = np.array([t_interval(rates, correction, limits=limits) for rates in np.transpose(curves)])
     mean = np.mean(curves, axis=0)
     if len(curves) > 1:
         band = np.where(np.isnan(band), mean[:, None], band)  # where all curves meet, as at both ends
-    low, high = t_interval(areas, correction, level=level, limits=limits)
+    low, high = t_interval(areas, correction, limits=limits)
     return RocBand(
         false_positive_rate=grid,
         true_positive_rate=mean,
@@ -189,10 +177,8 @@ class Recalibration(NamedTuple):
 def fit_recalibration(label: np.ndarray, logit: np.ndarray) -> Recalibration:
     """Fit slope and intercept of the logits of one site (logistic recalibration, Cox 1958).
 
-    Shapes: label [n], logit [n].
-
-    Returns NaN where there is one class only, or a logit is missing, as of a run that diverged; slope and intercept are
-    NaN where logits separate the classes completely, or do not differ.
+    Shapes: label [n], logit [n]. Returns NaN where there is one class only, or a logit is missing, as of a run that
+    diverged; slope and intercept are NaN where logits separate the classes completely, or do not differ.
     """
     label, logit = np.asarray(label, dtype=float), np.asarray(logit, dtype=float)
     nothing = (np.array([np.nan]), np.array([np.nan]))
@@ -241,9 +227,7 @@ def average_over_sites(value: np.ndarray, se: np.ndarray) -> SiteMean:
     (2001). The interval for a new site draws the variance between sites from its confidence distribution (Viechtbauer
     2007; the idea of Nagashima, Noma & Furukawa 2019): with the estimate alone it would hold 90 % of new sites only.
 
-    Shapes: value, se [sites].
-
-    Returns intervals are NaN with fewer than three sites.
+    Shapes: value, se [sites]. Intervals are NaN with fewer than three sites.
     """
     known = np.isfinite(value) & np.isfinite(se) & (se > 0)
     x, variance, n = value[known], se[known] ** 2, int(known.sum())
@@ -332,9 +316,7 @@ def estimate_session_variance(
 ) -> SessionVariance:
     """Estimate variance components and ICC(1) by analysis of variance.
 
-    Shapes: values [N, ...], member [N], cell [n], weight [n].
-
-    Returns NaN where no cell has two participants.
+    Shapes: values [N, ...], member [N], cell [n], weight [n]. Returns NaN where no cell has two participants.
     """
     values = np.asarray(values, dtype=float)
     k = np.bincount(member).astype(float)  # sessions of each participant
@@ -388,13 +370,8 @@ def jackknife_participants(
 
     Shapes: statistic [n], cell [n]; returns [m].
     """
-    everyone = np.ones(len(cell))
-    centre = statistic(everyone)
-    without = np.empty((len(cell), *np.shape(centre)))
-    for i in range(len(cell)):
-        weight = everyone.copy()
-        weight[i] = 0.0
-        without[i] = statistic(weight)
+    centre = statistic(np.ones(len(cell)))
+    without = np.array([statistic(weight) for weight in 1.0 - np.eye(len(cell))])
     variance = np.zeros(np.shape(centre))
     for own in (without[cell == c] for c in np.unique(cell)):
         variance += (len(own) - 1) / len(own) * ((own - own.mean(axis=0)) ** 2).sum(axis=0)

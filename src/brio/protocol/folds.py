@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Never
 
 import numpy as np
+import pandas as pd
 from msgspec import Meta
 
 from .. import draws
@@ -91,14 +92,10 @@ def leave_one_site_out(cohort: Cohort, seed: int, validation_sites: int = 2) -> 
         if len(usable) < validation_sites + LEAST_SOURCE_SITES:
             advice = "use k-fold (--protocol kfold), which tests new participants of the same sites, or add sites"
             if len(usable) >= LEAST_SOURCE_SITES:
-                advice = (
-                    "leave out protocol.validation_sites, which then follows the number of sites, or lower "
-                    f"protocol.validation_sites to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
-                )
-            raise BrioError(
-                f"test site {test}: {len(usable)} other sites hold both classes, but {validation_sites} are needed for "
-                f"validation and at least {LEAST_SOURCE_SITES} as source; {advice}"
-            )
+                lower = f"lower protocol.validation_sites to {len(usable) - LEAST_SOURCE_SITES}, or add sites"
+                advice = f"leave out protocol.validation_sites, which then follows the number of sites, or {lower}"
+            counts = f"{len(usable)} other sites hold both classes"
+            _refuse_too_few_sites(f"test site {test}: {counts}", validation_sites, LEAST_SOURCE_SITES, advice)
         folds.append(_split_sites(cohort, str(test), usable[validation_sites:], usable[:validation_sites], [str(test)]))
     return sorted(folds, key=lambda f: f.name)
 
@@ -116,6 +113,11 @@ def _split_sites(cohort: Cohort, name: str, source: list[str], validation: list[
         validation_sites=tuple(sorted(validation)),
         one_class_sites=tuple(sorted(rest)),
     )
+
+
+def _refuse_too_few_sites(counts: str, validation: int, source: int, advice: str) -> Never:
+    needed = f"{validation} are needed for validation and at least {source} as source"
+    raise BrioError(f"{counts}, but {needed}; {advice}")
 
 
 def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | Sequence[str]) -> Fold:
@@ -142,11 +144,9 @@ def make_training_fold(cohort: Cohort, seed: int, validation_sites: int | str | 
                 raise BrioError(f"validation site '{name}': no site of the cohort with both classes has that name")
     least = LEAST_SOURCE_SITES if wanted else 1  # one site teaches what inner folds over its participants choose
     if len(two_class_sites) < wanted + least:
-        raise BrioError(
-            f"{len(two_class_sites)} of the {len(ring)} sites hold both classes, but {wanted} are needed for "
-            f"validation and at least {least} as source; "
-            + ("leave out validation_sites, which then follows the number of sites, or add sites" if wanted else MORE)
-        )
+        advice = "leave out validation_sites, which then follows the number of sites, or add sites" if wanted else MORE
+        counts = f"{len(two_class_sites)} of the {len(ring)} sites hold both classes"
+        _refuse_too_few_sites(counts, wanted, least, advice)
     return _split_sites(cohort, "all", [name for name in two_class_sites if name not in validation], validation, [])
 
 
@@ -246,19 +246,15 @@ def site_stratified_kfold(cohort: Cohort, seed: int, n_folds: int = 10, validati
     sites, labels = cohort.sites, cohort.labels
     fold_of_scan = assign_stratified_folds(draws.addresses(cohort.participant_ids), sites, labels, n_folds, seed)
     if len(np.unique(fold_of_scan)) < n_folds:
-        raise BrioError(
-            f"protocol.n_folds={n_folds}: {len(cohort)} scans are too few for so many folds; lower it, for instance "
-            "--set protocol.n_folds=5"
-        )
+        few = f"{len(cohort)} scans are too few for so many folds"
+        raise BrioError(f"protocol.n_folds={n_folds}: {few}; lower it, for instance --set protocol.n_folds=5")
     folds = []
     for k in range(n_folds):
         validation = [(k + 1 + v) % n_folds for v in range(validation_folds)]
         in_source = ~np.isin(fold_of_scan, [k, *validation])
         usable = [s for s in np.unique(sites) if len(np.unique(labels[in_source & (sites == s)])) == 2]
         if not usable:
-            raise BrioError(
-                f"fold {k + 1}: none of its source sites holds both classes, at least one is needed; {MORE}"
-            )
+            raise BrioError(f"fold {k + 1}: none of its source sites holds both classes; {MORE}")
         folds.append(
             Fold(
                 name=str(k + 1),
@@ -293,21 +289,16 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
         return site_number
     participants = cohort.participant_ids[fold.source]
     first, _ = index_participants(participants)
-    where = f"fold {fold.name}: " if fold.test_sites else ""
-    of_people = list(zip(sites[first], labels[first], strict=True))
-    least = min(int((labels[first] == c).sum()) for c in (0, 1))
+    needing = (f"fold {fold.name}: " if fold.test_sites else "") + "inner folds over participants need at least"
+    counts = pd.crosstab(sites[first], labels[first])
+    least = int(counts.sum().min())
     if least < FIFTHS:  # every fifth has both classes
-        raise BrioError(
-            f"{where}inner folds over participants need at least {FIFTHS} participants of each class among the source "
-            f"scans, but one class has {least}; add participants or sites"
-        )
-    for site in names:  # and every site has both classes without it
-        least = min(of_people.count((site, c)) for c in (0, 1))
-        if least < 2:
-            raise BrioError(
-                f"{where}inner folds over participants need at least 2 of each class at every source site, but site "
-                f"{site} has {least} of one class; add participants, or leave the site out"
-            )
+        needed = f"{FIFTHS} participants of each class among the source scans, but one class has {least}"
+        raise BrioError(f"{needing} {needed}; add participants or sites")
+    if counts.min(axis=None) < 2:  # and every site has both classes without it
+        site, least = counts.min(axis=1).idxmin(), counts.min(axis=None)
+        needed = f"2 of each class at every source site, but site {site} has {least} of one class"
+        raise BrioError(f"{needing} {needed}; add participants, or leave the site out")
     # dealt class by class, not site by site: then every fifth has both classes as soon as each has five participants
     return deal_in_turn(draws.addresses(participants), labels.astype(str), site_number, FIFTHS, seed)
 
@@ -407,13 +398,9 @@ def describe_allowed_protocols(cohort: Cohort) -> list[str]:
         how = f"leave one site out, with {USUAL_VALIDATION_SITES} validation sites in every fold"
         return [f"{sites}: {how} (the default)"]
     if n >= LEAST_SITES:
-        return [
-            f"{sites}: leave one site out, without validation sites (the default; these need {SITES_WITH_VALIDATION})",
-            "penalties and numbers of epochs are chosen by inner folds of the source scans",
-        ]
+        how = f"leave one site out, without validation sites (the default; these need {SITES_WITH_VALIDATION})"
+        return [f"{sites}: {how}", "penalties and numbers of epochs are chosen by inner folds of the source scans"]
     if n >= 1:
-        return [
-            f"{sites}: too few to leave one out (at least {LEAST_SITES}); k-fold tests new participants of the same "
-            "sites: --protocol kfold",
-        ]
+        how = "k-fold tests new participants of the same sites: --protocol kfold"
+        return [f"{sites}: too few to leave one out (at least {LEAST_SITES}); {how}"]
     return ["no site holds both classes: nothing can be learned within a site; add participants of the other class"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from ..cohort import Cohort
 from ..cohort.scans import average_over_scans, index_participants
-from .statistics import site_correction
+from .statistics import ALPHA, site_correction
 
 ONE_CLASS = "the test scans hold one class only"
 """Why a run has no AUC, as results state it."""
@@ -57,9 +57,7 @@ def auc(label: np.ndarray, logit: np.ndarray, scale: float = 0.0) -> float:
     scikit-learn's function is not used: its input checks take a hundred times longer than the counting, and choosing a
     penalty by inner folds computes thousands of areas.
 
-    Shapes: label [n], logit [n].
-
-    Returns NaN if there is one class only.
+    Shapes: label [n], logit [n]. Returns NaN if there is one class only.
     """
     control, patient = label != 1, label == 1
     n_pairs = int(control.sum()) * int(patient.sum())
@@ -93,10 +91,8 @@ def score_predictions(label: np.ndarray, logit: np.ndarray, calibrated: np.ndarr
 
     The Brier score is that of the calibrated logits, where they are others.
 
-    Shapes: label [n], logit [n], calibrated [n].
-
-    Returns ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``, ``specificity``, ``brier``; NaN where a score is
-    undefined.
+    Shapes: label [n], logit [n], calibrated [n]. Returns ``auc``, ``acc``, ``balanced_acc``, ``sensitivity``,
+    ``specificity``, ``brier``; NaN where a score is undefined.
     """
     correct = (logit > 0) == (label == 1)
     sensitivity, specificity = _share(correct[label == 1]), _share(correct[label == 0])
@@ -110,25 +106,6 @@ def score_predictions(label: np.ndarray, logit: np.ndarray, calibrated: np.ndarr
         "specificity": specificity,
         "brier": 0.5 * float(error.mean()),
     }
-
-
-def bootstrap_interval(
-    values: Sequence[float] | np.ndarray, level: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Compute the percentile bootstrap interval of the mean over sites.
-
-    Shapes: values [sites].
-
-    Returns low, high: NaN for fewer than two sites.
-    """
-    present = np.asarray(values, dtype=float)
-    present = present[~np.isnan(present)]
-    if len(present) < 2:
-        return float("nan"), float("nan")
-    draws = np.random.default_rng(seed).integers(0, len(present), (resamples, len(present)))
-    means = present[draws].mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def average_margins(cohort: Cohort, scans: np.ndarray, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -151,10 +128,9 @@ def count_participants(cohort: Cohort, scans: np.ndarray) -> int:
 def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
     """Compute the placement value of each scan among those of the other class, ties counted as half.
 
-    Shapes: label [n], logit [n]; returns [n].
-
-    Returns for a patient the share of controls with a lower logit, for a control the share of patients with a higher
-    one. The mean over either class is the AUC. NaN if there is one class only.
+    Shapes: label [n], logit [n]; returns [n]. Returns for a patient the share of controls with a lower logit, for a
+    control the share of patients with a higher one. The mean over either class is the AUC. NaN if there is one class
+    only.
     """
     label, logit = np.asarray(label), np.asarray(logit, dtype=float)
     placements = np.full(len(logit), np.nan)
@@ -175,11 +151,8 @@ def placement_values(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
 def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the areas of several methods at one site and their covariances over participants.
 
-    Shapes: label [n], placements [n, methods]; returns auc [methods], covariance [methods, methods].
-
-    Returns auc: NaN if there is one class only.
-
-    Returns covariance: NaN where a class has fewer than two scans.
+    Shapes: label [n], placements [n, methods]; returns auc [methods], covariance [methods, methods]. The areas are
+    NaN if there is one class only, the covariances where a class has fewer than two scans.
     """
     patient = np.asarray(label) == 1
     n_methods = placements.shape[1]
@@ -224,23 +197,17 @@ class PeopleEstimate:
 
     mean: float
     error: float  # its standard error over participants; NaN where it is not known, or zero
-    low: float  # its interval of level 1 - alpha
+    low: float  # its 95 % interval
     high: float
 
 
 def assess_over_people(
-    areas: SiteAreas,
-    contrast: np.ndarray,
-    weights: np.ndarray,
-    *,
-    correction: float | None = None,
-    alpha: float = 0.05,
+    areas: SiteAreas, contrast: np.ndarray, weights: np.ndarray, *, correction: float | None = None
 ) -> PeopleEstimate:
     """Estimate a weighted mean of areas, or of differences between methods, over participants at fixed sites.
 
-    Shapes: contrast [methods], weights [sites].
-
-    Returns all but the mean are NaN where a site has fewer than two scans of a class, or no area varies.
+    Shapes: contrast [methods], weights [sites]. Returns all but the mean are NaN where a site has fewer than two scans
+    of a class, or no area varies.
     """
     values = areas.auc @ contrast
     if correction is None:
@@ -248,16 +215,14 @@ def assess_over_people(
     mean = float((weights @ areas.auc @ contrast).clip(values.min(), values.max()))  # weights may sum to 1 + 2e-16
     variance = float(np.einsum("s,i,sij,j->", weights**2, contrast, areas.covariance, contrast))
     error = float(np.sqrt(variance * (1 + len(values) * correction))) if variance > 0 else float("nan")
-    half = float(ndtri(1 - alpha / 2)) * error
+    half = float(ndtri(1 - ALPHA / 2)) * error
     return PeopleEstimate(mean=mean, error=error, low=mean - half, high=mean + half)
 
 
 def score_columns(label: np.ndarray, margin: np.ndarray, scale: float = 0.0) -> np.ndarray:
     """Compute the AUC of each column, as :func:`brio.protocol.auc` does of one: ties count as half.
 
-    Shapes: label [n, ...], margin [n, ...]; returns [...].
-
-    Returns NaN for a column with one class only.
+    Shapes: label [n, ...], margin [n, ...]; returns [...]. Returns NaN for a column with one class only.
     """
     if np.isnan(margin).any():
         raise ValueError("some margins are NaN, so scans cannot be ordered")
@@ -280,9 +245,7 @@ def count_pairs(label: np.ndarray) -> int:
 def weigh_by_pairs(auc: np.ndarray, n_pairs: np.ndarray) -> np.ndarray:
     """Average the AUC of sites, weighted by their pairs of patient and control: the pair-weighted within-site AUC.
 
-    Shapes: auc [sites, ...], n_pairs [sites]; returns [...].
-
-    Returns NaN where no site has an AUC.
+    Shapes: auc [sites, ...], n_pairs [sites]; returns [...]. Returns NaN where no site has an AUC.
     """
     weight = np.asarray(n_pairs, dtype=float).reshape(-1, *[1] * (np.ndim(auc) - 1)) * ~np.isnan(auc)
     total = weight.sum(axis=0)

@@ -25,10 +25,8 @@ class _SiteSplitter(BaseCrossValidator):
 
     def _sites(self, groups: Any) -> np.ndarray:
         if groups is None:
-            raise BrioError(
-                f"{type(self).__name__} needs the site of every scan: pass groups=sites to cross_validate, "
-                "cross_val_score or the fit of a search, or groups in params where metadata routing is enabled"
-            )
+            how = "pass groups=sites to cross_validate or a search, or in params where metadata routing is enabled"
+            raise BrioError(f"{type(self).__name__} needs the site of every scan: {how}")
         sites = np.asarray(groups)
         if sites.ndim != 1:
             raise BrioError(f"{type(self).__name__}: groups must be one site for each scan, not shape {sites.shape}")

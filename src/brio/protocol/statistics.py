@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,8 @@ EQUIVALENCE_MARGIN = 0.02
 """Difference in AUC below which two methods are taken to be level; one value for all comparisons."""
 LEAST_FOR_NEW_SITE = 5
 """With fewer sites, the prediction interval of a new site misses it too often."""
+ALPHA = 0.05
+"""Level of all tests; intervals have 95 %."""
 POWER = 0.8
 """Probability of a significant result at the smallest detectable difference."""
 
@@ -70,9 +71,8 @@ def degrees_of_freedom(values: Values, correction: Correction = None) -> int:
 def standard_error(values: Values, correction: Correction = None) -> float:
     """Compute the standard error of a mean over sites or folds.
 
-    Shapes: values [n].
-
-    Returns NaN for fewer than two values, and for values that do not vary: they say nothing of their spread.
+    Shapes: values [n]. Returns NaN for fewer than two values, and for values that do not vary: they say nothing of
+    their spread.
     """
     present = np.asarray(values, dtype=float)
     if len(present) < 2:
@@ -83,30 +83,22 @@ def standard_error(values: Values, correction: Correction = None) -> float:
 
 
 def t_interval(
-    values: Values,
-    correction: Correction = None,
-    *,
-    level: float = 0.95,
-    limits: tuple[float, float] = (-np.inf, np.inf),
+    values: Values, correction: Correction = None, *, limits: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[float, float]:
-    """Compute the corrected t interval of the mean over left-out sites or folds.
+    """Compute the corrected 95 % t interval of the mean over left-out sites or folds.
 
     Over sites, the interval is about the mean over sites like these, of which the present ones are a sample.
 
-    Shapes: values [n].
-
-    Returns low, high: NaN for fewer than two values, and for values that do not vary, such as an AUC of 1 at every
-    site.
+    Shapes: values [n]. Returns low, high: NaN for fewer than two values, and for values that do not vary, such as an
+    AUC of 1 at every site.
     """
     present = np.asarray(values, dtype=float)
     present = present[~np.isnan(present)]
-    return _interval(present, correction, degrees_of_freedom(present, correction), level, limits)
+    return _interval(present, correction, degrees_of_freedom(present, correction), limits)
 
 
-def new_site_interval(
-    values: Values, *, level: float = 0.95, limits: tuple[float, float] = (-np.inf, np.inf)
-) -> tuple[float, float]:
-    """Compute the prediction interval of the score at one new site of a size like these.
+def new_site_interval(values: Values, *, limits: tuple[float, float] = (-np.inf, np.inf)) -> tuple[float, float]:
+    """Compute the 95 % prediction interval of the score at one new site of a size like these.
 
     Its variance is that between sites times 1 + 1/n + 2c, with n - 2 degrees of freedom as in Higgins et al.
 
@@ -117,33 +109,31 @@ def new_site_interval(
     n = len(present)
     if n < LEAST_FOR_NEW_SITE:
         return float("nan"), float("nan")
-    return _interval(present, 1 + 2 * site_correction(n), n - 2, level, limits)
+    return _interval(present, 1 + 2 * site_correction(n), n - 2, limits)
 
 
-def _interval(
-    present: np.ndarray, correction: Correction, df: int, level: float, limits: tuple[float, float]
-) -> tuple[float, float]:
+def _interval(present: np.ndarray, correction: Correction, df: int, limits: tuple[float, float]) -> tuple[float, float]:
     """Interval around the mean of values without NaN."""
-    half = stdtrit(df, (1 + level) / 2) * standard_error(present, correction)
+    half = stdtrit(df, 1 - ALPHA / 2) * standard_error(present, correction)
     if np.isnan(half):
         return float("nan"), float("nan")
     return float(max(limits[0], present.mean() - half)), float(min(limits[1], present.mean() + half))
 
 
-def detectable_difference(error: float, df: float = np.inf, *, alpha: float = 0.05, power: float = POWER) -> float:
-    """Compute the smallest true difference that a two-sided t test finds with a given power.
+def detectable_difference(error: float, df: float = np.inf, *, alpha: float = ALPHA) -> float:
+    """Compute the smallest true difference that a two-sided t test finds with 80 % power.
 
     Returns NaN where the standard error is not known, or is zero: scores that do not vary say nothing of their spread.
     """
     if not error > 0:
         return float("nan")
     if not np.isfinite(df):
-        return float(error * (ndtri(1 - alpha / 2) + ndtri(power)))
-    return error * _detectable_effect(float(df), float(alpha), float(power))
+        return float(error * (ndtri(1 - alpha / 2) + ndtri(POWER)))
+    return error * _detectable_effect(float(df), float(alpha))
 
 
 @cache  # a table asks for the same few over and over
-def _detectable_effect(df: float, alpha: float, power: float) -> float:
+def _detectable_effect(df: float, alpha: float) -> float:
     """The smallest detectable difference in units of its standard error."""
     from scipy import optimize, stats
 
@@ -151,7 +141,7 @@ def _detectable_effect(df: float, alpha: float, power: float) -> float:
 
     def missing_power(effect: float) -> float:
         # the other tail is left out: a significant result of the wrong sign finds nothing
-        return float(stats.nct.sf(critical, df, effect)) - power
+        return float(stats.nct.sf(critical, df, effect)) - POWER
 
     return float(optimize.brentq(missing_power, 0.0, 10.0 + 3.0 * critical))
 
@@ -178,7 +168,6 @@ def compare_by_corrected_t(
     second: Values,
     correction: Correction = None,
     *,
-    alpha: float = 0.05,
     lower_is_better: bool = False,
     margin: float = EQUIVALENCE_MARGIN,
 ) -> Difference:
@@ -190,7 +179,7 @@ def compare_by_corrected_t(
     differences = pairs[~np.isnan(pairs)].round(12)  # so that scores that are equal as fractions give exact ties
     n, n_missing = len(differences), len(pairs) - len(differences)
     mean = float(differences.mean()) if n else float("nan")
-    low, high = t_interval(differences, correction, level=1 - alpha)
+    low, high = t_interval(differences, correction)
     error = standard_error(differences, correction)
     better, worse = int((differences > 0).sum()), int((differences < 0).sum())
     if lower_is_better:
@@ -202,15 +191,14 @@ def compare_by_corrected_t(
     return Difference(n, n_missing, mean, low, high, error, better, worse, p, p_level, df)
 
 
-def compare_groups(first: Values, second: Values, *, alpha: float = 0.05) -> Difference:
+def compare_groups(first: Values, second: Values) -> Difference:
     """Compare the mean of a score, or of a gain, between two groups of left-out sites by a t test.
 
     What the models of all sites share does not change the difference between groups, so nothing is added to the
     variance of the t test with one variance for both.
 
-    Shapes: first, second [sites of the group].
-
-    Returns of the means, first minus second; NaN for a group of fewer than two sites.
+    Shapes: first, second [sites of the group]. The difference is first minus second; NaN for a group of fewer than
+    two sites.
     """
     groups = [values[~np.isnan(values)] for values in (np.asarray(first, float), np.asarray(second, float))]
     sizes = [len(values) for values in groups]
@@ -222,7 +210,7 @@ def compare_groups(first: Values, second: Values, *, alpha: float = 0.05) -> Dif
     within = sum((len(values) - 1) * values.var(ddof=1) for values in groups) / df
     error = float(np.sqrt(within * sum(1 / n for n in sizes)))
     mean = float(groups[0].mean() - groups[1].mean())
-    half = float(stdtrit(df, 1 - alpha / 2)) * error
+    half = float(stdtrit(df, 1 - ALPHA / 2)) * error
     p = float(2 * stdtr(df, -abs(mean) / error)) if error > 0 else nan
     return Difference(sum(sizes), n_missing, mean, mean - half, mean + half, error, 0, 0, p, nan, df)
 
@@ -243,85 +231,48 @@ def adjust_holm(p: Values) -> np.ndarray:
     return adjusted
 
 
-def compare_over_sites(
+def compare_family(
     scores: pd.DataFrame,
     reference: str | None = None,
+    correction: FoldOverlap | None = None,
     *,
-    alpha: float = 0.05,
     lower_is_better: bool = False,
     margin: float = EQUIVALENCE_MARGIN,
 ) -> pd.DataFrame:
-    """Compare methods over left-out sites by :func:`compare_by_corrected_t`.
+    """Compare all pairs of methods, or all with a reference, over left-out sites by :func:`compare_by_corrected_t`.
 
-    All comparisons of one call are one family for Holm's correction.
+    With the ``correction`` of :func:`fold_correction` the rows are folds of k-fold. All comparisons of one call are one
+    family for Holm's correction.
 
-    Shapes: scores [sites, methods].
-
-    Returns one row per comparison: ``method``, ``other``, ``n_sites``, ``left_out``, ``mean_difference``, ``low``,
-    ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two one-sided tests for a difference below the
-    margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be tested, and ``detectable`` and
-    ``detectable_in_family``: the smallest true difference that the test at level alpha, or at alpha divided by the
-    number of comparisons, finds with 80 % power.
+    Shapes: scores [sites or folds, methods]. Returns one row per comparison: ``method``, ``other``, ``n`` pairs,
+    ``left_out``, ``mean_difference``, ``low``, ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two
+    one-sided tests for a difference below the margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be
+    tested, and ``detectable`` and ``detectable_in_family``: the smallest true difference that the test at level 0.05,
+    or at 0.05 divided by the number of comparisons, finds with 80 % power.
     """
-    return _compare_family(scores, reference, "sites", None, alpha, lower_is_better, margin)
-
-
-def compare_over_folds(
-    scores: pd.DataFrame,
-    n_test: float,
-    n_source: float,
-    reference: str | None = None,
-    *,
-    alpha: float = 0.05,
-    lower_is_better: bool = False,
-    margin: float = EQUIVALENCE_MARGIN,
-) -> pd.DataFrame:
-    """Compare methods over the folds of k-fold by :func:`compare_by_corrected_t`.
-
-    Shapes: scores [folds, methods].
-
-    Returns as :func:`compare_over_sites` returns, with ``n_folds`` in place of ``n_sites``.
-    """
-    n_folds = scores.index.get_level_values("fold").nunique() if "fold" in scores.index.names else len(scores)
-    correction = fold_correction(n_test, n_source, n_folds)
-    return _compare_family(scores, reference, "folds", correction, alpha, lower_is_better, margin)
-
-
-def _compare_family(
-    scores: pd.DataFrame,
-    reference: str | None,
-    units: str,
-    correction: Correction,
-    alpha: float,
-    lower_is_better: bool,
-    margin: float,
-) -> pd.DataFrame:
-    """Test all pairs of methods, or all against the reference, and adjust their p values as one family."""
     names = [str(name) for name in scores.columns]
     if reference is not None and reference not in names:
         raise BrioError(f"reference method '{reference}' has no scores; {nearest(reference, names)}")
     pairs = list(combinations(names, 2)) if reference is None else [(m, reference) for m in names if m != reference]
     if not pairs:
         raise BrioError(f"only {', '.join(names) or 'nothing'} has scores; a comparison needs two methods")
-    values = scores.to_numpy(dtype=float, na_value=np.nan)
-    column = dict(zip(names, values.T, strict=True))
-    how: dict[str, Any] = {"alpha": alpha, "margin": margin, "lower_is_better": lower_is_better}
-    differences = [compare_by_corrected_t(column[one], column[two], correction, **how) for one, two in pairs]
-    p = np.array([d.p for d in differences])
-    tested = max(1, int((~np.isnan(p)).sum()))
-    columns = {f"n_{units}": "n", "left_out": "n_missing", "mean_difference": "mean"}
-    columns |= {name: name for name in ("low", "high", "better", "worse", "p")}
-    return pd.DataFrame(
-        {
-            "method": [first for first, _ in pairs],
-            "other": [second for _, second in pairs],
-            **{name: [getattr(d, field) for d in differences] for name, field in columns.items()},
-            "p_holm": adjust_holm(p),
-            "p_level": [d.p_level for d in differences],
-            "warning": ["" if d.error > 0 else TooFew(d.n, units) for d in differences],
-            "detectable": [detectable_difference(d.error, d.df, alpha=alpha) for d in differences],
-            "detectable_in_family": [detectable_difference(d.error, d.df, alpha=alpha / tested) for d in differences],
-        }
+    column = dict(zip(names, scores.to_numpy(dtype=float, na_value=np.nan).T, strict=True))
+    differences = [
+        compare_by_corrected_t(column[a], column[b], correction, lower_is_better=lower_is_better, margin=margin)
+        for a, b in pairs
+    ]
+    table = pd.DataFrame(pairs, columns=["method", "other"])
+    columns = {"n": "n", "left_out": "n_missing", "mean_difference": "mean"}
+    for name in (*columns, "low", "high", "better", "worse", "p"):
+        table[name] = [getattr(d, columns.get(name, name)) for d in differences]
+    tested = max(1, int(table["p"].notna().sum()))
+    units = "sites" if correction is None else "folds"
+    return table.assign(
+        p_holm=adjust_holm(table["p"].to_numpy()),
+        p_level=[d.p_level for d in differences],
+        warning=["" if d.error > 0 else TooFew(d.n, units) for d in differences],
+        detectable=[detectable_difference(d.error, d.df) for d in differences],
+        detectable_in_family=[detectable_difference(d.error, d.df, alpha=ALPHA / tested) for d in differences],
     )
 
 

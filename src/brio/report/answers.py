@@ -12,8 +12,9 @@ import pandas as pd
 from scipy.special import logit, ndtr, ndtri
 
 from ..formatting import format_number
-from ..protocol import PeopleEstimate, degrees_of_freedom, detectable_difference, standard_error
+from ..protocol import PeopleEstimate
 from ..protocol.calibration import SiteMean, average_over_sites, fit_recalibration
+from ..protocol.statistics import degrees_of_freedom, detectable_difference, standard_error
 from ..results import (
     GROUP_COLUMNS,
     PAIR_WEIGHTED,

@@ -127,7 +127,7 @@ class EvidenceArm:
         if self.predictions.empty:
             return None
         label, probability = (self.predictions[name].to_numpy(dtype=float) for name in ("label", "probability"))
-        return calibration_error(label, probability, strategy="quantile")
+        return calibration_error(label, probability)
 
     @cached_property
     def reliability(self) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ class EvidenceArm:
         if self.predictions.empty:
             return []
         label, probability = (self.predictions[name].to_numpy(dtype=float) for name in ("label", "probability"))
-        curve = reliability_curve(label, probability, strategy="quantile", site=self.predictions["site"].to_numpy())
+        curve = reliability_curve(label, probability, site=self.predictions["site"].to_numpy())
         return curve[curve["count"] > 0].to_dict("records")
 
     @cached_property
@@ -270,7 +270,7 @@ def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc") -> 
 
     P values are corrected within each cohort and protocol (Holm).
 
-    Returns cohort and protocol, then the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
+    Returns cohort and protocol, then the columns of :func:`brio.protocol.compare_family`; ``n`` counts the pairs.
     """
     known, methods = [name for name in METRIC_NAMES if name in rows], dict.fromkeys(rows["method"])
     if metric not in known:

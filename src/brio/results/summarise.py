@@ -17,22 +17,17 @@ from ..connectome import HarmonisationRule
 from ..errors import BrioError
 from ..formatting import format_interval, format_percent
 from ..methods import find_method, make_method
-from ..protocol import (
-    FoldOverlap,
+from ..protocol.metrics import (
     PeopleEstimate,
     SiteAreas,
     assess_over_people,
     auc,
-    compare_by_corrected_t,
-    compare_over_folds,
-    compare_over_sites,
     delong_covariance,
     equal_weights,
-    fold_correction,
     pair_weights,
     placement_values,
-    t_interval,
 )
+from ..protocol.statistics import FoldOverlap, compare_by_corrected_t, compare_family, fold_correction, t_interval
 from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded
 from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
@@ -115,14 +110,13 @@ def compare_scores(
 ) -> pd.DataFrame:
     """Compare the scores [units, methods] of runs with those of a reference, over sites or the folds of all seeds.
 
-    Returns the columns of :func:`brio.protocol.compare_over_sites`; ``n`` counts the pairs.
+    Returns the columns of :func:`brio.protocol.compare_family`.
     """
-    if protocol == "loso":
-        differences = compare_over_sites(scores, reference, lower_is_better=lower_is_better)
-        return differences.rename(columns={"n_sites": "n"})
-    n_test, n_source = rows[["n_test", "n_source"]].mean()
-    differences = compare_over_folds(scores, n_test, n_source, reference, lower_is_better=lower_is_better)
-    return differences.rename(columns={"n_folds": "n"})
+    correction = None
+    if protocol != "loso":
+        n_test, n_source = rows[["n_test", "n_source"]].mean()
+        correction = fold_correction(n_test, n_source, scores.index.get_level_values("fold").nunique())
+    return compare_family(scores, reference, correction, lower_is_better=lower_is_better)
 
 
 def summarise_metrics(rows: pd.DataFrame, protocol: str) -> dict[str, MetricSummary]:

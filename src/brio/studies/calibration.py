@@ -108,7 +108,7 @@ def _draw_calibration(
     figure, axes = make_panels(3, 10.8, max(3.6, 1.4 + 0.21 * len(folds)), width_ratios=[1.3, 1, 1])
     for k, (name, own) in enumerate(predictions.items()):
         label, probability = own["label"].to_numpy(), own["probability"].to_numpy(dtype=float)
-        curve = reliability_curve(label, probability, BINS, "quantile", own["site"].to_numpy()).dropna()
+        curve = reliability_curve(label, probability, BINS, own["site"].to_numpy()).dropna()
         ends, shown = (curve["low"], curve["high"]), {"linewidth": 1.2, "label": display_method(name)}
         draw_intervals(axes[0], curve["probability"], curve["observed"], *ends, k, **shown)
         for axis, quantity in zip(axes[1:], _QUANTITIES, strict=True):

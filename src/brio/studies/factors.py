@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..drawing import import_brain_plots, make_panels, series_style, show_names_as_text
 from ..formatting import format_signed, state_p
-from ..protocol import auc, average_margins, compare_over_sites
+from ..protocol import auc, average_margins, compare_family
 from .comparison import choose_reference
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
@@ -61,7 +61,7 @@ def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
         scores = 100 * by_site.xs(share, level="share").unstack("ranking")
         differences = ", ".join(
             f"{test['method']} {format_signed(-test['mean_difference'])} points ({state_p(test['p_holm'])})"
-            for _, test in compare_over_sites(scores, "qualification").iterrows()
+            for _, test in compare_family(scores, "qualification").iterrows()
         )
         text.append(
             f"With {share:g} % of the factors, ranking by {means[share].idxmax()} has the highest mean AUC. AUC of "
@@ -349,7 +349,7 @@ def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
         if by_arm.shape[1] > 1:
             differences = ", ".join(
                 f"{display_name(test['method'])} {format_signed(test['mean_difference'])} ({state_p(test['p_holm'])})"
-                for _, test in compare_over_sites(by_arm, reference).iterrows()
+                for _, test in compare_family(by_arm, reference).iterrows()
             )
             text.append(f"Change minus that of {display_name(reference)}, in points: {differences}.")
     facts = pd.DataFrame([{"arm": a.name, **context.trained_results(a).facts} for a in arms])

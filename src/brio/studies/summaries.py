@@ -12,7 +12,7 @@ import pandas as pd
 from ..cohort.scans import index_participants
 from ..drawing import horizontal_offset, make_panels, series_style
 from ..formatting import format_signed, state_p
-from ..protocol import compare_over_sites, t_interval
+from ..protocol import compare_family, t_interval
 from ..protocol.metrics import count_pairs
 from ..results import average_seeds, mean_correction, summarise_scores, unit_columns
 from ..results.summarise import compare_scores
@@ -70,8 +70,8 @@ def pair_with_reference(rows: pd.DataFrame, column: str, reference: str) -> pd.D
     ``higher at``, numbers of folds; ``p`` of the corrected t test over folds after Holm's correction; ``warning``, why
     no difference could reach significance, else empty.
     """
-    tests = compare_over_sites(average_seeds(rows, column, column="arm"), reference, lower_is_better=True)
-    counts = {name: tests[name].astype(str) + " of " + tests["n_sites"].astype(str) for name in ("better", "worse")}
+    tests = compare_family(average_seeds(rows, column, column="arm"), reference, lower_is_better=True)
+    counts = {name: tests[name].astype(str) + " of " + tests["n"].astype(str) for name in ("better", "worse")}
     warning = [warning and dataclasses.replace(warning, units="folds") for warning in tests["warning"]]
     names = {"method": "arm", "mean_difference": f"minus {reference}", "low": "difference low"}
     names |= {"high": "difference high", "better": "lower at", "worse": "higher at", "p_holm": "p"}

@@ -15,8 +15,9 @@ A scan is excluded if
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -101,12 +102,13 @@ def _propose_exclusions(
     non_finite: Iterable[NonFiniteFrames],
     dead: Iterable[DeadRois],
     short: Iterable[TooShort],
-    duplicates: Sequence[DuplicatePair],
+    pairs: Sequence[DuplicatePair],
     label_of: Mapping[str, Hashable],
+    site_of: Mapping[str, str],
 ) -> dict[str, tuple[ExclusionReason, ...]]:
     """Propose the participants to exclude, by the rule of this module."""
-    reasons = defaultdict[str, list[ExclusionReason]](list)
     empty = [(scan.participant_id, scan.atlas) for scan in non_finite if scan.empty]
+    reasons = defaultdict[str, list[ExclusionReason]](list)
     for participant, atlas in empty:
         reasons[participant].append(ExclusionReason("empty", atlas))
     for rois in dead:
@@ -117,28 +119,19 @@ def _propose_exclusions(
     for frames in short:
         if (frames.participant_id, frames.atlas) not in empty:
             reasons[frames.participant_id].append(ExclusionReason("short", frames.atlas, n=frames.n_valid))
-    for participant, reason in _explain_duplicates(duplicates, label_of, set(reasons)).items():
-        reasons[participant].append(reason)
-    return {participant: tuple(reasons[participant]) for participant in sorted(reasons)}
-
-
-def _explain_duplicates(
-    pairs: Sequence[DuplicatePair], label_of: Mapping[str, Hashable], excluded: set[str]
-) -> dict[str, ExclusionReason]:
-    """Apply rule 4: the reason of each copy that is excluded."""
-    sites = {pair.first: pair.sites[0] for pair in pairs} | {pair.second: pair.sites[1] for pair in pairs}
-    values = {"labels": label_of, "sites": sites}
-    reasons: dict[str, ExclusionReason] = {}
+    excluded = set(reasons)
     for copies in _group_copies(pairs):
+        values = {"labels": label_of, "sites": site_of}
         conflicts = tuple(name for name, of in values.items() if len({of[copy] for copy in copies}) > 1)
         retained = next((copy for copy in copies if copy not in excluded), copies[0])
         for copy in copies:
             if conflicts:
                 others = tuple(other for other in copies if other != copy)
-                reasons[copy] = ExclusionReason("conflict", copies=others, differ=conflicts)
+                reasons[copy].append(ExclusionReason("conflict", copies=others, differ=conflicts))
             elif copy != retained:
-                reasons[copy] = ExclusionReason("duplicate", copies=(retained,), stays=retained not in excluded)
-    return reasons
+                stays = retained not in excluded
+                reasons[copy].append(ExclusionReason("duplicate", copies=(retained,), stays=stays))
+    return {participant: tuple(reasons[participant]) for participant in sorted(reasons)}
 
 
 def _group_copies(pairs: Sequence[DuplicatePair]) -> list[list[str]]:
@@ -146,14 +139,12 @@ def _group_copies(pairs: Sequence[DuplicatePair]) -> list[list[str]]:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    members = sorted({participant for pair in pairs for participant in (pair.first, pair.second)})
-    if not members:
+    if not pairs:
         return []
-    position = {participant: k for k, participant in enumerate(members)}
-    links = ([position[pair.first] for pair in pairs], [position[pair.second] for pair in pairs])
-    graph = coo_array((np.ones(len(pairs)), links), shape=(len(members), len(members)))
+    members, links = np.unique([(pair.first, pair.second) for pair in pairs], return_inverse=True)
+    graph = coo_array((np.ones(len(pairs)), links.reshape(-1, 2).T), shape=(len(members), len(members)))
     n_groups, group = connected_components(graph, directed=False)
-    return [[members[k] for k in np.flatnonzero(group == g)] for g in range(n_groups)]
+    return [members[group == g].tolist() for g in range(n_groups)]
 
 
 # What needs the frames of scans.
@@ -260,46 +251,45 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         cohort = Cohort.load(cohort)
     for audited in (cohort, *companions):
         audited.require_labels()
-    by_atlas = _match_companions(cohort, companions)
-    non_finite: list[NonFiniteFrames] = []
-    dead: list[DeadRois] = []
-    short: list[TooShort] = []
+    parcellations = _match_companions(cohort, companions)
+    non_finite, dead, short = list[NonFiniteFrames](), list[DeadRois](), list[TooShort]()
     patterns: dict[str, findings.PatternTest] = {}
     pairs: dict[tuple[str, str], DuplicatePair] = {}
     next_closest: dict[str, DuplicatePair] = {}
     not_compared = 0
-    for atlas, parcellated in by_atlas.items():
-        coverage = findings.read_coverage(parcellated)
+    for parcellated in parcellations:
+        atlas, coverage = parcellated.atlas.name, findings.read_coverage(parcellated)
         first, _ = index_participants(parcellated.participant_ids)  # nearest scans must be of other people
         sites, names = parcellated.sites[first], parcellated.ids[first]
         pattern = findings.predict_site_from_patterns(coverage.alive[first], sites, names)
         patterns |= {} if pattern is None else {atlas: pattern}
-        with_gaps, with_dead_rois, too_short = findings.find_defects(parcellated, coverage, atlas, rules.min_frames)
+        with_gaps, with_dead_rois, too_short = findings.find_defects(parcellated, coverage, rules.min_frames)
         dead += with_dead_rois
-        closest, not_compared_here = None, 0
         if holds_fc(parcellated.participants):
             copies = findings.find_identical_connectomes(parcellated)
         else:
             non_finite, short = non_finite + with_gaps, short + too_short
             limits = rules.duplicate_correlation, rules.min_frames
             copies, closest, not_compared_here = findings.find_duplicates(parcellated, coverage, *limits)
+            next_closest |= {} if closest is None else {atlas: closest}
+            not_compared += not_compared_here
         for pair in copies:
-            found = pairs.setdefault((pair.first, pair.second), pair)
-            pairs[pair.first, pair.second] = replace(found, atlases=(*found.atlases, atlas))
-        next_closest |= {} if closest is None else {atlas: replace(closest, atlases=(atlas,))}
-        not_compared += not_compared_here
-    dead += findings.read_stated_dead_rois(cohort, by_atlas)
+            known = pairs.get((pair.first, pair.second))
+            pairs[pair.first, pair.second] = replace(known, atlases=(*known.atlases, atlas)) if known else pair
+    atlases = {parcellated.atlas.name: len(parcellated) for parcellated in parcellations}
+    dead += findings.read_stated_dead_rois(cohort, atlases)
     dead_by_site = {
         atlas: rank_counts(rois.site for rois in dead if rois.atlas == atlas)
         for atlas in dict.fromkeys(rois.atlas for rois in dead)
     }
-    duplicates = tuple(sorted(pairs.values(), key=lambda pair: (pair.first, pair.second)))
+    duplicates = tuple(pairs[key] for key in sorted(pairs))
     ids = cohort.ids.tolist()
+    site_of = dict(zip(ids, cohort.sites.tolist(), strict=True))
     # copies under two diagnoses are two participants for every other question too: which of them is it?
     asked = cohort.label_covariate is not None and FORMER_LABEL in cohort.participants
     former = cohort.participants[FORMER_LABEL].tolist() if asked else [""] * len(cohort)
     label_of = dict(zip(ids, zip(cohort.labels.tolist(), former, strict=True), strict=True))
-    exclusions = _propose_exclusions(rules, non_finite, dead, short, duplicates, label_of)
+    exclusions = _propose_exclusions(rules, non_finite, dead, short, duplicates, label_of, site_of)
     keep = np.array([participant not in exclusions for participant in ids])
     remaining = cohort.select(keep)
     with_length = len(remaining) > 0 and not holds_fc(cohort.participants)
@@ -308,7 +298,7 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     return Audit(
         cohort=cohort.name,
         fingerprint=cohort.fingerprint,
-        atlases={atlas: len(parcellated) for atlas, parcellated in by_atlas.items()},
+        atlases=atlases,
         classes=cohort.classes,
         rules=rules,
         n_before=len(cohort),
@@ -331,7 +321,7 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
         length_by_site=findings.measure_length_by_site(people) if with_length else None,
         length_by_label=findings.measure_length_by_label(people) if with_length else None,
         repetition_time=findings.summarise_repetition_times(people),
-        site_of=dict(zip(ids, cohort.sites.tolist(), strict=True)),
+        site_of=site_of,
         participant_of=dict(zip(ids, cohort.participant_ids.tolist(), strict=True)),
         keep=keep,
         not_checked=FC_CHECKS if holds_fc(cohort.participants) else (),
@@ -339,9 +329,9 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     )
 
 
-def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> dict[str, Cohort]:
-    """Map each atlas to its cohort, companions reduced to the participants of the cohort."""
-    by_atlas = {cohort.atlas.name: cohort}
+def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Cohort]:
+    """List the cohort and its companions, reduced to its participants; each atlas has a name of its own."""
+    parcellations = [cohort]
     own = cohort.participants.set_index(cohort.ids)
     for companion in companions:
         shared = companion.select(np.isin(companion.ids, cohort.ids))
@@ -352,242 +342,47 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> dict[str,
             there = shared.participants[column].to_numpy()
             if (here != there).any():
                 k = int(np.flatnonzero(here != there)[0])
-                raise BrioError(
-                    f"participant {shared.ids[k]} has {column} {there[k]} in companion '{companion.name}' and "
-                    f"{here[k]} in '{cohort.name}'; correct the participants of one of them"
-                )
-        name = companion.atlas.name
-        while name in by_atlas:
-            name = f"{name} ({companion.name})"
-        by_atlas[name] = shared
-    return by_atlas
+                differ = f"{column} {there[k]} in companion '{companion.name}' and {here[k]} in '{cohort.name}'"
+                raise BrioError(f"participant {shared.ids[k]} has {differ}; correct the participants of one of them")
+        while shared.atlas.name in [other.atlas.name for other in parcellations]:
+            name = f"{shared.atlas.name} ({companion.name})"
+            shared = replace(shared, atlas=replace(shared.atlas, name=name))
+        parcellations.append(shared)
+    return parcellations
 
 
 def rank_counts(values: Iterable[str]) -> dict[str, int]:
     """Count values, most frequent first."""
-    return dict(sorted(Counter(values).items(), key=lambda item: (-item[1], item[0])))
-
-
-# ---------------------------------------------------------------- text: short lists in full, long ones by site
+    return dict(Counter(sorted(values)).most_common())
 
 
 def format_audit(audit: Audit) -> str:
     """Format an audit as text to print, most important findings first."""
-    sections = {
-        "Proposed exclusions": _format_exclusions(audit),
-        "Duplicate scans": _format_duplicates(audit),
-        "ROIs without signal": _format_dead_rois(audit),
-    }
-    if not audit.not_checked:
-        gaps, short = audit.non_finite, audit.too_short
-        most = f"{len(gaps)} scans, up to {max((scan.n_frames for scan in gaps), default=0)} frames"
-        sections["Frames with missing values"] = _list_scans(gaps, most, lambda s: f"{s.n_frames} of {s.of} frames")
-        sections[f"Scans with fewer than {audit.rules.min_frames} valid frames"] = _list_scans(
-            short, f"{len(short)} scans", lambda s: f"{s.n_valid} valid frames"
-        )
-    sections["Remaining sites"] = _format_sites(audit)
-    if not audit.not_checked:
-        sections["Scan length"] = _format_length(audit)
-    sections["Repetition time"] = _format_repetition_time(audit)
-    sections["Covariates by class"] = _format_covariates(audit)
-    if audit.not_checked:  # a cohort of connectomes without frames
-        sections["Not checked, since connectomes have no frames"] = list(audit.not_checked)
-    lines = _format_head(audit)
-    for heading, body in sections.items():
-        lines += ["", heading, *(f"  {line}" for line in body)]
-    return "\n".join(lines)
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-def _format_head(audit: Audit) -> list[str]:
-    own, *others = audit.atlases
-    companions = [
-        f"{name} ({audit.atlases[name]} of {audit.n_before})" if audit.atlases[name] < audit.n_before else name
-        for name in others
-    ]
-    return [
-        f"Audit of {audit.cohort}, {own}"
-        + (f", with {', '.join(companions)}" if companions else "")
-        + f" [{audit.fingerprint[:12]}]",
-        f"{audit.n_before} scans{_count_people(audit, audit.classes_before)} at "
-        f"{format_count(len(audit.sites), 'site')}: {_format_classes(audit, audit.classes_before)}",
-    ]
-
-
-def _count_people(audit: Audit, classes: tuple[int, int]) -> str:
-    return f" of {sum(classes)} participants" if audit.has_repeated_scans else ""
-
-
-def _format_exclusions(audit: Audit) -> list[str]:
-    if not audit.exclusions:
-        return ["none"]
-    scans = f" scans{_count_people(audit, audit.classes_after)}" if audit.has_repeated_scans else ""
-    remaining = f"{audit.n_after}{scans} remain"
-    classes = _format_classes(audit, audit.classes_after)
-    summary = f"{len(audit.exclusions)} of {audit.n_before} scans; {remaining} ({classes})"
-    if len(audit.exclusions) > LONGEST_LIST:
-        return [summary, _count_by_site(audit.site_of[participant] for participant in audit.exclusions)]
-    rows = [
-        (participant, audit.site_of[participant], "; ".join(reasons))
-        for participant, reasons in audit.explain_exclusions().items()
-    ]
-    return [summary, *_align_columns(rows)]
-
-
-def _format_duplicates(audit: Audit) -> list[str]:
-    pairs = audit.duplicates
-    lines = [f"rank correlation over time, median over ROIs, above {audit.rules.duplicate_correlation:g}"]
-    if audit.not_checked:
-        lines = ["identical connectomes"]
-    if not pairs:
-        lines.append("none")
-    elif len(pairs) > LONGEST_LIST:
-        lines.append(f"{len(pairs)} pairs: {_count_by_site(pair.sites[0] for pair in pairs)}")
-    else:
-        lines += _align_columns([(p.first, p.second, f"{p.correlation:.2f}", _describe_pair(audit, p)) for p in pairs])
-    closest = [f"{pair.correlation:.2f} in {atlas}" for atlas, pair in audit.next_closest.items()]
-    if closest:
-        lines.append(f"most similar pair of different scans: {', '.join(closest)}")
-    if audit.not_compared:
-        lines.append(f"{audit.not_compared} more similar pairs were not compared; do the scans share a task?")
-    return lines
-
-
-def _describe_pair(audit: Audit, pair: DuplicatePair) -> str:
-    if audit.participant_of[pair.first] == audit.participant_of[pair.second]:
-        return f"{pair.kind}; ONE SCAN UNDER TWO SESSIONS"
-    trimmed = f", the {pair.common_frames} frames at the {pair.aligned} of the longer" if pair.aligned != "both" else ""
-    conflicts = [name for name, same in (("LABELS", pair.same_label), ("SITES", pair.same_site)) if not same]
-    return f"{pair.kind}{trimmed}; " + (f"DIFFERENT {' AND '.join(conflicts)}" if conflicts else "same label and site")
-
-
-def _format_dead_rois(audit: Audit) -> list[str]:
-    lines = []
-    limit = audit.rules.max_dead_fraction
-    for atlas, by_site in audit.dead_by_site.items():
-        scans = [scan for scan in audit.dead_rois if scan.atlas == atlas]
-        above = sum(scan.share > limit for scan in scans)
-        worst = max(scans, key=lambda scan: scan.share)
-        most = f"up to {worst.n_rois} of {worst.of} ROIs" if worst.of else f"up to {worst.share:.0%} of the ROIs"
-        lines += [
-            f"{atlas}: {format_count(len(scans), 'scan')}, {most} (above {limit:.0%}: {above or 'none'})",
-            f"  {_format_counts(by_site)}",
-        ]
-        if atlas in audit.dead_patterns:
-            test = audit.dead_patterns[atlas]
-            reference = f"{test.by_chance:.0%} by chance, {state_p(test.p)}"
-            lines.append(
-                f"  the missing ROIs {'predict' if test.p < SIGNIFICANCE else 'do not significantly predict'} the "
-                f"site: nearest scan from the same site in {test.accuracy:.0%} ({reference})"
-            )
-    return lines or ["none"]
-
-
-def _list_scans(scans: Sequence[Any], summary: str, describe: Callable[[Any], str]) -> list[str]:
-    """List scans with what is wrong with each; many are summarised and counted by site."""
-    if len(scans) > LONGEST_LIST:
-        return [summary, _count_by_site(scan.site for scan in scans)]
-    rows = [(scan.participant_id, scan.site, f"{describe(scan)} in {scan.atlas}") for scan in scans]
-    return _align_columns(rows) if rows else ["none"]
-
-
-def _format_sites(audit: Audit) -> list[str]:
-    sizes = {counts.site: sum(counts.after) for counts in audit.sites if sum(counts.after)}
-    if not sizes:
-        return ["none"]
-    smallest, largest = min(sizes, key=lambda s: (sizes[s], s)), max(sizes, key=lambda s: (sizes[s], s))
-    unit = "participant" if audit.has_repeated_scans else "scan"
-    count = format_count(sizes[smallest], unit)
-    spread = f"from {count} ({smallest}) to {sizes[largest]} ({largest})"
-    if sizes[smallest] == sizes[largest]:
-        spread = count if len(sizes) == 1 else f"{count} at each"
-    lines = [f"{format_count(len(sizes), 'site')}, {spread}"]
-    lost = [counts.site for counts in audit.sites if not sum(counts.after)]
-    if lost:
-        lines.append(f"without any scan after the exclusions: {shorten_list(lost, LONGEST_LIST)}")
-    classes = {counts.site: f"{counts.site} {counts.after[0]}/{counts.after[1]}" for counts in audit.sites}
-    lines.append(f"one class only: {shorten_list([classes[s] for s in audit.one_class], LONGEST_LIST) or 'none'}")
-    small = f"{shorten_list([classes[s] for s in audit.small_class], LONGEST_LIST)} ({'/'.join(audit.classes)})"
-    lines.append(f"fewer than {audit.rules.min_class} in a class: {small if audit.small_class else 'none'}")
-    label = audit.label_by_site
-    if label is not None and label.cramers_v is not None and label.p is not None:
-        reference = f"about {label.by_chance:.2f} by chance, chi-square {state_p(label.p)}"
-        lines.append(f"label by site: Cramer's V {label.cramers_v:.2f} ({reference})")
-    return lines
-
-
-def _format_length(audit: Audit) -> list[str]:
-    site = audit.length_by_site
-    if site is None:
-        return ["none"]
-    scan, scans = "scan", "scans"
-    if audit.has_repeated_scans:  # tests need one value per participant
-        scan, scans = "first scan of a participant", "first scans of participants"
-    if site.eta_squared is None:
-        return [f"{site.shortest} frames in every {scan}"]
-    between = f"{site.eta_squared:.0%} of the variance lies between sites (eta squared)"
-    of_first = f" in {scans}" if audit.has_repeated_scans else ""
-    lines = [f"{site.shortest} to {site.longest} frames{of_first}; {between}"]
-    if site.differs_inside:
-        ranges = [f"{name} ({low}-{high})" for name, (low, high) in site.differs_inside.items()]
-        lines.append(f"differs within {shorten_list(ranges, LONGEST_LIST)}")
-    if site.all_shortest:
-        sites = shorten_list([f"{name} ({n})" for name, n in site.all_shortest.items()], LONGEST_LIST)
-        lines.append(f"all {scans} have the minimum of {site.shortest} frames at {sites}")
-    return lines
-
-
-def _format_repetition_time(audit: Audit) -> list[str]:
-    tr = audit.repetition_time
-    if tr is None:
-        return ["not stated (no column tr)"]
-    values = tr.sites_by_value
-    rows = [(f"{value} s", shorten_list(sites, most=6)) for value, sites in list(values.items())[:LONGEST_LIST]]
-    lines = _align_columns(rows)
-    if len(values) > LONGEST_LIST:
-        lines.append(f"and {len(values) - LONGEST_LIST} more values")
-    if tr.differs_inside:
-        lines.append(f"several values at {shorten_list(tr.differs_inside, LONGEST_LIST)}")
-    if tr.unknown:
-        unit = "participant" if audit.has_repeated_scans else "scan"
-        lines.append(f"not stated for {format_count(tr.unknown, unit)}")
-    return lines
-
-
-def _format_covariates(audit: Audit) -> list[str]:
-    if not audit.covariates:
-        return ["none to compare"]
-    rows = []
-    for one in audit.covariates:
-        means = [f"{share:.0%} {one.value}" if one.kind == "category" else f"mean {share:.4g}" for share in one.typical]
-        within = "no site has both classes"
-        if one.auc_inside is not None:
-            within = f"{one.auc_inside:.2f} within {format_count(one.n_sites, 'site')}, {state_p(one.p_inside)}"
-        described = [f"{name} {mean}" for name, mean in zip(audit.classes, means, strict=True)]
-        differs = "WARNING: differs between classes" if one.warn else ""
-        rows.append((one.column, *described, f"AUC {one.auc:.2f} over all sites, {within}", differs))
-    limit = audit.rules.covariate_auc
-    rule = (
-        f"AUC of the covariate alone; a warning from {limit:g} up or {1 - limit:g} down "
-        f"within sites, if p < {SIGNIFICANCE:g} after correction for {format_count(len(rows), 'covariate')}"
+    environment = Environment(
+        loader=PackageLoader(__package__, "."), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return [rule, *_align_columns(rows)]
-
-
-def _format_classes(audit: Audit, counts: tuple[int, int]) -> str:
+    environment.filters |= {
+        "count": format_count,
+        "p": state_p,
+        "percent": "{:.0%}".format,
+        "rank": lambda scans: rank_counts(audit.site_of[scan] for scan in scans),
+        "each": lambda values, pattern: [pattern.format(*item) for item in values.items()],
+        "some": lambda names, most=LONGEST_LIST: shorten_list(list(map(str, names)), most) or "none",
+    }
     names = audit.classes
     if any(name.isdigit() for name in names):  # bare digits would read as numbers next to the counts
         names = (f"with label {names[0]}", f"with label {names[1]}")
-    return ", ".join(f"{n} {name}" for n, name in zip(counts, names, strict=True))
+    sizes = sorted((sum(counts.after), counts.site) for counts in audit.sites if any(counts.after))
+    context = {"audit": audit, "class_names": names, "sizes": sizes, "longest": LONGEST_LIST}
+    text = environment.get_template("audit.txt.j2").render(context, significance=SIGNIFICANCE)
+    return "\n".join(_align_columns(text.splitlines()))
 
 
-def _count_by_site(sites: Iterable[str]) -> str:
-    return "by site: " + _format_counts(rank_counts(sites))
-
-
-def _format_counts(by_site: Mapping[str, int]) -> str:
-    return shorten_list([f"{site} {n}" for site, n in by_site.items()], LONGEST_LIST)
-
-
-def _align_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+def _align_columns(lines: Iterable[str]) -> Iterator[str]:
+    """Align the cells of successive lines that are separated by tabs."""
+    for is_table, block in groupby(lines, lambda line: "\t" in line):
+        rows = [line.split("\t") for line in block]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if is_table else [0]
+        yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, repeat
 from typing import Literal
 
 import numpy as np
@@ -81,9 +81,8 @@ def predict_site_from_patterns(alive: np.ndarray, sites: np.ndarray, ids: np.nda
     these differ in few. Where several nearest neighbours tie, a scan counts with the share of them at its own site, so
     that the order of the participants does not matter.
 
-    Shapes: alive [N, P], sites, ids [N].
-
-    Returns None if fewer than three scans have ROIs without signal, or all scans are of one site.
+    Shapes: alive [N, P], sites, ids [N]. Returns None if fewer than three scans have ROIs without signal, or all scans
+    are of one site.
     """
     from scipy.sparse import csr_array
 
@@ -134,7 +133,6 @@ _LARGEST_SQUARED = 1e15  # sums of squares of larger values overflow in single p
 
 Aligned = Literal["start", "end", "both"]
 Kind = Literal["identical", "near", "different"]
-Match = tuple[float, Kind, Aligned, int]  # of two scans: correlation, kind, alignment and common frames of a pair
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ def find_identical_connectomes(cohort: Cohort) -> list[DuplicatePair]:
     for i in range(len(cohort)):
         members.setdefault(hashlib.sha256(np.ascontiguousarray(cohort.scan(i)).data).digest(), []).append(i)
     pairs = sorted(pair for group in members.values() for pair in combinations(group, 2))
-    return [_make_pair(cohort, pair, (1.0, "identical", "both", 0)) for pair in pairs]
+    return [_make_pair(cohort, i, j, "identical", 1.0, "both", 0) for i, j in pairs]
 
 
 def find_duplicates(
@@ -182,26 +180,25 @@ def find_duplicates(
     order = np.lexsort((pair[:, 2], pair[:, 1], pair[:, 0], -score))
     passed = int((score > SCREEN).sum())
     compared = min(passed, MOST_COMPARED)
-    best: dict[tuple[int, int], Match] = {}
+    best: dict[tuple[int, int], DuplicatePair] = {}
     done: set[tuple[int, int]] = set()
     for a, b, end in pair[np.concatenate([order[:compared], order[passed : passed + NEAREST]])].tolist():
         i, j = min(a, b), max(a, b)
         if (i, j) in done and cohort.n_frames[i] == cohort.n_frames[j]:  # both alignments are the same frames
             continue
         done.add((i, j))
-        match = compare_scans(cohort, coverage, i, j, alignments[end], min_frames)
-        if match is not None and ((i, j) not in best or match[0] > best[i, j][0]):
-            best[i, j] = match
-    ranked = sorted(best, key=lambda pair: (-best[pair][0], pair))
-    above = sum(correlation > threshold for correlation, *_ in best.values())
-    duplicates = [_make_pair(cohort, pair, best[pair]) for pair in ranked[: above + 1]]
-    closest = replace(duplicates[above], kind="different") if len(duplicates) > above else None
-    return duplicates[:above], closest, passed - compared
+        found = compare_scans(cohort, coverage, i, j, alignments[end], min_frames)
+        if found is not None and ((i, j) not in best or found.correlation > best[i, j].correlation):
+            best[i, j] = found
+    ranked = [best[key] for key in sorted(best, key=lambda key: (-best[key].correlation, key))]
+    above = sum(found.correlation > threshold for found in ranked)
+    closest = replace(ranked[above], kind="different") if len(ranked) > above else None
+    return ranked[:above], closest, passed - compared
 
 
 def compare_scans(
     cohort: Cohort, coverage: Coverage, i: int, j: int, aligned: Aligned = "start", min_frames: int = 40
-) -> Match | None:
+) -> DuplicatePair | None:
     """Compare two scans on all ROIs with signal in both and all common frames.
 
     Returns None if the scans have too few valid frames, or no ROI with signal, in common.
@@ -220,22 +217,24 @@ def compare_scans(
         if all((of[i] == of[j]).all() for of in (coverage.alive, coverage.valid)):
             x, y = (_standardise(scan[valid][:, rois].astype(np.float64)) for scan in (a, b))
             kind = "identical" if np.abs(x - y).max() <= 1e-4 else "near"
-    return correlation, kind, aligned, int(valid.sum())
+    return _make_pair(cohort, i, j, kind, correlation, aligned, int(valid.sum()))
 
 
-def _make_pair(cohort: Cohort, pair: tuple[int, int], match: Match) -> DuplicatePair:
-    correlation, kind, aligned, common_frames = match
-    order = sorted(pair, key=lambda k: str(cohort.ids[k]))
+def _make_pair(
+    cohort: Cohort, i: int, j: int, kind: Kind, correlation: float, aligned: Aligned, common_frames: int
+) -> DuplicatePair:
+    order = sorted((i, j), key=lambda k: str(cohort.ids[k]))
     (first, second), (one, two), (a, b) = (of[order].tolist() for of in (cohort.ids, cohort.sites, cohort.labels))
-    return DuplicatePair(first, second, (one, two), kind, correlation, aligned, common_frames, a == b, one == two, ())
+    return DuplicatePair(
+        first, second, (one, two), kind, correlation, aligned, common_frames, a == b, one == two, (cohort.atlas.name,)
+    )
 
 
 def correlate_scans(a: np.ndarray, b: np.ndarray, valid: np.ndarray, rois: np.ndarray, min_frames: int) -> float | None:
     """Compute the rank correlation over time of two scans, without their linear trend; median over ROIs.
 
-    Shapes: a, b [T, P], valid [T], rois [P].
-
-    Returns None if too few frames are valid, or every ROI is flat in one of the scans.
+    Shapes: a, b [T, P], valid [T], rois [P]. Returns None if too few frames are valid, or every ROI is flat in one of
+    the scans.
     """
     from scipy.stats import rankdata
 
@@ -345,48 +344,49 @@ DEAD_FRACTION_PREFIX = "dead_fraction_"
 
 
 @dataclass(frozen=True)
-class NonFiniteFrames:
-    """A scan with frames that are NaN or infinite in an ROI that has signal."""
+class Defect:
+    """A scan with a defect, and the atlas in which it has it."""
 
     participant_id: str
     site: str
     atlas: str
+
+
+@dataclass(frozen=True)
+class NonFiniteFrames(Defect):
+    """A scan with frames that are NaN or infinite in an ROI that has signal."""
+
     n_frames: int  # such frames
     of: int  # frames of the scan
     empty: bool  # whether the scan holds no finite value at all
 
 
 @dataclass(frozen=True)
-class DeadRois:
+class DeadRois(Defect):
     """A scan with ROIs without signal: constant, or missing in every frame."""
 
-    participant_id: str
-    site: str
-    atlas: str
     n_rois: int | None
     of: int | None
     share: float  # share of ROIs without signal, 0 to 1
 
 
 @dataclass(frozen=True)
-class TooShort:
+class TooShort(Defect):
     """A scan with fewer valid frames than the rules require."""
 
-    participant_id: str
-    site: str
-    atlas: str
     n_valid: int  # its valid frames
 
 
 def find_defects(
-    cohort: Cohort, coverage: Coverage, atlas: str, min_frames: int
+    cohort: Cohort, coverage: Coverage, min_frames: int
 ) -> tuple[list[NonFiniteFrames], list[DeadRois], list[TooShort]]:
     """Find the scans with frames that must be dropped, with ROIs without signal, and with too few valid frames."""
     non_finite, dead, short = list[NonFiniteFrames](), list[DeadRois](), list[TooShort]()
-    names, sites = cohort.ids.tolist(), cohort.sites.tolist()
-    for i, (name, site) in enumerate(zip(names, sites, strict=True)):
-        scan, n_frames, n_valid = (name, site, atlas), int(cohort.n_frames[i]), int(coverage.n_valid[i])
-        n_dead = int((~coverage.alive[i]).sum())
+    names = zip(cohort.ids.tolist(), cohort.sites.tolist(), repeat(cohort.atlas.name))
+    counts = zip(
+        cohort.n_frames.tolist(), coverage.n_valid.tolist(), (~coverage.alive).sum(axis=1).tolist(), strict=True
+    )
+    for i, (scan, (n_frames, n_valid, n_dead)) in enumerate(zip(names, counts, strict=True)):
         if n_valid < n_frames:
             non_finite.append(NonFiniteFrames(*scan, n_frames - n_valid, n_frames, not coverage.finite[i]))
         if n_dead:
@@ -421,6 +421,9 @@ class SiteCounts:
     site: str
     before: tuple[int, int]  # participants with label 0 and label 1, each counted once however many scans there are
     after: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.site} {self.after[0]}/{self.after[1]}"
 
 
 @dataclass(frozen=True)
@@ -666,11 +669,9 @@ def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
     stated = tr.notna().to_numpy()
     if not stated.any():
         return None
-    text = tr[stated].round(3).map("{:g}".format)
-    counts = text.groupby(cohort.sites[stated]).value_counts()
     by_site: dict[str, dict[str, int]] = {}
-    for (site, value), n in sorted(counts.items(), key=lambda item: (item[0][0], float(item[0][1]))):
-        by_site.setdefault(str(site), {})[str(value)] = int(n)
+    for site, own in tr[stated].round(3).groupby(cohort.sites[stated]):
+        by_site[str(site)] = {f"{value:g}": int(n) for value, n in own.value_counts().sort_index().items()}
     several = tuple(site for site, values in by_site.items() if len(values) > 1)
     return RepetitionTime(int((~stated).sum()), by_site, several)
 

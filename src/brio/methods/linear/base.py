@@ -28,7 +28,8 @@ from ...device import full_precision
 from ...errors import BrioError
 from ...formatting import format_count
 from ...machine import map_on_cores
-from ...protocol import assign_inner_folds, auc
+from ...protocol import auc
+from ...protocol.folds import assign_inner_folds
 from ...settings import GridSize, Positive, check_domains, require
 from ...training import (
     ANY_TENSOR,
