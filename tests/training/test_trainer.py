@@ -28,10 +28,9 @@ from brio.training.trainer import (
     BestMeanEpoch,
     BestValidationEpoch,
     GivenEpoch,
-    ResumableTraining,
     StackCheckpoint,
     StackTraining,
-    _train_until_chosen,
+    Trainer,
 )
 
 
@@ -474,11 +473,12 @@ def test_from_any_epoch_of_a_stack_that_shrinks_and_is_refitted(which, cohort, f
     method = make_method("mlp", {**epochs, "cell_batch": 4, "width": 8, "refit": True})
     whole, stores = method.fit(graphs, five), InMemory()
     assert_same(whole, method.fit(graphs, five, checkpoints=stores))  # storing changes nothing
-    sizes = [len(one.tensors["now/rows/order"]) for one in stores.stored]
-    finished = [len(one.facts["finished"]) for one in stores.stored]
+    sizes = [len(one.tensors["/now/order"]) for one in stores.stored]
+    done = [one.to_tree()["now"]["done"].keys() for one in stores.stored]
+    finished = [one.facts["number"] - 1 for one in stores.stored]
     shrunk, refit = next(k for k, size in enumerate(sizes) if size < 5), finished.index(1)
     assert shrunk < refit - 1, "the stack shrinks in the fit, and trains on"
-    assert stores.stored[shrunk].facts["done"].keys() < stores.stored[refit - 1].facts["done"].keys()
+    assert done[shrunk] < done[refit - 1]
     for number in (shrunk, refit) if which == "some" else range(len(sizes)):
         trained, rest = [], InMemory(stores.stored[number])
         fitted = method.fit(graphs, five, lambda message, share, to=trained: to.append(message), rest)
@@ -493,7 +493,7 @@ def test_brio_goes_on_inside_and_between_its_stages(cohort, uneven, tmp_path):
     graphs, runs = Connectomes(cohort), uneven[2:]
     stores = InMemory()
     whole = small(epochs=4, patience=None, T_w=1, M=2).fit(graphs, runs, checkpoints=stores)
-    assert ["now/state/training/g" in one.tensors for one in stores.stored] == [False, True, True]
+    assert ["/now/state/training/g" in one.tensors for one in stores.stored] == [False, True, True]
     for one in stores.stored[:2]:  # the end of the warm-up, and one epoch later
         write_checkpoint(tmp_path / "checkpoint.safetensors", "brio", 1.5, one)
         read, seconds = read_checkpoint(tmp_path / "checkpoint.safetensors", "brio")
@@ -532,11 +532,11 @@ def test_tensors_come_back_as_they_lay_in_memory(graphs, uneven):
     method, stores = OddMemory(MLP.Settings(epochs=2, cell_batch=4, width=8)), InMemory()
     whole = method.fit(graphs, uneven, checkpoints=stores)
     (one,) = stores.stored
-    resumable, stack = ResumableTraining(InMemory(one)), Stack.build(method, graphs, uneven)
+    stack = Stack.build(method, graphs, uneven)
     optimiser = StackedAdamW(stack.params, 1e-3, 0.0)
     choice, rows = BestValidationEpoch(graphs.cohort, uneven, method.settings), np.arange(len(stack))
     now = StackTraining(stack, optimiser, choice, rows, rows >= 0, {})
-    resumable.restore(now)
+    now.restore(one.to_tree()["now"])
     odd = now.stack.state.training["odd/name"]
     assert (tuple(odd.shape), odd.stride()) == ((3, 2, 3), (1, 3, 6))
     assert torch.equal(odd, torch.arange(18.0).reshape(3, 2, 3).permute(2, 1, 0))
@@ -548,8 +548,8 @@ def test_tensors_come_back_as_they_lay_in_memory(graphs, uneven):
 
 
 def test_a_checkpoint_says_where_it_was_stored():
-    assert StackCheckpoint({"epoch": 7, "finished": []}, {}).describe() == "epoch 7"
-    assert StackCheckpoint({"epoch": 7, "finished": [[], []]}, {}).describe() == "epoch 7 of training 3"
+    assert StackCheckpoint({"epoch": 7, "number": 1}, {}).describe() == "epoch 7"
+    assert StackCheckpoint({"epoch": 7, "number": 3}, {}).describe() == "epoch 7 of training 3"
 
 
 EPOCHS = 4
@@ -580,7 +580,7 @@ def test_the_epoch_has_the_best_mean_auc_of_trainings_by_hand(graphs, cohort, un
         assert fitted.selected_epoch == epochs[int(np.argmax(mean))]
         assert fitted.validation_auc == pytest.approx(mean.max(), abs=2e-5)
         by_hand = GivenEpoch(np.array([fitted.selected_epoch]))
-        (hand,) = _train_until_chosen(network(name), graphs, [run], by_hand, silent, ResumableTraining())
+        (hand,) = Trainer(network(name), graphs).train([run], by_hand, silent)
         for tensor, t in hand.tensors.items():
             torch.testing.assert_close(fitted.tensors[tensor], t, atol=1e-8, rtol=1e-8)
         np.testing.assert_allclose(fitted.test_logit, hand.test_logit, atol=1e-7)

@@ -34,7 +34,7 @@ from .contract import (
     TensorSpec,
 )
 from .stack import Stack, is_training_only
-from .trainer import CheckpointStore, train
+from .trainer import CheckpointStore, Trainer
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class NeuralMethod(Method):
         list of FittedRun
             In the order of ``runs``.
         """
-        return train(self, connectomes, runs, progress, checkpoints)
+        return Trainer(self, connectomes, checkpoints).fit(runs, progress)
 
     def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
