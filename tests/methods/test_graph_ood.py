@@ -557,7 +557,7 @@ def as_gin(layer, k, n_in):
 
 @pytest.mark.xdist_group("torch_geometric")
 def test_every_expert_encodes_its_masked_graph_from_the_input_with_gin_layers_of_its_own():
-    experts = moved(GraphExperts(P, 4, 3, layers=3, dropout=0.5))
+    experts = moved(GraphExperts(P, 4, 3, n_layers=3, dropout=0.5))
     X, A = torch.randn(8, P, P, dtype=torch.float64), torch.rand(8, 4, P, P, dtype=torch.float64)
     regions = torch.rand(8, 4, P, dtype=torch.float64)
     pooled, scores = experts(X, A, regions)

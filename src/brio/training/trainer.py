@@ -142,7 +142,7 @@ def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
     """The refitted run with what its epoch was chosen by in the first fit; NaN if it diverged in the second."""
     finite = all(bool(t.isfinite().all()) for t in second.tensors.values()) and np.isfinite(second.test_logit).all()
     score = first.validation_auc if finite else float("nan")
-    facts = {"trained_epochs": first.trained_epochs, "details": first.details, "steps": first.steps}
+    facts: dict[str, Any] = {"trained_epochs": first.trained_epochs, "details": first.details, "steps": first.steps}
     return replace(second, run=first.run, validation_auc=score, **facts)
 
 

@@ -14,14 +14,13 @@ from ...training import (
     Batch,
     InputShape,
     NetworkCall,
-    NeuralMethod,
     NeuralSettings,
     Output,
     Scans,
     StepContext,
     Tensors,
 )
-from ..layers import Dropout, Linear, average_losses, bce, build_profiles
+from ..layers import Classifier, Dropout, Linear, average_losses, bce, build_profiles
 from ..registry import follow_paper, method
 
 
@@ -165,14 +164,12 @@ def mix_up(batch: Batch) -> tuple[Scans, Tensor]:
     reference="Kan et al., Brain Network Transformer, NeurIPS 2022",
     provenance=follow_paper("the first of its orthogonal centres is not brought to unit length"),
 )
-class BrainNetTF(NeuralMethod):
+class BrainNetTF(Classifier):
     """Transformer over connection profiles with an orthonormal clustering readout, trained on mixtures of scans."""
 
     settings: BrainNetTFSettings
+    network_class = BrainNetTFNetwork
     peak_matrices_per_scan = 160.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return BrainNetTFNetwork(shape, self.settings)
 
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Binary cross-entropy with mixed labels."""

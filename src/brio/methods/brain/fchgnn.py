@@ -20,10 +20,8 @@ from ... import draws
 from ...cohort.covariates import read_covariates, read_hemispheres
 from ...settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Weight, Width, choice, setting
 from ...training import (
-    Batch,
     InputShape,
     MethodFacts,
-    NeuralMethod,
     NeuralSettings,
     RunState,
     Scans,
@@ -34,7 +32,7 @@ from ...training import (
     Tensors,
     TensorSpec,
 )
-from ..layers import BatchNorm, Dropout, GCNLayer, build_profiles, classification_loss, normalise_adjacency
+from ..layers import BatchNorm, Classifier, Dropout, GCNLayer, build_profiles, normalise_adjacency
 from ..registry import method, redesign
 
 
@@ -329,21 +327,19 @@ class FCHGNNNetwork(nn.Module):
         "pooling channels"
     ),
 )
-class FCHGNN(NeuralMethod):
+class FCHGNN(Classifier):
     """Hemispheres, whole brain and a population graph typed by sex, with messages from source scans only.
 
     A fitted run holds sex, standardised age and the messages of the scans in its bank, and none of their connectomes.
     """
 
     settings: FCHGNNSettings
+    network_class = FCHGNNNetwork
 
     @property
     def facts(self) -> MethodFacts:
         kept = "sex, standardised age and messages of the source scans in its bank"
         return replace(super().facts, holds=f"weights of a network, and {kept}", keeps_scans=f"it holds {kept}")
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return FCHGNNNetwork(shape, self.settings)
 
     def learn(self, source: SourceScans) -> Tensors:
         """Learn the mean connectome, the hemisphere of each ROI, and mean and standard deviation of age."""
@@ -361,9 +357,6 @@ class FCHGNN(NeuralMethod):
             "inference.bank_age": bank,
             "inference.bank_messages": TensorSpec((s.layers, "scans", 4 * s.state)),
         }
-
-    def loss(self, out: FCHGNNOutput, batch: Batch) -> Tensor:
-        return classification_loss(out.logit, batch)
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Allocate the bank, and put in sex and age of its scans.
