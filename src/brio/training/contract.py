@@ -27,7 +27,17 @@ from ..device import ComputeDevice
 from ..draws import draw_uniform_tensor
 from ..errors import BrioError
 from ..protocol import Fold
+from ..settings import check_domains
 from .random_numbers import uniform_from_keys
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """Settings of a method; their values are checked against their domains."""
+
+    def __post_init__(self) -> None:
+        check_domains(self)
+
 
 NEEDS = {
     "bold": "BOLD series resampled to one length and one repetition time",
@@ -191,32 +201,25 @@ class Inputs:
         cohort, device, dtype = connectomes.cohort, connectomes.device, connectomes.dtype
         self._share: float | None = getattr(settings, "edge_share", None)
         zeros = connectomes.full.new_zeros(len(connectomes))
-        self._cut = zeros if self._share is None else connectomes.edge_cut(self._share)
-        self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
+        cut = zeros if self._share is None else connectomes.edge_cut(self._share)
+        n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
         if connectomes.without_frames:
-            self._n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
-        covariates = read_covariates(cohort, _covariates(needs), requester)
-        self._covariates = torch.from_numpy(covariates).to(device, dtype)
+            n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
+        covariates = torch.from_numpy(read_covariates(cohort, _covariates(needs), requester)).to(device, dtype)
         self._rule = _bold_rule(settings) if "bold" in needs else None
         self._tr = None if self._rule is None or self._rule.tr is None else read_repetition_times(cohort, requester)
         none = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
-        self._bold = none if self._rule is None else connectomes.bold(self._rule, self._tr)
+        bold = none if self._rule is None else connectomes.bold(self._rule, self._tr)
+        self._all = Scans(connectomes.full, connectomes.alive, cut, n_frames, bold, covariates)
 
     def shape(self, n_sites: int) -> InputShape:
         """Return the sizes that a network is built for, with at most ``n_sites`` source sites."""
-        return InputShape(self.connectomes.n_rois, n_sites, self._bold.shape[1])
+        return InputShape(self.connectomes.n_rois, n_sites, self._all.bold.shape[1])
 
     def take(self, index: Tensor, A: Tensor | None = None) -> Scans:
         """Gather scans by position in the cohort. Shapes: index [...], A [..., P, P]."""
-        connectomes = self.connectomes
-        return Scans(
-            connectomes.full[index] if A is None else A,
-            connectomes.alive[index],
-            self._cut[index],
-            self._n_frames[index],
-            self._bold[index],
-            self._covariates[index],
-        )
+        full, *others, state = self._all
+        return Scans._make([full[index] if A is None else A, *(t[index] for t in others), state])
 
     def iterate_reestimates(
         self, request: ReestimateRequest, max_bytes: int | None = None
@@ -496,10 +499,8 @@ class FittedRun:
             Of the method.
         """
         if not (np.isfinite(self.validation_auc) and np.isfinite(self.test_logit).all()):
-            raise BrioError(
-                f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}: training diverged, no checkpoint "
-                "has a finite score; lower learning_rate"
-            )
+            where = f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}"
+            raise BrioError(f"{where}: training diverged, no checkpoint has a finite score; lower learning_rate")
 
 
 class Prediction(NamedTuple):

@@ -15,7 +15,7 @@ from ..cohort import Cohort
 from ..connectome import Connectomes, source_mean
 from ..console import Progress, silent
 from ..protocol import Fold
-from ..settings import BatchSize, Epochs, LearningRate, Weight, check_domains, choice, setting
+from ..settings import BatchSize, Epochs, LearningRate, Weight, choice, setting
 from .contract import (
     ANY_TENSOR,
     Batch,
@@ -23,6 +23,7 @@ from .contract import (
     InputShape,
     Method,
     MethodFacts,
+    MethodSettings,
     NetworkCall,
     Prediction,
     Run,
@@ -38,7 +39,7 @@ from .trainer import CheckpointStore, Trainer
 
 
 @dataclass(frozen=True)
-class NeuralSettings:
+class NeuralSettings(MethodSettings):
     """Settings that every trained network shares.
 
     Attributes
@@ -71,9 +72,6 @@ class NeuralSettings:
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
     schedule: Literal["constant", "cosine"] = "constant"
     refit: bool = False
-
-    def __post_init__(self) -> None:
-        check_domains(self)
 
 
 class NeuralMethod(Method):

@@ -16,7 +16,6 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ... import draws
 from ...cohort.covariates import read_covariates, read_hemispheres
 from ...settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Weight, Width, choice, setting
 from ...training import (
@@ -225,13 +224,9 @@ def select_bank(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
 
     Shapes: returns index [R, E * 2 * per_cell].
     """
-    sources, slot = stack.sources, np.arange(per_cell)
-    members, size = sources.members, sources.size[..., None]
-    ids = draws.addresses(stack.connectomes.cohort.ids)
-    key = draws.draw_uniform(sources.seeds[:, None, None, None], "bank", ids[members])
-    order = np.argsort(np.where(np.arange(members.shape[-1]) < size, key, 2.0), axis=-1, kind="stable")
-    index = np.take_along_axis(members, order[..., np.minimum(slot, members.shape[-1] - 1)], axis=-1)
-    return index.reshape(len(stack), -1), (slot < size).reshape(len(stack), -1)
+    ordered, slot = stack.sources.shuffle("bank"), np.arange(per_cell)
+    index = ordered[..., np.minimum(slot, ordered.shape[-1] - 1)]
+    return index.reshape(len(stack), -1), (slot < stack.sources.size[..., None]).reshape(len(stack), -1)
 
 
 @dataclass(frozen=True)

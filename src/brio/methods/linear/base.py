@@ -29,7 +29,7 @@ from ...errors import BrioError
 from ...formatting import format_count
 from ...machine import map_on_cores
 from ...protocol import assign_inner_folds, auc
-from ...settings import GridSize, Positive, check_domains, require
+from ...settings import GridSize, Positive, require
 from ...training import (
     ANY_TENSOR,
     ExplainedScans,
@@ -38,6 +38,7 @@ from ...training import (
     Inputs,
     Method,
     MethodFacts,
+    MethodSettings,
     Prediction,
     Run,
     RunState,
@@ -49,7 +50,7 @@ from ...training import (
 
 
 @dataclass(frozen=True)
-class LinearSettings:
+class LinearSettings(MethodSettings):
     """Settings of a penalised linear model.
 
     Attributes
@@ -75,7 +76,7 @@ class LinearSettings:
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
 
     def __post_init__(self) -> None:
-        check_domains(self)
+        super().__post_init__()
         rule = "at least the least penalty"
         require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
 
