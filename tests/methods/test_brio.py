@@ -15,26 +15,10 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.methods import make_method
-from brio.methods.brio import BrioSettings
+from brio.methods.brio import BrioSettings, qualification
 from brio.methods.brio.encoder import SignedEncoder, descriptor, measure_descriptors, signed_graphs
 from brio.methods.brio.method import BrioNetwork, FactorMap
-from brio.methods.brio.qualification import (
-    Assignment,
-    alignment_loss,
-    average_over_sites,
-    balanced,
-    contribution_statistics,
-    cosines,
-    pair_support,
-    qualification_profile,
-    qualify,
-    reestimation_support,
-    reestimation_variation,
-    reference_scale,
-    relevance,
-    variant_profile,
-    weighted_cost,
-)
+from brio.methods.brio.qualification import alignment_loss, balanced, cosines, qualify, weighted_cost
 from brio.methods.layers import classification_loss
 from brio.protocol import Fold, leave_one_site_out
 from brio.training import Run, RunState, Scans
@@ -158,7 +142,7 @@ def test_marginals_are_one_over_j_and_one_over_p(J, P, spread, seed):
 def test_sixty_iterations_at_the_starting_scale_meet_both_marginals():
     torch.manual_seed(0)
     for J, P in ((4, 116), (4, 200), (8, 116)):
-        Pi = Assignment(J, 16, 32, 0.10, 60)(torch.randn(P, 16)).detach()
+        Pi = qualification.Assignment(J, 16, 32, 0.10, 60)(torch.randn(P, 16)).detach()
         np.testing.assert_allclose(Pi.sum(0), np.full(P, 1 / P), rtol=1e-4)
         np.testing.assert_allclose(Pi.sum(1), np.full(J, 1 / J), rtol=2e-3)
 
@@ -169,7 +153,7 @@ def test_assignment_is_entropic_transport_of_the_similarities(seed):
 
     rng = np.random.default_rng(seed)
     J, P, temperature = 3, 9, 0.5
-    module = Assignment(J, 4, 6, temperature, 500).double()
+    module = qualification.Assignment(J, 4, 6, temperature, 500).double()
     roi = rng.normal(size=(P, 4))
     queries, keys = module.queries.detach().numpy(), roi @ module.keys.weight.detach().numpy().T
     cost = -(queries @ keys.T) / np.sqrt(6)
@@ -190,7 +174,7 @@ def test_iterations_are_rows_then_columns():
 
 def test_assignment_moves_with_the_rois_and_carries_gradient():
     torch.manual_seed(3)
-    module = Assignment(3, 4, 6, 0.1, 60).double()
+    module = qualification.Assignment(3, 4, 6, 0.1, 60).double()
     roi = torch.randn(8, 4, dtype=torch.float64, requires_grad=True)
     order = torch.randperm(8)
     Pi = module(roi)
@@ -382,14 +366,14 @@ def test_every_quantity_equals_the_loop_over_subjects(seed):
     data = problem(seed)
     expected = loops(*data)
     a, change, w, cell_average, weight = tensors(*data)
-    mu, V, Delta = contribution_statistics(a, cell_average)
-    V_pool, contrast = average_over_sites(V, Delta, weight)
-    T, D = reference_scale(V, Delta), reestimation_variation(change, cell_average)
-    R = relevance(w, contrast, V_pool, EPS_W, EPS_S)
-    q = reestimation_support(T, D, EPS_Q)
+    mu, V, Delta = qualification.contribution_statistics(a, cell_average)
+    V_pool, contrast = qualification.average_over_sites(V, Delta, weight)
+    T, D = qualification.reference_scale(V, Delta), qualification.reestimation_variation(change, cell_average)
+    R = qualification.relevance(w, contrast, V_pool, EPS_W, EPS_S)
+    q = qualification.reestimation_support(T, D, EPS_Q)
     for name, found in {"mu": mu, "V": V, "Delta": Delta, "R": R, "D": D, "T": T, "q": q}.items():
         np.testing.assert_allclose(found.numpy(), expected[name], atol=1e-12, err_msg=name)
-    g, alpha_bar = qualification_profile(R / R.sum(), pair_support(q))
+    g, alpha_bar = qualification.qualification_profile(R / R.sum(), qualification.pair_support(q))
     whole = qualify(a, change, w, cell_average, weight, with_variant("full"))
     np.testing.assert_allclose(whole.pi_task.numpy(), expected["pi"], atol=1e-12)
     np.testing.assert_allclose(whole.q_re.numpy(), expected["q"], atol=1e-12)
@@ -437,7 +421,7 @@ def test_variants_follow_the_definitions_of_the_ablation_study(seed):
                 "w/o QG": ([0.25] * 4, 1.0),  # no qualification at all
             }
             for variant, (weights, strength) in table.items():
-                g, alpha_bar = variant_profile(variant, torch.from_numpy(pi), torch.from_numpy(q))
+                g, alpha_bar = qualification.variant_profile(variant, torch.from_numpy(pi), torch.from_numpy(q))
                 np.testing.assert_allclose(alpha_bar[pair, c].numpy(), weights, atol=1e-12, err_msg=variant)
                 assert float(g[pair, c]) == pytest.approx(strength, abs=1e-12), variant
 
@@ -486,10 +470,10 @@ def support_of(cells, eps_q):
     again = torch.from_numpy(np.concatenate([cells[0][1], cells[1][1]]))[..., None]
     cell_average = torch.zeros(1, 2, n0 + n1, dtype=torch.float64)
     cell_average[0, 0, :n0], cell_average[0, 1, n0:] = 1 / n0, 1 / n1
-    _, V, Delta = contribution_statistics(a, cell_average)
-    D = reestimation_variation((again - a[:, None]).square().mean(1), cell_average)
-    T = reference_scale(V, Delta)
-    q = reestimation_support(T, D, eps_q)
+    _, V, Delta = qualification.contribution_statistics(a, cell_average)
+    D = qualification.reestimation_variation((again - a[:, None]).square().mean(1), cell_average)
+    T = qualification.reference_scale(V, Delta)
+    q = qualification.reestimation_support(T, D, eps_q)
     Delta_re = cells[1][1].mean() - cells[0][1].mean()
     return (*(t[0, ..., 0].numpy() for t in (V, T, D, q)), float(Delta[0, 0]), float(Delta_re))
 
@@ -548,7 +532,7 @@ absent = st.lists(st.booleans(), min_size=4, max_size=4).filter(lambda z: not al
 
 
 def profile(pi, q):
-    g, alpha_bar = qualification_profile(torch.from_numpy(pi), torch.from_numpy(q)[None, None])
+    g, alpha_bar = qualification.qualification_profile(torch.from_numpy(pi), torch.from_numpy(q)[None, None])
     return float(g[0, 0]), alpha_bar[0, 0].numpy()
 
 
@@ -580,7 +564,7 @@ def test_proposition_2_the_weights_are_the_unique_minimiser(pi, q, v, zero):
 def test_proposition_2_weights_are_the_sensitivities_of_the_strength(pi, q):
     pi = pi / pi.sum()
     log_q = torch.from_numpy(np.log(q)).requires_grad_()
-    g, alpha_bar = qualification_profile(torch.from_numpy(pi), log_q.exp()[None, None])
+    g, alpha_bar = qualification.qualification_profile(torch.from_numpy(pi), log_q.exp()[None, None])
     (slope,) = torch.autograd.grad(g[0, 0].log(), log_q)
     np.testing.assert_allclose(slope.numpy(), alpha_bar[0, 0].detach().numpy(), atol=1e-12)
 

@@ -5,19 +5,10 @@ import sys
 import sysconfig
 from types import SimpleNamespace
 
+import interpreted
 import pytest
 import torch
-from interpreted import (
-    DEVICE,
-    GPU,
-    LONG_INTERPRETED,
-    TOLERANCE,
-    between_nan,
-    choose_path,
-    error,
-    kernels_here,
-    take_step,
-)
+from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, error
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
@@ -30,7 +21,7 @@ from brio.methods.brio.encoder import SignedEncoder, find_gpu_twin, inverse_root
 @pytest.fixture(scope="module")
 def fused():
     """The module of kernels."""
-    with kernels_here():
+    with interpreted.kernels_here():
         from brio.methods.brio.gpu import encoder as fused
 
         yield fused
@@ -38,7 +29,7 @@ def fused():
 
 @pytest.fixture
 def path(fused, monkeypatch):
-    return choose_path(fused, encoder, "find_gpu_twin", monkeypatch)
+    return interpreted.choose_path(fused, encoder, "find_gpu_twin", monkeypatch)
 
 
 def scans(R, B, P, shared=False, dead=True):
@@ -212,7 +203,7 @@ def test_scans_that_are_views(fused):
 
 
 def test_nothing_between_the_tensors_is_read_or_written(fused, path, monkeypatch):
-    monkeypatch.setattr(fused, "launch", between_nan(fused.launch))
+    monkeypatch.setattr(fused, "launch", interpreted.between_nan(fused.launch))
     agree(path, 2, 1, 13, 48)
 
 
@@ -262,7 +253,7 @@ def test_a_training_step_and_a_refresh(path, run):
     found = []
     for kernels in (False, True):
         path(kernels)
-        losses, gradient, stack = take_step(make_method("brio", small), (0, 0), refresh=True)
+        losses, gradient, stack = interpreted.take_step(make_method("brio", small), (0, 0), refresh=True)
         found.append((losses, gradient, {n: stack.state.training[n] for n in ("pi_task", "q_re", "alpha_bar", "g")}))
     (plain_loss, plain_gradient, plain_qualification), (loss, gradient, qualification) = found
     assert error(loss, plain_loss) < 1e-5

@@ -27,16 +27,6 @@ from brio.errors import BrioError
 from brio.jobs.job import check_memory
 from brio.methods import find_method, list_methods, make_method
 from brio.methods.linear import base
-from brio.methods.linear.base import (
-    HeldRows,
-    KernelEigen,
-    LinearMethod,
-    PreparedRun,
-    ScanReader,
-    StoredEdges,
-    StoredRows,
-    choose_penalty,
-)
 from brio.methods.linear.logistic import fit_logistic_path
 from brio.methods.linear.ridge import KernelRidgeMethod, fit_ridge_path, predict_columns
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
@@ -229,7 +219,7 @@ def test_a_control_finds_its_shortcut_and_says_so(name):
 def test_scans_with_equal_features_have_equal_margins(n_features):
     rng = np.random.default_rng(n_features)
     kinds, kind = rng.normal(size=(3, n_features)), np.arange(53) % 3
-    rows = HeldRows(kinds, kinds.mean(0), lambda scans: kinds[kind[scans]])
+    rows = base.HeldRows(kinds, kinds.mean(0), lambda scans: kinds[kind[scans]])
     coefficients = rng.normal(size=n_features)
     margins = rows.project(np.arange(53), coefficients)
     assert len(set(margins.tolist())) == 3
@@ -378,7 +368,7 @@ def test_the_model_is_a_ridge_with_a_free_intercept_for_each_site_calibrated_on_
 
 def predict_inner_folds(x, y, site, penalties, inner_fold):
     """Margins of inner folds by the method, for features with an intercept for each site."""
-    prepared = PreparedRun(None, {}, None, x @ x.T, penalties, inner_fold, site)
+    prepared = base.PreparedRun(None, {}, None, x @ x.T, penalties, inner_fold, site)
     return make_method("log-ridge").predict_inner_folds(prepared, y, penalties)
 
 
@@ -525,7 +515,7 @@ def test_inner_folds_are_those_that_would_be_fitted_one_by_one(name, error):
     prepared = method.prepare_run(graphs, method.open_scans(graphs), Run(fold, 0))
     y = 2.0 * prepared.source.label - 1.0
     found = method.predict_inner_folds(prepared, y, prepared.penalties)
-    expected = LinearMethod.predict_inner_folds(method, prepared, y, prepared.penalties)
+    expected = base.LinearMethod.predict_inner_folds(method, prepared, y, prepared.penalties)
     np.testing.assert_allclose(found, expected, atol=error)
 
 
@@ -605,7 +595,7 @@ def test_inner_folds_from_the_inverse_choose_as_inner_folds_that_are_fitted(per_
     for e in "abcd":
         Y[np.flatnonzero(site == e)[:2]] = [[-1.0], [1.0]]  # both classes at every site
     Z = (site[:, None] == np.unique(site)).astype(float) if per_site else np.ones((len(site), 1))
-    eigen = KernelEigen.of_kernel(kernel, site if per_site else np.zeros(len(site)))
+    eigen = base.KernelEigen.of_kernel(kernel, site if per_site else np.zeros(len(site)))
     margins = predict_columns(eigen, Y, penalties, new @ x.T, site, "e")
     chosen = set()
     for b, y in enumerate(Y.T):
@@ -632,10 +622,10 @@ def test_ties_go_to_the_stronger_penalty_whatever_the_order_of_the_grid(order):
         1.0: [np.nan, 0.5, np.nan, 0.4, 0.5 - 1e-9],
     }
     scores = np.array(list(columns.values())).T
-    chosen = choose_penalty(scores[order], penalties[order], "validation", "a")
+    chosen = base.choose_penalty(scores[order], penalties[order], "validation", "a")
     assert penalties[order][chosen].tolist() == list(columns)
     for k, best in enumerate(columns):
-        assert penalties[order][choose_penalty(scores[order, k], penalties[order], "validation", "a")] == best
+        assert penalties[order][base.choose_penalty(scores[order, k], penalties[order], "validation", "a")] == best
 
 
 @pytest.mark.parametrize(
@@ -709,10 +699,10 @@ def count_as_large(monkeypatch):
 @pytest.mark.parametrize("name", ["ridge", "log-ridge", "svm", "logistic"])
 def test_a_large_cohort_is_fitted_as_a_small_one(large, runs, count_as_large, name, choose_by, fill):
     method = make_method(name, {"choose_by": choose_by, "dead_rois": fill})
-    assert isinstance(method.open_scans(large), ScanReader)
+    assert isinstance(method.open_scans(large), base.ScanReader)
     small = method.fit(large, runs)
     count_as_large()
-    assert isinstance(method.open_scans(large), StoredEdges)
+    assert isinstance(method.open_scans(large), base.StoredEdges)
     for fitted, expected in zip(method.fit(large, runs), small, strict=True):
         scale = np.abs(expected.test_logit).max()
         tolerance = 1e-6 if name != "svm" else 2e-3  # libsvm stops at a tolerance of its own
@@ -734,7 +724,7 @@ def test_columns_of_labels_of_a_large_cohort_have_the_margins_of_a_small_one(lar
 def test_stored_rows_are_centred_features(large, count_as_large):
     """Against plain algebra on features that are filled by hand."""
     count_as_large()
-    stored = StoredEdges(large.full.split(9), large.alive)
+    stored = base.StoredEdges(large.full.split(9), large.alive)
     u, v = np.triu_indices(large.n_rois, 1)
     fill, source, others = np.linspace(-1, 1, len(u)), np.arange(5, 60), np.array([70, 2, 61])
     live = large.alive.numpy()[:, u] & large.alive.numpy()[:, v]
@@ -742,7 +732,7 @@ def test_stored_rows_are_centred_features(large, count_as_large):
     assert not live[source].all()
     x = np.where(live, large.full.numpy()[:, u, v].astype(np.float64), fill)
     centred = x - x[source].mean(0)
-    rows, gram = StoredRows.prepare(stored, source, fill)
+    rows, gram = base.StoredRows.prepare(stored, source, fill)
     weights, coefficients = np.cos(source), np.sin(fill)
     np.testing.assert_allclose(rows.centre, x[source].mean(0), atol=1e-12)
     np.testing.assert_allclose(gram, centred[source] @ centred[source].T, atol=1e-5)

@@ -24,14 +24,7 @@ from brio.protocol import Fold, make_inner_folds, make_training_fold
 from brio.results.store import read_checkpoint, write_checkpoint
 from brio.training import NeuralSettings, Run, group_tensors, trainer
 from brio.training.stack import Stack, StackedAdamW
-from brio.training.trainer import (
-    BestMeanEpoch,
-    BestValidationEpoch,
-    GivenEpoch,
-    StackCheckpoint,
-    StackTraining,
-    Trainer,
-)
+from brio.training.trainer import BestValidationEpoch
 
 
 def bits(one, other):
@@ -390,12 +383,12 @@ def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, coh
 
 
 def test_a_second_training_that_diverges_is_told(graphs, uneven, monkeypatch):
-    consider = GivenEpoch.consider
+    consider = trainer.GivenEpoch.consider
 
     def broken(self, margins, state, epoch):
         consider(self, margins, {n: t * np.nan if t.is_floating_point() else t for n, t in state.items()}, epoch)
 
-    monkeypatch.setattr(GivenEpoch, "consider", broken)
+    monkeypatch.setattr(trainer.GivenEpoch, "consider", broken)
     (fitted,) = network("gcn", refit=True).fit(graphs, uneven[:1])
     assert np.isnan(fitted.validation_auc)
     with pytest.raises(BrioError, match="diverged"):
@@ -437,7 +430,7 @@ def test_the_merged_fold_leaves_out_what_could_not_be_source(cohort):
 class InMemory:
     """Keeps the checkpoint of every epoch; its facts go through JSON."""
 
-    def __init__(self, start: StackCheckpoint | None = None) -> None:
+    def __init__(self, start: trainer.StackCheckpoint | None = None) -> None:
         self.start, self.stored = start, []
 
     def load(self):
@@ -447,7 +440,7 @@ class InMemory:
         return True
 
     def save(self, checkpoint):
-        self.stored.append(StackCheckpoint(json.loads(json.dumps(checkpoint.facts)), checkpoint.tensors))
+        self.stored.append(trainer.StackCheckpoint(json.loads(json.dumps(checkpoint.facts)), checkpoint.tensors))
 
 
 def facts(fitted):
@@ -535,7 +528,7 @@ def test_tensors_come_back_as_they_lay_in_memory(graphs, uneven):
     stack = Stack.build(method, graphs, uneven)
     optimiser = StackedAdamW(stack.params, 1e-3, 0.0)
     choice, rows = BestValidationEpoch(graphs.cohort, uneven, method.settings), np.arange(len(stack))
-    now = StackTraining(stack, optimiser, choice, rows, rows >= 0, {})
+    now = trainer.StackTraining(stack, optimiser, choice, rows, rows >= 0, {})
     now.restore(one.to_tree()["now"])
     odd = now.stack.state.training["odd/name"]
     assert (tuple(odd.shape), odd.stride()) == ((3, 2, 3), (1, 3, 6))
@@ -548,8 +541,8 @@ def test_tensors_come_back_as_they_lay_in_memory(graphs, uneven):
 
 
 def test_a_checkpoint_says_where_it_was_stored():
-    assert StackCheckpoint({"epoch": 7, "number": 1}, {}).describe() == "epoch 7"
-    assert StackCheckpoint({"epoch": 7, "number": 3}, {}).describe() == "epoch 7 of training 3"
+    assert trainer.StackCheckpoint({"epoch": 7, "number": 1}, {}).describe() == "epoch 7"
+    assert trainer.StackCheckpoint({"epoch": 7, "number": 3}, {}).describe() == "epoch 7 of training 3"
 
 
 EPOCHS = 4
@@ -579,8 +572,8 @@ def test_the_epoch_has_the_best_mean_auc_of_trainings_by_hand(graphs, cohort, un
         np.testing.assert_allclose([score for _, score in fitted.details["validation_curve"]], mean, atol=2e-5)
         assert fitted.selected_epoch == epochs[int(np.argmax(mean))]
         assert fitted.validation_auc == pytest.approx(mean.max(), abs=2e-5)
-        by_hand = GivenEpoch(np.array([fitted.selected_epoch]))
-        (hand,) = Trainer(network(name), graphs).train([run], by_hand, silent)
+        by_hand = trainer.GivenEpoch(np.array([fitted.selected_epoch]))
+        (hand,) = trainer.Trainer(network(name), graphs).train([run], by_hand, silent)
         for tensor, t in hand.tensors.items():
             torch.testing.assert_close(fitted.tensors[tensor], t, atol=1e-8, rtol=1e-8)
         np.testing.assert_allclose(fitted.test_logit, hand.test_logit, atol=1e-7)
@@ -629,7 +622,7 @@ def test_labels_of_source_sites_do_choose(rows):
 
 
 def test_a_run_whose_inner_folds_diverge_says_so(graphs, unvalidated, monkeypatch):
-    monkeypatch.setattr(BestMeanEpoch, "score", lambda self, logit: np.full(len(logit), np.nan))
+    monkeypatch.setattr(trainer.BestMeanEpoch, "score", lambda self, logit: np.full(len(logit), np.nan))
     (fitted,) = network("gcn").fit(graphs, unvalidated[:1])
     assert np.isnan(fitted.validation_auc)
     assert np.isnan(fitted.test_logit).all()
