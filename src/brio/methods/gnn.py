@@ -1,7 +1,5 @@
 """Graph neural networks: GCN, GAT and GIN."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import ClassVar, Literal

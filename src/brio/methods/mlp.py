@@ -1,7 +1,5 @@
 """A small multi-layer perceptron on the edges of the connectome: a network without any graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Methods for unseen domains on a GCN: CORAL, IRM, V-REx, GroupDRO and DANN, each with its loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple

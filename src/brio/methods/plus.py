@@ -4,8 +4,6 @@ It is ``log-ridge`` with one more penalty, on changes of the margin between a sc
 paper. It is solved in closed form, and the model holds one coefficient for each edge. Equations: docs/brio-plus.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

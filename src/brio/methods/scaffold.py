@@ -6,8 +6,6 @@ far the sites agree on the sign, and are selected where that rank holds when par
 sex explain of any feature of a scan is learned at source sites too, and removed anywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple

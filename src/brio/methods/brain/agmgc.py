@@ -1,7 +1,5 @@
 """AGMGC: adaptive graph learning with convolution over several graphs, one learned and one of correlations."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple

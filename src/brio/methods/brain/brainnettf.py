@@ -1,7 +1,5 @@
 """Brain Network Transformer: attention over connection profiles, orthonormal clustering readout, mixup."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

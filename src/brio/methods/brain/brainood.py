@@ -1,7 +1,5 @@
 """BrainOOD: a feature mask shared by all scans, a reconstruction, and sampled edges aligned over the batch."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple

@@ -1,7 +1,5 @@
 """CORE: sliding-window trajectories of reproducible edges, with gated message passing on their line graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 

@@ -5,8 +5,6 @@ length. Each window goes through the network as a further scan of the batch, and
 one scan lie side by side, so that scans that pad a stack of runs stay last: random numbers go by position.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

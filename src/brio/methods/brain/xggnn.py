@@ -4,8 +4,6 @@ Its objective mixes scans within a site, looks one step ahead on meta-training s
 differences between meta-test sites.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 

@@ -1,7 +1,5 @@
 """BRIO: its network, from graphs to factors, contributions and a logit, Eqs. (8)-(10), and how it is trained."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Settings of BRIO: the paper's values; fields marked (ours) are not given there, or replace what is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -133,12 +131,7 @@ class BrioSettings(NeuralSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            0 <= self.T_w < self.epochs,
-            "T_w",
-            self.T_w,
-            f"0 or more and below epochs ({self.epochs}); warm-up and epochs are set together",
-        )
+        require(0 <= self.T_w < self.epochs, "T_w", self.T_w, f"0 or more and below epochs ({self.epochs})")
         require(self.cloud >= self.cell_batch, "cloud", self.cloud, f"at least cell_batch ({self.cell_batch})")
         require(self.l_max >= self.l_min, "l_max", self.l_max, f"at least l_min ({self.l_min})")
         fits = self.block_length is None or self.block_scale == 1

@@ -8,8 +8,6 @@ states of ROIs and the graph, so its norm is applied to ROIs: nothing of the fir
 edge.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
