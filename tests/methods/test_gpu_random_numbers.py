@@ -93,8 +93,7 @@ def dropped(x, keys, p, shared):
     return out.detach(), torch.autograd.grad((out * weight).sum(), x)[0]
 
 
-@pytest.mark.parametrize("p", [0.3, 0.5, 0.9])
-@pytest.mark.parametrize(("runs", "shared"), [(1, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("p", "runs", "shared"), [(0.3, 1, False), (0.9, 3, False), (0.5, 3, True)])
 def test_dropout_and_its_gradient(path, p, runs, shared):
     x = torch.randn(runs, 4, 37, 9, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     plain, found, launched = by_both(path, lambda: dropped(x, KEYS[:runs], p, shared))
