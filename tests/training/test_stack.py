@@ -120,39 +120,6 @@ def list_cells(cohort, run):
     return out
 
 
-def test_members_are_the_source_scans_of_each_site_and_class(cohort, uneven):
-    sources = SourceCells(cohort, uneven)
-    assert sources.n_sites.tolist() == [3, 4, 2]
-    for r, run in enumerate(uneven):
-        expected = list_cells(cohort, run)
-        names = sorted({site for site, _ in expected})
-        for e in range(4):
-            for c in (0, 1):
-                found = sources.members[r, e, c, : sources.size[r, e, c]].tolist()
-                assert len(found) == len(set(found))
-                assert set(found) == (expected[names[e], c] if e < len(names) else set())
-
-
-def test_weights_of_cells_pairs_and_members_are_equal_shares(cohort, uneven):
-    sources = SourceCells(cohort, uneven)
-    scans, cell_average = sources.cell_average()
-    for r, (E, run) in enumerate(zip((3, 4, 2), uneven, strict=True)):
-        cell = sources.cell_weight[r]
-        np.testing.assert_allclose(cell[:E], 1 / (2 * E))
-        assert (cell[E:] == 0).all()
-        pairs = [(e, f) for e in range(4) for f in range(e + 1, 4)]
-        expected = [2 / (E * (E - 1)) if e < E and f < E else 0.0 for e, f in pairs]
-        np.testing.assert_allclose(sources.pair_weight[r], expected)
-        for e in range(4):
-            for c in (0, 1):
-                n = sources.size[r, e, c]
-                inside = cell_average[r, e, c] > 0
-                assert sorted(scans[r, inside]) == sorted(sources.members[r, e, c, :n])
-                np.testing.assert_allclose(cell_average[r, e, c, inside], 1 / max(n, 1), rtol=1e-15)
-        assert set(scans[r]) == set(run.fold.source)
-        assert sorted(scans[r, cell_average[r].any((0, 1))]) == sorted(run.fold.source)
-
-
 @pytest.mark.parametrize("cell_batch", [1, 2, 3, 7])
 def test_batches_draw_evenly_from_every_source_site_and_class(cohort, uneven, cell_batch):
     sources = SourceCells(cohort, uneven)

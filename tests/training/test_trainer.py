@@ -182,6 +182,9 @@ def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, stopp
         scores = [score for _, score in curve]
         assert max(scores) == pytest.approx(fitted.validation_auc, abs=1e-5)
         assert curve[scores.index(max(scores))][0] == fitted.selected_epoch
+        scans = fitted.run.fold.validation
+        kept = roc_auc_score(cohort.labels[scans], method.predict_margins(fitted, graphs, scans))
+        assert kept == pytest.approx(fitted.validation_auc), "weights are those of the chosen epoch"
     (alone,) = method.fit(graphs, [fits[3].run])
     assert alone.details["validation_curve"] == fits[3].details["validation_curve"]
     state = every_epoch[-1]  # the last state of that run alone, scored by hand
@@ -316,24 +319,6 @@ def test_rules_pool_the_scans_or_average_the_sites(cohort, rule):
         more = BestValidationEpoch(cohort, [Run(fold, 0)], NeuralSettings(validation_auc=rule))
         z = rng.normal(size=more.scans.shape)
         assert more.score(z)[0] == pytest.approx(validation.score(np.tile(z[:, :-2], (2, 1)))[0])
-
-
-def offered(validation, scores, monkeypatch):
-    """Offer checkpoints with given scores; the state is its epoch number, changed in place."""
-    state = {"w": torch.zeros(2, 3)}
-    for epoch, score in enumerate(scores, start=1):
-        state["w"].fill_(epoch)
-        monkeypatch.setattr(type(validation), "score", lambda self, _, score=score: np.asarray(score, dtype=float))
-        validation.consider(lambda scans: np.zeros(scans.shape), state, epoch)
-    monkeypatch.undo()
-
-
-def test_the_first_best_checkpoint_is_kept_for_each_run(cohort, monkeypatch):
-    validation = BestValidationEpoch(cohort, runs_of(cohort), NeuralSettings())
-    offered(validation, [(0.5, 0.7), (0.6, 0.7), (0.6, 0.2), (0.4, 0.8), (0.6, 0.8)], monkeypatch)
-    assert validation.best.tolist() == [0.6, 0.8]
-    assert validation.epoch.tolist() == [2, 4]
-    assert validation.checkpoint["w"][:, 0].tolist() == [2.0, 4.0]
 
 
 def test_validation_scans_of_one_class_are_refused(cohort):
