@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from test_graph_ood import SIZES, P, calls_of, graphs, in_batch, in_training, moved
+from steps import moved
+from test_graph_ood import SIZES, P, calls_of, graphs, in_batch, in_training
 
 from brio.methods.brain import brainood
 from brio.methods.edges import scorer

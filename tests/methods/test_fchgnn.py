@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, split, tiny, uneven
-from steps import make_step
+from steps import make_step, moved
 
 from brio.connectome import Connectomes
 from brio.methods.brain import fchgnn
@@ -47,10 +47,7 @@ def scans():
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    network = fchgnn.FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double()
-    for name, buffer in network.named_buffers():
-        buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
-    return network
+    return moved(fchgnn.FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS))
 
 
 def strong(A):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from steps import draw_connectomes, make_step
+from steps import draw_connectomes, make_step, moved
 from torch import nn
 from torch.nn import functional as F
 
@@ -287,13 +287,6 @@ def norm_of(ours: nn.Module, H: torch.Tensor, training: bool) -> torch.Tensor:
     theirs = nn.BatchNorm1d(H.shape[-1])
     theirs.load_state_dict(ours.state_dict(), strict=False)
     return theirs.train(training)(H.flatten(0, 1)).unflatten(0, H.shape[:2])
-
-
-def moved(network: nn.Module) -> nn.Module:
-    """The network with every parameter and statistic away from where it begins."""
-    for name, t in [*network.named_parameters(), *network.named_buffers()]:
-        t.data += 0.2 * torch.rand_like(t) if "running" in name else 0.2 * torch.randn_like(t)
-    return network
 
 
 def gcn_by_pyg(net: GCNNetwork, X, W, training):

@@ -15,36 +15,22 @@ from brio.training.stack import SourceCells, Stack, StackedAdamW
 METHODS = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
 
 
-def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-    assert one.keys() == other.keys()
-    return max(float((one[n] - other[n]).abs().max()) for n in one)
-
-
-def compare(method, graphs, runs, again, weights, qualifications):
-    """Fit runs together and some alone; trained weights and qualifications must agree within their tolerances."""
-    together = method.fit(graphs, runs)
-    for run, fitted in zip(runs, together, strict=True):
-        if run not in again:
-            continue
-        (alone,) = method.fit(graphs, [run])
-        steps = int(Stack.build(method, graphs, [run]).sources.steps(method.settings.cell_batch)[0])
-        assert steps * fitted.selected_epoch >= 50
-        assert alone.selected_epoch == fitted.selected_epoch
-        one, other = alone.tensors, fitted.tensors
-        trained = [n for n in one if n.startswith("parameters.")]
-        assert furthest({n: one[n] for n in trained}, {n: other[n] for n in trained}) < weights
-        assert furthest(one, other) < qualifications
-        np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=10 * weights)
-    assert furthest({"w": together[0].parameters["w"]}, {"w": together[-1].parameters["w"]}) > 1e-3
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.soak) if name != "brio" else name for name in METHODS]
 )
 def test_weights_after_fifty_steps_equal_those_of_the_run_alone(name, graphs, uneven, last_epoch):
-    # source sites 4 and 2, so the stack pads; the run with most padding is compared
+    # source sites 4 and 2, so the stack pads; the run with padding is compared
     method = small(name, epochs=13, M=20, cell_batch=1, patience=None)
-    compare(method, graphs, uneven[1:], uneven[2:], 1e-8, 1e-8)
+    other, fitted = method.fit(graphs, uneven[1:])
+    (alone,) = method.fit(graphs, uneven[2:])
+    steps = int(Stack.build(method, graphs, uneven[2:]).sources.steps(1)[0])
+    assert steps * fitted.selected_epoch >= 50
+    assert alone.selected_epoch == fitted.selected_epoch
+    assert alone.tensors.keys() == fitted.tensors.keys()
+    for tensor, t in alone.tensors.items():
+        torch.testing.assert_close(fitted.tensors[tensor], t, atol=1e-8, rtol=0)
+    np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-7)
+    assert (other.parameters["w"] - fitted.parameters["w"]).abs().max() > 1e-3
 
 
 def test_initial_weights_depend_on_the_seed_alone(graphs, cohort, uneven):
