@@ -21,7 +21,7 @@ from torch import Tensor
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates, read_hemispheres, read_repetition_times
 from ..cohort.scans import read_session_frames
-from ..connectome import BoldRule, Connectomes, ReestimateRequest, edge_cut
+from ..connectome import BoldRule, Connectomes, ReestimateRequest, edge_cut, source_mean
 from ..console import Progress, silent
 from ..device import ComputeDevice
 from ..draws import draw_uniform_tensor
@@ -279,6 +279,12 @@ class SourceScans:
         cohort, scans = connectomes.cohort, run.fold.source
         sites = cohort.sites if sites is None else sites
         return cls(connectomes, scans, sites[scans], cohort.labels[scans], run.seed)
+
+    def mean_connectome(self, dead_rois: str) -> Tensor:
+        """What the edges of ROIs without signal hold: the source mean connectome, or zero. Shape [P, P]."""
+        if dead_rois == "zero":
+            return torch.zeros_like(self.connectomes.full[0])
+        return source_mean([self.connectomes.site_mean(members) for members in self.by_site()])
 
     def by_site(self) -> list[np.ndarray]:
         """Return the positions of the scans of each source site, sites in sorted order."""

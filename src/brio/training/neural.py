@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..cohort import Cohort
-from ..connectome import Connectomes, source_mean
+from ..connectome import Connectomes
 from ..console import Progress, silent
 from ..protocol import Fold
 from ..settings import BatchSize, Epochs, LearningRate, Weight, choice, setting
@@ -107,14 +107,7 @@ class NeuralMethod(Method):
 
         By default ``mean``, which fills the edges of ROIs without signal (``brio.connectome.fill_dead``).
         """
-        return {"mean": self.dead_roi_fill(source)}
-
-    def dead_roi_fill(self, source: SourceScans) -> Tensor:
-        """What the edges of an ROI without signal hold: the source mean connectome, or zero. Shape [P, P]."""
-        connectomes = source.connectomes
-        if self.settings.dead_rois == "zero":
-            return torch.zeros_like(connectomes.full[0])
-        return source_mean([connectomes.site_mean(members) for members in source.by_site()])
+        return {"mean": source.mean_connectome(self.settings.dead_rois)}
 
     @property
     def facts(self) -> MethodFacts:

@@ -8,16 +8,7 @@ from torch import Tensor, nn
 
 from ...connectome.fc import fisher_z
 from ...settings import Heads, Layers, LearningRate, ShareBelowOne, Width, choice, setting
-from ...training import (
-    Batch,
-    InputShape,
-    NetworkCall,
-    NeuralSettings,
-    Output,
-    Scans,
-    StepContext,
-    Tensors,
-)
+from ...training import Batch, InputShape, NetworkCall, NeuralSettings, Output, Scans, StepContext, Tensors
 from ..layers import Classifier, Dropout, Linear, average_losses, bce, build_profiles
 from ..registry import follow_paper, method
 

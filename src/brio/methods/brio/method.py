@@ -126,7 +126,8 @@ class Brio(NeuralMethod):
         """Learn the support S (Eq. 3), ROIs' fill, descriptors' mean and SD, and the block length."""
         settings, connectomes = self.settings, source.connectomes
         strength = source_strength([connectomes.site_median(m) for m in source.by_site()], connectomes.n_rois)
-        learned = {"S": sym_top(strength, settings.rho_g).to(connectomes.dtype), "mean": self.dead_roi_fill(source)}
+        learned = {"S": sym_top(strength, settings.rho_g).to(connectomes.dtype)}
+        learned["mean"] = source.mean_connectome(settings.dead_rois)
         if settings.descriptors == "standardised":
             index = torch.from_numpy(source.scans).to(connectomes.device)
             parts = ((connectomes.full[i], connectomes.alive[i]) for i in index.split(256))  # never a copy of all

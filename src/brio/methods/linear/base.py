@@ -22,7 +22,7 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from ...connectome import Connectomes, find_live_edges, read_edges, source_mean
+from ...connectome import Connectomes, find_live_edges, read_edges
 from ...console import Progress, silent
 from ...device import full_precision
 from ...errors import BrioError
@@ -151,10 +151,7 @@ class LinearMethod(Method):
 
         Scans are :class:`Scans`, or the :class:`StoredEdges` of the whole cohort.
         """
-        mean = torch.zeros_like(source.connectomes.full[0])
-        if self.settings.dead_rois == "source-mean":
-            mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
-        return {"mean": mean.cpu()}
+        return {"mean": source.mean_connectome(self.settings.dead_rois).cpu()}
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         """Extract the features of scans, here the entries of the FC matrix. Shape [n, d]."""
