@@ -219,8 +219,7 @@ class DisC(EdgeMethod):
     def stages(self) -> list[Stage]:
         s = self.settings
         swapping = max(1, round(s.swap_share * s.epochs))
-        first = [Stage("disentangling", s.epochs - swapping, selectable=False)] if swapping < s.epochs else []
-        return [*first, Stage("swapping", swapping)]
+        return [Stage("disentangling", s.epochs - swapping, selectable=False), Stage("swapping", swapping)]
 
     def loss(self, out: DisCOutput, batch: Batch) -> Tensor:
         """L_D + swap * L_G.
@@ -700,8 +699,7 @@ class DiSCO(layers.Classifier):
     def stages(self) -> list[Stage]:
         s = self.settings
         warm = min(s.warm_up, s.epochs - 1)
-        first = [Stage("warm-up", warm, selectable=False)] if warm else []
-        return [*first, Stage("specialised", s.epochs - warm)]
+        return [Stage("warm-up", warm, selectable=False), Stage("specialised", s.epochs - warm)]
 
     def loss(self, out: DiSCOOutput, batch: Batch) -> Tensor:
         """Sum weighted cross-entropies of the experts, keep rate, diversity of the masks and the loss of the gate.

@@ -55,11 +55,9 @@ class AnnealedMethod(GCNMethod):
 
     def stages(self) -> list[Stage]:
         s = self.settings
-        first = min(round(s.annealing * s.epochs), s.epochs - 1)
-        if s.annealing > 0 and s.epochs > 1:
-            first = max(1, first)
-        penalised = Stage("penalised", s.epochs - first, fresh_optimiser=first > 0)
-        return [Stage("annealing", first, selectable=False), penalised] if first else [penalised]
+        first = min(max(round(s.annealing * s.epochs), int(s.annealing > 0)), s.epochs - 1)
+        penalised = Stage("penalised", s.epochs - first, fresh_optimiser=True)
+        return [Stage("annealing", first, selectable=False), penalised]
 
     def loss(self, out: Output, batch: Batch) -> Tensor:
         weight = 1.0 if batch.stage.name == "annealing" else self.settings.penalty

@@ -334,7 +334,7 @@ class Stage:
     name : str
         Shown in the progress line; a loss may depend on it.
     epochs : int
-        Length of the stage.
+        Length of the stage; it may be 0.
     frozen : tuple of str
         Parameters whose names start with one of these are not updated.
     selectable : bool

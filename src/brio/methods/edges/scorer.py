@@ -114,8 +114,7 @@ def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
     """
     falling = max(1, round((INITIAL_RATE - final) / DECREMENT)) * max(1, epochs // N_INTERVALS)
     falling = min(falling, epochs - 1)
-    first = [Stage("decay", falling, selectable=False)] if falling else []
-    return [*first, Stage("constant rate", epochs - falling)]
+    return [Stage("decay", falling, selectable=False), Stage("constant rate", epochs - falling)]
 
 
 def find_keep_rate(batch: Batch, epochs: int, final: float) -> Tensor | float:
