@@ -89,29 +89,6 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
     assert (found[:, SIDE == 0] == 0).all()
 
 
-def test_hemispheres_meet_in_the_whole_brain_layer_only(network, scans):
-    encoder = network.encode
-    encoder.alpha = 0.0  # everyone is linked
-    seen = {}
-    for name in ("first", "second", "whole"):
-        getattr(encoder, name).register_forward_hook(
-            lambda _, __, out, name=name: seen.setdefault(name, []).append(out)
-        )
-    encoder(scans)
-    A = scans.A.clone()
-    A[:, 1, 3] = A[:, 3, 1] = 2.5  # an edge within the right hemisphere
-    encoder(scans._replace(A=A))
-    left, right, middle = SIDE == -1, SIDE == 1, SIDE == 0
-    for name in ("first", "second"):
-        before, after = seen[name]
-        assert torch.equal(before[:, left], after[:, left])
-        assert not torch.allclose(before[:, right], after[:, right])
-        assert (before[:, middle] == 0).all()
-    before, after = seen["whole"]
-    for where in (left, middle):
-        assert ((before - after)[:, where].abs().amax((1, 2)) > 1e-6).all()
-
-
 @pytest.mark.xdist_group("torch_geometric")
 def test_cheb_layer_is_that_of_pyg(scans):
     from torch_geometric.nn import ChebConv
@@ -152,13 +129,13 @@ def test_local_channel_is_that_of_sagpool(network, scans):
         torch.testing.assert_close(local[i, order], pooled)
 
 
-def test_kept_rois_take_up_their_clusters(network, scans):
+def test_hemispheres_meet_in_the_whole_brain_and_kept_rois_take_up_their_clusters(network, scans):
     encoder = network.encode
-    seen = []
-    encoder.whole.register_forward_hook(lambda _, __, out: seen.append(out))
     found = encoder(scans).detach().unflatten(1, (P, 5)).numpy()
-    H = torch.nn.functional.leaky_relu(seen[0])
-    edges, _ = strong(scans.A)
+    edges, weights = strong(scans.A)
+    within = normalise_adjacency(weights * (SIDE[:, None] * SIDE == 1))
+    H = encoder.second(encoder.first(scans.A, within, SIDE), within, SIDE)
+    H = torch.nn.functional.leaky_relu(encoder.whole(H, normalise_adjacency(weights)))  # hemispheres meet here only
     local, kept = encoder.pool_locally(H, edges)
     shares = encoder.assign(H, edges).softmax(-1).detach().numpy()
     assert shares.shape == (B, P, 6)
