@@ -16,30 +16,26 @@ from ..connectome import Connectomes
 from ..console import Progress, silent
 from ..protocol import Fold
 from ..settings import BatchSize, Epochs, LearningRate, Weight, choice, setting
+from . import contract
 from .contract import (
-    ANY_TENSOR,
     Batch,
     FittedRun,
     InputShape,
     Method,
-    MethodFacts,
-    MethodSettings,
     NetworkCall,
-    Prediction,
     Run,
     RunState,
     Scans,
     SourceScans,
     Stage,
     Tensors,
-    TensorSpec,
 )
 from .stack import Stack, is_training_only
 from .trainer import CheckpointStore, Trainer
 
 
 @dataclass(frozen=True)
-class NeuralSettings(MethodSettings):
+class NeuralSettings(contract.MethodSettings):
     """Settings that every trained network shares.
 
     Attributes
@@ -110,9 +106,9 @@ class NeuralMethod(Method):
         return {"mean": source.mean_connectome(self.settings.dead_rois)}
 
     @property
-    def facts(self) -> MethodFacts:
+    def facts(self) -> contract.MethodFacts:
         s = self.settings
-        return MethodFacts(
+        return contract.MethodFacts(
             epochs=s.epochs,
             dead_rois=s.dead_rois,
             refits=s.refit,
@@ -124,26 +120,26 @@ class NeuralMethod(Method):
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
         return fold.move_validation_to_source(cohort).source if self.settings.refit else fold.source
 
-    def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
+    def declare_tensors(self, n_rois: int) -> dict[str, contract.TensorSpec]:
         """Declare parameters and buffers as a fresh network has them, and the state."""
         s = self.settings
         n_frames = getattr(s, "bold_frames", 0) * getattr(s, "bold_windows", 1) if "bold" in self.needs else 0
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             network = self.network(InputShape(n_rois, 1, n_frames))
         tensors = dict(network.named_parameters()) | dict(network.named_buffers())
-        declared = {f"parameters.{part}{end}": ANY_TENSOR for part in self.training_only for end in ("", ".*")}
+        declared = {f"parameters.{part}{end}": contract.ANY_TENSOR for part in self.training_only for end in ("", ".*")}
         declared |= {
-            f"parameters.{name}": TensorSpec(tuple(t.shape), whole=not t.is_floating_point())
+            f"parameters.{name}": contract.TensorSpec(tuple(t.shape), whole=not t.is_floating_point())
             for name, t in tensors.items()
             if not is_training_only(name, self)
         }
         if self.changes_after("declare_state", "learn", "begin_stage", "update_inference_state"):
-            return declared | {"learned.*": ANY_TENSOR, "inference.*": ANY_TENSOR}
+            return declared | {"learned.*": contract.ANY_TENSOR, "inference.*": contract.ANY_TENSOR}
         return declared | self.declare_state(n_rois)
 
-    def declare_state(self, n_rois: int) -> dict[str, TensorSpec]:
+    def declare_state(self, n_rois: int) -> dict[str, contract.TensorSpec]:
         """Declare what :meth:`learn` returns (``learned.``) and what inference reads (``inference.``)."""
-        return {"learned.mean": TensorSpec((n_rois, n_rois))}
+        return {"learned.mean": contract.TensorSpec((n_rois, n_rois))}
 
     def stages(self) -> list[Stage]:
         """The stretches of training, in order."""
@@ -247,10 +243,10 @@ class NeuralMethod(Method):
         """
         return Trainer(self, connectomes, checkpoints).fit(runs, progress)
 
-    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+    def predict(self, fitted: FittedRun, scans: Scans) -> contract.Prediction:
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
         margin, representation = (t[0].double().cpu().numpy() for t in (out.logit, out.representation))
-        return Prediction(margin, representation)
+        return contract.Prediction(margin, representation)
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         cohort = connectomes.cohort

@@ -17,20 +17,8 @@ from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..device import pass_budget
 from ..errors import BrioError
-from .contract import (
-    Batch,
-    FittedRun,
-    Inputs,
-    InputShape,
-    Run,
-    RunState,
-    Scans,
-    SourceScans,
-    Stage,
-    StepContext,
-    Tensors,
-    name_tensors,
-)
+from . import contract
+from .contract import Batch, FittedRun, Inputs, Run, RunState, Scans, Stage, StepContext, Tensors
 
 if TYPE_CHECKING:
     from .neural import NeuralMethod
@@ -289,7 +277,7 @@ class Stack:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(draws.key(run.seed, "initial weights").view(np.int64)))
                 networks.append(method.network(shape))
-            learned.append(method.learn(SourceScans.of_run(connectomes, run, own_sites)))
+            learned.append(method.learn(contract.SourceScans.of_run(connectomes, run, own_sites)))
         params, buffers = stack_module_state(networks)
         params = {name: _place_like(p.detach(), connectomes.full).requires_grad_() for name, p in params.items()}
         buffers = {name: _place_like(b, connectomes.full) for name, b in buffers.items()}
@@ -321,7 +309,7 @@ class Stack:
         # Building the network draws weights that are replaced below; the global random state must not change.
         # n_sites only shapes what inference does not read (training_only), so any value does.
         with torch.random.fork_rng(devices=[]):
-            network = method.network(InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
+            network = method.network(contract.InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
 
         def stack_tensors(names: Iterable[str], tensors: list[Tensors]) -> Tensors:
             for name in names:
@@ -492,7 +480,7 @@ class Stack:
 
     def checkpoint(self) -> Tensors:
         """Return parameters, running statistics and state by name (``name_tensors``), detached views [R, ...]."""
-        return name_tensors({name: p.detach() for name, p in self.params.items()} | self.buffers, self.state)
+        return contract.name_tensors({name: p.detach() for name, p in self.params.items()} | self.buffers, self.state)
 
 
 def is_training_only(name: str, method: NeuralMethod) -> bool:

@@ -16,21 +16,10 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ... import training
 from ...cohort.covariates import read_covariates, read_hemispheres
 from ...settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Weight, Width, choice, setting
-from ...training import (
-    InputShape,
-    MethodFacts,
-    NeuralSettings,
-    RunState,
-    Scans,
-    SourceScans,
-    Stack,
-    Stage,
-    StepContext,
-    Tensors,
-    TensorSpec,
-)
+from ...training import RunState, Scans, SourceScans, Stack, Stage, StepContext, Tensors, TensorSpec
 from ..layers import BatchNorm, Classifier, Dropout, GCNLayer, build_profiles, normalise_adjacency
 from ..registry import method, redesign
 
@@ -230,7 +219,7 @@ def select_bank(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class FCHGNNSettings(NeuralSettings):
+class FCHGNNSettings(training.NeuralSettings):
     """Settings of FC-HGNN.
 
     Attributes
@@ -285,7 +274,7 @@ class FCHGNNOutput(NamedTuple):
 class FCHGNNNetwork(nn.Module):
     """An encoder of single scans, then layers over their population: the batch in training, the bank at inference."""
 
-    def __init__(self, shape: InputShape, s: FCHGNNSettings) -> None:
+    def __init__(self, shape: training.InputShape, s: FCHGNNSettings) -> None:
         super().__init__()
         self.site_likeness, self.age_window, self.beta = s.site_likeness, s.age_window, s.beta
         self.encode = ScanEncoder(shape.n_rois, s)
@@ -332,7 +321,7 @@ class FCHGNN(Classifier):
     network_class = FCHGNNNetwork
 
     @property
-    def facts(self) -> MethodFacts:
+    def facts(self) -> training.MethodFacts:
         kept = "sex, standardised age and messages of the source scans in its bank"
         return replace(super().facts, holds=f"weights of a network, and {kept}", keeps_scans=f"it holds {kept}")
 

@@ -22,6 +22,7 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
+from ... import training
 from ...connectome import Connectomes, find_live_edges, read_edges
 from ...console import Progress, silent
 from ...device import full_precision
@@ -30,27 +31,11 @@ from ...formatting import format_count
 from ...machine import map_on_cores
 from ...protocol import assign_inner_folds, auc
 from ...settings import GridSize, Positive, require
-from ...training import (
-    ANY_TENSOR,
-    ExplainedScans,
-    Explanation,
-    FittedRun,
-    Inputs,
-    Method,
-    MethodFacts,
-    MethodSettings,
-    Prediction,
-    Run,
-    RunState,
-    Scans,
-    SourceScans,
-    Tensors,
-    TensorSpec,
-)
+from ...training import FittedRun, Method, Run, Scans, SourceScans, Tensors, TensorSpec
 
 
 @dataclass(frozen=True)
-class LinearSettings(MethodSettings):
+class LinearSettings(training.MethodSettings):
     """Settings of a penalised linear model.
 
     Attributes
@@ -129,9 +114,9 @@ class LinearMethod(Method):
         return self.settings.choose_by == "validation"
 
     @property
-    def facts(self) -> MethodFacts:
+    def facts(self) -> training.MethodFacts:
         """What a job plans and prints with."""
-        return MethodFacts(
+        return training.MethodFacts(
             dead_rois=self.settings.dead_rois,
             setting_without_validation="choose_by=source-sites",
             holds="means of features and one coefficient for each, learned from all source scans",
@@ -294,7 +279,7 @@ class LinearMethod(Method):
             test_logit=prepared.rows.project(fold.test, coefficients) + intercept,
             validation_auc=float(validation_auc[best]),
             details=details,
-            state=RunState.from_learned(**prepared.learned),
+            state=training.RunState.from_learned(**prepared.learned),
             parameters={
                 "centre": torch.from_numpy(prepared.rows.centre),
                 "coefficients": torch.from_numpy(coefficients),
@@ -305,7 +290,7 @@ class LinearMethod(Method):
     def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
         """Declare centre and coefficient of each feature, the intercept, and what the features need."""
         if self.changes_after("declare_features", "learn"):
-            learned = {"features": TensorSpec(("features",)), "*": ANY_TENSOR}
+            learned = {"features": TensorSpec(("features",)), "*": training.ANY_TENSOR}
         else:
             learned = self.declare_features(n_rois)
         d = learned.pop("features").shape
@@ -319,26 +304,26 @@ class LinearMethod(Method):
         """Declare what :meth:`learn` returns, and under ``features`` the axis of the features."""
         return {"features": TensorSpec((n_rois * (n_rois - 1) // 2,)), "mean": TensorSpec((n_rois, n_rois))}
 
-    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+    def predict(self, fitted: FittedRun, scans: Scans) -> training.Prediction:
         """Predict margins; the representation is the centred features."""
         p = fitted.parameters
         with full_precision():  # as in fit
             features = self.extract_features(scans._replace(A=self.transform(scans.A)), fitted.state.learned)
             centred = features - p["centre"].double().numpy()
         margin = project_rows(centred, p["coefficients"].double().numpy()) + float(p["intercept"])
-        return Prediction(margin, centred)
+        return training.Prediction(margin, centred)
 
-    def explain(self, fitted: FittedRun) -> Explanation | None:
+    def explain(self, fitted: FittedRun) -> training.Explanation | None:
         """Return the coefficient of each edge."""
         if not self.edge_values:
             return None
-        coefficients = fitted.parameters["coefficients"].double().numpy()
-        return Explanation(self.edge_values, self.pick_edges(coefficients, fitted.state.learned), self.beyond_edges)
+        coefficients = self.pick_edges(fitted.parameters["coefficients"].double().numpy(), fitted.state.learned)
+        return training.Explanation(self.edge_values, coefficients, self.beyond_edges)
 
-    def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
+    def read_explained(self, fitted: FittedRun, scans: Scans) -> training.ExplainedScans:
         """Read margins and values of edges."""
         margin, features = self.predict(fitted, scans)
-        return ExplainedScans(margin, self.pick_edges(features, fitted.state.learned))
+        return training.ExplainedScans(margin, self.pick_edges(features, fitted.state.learned))
 
     def pick_edges(self, features: np.ndarray, learned: Tensors) -> np.ndarray:
         """Pick the features that belong to edges. Shape [..., d] -> [..., edges]."""
@@ -567,7 +552,7 @@ class ScanReader:
     Shapes: matrices [N, P, P].
     """
 
-    def __init__(self, inputs: Inputs, matrices: Tensor, share_products: bool = False) -> None:
+    def __init__(self, inputs: training.Inputs, matrices: Tensor, share_products: bool = False) -> None:
         everyone = torch.arange(len(matrices), device=matrices.device)
         self._scans = inputs.take(everyone, matrices).map(Tensor.cpu)
         x = read_edges(self._scans.A).double().numpy() if share_products else None
