@@ -17,19 +17,7 @@ from ..console import Progress, silent
 from ..protocol import Fold
 from ..settings import BatchSize, Epochs, LearningRate, Weight, choice, setting
 from . import contract
-from .contract import (
-    Batch,
-    FittedRun,
-    InputShape,
-    Method,
-    NetworkCall,
-    Run,
-    RunState,
-    Scans,
-    SourceScans,
-    Stage,
-    Tensors,
-)
+from .contract import Batch, FittedRun, InputShape, Method, Run, RunState, Scans, SourceScans, Stage, Tensors
 from .stack import Stack, is_training_only
 from .trainer import CheckpointStore, Trainer
 
@@ -161,7 +149,7 @@ class NeuralMethod(Method):
         """
         raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
 
-    def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
+    def objective(self, call: contract.NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """What a step descends on: the loss of the network's output.
 
         A method that trains on other inputs than the batch (mixtures), or under other weights (a look ahead),
