@@ -36,3 +36,12 @@ def draw_connectomes(n_graphs, n_rois, dead=(), seed=1):
         alive[graph, roi] = False
     A = (A + A.mT) * (1 - torch.eye(n_rois, dtype=torch.float64))
     return A * (alive[:, :, None] & alive[:, None, :]), alive
+
+
+def moved(network):
+    """The network in double precision, its parameters and statistics away from their starting values."""
+    g = torch.Generator().manual_seed(7)
+    for name, t in [*network.named_parameters(), *network.named_buffers()]:
+        noise = 0.2 * torch.randn(t.shape, generator=g, dtype=t.dtype)
+        t.data.add_(noise.abs() if name.endswith("running_var") else noise)
+    return network.double()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from steps import draw_connectomes, equal_cells, make_batch, make_step
+from steps import draw_connectomes, equal_cells, make_batch, make_step, moved
 
 from brio.connectome import edge_cut
 from brio.methods import make_method
@@ -26,10 +26,7 @@ def scans():
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    network = AGMGCNetwork(InputShape(P, 2, 0), SETTINGS).double()
-    for name, buffer in network.named_buffers():  # statistics as after some training
-        buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
-    return network
+    return moved(AGMGCNetwork(InputShape(P, 2, 0), SETTINGS))
 
 
 def batch_of(padded=0):

@@ -2,16 +2,10 @@
 
 import pytest
 import torch
-from test_graph_ood import SIZES, P, calls_of, graphs, in_batch, in_training, moved
+from steps import moved
+from test_graph_ood import SIZES, P, calls_of, graphs, in_batch, in_training
 
-from brio.methods.brain.brainood import (
-    BrainOOD,
-    BrainOODNetwork,
-    BrainOODSettings,
-    EarlyGINLayer,
-    HighPassLayer,
-    VirtualGIN,
-)
+from brio.methods.brain import brainood
 from brio.methods.edges import scorer
 from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape
@@ -20,7 +14,7 @@ from brio.training import InputShape
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    return moved(BrainOODNetwork(InputShape(P, 2, 0), BrainOODSettings(**SIZES, rounds=5)))
+    return moved(brainood.BrainOODNetwork(InputShape(P, 2, 0), brainood.BrainOODSettings(**SIZES, rounds=5)))
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def test_messages_are_those_of_pyg_and_high_pass_layers_take_them_off(network):
     from torch_geometric.nn import DenseGINConv
 
     H, A = torch.randn(8, P, 6, dtype=torch.float64), torch.rand(8, P, P, dtype=torch.float64)
-    low, high = moved(EarlyGINLayer(6, 4)), moved(HighPassLayer(6, 4))
+    low, high = moved(brainood.EarlyGINLayer(6, 4)), moved(brainood.HighPassLayer(6, 4))
     theirs = DenseGINConv(low.update, eps=low.eps.item())  # draws the weights of the MLP anew
     torch.testing.assert_close(low(H, A), theirs(H, A))
     by_hand = torch.zeros_like(H)
@@ -64,8 +58,8 @@ def test_messages_are_those_of_pyg_and_high_pass_layers_take_them_off(network):
         received = (1 + high.eps) * H[:, u] + sum(A[:, u, v, None] * H[:, v] for v in range(P))
         by_hand[:, u] = H[:, u] - received
     torch.testing.assert_close(high(H, A), high.update(by_hand))
-    assert all(isinstance(layer, HighPassLayer) for layer in network.reconstruct.layers)
-    assert not any(isinstance(layer, HighPassLayer) for layer in network.encoder.layers)
+    assert all(isinstance(layer, brainood.HighPassLayer) for layer in network.reconstruct.layers)
+    assert not any(isinstance(layer, brainood.HighPassLayer) for layer in network.encoder.layers)
 
 
 @pytest.mark.xdist_group("torch_geometric")
@@ -73,7 +67,7 @@ def test_messages_are_those_of_pyg_and_high_pass_layers_take_them_off(network):
 def test_the_virtual_node_is_added_before_every_layer_but_the_first(layers):
     from torch_geometric.nn import DenseGINConv
 
-    gin = moved(VirtualGIN(P, 6, layers, 0.5))
+    gin = moved(brainood.VirtualGIN(P, 6, layers, 0.5))
     X, A = torch.randn(8, P, P, dtype=torch.float64), torch.rand(8, P, P, dtype=torch.float64)
 
     def step(number, H):
@@ -140,7 +134,7 @@ def test_after_training_the_probabilities_stand_in_for_the_draws(network, scans)
 
 
 def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(network, scans):
-    method = BrainOOD(BrainOODSettings())
+    method = brainood.BrainOOD(brainood.BrainOODSettings())
     batch = in_batch(scans, n_sites=2, padding=1, epoch=30.0)
     out = in_training(network, scans)
     found = method.loss(out, batch)
@@ -150,6 +144,6 @@ def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(ne
     expected = ce + 0.5 * out.error[:4].mean() + 0.1 * aligned + 0.01 * out.entropy
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(out.edge_logit * (1 - select_strong_edges(scans)), torch.zeros_like(out.edge_logit))
-    with_kl = BrainOOD(BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
+    with_kl = brainood.BrainOOD(brainood.BrainOODSettings(information=1.0, final_r=0.5, epochs=120))
     kl = scorer.bernoulli_kl(out.edge_sample, out.edges, 0.7)[:4].mean()
     torch.testing.assert_close(with_kl.loss(out, batch), found + kl)

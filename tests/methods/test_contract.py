@@ -6,26 +6,11 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
+import contract_cohorts as cohorts
 import numpy as np
 import pytest
 import torch
-from contract_cohorts import (
-    CONTROLS,
-    METHODS,
-    SMALL,
-    TINY,
-    easy,
-    loso,
-    narrow,
-    neural,
-    replaced,
-    same_weights,
-    small,
-    soak_variants,
-    tiny,
-    uneven,
-    without,
-)
+from contract_cohorts import CONTROLS, METHODS, narrow, small, soak_variants, tiny, uneven
 from torch import nn
 
 from brio.cohort.simulate import simulate
@@ -42,7 +27,7 @@ from brio.training.stack import Stack, is_training_only
 
 LEARNING = {"patience": None, "cell_batch": 4, "learning_rate": 3e-3, "bold_frames": 80, "K": 2, "T_w": 8}
 LONG = ("BRIO", "GNN", "OOD", "graph OOD", "brain networks")
-NEURAL = [name for name in METHODS if neural(name)]
+NEURAL = [name for name in METHODS if cohorts.neural(name)]
 
 
 def mean_auc(name, runs, graphs, epochs):
@@ -54,13 +39,13 @@ def mean_auc(name, runs, graphs, epochs):
 
 @pytest.mark.parametrize("name", soak_variants(METHODS, also=LONG, but=("dann", "gcn", "brio", "brio-plus")))
 def test_it_learns_an_easy_cohort_at_an_unseen_site(name):
-    assert mean_auc(name, loso(easy(), "site04"), easy(), 12) >= 0.8
+    assert mean_auc(name, cohorts.loso(cohorts.easy(), "site04"), cohorts.easy(), 12) >= 0.8
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", METHODS)
 def test_it_learns_an_easy_cohort_at_every_unseen_site(name):
-    assert mean_auc(name, loso(easy()), easy(), 40) >= 0.8
+    assert mean_auc(name, cohorts.loso(cohorts.easy()), cohorts.easy(), 40) >= 0.8
 
 
 TWO_EPOCHS = {"epochs": 2, "T_w": 1}
@@ -80,7 +65,7 @@ def test_a_run_in_a_stack_equals_the_run_alone(name, last_epoch):
     other, fitted = method.fit(graphs, runs)  # of four and of two source sites: the stack pads the latter
     (alone,) = method.fit(graphs, runs[1:])
     assert alone.tensors.keys() == fitted.tensors.keys()
-    assert alone.selected_epoch == fitted.selected_epoch == SMALL["epochs"]
+    assert alone.selected_epoch == fitted.selected_epoch == cohorts.SMALL["epochs"]
     for key, value in alone.tensors.items():
         assert value.shape == fitted.tensors[key].shape, key
         torch.testing.assert_close(fitted.tensors[key], value, atol=1e-8, rtol=0, msg=key)
@@ -93,8 +78,8 @@ def test_nothing_of_the_test_site_reaches_a_weight(name):
     cohort = tiny()
     real, run = fit_first_run(name), uneven(cohort)[0]
     assert run.fold.test_sites == ("site06",)
-    (noise,) = narrow(name, **TWO_EPOCHS).fit(Connectomes(replaced(cohort, "site06")), [run])
-    assert same_weights(real.tensors, noise.tensors)
+    (noise,) = narrow(name, **TWO_EPOCHS).fit(Connectomes(cohorts.replaced(cohort, "site06")), [run])
+    assert cohorts.same_weights(real.tensors, noise.tensors)
     assert (real.validation_auc, real.selected_epoch) == (noise.validation_auc, noise.selected_epoch)
     if name in METHODS:
         assert not np.array_equal(real.test_logit, noise.test_logit)
@@ -105,21 +90,21 @@ def test_nothing_of_the_test_site_reaches_a_weight(name):
 def test_a_seed_gives_the_same_bits_again_and_another_seed_others(name):
     run = uneven(tiny())[0]
     (again,) = narrow(name, **TWO_EPOCHS).fit(Connectomes(tiny()), [run])
-    assert same_weights(fit_first_run(name).tensors, again.tensors)
+    assert cohorts.same_weights(fit_first_run(name).tensors, again.tensors)
     assert np.array_equal(fit_first_run(name).test_logit, again.test_logit)
     if name in NEURAL:
         (other,) = narrow(name, **TWO_EPOCHS).fit(Connectomes(tiny()), [Run(run.fold, 7)])
-        assert not same_weights(fit_first_run(name).tensors, other.tensors)
+        assert not cohorts.same_weights(fit_first_run(name).tensors, other.tensors)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
 @pytest.mark.parametrize("name", NEURAL)
 def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
     """On graphs that are large enough for sums whose order is open to show."""
-    graphs = Connectomes(simulate(dataclasses.replace(TINY, n_rois=96)), "cuda", torch.float32)
+    graphs = Connectomes(simulate(dataclasses.replace(cohorts.TINY, n_rois=96)), "cuda", torch.float32)
     method, runs = small(name), uneven(graphs.cohort)
     for one, again in zip(method.fit(graphs, runs), method.fit(graphs, runs), strict=True):
-        assert same_weights(one.tensors, again.tensors)
+        assert cohorts.same_weights(one.tensors, again.tensors)
         assert np.array_equal(one.test_logit, again.test_logit)
 
 
@@ -142,7 +127,7 @@ class OneCheckpoint:
 
 def assert_same_bits(whole: list[FittedRun], resumed: list[FittedRun]) -> None:
     for one, other in zip(whole, resumed, strict=True):
-        assert same_weights(one.tensors, other.tensors)
+        assert cohorts.same_weights(one.tensors, other.tensors)
         assert np.array_equal(one.test_logit, other.test_logit)
         for fact in ("selected_epoch", "validation_auc", "details", "steps"):
             assert getattr(one, fact) == getattr(other, fact), fact
@@ -169,7 +154,7 @@ def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(name, tmp_path,
 @pytest.mark.parametrize("name", soak_variants(NEURAL, also=(*LONG, "network on edges"), but=("irm",)))
 def test_a_training_without_validation_sites_goes_on_to_the_same_bits(name, n_sites, tmp_path, last_epoch):
     """Inner folds have no test scans, so what the checkpoint of the second training holds of the first is empty."""
-    cohort = simulate(dataclasses.replace(TINY, n_sites=n_sites, per_class=3))
+    cohort = simulate(dataclasses.replace(cohorts.TINY, n_sites=n_sites, per_class=3))
     runs = [Run(fold, 0) for fold in leave_one_site_out(cohort, 0, validation_sites=0)]
     whole = small(name, epochs=3, T_w=1).fit(Connectomes(cohort), runs)
     for number in (2, 4):  # checkpoints of the inner folds, and of the runs; the last epoch of either asks for none
@@ -186,7 +171,7 @@ def test_a_training_without_validation_sites_goes_on_to_the_same_bits(name, n_si
 @pytest.mark.parametrize("name", NEURAL)
 def test_a_training_on_a_gpu_goes_on_from_its_checkpoint_to_the_same_bits(name, tmp_path, last_epoch):
     """Steps are recorded again after a checkpoint is loaded; graphs are as large as in the test without one."""
-    cohort = simulate(dataclasses.replace(TINY, n_rois=96))
+    cohort = simulate(dataclasses.replace(cohorts.TINY, n_rois=96))
     graphs = partial(Connectomes, cohort, "cuda", torch.float32)
     assert_resumed_to_the_same_bits(name, graphs, tmp_path / "checkpoint.safetensors")
 
@@ -297,12 +282,12 @@ def test_what_is_missing_is_named(name):
     for need, col in column.items():
         if need in e.needs:
             with pytest.raises(BrioError, match=f"'{col}'"):
-                check_needs(without(tiny(), col), method.needs, method.settings, name)
+                check_needs(cohorts.without(tiny(), col), method.needs, method.settings, name)
             with pytest.raises(BrioError, match=f"'{col}'"):
-                narrow(name).fit(Connectomes(without(tiny(), col)), uneven(tiny())[:1])
+                narrow(name).fit(Connectomes(cohorts.without(tiny(), col)), uneven(tiny())[:1])
     if "hemisphere" in e.needs:
         with pytest.raises(BrioError, match="hemi"):
-            check_needs(without(tiny(), "hemi", "x"), method.needs, method.settings, name)
+            check_needs(cohorts.without(tiny(), "hemi", "x"), method.needs, method.settings, name)
 
 
 @pytest.mark.parametrize("name", METHODS + CONTROLS)

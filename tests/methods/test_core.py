@@ -14,25 +14,9 @@ from brio import draws
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.errors import BrioError
-from brio.methods import make_method
-from brio.methods.brain.core import (
-    CORENetwork,
-    CORESettings,
-    build_line_graph,
-    build_window_matrix,
-    compute_trajectories,
-    describe_trajectories,
-)
-from brio.methods.scaffold import (
-    Scaffold,
-    ScaffoldSettings,
-    build_scaffold,
-    compute_site_effects,
-    draw_bootstrap_weights,
-    fit_confounds,
-    fit_huber,
-    remove_confounds,
-)
+from brio.methods import make_method, scaffold
+from brio.methods.brain import core
+from brio.methods.scaffold import ScaffoldSettings, build_scaffold, draw_bootstrap_weights, fit_huber
 from brio.training import Run, RunState, Scans, SourceScans
 
 f64 = torch.float64
@@ -174,7 +158,7 @@ def test_the_scaffold_is_that_of_a_loop_over_edges_sites_and_bootstraps(graphs, 
     chosen = sorted(order[:12])
     assert set(chosen) != set(np.argsort(-score)[:12])  # stability has a say
     assert [(int(u), int(v)) for u, v in zip(found.u, found.v, strict=True)] == [pairs[e] for e in chosen]
-    for name, expected in zip(Scaffold._fields[2:], (effect, agreement, stability, score), strict=True):
+    for name, expected in zip(scaffold.Scaffold._fields[2:], (effect, agreement, stability, score), strict=True):
         np.testing.assert_allclose(getattr(found, name), expected[chosen], atol=1e-6, err_msg=name)
 
 
@@ -186,7 +170,7 @@ def test_missing_edges_drop_out_of_effects():
     live[label == 1, 2] = 0
     weight = rng.exponential(size=(2, 10))
     args = (torch.from_numpy(x.astype(float)) for x in (r, live, label, weight))
-    t = compute_site_effects(*args, torch.ones(3, dtype=f64)).numpy()
+    t = scaffold.compute_site_effects(*args, torch.ones(3, dtype=f64)).numpy()
     patient, seen = label == 1, live[:, 1] == 1
     for k in range(2):
         one, zero = (np.average(r[m & seen, 1], weights=weight[k, m & seen]) for m in (patient, ~patient))
@@ -244,7 +228,7 @@ def test_what_covariates_explain_is_learned_at_source_sites_and_taken_out_anywhe
     slope = torch.from_numpy(rng.normal(size=(2, 6)))
     level = {site: torch.from_numpy(rng.normal(size=6)) for site in np.unique(source.site)}
     y = torch.stack([level[site] for site in source.site]) + cov @ slope
-    known = fit_confounds(source, y, torch.ones_like(y), cov)
+    known = scaffold.fit_confounds(source, y, torch.ones_like(y), cov)
     torch.testing.assert_close(known.slope, slope, atol=1e-6, rtol=0)
     at_mean = torch.stack(list(level.values())).mean(0) + cov.mean(0) @ slope
     torch.testing.assert_close(known.level, at_mean, atol=1e-6, rtol=0)
@@ -253,12 +237,12 @@ def test_what_covariates_explain_is_learned_at_source_sites_and_taken_out_anywhe
     # an unseen site: other people, the same slopes
     there = scans_of(graphs, run.fold.test).covariates + torch.tensor([0.0, 30.0])
     unseen = at_mean + (there - cov.mean(0)) @ slope + 0.5 * spread
-    left = remove_confounds(unseen, torch.ones_like(unseen), there, known)
+    left = scaffold.remove_confounds(unseen, torch.ones_like(unseen), there, known)
     torch.testing.assert_close(left, torch.full_like(left, 0.5), atol=1e-5, rtol=0)
     live = torch.ones_like(unseen)
     live[0, 2] = 0
-    assert remove_confounds(unseen, live, there, known)[0, 2] == 0
-    assert remove_confounds(unseen + 1e6, live, there, known).max() == 5
+    assert scaffold.remove_confounds(unseen, live, there, known)[0, 2] == 0
+    assert scaffold.remove_confounds(unseen + 1e6, live, there, known).max() == 5
 
 
 # --- descriptors -----------------------------------------------------------------------------------------------------
@@ -266,13 +250,13 @@ def test_what_covariates_explain_is_learned_at_source_sites_and_taken_out_anywhe
 
 def test_windows_slide_and_there_are_at_least_three():
     like = torch.zeros(1, dtype=f64)
-    rows = build_window_matrix(100, 30, 5, like)
+    rows = core.build_window_matrix(100, 30, 5, like)
     assert rows.shape == (15, 100)
     for k, row in enumerate(rows):
         assert np.flatnonzero(row).tolist() == list(range(5 * k, 5 * k + 30))
     torch.testing.assert_close(rows.sum(1), torch.ones(15, dtype=f64))
     for n in (8, 9, 13, 40, 60):
-        assert len(build_window_matrix(n, 30, 5, like)) >= 3
+        assert len(core.build_window_matrix(n, 30, 5, like)) >= 3
 
 
 def test_trajectories_are_correlations_in_windows():
@@ -280,7 +264,7 @@ def test_trajectories_are_correlations_in_windows():
     bold = rng.normal(size=(3, 50, 6)).cumsum(1)
     bold = (bold - bold.mean(1, keepdims=True)) / bold.std(1, keepdims=True)
     u, v = torch.tensor([0, 1, 4]), torch.tensor([2, 5, 5])
-    z = compute_trajectories(torch.from_numpy(bold), u, v, 20, 6).numpy()
+    z = core.compute_trajectories(torch.from_numpy(bold), u, v, 20, 6).numpy()
     assert z.shape == (3, 6, 3)
     for i in range(3):
         for k in range(6):
@@ -294,7 +278,7 @@ def test_descriptors_say_what_their_names_say_without_steps_between_pieces(piece
     z = np.random.default_rng(1).normal(0.1, 0.4, size=(4, pieces, 5, 3))
     full = np.random.default_rng(2).normal(size=(4, 3))
     given = z[:, 0] if pieces == 1 else z
-    found = describe_trajectories(torch.from_numpy(full), torch.from_numpy(given)).numpy()
+    found = core.describe_trajectories(torch.from_numpy(full), torch.from_numpy(given)).numpy()
     for i in range(4):
         for e in range(3):
             s = z[i, :, :, e]
@@ -307,7 +291,7 @@ def test_descriptors_say_what_their_names_say_without_steps_between_pieces(piece
 
 def test_edges_that_share_an_roi_are_neighbours():
     u, v = torch.tensor([0, 0, 1, 2, 4]), torch.tensor([1, 3, 3, 5, 5])
-    line = build_line_graph(u, v)
+    line = core.build_line_graph(u, v)
     for a in range(5):
         for b in range(5):
             shared = {int(u[a]), int(v[a])} & {int(u[b]), int(v[b])}
@@ -321,7 +305,7 @@ def test_edges_that_share_an_roi_are_neighbours():
 def fitted(graphs, run):
     method = make_method("core", {"bold_frames": 40, "bold_windows": 1, "edges": 25, "width": 8, "dropout": 0.0})
     torch.manual_seed(0)
-    net = CORENetwork(method.settings).double()
+    net = core.CORENetwork(method.settings).double()
     state = RunState.from_learned(**method.learn(source_of(graphs, run)))
     inputs = method.gather_inputs(graphs)
     scans = inputs.take(torch.from_numpy(run.fold.source))._replace(state=state)
@@ -340,13 +324,13 @@ def test_the_network_is_gated_message_passing_over_the_line_graph(fitted):
     out = net(scans)
     learned = scans.state.learned
     u, v, prior = learned["u"], learned["v"], learned["prior"]
-    shared = build_line_graph(u, v) + torch.eye(25)
+    shared = core.build_line_graph(u, v) + torch.eye(25)
     degree = shared.sum(1)
     mean = learned["mean"]
     for i in range(len(scans.A)):
         live = [bool(scans.alive[i, u[e]] and scans.alive[i, v[e]]) for e in range(25)]
         full = torch.stack([scans.A[i, u[e], v[e]] if live[e] else mean[u[e], v[e]] for e in range(25)])[None]
-        d = describe_trajectories(full, compute_trajectories(scans.bold[i : i + 1], u, v, 30, 5))[0]
+        d = core.describe_trajectories(full, core.compute_trajectories(scans.bold[i : i + 1], u, v, 30, 5))[0]
         off = scans.covariates[i] - learned["covariate_mean"]
         expected = learned["level"] + torch.einsum("c,cmd->md", off, learned["slope"])
         x = ((d - expected) / learned["scale"]).clamp(-5, 5)
@@ -385,7 +369,7 @@ def test_open_gates_cost():
 
 
 def test_the_scaffold_has_as_many_edges_as_the_atlas_allows(graphs, run):
-    assert CORESettings().edges == 300
+    assert core.CORESettings().edges == 300
     learned = small("core").learn(source_of(graphs, run))
     assert len(learned["u"]) == 12 * 11 // 2
     assert len(small("core", edges=40).learn(source_of(graphs, run))["u"]) == 40
@@ -406,10 +390,10 @@ def test_the_companion_is_a_logistic_regression_on_the_adjusted_scaffold(graphs,
         live = (scans.alive[:, edges.u] & scans.alive[:, edges.v]).double()
         return scans.A[:, edges.u, edges.v], live, scans.covariates
 
-    known = fit_confounds(source, *entries(source.scans))
+    known = scaffold.fit_confounds(source, *entries(source.scans))
 
     def features(where):
-        return remove_confounds(*entries(where), known).numpy()
+        return scaffold.remove_confounds(*entries(where), known).numpy()
 
     x, y = features(source.scans), source.label
     scale = ((x - x.mean(0)) ** 2).sum(1).mean()

@@ -6,28 +6,17 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, split, tiny, uneven
-from steps import make_step
+from steps import make_step, moved
 
 from brio.connectome import Connectomes
-from brio.methods.brain.fchgnn import (
-    ChebLayer,
-    Demographics,
-    FCHGNNNetwork,
-    FCHGNNSettings,
-    HemisphereLayer,
-    Population,
-    PopulationLayer,
-    ScanAttention,
-    exclude_self,
-    find_neighbours,
-    select_bank,
-)
+from brio.methods.brain import fchgnn
+from brio.methods.brain.fchgnn import Demographics, exclude_self, find_neighbours, select_bank
 from brio.methods.layers import normalise_adjacency
 from brio.training import InputShape, Run, RunState, Scans
 from brio.training.stack import Stack
 
 P, B = 11, 16  # two sites of eight scans
-SETTINGS = FCHGNNSettings(width=7, state=5, layers=3, age_window=0.5, kept_share=0.8)
+SETTINGS = fchgnn.FCHGNNSettings(width=7, state=5, layers=3, age_window=0.5, kept_share=0.8)
 SIDE = torch.tensor([-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, 0], dtype=torch.float64)
 
 
@@ -58,10 +47,7 @@ def scans():
 @pytest.fixture
 def network():
     torch.manual_seed(0)
-    network = FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS).double()
-    for name, buffer in network.named_buffers():
-        buffer.uniform_(0.5, 1.5) if name.endswith("var") else buffer.normal_()
-    return network
+    return moved(fchgnn.FCHGNNNetwork(InputShape(P, 2, 0), SETTINGS))
 
 
 def strong(A):
@@ -86,7 +72,7 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
     from torch_geometric.utils import dense_to_sparse
 
     torch.manual_seed(0)
-    layer = HemisphereLayer(P, 6).double()
+    layer = fchgnn.HemisphereLayer(P, 6).double()
     _, weights = strong(scans.A)
     within = normalise_adjacency(weights * (SIDE[:, None] * SIDE == 1))
     found = layer(scans.A, within, SIDE)
@@ -103,36 +89,13 @@ def test_each_hemisphere_has_a_convolution_of_its_own(scans):
     assert (found[:, SIDE == 0] == 0).all()
 
 
-def test_hemispheres_meet_in_the_whole_brain_layer_only(network, scans):
-    encoder = network.encode
-    encoder.alpha = 0.0  # everyone is linked
-    seen = {}
-    for name in ("first", "second", "whole"):
-        getattr(encoder, name).register_forward_hook(
-            lambda _, __, out, name=name: seen.setdefault(name, []).append(out)
-        )
-    encoder(scans)
-    A = scans.A.clone()
-    A[:, 1, 3] = A[:, 3, 1] = 2.5  # an edge within the right hemisphere
-    encoder(scans._replace(A=A))
-    left, right, middle = SIDE == -1, SIDE == 1, SIDE == 0
-    for name in ("first", "second"):
-        before, after = seen[name]
-        assert torch.equal(before[:, left], after[:, left])
-        assert not torch.allclose(before[:, right], after[:, right])
-        assert (before[:, middle] == 0).all()
-    before, after = seen["whole"]
-    for where in (left, middle):
-        assert ((before - after)[:, where].abs().amax((1, 2)) > 1e-6).all()
-
-
 @pytest.mark.xdist_group("torch_geometric")
 def test_cheb_layer_is_that_of_pyg(scans):
     from torch_geometric.nn import ChebConv
     from torch_geometric.utils import dense_to_sparse
 
     torch.manual_seed(0)
-    layer = ChebLayer(4, 6, 3).double()
+    layer = fchgnn.ChebLayer(4, 6, 3).double()
     reference = ChebConv(4, 6, K=3, normalization="sym").double()
     for k, part in enumerate(layer.mix.weight.data.chunk(3, -1)):
         reference.lins[k].weight.data.copy_(part)
@@ -166,13 +129,13 @@ def test_local_channel_is_that_of_sagpool(network, scans):
         torch.testing.assert_close(local[i, order], pooled)
 
 
-def test_kept_rois_take_up_their_clusters(network, scans):
+def test_hemispheres_meet_in_the_whole_brain_and_kept_rois_take_up_their_clusters(network, scans):
     encoder = network.encode
-    seen = []
-    encoder.whole.register_forward_hook(lambda _, __, out: seen.append(out))
     found = encoder(scans).detach().unflatten(1, (P, 5)).numpy()
-    H = torch.nn.functional.leaky_relu(seen[0])
-    edges, _ = strong(scans.A)
+    edges, weights = strong(scans.A)
+    within = normalise_adjacency(weights * (SIDE[:, None] * SIDE == 1))
+    H = encoder.second(encoder.first(scans.A, within, SIDE), within, SIDE)
+    H = torch.nn.functional.leaky_relu(encoder.whole(H, normalise_adjacency(weights)))  # hemispheres meet here only
     local, kept = encoder.pool_locally(H, edges)
     shares = encoder.assign(H, edges).softmax(-1).detach().numpy()
     assert shares.shape == (B, P, 6)
@@ -193,7 +156,7 @@ def test_relation_is_the_transformer_convolution_of_pyg():
     from torch_geometric.nn import TransformerConv
 
     torch.manual_seed(0)
-    relation = ScanAttention(6, 4).double()
+    relation = fchgnn.ScanAttention(6, 4).double()
     reference = TransformerConv(6, 4, heads=1).double()
     for ours, theirs in (("query", "query"), ("key", "key"), ("value", "value"), ("skip", "skip")):
         getattr(reference, f"lin_{theirs}").load_state_dict(getattr(relation, ours).state_dict())
@@ -205,7 +168,7 @@ def test_relation_is_the_transformer_convolution_of_pyg():
 
 def test_layers_weigh_the_sexes_four_to_one_at_first_and_learn_the_balance():
     torch.manual_seed(0)
-    layer = PopulationLayer(6, 4).double()
+    layer = fchgnn.PopulationLayer(6, 4).double()
     x, same, other = drawn(B, 6), drawn(B, B, seed=1) > 0, drawn(B, B, seed=2) > 0
     out, sent = layer(x, same, other)
     s, o = (r(x, r.compute_messages(x), linked) for r, linked in ((layer.same, same), (layer.other, other)))
@@ -222,7 +185,7 @@ def test_layers_weigh_the_sexes_four_to_one_at_first_and_learn_the_balance():
 
 def test_all_layers_describe_a_scan():
     torch.manual_seed(0)
-    population = Population(6, 4, 3, 0.3).double()
+    population = fchgnn.Population(6, 4, 3, 0.3).double()
     x, same, other = drawn(B, 6), drawn(B, B, seed=1) > 0, drawn(B, B, seed=2) > 0
     states, sent = population(x, same, other)
     expected, messages = [], []

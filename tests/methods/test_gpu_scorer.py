@@ -2,34 +2,16 @@
 
 import functools
 
+import interpreted
 import pytest
 import torch
-from interpreted import (
-    DEVICE,
-    GPU,
-    LONG_INTERPRETED,
-    TOLERANCE,
-    between_nan,
-    check_choice,
-    choose_path,
-    error,
-    kernels_here,
-    take_step,
-)
+from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, error
 from steps import make_step
 from torch.func import functional_call, stack_module_state
 
 from brio.methods import make_method
 from brio.methods.edges import scorer
-from brio.methods.edges.scorer import (
-    EdgeBatchNorm,
-    EdgeInstanceNorm,
-    EdgeMLP,
-    Edges,
-    compute_edge_moments,
-    find_gpu_twin,
-    list_edges,
-)
+from brio.methods.edges.scorer import EdgeBatchNorm, EdgeInstanceNorm, EdgeMLP, Edges, list_edges
 from brio.training import random_numbers
 
 NORMS = [EdgeInstanceNorm, EdgeBatchNorm]
@@ -39,7 +21,7 @@ N_IN = 6
 
 @pytest.fixture(scope="module")
 def twin():
-    with kernels_here():
+    with interpreted.kernels_here():
         from brio.methods.edges.gpu import scorer
 
         yield scorer
@@ -48,7 +30,7 @@ def twin():
 @pytest.fixture
 def path(twin, monkeypatch):
     monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like: None)  # draws are those of the plain code
-    return choose_path(twin, scorer, "find_gpu_twin", monkeypatch)
+    return interpreted.choose_path(twin, scorer, "find_gpu_twin", monkeypatch)
 
 
 def problem(R, B, P, share=0.4, seed=0):
@@ -306,12 +288,12 @@ def test_moments_of_values_far_from_zero(twin):
     _, edges = problem(1, 3, 33)
     x = 3 + 1e-2 * torch.randn(3, edges.real.shape[-1], 5, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     found = twin.compute_edge_moments(x, edges.real[0].float())
-    for mine, true in zip(found, compute_edge_moments(x.double(), edges.real[0]), strict=True):
+    for mine, true in zip(found, scorer.compute_edge_moments(x.double(), edges.real[0]), strict=True):
         torch.testing.assert_close(mine.double(), true, rtol=1e-4, atol=0)
 
 
 def test_nothing_beside_the_tensors_is_read_or_written(twin, path, monkeypatch):
-    monkeypatch.setattr(twin, "launch", between_nan(twin.launch))
+    monkeypatch.setattr(twin, "launch", interpreted.between_nan(twin.launch))
     for norm in NORMS:
         agree(path, 2, 1, 8, (12, 5), norm, 0.5)
     _, edges = problem(2, 1, 8)
@@ -352,7 +334,9 @@ def test_the_last_of_very_many_graphs(twin):
 
 @pytest.mark.parametrize(("widths", "chosen"), [((64, 8), True), ((), True), ((65, 8), False)])
 def test_kernels_are_used_where_they_can_be(twin, monkeypatch, widths, chosen):
-    check_choice(lambda like: find_gpu_twin(like, widths), twin if chosen else None, scorer, monkeypatch)
+    interpreted.check_choice(
+        lambda like: scorer.find_gpu_twin(like, widths), twin if chosen else None, scorer, monkeypatch
+    )
 
 
 @pytest.mark.parametrize(
@@ -371,7 +355,7 @@ def test_a_training_step(path, monkeypatch, name, seeds):
     for kernels in (False, True):
         launched = path(kernels)
         monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like, use=kernels: gpu_random_numbers if use else None)
-        losses, gradient, stack = take_step(method, seeds)
+        losses, gradient, stack = interpreted.take_step(method, seeds)
         found.append((losses, gradient, stack.buffers))
     assert launched
     (plain_loss, plain_gradient, plain_buffers), (loss, gradient, buffers) = found

@@ -17,17 +17,7 @@ from brio.connectome import Connectomes, fill_dead
 from brio.methods import make_method
 from brio.methods.brain import xggnn
 from brio.methods.brain.deci import CourseEncoder, LinearConvolutions, repeat_for_windows, split_windows
-from brio.methods.brain.xggnn import (
-    ConnectomeLearner,
-    XGNetwork,
-    XGSettings,
-    compute_difference_maps,
-    dice_gap,
-    map_entropy,
-    mix_scans,
-    pair_within_sites,
-    split_episode,
-)
+from brio.methods.brain.xggnn import split_episode
 from brio.training import InputShape, Run, RunState, Scans
 from brio.training.stack import Stack
 
@@ -147,7 +137,7 @@ def test_short_windows_have_shorter_kernels(n_frames):
 @pytest.mark.parametrize("published", [False, True])
 def test_the_learned_connectome_is_a_product_of_attended_values(published):
     torch.manual_seed(3)
-    learner = ConnectomeLearner(8, 4, published).double()
+    learner = xggnn.ConnectomeLearner(8, 4, published).double()
     x = torch.randn(3, P, 8, dtype=f64)
 
     def heads(layer):
@@ -162,8 +152,8 @@ def test_the_learned_connectome_is_a_product_of_attended_values(published):
 
 def trained_network(n_rois=P, n_frames=T, **values):
     torch.manual_seed(4)
-    s = XGSettings(**{"bold_frames": T, "bold_windows": 1, "dropout": 0.0} | values)
-    net = XGNetwork(InputShape(n_rois, 3, n_frames), s).double()
+    s = xggnn.XGSettings(**{"bold_frames": T, "bold_windows": 1, "dropout": 0.0} | values)
+    net = xggnn.XGNetwork(InputShape(n_rois, 3, n_frames), s).double()
     mean = torch.zeros(n_rois, n_rois, dtype=f64)
     net(some_scans(8, 5, n_rois, n_frames)._replace(state=RunState.from_learned(mean=mean)), make_step(8))
     return net
@@ -249,7 +239,7 @@ def test_episodes_split_the_source_sites_in_half(n):
 
 def test_partners_come_from_the_same_site_and_take_turns():
     site = torch.arange(5).repeat_interleave(8)
-    partner = pair_within_sites(torch.rand(40), site)
+    partner = xggnn.pair_within_sites(torch.rand(40), site)
     assert torch.equal(site[partner], site)
     assert sorted(partner.tolist()) == list(range(40))
     assert (partner != torch.arange(40)).any()
@@ -264,7 +254,7 @@ def test_blends_are_blends_of_filled_connectomes_and_of_bold():
     scans = scans._replace(A=scans.A * both, alive=alive, bold=scans.bold * alive.unsqueeze(1))
     scans = scans._replace(state=RunState.from_learned(mean=mean))
     partner, share = torch.tensor([1, 0, 3, 2]), torch.tensor([0.3, 0.8, 1.0, 0.5], dtype=f64)
-    found, label = mix_scans(scans, torch.tensor([0.0, 1, 0, 1], dtype=f64), partner, share)
+    found, label = xggnn.mix_scans(scans, torch.tensor([0.0, 1, 0, 1], dtype=f64), partner, share)
     filled = scans.A * both + mean * (1 - both)
     for i, j in enumerate(partner):
         a = share[i]
@@ -277,33 +267,24 @@ def test_blends_are_blends_of_filled_connectomes_and_of_bold():
 def test_difference_maps_entropy_and_dice_follow_the_formulas():
     E, n = 3, 2
     learned = torch.randn(E * 2 * n, P, P, dtype=f64, generator=torch.Generator().manual_seed(1))
-    label = torch.tensor([0.0] * n + [1.0] * n, dtype=f64).repeat(E)
-    S = compute_difference_maps(learned, label, (E, 2, n))
+    label = torch.rand(E * 2 * n, dtype=f64, generator=torch.Generator().manual_seed(2))  # of mixed scans
+    label[: 2 * n] = torch.tensor([0.0] * n + [1.0] * n)
+    S = xggnn.compute_difference_maps(learned, label, (E, 2, n))
     by_hand = []
-    for m in learned.reshape(E, 2, n, P, P).numpy():
-        D = np.abs(m[0].mean(0) - m[1].mean(0))
+    for m, y in zip(learned.reshape(E, -1, P, P).numpy(), label.reshape(E, -1).numpy(), strict=True):
+        D = np.abs(np.average(m, axis=0, weights=y) - np.average(m, axis=0, weights=1 - y))
         z = (D - D.mean(0)) / D.std(0, ddof=1)  # each column
         by_hand.append(1 / (1 + np.exp(-z)))
     np.testing.assert_allclose(S, by_hand, atol=1e-6)
-    for found, map_ in zip(map_entropy(S), by_hand, strict=True):
+    for found, map_ in zip(xggnn.map_entropy(S), by_hand, strict=True):
         mean_log = np.log(map_).mean(1)
         assert float(found) == pytest.approx(float(-(np.exp(mean_log) * mean_log).sum()), abs=1e-6)
-    gap = dice_gap(S)
+    gap = xggnn.dice_gap(S)
     for a, b in itertools.combinations(range(E), 2):
         dice = 2 * (by_hand[a] * by_hand[b]).sum() / (by_hand[a].sum() + by_hand[b].sum())
         assert float(gap[a, b]) == pytest.approx(1 - dice, abs=1e-6)
         itself = 2 * (by_hand[a] ** 2).sum() / (2 * by_hand[a].sum())
         assert float(gap[a, b]) != pytest.approx(1 - itself, abs=1e-4)  # what the published code computes
-
-
-def test_a_blended_scan_counts_for_both_classes():
-    learned = torch.randn(4, P, P, dtype=f64, generator=torch.Generator().manual_seed(2))
-    label = torch.tensor([0.2, 0.7, 0.5, 0.6], dtype=f64)
-    one = (label.view(-1, 1, 1) * learned).sum(0) / 2.0
-    zero = ((1 - label).view(-1, 1, 1) * learned).sum(0) / 2.0
-    D = (one - zero).abs().numpy()
-    expected = 1 / (1 + np.exp(-(D - D.mean(0)) / D.std(0, ddof=1)))
-    np.testing.assert_allclose(compute_difference_maps(learned, label, (1, 2, 2))[0], expected, atol=1e-6)
 
 
 # --- the objective ---------------------------------------------------------------------------------------------------
@@ -359,8 +340,8 @@ def plain_episode(net, batch, train, test, s):
     out = net(batch.scans, make_step(len(batch.real), real=test[batch.site]))
     chosen = [e for e in sites if test[e]]
     loss = sum(site_loss(out, e) for e in chosen)
-    maps = {e: compute_difference_maps(out.learned[rows(e)], batch.label[rows(e)], (1, 2, 2)) for e in chosen}
-    loss = loss + s["sparsity"] * sum(map_entropy(maps[e])[0] for e in chosen)
+    maps = {e: xggnn.compute_difference_maps(out.learned[rows(e)], batch.label[rows(e)], (1, 2, 2)) for e in chosen}
+    loss = loss + s["sparsity"] * sum(xggnn.map_entropy(maps[e])[0] for e in chosen)
     for a, b in itertools.combinations(chosen, 2):
         x, y = maps[a].flatten(), maps[b].flatten()
         if published:  # the published code compares one map of a pair, drawn at random, with itself
@@ -405,11 +386,11 @@ def test_blends_stay_inside_a_site_and_reach_the_loss():
 
 
 def test_the_published_maps_count_mixed_scans_by_their_own_label(monkeypatch):
-    labels = {}
+    labels, compute = {}, xggnn.compute_difference_maps
 
     def record(name, learned, label, cells):
         labels[name] = label
-        return compute_difference_maps(learned, label, cells)
+        return compute(learned, label, cells)
 
     for name in ("xg-gnn", "xg-gnn-published"):
         monkeypatch.setattr(xggnn, "compute_difference_maps", partial(record, name))

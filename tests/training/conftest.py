@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from small_cohorts import Row, cohort_of, small_rows
@@ -46,9 +45,3 @@ def every_epoch(monkeypatch) -> list[dict[str, torch.Tensor]]:
 
     monkeypatch.setattr(BestValidationEpoch, "consider", recorded)
     return seen
-
-
-@pytest.fixture
-def last_epoch(monkeypatch) -> None:
-    """Choose the last checkpoint always, so that whole trainings are compared, not their first epochs."""
-    monkeypatch.setattr(BestValidationEpoch, "score", lambda self, logit: np.nextafter(self.best.clip(0), 2))

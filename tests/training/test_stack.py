@@ -15,36 +15,22 @@ from brio.training.stack import SourceCells, Stack, StackedAdamW
 METHODS = ["brio", "brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf", "brio-wo-qg", "backbone"]
 
 
-def furthest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-    assert one.keys() == other.keys()
-    return max(float((one[n] - other[n]).abs().max()) for n in one)
-
-
-def compare(method, graphs, runs, again, weights, qualifications):
-    """Fit runs together and some alone; trained weights and qualifications must agree within their tolerances."""
-    together = method.fit(graphs, runs)
-    for run, fitted in zip(runs, together, strict=True):
-        if run not in again:
-            continue
-        (alone,) = method.fit(graphs, [run])
-        steps = int(Stack.build(method, graphs, [run]).sources.steps(method.settings.cell_batch)[0])
-        assert steps * fitted.selected_epoch >= 50
-        assert alone.selected_epoch == fitted.selected_epoch
-        one, other = alone.tensors, fitted.tensors
-        trained = [n for n in one if n.startswith("parameters.")]
-        assert furthest({n: one[n] for n in trained}, {n: other[n] for n in trained}) < weights
-        assert furthest(one, other) < qualifications
-        np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=10 * weights)
-    assert furthest({"w": together[0].parameters["w"]}, {"w": together[-1].parameters["w"]}) > 1e-3
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.soak) if name != "brio" else name for name in METHODS]
 )
 def test_weights_after_fifty_steps_equal_those_of_the_run_alone(name, graphs, uneven, last_epoch):
-    # source sites 4 and 2, so the stack pads; the run with most padding is compared
+    # source sites 4 and 2, so the stack pads; the run with padding is compared
     method = small(name, epochs=13, M=20, cell_batch=1, patience=None)
-    compare(method, graphs, uneven[1:], uneven[2:], 1e-8, 1e-8)
+    other, fitted = method.fit(graphs, uneven[1:])
+    (alone,) = method.fit(graphs, uneven[2:])
+    steps = int(Stack.build(method, graphs, uneven[2:]).sources.steps(1)[0])
+    assert steps * fitted.selected_epoch >= 50
+    assert alone.selected_epoch == fitted.selected_epoch
+    assert alone.tensors.keys() == fitted.tensors.keys()
+    for tensor, t in alone.tensors.items():
+        torch.testing.assert_close(fitted.tensors[tensor], t, atol=1e-8, rtol=0)
+    np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-7)
+    assert (other.parameters["w"] - fitted.parameters["w"]).abs().max() > 1e-3
 
 
 def test_initial_weights_depend_on_the_seed_alone(graphs, cohort, uneven):
@@ -120,39 +106,6 @@ def list_cells(cohort, run):
     return out
 
 
-def test_members_are_the_source_scans_of_each_site_and_class(cohort, uneven):
-    sources = SourceCells(cohort, uneven)
-    assert sources.n_sites.tolist() == [3, 4, 2]
-    for r, run in enumerate(uneven):
-        expected = list_cells(cohort, run)
-        names = sorted({site for site, _ in expected})
-        for e in range(4):
-            for c in (0, 1):
-                found = sources.members[r, e, c, : sources.size[r, e, c]].tolist()
-                assert len(found) == len(set(found))
-                assert set(found) == (expected[names[e], c] if e < len(names) else set())
-
-
-def test_weights_of_cells_pairs_and_members_are_equal_shares(cohort, uneven):
-    sources = SourceCells(cohort, uneven)
-    scans, cell_average = sources.cell_average()
-    for r, (E, run) in enumerate(zip((3, 4, 2), uneven, strict=True)):
-        cell = sources.cell_weight[r]
-        np.testing.assert_allclose(cell[:E], 1 / (2 * E))
-        assert (cell[E:] == 0).all()
-        pairs = [(e, f) for e in range(4) for f in range(e + 1, 4)]
-        expected = [2 / (E * (E - 1)) if e < E and f < E else 0.0 for e, f in pairs]
-        np.testing.assert_allclose(sources.pair_weight[r], expected)
-        for e in range(4):
-            for c in (0, 1):
-                n = sources.size[r, e, c]
-                inside = cell_average[r, e, c] > 0
-                assert sorted(scans[r, inside]) == sorted(sources.members[r, e, c, :n])
-                np.testing.assert_allclose(cell_average[r, e, c, inside], 1 / max(n, 1), rtol=1e-15)
-        assert set(scans[r]) == set(run.fold.source)
-        assert sorted(scans[r, cell_average[r].any((0, 1))]) == sorted(run.fold.source)
-
-
 @pytest.mark.parametrize("cell_batch", [1, 2, 3, 7])
 def test_batches_draw_evenly_from_every_source_site_and_class(cohort, uneven, cell_batch):
     sources = SourceCells(cohort, uneven)
@@ -211,88 +164,44 @@ def test_batches_do_not_depend_on_participants_outside_the_source(rows, cohort, 
 SHAPES = {"matrix": (4, 3), "vector": (5,), "scalar": ()}
 
 
-def start(seed, runs):
-    g = torch.Generator().manual_seed(seed)
-    return {n: torch.randn(runs, *s, dtype=torch.float64, generator=g) for n, s in SHAPES.items()}
-
-
-def draw_gradients(seed, steps, runs):
-    g = torch.Generator().manual_seed(seed)
-    scale = torch.logspace(-4, 2, steps, dtype=torch.float64)
-    return [{n: k * torch.randn(runs, *s, dtype=torch.float64, generator=g) for n, s in SHAPES.items()} for k in scale]
-
-
 def by_torch(params, grads):
     """One run by torch's own optimiser."""
     leaves = {n: p.clone().requires_grad_() for n, p in params.items()}
     optimiser = torch.optim.AdamW(leaves.values(), lr=3e-2, weight_decay=1e-1, foreach=False)
     for step in grads:
         for n, leaf in leaves.items():
-            leaf.grad = None if step.get(n) is None else step[n].clone()
+            leaf.grad = None if step[n] is None else step[n].clone()
         optimiser.step()
     return {n: leaf.detach() for n, leaf in leaves.items()}
 
 
-def stacked(params, grads, active):
-    leaves = {n: p.clone().requires_grad_() for n, p in params.items()}
-    optimiser = StackedAdamW(leaves, 3e-2, 1e-1)
-    for step, go in zip(grads, active, strict=True):
-        for n, leaf in leaves.items():
-            leaf.grad = None if step.get(n) is None else step[n].clone()
-        optimiser.step(go)
-    return leaves, optimiser
+def test_each_run_takes_the_steps_of_its_own_optimiser():
+    """Runs sit steps out, untouched bit for bit; a parameter loses its gradient; a run leaves the stack."""
+    g = torch.Generator().manual_seed(2)
 
+    def draw(size=1.0):
+        return {n: size * torch.randn(3, *s, dtype=torch.float64, generator=g) for n, s in SHAPES.items()}
 
-def close(a, b, tolerance=1e-12):
-    for n in b:
-        torch.testing.assert_close(a[n], b[n], atol=tolerance, rtol=tolerance)
-
-
-def row(tensors, r):
-    return {n: t[r] for n, t in tensors.items()}
-
-
-def test_runs_that_sit_steps_out_equal_their_own_optimiser_with_fewer_steps():
-    params, grads = start(2, 3), draw_gradients(3, 40, 3)
-    active = torch.rand(40, 3, generator=torch.Generator().manual_seed(4)) < torch.tensor([0.9, 0.5, 0.2])
+    params, grads = draw(), [draw(size) for size in torch.logspace(-4, 2, 40, dtype=torch.float64)]
+    for step in grads[20:]:
+        step["vector"] = None  # which is left alone, decay included
+    active = torch.rand(40, 3, generator=g) < torch.tensor([0.9, 0.5, 0.2])
     active[:5, 2] = False  # a run that has not taken a single step yet
-    found, optimiser = stacked(params, grads, active)
-    for r in range(3):
-        mine = [row(g, r) for g, go in zip(grads, active[:, r], strict=True) if go]
-        close(row({n: t.detach() for n, t in found.items()}, r), by_torch(row(params, r), mine))
-    assert optimiser.steps.tolist() == active.sum(0).tolist()
-
-
-def test_a_run_that_sits_out_is_untouched_bit_for_bit():
-    params, grads = start(5, 2), draw_gradients(6, 10, 2)
-    found, optimiser = stacked(params, grads, torch.tensor([[True, False]] * 10))
-    for n in SHAPES:
-        assert torch.equal(found[n][1], params[n][1])
-        assert not torch.equal(found[n][0], params[n][0])
-        assert (optimiser.mean[n][1] == 0).all()
-        assert (optimiser.square[n][1] == 0).all()
-
-
-def test_a_parameter_without_gradient_is_left_alone_decay_included():
-    params, grads = start(7, 1), draw_gradients(8, 12, 1)
-    for k, g in enumerate(grads):
-        if k >= 6:
-            g["vector"] = None
-    found, _ = stacked(params, grads, torch.ones(12, 1, dtype=torch.bool))
-    alone = [{n: None if t is None else t[0] for n, t in g.items()} for g in grads]
-    close(row({n: t.detach() for n, t in found.items()}, 0), by_torch(row(params, 0), alone))
-
-
-def test_going_on_with_some_runs_equals_never_having_had_the_others():
-    params, grads = start(10, 3), draw_gradients(11, 20, 3)
-    whole, _ = stacked(params, grads, torch.ones(20, 3, dtype=torch.bool))
-    leaves, optimiser = stacked(params, grads[:9], torch.ones(9, 3, dtype=torch.bool))
-    keep = torch.tensor([0, 2])
-    rest = {n: p.detach()[keep].requires_grad_() for n, p in leaves.items()}
-    optimiser.select(rest, keep)
-    for g in grads[9:]:
-        for n in rest:
-            rest[n].grad = g[n][keep].clone()
-        optimiser.step(torch.ones(2, dtype=torch.bool))
-    for n in SHAPES:
-        assert torch.equal(rest[n], whole[n][keep])
+    leaves, rows = {n: p.clone().requires_grad_() for n, p in params.items()}, torch.arange(3)
+    optimiser = StackedAdamW(leaves, 3e-2, 1e-1)
+    for number, (step, go) in enumerate(zip(grads, active, strict=True)):
+        if number == 30:
+            rows = torch.tensor([0, 2])
+            leaves = {n: p.detach()[rows].requires_grad_() for n, p in leaves.items()}
+            optimiser.select(leaves, rows)
+        before = {n: p.detach().clone() for n, p in leaves.items()}
+        for n, leaf in leaves.items():
+            leaf.grad = None if step[n] is None else step[n][rows].clone()
+        optimiser.step(go[rows])
+        assert all(torch.equal(leaf[~go[rows]], before[n][~go[rows]]) for n, leaf in leaves.items())
+    assert optimiser.steps.tolist() == active[:, rows].sum(0).tolist()
+    for position, r in enumerate(rows.tolist()):
+        own = [step for step, go in zip(grads, active[:, r], strict=True) if go]
+        own = [{n: None if t is None else t[r] for n, t in step.items()} for step in own]
+        for n, expected in by_torch({n: p[r] for n, p in params.items()}, own).items():
+            torch.testing.assert_close(leaves[n][position].detach(), expected, atol=1e-12, rtol=1e-12)

@@ -28,7 +28,7 @@ from ..training import CheckpointStore, FittedRun, Method, Run, StackCheckpoint,
 from .job import Job
 from .plan import JobPlan, PlannedRun, build_plan
 
-FORMAT = 2
+FORMAT = 3
 """Increase it whenever a checkpoint holds something else, or means it otherwise."""
 
 

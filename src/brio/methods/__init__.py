@@ -3,8 +3,6 @@
 :mod:`brio.methods.catalogue` imports all families, in the order in which tables list them.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from ..lazy import export_lazily

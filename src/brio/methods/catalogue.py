@@ -4,8 +4,6 @@
 changed; a test says when it was forgotten.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

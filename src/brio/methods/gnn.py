@@ -1,34 +1,21 @@
 """Graph neural networks: GCN, GAT and GIN."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from ..settings import Heads, ShareBelowOne, choice, require, setting
-from ..training import Batch, InputShape, NeuralMethod, Output, Scans, StepContext
-from .layers import (
-    BatchNorm,
-    Dropout,
-    GATLayer,
-    GCNLayer,
-    GINLayer,
-    GraphSettings,
-    build_profiles,
-    classification_loss,
-    normalise_adjacency,
-    select_strong_edges,
-)
+from ..training import InputShape, Output, Scans, StepContext
+from . import layers
 from .registry import PUBLISHED, method
 
 
 @dataclass(frozen=True)
-class GCNSettings(GraphSettings):
+class GCNSettings(layers.GraphSettings):
     """Settings of the GCN.
 
     Attributes
@@ -43,19 +30,19 @@ class GCNSettings(GraphSettings):
 class GCNNetwork(nn.Module):
     """Layers H <- dropout(ReLU(BN(A_hat H W))), a readout, and a linear classifier."""
 
-    def __init__(self, shape: InputShape, s: GraphSettings, readout: str = "mean") -> None:
+    def __init__(self, shape: InputShape, s: layers.GraphSettings) -> None:
         super().__init__()
         widths = [shape.n_rois, *[s.width] * s.layers]
-        self.layers = nn.ModuleList(GCNLayer(a, b) for a, b in itertools.pairwise(widths))
-        self.norms = nn.ModuleList(BatchNorm(b) for b in widths[1:])
-        self.dropout = Dropout(s.dropout)
-        self.readout = readout
-        self.classify = nn.Linear(s.width * (shape.n_rois if readout == "concat" else 1), 1)
+        self.layers = nn.ModuleList(layers.GCNLayer(a, b) for a, b in itertools.pairwise(widths))
+        self.norms = nn.ModuleList(layers.BatchNorm(b) for b in widths[1:])
+        self.dropout = layers.Dropout(s.dropout)
+        self.readout = getattr(s, "readout", "mean")
+        self.classify = nn.Linear(s.width * (shape.n_rois if self.readout == "concat" else 1), 1)
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Return logits [B] and pooled states [B, width] or [B, P * width]; ``step`` is None at inference."""
-        A_hat = normalise_adjacency(select_strong_edges(scans) * scans.A.abs())
-        H = build_profiles(scans)
+        A_hat = layers.normalise_adjacency(layers.select_strong_edges(scans) * scans.A.abs())
+        H = layers.build_profiles(scans)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             H = self.dropout(norm(layer(H, A_hat), step).relu(), step)
         pooled = H.flatten(1) if self.readout == "concat" else H.mean(1)
@@ -63,20 +50,16 @@ class GCNNetwork(nn.Module):
 
 
 @method("gcn", family="GNN", provenance=PUBLISHED, reference="Kipf & Welling 2017")
-class GCN(NeuralMethod):
+class GCN(layers.Classifier):
     """Graph convolution over connection profiles, mean readout."""
 
     settings: GCNSettings
 
-    def network(self, shape: InputShape) -> nn.Module:
-        return GCNNetwork(shape, self.settings, self.settings.readout)
-
-    def loss(self, out: Output, batch: Batch) -> Tensor:
-        return classification_loss(out.logit, batch)
+    network_class = GCNNetwork
 
 
 @dataclass(frozen=True)
-class GATSettings(GraphSettings):
+class GATSettings(layers.GraphSettings):
     """Settings of the GAT.
 
     Attributes
@@ -107,18 +90,20 @@ class GATNetwork(nn.Module):
         super().__init__()
         n_concatenated = s.layers - 1
         concatenated = [
-            GATLayer(s.width if i else shape.n_rois, s.width // s.heads, s.heads, True, s.attention_dropout)
+            layers.GATLayer(s.width if i else shape.n_rois, s.width // s.heads, s.heads, True, s.attention_dropout)
             for i in range(n_concatenated)
         ]
-        averaged = GATLayer(s.width if n_concatenated else shape.n_rois, s.width, s.heads, False, s.attention_dropout)
+        averaged = layers.GATLayer(
+            s.width if n_concatenated else shape.n_rois, s.width, s.heads, False, s.attention_dropout
+        )
         self.layers = nn.ModuleList([*concatenated, averaged])
-        self.dropout = Dropout(s.dropout)
+        self.dropout = layers.Dropout(s.dropout)
         self.classify = nn.Linear(s.width, 1)
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Return logits [B] and pooled states [B, width]; ``step`` is None at inference."""
-        mask = select_strong_edges(scans)
-        H = build_profiles(scans)
+        mask = layers.select_strong_edges(scans)
+        H = layers.build_profiles(scans)
         for layer in self.layers:
             H = self.dropout(F.elu(layer(H, mask, step)), step)
         pooled = H.mean(1)
@@ -126,21 +111,16 @@ class GATNetwork(nn.Module):
 
 
 @method("gat", family="GNN", provenance=PUBLISHED, reference="Velickovic et al. 2018")
-class GAT(NeuralMethod):
+class GAT(layers.Classifier):
     """Graph attention over connection profiles, mean readout."""
 
     settings: GATSettings
+    network_class = GATNetwork
     peak_matrices_per_scan: ClassVar[float] = 90.0  # scores, attention and its dropout of four heads in two layers
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return GATNetwork(shape, self.settings)
-
-    def loss(self, out: Output, batch: Batch) -> Tensor:
-        return classification_loss(out.logit, batch)
 
 
 @dataclass(frozen=True)
-class GINSettings(GraphSettings):
+class GINSettings(layers.GraphSettings):
     """Settings of the GIN.
 
     Attributes
@@ -163,16 +143,16 @@ class GINNetwork(nn.Module):
     def __init__(self, shape: InputShape, s: GINSettings) -> None:
         super().__init__()
         widths = [shape.n_rois, *[s.width] * s.layers]
-        self.layers = nn.ModuleList(GINLayer(a, b) for a, b in itertools.pairwise(widths))
-        self.norms = nn.ModuleList(BatchNorm(b) for b in widths[1:])
-        self.dropout = Dropout(s.dropout)
+        self.layers = nn.ModuleList(layers.GINLayer(a, b) for a, b in itertools.pairwise(widths))
+        self.norms = nn.ModuleList(layers.BatchNorm(b) for b in widths[1:])
+        self.dropout = layers.Dropout(s.dropout)
         self.readout = s.readout
         self.classify = nn.Linear(sum(widths) if s.readout == "every" else s.width, 1)
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Output:
         """Return logits [B] and pooled states, concatenated over layers, [B, d]; ``step`` is None at inference."""
-        A = select_strong_edges(scans)
-        states = [build_profiles(scans)]
+        A = layers.select_strong_edges(scans)
+        states = [layers.build_profiles(scans)]
         for layer, norm in zip(self.layers, self.norms, strict=True):
             states.append(self.dropout(norm(layer(states[-1], A, step), step).relu(), step))
         read_out = states if self.readout == "every" else states[-1:]
@@ -181,13 +161,8 @@ class GINNetwork(nn.Module):
 
 
 @method("gin", family="GNN", provenance=PUBLISHED, reference="Xu et al. 2019")
-class GIN(NeuralMethod):
+class GIN(layers.Classifier):
     """Sum aggregation and an MLP update over connection profiles, sums of every layer read out."""
 
     settings: GINSettings
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return GINNetwork(shape, self.settings)
-
-    def loss(self, out: Output, batch: Batch) -> Tensor:
-        return classification_loss(out.logit, batch)
+    network_class = GINNetwork

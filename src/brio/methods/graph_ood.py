@@ -11,38 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..settings import InnerShare, Layers, PositiveShare, ShareBelowOne, Temperature, Weight, Width, choice, setting
-from ..training import Batch, InputShape, NeuralMethod, Output, Stage, StepContext
-from .edges.scorer import (
-    EdgeBatchNorm,
-    EdgeMethod,
-    EdgeMLP,
-    EdgeNetwork,
-    Edges,
-    EdgeSettings,
-    GINEncoder,
-    add_ends,
-    average_directions,
-    bernoulli_kl,
-    find_keep_rate,
-    list_edges,
-    plan_decay_stages,
-    sample_concrete,
-    scatter_edges,
-    straight_through,
-)
-from .layers import (
-    BatchNorm,
-    Dropout,
-    Linear,
-    average_by_site,
-    average_losses,
-    bce,
-    build_mlp,
-    classification_loss,
-    linear,
-    reverse_gradient,
-    site_cross_entropy,
-)
+from ..training import Batch, InputShape, Output, Stage, StepContext
+from . import layers
+from .edges import scorer
+from .edges.scorer import EdgeMethod, EdgeMLP, EdgeNetwork, Edges, EdgeSettings, GINEncoder
 from .ood import ramp_up
 from .registry import follow_code, follow_paper, method, reconstruct
 
@@ -87,9 +59,9 @@ class GSATNetwork(EdgeNetwork):
         self.classify = nn.Linear(s.width, 1)
 
     def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> GSATOutput | Output:
-        edges = list_edges(A, self.edge_share)
-        edge_sample = sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
-        weights = scatter_edges(average_directions(edge_sample), edges, A.shape[-1])
+        edges = scorer.list_edges(A, self.edge_share)
+        edge_sample = scorer.sample_concrete(self.score(self.encoder(X, A, step), edges, step), step)
+        weights = scorer.scatter_edges(scorer.average_directions(edge_sample), edges, A.shape[-1])
         pooled = self.encoder(X, weights, step).mean(1)
         out = Output(self.classify(pooled).squeeze(-1), pooled)
         return GSATOutput(*out, edge_sample, edges) if step is not None else out
@@ -108,21 +80,19 @@ class GSAT(EdgeMethod):
     """Graph stochastic attention: noisy edge weights under an information bottleneck."""
 
     settings: GSATSettings
+    network_class = GSATNetwork
     peak_matrices_per_scan = 90.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return GSATNetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:
         """Choose checkpoints after r has reached its last value, as published."""
-        return plan_decay_stages(self.settings.epochs, self.settings.final_r)
+        return scorer.plan_decay_stages(self.settings.epochs, self.settings.final_r)
 
     def loss(self, out: GSATOutput, batch: Batch) -> Tensor:
         """Cross-entropy + information * KL(Bernoulli(a) || Bernoulli(r)) over the edges."""
         s = self.settings
-        r = find_keep_rate(batch, s.epochs, s.final_r)
-        information = average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
-        return classification_loss(out.logit, batch) + s.information * information
+        r = scorer.find_keep_rate(batch, s.epochs, s.final_r)
+        information = layers.average_losses(scorer.bernoulli_kl(out.edge_sample, out.edges, r), batch)
+        return layers.classification_loss(out.logit, batch) + s.information * information
 
 
 @dataclass(frozen=True)
@@ -169,13 +139,13 @@ class Masker(nn.Module):
 
     def __init__(self, n_rois: int, s: DisCSettings) -> None:
         super().__init__()
-        self.embed = Linear(n_rois, s.width)
-        self.layers = nn.ModuleList(Linear(s.width, s.width) for _ in range(2))
-        self.norms = nn.ModuleList(BatchNorm(s.width) for _ in range(2))
-        self.dropout = Dropout(s.dropout)
+        self.embed = layers.Linear(n_rois, s.width)
+        self.layers = nn.ModuleList(layers.Linear(s.width, s.width) for _ in range(2))
+        self.norms = nn.ModuleList(layers.BatchNorm(s.width) for _ in range(2))
+        self.dropout = layers.Dropout(s.dropout)
         w = s.edge_width
-        self.edge = EdgeMLP(s.width, (4 * w, 2 * w, w), s.edge_dropout, EdgeBatchNorm)
-        self.node = build_mlp(s.width, 4 * w, 2 * w, w, 1, norm=True)
+        self.edge = EdgeMLP(s.width, (4 * w, 2 * w, w), s.edge_dropout, scorer.EdgeBatchNorm)
+        self.node = layers.build_mlp(s.width, 4 * w, 2 * w, w, 1, norm=True)
         self.edge_share = s.edge_share
 
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> tuple[Tensor, Tensor]:
@@ -184,8 +154,8 @@ class Masker(nn.Module):
         H = self.embed(X)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             H = self.dropout(H + norm(layer(mean @ H), step).relu(), step)
-        edges = list_edges(A, self.edge_share)
-        edge = scatter_edges(self.edge(H, edges, step).sigmoid(), edges, A.shape[-1])
+        edges = scorer.list_edges(A, self.edge_share)
+        edge = scorer.scatter_edges(self.edge(H, edges, step).sigmoid(), edges, A.shape[-1])
         return edge, self.node(H, step).sigmoid()
 
 
@@ -243,16 +213,13 @@ class DisC(EdgeMethod):
     """Disentangle a causal from an easily learned biased subgraph, and swap the latter between scans."""
 
     settings: DisCSettings
+    network_class = DisCNetwork
     peak_matrices_per_scan = 170.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return DisCNetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:
         s = self.settings
         swapping = max(1, round(s.swap_share * s.epochs))
-        first = [Stage("disentangling", s.epochs - swapping, selectable=False)] if swapping < s.epochs else []
-        return [*first, Stage("swapping", swapping)]
+        return [Stage("disentangling", s.epochs - swapping, selectable=False), Stage("swapping", swapping)]
 
     def loss(self, out: DisCOutput, batch: Batch) -> Tensor:
         """L_D + swap * L_G.
@@ -261,13 +228,13 @@ class DisC(EdgeMethod):
         biased branch; L_G has swapped biased parts.
         """
         s, label = self.settings, batch.label
-        causal, biased = bce(out.logit, label), bce(out.biased, label)
+        causal, biased = layers.bce(out.logit, label), layers.bce(out.biased, label)
         difficulty = (biased / (biased + causal + 1e-8)).detach()
-        loss = average_losses(difficulty * causal + generalised_cross_entropy(biased, s.q), batch)
+        loss = layers.average_losses(difficulty * causal + generalised_cross_entropy(biased, s.q), batch)
         if batch.stage.name == "swapping":
-            causal, biased = bce(out.swapped, label), bce(out.swapped_biased, label[out.order])
+            causal, biased = layers.bce(out.swapped, label), layers.bce(out.swapped_biased, label[out.order])
             swapped = difficulty * causal + generalised_cross_entropy(biased, s.q)
-            loss = loss + s.swap * average_losses(swapped, batch)
+            loss = loss + s.swap * layers.average_losses(swapped, batch)
         return loss
 
 
@@ -328,17 +295,17 @@ class CEPGNetwork(EdgeNetwork):
             nn.init.zeros_(p)  # as many rows as the stack has sites, on which no random draw may depend
 
     def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> CEPGOutput | Output:
-        edges = list_edges(A, self.edge_share)
+        edges = scorer.list_edges(A, self.edge_share)
         H = self.encoder(X, A, step)
-        first = sample_concrete(self.score(H, edges, step), step)
+        first = scorer.sample_concrete(self.score(H, edges, step), step)
         z_s = self._encode_part(X, 1 - first, edges, step)
-        edge_sample = sample_concrete(self.score(self.gate_states(H, z_s), edges, step), step)
+        edge_sample = scorer.sample_concrete(self.score(self.gate_states(H, z_s), edges, step), step)
         z_c = self._encode_part(X, edge_sample, edges, step)
         out = Output(self.classify(z_c).squeeze(-1), z_c)
         if step is None:
             return out
         return CEPGOutput(
-            *out, edge_sample, edges, self.site_of_rest(z_s), self.site_of_kept(reverse_gradient(z_c, 1.0))
+            *out, edge_sample, edges, self.site_of_rest(z_s), self.site_of_kept(layers.reverse_gradient(z_c, 1.0))
         )
 
     def gate_states(self, H: Tensor, z_s: Tensor) -> Tensor:
@@ -346,7 +313,9 @@ class CEPGNetwork(EdgeNetwork):
         return H * 2 * self.gate(z_s.detach()).sigmoid().unsqueeze(1)
 
     def _encode_part(self, X: Tensor, weight: Tensor, edges: Edges, step: StepContext | None) -> Tensor:
-        return self.encoder(X, scatter_edges(average_directions(weight), edges, X.shape[-1]), step).mean(1)
+        return self.encoder(X, scorer.scatter_edges(scorer.average_directions(weight), edges, X.shape[-1]), step).mean(
+            1
+        )
 
 
 @method(
@@ -362,15 +331,13 @@ class CEPG(EdgeMethod):
     """Environment-promoted invariant learning: the part that predicts the site guides which edges are kept."""
 
     settings: CEPGSettings
+    network_class = CEPGNetwork
     training_only = ("site_of_rest", "site_of_kept")
     site_rows = tuple(f"{classifier}.{part}" for classifier in training_only for part in ("weight", "bias"))
     peak_matrices_per_scan = 150.0
 
-    def network(self, shape: InputShape) -> nn.Module:
-        return CEPGNetwork(shape, self.settings)
-
     def stages(self) -> list[Stage]:
-        return plan_decay_stages(self.settings.epochs, self.settings.final_r)
+        return scorer.plan_decay_stages(self.settings.epochs, self.settings.final_r)
 
     def loss(self, out: CEPGOutput, batch: Batch) -> Tensor:
         """Sum the losses of all terms.
@@ -379,14 +346,14 @@ class CEPG(EdgeMethod):
         variance of the risks over sites.
         """
         s = self.settings
-        r = find_keep_rate(batch, s.epochs, s.final_r)
-        risks = average_by_site(bce(out.logit, batch.label), batch)
+        r = scorer.find_keep_rate(batch, s.epochs, s.final_r)
+        risks = layers.average_by_site(layers.bce(out.logit, batch.label), batch)
         mean = (batch.site_weight * risks).sum()
         return (
-            classification_loss(out.logit, batch)
-            + s.environment * site_cross_entropy(out.site_of_rest, batch)
-            + s.adversary * ramp_up(batch.epoch, s.epochs) * site_cross_entropy(out.site_of_kept, batch)
-            + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
+            layers.classification_loss(out.logit, batch)
+            + s.environment * layers.site_cross_entropy(out.site_of_rest, batch)
+            + s.adversary * ramp_up(batch.epoch, s.epochs) * layers.site_cross_entropy(out.site_of_kept, batch)
+            + s.information * layers.average_losses(scorer.bernoulli_kl(out.edge_sample, out.edges, r), batch)
             + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
         )
 
@@ -404,15 +371,15 @@ class ExpertMasks(nn.Module):
     def __init__(self, n_in: int, experts: int, width: int) -> None:
         super().__init__()
         self.experts = experts
-        self.receiver = Linear(n_in, experts * width)
-        self.sender = Linear(n_in, experts * width, bias=False)
+        self.receiver = layers.Linear(n_in, experts * width)
+        self.sender = layers.Linear(n_in, experts * width, bias=False)
         # in place, as in ExpertLinear: elsewhere than in memory ("meta") torch imports its compiler for a product
         self.weight = nn.Parameter(torch.empty(experts, width).uniform_(-1, 1).mul_(width**-0.5))
         self.bias = nn.Parameter(torch.zeros(experts))
 
     def forward(self, H: Tensor, edges: Edges) -> Tensor:
         """Score edges from states H of ROIs. Shape [B, P, n_in] -> [B, K, 2 M]."""
-        hidden = add_ends(self.receiver(H), self.sender(H), edges).relu()
+        hidden = scorer.add_ends(self.receiver(H), self.sender(H), edges).relu()
         hidden = hidden.unflatten(-1, (self.experts, -1))  # [B, 2 M, K, width]
         return ((hidden * self.weight).sum(-1) + self.bias).transpose(1, 2)
 
@@ -428,7 +395,7 @@ def sample_masks(logit: Tensor, step: StepContext | None = None) -> Tensor:
     if step is None:
         return -torch.expm1(-logit.exp())
     gumbel = -(-step.draw_uniform(logit.shape, logit).log()).log()
-    return straight_through(((logit + gumbel) / TEMPERATURE).sigmoid(), 0.5)
+    return scorer.straight_through(((logit + gumbel) / TEMPERATURE).sigmoid(), 0.5)
 
 
 def keep_regions(A: Tensor) -> Tensor:
@@ -454,7 +421,7 @@ class ExpertLinear(nn.Module):
         if x.dim() == 4:
             return x @ self.weight
         joint = self.weight.transpose(1, 2).flatten(0, 1)  # one product for all experts
-        return linear(x, joint).unflatten(-1, (len(self.weight), -1)).transpose(1, 2)
+        return layers.linear(x, joint).unflatten(-1, (len(self.weight), -1)).transpose(1, 2)
 
 
 class ExpertGINLayer(nn.Module):
@@ -470,7 +437,7 @@ class ExpertGINLayer(nn.Module):
         self.eps = nn.Parameter(torch.zeros(experts, 1, 1))
         self.first = ExpertLinear(n_in, width, experts)
         self.first_bias = nn.Parameter(torch.zeros(experts * width))
-        self.norm = BatchNorm(experts * width)
+        self.norm = layers.BatchNorm(experts * width)
         self.second = ExpertLinear(width, width, experts)
         self.second_bias = nn.Parameter(torch.zeros(experts, 1, width))
 
@@ -490,11 +457,11 @@ class ExpertGINLayer(nn.Module):
 class GraphExperts(nn.Module):
     """K experts side by side, each with GIN layers, a mean over ROIs and an MLP with two scores, one for each class."""
 
-    def __init__(self, n_in: int, experts: int, width: int, layers: int, dropout: float) -> None:
+    def __init__(self, n_in: int, experts: int, width: int, n_layers: int, dropout: float) -> None:
         super().__init__()
-        widths = [n_in, *[width] * (layers - 1)]
+        widths = [n_in, *[width] * (n_layers - 1)]
         self.layers = nn.ModuleList(ExpertGINLayer(w, width, experts) for w in widths)
-        self.dropout = Dropout(dropout)
+        self.dropout = layers.Dropout(dropout)
         self.hidden = ExpertLinear(width, width, experts)
         self.hidden_bias = nn.Parameter(torch.zeros(experts, 1, width))
         self.classify = ExpertLinear(width, 2, experts)
@@ -574,8 +541,8 @@ class ExpertGate(nn.Module):
     def __init__(self, width: int, alpha: float) -> None:
         super().__init__()
         self.alpha = alpha
-        self.norm = BatchNorm(N_STATISTICS, eps=1e-6)
-        self.score = build_mlp(N_STATISTICS, width, 1)
+        self.norm = layers.BatchNorm(N_STATISTICS, eps=1e-6)
+        self.score = layers.build_mlp(N_STATISTICS, width, 1)
 
     def forward(self, scores: Tensor, step: StepContext | None = None) -> Tensor:
         """Compute the share of each expert from the scores of both classes. Shape [B, K, 2] -> [B, K]."""
@@ -602,7 +569,7 @@ def gate_loss(shares: Tensor, losses: Tensor, batch: Batch, s: DiSCOSettings) ->
     sharp = sharp / sharp.sum(-1, keepdim=True)
     weight = batch.weight.unsqueeze(-1)
     use, first = uniform_divergence((weight * shares).sum(0)), uniform_divergence((weight * sharp).sum(0))
-    return average_losses(divergence + s.sparsity * entropy, batch) + (s.balance * use + s.first_choice * first)
+    return layers.average_losses(divergence + s.sparsity * entropy, batch) + (s.balance * use + s.first_choice * first)
 
 
 @dataclass(frozen=True)
@@ -685,9 +652,9 @@ class DiSCONetwork(EdgeNetwork):
         self.gate = ExpertGate(s.gate_width, s.alpha)
 
     def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> DiSCOOutput | Output:
-        edges = list_edges(A, self.edge_share)
+        edges = scorer.list_edges(A, self.edge_share)
         mask = sample_masks(self.masks(self.encoder(X, A, step), edges), step)
-        masked = scatter_edges(mask, edges, A.shape[-1])
+        masked = scorer.scatter_edges(mask, edges, A.shape[-1])
         regions = keep_regions(masked)
         pooled, scores = self.experts(X, masked, regions, step)
         shares = self.gate(scores, step)
@@ -721,21 +688,18 @@ def excess_correlation(mask: Tensor, real: Tensor, tau: float) -> Tensor:
     ),
     reference="Sun et al. 2026",
 )
-class DiSCO(NeuralMethod):
+class DiSCO(layers.Classifier):
     """Diverse and sparse mixture of experts, each on its own subgraph."""
 
     settings: DiSCOSettings
+    network_class = DiSCONetwork
     version = 2
     peak_matrices_per_scan = 180.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return DiSCONetwork(shape, self.settings)
 
     def stages(self) -> list[Stage]:
         s = self.settings
         warm = min(s.warm_up, s.epochs - 1)
-        first = [Stage("warm-up", warm, selectable=False)] if warm else []
-        return [*first, Stage("specialised", s.epochs - warm)]
+        return [Stage("warm-up", warm, selectable=False), Stage("specialised", s.epochs - warm)]
 
     def loss(self, out: DiSCOOutput, batch: Batch) -> Tensor:
         """Sum weighted cross-entropies of the experts, keep rate, diversity of the masks and the loss of the gate.
@@ -745,7 +709,7 @@ class DiSCO(NeuralMethod):
         Diversity is the mean of a term for edges and one for ROIs; masks of ROIs have no gradient.
         """
         s = self.settings
-        losses = bce(out.expert_logit, batch.label.unsqueeze(-1).expand_as(out.expert_logit))  # [B, K]
+        losses = layers.bce(out.expert_logit, batch.label.unsqueeze(-1).expand_as(out.expert_logit))  # [B, K]
         weights = torch.full_like(out.shares, 1 / s.experts) if batch.stage.name == "warm-up" else out.shares
         use = (batch.weight.unsqueeze(-1) * weights).sum(0).detach()
         of_edges = excess_correlation(out.mask, out.real, s.correlation)
@@ -753,4 +717,4 @@ class DiSCO(NeuralMethod):
         total = (weights * losses).sum(-1) + s.diversity * (of_edges + of_regions) / 2
         rate = (out.mask * out.real.unsqueeze(1)).sum(-1) / out.real.sum(-1, keepdim=True).clamp_min(1)  # [B, K]
         total = total + s.keep_weight * (use * (rate - s.keep).square()).sum(-1)
-        return average_losses(total, batch) + s.gate * gate_loss(out.shares, losses, batch, s)
+        return layers.average_losses(total, batch) + s.gate * gate_loss(out.shares, losses, batch, s)

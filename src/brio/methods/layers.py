@@ -1,9 +1,10 @@
-"""Layers, losses and graphs that methods share; a run has the same numbers alone and in a stack."""
+"""Layers, losses, graphs and the classifier that methods share; a run has the same numbers alone and in a stack."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 
 from ..connectome import fill_dead
 from ..settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Width, choice, setting
-from ..training import Batch, NeuralSettings, Scans, StepContext
+from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Scans, StepContext
 from ..training.random_numbers import drop_out
 
 
@@ -117,6 +118,18 @@ def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
     """
     cells = bce(logit, batch.label).unflatten(0, batch.cells).mean(-1)
     return (batch.cell_weight * cells).sum()
+
+
+class Classifier(NeuralMethod):
+    """A network that is built from the settings of the method; its loss is the cross-entropy, unless it has another."""
+
+    network_class: ClassVar[type[nn.Module]]
+
+    def network(self, shape: InputShape) -> nn.Module:
+        return self.network_class(shape, self.settings)
+
+    def loss(self, out: Any, batch: Batch) -> Tensor:
+        return classification_loss(out.logit, batch)
 
 
 def average_losses(losses: Tensor, batch: Batch) -> Tensor:

@@ -1,16 +1,14 @@
 """A small multi-layer perceptron on the edges of the connectome: a network without any graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..connectome import read_edges
 from ..settings import LearningRate, ShareBelowOne, Weight, Width, choice, setting
-from ..training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, StepContext
-from .layers import BatchNorm, Dropout, Identity, build_profiles, classification_loss
+from ..training import InputShape, NeuralSettings, Output, Scans, StepContext
+from .layers import BatchNorm, Classifier, Dropout, Identity, build_profiles
 from .registry import TEXTBOOK, method
 
 
@@ -55,14 +53,9 @@ class MLPNetwork(nn.Module):
 
 
 @method("mlp", family="network on edges", provenance=TEXTBOOK, reference="Rumelhart et al. 1986")
-class MLP(NeuralMethod):
+class MLP(Classifier):
     """One hidden layer on the edges of the connectome (Fisher z), with dropout."""
 
     settings: MLPSettings
+    network_class = MLPNetwork
     peak_matrices_per_scan: ClassVar[float] = 8.0  # the filled FC and its edges; no layer keeps P x P values
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return MLPNetwork(shape, self.settings)
-
-    def loss(self, out: Output, batch: Batch) -> Tensor:
-        return classification_loss(out.logit, batch)

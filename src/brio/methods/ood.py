@@ -1,37 +1,34 @@
 """Methods for unseen domains on a GCN: CORAL, IRM, V-REx, GroupDRO and DANN, each with its loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
 from ..settings import ShareBelowOne, Weight, choice, log_uniform, setting
-from ..training import Batch, InputShape, NeuralMethod, Output, Scans, Stage, StepContext
+from ..training import Batch, InputShape, Output, Scans, Stage, StepContext
+from . import layers
 from .gnn import GCNNetwork
-from .layers import GraphSettings, average_by_site, bce, classification_loss, reverse_gradient, site_cross_entropy
 from .registry import PUBLISHED, method
 
 
-class GCNMethod(NeuralMethod):
+class GCNMethod(layers.Classifier):
     """The GCN with mean readout, trained under a loss that knows the source sites.
 
     A batch holds 2 ``cell_batch`` scans of each site, 8 by default, and a loss estimates whatever it needs of a site
     from these few. A larger ``cell_batch`` makes the estimates better and the steps fewer.
     """
 
-    settings: GraphSettings
+    settings: layers.GraphSettings
 
-    def network(self, shape: InputShape) -> nn.Module:
-        return GCNNetwork(shape, self.settings)
+    network_class: ClassVar[type[nn.Module]] = GCNNetwork
 
 
 @dataclass(frozen=True)
-class AnnealedSettings(GraphSettings):
+class AnnealedSettings(layers.GraphSettings):
     """Settings of a penalty whose weight is 1 at first.
 
     Attributes
@@ -58,19 +55,17 @@ class AnnealedMethod(GCNMethod):
 
     def stages(self) -> list[Stage]:
         s = self.settings
-        first = min(round(s.annealing * s.epochs), s.epochs - 1)
-        if s.annealing > 0 and s.epochs > 1:
-            first = max(1, first)
-        penalised = Stage("penalised", s.epochs - first, fresh_optimiser=first > 0)
-        return [Stage("annealing", first, selectable=False), penalised] if first else [penalised]
+        first = min(max(round(s.annealing * s.epochs), int(s.annealing > 0)), s.epochs - 1)
+        penalised = Stage("penalised", s.epochs - first, fresh_optimiser=True)
+        return [Stage("annealing", first, selectable=False), penalised]
 
     def loss(self, out: Output, batch: Batch) -> Tensor:
         weight = 1.0 if batch.stage.name == "annealing" else self.settings.penalty
-        return classification_loss(out.logit, batch) + weight * self.penalty(out.logit, batch)
+        return layers.classification_loss(out.logit, batch) + weight * self.penalty(out.logit, batch)
 
 
 @dataclass(frozen=True)
-class CORALSettings(GraphSettings):
+class CORALSettings(layers.GraphSettings):
     """Settings of CORAL.
 
     Attributes
@@ -121,7 +116,7 @@ class CORAL(GCNMethod):
 
     def loss(self, out: Output, batch: Batch) -> Tensor:
         penalty = coral_penalty(out.representation, batch, self.settings.means)
-        return classification_loss(out.logit, batch) + self.settings.penalty * penalty
+        return layers.classification_loss(out.logit, batch) + self.settings.penalty * penalty
 
 
 @dataclass(frozen=True)
@@ -183,7 +178,7 @@ def vrex_penalty(logit: Tensor, batch: Batch) -> Tensor:
 
     Shapes: logit [B].
     """
-    risk = average_by_site(bce(logit, batch.label), batch)
+    risk = layers.average_by_site(layers.bce(logit, batch.label), batch)
     mean = (batch.site_weight * risk).sum()
     return (batch.site_weight * (risk - mean).square()).sum()
 
@@ -197,7 +192,7 @@ class VREx(AnnealedMethod):
 
 
 @dataclass(frozen=True)
-class GroupDROSettings(GraphSettings):
+class GroupDROSettings(layers.GraphSettings):
     """Settings of GroupDRO.
 
     Attributes
@@ -237,14 +232,12 @@ class GroupDRO(GCNMethod):
     """GCN that weights source sites by their losses so far."""
 
     settings: GroupDROSettings
+    network_class = GroupDRONetwork
     training_only = site_rows = ("log_share",)
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return GroupDRONetwork(shape, self.settings)
 
     def loss(self, out: GroupOutput, batch: Batch) -> Tensor:
         """Take one exponentiated-gradient step of the site weights, then average the losses of the sites by them."""
-        losses = average_by_site(bce(out.logit, batch.label), batch)
+        losses = layers.average_by_site(layers.bce(out.logit, batch.label), batch)
         real = (batch.site_weight > 0).to(losses.dtype)
         out.log_share.add_(self.settings.step_size * real * losses.detach())
         share = torch.where(real > 0, out.log_share, torch.full_like(losses, -torch.inf)).softmax(0)
@@ -252,7 +245,7 @@ class GroupDRO(GCNMethod):
 
 
 @dataclass(frozen=True)
-class DANNSettings(GraphSettings):
+class DANNSettings(layers.GraphSettings):
     """Settings of DANN.
 
     Attributes
@@ -288,7 +281,7 @@ class DANNNetwork(GCNNetwork):
         if step is None:
             return out
         h = out.representation
-        return SiteOutput(out.logit, h, self.site(reverse_gradient(h, 1.0)), self.site(h.detach()))
+        return SiteOutput(out.logit, h, self.site(layers.reverse_gradient(h, 1.0)), self.site(h.detach()))
 
 
 def ramp_up(epoch: Tensor, epochs: int) -> Tensor:
@@ -302,11 +295,9 @@ class DANN(GCNMethod):
     """GCN trained against a classifier of the source site, through a reversed gradient."""
 
     settings: DANNSettings
+    network_class = DANNNetwork
     training_only = ("site",)
     site_rows = ("site.2.weight", "site.2.bias")
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return DANNNetwork(shape, self.settings)
 
     def loss(self, out: SiteOutput, batch: Batch) -> Tensor:
         """Add the risks of both classifiers.
@@ -314,6 +305,6 @@ class DANN(GCNMethod):
         The ramp scales the gradient of the features only; the site classifier learns at full size throughout.
         """
         size = self.settings.strength * ramp_up(batch.epoch, self.settings.epochs)
-        adversarial = size * site_cross_entropy(out.site_logit, batch)
-        detached = (1 - size) * site_cross_entropy(out.detached_site_logit, batch)
-        return classification_loss(out.logit, batch) + adversarial + detached
+        adversarial = size * layers.site_cross_entropy(out.site_logit, batch)
+        detached = (1 - size) * layers.site_cross_entropy(out.detached_site_logit, batch)
+        return layers.classification_loss(out.logit, batch) + adversarial + detached

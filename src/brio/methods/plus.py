@@ -4,8 +4,6 @@ It is ``log-ridge`` with one more penalty, on changes of the margin between a sc
 paper. It is solved in closed form, and the model holds one coefficient for each edge. Equations: docs/brio-plus.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,15 +13,8 @@ import numpy as np
 import torch
 from scipy.linalg import solve
 
-from ..connectome import (
-    BlockRule,
-    Connectomes,
-    ReestimateRequest,
-    clip_block_length,
-    find_live_edges,
-    log_connectome,
-    read_edges,
-)
+from .. import connectome
+from ..connectome import BlockRule, Connectomes, ReestimateRequest, find_live_edges, log_connectome, read_edges
 from ..console import Progress, silent
 from ..machine import map_on_cores
 from ..settings import BlockLength, Count, Weight
@@ -213,7 +204,7 @@ class BrioPlus(LogRidge):
     ) -> np.ndarray:
         """Edges of K re-estimated log-connectomes of scans [n] less those of the scan. Shape [n, K, edges]."""
         K = self.settings.K
-        blocks = clip_block_length(block_length, connectomes.n_frames[scans], BlockRule())
+        blocks = connectome.clip_block_length(block_length, connectomes.n_frames[scans], BlockRule())
         changes = torch.empty(len(scans), K, logs.shape[-1] * (logs.shape[-1] - 1) // 2, dtype=logs.dtype)
 
         def fill(part: np.ndarray) -> None:

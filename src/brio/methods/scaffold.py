@@ -6,8 +6,6 @@ far the sites agree on the sign, and are selected where that rank holds when par
 sex explain of any feature of a scan is learned at source sites too, and removed anywhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
@@ -18,8 +16,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from .. import draws
-from ..settings import Count, PositiveShare, Share, check_domains, choice, setting
-from ..training import Scans, SourceScans, TensorSpec
+from ..settings import Count, PositiveShare, Share, choice, setting
+from ..training import MethodSettings, Scans, SourceScans, TensorSpec
 
 HUBER_CUT = 1.35
 """Residuals beyond this many scales count linearly: 95 % efficient for normal errors (Huber 1981)."""
@@ -130,7 +128,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class ScaffoldSettings:
+class ScaffoldSettings(MethodSettings):
     """Settings of the scaffold.
 
     Attributes
@@ -149,12 +147,6 @@ class ScaffoldSettings:
     bootstraps: Count = 100
     top_share: PositiveShare = 0.1
     stability: Share = 0.7
-
-    def __post_init__(self) -> None:
-        check_domains(self)
-        parent = getattr(super(), "__post_init__", None)  # beside the settings of a network, or of a linear model
-        if parent is not None:
-            parent()
 
 
 class Scaffold(NamedTuple):

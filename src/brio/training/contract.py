@@ -21,13 +21,23 @@ from torch import Tensor
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates, read_hemispheres, read_repetition_times
 from ..cohort.scans import read_session_frames
-from ..connectome import BoldRule, Connectomes, ReestimateRequest, edge_cut
+from ..connectome import BoldRule, Connectomes, ReestimateRequest, edge_cut, source_mean
 from ..console import Progress, silent
 from ..device import ComputeDevice
 from ..draws import draw_uniform_tensor
 from ..errors import BrioError
 from ..protocol import Fold
+from ..settings import check_domains
 from .random_numbers import uniform_from_keys
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """Settings of a method; their values are checked against their domains."""
+
+    def __post_init__(self) -> None:
+        check_domains(self)
+
 
 NEEDS = {
     "bold": "BOLD series resampled to one length and one repetition time",
@@ -191,32 +201,25 @@ class Inputs:
         cohort, device, dtype = connectomes.cohort, connectomes.device, connectomes.dtype
         self._share: float | None = getattr(settings, "edge_share", None)
         zeros = connectomes.full.new_zeros(len(connectomes))
-        self._cut = zeros if self._share is None else connectomes.edge_cut(self._share)
-        self._n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
+        cut = zeros if self._share is None else connectomes.edge_cut(self._share)
+        n_frames = torch.from_numpy(connectomes.n_frames).to(device, dtype)
         if connectomes.without_frames:
-            self._n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
-        covariates = read_covariates(cohort, _covariates(needs), requester)
-        self._covariates = torch.from_numpy(covariates).to(device, dtype)
+            n_frames.fill_(torch.nan)  # a method that reads it without saying so must not go unnoticed
+        covariates = torch.from_numpy(read_covariates(cohort, _covariates(needs), requester)).to(device, dtype)
         self._rule = _bold_rule(settings) if "bold" in needs else None
         self._tr = None if self._rule is None or self._rule.tr is None else read_repetition_times(cohort, requester)
         none = connectomes.full.new_zeros(len(connectomes), 0, connectomes.n_rois)
-        self._bold = none if self._rule is None else connectomes.bold(self._rule, self._tr)
+        bold = none if self._rule is None else connectomes.bold(self._rule, self._tr)
+        self._all = Scans(connectomes.full, connectomes.alive, cut, n_frames, bold, covariates)
 
     def shape(self, n_sites: int) -> InputShape:
         """Return the sizes that a network is built for, with at most ``n_sites`` source sites."""
-        return InputShape(self.connectomes.n_rois, n_sites, self._bold.shape[1])
+        return InputShape(self.connectomes.n_rois, n_sites, self._all.bold.shape[1])
 
     def take(self, index: Tensor, A: Tensor | None = None) -> Scans:
         """Gather scans by position in the cohort. Shapes: index [...], A [..., P, P]."""
-        connectomes = self.connectomes
-        return Scans(
-            connectomes.full[index] if A is None else A,
-            connectomes.alive[index],
-            self._cut[index],
-            self._n_frames[index],
-            self._bold[index],
-            self._covariates[index],
-        )
+        full, *others, state = self._all
+        return Scans._make([full[index] if A is None else A, *(t[index] for t in others), state])
 
     def iterate_reestimates(
         self, request: ReestimateRequest, max_bytes: int | None = None
@@ -277,6 +280,12 @@ class SourceScans:
         sites = cohort.sites if sites is None else sites
         return cls(connectomes, scans, sites[scans], cohort.labels[scans], run.seed)
 
+    def mean_connectome(self, dead_rois: str) -> Tensor:
+        """What the edges of ROIs without signal hold: the source mean connectome, or zero. Shape [P, P]."""
+        if dead_rois == "zero":
+            return torch.zeros_like(self.connectomes.full[0])
+        return source_mean([self.connectomes.site_mean(members) for members in self.by_site()])
+
     def by_site(self) -> list[np.ndarray]:
         """Return the positions of the scans of each source site, sites in sorted order."""
         return [self.scans[self.site == e] for e in np.unique(self.site)]
@@ -325,7 +334,7 @@ class Stage:
     name : str
         Shown in the progress line; a loss may depend on it.
     epochs : int
-        Length of the stage.
+        Length of the stage; it may be 0.
     frozen : tuple of str
         Parameters whose names start with one of these are not updated.
     selectable : bool
@@ -496,10 +505,8 @@ class FittedRun:
             Of the method.
         """
         if not (np.isfinite(self.validation_auc) and np.isfinite(self.test_logit).all()):
-            raise BrioError(
-                f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}: training diverged, no checkpoint "
-                "has a finite score; lower learning_rate"
-            )
+            where = f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}"
+            raise BrioError(f"{where}: training diverged, no checkpoint has a finite score; lower learning_rate")
 
 
 class Prediction(NamedTuple):

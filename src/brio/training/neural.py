@@ -12,33 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from ..cohort import Cohort
-from ..connectome import Connectomes, source_mean
+from ..connectome import Connectomes
 from ..console import Progress, silent
 from ..protocol import Fold
-from ..settings import BatchSize, Epochs, LearningRate, Weight, check_domains, choice, setting
-from .contract import (
-    ANY_TENSOR,
-    Batch,
-    FittedRun,
-    InputShape,
-    Method,
-    MethodFacts,
-    NetworkCall,
-    Prediction,
-    Run,
-    RunState,
-    Scans,
-    SourceScans,
-    Stage,
-    Tensors,
-    TensorSpec,
-)
+from ..settings import BatchSize, Epochs, LearningRate, Weight, choice, setting
+from . import contract
+from .contract import Batch, FittedRun, InputShape, Method, Run, RunState, Scans, SourceScans, Stage, Tensors
 from .stack import Stack, is_training_only
-from .trainer import CheckpointStore, train
+from .trainer import CheckpointStore, Trainer
 
 
 @dataclass(frozen=True)
-class NeuralSettings:
+class NeuralSettings(contract.MethodSettings):
     """Settings that every trained network shares.
 
     Attributes
@@ -71,9 +56,6 @@ class NeuralSettings:
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
     schedule: Literal["constant", "cosine"] = "constant"
     refit: bool = False
-
-    def __post_init__(self) -> None:
-        check_domains(self)
 
 
 class NeuralMethod(Method):
@@ -109,19 +91,12 @@ class NeuralMethod(Method):
 
         By default ``mean``, which fills the edges of ROIs without signal (``brio.connectome.fill_dead``).
         """
-        return {"mean": self.dead_roi_fill(source)}
-
-    def dead_roi_fill(self, source: SourceScans) -> Tensor:
-        """What the edges of an ROI without signal hold: the source mean connectome, or zero. Shape [P, P]."""
-        connectomes = source.connectomes
-        if self.settings.dead_rois == "zero":
-            return torch.zeros_like(connectomes.full[0])
-        return source_mean([connectomes.site_mean(members) for members in source.by_site()])
+        return {"mean": source.mean_connectome(self.settings.dead_rois)}
 
     @property
-    def facts(self) -> MethodFacts:
+    def facts(self) -> contract.MethodFacts:
         s = self.settings
-        return MethodFacts(
+        return contract.MethodFacts(
             epochs=s.epochs,
             dead_rois=s.dead_rois,
             refits=s.refit,
@@ -133,26 +108,26 @@ class NeuralMethod(Method):
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
         return fold.move_validation_to_source(cohort).source if self.settings.refit else fold.source
 
-    def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
+    def declare_tensors(self, n_rois: int) -> dict[str, contract.TensorSpec]:
         """Declare parameters and buffers as a fresh network has them, and the state."""
         s = self.settings
         n_frames = getattr(s, "bold_frames", 0) * getattr(s, "bold_windows", 1) if "bold" in self.needs else 0
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             network = self.network(InputShape(n_rois, 1, n_frames))
         tensors = dict(network.named_parameters()) | dict(network.named_buffers())
-        declared = {f"parameters.{part}{end}": ANY_TENSOR for part in self.training_only for end in ("", ".*")}
+        declared = {f"parameters.{part}{end}": contract.ANY_TENSOR for part in self.training_only for end in ("", ".*")}
         declared |= {
-            f"parameters.{name}": TensorSpec(tuple(t.shape), whole=not t.is_floating_point())
+            f"parameters.{name}": contract.TensorSpec(tuple(t.shape), whole=not t.is_floating_point())
             for name, t in tensors.items()
             if not is_training_only(name, self)
         }
         if self.changes_after("declare_state", "learn", "begin_stage", "update_inference_state"):
-            return declared | {"learned.*": ANY_TENSOR, "inference.*": ANY_TENSOR}
+            return declared | {"learned.*": contract.ANY_TENSOR, "inference.*": contract.ANY_TENSOR}
         return declared | self.declare_state(n_rois)
 
-    def declare_state(self, n_rois: int) -> dict[str, TensorSpec]:
+    def declare_state(self, n_rois: int) -> dict[str, contract.TensorSpec]:
         """Declare what :meth:`learn` returns (``learned.``) and what inference reads (``inference.``)."""
-        return {"learned.mean": TensorSpec((n_rois, n_rois))}
+        return {"learned.mean": contract.TensorSpec((n_rois, n_rois))}
 
     def stages(self) -> list[Stage]:
         """The stretches of training, in order."""
@@ -174,7 +149,7 @@ class NeuralMethod(Method):
         """
         raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
 
-    def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
+    def objective(self, call: contract.NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """What a step descends on: the loss of the network's output.
 
         A method that trains on other inputs than the batch (mixtures), or under other weights (a look ahead),
@@ -254,12 +229,12 @@ class NeuralMethod(Method):
         list of FittedRun
             In the order of ``runs``.
         """
-        return train(self, connectomes, runs, progress, checkpoints)
+        return Trainer(self, connectomes, checkpoints).fit(runs, progress)
 
-    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+    def predict(self, fitted: FittedRun, scans: Scans) -> contract.Prediction:
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
         margin, representation = (t[0].double().cpu().numpy() for t in (out.logit, out.representation))
-        return Prediction(margin, representation)
+        return contract.Prediction(margin, representation)
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
         cohort = connectomes.cohort

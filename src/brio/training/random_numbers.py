@@ -1,7 +1,5 @@
 """Counter-based random numbers: a 32-bit mixing function of the position in a tensor, keyed twice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from types import ModuleType

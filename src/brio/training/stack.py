@@ -17,20 +17,8 @@ from ..cohort import Cohort
 from ..connectome import Connectomes
 from ..device import pass_budget
 from ..errors import BrioError
-from .contract import (
-    Batch,
-    FittedRun,
-    Inputs,
-    InputShape,
-    Run,
-    RunState,
-    Scans,
-    SourceScans,
-    Stage,
-    StepContext,
-    Tensors,
-    name_tensors,
-)
+from . import contract
+from .contract import Batch, FittedRun, Inputs, Run, RunState, Scans, Stage, StepContext, Tensors
 
 if TYPE_CHECKING:
     from .neural import NeuralMethod
@@ -52,7 +40,7 @@ def group_by_cell(site: np.ndarray, label: np.ndarray, where: str = "") -> tuple
 def cell_average_weights(site: np.ndarray, label: np.ndarray) -> Tensor:
     """Return the weights that average scans over cells: 1 / N_ec for scans of site e and class c, else 0.
 
-    For one run, as :meth:`brio.training.stack.SourceCells.cell_average` for a stack.
+    For one run, as :meth:`SourceCells.cell_average` for a stack.
 
     Shapes: site [n], label [n]; returns [E, 2, n].
     """
@@ -93,6 +81,11 @@ class SourceCells:
         self._ids = draws.addresses(cohort.ids)
 
     @property
+    def real(self) -> np.ndarray:
+        """Which of the members are scans of the cell; the others pad it. Shape [R, E, 2, most]."""
+        return np.arange(self.members.shape[-1]) < self.size[..., None]
+
+    @property
     def cell_weight(self) -> np.ndarray:
         """Share of each cell in a loss that weighs source sites and classes equally. Shape [R, E, 2]."""
         return (self.size > 0) / (2.0 * self.n_sites[:, None, None])
@@ -115,12 +108,10 @@ class SourceCells:
         total = self.size.sum((1, 2))
         scans = np.repeat(self.members[:, 0, 0, :1], total.max(), axis=1)
         weight = np.zeros((*self.size.shape, int(total.max())))
-        for r, n in enumerate(total):
-            cells = np.argwhere(self.size[r])  # (site, class)
-            members = [self.members[r, e, c, : self.size[r, e, c]] for e, c in cells]
-            scans[r, :n] = np.concatenate(members)
-            site, label = np.repeat(cells, [len(m) for m in members], axis=0).T
-            weight[r, : self.n_sites[r], :, :n] = cell_average_weights(site, label).numpy()
+        for r, real in enumerate(self.real):
+            site, label, _ = np.nonzero(real)
+            scans[r, : total[r]] = self.members[r][real]
+            weight[r, site, label, np.arange(total[r])] = 1.0 / self.size[r, site, label]
         return scans, weight
 
     def select(self, keep: np.ndarray) -> SourceCells:
@@ -129,6 +120,12 @@ class SourceCells:
         out.n_sites, out.size, out.members = self.n_sites[keep], self.size[keep], self.members[keep]
         out.seeds, out._ids = self.seeds[keep], self._ids
         return out
+
+    def shuffle(self, *address: str | int) -> np.ndarray:
+        """Order the scans of each cell by draws from seed, address and participant. Shape [R, E, 2, most]."""
+        key = draws.draw_uniform(self.seeds[:, None, None, None], *address, self._ids[self.members])
+        order = np.argsort(np.where(self.real, key, 2.0), axis=-1, kind="stable")
+        return np.take_along_axis(self.members, order, axis=-1)
 
     def steps(self, cell_batch: int) -> np.ndarray:
         """Optimisation steps of an epoch: as many batches as fit into the number of source scans. Shape [R]."""
@@ -142,11 +139,7 @@ class SourceCells:
 
         Shapes: returns batches [steps, R, E, 2, cell_batch], active [steps, R].
         """
-        steps = self.steps(cell_batch)
-        key = draws.draw_uniform(self.seeds[:, None, None, None], "batches", epoch, self._ids[self.members])
-        beyond = np.arange(self.members.shape[-1]) >= self.size[..., None]
-        order = np.argsort(np.where(beyond, 2.0, key), axis=-1, kind="stable")
-        ordered = np.take_along_axis(self.members, order, axis=-1)
+        steps, ordered = self.steps(cell_batch), self.shuffle("batches", epoch)
         slot = np.arange(int(steps.max()) * cell_batch) % np.maximum(self.size, 1)[..., None]
         drawn = np.take_along_axis(ordered, slot, axis=-1)  # [R, E, 2, steps * n]
         drawn = drawn.reshape(*self.size.shape, int(steps.max()), cell_batch)
@@ -284,7 +277,7 @@ class Stack:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(draws.key(run.seed, "initial weights").view(np.int64)))
                 networks.append(method.network(shape))
-            learned.append(method.learn(SourceScans.of_run(connectomes, run, own_sites)))
+            learned.append(method.learn(contract.SourceScans.of_run(connectomes, run, own_sites)))
         params, buffers = stack_module_state(networks)
         params = {name: _place_like(p.detach(), connectomes.full).requires_grad_() for name, p in params.items()}
         buffers = {name: _place_like(b, connectomes.full) for name, b in buffers.items()}
@@ -316,15 +309,13 @@ class Stack:
         # Building the network draws weights that are replaced below; the global random state must not change.
         # n_sites only shapes what inference does not read (training_only), so any value does.
         with torch.random.fork_rng(devices=[]):
-            network = method.network(InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
+            network = method.network(contract.InputShape(like.A.shape[-1], 1, like.bold.shape[-2]))
 
         def stack_tensors(names: Iterable[str], tensors: list[Tensors]) -> Tensors:
             for name in names:
                 if any(name not in one for one in tensors):
-                    raise BrioError(
-                        f"method '{method.name}': the stored weights lack '{name}'; they were written by another "
-                        "version of the method. Fit the run again"
-                    )
+                    whose = f"method '{method.name}': the stored weights lack '{name}'"
+                    raise BrioError(f"{whose}; another version of the method wrote them. Fit the run again")
             return {name: _place_like(torch.stack([one[name] for one in tensors]), like.A) for name in names}
 
         parameters = [fitted.parameters for fitted in fitted_runs]
@@ -489,7 +480,7 @@ class Stack:
 
     def checkpoint(self) -> Tensors:
         """Return parameters, running statistics and state by name (``name_tensors``), detached views [R, ...]."""
-        return name_tensors({name: p.detach() for name, p in self.params.items()} | self.buffers, self.state)
+        return contract.name_tensors({name: p.detach() for name, p in self.params.items()} | self.buffers, self.state)
 
 
 def is_training_only(name: str, method: NeuralMethod) -> bool:

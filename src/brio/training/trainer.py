@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from .. import draws
 from ..cohort import Cohort
@@ -27,134 +28,122 @@ if TYPE_CHECKING:
     from .neural import NeuralMethod, NeuralSettings
 
 
-def train(
-    method: NeuralMethod,
-    connectomes: Connectomes,
-    runs: Sequence[Run],
-    progress: Progress,
-    checkpoints: CheckpointStore | None = None,
-) -> list[FittedRun]:
-    """Train the runs of one stack and score their test scans.
-
-    Validation scans choose the checkpoint of each run. Where folds have none, inner folds of the source scans choose
-    the number of epochs, and each run is trained on all its source scans to that epoch.
-    """
-    resumable, cohort = ResumableTraining(checkpoints), connectomes.cohort
-    if any(len(run.fold.validation) for run in runs):
-        first_share = 0.5 if method.settings.refit else 1.0
-        choice, part = BestValidationEpoch(cohort, runs, method.settings), report_part(progress, 0.0, first_share)
-        first_fits = _train_until_chosen(method, connectomes, runs, choice, part, resumable)
-        if not method.settings.refit:
-            return first_fits
-    else:
-        n_inner = sum(count_inner_folds(cohort, run.fold) for run in runs)
-        first_share = n_inner / (n_inner + len(runs))  # of all trainings, if each takes as long
-        part = report_part(progress, 0.0, first_share)
-        first_fits = _choose_by_inner_folds(method, connectomes, runs, part, resumable)
-    sound = [first for first in first_fits if first.selected_epoch is not None]  # the others have diverged
-    if not sound:
-        return first_fits
-    refits = [Run(first.run.fold.move_validation_to_source(cohort), first.run.seed) for first in sound]
-    epochs = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
-    part = report_part(progress, first_share, 1 - first_share)
-    second_fits = iter(_train_until_chosen(method, connectomes, refits, epochs, part, resumable))
-    return [first if first.selected_epoch is None else _merge_fits(first, next(second_fits)) for first in first_fits]
-
-
 def report_part(progress: Progress, before: float, share: float) -> Progress:
     """Return a progress of a part of the work, which begins at ``before`` and is a share of the whole."""
     return lambda message, part: progress(message, before + share * part)
-
-
-def _choose_by_inner_folds(
-    method: NeuralMethod,
-    connectomes: Connectomes,
-    runs: Sequence[Run],
-    progress: Progress,
-    resumable: ResumableTraining,
-) -> list[FittedRun]:
-    """Choose the epoch of each run by a training for each of its inner folds; the weights are those of the first."""
-    cohort = connectomes.cohort
-    folds = [make_inner_folds(cohort, run.fold, run.seed) for run in runs]
-    inner_runs = [Run(fold, run.seed) for run, own in zip(runs, folds, strict=True) for fold in own]
-    owner = np.repeat(np.arange(len(runs)), [len(own) for own in folds])
-    choice = BestMeanEpoch(cohort, inner_runs, method.settings, owner)
-
-    def report(message: str, share: float) -> None:
-        progress(f"inner folds: {message}", share)
-
-    fits = _train_until_chosen(method, connectomes, inner_runs, choice, report, resumable)
-    chosen = []
-    for r, run in enumerate(runs):
-        own = [fits[i] for i in np.flatnonzero(owner == r)]
-        none = np.full(len(run.fold.test), np.nan)
-        chosen.append(replace(own[0], run=run, test_logit=none, steps=sum(fit.steps or 0 for fit in own)))
-    return chosen
-
-
-def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
-    """The refitted run with what its epoch was chosen by in the first fit; NaN if it diverged in the second."""
-    finite = all(bool(t.isfinite().all()) for t in second.tensors.values()) and np.isfinite(second.test_logit).all()
-    return replace(
-        second,
-        run=first.run,
-        validation_auc=first.validation_auc if finite else float("nan"),
-        trained_epochs=first.trained_epochs,
-        details=first.details,
-        steps=first.steps,
-    )
 
 
 COMPACT_BELOW = 0.75
 """Runs that have stopped leave the stack once at most this share of it is running; a smaller stack is a new one."""
 
 
-def _train_until_chosen(
-    method: NeuralMethod,
-    connectomes: Connectomes,
-    runs: Sequence[Run],
-    choice: CheckpointChoice,
-    progress: Progress,
-    resumable: ResumableTraining,
-) -> list[FittedRun]:
-    """Train runs together until the choice of each run's checkpoint is made."""
-    finished = resumable.find_finished(runs)
-    if finished is not None:
-        return finished
-    settings = method.settings
-    stack = Stack.build(method, connectomes, runs)
-    optimiser = StackedAdamW(stack.params, settings.learning_rate, settings.weight_decay)
-    now = StackTraining(stack, optimiser, choice, np.arange(len(stack)), np.ones(len(stack), dtype=bool), {})
-    resumable.restore(now)
-    stages = method.stages()
-    total = sum(stage.epochs for stage in stages)
-    end = 0
-    for stage in stages:
-        start, end = end, end + stage.epochs
-        if now.epoch <= start:  # else the interrupted training had begun it
-            method.begin_stage(now.stack, stage)
-            if stage.fresh_optimiser:
-                optimiser.forget()
-        step = Step(now.stack, optimiser, stage)
-        while now.epoch < end:
-            runs_left = format_count(int(now.running.sum()), "run")
-            progress(f"{runs_left}, {stage.name}, epoch {now.epoch + 1} of {total}", now.epoch / total)
-            if stage.refresh_every is not None and (now.epoch - start) % stage.refresh_every == 0:
-                method.refresh(now.stack, now.running, (now.epoch - start) // stage.refresh_every)
-            now.epoch += 1
-            if settings.schedule == "cosine":
-                share = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (now.epoch - 1) / max(1, total - 1)))
-                optimiser.rate.fill_(settings.learning_rate * share)
-            _train_epoch(method, step, now.epoch, now.running)
-            if stage.selectable:
-                _stop_runs(method, now, last=now.epoch == total)
-                if not now.running.any():
-                    return resumable.finish([now.done[i] for i in range(len(runs))])
-                if now.running.mean() <= COMPACT_BELOW:
-                    now.select(now.running)
-                    step = Step(now.stack, optimiser, stage)
-            resumable.save_if_due(now)
-    raise BrioError(f"method '{method.name}': its settings leave no epoch in which a checkpoint could be chosen")
+class Trainer:
+    """The trainings of one stack, one after the other (a fit, a refit), and the checkpoint that they go on from.
+
+    A training is known by its number: the same stack has the same trainings in the same order.
+    """
+
+    def __init__(self, method: NeuralMethod, connectomes: Connectomes, store: CheckpointStore | None = None) -> None:
+        self.method, self.connectomes, self._store = method, connectomes, store
+        loaded = None if store is None else store.load()
+        self._interrupted: Tree = {"finished": []} if loaded is None else loaded.to_tree()
+        self._finished: list[list[FittedRun]] = []
+
+    def fit(self, runs: Sequence[Run], progress: Progress) -> list[FittedRun]:
+        """Train the runs and score their test scans.
+
+        Validation scans choose the checkpoint of each run. Where folds have none, inner folds of the source scans
+        choose the number of epochs, and each run is trained on all its source scans to that epoch.
+        """
+        cohort, settings = self.connectomes.cohort, self.method.settings
+        if any(len(run.fold.validation) for run in runs):
+            first_share = 0.5 if settings.refit else 1.0
+            choice = BestValidationEpoch(cohort, runs, settings)
+            first_fits = self.train(runs, choice, report_part(progress, 0.0, first_share))
+            if not settings.refit:
+                return first_fits
+        else:
+            n_inner = sum(count_inner_folds(cohort, run.fold) for run in runs)
+            first_share = n_inner / (n_inner + len(runs))  # of all trainings, if each takes as long
+            first_fits = self._choose_by_inner_folds(runs, report_part(progress, 0.0, first_share))
+        sound = [first for first in first_fits if first.selected_epoch is not None]  # the others have diverged
+        if not sound:
+            return first_fits
+        refits = [Run(first.run.fold.move_validation_to_source(cohort), first.run.seed) for first in sound]
+        epochs = GivenEpoch(np.array([first.selected_epoch for first in sound], dtype=np.int64))
+        second_fits = iter(self.train(refits, epochs, report_part(progress, first_share, 1 - first_share)))
+        return [
+            first if first.selected_epoch is None else _merge_fits(first, next(second_fits)) for first in first_fits
+        ]
+
+    def _choose_by_inner_folds(self, runs: Sequence[Run], progress: Progress) -> list[FittedRun]:
+        """Choose the epoch of each run by a training for each inner fold; the weights are those of the first."""
+        cohort = self.connectomes.cohort
+        folds = [make_inner_folds(cohort, run.fold, run.seed) for run in runs]
+        inner_runs = [Run(fold, run.seed) for run, own in zip(runs, folds, strict=True) for fold in own]
+        owner = np.repeat(np.arange(len(runs)), [len(own) for own in folds])
+        choice = BestMeanEpoch(cohort, inner_runs, self.method.settings, owner)
+        fits = self.train(inner_runs, choice, lambda message, share: progress(f"inner folds: {message}", share))
+        chosen = []
+        for r, run in enumerate(runs):
+            own = [fits[i] for i in np.flatnonzero(owner == r)]
+            none = np.full(len(run.fold.test), np.nan)
+            chosen.append(replace(own[0], run=run, test_logit=none, steps=sum(fit.steps or 0 for fit in own)))
+        return chosen
+
+    def train(self, runs: Sequence[Run], choice: CheckpointChoice, progress: Progress) -> list[FittedRun]:
+        """Train runs together until the choice of each run's checkpoint is made."""
+        number, interrupted = len(self._finished), self._interrupted
+        if number < len(interrupted["finished"]):
+            trees = zip(interrupted["finished"][number], runs, strict=True)
+            self._finished.append([_restore_fitted(tree, run) for tree, run in trees])
+            return self._finished[-1]
+        method, settings = self.method, self.method.settings
+        stack = Stack.build(method, self.connectomes, runs)
+        optimiser = StackedAdamW(stack.params, settings.learning_rate, settings.weight_decay)
+        now = StackTraining(stack, optimiser, choice, np.arange(len(stack)), np.ones(len(stack), dtype=bool), {})
+        if "now" in interrupted:
+            now.restore(interrupted.pop("now"))
+        stages = method.stages()
+        total = sum(stage.epochs for stage in stages)
+        end = 0
+        for stage in stages:
+            start, end = end, end + stage.epochs
+            if now.epoch <= start:  # else the interrupted training had begun it
+                method.begin_stage(now.stack, stage)
+                if stage.fresh_optimiser:
+                    optimiser.forget()
+            step = Step(now.stack, optimiser, stage)
+            while now.epoch < end:
+                runs_left = format_count(int(now.running.sum()), "run")
+                progress(f"{runs_left}, {stage.name}, epoch {now.epoch + 1} of {total}", now.epoch / total)
+                if stage.refresh_every is not None and (now.epoch - start) % stage.refresh_every == 0:
+                    method.refresh(now.stack, now.running, (now.epoch - start) // stage.refresh_every)
+                now.epoch += 1
+                if settings.schedule == "cosine":
+                    share = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (now.epoch - 1) / max(1, total - 1)))
+                    optimiser.rate.fill_(settings.learning_rate * share)
+                _train_epoch(method, step, now.epoch, now.running)
+                if stage.selectable:
+                    now.stop_runs(last=now.epoch == total)
+                    if not now.running.any():
+                        self._finished.append([now.done[i] for i in range(len(runs))])
+                        return self._finished[-1]
+                    if now.running.mean() <= COMPACT_BELOW:
+                        now.select(now.running)
+                        step = Step(now.stack, optimiser, stage)
+                if self._store is not None and self._store.is_due():
+                    finished = [[_to_tree(fitted) for fitted in fitted_runs] for fitted_runs in self._finished]
+                    self._store.save(StackCheckpoint.of_tree({"now": now.to_tree(), "finished": finished}))
+        raise BrioError(f"method '{method.name}': its settings leave no epoch in which a checkpoint could be chosen")
+
+
+def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:
+    """The refitted run with what its epoch was chosen by in the first fit; NaN if it diverged in the second."""
+    finite = all(bool(t.isfinite().all()) for t in second.tensors.values()) and np.isfinite(second.test_logit).all()
+    score = first.validation_auc if finite else float("nan")
+    facts: dict[str, Any] = {"trained_epochs": first.trained_epochs, "details": first.details, "steps": first.steps}
+    return replace(second, run=first.run, validation_auc=score, **facts)
 
 
 class Step:
@@ -210,19 +199,9 @@ def _train_epoch(method: NeuralMethod, step: Step, epoch: int, running: np.ndarr
         step(scans, takes_step, key, epoch)
 
 
-def _stop_runs(method: NeuralMethod, now: StackTraining, last: bool) -> None:
-    """Consider the present weights as checkpoints, and stop the runs whose choice is made, all of them if ``last``."""
-    method.update_inference_state(now.stack)
-    now.choice.consider(now.stack.score_scans, now.stack.checkpoint(), now.epoch)
-    stop = now.running & (now.choice.is_finished(now.epoch) | last)
-    for row in np.flatnonzero(stop):
-        now.done[int(now.order[row])] = _build_fitted_run(method, now.stack, now.choice, int(row), now.epoch)
-    now.running = now.running & ~stop
-
-
-def _build_fitted_run(method: NeuralMethod, stack: Stack, choice: CheckpointChoice, row: int, epoch: int) -> FittedRun:
+def _build_fitted_run(stack: Stack, choice: CheckpointChoice, row: int, epoch: int) -> FittedRun:
     """Build the fitted run of one row of a stack from its chosen checkpoint, and score its test scans."""
-    run = stack.runs[row]
+    method, run = stack.method, stack.runs[row]
     steps = epoch * int(stack.sources.steps(method.settings.cell_batch)[row])
     if not np.isfinite(choice.best[row]):  # diverged: no checkpoint has a finite score
         nothing = np.full(len(run.fold.test), np.nan)
@@ -275,9 +254,7 @@ class CheckpointChoice(ABC):
     def select(self, keep: np.ndarray) -> CheckpointChoice:
         """Select some of the runs (boolean mask)."""
         out = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                setattr(out, name, value[keep])
+        vars(out).update({name: v[keep] for name, v in vars(self).items() if isinstance(v, np.ndarray)})
         out.curve = [(epoch, score[keep]) for epoch, score in self.curve]
         rows = torch.from_numpy(np.flatnonzero(keep))
         out.checkpoint = {name: t[rows.to(t.device)] for name, t in self.checkpoint.items()}
@@ -400,43 +377,41 @@ class StackTraining:
         self.optimiser.select(self.stack.params, rows)
         self.order, self.running = self.order[keep], self.running[keep]
 
+    def stop_runs(self, last: bool) -> None:
+        """Consider the present weights as checkpoints; stop the runs whose choice is made, all of them if ``last``."""
+        self.stack.method.update_inference_state(self.stack)
+        self.choice.consider(self.stack.score_scans, self.stack.checkpoint(), self.epoch)
+        stop = self.running & (self.choice.is_finished(self.epoch) | last)
+        for row in np.flatnonzero(stop):
+            self.done[int(self.order[row])] = _build_fitted_run(self.stack, self.choice, int(row), self.epoch)
+        self.running = self.running & ~stop
+
     def to_tree(self) -> Tree:
-        """Return all tensors and arrays that an epoch changes."""
-        stack, optimiser, choice = self.stack, self.optimiser, self.choice
+        """Return all that an epoch changes."""
         return {
-            "params": stack.params,
-            "buffers": stack.buffers,
-            "state": stack.state._asdict(),
-            "optimiser": {"mean": optimiser.mean, "square": optimiser.square, "steps": optimiser.steps},
-            "best": choice.checkpoint,
-            # numbers of a choice of any class; names of sites and the like are those of the runs
-            "choice": {n: v for n, v in vars(choice).items() if isinstance(v, np.ndarray) and v.dtype.kind in "biuf"},
-            "curve": {str(epoch): score for epoch, score in choice.curve},
-            "rows": {"order": self.order, "running": self.running},
-            "done": {str(number): _fitted_tree(fitted) for number, fitted in self.done.items()},
+            "epoch": self.epoch,
+            "order": self.order,
+            "running": self.running,
+            "params": self.stack.params,
+            "buffers": self.stack.buffers,
+            "state": self.stack.state._asdict(),
+            "optimiser": {name: getattr(self.optimiser, name) for name in ("mean", "square", "steps")},
+            "choice": {name: getattr(self.choice, name) for name in ("best", "epoch", "checkpoint", "curve")},
+            "done": {str(number): _to_tree(fitted) for number, fitted in self.done.items()},
         }
 
-    def restore(self, facts: Mapping[str, Any], tree: Tree) -> None:
+    def restore(self, tree: Tree) -> None:
         """Take over from an interrupted training of the same runs, which has just begun anew here."""
-        order, runs = tree["rows"]["order"].numpy(), self.stack.runs
-        self.done = {int(n): _restore_fitted(one, tree["done"][n], runs[int(n)]) for n, one in facts["done"].items()}
-        if len(order) < len(self.stack):
-            self.select(np.isin(np.arange(len(self.stack)), order))
-        stack, optimiser, choice = self.stack, self.optimiser, self.choice
-        tree = _move(tree, stack.connectomes.device)
-        stack.params = {name: p.requires_grad_() for name, p in tree["params"].items()}
-        stack.buffers = tree.get("buffers", {})
-        groups = tree.get("state", {})
-        stack.state = RunState(*(groups.get(name, {}) for name in RunState._fields))
-        optimiser.params = stack.params
-        optimiser.mean, optimiser.square = tree["optimiser"]["mean"], tree["optimiser"]["square"]
-        optimiser.steps = tree["optimiser"]["steps"]
-        choice.checkpoint = tree.get("best", {})
-        for name, value in tree["choice"].items():
-            setattr(choice, name, value.cpu().numpy())
-        choice.curve = [(int(epoch), score.cpu().numpy()) for epoch, score in tree.get("curve", {}).items()]
-        self.order, self.running = (tree["rows"][n].cpu().numpy() for n in ("order", "running"))
-        self.epoch = facts["epoch"]
+        self.done = {int(n): _restore_fitted(one, self.stack.runs[int(n)]) for n, one in tree.pop("done").items()}
+        if len(tree["order"]) < len(self.stack):
+            self.select(np.isin(np.arange(len(self.stack)), tree["order"]))
+        device = self.stack.connectomes.device
+        tree = tree_map_only(Tensor, lambda t: t.to(device), tree)
+        self.stack.params = {name: p.requires_grad_() for name, p in tree["params"].items()}
+        self.stack.buffers, self.stack.state = tree["buffers"], RunState(**tree["state"])
+        vars(self.optimiser).update(tree["optimiser"], params=self.stack.params)
+        vars(self.choice).update(tree["choice"])
+        self.epoch, self.order, self.running = tree["epoch"], tree["order"], tree["running"]
 
 
 class CheckpointStore(Protocol):
@@ -452,124 +427,69 @@ class CheckpointStore(Protocol):
         """Store a checkpoint in place of the one before."""
 
 
+Tree = dict[str, Any]
+"""Tensors, arrays and plain values by name, in groups inside groups and in lists."""
+
+
 class StackCheckpoint(NamedTuple):
     """What is stored of a stack in training."""
 
     facts: dict[str, Any]  # ready for JSON
     tensors: Tensors  # on the CPU, with the strides of a fresh tensor; no two share memory
 
+    @classmethod
+    def of_tree(cls, tree: Tree) -> StackCheckpoint:
+        """Make the checkpoint of a training that goes on (``now``) and of those before it (``finished``)."""
+        tensors: Tensors = {}
+        facts = {"epoch": tree["now"]["epoch"], "number": len(tree["finished"]) + 1}
+        return cls({**facts, "tree": _take_out(tree, "", tensors)}, tensors)
+
+    def to_tree(self) -> Tree:
+        """Undo :meth:`of_tree`."""
+        return _put_back(self.facts["tree"], self.tensors)
+
     def describe(self) -> str:
         """Say after which epoch it was stored."""
-        number = len(self.facts["finished"]) + 1
+        number = self.facts["number"]
         return f"epoch {self.facts['epoch']}" + (f" of training {number}" if number > 1 else "")
 
 
-class ResumableTraining:
-    """The trainings of one stack, one after the other (a fit, a refit), and the checkpoint that they go on from.
+def _to_tree(fitted: FittedRun) -> Tree:
+    values = {field.name: getattr(fitted, field.name) for field in fields(fitted) if field.name != "run"}
+    return {**values, "state": fitted.state._asdict()}
 
-    A training is known by its number: the same stack has the same trainings in the same order.
+
+def _restore_fitted(tree: Tree, run: Run) -> FittedRun:
+    return FittedRun(run=run, **{**tree, "state": RunState(**tree["state"])})
+
+
+def _take_out(value: Any, path: str, tensors: Tensors) -> Any:
+    """Move the tensors and arrays of a tree into ``tensors``, each under its path, and note where they were.
+
+    Sums in another order of memory may round differently, so strides are noted too.
     """
-
-    def __init__(self, store: CheckpointStore | None = None) -> None:
-        self._store = store
-        loaded = None if store is None else store.load()
-        self._facts: dict[str, Any] | None = None if loaded is None else loaded.facts
-        self._tree = {} if loaded is None else _nest_tensors(loaded)
-        self._finished: list[list[FittedRun]] = []
-
-    def find_finished(self, runs: Sequence[Run]) -> list[FittedRun] | None:
-        """Return the fitted runs of the next training if the interrupted job had finished it, else None."""
-        number = len(self._finished)
-        if self._facts is None or number >= len(self._facts["finished"]):
-            return None
-        trees = self._tree["finished"][str(number)]
-        fitted_runs = [
-            _restore_fitted(facts, trees[str(i)], run)
-            for i, (facts, run) in enumerate(zip(self._facts["finished"][number], runs, strict=True))
-        ]
-        self._finished.append(fitted_runs)
-        return fitted_runs
-
-    def restore(self, training: StackTraining) -> None:
-        """Let a training that has just begun take over from the interrupted one, if there is one."""
-        if self._facts is not None:
-            training.restore(self._facts, self._tree["now"])
-            self._facts, self._tree = None, {}
-
-    def save_if_due(self, training: StackTraining) -> None:
-        """Store a checkpoint of the present training, after an epoch, if it is time for one."""
-        if self._store is None or not self._store.is_due():
-            return
-        facts = {
-            "epoch": training.epoch,
-            "done": {str(number): _fitted_facts(fitted) for number, fitted in training.done.items()},
-            "finished": [[_fitted_facts(fitted) for fitted in fitted_runs] for fitted_runs in self._finished],
-        }
-        finished = [{str(i): _fitted_tree(one) for i, one in enumerate(runs)} for runs in self._finished]
-        tree = {"now": training.to_tree(), "finished": {str(k): one for k, one in enumerate(finished)}}
-        self._store.save(_flatten_tensors(facts, tree))
-
-    def finish(self, fitted_runs: list[FittedRun]) -> list[FittedRun]:
-        """Note the fitted runs of the present training, and return them."""
-        self._finished.append(fitted_runs)
-        return fitted_runs
+    if isinstance(value, dict):
+        return {"group": {name: _take_out(one, f"{path}/{name}", tensors) for name, one in value.items()}}
+    if isinstance(value, list | tuple):
+        return [_take_out(one, f"{path}/{k}", tensors) for k, one in enumerate(value)]
+    if not isinstance(value, np.ndarray | Tensor):
+        return value
+    t = torch.as_tensor(value).detach()
+    # not contiguous(): it keeps a stride of 0 where a tensor is empty or an axis has length 1
+    tensors[path] = torch.empty_like(t, device="cpu", memory_format=torch.contiguous_format).copy_(t)
+    return {"tensor": path, "stride": t.stride(), "is_array": isinstance(value, np.ndarray)}
 
 
-Tree = dict[str, Any]
-"""Tensors and arrays by name, in groups inside groups."""
-
-
-_IN_TREE = ("run", "test_logit", "parameters", "state")
-"""Fields of a fitted run that are its tensors, or given."""
-
-
-def _fitted_facts(fitted: FittedRun) -> dict[str, Any]:
-    return {field.name: getattr(fitted, field.name) for field in fields(fitted) if field.name not in _IN_TREE}
-
-
-def _fitted_tree(fitted: FittedRun) -> Tree:
-    return {"test_logit": fitted.test_logit, "tensors": fitted.tensors}
-
-
-def _restore_fitted(facts: Mapping[str, Any], tree: Tree, run: Run) -> FittedRun:
-    parameters, state = group_tensors(tree.get("tensors", {}))
-    return FittedRun(run=run, test_logit=tree["test_logit"].numpy(), parameters=parameters, state=state, **facts)
-
-
-def _flatten_tensors(facts: dict[str, Any], tree: Tree) -> StackCheckpoint:
-    """Give every tensor of a tree one name, and note its place in the tree and in memory.
-
-    Sums in another order of memory may round differently, so strides are restored too.
-    """
-    places: dict[str, dict[str, list]] = {}
-    tensors: Tensors = {}
-
-    def walk(branch: Tree, groups: list[str]) -> None:
-        for name, value in branch.items():
-            path = [*groups, name]
-            if isinstance(value, dict):
-                walk(value, path)
-            else:
-                t = torch.from_numpy(value) if isinstance(value, np.ndarray) else value.detach()
-                places["/".join(path)] = {"path": path, "stride": list(t.stride())}
-                # not contiguous(): it keeps a stride of 0 where a tensor is empty or an axis has length 1
-                fresh = torch.empty_like(t, device="cpu", memory_format=torch.contiguous_format)
-                tensors["/".join(path)] = fresh.copy_(t)
-
-    walk(tree, [])
-    return StackCheckpoint({**facts, "places": places}, tensors)
-
-
-def _nest_tensors(checkpoint: StackCheckpoint) -> Tree:
-    """Undo :func:`_flatten_tensors`; groups without a tensor are lost."""
-    tree: Tree = {}
-    for full_name, place in checkpoint.facts["places"].items():
-        *groups, name = place["path"]
-        branch = tree
-        for group in groups:
-            branch = branch.setdefault(group, {})
-        branch[name] = _restride(checkpoint.tensors[full_name], place["stride"])
-    return tree
+def _put_back(value: Any, tensors: Tensors) -> Any:
+    """Undo :func:`_take_out`."""
+    if isinstance(value, list):
+        return [_put_back(one, tensors) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "group" in value:
+        return {name: _put_back(one, tensors) for name, one in value["group"].items()}
+    t = _restride(tensors[value["tensor"]], value["stride"])
+    return t.numpy() if value["is_array"] else t
 
 
 def _restride(t: Tensor, stride: Sequence[int]) -> Tensor:
@@ -580,7 +500,3 @@ def _restride(t: Tensor, stride: Sequence[int]) -> Tensor:
             return t
         expected *= size
     return torch.empty_strided(t.shape, stride, dtype=t.dtype).copy_(t)
-
-
-def _move(tree: Tree, device: torch.device) -> Tree:
-    return {n: _move(value, device) if isinstance(value, dict) else value.to(device) for n, value in tree.items()}

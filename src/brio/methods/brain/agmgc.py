@@ -1,7 +1,5 @@
 """AGMGC: adaptive graph learning with convolution over several graphs, one learned and one of correlations."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
@@ -12,22 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...settings import Temperature, Weight, choice, setting
-from ...training import Batch, InputShape, NeuralMethod, Scans, StepContext
-from ..layers import (
-    BatchNorm,
-    Dropout,
-    GraphSettings,
-    Linear,
-    build_mlp,
-    build_profiles,
-    classification_loss,
-    select_strong_edges,
-)
+from ...training import Batch, InputShape, Scans, StepContext
+from .. import layers
 from ..registry import method, reconstruct
 
 
 @dataclass(frozen=True)
-class AGMGCSettings(GraphSettings):
+class AGMGCSettings(layers.GraphSettings):
     """Settings of AGMGC.
 
     Attributes
@@ -60,7 +49,7 @@ class AttentionGraph(nn.Module):
 
     def __init__(self, width: int, edge_share: float) -> None:
         super().__init__()
-        self.query, self.key = Linear(width, width, bias=False), Linear(width, width, bias=False)
+        self.query, self.key = layers.Linear(width, width, bias=False), layers.Linear(width, width, bias=False)
         self.edge_share = edge_share
 
     def forward(self, H: Tensor, alive: Tensor) -> Tensor:
@@ -92,7 +81,7 @@ class SplineLayer(nn.Module):
         super().__init__()
         # in place, since elsewhere than in memory ("meta") torch imports its compiler for a quotient
         self.weight = nn.Parameter(torch.empty(kernel, n_in, n_out).uniform_(-1, 1).div_(math.sqrt(n_in)))
-        self.root = Linear(n_in, n_out)
+        self.root = layers.Linear(n_in, n_out)
 
     def forward(self, H: Tensor, position: Tensor, edges: Tensor) -> Tensor:
         """Convolve the states of ROIs.
@@ -115,7 +104,7 @@ class MultiGraphLayer(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_graphs, n_in, n_out))
         for weight in self.weight:
             nn.init.xavier_uniform_(weight)
-        self.norm = BatchNorm(n_out)
+        self.norm = layers.BatchNorm(n_out)
 
     def forward(
         self, H: Tensor, graphs: list[Tensor | None], step: StepContext | None = None
@@ -156,19 +145,19 @@ class AGMGCNetwork(nn.Module):
 
     def __init__(self, shape: InputShape, s: AGMGCSettings) -> None:
         super().__init__()
-        self.embed = Linear(shape.n_rois, s.width)
+        self.embed = layers.Linear(shape.n_rois, s.width)
         self.learner = AttentionGraph(s.width, s.edge_share)
         self.spline = SplineLayer(s.width, s.width, s.spline_kernel)
-        self.spline_norm = BatchNorm(s.width)
+        self.spline_norm = layers.BatchNorm(s.width)
         self.layers = nn.ModuleList(MultiGraphLayer(s.width, s.width, 3) for _ in range(s.layers))
-        self.project = build_mlp(s.width, s.width, s.width)
-        self.dropout = Dropout(s.dropout)
-        self.classify = build_mlp(2 * s.width, s.width, 1, dropout=s.dropout)
+        self.project = layers.build_mlp(s.width, s.width, s.width)
+        self.dropout = layers.Dropout(s.dropout)
+        self.classify = layers.build_mlp(2 * s.width, s.width, 1, dropout=s.dropout)
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> AGMGCOutput:
         """Compute logits and representations of scans, and those of each graph alone."""
-        edges = select_strong_edges(scans)
-        H = self.embed(build_profiles(scans))
+        edges = layers.select_strong_edges(scans)
+        H = self.embed(layers.build_profiles(scans))
         learned = normalise_without_loops(self.learner(H, scans.alive))
         correlation = normalise_without_loops(edges * scans.A.abs())
         H = self.spline(H, compute_spline_position(scans.A, edges), edges)
@@ -204,16 +193,14 @@ def nt_xent(first: Tensor, second: Tensor, batch: Batch, temperature: float) -> 
         "from the abstract, without the full text; the code it names could not be found; all sizes are ours"
     ),
 )
-class AGMGC(NeuralMethod):
+class AGMGC(layers.Classifier):
     """Spline and multi-graph convolution over a learned and a correlation graph, aligned by a contrastive loss."""
 
     settings: AGMGCSettings
+    network_class = AGMGCNetwork
     peak_matrices_per_scan = 60.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return AGMGCNetwork(shape, self.settings)
 
     def loss(self, out: AGMGCOutput, batch: Batch) -> Tensor:
         """Cross-entropy + contrast_weight * NT-Xent."""
         contrast = nt_xent(out.learned, out.correlation, batch, self.settings.temperature)
-        return classification_loss(out.logit, batch) + self.settings.contrast_weight * contrast
+        return layers.classification_loss(out.logit, batch) + self.settings.contrast_weight * contrast

@@ -1,7 +1,5 @@
 """Brain Network Transformer: attention over connection profiles, orthonormal clustering readout, mixup."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,18 +8,8 @@ from torch import Tensor, nn
 
 from ...connectome.fc import fisher_z
 from ...settings import Heads, Layers, LearningRate, ShareBelowOne, Width, choice, setting
-from ...training import (
-    Batch,
-    InputShape,
-    NetworkCall,
-    NeuralMethod,
-    NeuralSettings,
-    Output,
-    Scans,
-    StepContext,
-    Tensors,
-)
-from ..layers import Dropout, Linear, average_losses, bce, build_profiles
+from ...training import Batch, InputShape, NetworkCall, NeuralSettings, Output, Scans, StepContext, Tensors
+from ..layers import Classifier, Dropout, Linear, average_losses, bce, build_profiles
 from ..registry import follow_paper, method
 
 
@@ -165,14 +153,12 @@ def mix_up(batch: Batch) -> tuple[Scans, Tensor]:
     reference="Kan et al., Brain Network Transformer, NeurIPS 2022",
     provenance=follow_paper("the first of its orthogonal centres is not brought to unit length"),
 )
-class BrainNetTF(NeuralMethod):
+class BrainNetTF(Classifier):
     """Transformer over connection profiles with an orthonormal clustering readout, trained on mixtures of scans."""
 
     settings: BrainNetTFSettings
+    network_class = BrainNetTFNetwork
     peak_matrices_per_scan = 160.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return BrainNetTFNetwork(shape, self.settings)
 
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Binary cross-entropy with mixed labels."""

@@ -1,7 +1,5 @@
 """BrainOOD: a feature mask shared by all scans, a reconstruction, and sampled edges aligned over the batch."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
@@ -13,20 +11,8 @@ from torch.nn import functional as F
 
 from ...settings import InnerShare, LearningRate, ShareBelowOne, Weight, choice, setting
 from ...training import Batch, InputShape, Output, StepContext
-from ..edges.scorer import (
-    EdgeMethod,
-    EdgeMLP,
-    EdgeNetwork,
-    Edges,
-    EdgeSettings,
-    average_directions,
-    bernoulli_kl,
-    list_edges,
-    sample_concrete,
-    scatter_edges,
-    schedule_keep_rate,
-    straight_through,
-)
+from ..edges import scorer
+from ..edges.scorer import EdgeMethod, EdgeMLP, EdgeNetwork, Edges, EdgeSettings
 from ..layers import BatchNorm, Chain, Dropout, GINLayer, average_losses, classification_loss, linear
 from ..registry import follow_code, method, variant
 
@@ -149,26 +135,30 @@ class BrainOODNetwork(EdgeNetwork):
         M = self.feature_dropout((self.feature @ self.feature.T).sigmoid(), step)
         X = M * (X.tanh() + torch.eye(p, device=A.device, dtype=A.dtype))
         H = self.encoder(X, A, step)
-        edges = list_edges(A, self.edge_share)
+        edges = scorer.list_edges(A, self.edge_share)
         edge_logit = self.score(H, edges, step)
-        edge_sample = sample_concrete(edge_logit, step)
+        edge_sample = scorer.sample_concrete(edge_logit, step)
         if step is None:
-            pooled = self.encoder(X, scatter_edges(average_directions(edge_sample), edges, p)).mean(-2)
+            pooled = self.encoder(X, scorer.scatter_edges(scorer.average_directions(edge_sample), edges, p)).mean(-2)
             return Output(self.classify(pooled).squeeze(-1), pooled)
-        masks = self._draw_masks(average_directions(edge_sample), step)
-        pooled = self.encoder(X.unsqueeze(1), scatter_edges(masks, edges, p), step).mean((1, 2))  # over rounds and ROIs
+        masks = self._draw_masks(scorer.average_directions(edge_sample), step)
+        pooled = self.encoder(X.unsqueeze(1), scorer.scatter_edges(masks, edges, p), step).mean(
+            (1, 2)
+        )  # over rounds and ROIs
         R = self.reconstruct(H, A, step)
         error = ((R @ R.mT).tanh() * M - X).square().mean((-1, -2))
         row = F.log_softmax(M, -1)
         entropy = -(row.exp() * row).sum(-1).mean()
         logit = self.classify(pooled).squeeze(-1)
-        return BrainOODOutput(logit, pooled, error, entropy, scatter_edges(edge_logit, edges, p), edge_sample, edges)
+        return BrainOODOutput(
+            logit, pooled, error, entropy, scorer.scatter_edges(edge_logit, edges, p), edge_sample, edges
+        )
 
     def _draw_masks(self, probability: Tensor, step: StepContext) -> Tensor:
         """Draw binary masks, the same in both directions. Shape [B, 2 M] -> [B, rounds, 2 M]."""
         n_graphs, both = probability.shape
         u = step.draw_uniform((n_graphs, self.rounds, both // 2), probability)
-        return straight_through(probability.unsqueeze(1), torch.cat([u, u], -1))
+        return scorer.straight_through(probability.unsqueeze(1), torch.cat([u, u], -1))
 
 
 def logit_spread(edge_logit: Tensor, batch: Batch) -> Tensor:
@@ -197,11 +187,9 @@ class BrainOOD(EdgeMethod):
     """Masked features, sampled edges with consistent scores over scans, reconstruction by a high-pass graph network."""
 
     settings: BrainOODSettings
+    network_class = BrainOODNetwork
     training_only = ("reconstruct",)
     peak_matrices_per_scan = 180.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return BrainOODNetwork(shape, self.settings)
 
     def loss(self, out: BrainOODOutput, batch: Batch) -> Tensor:
         """Sum cross-entropy, reconstruction error, spread of edge logits, mask entropy and the bottleneck."""
@@ -213,8 +201,8 @@ class BrainOOD(EdgeMethod):
             + s.entropy * out.entropy
         )
         if s.information > 0:
-            r = schedule_keep_rate(batch.epoch, s.epochs, s.final_r)
-            loss = loss + s.information * average_losses(bernoulli_kl(out.edge_sample, out.edges, r), batch)
+            r = scorer.schedule_keep_rate(batch.epoch, s.epochs, s.final_r)
+            loss = loss + s.information * average_losses(scorer.bernoulli_kl(out.edge_sample, out.edges, r), batch)
         return loss
 
 

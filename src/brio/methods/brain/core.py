@@ -1,7 +1,5 @@
 """CORE: sliding-window trajectories of reproducible edges, with gated message passing on their line graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -180,7 +178,7 @@ class CORE(BoldMethod):
         graphs = source.connectomes
         scans = self.gather_inputs(graphs).take(torch.from_numpy(source.scans).to(graphs.device))
         edges = build_scaffold(source, scans, self.settings)
-        learned = {"mean": self.dead_roi_fill(source), "u": edges.u, "v": edges.v, "prior": edges.compute_priors()}
+        learned = super().learn(source) | {"u": edges.u, "v": edges.v, "prior": edges.compute_priors()}
         learned["line"] = normalise_adjacency(build_line_graph(edges.u, edges.v).to(graphs.dtype))
         s = self.settings
         x = torch.cat([describe_edges(p, learned, s.window, s.step, s.bold_windows) for p in scans.split(128)])

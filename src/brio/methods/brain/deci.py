@@ -5,8 +5,6 @@ length. Each window goes through the network as a further scan of the batch, and
 one scan lie side by side, so that scans that pad a stack of runs stay last: random numbers go by position.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...settings import Layers, LearningRate, RepetitionTime, ShareBelowOne, Width, choice, setting
-from ...training import Batch, InputShape, NeuralMethod, NeuralSettings, Output, Scans, StepContext
-from ..layers import Chain, Dropout, LayerNorm, Linear, classification_loss, linear
+from ...training import InputShape, NeuralSettings, Output, Scans, StepContext
+from ..layers import Chain, Classifier, Dropout, LayerNorm, Linear, linear
 from ..registry import follow_paper, method
 
 
@@ -60,7 +58,7 @@ class BoldSettings(NeuralSettings):
     bold_tr: RepetitionTime | None = 2.0
 
 
-class BoldMethod(NeuralMethod):
+class BoldMethod(Classifier):
     """A network that reads BOLD: every window of a scan takes the memory of a scan."""
 
     settings: BoldSettings
@@ -287,10 +285,5 @@ class DeCI(BoldMethod):
     """Drift and cycle of the BOLD course of each ROI; ROIs are independent until their scores are averaged."""
 
     settings: DeCISettings
+    network_class = DeCINetwork
     peak_matrices_per_scan = 32.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return DeCINetwork(shape, self.settings)
-
-    def loss(self, out: Output, batch: Batch) -> Tensor:
-        return classification_loss(out.logit, batch)

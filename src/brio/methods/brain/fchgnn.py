@@ -16,25 +16,11 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ... import draws
+from ... import training
 from ...cohort.covariates import read_covariates, read_hemispheres
 from ...settings import Layers, LearningRate, PositiveShare, ShareBelowOne, Weight, Width, choice, setting
-from ...training import (
-    Batch,
-    InputShape,
-    MethodFacts,
-    NeuralMethod,
-    NeuralSettings,
-    RunState,
-    Scans,
-    SourceScans,
-    Stack,
-    Stage,
-    StepContext,
-    Tensors,
-    TensorSpec,
-)
-from ..layers import BatchNorm, Dropout, GCNLayer, build_profiles, classification_loss, normalise_adjacency
+from ...training import RunState, Scans, SourceScans, Stack, Stage, StepContext, Tensors, TensorSpec
+from ..layers import BatchNorm, Classifier, Dropout, GCNLayer, build_profiles, normalise_adjacency
 from ..registry import method, redesign
 
 
@@ -227,17 +213,13 @@ def select_bank(stack: Stack, per_cell: int) -> tuple[np.ndarray, np.ndarray]:
 
     Shapes: returns index [R, E * 2 * per_cell].
     """
-    sources, slot = stack.sources, np.arange(per_cell)
-    members, size = sources.members, sources.size[..., None]
-    ids = draws.addresses(stack.connectomes.cohort.ids)
-    key = draws.draw_uniform(sources.seeds[:, None, None, None], "bank", ids[members])
-    order = np.argsort(np.where(np.arange(members.shape[-1]) < size, key, 2.0), axis=-1, kind="stable")
-    index = np.take_along_axis(members, order[..., np.minimum(slot, members.shape[-1] - 1)], axis=-1)
-    return index.reshape(len(stack), -1), (slot < size).reshape(len(stack), -1)
+    ordered, slot = stack.sources.shuffle("bank"), np.arange(per_cell)
+    index = ordered[..., np.minimum(slot, ordered.shape[-1] - 1)]
+    return index.reshape(len(stack), -1), (slot < stack.sources.size[..., None]).reshape(len(stack), -1)
 
 
 @dataclass(frozen=True)
-class FCHGNNSettings(NeuralSettings):
+class FCHGNNSettings(training.NeuralSettings):
     """Settings of FC-HGNN.
 
     Attributes
@@ -292,7 +274,7 @@ class FCHGNNOutput(NamedTuple):
 class FCHGNNNetwork(nn.Module):
     """An encoder of single scans, then layers over their population: the batch in training, the bank at inference."""
 
-    def __init__(self, shape: InputShape, s: FCHGNNSettings) -> None:
+    def __init__(self, shape: training.InputShape, s: FCHGNNSettings) -> None:
         super().__init__()
         self.site_likeness, self.age_window, self.beta = s.site_likeness, s.age_window, s.beta
         self.encode = ScanEncoder(shape.n_rois, s)
@@ -329,21 +311,19 @@ class FCHGNNNetwork(nn.Module):
         "pooling channels"
     ),
 )
-class FCHGNN(NeuralMethod):
+class FCHGNN(Classifier):
     """Hemispheres, whole brain and a population graph typed by sex, with messages from source scans only.
 
     A fitted run holds sex, standardised age and the messages of the scans in its bank, and none of their connectomes.
     """
 
     settings: FCHGNNSettings
+    network_class = FCHGNNNetwork
 
     @property
-    def facts(self) -> MethodFacts:
+    def facts(self) -> training.MethodFacts:
         kept = "sex, standardised age and messages of the source scans in its bank"
         return replace(super().facts, holds=f"weights of a network, and {kept}", keeps_scans=f"it holds {kept}")
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return FCHGNNNetwork(shape, self.settings)
 
     def learn(self, source: SourceScans) -> Tensors:
         """Learn the mean connectome, the hemisphere of each ROI, and mean and standard deviation of age."""
@@ -361,9 +341,6 @@ class FCHGNN(NeuralMethod):
             "inference.bank_age": bank,
             "inference.bank_messages": TensorSpec((s.layers, "scans", 4 * s.state)),
         }
-
-    def loss(self, out: FCHGNNOutput, batch: Batch) -> Tensor:
-        return classification_loss(out.logit, batch)
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
         """Allocate the bank, and put in sex and age of its scans.

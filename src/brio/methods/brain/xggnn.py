@@ -4,8 +4,6 @@ Its objective mixes scans within a site, looks one step ahead on meta-training s
 differences between meta-test sites.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -233,10 +231,8 @@ class XGGNN(BoldMethod):
 
     version = 2
     settings: XGSettings
+    network_class = XGNetwork
     peak_matrices_per_scan = 80.0
-
-    def network(self, shape: InputShape) -> nn.Module:
-        return XGNetwork(shape, self.settings)
 
     def objective(self, call: NetworkCall, params: Tensors, batch: Batch) -> Tensor:
         """Loss at the meta-test sites, under weights that are one step ahead on the meta-training sites.

@@ -1,7 +1,5 @@
 """The shared signed encoder: supported graphs, local descriptors and two signed layers, Eqs. (4)-(6)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

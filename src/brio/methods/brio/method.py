@@ -1,7 +1,5 @@
 """BRIO: its network, from graphs to factors, contributions and a logit, Eqs. (8)-(10), and how it is trained."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial
@@ -12,27 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ... import draws
+from ... import draws, training
 from ...cohort import Cohort
 from ...connectome import ReestimateRequest, clip_block_length, source_strength, sym_top
-from ...training import (
-    Batch,
-    ExplainedScans,
-    Explanation,
-    FittedRun,
-    InputShape,
-    MethodFacts,
-    NeuralMethod,
-    Run,
-    RunState,
-    Scans,
-    SourceScans,
-    Stack,
-    Stage,
-    StepContext,
-    Tensors,
-    TensorSpec,
-)
+from ...training import Batch, FittedRun, NeuralMethod, Run, RunState, Scans, Stack, Stage, Tensors, TensorSpec
 from ..layers import classification_loss
 from ..registry import PAPERS_OWN, method, variant
 from .encoder import SignedEncoder, find_gpu_twin, measure_descriptors
@@ -81,7 +62,7 @@ class BrioNetwork(nn.Module):
         self.w = nn.Parameter(torch.empty(s.J, s.d_t).uniform_(-bound, bound))
         self.b = nn.Parameter(torch.zeros(()))
 
-    def forward(self, scans: Scans, step: StepContext | None = None) -> FactorOutput:
+    def forward(self, scans: Scans, step: training.StepContext | None = None) -> FactorOutput:
         """Compute factors, contributions and logits of B graphs."""
         J = len(self.w)
         learned, inference = scans.state.learned, scans.state.inference
@@ -111,7 +92,7 @@ class Brio(NeuralMethod):
     version = 3  # clouds of eight scans, refreshes between epochs
     settings: BrioSettings
 
-    def network(self, shape: InputShape) -> nn.Module:
+    def network(self, shape: training.InputShape) -> nn.Module:
         return BrioNetwork(shape.n_rois, self.settings)
 
     def name_sites(self, cohort: Cohort, run: Run) -> np.ndarray:
@@ -124,11 +105,12 @@ class Brio(NeuralMethod):
             sites[scans[order]] = np.sort(sites[scans])
         return sites
 
-    def learn(self, source: SourceScans) -> Tensors:
+    def learn(self, source: training.SourceScans) -> Tensors:
         """Learn the support S (Eq. 3), ROIs' fill, descriptors' mean and SD, and the block length."""
         settings, connectomes = self.settings, source.connectomes
         strength = source_strength([connectomes.site_median(m) for m in source.by_site()], connectomes.n_rois)
-        learned = {"S": sym_top(strength, settings.rho_g).to(connectomes.dtype), "mean": self.dead_roi_fill(source)}
+        learned = {"S": sym_top(strength, settings.rho_g).to(connectomes.dtype)}
+        learned["mean"] = source.mean_connectome(settings.dead_rois)
         if settings.descriptors == "standardised":
             index = torch.from_numpy(source.scans).to(connectomes.device)
             parts = ((connectomes.full[i], connectomes.alive[i]) for i in index.split(256))  # never a copy of all
@@ -229,7 +211,7 @@ class Brio(NeuralMethod):
         return float(state.learned["block_length"]) if "block_length" in state.learned else None
 
     @property
-    def facts(self) -> MethodFacts:
+    def facts(self) -> training.MethodFacts:
         facts = super().facts
         cost = facts.relative_cost * (2.0 if self._aligns else 1.0)  # refreshes and alignment about double an epoch
         reestimates = self.settings.K if self._reestimates else None
@@ -242,15 +224,15 @@ class Brio(NeuralMethod):
     def intercept(self, fitted: FittedRun) -> float:
         return float(fitted.parameters["b"])
 
-    def explain(self, fitted: FittedRun) -> Explanation:
+    def explain(self, fitted: FittedRun) -> training.Explanation:
         """Return the assignment of ROIs to factors, which is fixed after the warm-up."""
-        return Explanation(assignment=fitted.state.inference["Pi_bar"].double().cpu().numpy())
+        return training.Explanation(assignment=fitted.state.inference["Pi_bar"].double().cpu().numpy())
 
-    def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
+    def read_explained(self, fitted: FittedRun, scans: Scans) -> training.ExplainedScans:
         """Read margins, and what each factor adds to them, Eq. (10)."""
         out = Stack.restore(self, scans, [fitted]).forward(scans, shared=True)
         margin, a = (t[0].double().cpu().numpy() for t in (out.logit, out.contributions))
-        return ExplainedScans(margin, contributions=a / self.settings.J**0.5)
+        return training.ExplainedScans(margin, contributions=a / self.settings.J**0.5)
 
     def _contributions_and_changes(self, stack: Stack, rows: np.ndarray, number: int) -> tuple[Tensor, Tensor]:
         """Full-scan contributions a^(0) and their mean squared changes under re-estimation. Shapes [runs, N, J].

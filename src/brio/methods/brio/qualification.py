@@ -1,7 +1,5 @@
 """Balanced assignment of ROIs to factors, Eq. (7), qualification of evidence, Eqs. (11)-(19), and alignment by it."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

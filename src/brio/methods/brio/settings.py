@@ -1,30 +1,13 @@
 """Settings of BRIO: the paper's values; fields marked (ours) are not given there, or replace what is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from ... import settings
 from ...connectome import BlockRule
-from ...settings import (
-    BatchSize,
-    BlockLength,
-    Count,
-    Epochs,
-    Layers,
-    LearningRate,
-    Positive,
-    PositiveShare,
-    Share,
-    Temperature,
-    Weight,
-    Width,
-    choice,
-    require,
-    setting,
-)
+from ...settings import choice, require, setting
 from ...training import NeuralSettings
 
 Variant = Literal["full", "w/o RS", "w/o TR", "w/o SM", "w/o SF", "w/o QG"]
@@ -92,53 +75,48 @@ class BrioSettings(NeuralSettings):
         Constants of the block-length rule.
     """
 
-    learning_rate: LearningRate = 3e-4
-    patience: Epochs | None = None
-    cell_batch: BatchSize = 1
-    cloud: BatchSize = 8
+    learning_rate: settings.LearningRate = 3e-4
+    patience: settings.Epochs | None = None
+    cell_batch: settings.BatchSize = 1
+    cloud: settings.BatchSize = 8
     J: Annotated[int, Meta(ge=1, le=512)] = 4
-    d_e: Width = 16
-    d_h: Width = 64
-    d_t: Width = 16
-    d_mlp: Width = 32
-    d_qk: Width = 32
-    layers: Layers = 2
-    temperature: Temperature = 0.10
-    assignment_iterations: Count = 60
-    rho_g: PositiveShare = 0.20
+    d_e: settings.Width = 16
+    d_h: settings.Width = 64
+    d_t: settings.Width = 16
+    d_mlp: settings.Width = 32
+    d_qk: settings.Width = 32
+    layers: settings.Layers = 2
+    temperature: settings.Temperature = 0.10
+    assignment_iterations: settings.Count = 60
+    rho_g: settings.PositiveShare = 0.20
     T_w: Annotated[int, Meta(ge=0, le=100_000)] = 20
     M: Annotated[int, Meta(ge=1, le=100_000)] = 2
-    K: Count = 8
-    epsilon: Temperature = 0.1
-    sinkhorn_iterations: Count = 30
-    lambda_env: Weight = setting(4.0, choice(0.5, 1.0, 2.0, 4.0, 8.0))
-    eps_w: Positive = 1e-6
-    eps_s: Positive = 1e-6
-    eps_q: Positive = 1e-6
-    roi_scale: Positive = 1.0
+    K: settings.Count = 8
+    epsilon: settings.Temperature = 0.1
+    sinkhorn_iterations: settings.Count = 30
+    lambda_env: settings.Weight = setting(4.0, choice(0.5, 1.0, 2.0, 4.0, 8.0))
+    eps_w: settings.Positive = 1e-6
+    eps_s: settings.Positive = 1e-6
+    eps_q: settings.Positive = 1e-6
+    roi_scale: settings.Positive = 1.0
     descriptors: Literal["standardised", "raw"] = "standardised"
     mlp_bias: bool = True
     sites: Literal["own", "shuffled"] = "own"
     variant: Variant = "full"
     block_scale: Annotated[float, Meta(gt=0, le=100)] = 1.0
-    block_length: BlockLength | None = None
-    block_subjects: Count = 128
-    block_signals: Count = 24
-    block_products: Count = 48
-    tau_ac: PositiveShare = 0.10
+    block_length: settings.BlockLength | None = None
+    block_subjects: settings.Count = 128
+    block_signals: settings.Count = 24
+    block_products: settings.Count = 48
+    tau_ac: settings.PositiveShare = 0.10
     largest_lag: Annotated[int, Meta(ge=2, le=10_000)] = 30
-    block_quantile: Share = 0.75
-    l_min: Count = 2
-    l_max: Count = 30
+    block_quantile: settings.Share = 0.75
+    l_min: settings.Count = 2
+    l_max: settings.Count = 30
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            0 <= self.T_w < self.epochs,
-            "T_w",
-            self.T_w,
-            f"0 or more and below epochs ({self.epochs}); warm-up and epochs are set together",
-        )
+        require(0 <= self.T_w < self.epochs, "T_w", self.T_w, f"0 or more and below epochs ({self.epochs})")
         require(self.cloud >= self.cell_batch, "cloud", self.cloud, f"at least cell_batch ({self.cell_batch})")
         require(self.l_max >= self.l_min, "l_max", self.l_max, f"at least l_min ({self.l_min})")
         fits = self.block_length is None or self.block_scale == 1

@@ -8,8 +8,6 @@ states of ROIs and the graph, so its norm is applied to ROIs: nothing of the fir
 edge.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,8 +20,8 @@ from torch import Tensor, nn
 
 from ...kernels import kernels_run_on
 from ...settings import ShareBelowOne, Width, choice, setting
-from ...training import Batch, NeuralMethod, Scans, Stage, StepContext
-from ..layers import BatchNorm, Dropout, GINLayer, GraphSettings, Identity, Linear, build_profiles, select_strong_edges
+from ...training import Batch, Scans, Stage, StepContext
+from .. import layers
 
 
 class Edges(NamedTuple):
@@ -116,8 +114,7 @@ def plan_decay_stages(epochs: int, final: float) -> list[Stage]:
     """
     falling = max(1, round((INITIAL_RATE - final) / DECREMENT)) * max(1, epochs // N_INTERVALS)
     falling = min(falling, epochs - 1)
-    first = [Stage("decay", falling, selectable=False)] if falling else []
-    return [*first, Stage("constant rate", epochs - falling)]
+    return [Stage("decay", falling, selectable=False), Stage("constant rate", epochs - falling)]
 
 
 def find_keep_rate(batch: Batch, epochs: int, final: float) -> Tensor | float:
@@ -184,7 +181,7 @@ class EdgeInstanceNorm(nn.Module):
         return k.unsqueeze(1), (-mean * k).unsqueeze(1)
 
 
-class EdgeBatchNorm(BatchNorm):
+class EdgeBatchNorm(layers.BatchNorm):
     """Batch normalisation over all edges of the batch; empty entries of a list do not count.
 
     Use :meth:`compute_affine`; the ``forward`` of its base class counts all entries.
@@ -253,11 +250,11 @@ class EdgeMLP(nn.Module):
     ) -> None:
         super().__init__()
         self.widths = tuple(widths)
-        self.receiver = Linear(n_in, widths[0])
-        self.sender = Linear(n_in, widths[0], bias=False)
+        self.receiver = layers.Linear(n_in, widths[0])
+        self.sender = layers.Linear(n_in, widths[0], bias=False)
         self.norms = nn.ModuleList(norm(w) for w in widths)
-        self.linears = nn.ModuleList(Linear(a, b) for a, b in itertools.pairwise([*widths, 1]))
-        self.dropout = Dropout(dropout)
+        self.linears = nn.ModuleList(layers.Linear(a, b) for a, b in itertools.pairwise([*widths, 1]))
+        self.dropout = layers.Dropout(dropout)
 
     def forward(self, H: Tensor, edges: Edges, step: StepContext | None = None) -> Tensor:
         """Score edges. Shapes: H [B, P, n_in]; returns [B, 2 M]."""
@@ -295,13 +292,15 @@ class GINEncoder(nn.Module):
     residual connection after it.
     """
 
-    def __init__(self, n_in: int, width: int, layers: int, dropout: float, norm_and_residual: bool = False) -> None:
+    def __init__(self, n_in: int, width: int, n_layers: int, dropout: float, norm_and_residual: bool = False) -> None:
         super().__init__()
-        self.embed = Linear(n_in, width)
-        self.layers = nn.ModuleList(GINLayer(width, width) for _ in range(layers))
-        self.norms = nn.ModuleList(BatchNorm(width) if norm_and_residual else Identity() for _ in range(layers))
+        self.embed = layers.Linear(n_in, width)
+        self.layers = nn.ModuleList(layers.GINLayer(width, width) for _ in range(n_layers))
+        self.norms = nn.ModuleList(
+            layers.BatchNorm(width) if norm_and_residual else layers.Identity() for _ in range(n_layers)
+        )
         self.norm_and_residual = norm_and_residual
-        self.dropout = Dropout(dropout)
+        self.dropout = layers.Dropout(dropout)
 
     def forward(self, X: Tensor, A: Tensor, step: StepContext | None = None) -> Tensor:
         """Encode the ROIs of graphs. Shapes: X [B, P, n_in], A [B, P, P]; returns [B, P, width]."""
@@ -317,7 +316,7 @@ class EdgeNetwork(nn.Module):
 
     def forward(self, scans: Scans, step: StepContext | None = None) -> Any:
         """Compute logits and representations of scans; in training also what the loss reads."""
-        return self.read_graphs(build_profiles(scans), select_strong_edges(scans), step)
+        return self.read_graphs(layers.build_profiles(scans), layers.select_strong_edges(scans), step)
 
     @abstractmethod
     def read_graphs(self, X: Tensor, A: Tensor, step: StepContext | None) -> Any:
@@ -329,7 +328,7 @@ COPIES = 7
 
 
 @dataclass(frozen=True)
-class EdgeSettings(GraphSettings):
+class EdgeSettings(layers.GraphSettings):
     """Settings of methods that score edges from the states of their ends.
 
     Attributes
@@ -349,7 +348,7 @@ class EdgeSettings(GraphSettings):
     edge_dropout: ShareBelowOne = 0.5
 
 
-class EdgeMethod(NeuralMethod):
+class EdgeMethod(layers.Classifier):
     """A method that scores edges by an MLP; memory grows with the width of the MLP where kernels do not fuse it."""
 
     settings: EdgeSettings

@@ -22,7 +22,8 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from ...connectome import Connectomes, find_live_edges, read_edges, source_mean
+from ... import training
+from ...connectome import Connectomes, find_live_edges, read_edges
 from ...console import Progress, silent
 from ...device import full_precision
 from ...errors import BrioError
@@ -30,27 +31,12 @@ from ...formatting import format_count
 from ...machine import map_on_cores
 from ...protocol import auc
 from ...protocol.folds import assign_inner_folds
-from ...settings import GridSize, Positive, check_domains, require
-from ...training import (
-    ANY_TENSOR,
-    ExplainedScans,
-    Explanation,
-    FittedRun,
-    Inputs,
-    Method,
-    MethodFacts,
-    Prediction,
-    Run,
-    RunState,
-    Scans,
-    SourceScans,
-    Tensors,
-    TensorSpec,
-)
+from ...settings import GridSize, Positive, require
+from ...training import FittedRun, Method, Run, Scans, SourceScans, Tensors, TensorSpec
 
 
 @dataclass(frozen=True)
-class LinearSettings:
+class LinearSettings(training.MethodSettings):
     """Settings of a penalised linear model.
 
     Attributes
@@ -76,7 +62,7 @@ class LinearSettings:
     dead_rois: Literal["source-mean", "zero"] = "source-mean"
 
     def __post_init__(self) -> None:
-        check_domains(self)
+        super().__post_init__()
         rule = "at least the least penalty"
         require(self.largest_penalty >= self.least_penalty, "largest_penalty", self.largest_penalty, rule)
 
@@ -129,9 +115,9 @@ class LinearMethod(Method):
         return self.settings.choose_by == "validation"
 
     @property
-    def facts(self) -> MethodFacts:
+    def facts(self) -> training.MethodFacts:
         """What a job plans and prints with."""
-        return MethodFacts(
+        return training.MethodFacts(
             dead_rois=self.settings.dead_rois,
             setting_without_validation="choose_by=source-sites",
             holds="means of features and one coefficient for each, learned from all source scans",
@@ -151,10 +137,7 @@ class LinearMethod(Method):
 
         Scans are :class:`Scans`, or the :class:`StoredEdges` of the whole cohort.
         """
-        mean = torch.zeros_like(source.connectomes.full[0])
-        if self.settings.dead_rois == "source-mean":
-            mean = source_mean([source.connectomes.site_mean(m) for m in source.by_site()])
-        return {"mean": mean.cpu()}
+        return {"mean": source.mean_connectome(self.settings.dead_rois).cpu()}
 
     def extract_features(self, scans: Scans, learned: Tensors) -> np.ndarray:
         """Extract the features of scans, here the entries of the FC matrix. Shape [n, d]."""
@@ -297,7 +280,7 @@ class LinearMethod(Method):
             test_logit=prepared.rows.project(fold.test, coefficients) + intercept,
             validation_auc=float(validation_auc[best]),
             details=details,
-            state=RunState.from_learned(**prepared.learned),
+            state=training.RunState.from_learned(**prepared.learned),
             parameters={
                 "centre": torch.from_numpy(prepared.rows.centre),
                 "coefficients": torch.from_numpy(coefficients),
@@ -308,7 +291,7 @@ class LinearMethod(Method):
     def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
         """Declare centre and coefficient of each feature, the intercept, and what the features need."""
         if self.changes_after("declare_features", "learn"):
-            learned = {"features": TensorSpec(("features",)), "*": ANY_TENSOR}
+            learned = {"features": TensorSpec(("features",)), "*": training.ANY_TENSOR}
         else:
             learned = self.declare_features(n_rois)
         d = learned.pop("features").shape
@@ -322,26 +305,26 @@ class LinearMethod(Method):
         """Declare what :meth:`learn` returns, and under ``features`` the axis of the features."""
         return {"features": TensorSpec((n_rois * (n_rois - 1) // 2,)), "mean": TensorSpec((n_rois, n_rois))}
 
-    def predict(self, fitted: FittedRun, scans: Scans) -> Prediction:
+    def predict(self, fitted: FittedRun, scans: Scans) -> training.Prediction:
         """Predict margins; the representation is the centred features."""
         p = fitted.parameters
         with full_precision():  # as in fit
             features = self.extract_features(scans._replace(A=self.transform(scans.A)), fitted.state.learned)
             centred = features - p["centre"].double().numpy()
         margin = project_rows(centred, p["coefficients"].double().numpy()) + float(p["intercept"])
-        return Prediction(margin, centred)
+        return training.Prediction(margin, centred)
 
-    def explain(self, fitted: FittedRun) -> Explanation | None:
+    def explain(self, fitted: FittedRun) -> training.Explanation | None:
         """Return the coefficient of each edge."""
         if not self.edge_values:
             return None
-        coefficients = fitted.parameters["coefficients"].double().numpy()
-        return Explanation(self.edge_values, self.pick_edges(coefficients, fitted.state.learned), self.beyond_edges)
+        coefficients = self.pick_edges(fitted.parameters["coefficients"].double().numpy(), fitted.state.learned)
+        return training.Explanation(self.edge_values, coefficients, self.beyond_edges)
 
-    def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
+    def read_explained(self, fitted: FittedRun, scans: Scans) -> training.ExplainedScans:
         """Read margins and values of edges."""
         margin, features = self.predict(fitted, scans)
-        return ExplainedScans(margin, self.pick_edges(features, fitted.state.learned))
+        return training.ExplainedScans(margin, self.pick_edges(features, fitted.state.learned))
 
     def pick_edges(self, features: np.ndarray, learned: Tensors) -> np.ndarray:
         """Pick the features that belong to edges. Shape [..., d] -> [..., edges]."""
@@ -570,7 +553,7 @@ class ScanReader:
     Shapes: matrices [N, P, P].
     """
 
-    def __init__(self, inputs: Inputs, matrices: Tensor, share_products: bool = False) -> None:
+    def __init__(self, inputs: training.Inputs, matrices: Tensor, share_products: bool = False) -> None:
         everyone = torch.arange(len(matrices), device=matrices.device)
         self._scans = inputs.take(everyone, matrices).map(Tensor.cpu)
         x = read_edges(self._scans.A).double().numpy() if share_products else None

@@ -1,7 +1,5 @@
 """Controls: models that see no connectome. A score above chance means that the cohort has a shortcut."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Logistic regression on the scaffold of CORE, to compare its network with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

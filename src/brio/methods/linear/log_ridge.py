@@ -1,7 +1,5 @@
 """Ridge regression on log-connectomes, with an intercept for each source site."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Logistic regression and linear SVM, one path over penalties for all runs."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...errors import BrioError

@@ -5,8 +5,6 @@ there are thousands of scans, conjugate gradients need some tens of such product
 they see are columns of one product; those that differ in the penalty alone share it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ridge regression on correlation matrices mapped to the tangent space at the mean of the source scans."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 
