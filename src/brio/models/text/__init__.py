@@ -6,7 +6,15 @@ import functools
 import re
 from typing import TYPE_CHECKING, Any
 
-from ...formatting import escape_markdown, format_code, format_count, format_number, format_p, format_percent
+from ...formatting import (
+    escape_markdown,
+    format_code,
+    format_count,
+    format_number,
+    format_p,
+    format_percent,
+    format_signed,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,6 +45,7 @@ def _make_environment() -> Environment:
         "number": format_number,
         "percent": format_percent,
         "p_value": format_p,
+        "signed": format_signed,
         "share": lambda share, digits=0: f"{share:.{digits}%}",
     }
     return environment
