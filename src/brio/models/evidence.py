@@ -263,7 +263,7 @@ class CallRule:
     def accuracy(self) -> Estimate:
         """Of the called participants, expected at a new site; 95 % interval by Wilson."""
         if not self.n_called:
-            return Estimate(None, None, None)
+            return UNKNOWN
         ends = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
         return Estimate(self.n_right / self.n_called, *ends)
 
@@ -300,6 +300,9 @@ class Estimate:
         if self.low is None or self.high is None:
             return number
         return f"{number} ({kind}{show(self.low)} to {show(self.high)})"
+
+
+UNKNOWN = Estimate(None, None, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,7 +385,7 @@ def gather_evidence(
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
     auc, weighted = (
-        Estimate(None, None, None) if one is None else Estimate(one.mean, *(one.interval or (None, None)))
+        UNKNOWN if one is None else Estimate(one.mean, *(one.interval or (None, None)))
         for one in (summary.auc, summary.pair_weighted_auc)
     )
     people = average_seeds(own)
