@@ -31,9 +31,10 @@ from .models import (
     read_model,
     write_model,
 )
-from .models.evidence import Estimate, describe_codes
+from .models.evidence import Estimate
 from .models.external import score_labelled_scans, write_predictions
 from .models.predict import compute_region_contributions, find_called, find_flagged
+from .models.ranges import describe_codes
 from .protocol.metrics import delong_covariance, placement_values
 from .protocol.statistics import t_interval
 from .report.cohort import draw_sites

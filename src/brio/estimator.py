@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, make_dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, get_type_hints
 
@@ -185,6 +184,7 @@ MAIN_SETTINGS = (
 """Settings of a method that are parameters of the estimator, so that a search can vary them."""
 
 
+@dataclass(eq=False, repr=False)
 class BrioClassifier(ClassifierMixin, BaseEstimator):
     """Classify patients and controls from their scans, at sites the model was not trained on.
 
@@ -287,48 +287,28 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     """
 
     __metadata_request__fit = {"sites": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
-    _training_scans: Cohort | None
-    _model: Model | None
-    method_: Method
 
-    def __init__(
-        self,
-        method: str = "brio",
-        *,
-        J: int | None = None,
-        K: int | None = None,
-        M: int | None = None,
-        T_w: int | None = None,
-        epochs: int | None = None,
-        epsilon: float | None = None,
-        lambda_env: float | None = None,
-        learning_rate: float | None = None,
-        patience: int | None = None,
-        rho_g: float | None = None,
-        weight_decay: float | None = None,
-        settings: Mapping[str, Any] | None = None,
-        validation_sites: int | str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        device: str = "auto",
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.J = J
-        self.K = K
-        self.M = M
-        self.T_w = T_w
-        self.epochs = epochs
-        self.epsilon = epsilon
-        self.lambda_env = lambda_env
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.rho_g = rho_g
-        self.weight_decay = weight_decay
-        self.settings = settings
-        self.validation_sites = validation_sites
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
+    method: str = "brio"
+    _: KW_ONLY
+    J: int | None = None
+    K: int | None = None
+    M: int | None = None
+    T_w: int | None = None
+    epochs: int | None = None
+    epsilon: float | None = None
+    lambda_env: float | None = None
+    learning_rate: float | None = None
+    patience: int | None = None
+    rho_g: float | None = None
+    weight_decay: float | None = None
+    settings: Mapping[str, Any] | None = None
+    validation_sites: int | str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    device: str = "auto"
+    verbose: bool = False
+    _training_scans: Cohort | None = field(init=False)
+    _model: Model | None = field(init=False)
+    method_: Method = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -657,7 +637,8 @@ class EstimatorRecord:
         # JSON may store a whole number as a float; a seed that was drawn is stored as None
         hints = {k: float | None if v == int | None else v for k, v in get_type_hints(BrioClassifier.__init__).items()}
         hints |= {"settings": dict[str, Setting] | None, "random_state": int | None, "verbose": bool | int}
-        names = inspect.signature(BrioClassifier).parameters
-        kind = make_dataclass("EstimatorParams", [(name, hints[name], None) for name in names])
+        kind = make_dataclass(
+            "EstimatorParams", [(own.name, hints[own.name], None) for own in fields(BrioClassifier) if own.init]
+        )
         check_fields(kind, record.params, path, GET_AGAIN, "params")
         return record

@@ -15,10 +15,10 @@ from brio.formatting import format_signed
 from brio.jobs import JobSpec
 from brio.models import PriorWidths, adapt_model, fit_adaptation, fit_model, predict_scans, read_model, write_model
 from brio.models.adaptation import choose_widths, expect_gain
-from brio.models.card import write_card
 from brio.models.evidence import CallRule, Estimate, Evidence
 from brio.models.external import summarise_predictions
 from brio.models.fit import find_implied_share
+from brio.models.folder import write_card
 from brio.protocol.calibration import fit_recalibration
 from brio.report.predictions import render_prediction_page
 
@@ -300,7 +300,7 @@ def test_networks_balance_the_classes_so_their_logits_stand_for_equal_shares(fit
 
 
 def test_the_expected_accuracy_is_named_as_that_of_the_original(ridge, local):
-    model = ridge.with_evidence(replace(make_evidence(), rules=(CallRule(1.0, 0.0, 10, 9, 10),)))
+    model = replace(ridge, evidence=replace(make_evidence(), rules=(CallRule(1.0, 0.0, 10, 9, 10),)))
     new = replace(local, frames=local.frames * np.float32(2))  # the adapted model knows the local scans
     for fitted, words in (
         (model, "expected at a new site: 12, 100% of participants without a flag, 90.0% of them right"),

@@ -17,7 +17,6 @@ from brio.cohort import Atlas
 from brio.connectome import Connectomes
 from brio.errors import BrioError
 from brio.models import choose_rule, predict_scans, trace_risk
-from brio.models.card import write_card
 from brio.models.evidence import (
     TESTED,
     CallRule,
@@ -30,10 +29,10 @@ from brio.models.evidence import (
     learn_call_rules,
 )
 from brio.models.external import score_labelled_scans, summarise_predictions, tabulate_scores
-from brio.models.known_scans import list_known_scans
+from brio.models.folder import write_card
 from brio.models.model import check_atlas
 from brio.models.predict import PREDICTION_REESTIMATES, ScanPredictions
-from brio.models.ranges import check_left_out_sites, learn_ranges
+from brio.models.ranges import check_left_out_sites, learn_ranges, list_known_scans
 from brio.report.predictions import render_prediction_page
 
 
@@ -168,7 +167,7 @@ def test_a_rule_prints_the_counts_and_the_interval_behind_its_accuracy():
 def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     assert set(predictions.table["predicted"]) == {""}
     everything = CallRule(0.8, 0.0, 30, 26, 40)
-    model = ridge.with_evidence(make_evidence((everything,)))
+    model = replace(ridge, evidence=make_evidence((everything,)))
     found = predict_scans(model, new_scans, reestimates=2, device="cpu")
     named = np.where(found.logit > 0, "patient", "control")
     assert found.table["predicted"].tolist() == named.tolist()
@@ -186,10 +185,10 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     assert f"{len(new_scans) - 3} of {len(new_scans)} called" in said
     assert f"expected at a new site: {expected}, 75% of participants" in said
     median = float(np.median(np.abs(found.logit)))
-    model = ridge.with_evidence(make_evidence((replace(everything, threshold=median),)))
+    model = replace(ridge, evidence=make_evidence((replace(everything, threshold=median),)))
     called = predict_scans(model, new_scans, reestimates=2, device="cpu").table["predicted"] != "no call"
     np.testing.assert_array_equal(called, np.abs(found.logit) >= median)
-    model = ridge.with_evidence(make_evidence(()))
+    model = replace(ridge, evidence=make_evidence(()))
     found = predict_scans(model, new_scans, reestimates=2, device="cpu")
     assert set(found.table["predicted"]) == {"no call"}
     assert "no rule reaches the wanted accuracy" in " ".join(summarise_predictions(model, new_scans, found))
@@ -204,7 +203,7 @@ def test_a_difference_is_a_flag_only_where_scans_with_it_did_worse(ridge, new_sc
     evidence = make_evidence((CallRule(0.8, 0.0, 30, 26, 40),))
     for p, flags, notes in ((0.3, "", "tr"), (None, "", "tr"), (0.01, "tr", "")):
         tested = replace(evidence, reasons=(ReasonEvidence("tr", 40, 3, 0.5, 0.7, p),))
-        found = predict_scans(ridge.with_evidence(tested), strange, reestimates=2, device="cpu").table
+        found = predict_scans(replace(ridge, evidence=tested), strange, reestimates=2, device="cpu").table
         assert found["flag"].tolist() == [flags] * 3 + [""] * (len(found) - 3)
         assert set(found["notes"][:3]) == {notes}
         assert found["reasons"].str.contains("repetition time 3 s, usually 2 to 2 s").sum() == 3

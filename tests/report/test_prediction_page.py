@@ -54,7 +54,7 @@ def model(cohort):
     scores = {"auc": Estimate(0.7, 0.6, 0.8), "pair_weighted_auc": none, "slope": none, "intercept": none}
     counts = {"n_participants": 50, "n_sites": 5, "n_seeds": 1, "n_two_class_sites": 5}
     evidence = Evidence(**counts, **scores, fingerprint="", accuracy=0.65, brier=0.21, risk=(), rules=rules)
-    return fitted.with_evidence(evidence)
+    return replace(fitted, evidence=evidence)
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from .explain import ModelExplanation, explain_model
     from .fit import adapt_model, add_evidence, complete_model, evaluate_model, fit_model, remove_fit_job
     from .folder import read_model, write_model
-    from .known_scans import KnownScans
     from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
     from .predict import ScanPredictions, predict_scans
-    from .ranges import ScanRanges
+    from .ranges import KnownScans, ScanRanges
 
 __all__ = ["Adaptation", "PriorWidths", "fit_adaptation"]
 __all__ += ["CallRule", "Evidence", "choose_rule", "gather_evidence", "trace_risk"]
@@ -32,9 +31,8 @@ __getattr__, __dir__ = export_lazily(
         "explain": ("ModelExplanation", "explain_model"),
         "fit": ("adapt_model", "add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job"),
         "folder": ("read_model", "write_model"),
-        "known_scans": ("KnownScans",),
         "model": ("Ensemble", "Member", "Model", "TrainingFacts", "check_atlas"),
         "predict": ("ScanPredictions", "predict_scans"),
-        "ranges": ("ScanRanges",),
+        "ranges": ("KnownScans", "ScanRanges"),
     },
 )

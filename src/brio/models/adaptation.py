@@ -12,7 +12,7 @@ from ..cohort.covariates import ClassNames
 from ..errors import BrioError
 from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare, one_of
 from .evidence import Evidence
-from .known_scans import KnownScans
+from .ranges import KnownScans
 from .text import fill_text
 
 LEAST_WIDTH = 0.1

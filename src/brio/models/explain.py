@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import Atlas, Cohort
-from ..connectome import Connectomes, HarmonisedConnectomes, fit_harmoniser
+from ..connectome import Connectomes, harmonise_connectomes
 from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
@@ -107,20 +107,15 @@ def refit_without_each_site(
         own = cohort.sites[whole.source] == site
         fold = Fold(site, whole.source[~own], whole.validation, whole.source[own], (site,), ())
         runs.append(Run(fold, member.fitted.run.seed))
-    plain_fits = iter(method.fit(plain, runs, progress)) if member.harmoniser is None else None
-    inputs, n_edges = method.gather_inputs(plain), len(weights[0])
+    together = method.fit(plain, runs, progress) if member.harmoniser is None else None
+    n_edges = len(weights[0])
     sizes = (*(n for n in SELECTIONS if n < n_edges), n_edges)
     patterns, rows, shares = [], [], []
     for k, run in enumerate(runs):
-        if plain_fits is not None:
-            fitted = next(plain_fits)
-        elif member.harmoniser is not None:
-            progress(f"fitting without {run.fold.name}", k / len(runs))
-            harmoniser = fit_harmoniser(plain, run.fold.source, member.harmoniser.rule)
-            connectomes = HarmonisedConnectomes(plain, harmoniser)
-            (fitted,) = method.fit(connectomes, [run])
-            inputs = method.gather_inputs(connectomes)
         progress(f"reading without {run.fold.name}", k / len(runs))
+        connectomes = harmonise_connectomes(plain, run.fold.source, model.harmonisation)
+        (fitted,) = method.fit(connectomes, [run]) if together is None else [together[k]]
+        inputs = method.gather_inputs(connectomes)
         left_out = run.fold.test
         explanation, read = method.explain(fitted), read_scans(method, fitted, inputs, run.fold.source)
         there = read_scans(method, fitted, inputs, left_out, label=cohort.labels[left_out])

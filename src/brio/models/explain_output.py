@@ -160,9 +160,8 @@ def draw_chords(explanation: ModelExplanation) -> Any:
         turn, side = np.degrees(angle[roi]) % 360, "left"
         if 90 < turn < 270:
             turn, side = turn + 180, "right"
-        ax.text(
-            *(1.09 * point[roi]), names[roi], fontsize=6.5, rotation=turn, rotation_mode="anchor", ha=side, va="center"
-        )
+        x, y = 1.09 * point[roi]
+        ax.text(x, y, names[roi], fontsize=6.5, rotation=turn, rotation_mode="anchor", ha=side, va="center")
     title = f"{len(strongest)} strongest patterns"
     figure.legend(handles=legend, loc="center right", frameon=False, fontsize=9, title=title)
     return figure

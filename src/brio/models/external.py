@@ -22,9 +22,10 @@ from ..results.files import format_json, write_csv
 from ..results.summarise import MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
 from ..schemas import to_json
 from ..storage import create_whole_folder, write_new, write_sums
-from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites, describe_codes
+from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites
 from .model import Model
 from .predict import ScanPredictions, find_called, find_flagged, warn_of_other_classes, warn_of_unnamed_rois
+from .ranges import describe_codes
 from .text import fill_text
 
 FEW_PER_CLASS = 5

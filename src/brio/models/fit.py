@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,11 @@ from ..training import Method, Run
 from ..version import __version__
 from .adaptation import choose_widths, expect_gain, fit_adaptation
 from .attacks import fit_halves, measure_attacks
-from .evidence import Evidence, gather_evidence
-from .known_scans import list_known_scans
+from .evidence import gather_evidence
 from .model import Member, Model, TrainingFacts, check_atlas, check_classes
 from .patterns import Patterns, read_scans, summarise_reading
 from .predict import PREDICTION_REESTIMATES
-from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges
+from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges, list_known_scans
 
 SCANS = 256
 """Source scans whose halves say how much a scan changes from minute to minute."""
@@ -91,7 +89,8 @@ def fit_model(
     method, runs = define_final_model(method.name, values, job.cohort, job.seeds, wanted, rule)
     fold, gathered = runs[0].fold, None
     if evidence is not None:  # before anything is fitted, so that a folder that does not fit costs no training
-        gathered = _gather_evidence(evidence, method, job.cohort.fingerprint, rule, job.connectomes)
+        own_rule = rule if harmonised else HarmonisationRule()
+        gathered = gather_evidence(evidence, method, job.cohort.fingerprint, own_rule, job.connectomes)
         for words in gathered.differences:
             say(f"warning: the evidence differs from the model: {words}")
     job.announce_exclusions()
@@ -109,7 +108,7 @@ def fit_model(
         model = complete_model(method, members, job.connectomes, job.cohort_before_exclusions)
     if to_evaluate:
         return evaluate_model(model, job, progress, folder=folder)
-    return model if gathered is None else model.with_evidence(gathered)
+    return replace(model, evidence=gathered)
 
 
 def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
@@ -302,22 +301,8 @@ def add_evidence(model: Model, folder: str | Path, connectomes: Connectomes | No
             f"{connectomes.cohort.name}: is not the cohort that the model was fitted to ({model.training.cohort}, "
             f"{model.training.n_scans} scans); give that one, after exclusions"
         )
-    fingerprint = model.training.fingerprint
-    return model.with_evidence(_gather_evidence(folder, model.method, fingerprint, model.harmonisation, connectomes))
-
-
-def _gather_evidence(
-    folder: str | Path, method: Method, fingerprint: str, rule: HarmonisationRule, connectomes: Connectomes | None
-) -> Evidence:
-    return gather_evidence(
-        folder,
-        method.name,
-        fingerprint,
-        asdict(method.settings),
-        rule if rule.kind != "none" else HarmonisationRule(),
-        None if connectomes is None else connectomes.cohort,
-        None if connectomes is None else partial(check_left_out_sites, connectomes),
-    )
+    fingerprint, rule = model.training.fingerprint, model.harmonisation
+    return replace(model, evidence=gather_evidence(folder, model.method, fingerprint, rule, connectomes))
 
 
 def adapt_model(

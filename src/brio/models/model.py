@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +31,8 @@ from ..training import FittedRun, Inputs, Method
 from .adaptation import Adaptation
 from .attacks import MeasuredAttacks
 from .evidence import Evidence
-from .known_scans import KnownScans
 from .patterns import Patterns
-from .ranges import ScanRanges, check_ranges
+from .ranges import KnownScans, ScanRanges, check_ranges
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 _REFRESH = draws.address("predictions")
@@ -109,11 +108,7 @@ class Ensemble:
         """Turn margins into logits of probabilities, and average them over members; shapes [n] and [n, K]."""
         details = [member.fitted.details for member in self.members]
         logits = ([calibrate_margins(*pair) for pair in zip(part, details, strict=True)] for part in margins)
-        return Margins(*(require_finite(self.adapt_logits(np.mean(part, axis=0))) for part in logits))
-
-    def adapt_logits(self, logits: np.ndarray) -> np.ndarray:
-        """Return logits as they are; those of an adapted model follow its hospital."""
-        return logits
+        return Margins(*(require_finite(np.mean(part, axis=0)) for part in logits))
 
     def compute_contributions(self, plain: Connectomes) -> np.ndarray | None:
         """Compute what each factor adds to the margin of each scan, for every member.
@@ -189,10 +184,6 @@ class Model(Ensemble):
         flags = () if self.evidence is None else [one.code for one in self.evidence.reasons if one.is_flag]
         return check_ranges(self.ranges, self.mean, plain, self.find_known_scans(plain.cohort), flags)
 
-    def with_evidence(self, evidence: Evidence) -> Model:
-        """Return the same model with evidence."""
-        return replace(self, evidence=evidence)
-
     def compute_margins(self, plain: Connectomes, reestimates: int = 0) -> Margins:
         """Compute the margins of scans and of re-estimates of each, see :meth:`Ensemble.collect_margins`.
 
@@ -210,9 +201,12 @@ class Model(Ensemble):
         """Compute the logits of the probabilities of scans [n] and of their re-estimates [n, K]."""
         return self.average_members(self.compute_margins(plain, reestimates))
 
-    def adapt_logits(self, logits: np.ndarray) -> np.ndarray:
-        """Return the logits of the hospital that the model is adapted to."""
-        return logits if self.adaptation is None else self.adaptation.apply(logits)
+    def average_members(self, margins: Margins) -> Margins:
+        """Average members as :meth:`Ensemble.average_members`; logits of an adapted model follow its hospital."""
+        logits = super().average_members(margins)
+        if self.adaptation is None:
+            return logits
+        return Margins(*(require_finite(self.adaptation.apply(part)) for part in logits))
 
     def request_reestimates(self, plain: Connectomes, reestimates: int) -> ReestimateRequest:
         """Ask for drawn re-estimates of all scans, the same for all members."""
