@@ -96,11 +96,13 @@ def test_what_a_fit_leaves_behind(fitted, ridge):
     assert not hasattr(ridge, "intercept_")
 
 
-def test_margins_probabilities_and_labels_agree(fitted):
+def test_margins_probabilities_and_labels_agree_and_a_scan_is_scored_alone(fitted):
     margin, probability = fitted.decision_function(X_NEW), fitted.predict_proba(X_NEW)
     assert margin.shape == (30,)
     np.testing.assert_allclose(probability, np.stack([1 - expit(margin), expit(margin)], 1), atol=1e-12)
     np.testing.assert_array_equal(fitted.predict(X_NEW), (margin > 0).astype(int))
+    alone = np.concatenate([fitted.decision_function([scan]) for scan in X_NEW[:5]])
+    np.testing.assert_allclose(alone, margin[:5], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["ridge", "log-ridge"])
@@ -126,25 +128,19 @@ def test_probabilities_are_those_of_a_job_on_the_same_scans(method, tmp_path):
     np.testing.assert_array_equal(np.argsort(model.decision_function(new)), np.argsort(margin))
 
 
-def test_contributions_add_up_to_the_margin(fitted, ridge):
-    a = fitted.contributions(X_NEW)
-    assert a.shape == (30, 2)
-    assert a.std(0).min() > 0
-    margin = a.sum(1) / np.sqrt(2) + fitted.intercept_
-    np.testing.assert_allclose(margin, fitted.decision_function(X_NEW), atol=1e-5)
-    with pytest.raises(BrioError, match="'ridge' has no connectome factors"):
-        ridge.contributions(X_NEW)
-
-
-def test_contributions_of_a_harmonised_model_add_up(tmp_path):
+def test_contributions_add_up_to_the_margin(fitted, ridge, tmp_path):
     settings = {"harmonise.kind": "combat", "harmonise.unseen": "pooled", "refit": False, **NARROW}
     settings |= {name: SHORT[name] for name in ("J", "K", "M", "epochs", "T_w")}
     spec = JobSpec(cohort_of(), ["brio"], settings=settings, device="cpu", exclude=False)
     write_model(fit_model(spec), tmp_path / "model")
-    model = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
-    a = model.contributions(X_NEW)
-    margin = a.sum(1) / np.sqrt(a.shape[1]) + model.intercept_
-    np.testing.assert_allclose(margin, model.decision_function(X_NEW), atol=1e-5)
+    for model in (fitted, BrioClassifier.load(tmp_path / "model").set_params(device="cpu")):
+        a = model.contributions(X_NEW)
+        assert a.shape == (30, 2)
+        assert a.std(0).min() > 0
+        margin = a.sum(1) / np.sqrt(2) + model.intercept_
+        np.testing.assert_allclose(margin, model.decision_function(X_NEW), atol=1e-5)
+    with pytest.raises(BrioError, match="'ridge' has no connectome factors"):
+        ridge.contributions(X_NEW)
 
 
 def test_contributions_of_several_seeds_and_of_an_adapted_model_are_refused(ridge, tmp_path):
@@ -157,21 +153,6 @@ def test_contributions_of_several_seeds_and_of_an_adapted_model_are_refused(ridg
     for folder in tmp_path.iterdir():
         with pytest.raises(BrioError, match=folder.name):
             BrioClassifier.load(folder).set_params(device="cpu").contributions(X_NEW)
-
-
-def test_a_model_has_the_names_of_the_labels_it_was_fitted_to():
-    cohort = cohort_of()
-    own, named, numbered = (
-        BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort, y)
-        for y in (None, np.where(Y == 1, "ASD", "TC"), Y)
-    )
-    assert own.to_model().classes == numbered.to_model().classes == cohort.classes
-    assert named.to_model().classes == tuple(named.classes_) == ("ASD", "TC")
-
-
-def test_a_scan_is_scored_alone(fitted):
-    alone = np.concatenate([fitted.decision_function([scan]) for scan in X_NEW[:5]])
-    np.testing.assert_allclose(alone, fitted.decision_function(X_NEW)[:5], rtol=1e-4, atol=1e-5)
 
 
 def test_validation_scans_choose_but_do_not_teach():
@@ -234,6 +215,7 @@ def test_scans_of_any_container(ridge):
 def test_a_cohort_brings_its_labels_and_sites(ridge):
     model = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort_of())
     np.testing.assert_array_equal(model.classes_, [0, 1])
+    assert model.to_model().classes == cohort_of().classes
     assert model.validation_sites_ == ridge.validation_sites_
     margin = model.decision_function(X_NEW)
     np.testing.assert_array_equal(margin, ridge.decision_function(X_NEW))
@@ -242,8 +224,10 @@ def test_a_cohort_brings_its_labels_and_sites(ridge):
     assert model.score(new, new.labels) == ridge.score(X_NEW, Y_NEW)
     wrong = cohort_of(y=1 - Y, sites=np.roll(SITES, 5))  # labels and sites that are given replace its own
     np.testing.assert_array_equal(model.fit(wrong, TEXT, sites=SITES).decision_function(X_NEW), margin)
-    assert model.classes_.tolist() == ["control", "patient"]
+    assert tuple(model.classes_) == model.to_model().classes == ("control", "patient")
     np.testing.assert_array_equal(wrong.labels, 1 - Y)
+    named = replace(wrong, classes=("HC", "MDD"))
+    assert clone(model).fit(named, Y, sites=SITES).to_model().classes == ("HC", "MDD")
 
 
 def test_a_cohort_is_scored_by_its_own_labels(ridge):
@@ -314,10 +298,9 @@ def test_cross_validation_in_both_ways_of_passing_sites():
 
 
 def test_cross_validation_without_sites_says_so():
+    model, words = BrioClassifier("ridge", device="cpu"), {"groups": SITES, "error_score": "raise"}
     with pytest.raises(BrioError, match=r"params=\{'sites': sites\}"):
-        cross_val_score(
-            BrioClassifier("ridge", device="cpu"), X, Y, groups=SITES, cv=LeaveOneSiteOut(), error_score="raise"
-        )
+        cross_val_score(model, X, Y, cv=LeaveOneSiteOut(), **words)
 
 
 def test_grid_search_over_the_number_of_factors():
@@ -348,19 +331,15 @@ def test_the_main_settings_are_settings_of_brio():
     assert used.d_t == 4
 
 
-def test_a_second_fit_forgets_the_first():
-    model = BrioClassifier(**SHORT, random_state=0).fit(X, Y, sites=SITES)
-    assert hasattr(model, "intercept_")
-    model.set_params(method="ridge", settings=None, **dict.fromkeys(MAIN_SETTINGS)).fit(X, Y, sites=SITES)
-    assert not hasattr(model, "intercept_")
-
-
-def test_verbose_prints_each_epoch(capsys):
+def test_verbose_prints_each_epoch_and_a_second_fit_forgets_the_first(capsys):
     once = SHORT | {"settings": NARROW | {"refit": False}}
-    BrioClassifier(**once, verbose=True).fit(X, Y, sites=SITES)
+    model = BrioClassifier(**once, verbose=True).fit(X, Y, sites=SITES)
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 3
     assert "epoch 3 of 3" in said[-1]
+    assert hasattr(model, "intercept_")
+    model.set_params(method="ridge", settings=None, **dict.fromkeys(MAIN_SETTINGS)).fit(X, Y, sites=SITES)
+    assert not hasattr(model, "intercept_")
 
 
 # ---------------------------------------------------------------- keeping a model
@@ -500,9 +479,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
     turned = [np.resize(x, (60, 12)).T for x in X]
     with pytest.raises(BrioError, match=r"the scans have 12 rows, which correlate alike .*check_axes=False"):
         BrioClassifier("ridge", device="cpu").fit(turned, Y, sites=SITES)
-    with pytest.raises(
-        BrioError, match=r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose them"
-    ):
+    with pytest.raises(BrioError, match=r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose"):
         ridge.predict(turned)
 
 

@@ -61,14 +61,10 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) == 2:
         raise BrioError(
-            f"X has shape {tuple(shape)}, as one scan (frames, ROIs) or a table of features has; give one scan as a "
-            "list, [X], and never features: connectomes are re-estimated from the frames of time series"
+            f"X has shape {tuple(shape)}, as one scan or a table; give one scan as a list, [X], no features"
         )
     if shape is not None and len(shape) not in (1, 3):
-        raise BrioError(
-            f"X has shape {tuple(shape)}; time series are needed, because connectomes are re-estimated from their "
-            "frames: give a list of arrays (frames, ROIs) or one array (scans, frames, ROIs)"
-        )
+        raise BrioError(f"X has shape {tuple(shape)}; give a list of time series or one array (scans, frames, ROIs)")
     try:
         items = list(X)
     except TypeError:
@@ -79,11 +75,8 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     n_rois = scans[0].shape[1]
     for i, scan in enumerate(scans):
         if scan.shape[1] != n_rois:
-            hint = " (all have as many rows; if rows are the ROIs, transpose them)"
-            raise BrioError(
-                f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; all scans need the same parcellation"
-                + (hint if len({len(one) for one in scans}) == 1 else "")
-            )
+            turned = "; if rows are the ROIs, transpose them" if len({len(one) for one in scans}) == 1 else ""
+            raise BrioError(f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; give one atlas{turned}")
     return scans
 
 
@@ -147,10 +140,7 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     classes, label = encode_labels(y)
     scans = None if is_cohort else convert_scans(X)
     if sites is None:
-        raise BrioError(
-            "sites=None: BrioClassifier compares source sites and chooses its checkpoint on validation sites, so it "
-            "needs the site of every scan: fit(X, y, sites=sites), and in cross_validate params={'sites': sites}"
-        )
+        raise BrioError("needs the site of every scan: sites=sites in fit, params={'sites': sites} in cross_validate")
     _refuse_masked(sites, "sites")
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
@@ -469,14 +459,13 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """
         connectomes, ensemble = self._connectomes(X), self._ensemble
         if len(ensemble.members) > 1:
+            n = len(ensemble.members)
             raise BrioError(
-                f"the model averages {len(ensemble.members)} seeds, and each has factors of its own; fit it with one "
-                "seed, or see the contributions under each seed with 'brio predict'"
+                f"the model averages {n} seeds, and each has factors of its own; see them with 'brio predict'"
             )
         if self._model is not None and self._model.adaptation is not None:
             raise BrioError(
-                "the model is adapted to a hospital, and contributions add up to its margin before that; load the "
-                "model that was adapted"
+                "the model is adapted to a hospital; contributions are those of the model before: load that"
             )
         inputs = ensemble.gather_inputs(connectomes, ensemble.members[0])
         scans = inputs.take(torch.arange(len(connectomes), device=connectomes.device))
@@ -519,8 +508,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         if self._model is None:
             if self._training_scans is None:
                 raise BrioError(
-                    "this copy of the estimator has lost the scans it was fitted to: call save() or predict_interval() "
-                    "before it is pickled, or fit it again"
+                    "this copy has lost the scans it was fitted to: call save() before pickle, or fit again"
                 )
             cohort, compute = self._training_scans, resolve_device(self.device)
             with compute.network_precision():

@@ -12,7 +12,7 @@ from brio.cohort import Cohort, audit, format_audit
 from brio.cohort.readers import import_cohort, read_scans_to_predict
 from brio.cohort.scans import SCAN_ID, average_over_scans, index_participants, read_session_frames
 from brio.cohort.simulate import Simulation, simulate
-from brio.models.ranges import list_known_scans
+from brio.models.known_scans import list_known_scans
 
 HEAD = "participant_id\tsite\tlabel\tsession\n"
 ROWS = "p1\tA\t0\t1\np1\tA\t0\t2\np2\tB\t1\t1\n"

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from .explain import ModelExplanation, explain_model
     from .fit import adapt_model, add_evidence, complete_model, evaluate_model, fit_model, remove_fit_job
     from .folder import read_model, write_model
+    from .known_scans import KnownScans
     from .model import Ensemble, Member, Model, TrainingFacts, check_atlas
     from .predict import ScanPredictions, predict_scans
-    from .ranges import KnownScans, ScanRanges
+    from .ranges import ScanRanges
 
 __all__ = ["Adaptation", "PriorWidths", "fit_adaptation"]
 __all__ += ["CallRule", "Evidence", "choose_rule", "gather_evidence", "trace_risk"]
@@ -31,8 +32,9 @@ __getattr__, __dir__ = export_lazily(
         "explain": ("ModelExplanation", "explain_model"),
         "fit": ("adapt_model", "add_evidence", "complete_model", "evaluate_model", "fit_model", "remove_fit_job"),
         "folder": ("read_model", "write_model"),
+        "known_scans": ("KnownScans",),
         "model": ("Ensemble", "Member", "Model", "TrainingFacts", "check_atlas"),
         "predict": ("ScanPredictions", "predict_scans"),
-        "ranges": ("KnownScans", "ScanRanges"),
+        "ranges": ("ScanRanges",),
     },
 )

@@ -12,7 +12,7 @@ from ..cohort.covariates import ClassNames
 from ..errors import BrioError
 from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare, one_of
 from .evidence import Evidence
-from .ranges import KnownScans
+from .known_scans import KnownScans
 from .text import fill_text
 
 LEAST_WIDTH = 0.1
@@ -106,10 +106,7 @@ def fit_adaptation(
         raise BrioError(f"a prevalence of {prevalence} is no share of patients; give one above 0 and below 1")
     if prevalence is None and (n_patients == 0 or n_controls == 0):
         seen = "controls" if n_patients == 0 else "patients"
-        raise BrioError(
-            f"the local scans are {n_patients + n_controls} {seen} and no others, from which no share of patients can "
-            "be learned; add scans of the other class, or give the share with --prevalence"
-        )
+        raise BrioError(f"local scans are {len(label)} {seen} and no others; add the other class, or give --prevalence")
     (log_slope, intercept), covariance = _find_mode(label, logits, widths, prevalence, source_share)
     slope = float(np.exp(log_slope))
     return Adaptation(

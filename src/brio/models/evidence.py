@@ -357,8 +357,7 @@ def gather_evidence(
         differences += compare_participants(job, name, connectomes.cohort)
     elif not is_same_cohort:
         raise BrioError(
-            f"{folder}: is of other scans than the model; give the cohort that the model was fitted to, so that their "
-            "participants and labels can be compared, or a job of that cohort"
+            f"{folder}: is of other scans than the model; give the cohort of the model, or a job of that one"
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]

@@ -314,15 +314,10 @@ def explain_model(
     members = tuple(e for e in explanations if e is not None)
     if not members:
         able = ", ".join(entry.name for entry in list_methods() if make_method(entry.name).facts.explains)
-        raise BrioError(
-            f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain. "
-            f"These methods have: {able}"
-        )
+        why = f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain"
+        raise BrioError(f"{why}. These methods have: {able}")
     if not any(np.any(p.factor_share if p.pattern is None else p.pattern) for p in model.patterns):
-        raise BrioError(
-            f"the margins of this '{model.method.name}' do not vary over the scans that it was fitted to: it predicts "
-            "the same for every scan, so there is nothing to explain"
-        )
+        raise BrioError(f"'{model.method.name}': it predicts the same for every scan, so there is nothing to explain")
     coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
     weights = None if coefficients is None or pattern is None else (coefficients, pattern)
     reading: CohortReading | None = None
@@ -340,11 +335,9 @@ def explain_model(
         check_atlas(model.atlas, cohort)
         if len(cohort) < LEAST_SCANS:
             raise BrioError(f"{cohort.name}: has {len(cohort)} scans; a pattern needs at least {LEAST_SCANS}")
-        if sites and not model.was_fitted_to(cohort):
-            raise BrioError(
-                f"{cohort.name}: is not the cohort that the model was fitted to ({model.training.cohort}, "
-                f"{model.training.n_scans} scans), so fits without each of its sites say nothing about the model; give "
-                "that one, with the same --with and --keep-all as for 'brio fit', or leave out --sites"
+        if sites:
+            model.require_own(
+                cohort, "give that one, with --with and --keep-all as for 'brio fit', or leave out --sites"
             )
         compute = resolve_device(device)
         plain = Connectomes(cohort, compute.torch_device)
@@ -392,9 +385,7 @@ def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -
         inputs = model.gather_inputs(plain, member)
         read = read_scans(model.method, member.fitted, inputs, scans)
         if not find_varying(read.margin).all():
-            raise BrioError(
-                f"{cohort.name}: the model has the same margin for all of its scans, from which no pattern can be read"
-            )
+            raise BrioError(f"{cohort.name}: the model has the same margin for all of its scans: there is no pattern")
         patterns.append(summarise_reading(read, label))
         if K:
             reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))

@@ -47,10 +47,11 @@ from . import evidence, ranges
 from .adaptation import Adaptation
 from .attacks import MeasuredAttacks, read_measured_attacks
 from .evidence import Evidence, choose_rule
+from .known_scans import KnownScans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns
 from .predict import DEFAULT_ACCURACY
-from .ranges import KnownScans, ScanRanges
+from .ranges import ScanRanges
 from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums
 from .text import fill_text
 

@@ -31,8 +31,10 @@ from ..training import FittedRun, Inputs, Method
 from .adaptation import Adaptation
 from .attacks import MeasuredAttacks
 from .evidence import Evidence
+from .known_scans import KnownScans
 from .patterns import Patterns
-from .ranges import KnownScans, ScanRanges, check_ranges
+from .ranges import ScanRanges, check_ranges
+from .sums import GET_AGAIN
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 _REFRESH = draws.address("predictions")
@@ -66,10 +68,7 @@ def require_finite(values: np.ndarray) -> np.ndarray:
     """Return what a model computed of scans; an error where a value is not finite."""
     if np.isfinite(values).all():
         return values
-    raise BrioError(
-        "the model has no finite margin for some of these scans: its numbers are damaged or too large; copy the "
-        "model again from where it came, or fit it again"
-    )
+    raise BrioError(f"the model has no finite margin for some of these scans, so it is damaged; {GET_AGAIN}")
 
 
 class Margins(NamedTuple):
@@ -172,6 +171,12 @@ class Model(Ensemble):
     def was_fitted_to(self, cohort: Cohort) -> bool:
         """Whether a cohort, after exclusions, is the one that the model was fitted to."""
         return bool(cohort.fingerprint) and cohort.fingerprint == self.training.fingerprint
+
+    def require_own(self, cohort: Cohort, remedy: str) -> None:
+        """Refuse another cohort than the one that the model was fitted to."""
+        if not self.was_fitted_to(cohort):
+            own = f"{self.training.cohort}, {self.training.n_scans} scans"
+            raise BrioError(f"{cohort.name}: is not the cohort that the model was fitted to ({own}); {remedy}")
 
     def find_known_scans(self, cohort: Cohort) -> np.ndarray:
         """Find the scans that the model has seen, learned from or adapted to. Shape [n], bool."""

@@ -44,7 +44,7 @@ def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndar
         inputs = model.gather_inputs(plain, member)
         for part in torch.arange(len(plain), device=plain.device).split(SCANS_AT_A_TIME):
             edges = model.method.read_explained(member.fitted, inputs.take(part)).edges
-            total[part.cpu()] += (np.asarray(edges, dtype=float) * explanation.coefficients) @ halves
+            total[part.cpu().numpy()] += (np.asarray(edges, dtype=float) * explanation.coefficients) @ halves
     return total / len(model.members)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..cohort import Cohort
-from ..cohort.scans import find_joined_scans, hash_scan
 from ..connectome import Connectomes, source_mean
 from ..errors import BrioError
 from ..formatting import format_count
 from ..protocol import average_margins, find_two_class_sites
-from ..schemas import Hex, StoredCount, StoredNonNegative
+from ..schemas import StoredCount, StoredNonNegative
 
 REASONS = {
     "foreign": "another atlas, order of regions, or noise",
@@ -256,43 +253,3 @@ def describe_codes(codes: Iterable[str]) -> str:
     """Count the reasons in the column ``flag`` or ``notes`` of some scans, commonest first."""
     counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
     return ", ".join(f"{n} {REASONS[str(code)]}" for code, n in counts.items())
-
-
-DIGITS = 8
-"""Hexadecimal digits of a digest: among a thousand scans, one in four million others is taken for one of them."""
-
-
-@dataclass(frozen=True)
-class KnownScans:
-    """Digests of the frames of some scans, and of the sessions that some of them were joined of.
-
-    A digest changes with every bit of the frames. So a scan is recognised where the same file is read again, and not
-    where it was preprocessed or rounded anew. Sessions are recognised where the import recorded their hashes.
-    """
-
-    salt: Hex  # made of all of these scans, so that digests of two sets of scans cannot be compared
-    digests: tuple[Hex, ...]  # one for each scan and each session, sorted: their order says nothing about participants
-
-    def recognise(self, cohort: Cohort) -> np.ndarray:
-        """Return which scans of a cohort are among these, or share a session with them. Shape [N], bool."""
-        known = set(self.digests)
-        scans = _hash_scans(cohort)
-        return np.array([any(_shorten(self.salt, one) in known for one in hashes) for hashes in scans], dtype=bool)
-
-
-def list_known_scans(cohort: Cohort) -> KnownScans:
-    """List the digests of all scans of a cohort."""
-    scans = _hash_scans(cohort)
-    salt = hashlib.sha256("".join(sorted(hashes[0] for hashes in scans)).encode()).hexdigest()[: 2 * DIGITS]
-    return KnownScans(salt, tuple(sorted(_shorten(salt, one) for hashes in scans for one in hashes)))
-
-
-def _hash_scans(cohort: Cohort) -> list[list[str]]:
-    """Hash each scan, then the sessions that it was joined of."""
-    parts = find_joined_scans(cohort.provenance)
-    hashes = (hash_scan(cohort.scan(i)) for i in range(len(cohort)))
-    return [[one, *parts.get(one, [])] for one in hashes]
-
-
-def _shorten(salt: str, scan: str) -> str:
-    return hashlib.sha256(f"{salt}{scan}".encode()).hexdigest()[:DIGITS]
