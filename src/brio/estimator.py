@@ -29,21 +29,11 @@ from .device import resolve_device
 from .errors import BrioError
 from .jobs.job import check_memory
 from .methods import find_method
-from .models import (
-    Ensemble,
-    Member,
-    Model,
-    ModelExplanation,
-    check_atlas,
-    complete_model,
-    explain_model,
-    predict_scans,
-    read_model,
-    write_model,
-)
-from .models.explain import EXPLAINED_REESTIMATES
-from .models.fit import define_final_model, require_consent_to_scans
-from .models.predict import PREDICTION_REESTIMATES
+from .models.explain import EXPLAINED_REESTIMATES, ModelExplanation, explain_model
+from .models.fit import complete_model, define_final_model, require_consent_to_scans
+from .models.folder import read_model, write_model
+from .models.model import Ensemble, Member, Model, check_atlas
+from .models.predict import PREDICTION_REESTIMATES, predict_scans
 from .models.sums import GET_AGAIN, MODEL
 from .schemas import Setting, check_fields, from_json
 from .training import Method

@@ -20,16 +20,7 @@ from ..protocol import Fold, make_training_fold
 from ..settings import ReestimatesOrNone, require, require_number
 from ..training import Explanation, Run
 from .model import Model, check_atlas
-from .patterns import (
-    CohortReading,
-    Patterns,
-    RoiGroups,
-    compute_shares,
-    find_varying,
-    group_rois,
-    read_scans,
-    summarise_reading,
-)
+from .patterns import CohortReading, RoiGroups, compute_shares, find_varying, group_rois, read_scans, summarise_reading
 
 LEAST_SITES = 3
 STRONGEST = 15
@@ -243,23 +234,15 @@ def tabulate_factors(
     """
     names, factors, profiles = model.atlas.rois["name"].astype(str).to_numpy(), [], []
 
-    def add(table: pd.DataFrame, patterns: Patterns, end: str = "") -> None:
-        assert patterns.factor_mean is not None
-        table[f"share{end}"] = patterns.factor_share
-        for name, mean in zip(model.classes, patterns.factor_mean, strict=True):
-            table[f"mean_{name}{end}"] = mean
-        table[f"sd{end}"] = patterns.factor_sd
-
     for k, (member, patterns) in enumerate(zip(members, model.patterns, strict=True)):
         if member.assignment is None or patterns.factor_share is None:
             return None, None
         J, P = member.assignment.shape
         seed, numbers = model.members[k].fitted.run.seed, np.arange(J) + 1
-        table = pd.DataFrame({"seed": seed, "factor": numbers})
-        add(table, patterns)
+        table = pd.DataFrame({"seed": seed, "factor": numbers} | patterns.list_factors(model.classes))
         table["rois"] = [", ".join(names[np.argsort(-row, kind="stable")[:_TOP_ROIS]]) for row in member.assignment]
         if reading is not None:
-            add(table, reading.patterns[k], "_cohort")
+            table = table.assign(**reading.patterns[k].list_factors(model.classes, "_cohort"))
         if reading is not None and reading.reestimated:
             margin, a = reading.reestimated[k][:2]
             assert a is not None

@@ -13,17 +13,9 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Atlas, Cohort
-from ..connectome import (
-    BlockRule,
-    Connectomes,
-    HarmonisationRule,
-    HarmonisedConnectomes,
-    Harmoniser,
-    ReestimateRequest,
-    clip_block_length,
-)
+from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
 from ..connectome.connectomes import SCANS_AT_A_TIME
-from ..connectome.resampling import find_design_size
+from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
 from ..schemas import StoredCount

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...formatting import (
-    escape_markdown,
-    format_code,
-    format_count,
-    format_number,
-    format_p,
-    format_percent,
-    format_signed,
-)
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from ... import formatting
 
 
 def fill_text(name: str, **context: Any) -> str:
@@ -31,7 +20,7 @@ def fill_text(name: str, **context: Any) -> str:
 
 
 @functools.cache
-def _make_environment() -> Environment:
+def _make_environment() -> Any:
     """Make the environment of the templates; it keeps them compiled."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -39,13 +28,13 @@ def _make_environment() -> Environment:
         loader=PackageLoader(__name__, "."), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "name": escape_markdown,
-        "code": format_code,
-        "count": format_count,
-        "number": format_number,
-        "percent": format_percent,
-        "p_value": format_p,
-        "signed": format_signed,
+        "name": formatting.escape_markdown,
+        "code": formatting.format_code,
+        "count": formatting.format_count,
+        "number": formatting.format_number,
+        "percent": formatting.format_percent,
+        "p_value": formatting.format_p,
+        "signed": formatting.format_signed,
         "share": lambda share, digits=0: f"{share:.{digits}%}",
     }
     return environment
