@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,21 +22,6 @@ from commands import command
 from stored import rehash
 
 SURVIVORS = ("ridge", "brio")
-
-PREDICT_ELSEWHERE = """
-import sys
-import numpy as np
-import torch
-from brio import Cohort
-from brio.models import predict_scans, read_model
-here = sys.argv[1]
-cohort = Cohort.load(f"{here}/cohort")
-predicted = {
-    name: predict_scans(read_model(f"{here}/{name}"), cohort, reestimates=2, device="cpu").table["probability"]
-    for name in sys.argv[2:]
-}
-np.savez(f"{here}/probabilities.npz", threads=torch.get_num_threads(), **predicted)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +59,17 @@ def test_margins_are_those_of_the_model_that_was_written(fit, cohort, tmp_path, 
 
 @pytest.mark.soak  # two new interpreters
 def test_probabilities_are_the_same_in_a_new_process_with_another_number_of_threads(fit, cohort, tmp_path):
-    models, scans = {name: fit(name) for name in SURVIVORS}, cohort.select(np.arange(12))
-    for name, model in models.items():
-        write_model(model, tmp_path / name)
+    scans, threads = cohort.select(np.arange(12)), 3 if torch.get_num_threads() == 2 else 2
     scans.save(tmp_path / "cohort")
-    threads = 3 if torch.get_num_threads() == 2 else 2
-    words = [sys.executable, "-c", PREDICT_ELSEWHERE, str(tmp_path), *SURVIVORS]
-    subprocess.run(words, check=True, env=os.environ | {"OMP_NUM_THREADS": str(threads)})
-    found = np.load(tmp_path / "probabilities.npz")
-    assert found["threads"] == threads
-    for name, model in models.items():
-        own = predict_scans(model, scans, reestimates=2, device="cpu").table["probability"]
-        np.testing.assert_allclose(found[name], own, rtol=0, atol=1e-6, err_msg=name)
+    start = f"import torch; assert torch.get_num_threads() == {threads}; from brio.cli import main; main()"
+    for name in SURVIVORS:
+        write_model(fit(name), tmp_path / name)
+        words = (tmp_path / name, tmp_path / "cohort", "--out", tmp_path / f"by-{name}", "--reestimates", 2)
+        command = [sys.executable, "-c", start, "predict", *map(str, words), "--device", "cpu"]
+        subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": str(threads)})
+        found = pd.read_csv(tmp_path / f"by-{name}" / "predictions.csv")["probability"]
+        own = predict_scans(fit(name), scans, reestimates=2, device="cpu").table["probability"]
+        np.testing.assert_allclose(found, own, rtol=0, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")

@@ -211,25 +211,13 @@ class RiskPoint:
 
 @dataclass(frozen=True)
 class CallRule:
-    """When a class is called: where the absolute logit reaches the threshold.
+    """When a class is called: where the absolute logit reaches the threshold and the scan has no flag."""
 
-    Attributes
-    ----------
-    wanted_accuracy : float
-        Largest accuracy for which the threshold is this one.
-    threshold : float
-        Chosen on all participants of the evidence.
-    n_called, n_right, n_participants : int
-        Participants that are called at their site by a threshold chosen on the other sites, those of them with the
-        right class, and all. Without flags: a scan with a flag is never called, see
-        :func:`~brio.models.predict.call_scans`.
-    """
-
-    wanted_accuracy: StoredShare
-    threshold: StoredNonNegative
-    n_called: StoredCount
-    n_right: StoredCount
-    n_participants: StoredCount
+    wanted_accuracy: StoredShare  # largest accuracy for which the threshold is this one
+    threshold: StoredNonNegative  # chosen on all participants of the evidence
+    n_called: StoredCount  # participants without a flag who are called by a threshold chosen on the other sites
+    n_right: StoredCount  # those of them with the right class
+    n_participants: StoredCount  # all without a flag
 
     @property
     def coverage(self) -> float:

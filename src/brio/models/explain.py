@@ -60,24 +60,15 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 
 class SitePatterns(NamedTuple):
-    """What models that were each fitted without one of E sites read.
+    """What models that were each fitted without one of E sites read."""
 
-    ``pattern`` [E, edges] is over the scans that each was fitted to.
-
-    ``sites`` compares each fit with the whole model: ``site``, ``n_scans`` of it, ``coefficient_correlation``,
-    ``pattern_correlation``, both over edges, ``edge_values``. At the site itself: ``difference_correlation``, that of
-    the pattern without the site and the difference between the classes, 0 by chance; ``strongest_same_sign``, the share
-    of the 15 strongest edges of that pattern in which the classes differ in its direction, half by chance.
-
-    ``new_sites`` compares the strongest edges of each fit with the classes at the site that took no part in choosing
-    them: ``strongest_edges``, how many are selected by their absolute value; ``same_sign_new_sites``, the share of them
-    in which the classes differ in the direction of that pattern at the left-out site, mean over sites, half by chance;
-    ``sd_over_sites``; ``n_sites``. There is no such number for an edge of the whole model: that was chosen with all
-    sites, so the classes differ in its direction at most of them even where labels are drawn by chance.
-    """
-
-    pattern: np.ndarray
+    pattern: np.ndarray  # [E, edges], over the scans that each was fitted to
+    # each fit beside the whole model (correlations over edges), and beside the difference between the classes at the
+    # site itself: a correlation is 0 by chance, the share of the strongest edges with the same sign one half
     sites: pd.DataFrame
+    # the strongest edges of each fit, by numbers of them, beside the classes at the site that took no part in choosing
+    # them. There is no such number for an edge of the whole model: that was chosen with all sites, so the classes
+    # differ in its direction at most of them even where labels are drawn by chance
     new_sites: pd.DataFrame
 
 

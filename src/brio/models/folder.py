@@ -160,18 +160,16 @@ def _write_record(model: Model) -> str:
 def write_card(model: Model) -> str:
     """Write the card of a model as Markdown."""
     measured = read_measured_attacks(model.method.name)  # on ABIDE
+    context = vars(model) | {"attacks": model.attacks or measured}
     return fill_text(
         "card.md.j2",
+        **context,
         model=model,
-        training=model.training,
-        ranges=model.ranges,
         facts=model.method.facts,
         settings=vars(model.method.settings),
-        evidence=model.evidence,
         rule=None if model.evidence is None else choose_rule(model.evidence.rules, DEFAULT_ACCURACY),
         wanted_accuracy=DEFAULT_ACCURACY,
         measured=measured,
-        attacks=model.attacks or measured,
         n_sessions=len(model.known_scans.digests) - model.training.n_scans,
         flags=evidence,
         usual=ranges,
