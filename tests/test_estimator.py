@@ -472,7 +472,7 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
         ({"y": np.linspace(0, 1, 60)}, "continuous"),
         ({"y": np.where(Y == 1, np.nan, 0.0)}, "Input y contains NaN"),
         ({"y": Y[:-1]}, "inconsistent numbers of samples"),
-        ({"sites": None}, r"needs the site of every scan: .* params=\{'sites': sites\} in cross_validate"),
+        ({"sites": None}, r"needs the site of every scan: .* cross_validate params=\{'sites': sites\}"),
         (
             {"sites": ["A"] * 60},
             "1 of the 1 sites hold both classes, but 2 are needed for validation and at least 2 as source",

@@ -130,7 +130,7 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     classes, label = encode_labels(y)
     scans = None if is_cohort else convert_scans(X)
     if sites is None:
-        raise BrioError("needs the site of every scan: sites=sites in fit, params={'sites': sites} in cross_validate")
+        raise BrioError("fit needs the site of every scan: sites=sites, and in cross_validate params={'sites': sites}")
     _refuse_masked(sites, "sites")
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
@@ -454,9 +454,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
                 f"the model averages {n} seeds, and each has factors of its own; see them with 'brio predict'"
             )
         if self._model is not None and self._model.adaptation is not None:
-            raise BrioError(
-                "the model is adapted to a hospital; contributions are those of the model before: load that"
-            )
+            raise BrioError("the model is adapted to a hospital; load the original one for contributions")
         inputs = ensemble.gather_inputs(connectomes, ensemble.members[0])
         scans = inputs.take(torch.arange(len(connectomes), device=connectomes.device))
         with resolve_device(self.device).network_precision():

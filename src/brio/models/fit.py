@@ -79,7 +79,7 @@ def fit_model(
     if n_sites < LEAST_SITES_OF_MODEL:
         raise BrioError(ONE_SITE)
     if to_evaluate and n_sites < LEAST_SITES:
-        raise BrioError(f"--evaluate needs {LEAST_SITES} sites with both classes, but there are {n_sites}; add sites")
+        raise BrioError(f"--evaluate needs at least {LEAST_SITES} sites with both classes; add to these {n_sites}")
     wanted = validation_sites or spec.protocol_settings.validation_sites
     method, runs = define_final_model(method.name, values, job.cohort, job.seeds, wanted, rule)
     fold, gathered = runs[0].fold, None
@@ -312,7 +312,7 @@ def adapt_model(
     check_atlas(model.atlas, cohort)
     check_classes(model.classes, cohort)
     if not cohort.labelled.any():
-        raise BrioError(f"{cohort.name}: no scan has a label; name them with --label-column, --patient and --control")
+        raise BrioError(f"{cohort.name}: no scan has a label; give labels with --label-column, --patient and --control")
     labelled = cohort.select(cohort.labelled)
     learned = int(model.known_scans.recognise(labelled).sum())
     if learned:
@@ -324,7 +324,7 @@ def adapt_model(
     if not meant.any():
         raise BrioError(
             f"{cohort.name}: none of the {len(labelled)} labelled scans is like those of the model; the first: "
-            f"{checked['reasons'].iloc[0]}; order columns as its rois.tsv, or name them (--atlas-table)"
+            f"{checked['reasons'].iloc[0]}; give the columns in the order of its rois.tsv, or name them (--atlas-table)"
         )
     local, original = labelled.select(meant), replace(model, adaptation=None)
     with compute.network_precision():

@@ -202,13 +202,8 @@ def call_scans(logit: np.ndarray, rule: CallRule | None, classes: tuple[str, str
 def _list_contributions(model: Model, cohort: Cohort, values: np.ndarray | None) -> pd.DataFrame | None:
     if values is None:
         return None
-    n_members, n_scans, n_columns = values.shape
-    factors = [*(str(j + 1) for j in range(n_columns - 1)), "intercept"]
-    return pd.DataFrame(
-        {
-            "participant_id": np.repeat(np.tile(cohort.ids, n_members), n_columns),
-            "seed": np.repeat([m.fitted.run.seed for m in model.members], n_scans * n_columns),
-            "factor": np.tile(factors, n_members * n_scans),
-            "contribution": values.reshape(-1),
-        }
-    )
+    seeds = [member.fitted.run.seed for member in model.members]
+    factors = [*map(str, range(1, values.shape[2])), "intercept"]
+    index = pd.MultiIndex.from_product([seeds, cohort.ids, factors], names=["seed", "participant_id", "factor"])
+    table = pd.DataFrame({"contribution": values.reshape(-1)}, index).reset_index()
+    return table[["participant_id", "seed", "factor", "contribution"]]
