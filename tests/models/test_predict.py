@@ -288,7 +288,7 @@ def test_names_are_compared_whatever_the_atlas_is_called(ridge, cohort):
         check_atlas(model.atlas, named([*names[:2], "Foo", *names[3:]]))
     unnamed = replace(cohort, atlas=Atlas.unnamed(cohort.n_rois))
     check_atlas(model.atlas, unnamed)
-    with pytest.raises(BrioError, match="the scans have 12 ROIs, .* or leave out further columns with --drop-roi"):
+    with pytest.raises(BrioError, match=r"the scans have 12 ROIs, .* leave out further columns with --drop-roi"):
         check_atlas(model.atlas, replace(cohort, frames=cohort.frames[:, :12], atlas=Atlas.unnamed(12)))
     assert "the ROIs of the scans have no names: columns are taken in their order" in summarise(model, unnamed)
 
