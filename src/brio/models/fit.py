@@ -79,7 +79,8 @@ def fit_model(
     if n_sites < LEAST_SITES_OF_MODEL:
         raise BrioError(ONE_SITE)
     if to_evaluate and n_sites < LEAST_SITES:
-        raise BrioError(f"--evaluate needs at least {LEAST_SITES} sites with both classes; there are {n_sites}")
+        few = f"an evaluation needs at least {LEAST_SITES} sites with both classes, but there are {n_sites}"
+        raise BrioError(f"{few}; add sites, or leave out --evaluate")
     wanted = validation_sites or spec.protocol_settings.validation_sites
     method, runs = define_final_model(method.name, values, job.cohort, job.seeds, wanted, rule)
     fold, gathered = runs[0].fold, None
