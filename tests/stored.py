@@ -1,12 +1,15 @@
-"""Stored folders whose files a test changes, with hashes that fit again."""
+"""Stored folders whose files a test changes, with hashes that fit again; evidence and benchmarks that tests use."""
 
 import csv
 import hashlib
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+from brio.models.evidence import UNKNOWN, CallRule, Evidence
 from brio.storage import LOCK, SUMS, reserve_name
 
 
@@ -67,3 +70,18 @@ def read_without_seconds(folder: Path) -> dict[str, object]:
             files[name] = list_hashed(path) if path.name == SUMS else path.read_bytes()
     assert files
     return files
+
+
+def make_evidence(rules: tuple[CallRule, ...] = (), **scores: object) -> Evidence:
+    """Make evidence of which nothing but a few counts and the given scores is known."""
+    unknown = dict.fromkeys(("auc", "pair_weighted_auc", "slope", "intercept"), UNKNOWN)
+    known = {"n_participants": 9, "n_sites": 3, "n_seeds": 1, "n_two_class_sites": 3, "accuracy": 0.7, "brier": 0.2}
+    return Evidence(**unknown | known | {"fingerprint": "", "risk": (), "rules": rules} | scores)
+
+
+def load_benchmark(name: str) -> ModuleType:
+    """Import a script of ``benchmarks/``."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

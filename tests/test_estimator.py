@@ -13,18 +13,17 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
-from typer.testing import CliRunner
+from sklearn.model_selection import GridSearchCV, cross_validate
 
 from brio import Atlas, BrioError, Cohort
 from brio import run as evaluate
-from brio.cli import app
 from brio.cohort.simulate import Simulation, simulate
 from brio.estimator import MAIN_SETTINGS, BrioClassifier
 from brio.jobs import JobSpec
 from brio.methods import BrioSettings
 from brio.models import adapt_model, fit_model, write_model
 from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
+from commands import command
 
 SMALL = {"J": 2, "K": 2, "M": 4, "epochs": 24, "T_w": 8, "learning_rate": 5e-3, "device": "cpu"}
 SMALL["settings"] = {"cell_batch": 4}
@@ -73,39 +72,33 @@ def cohort_of(scans=X, y=Y, sites=SITES, atlas=None):
 # ---------------------------------------------------------------- learning
 
 
-def test_it_learns_what_holds_at_new_sites(fitted):
-    assert roc_auc_score(Y_NEW, fitted.decision_function(X_NEW)) > 0.85
-    assert fitted.score(X_NEW, Y_NEW) > 0.7
-
-
-def test_any_registered_method(ridge):
-    for model in (ridge, BrioClassifier("backbone", **SMALL, random_state=0).fit(X, Y, sites=SITES)):
+def test_it_learns_what_holds_at_new_sites(fitted, ridge):
+    for model in (fitted, ridge):
         assert roc_auc_score(Y_NEW, model.decision_function(X_NEW)) > 0.85
+        assert model.score(X_NEW, Y_NEW) > 0.7
 
 
 def test_what_a_fit_leaves_behind(fitted, ridge):
     assert fitted.classes_.tolist() == [0, 1]
     assert fitted.n_features_in_ == 12
     assert len(fitted.validation_sites_) == 2
-    assert set(fitted.source_sites_) == set(SITES)  # trained again with the validation sites
-    assert ridge.validation_sites_ == ()
-    assert set(ridge.source_sites_) == set(SITES)
-    assert fitted.one_class_sites_ == ()
+    assert set(fitted.source_sites_) == set(ridge.source_sites_) == set(SITES)  # validation sites, too
+    assert ridge.validation_sites_ == fitted.one_class_sites_ == ()
     assert 0.5 < fitted.validation_auc_ <= 1.0
     assert 8 < fitted.selected_epoch_ <= 24
     assert 2 <= fitted.block_length_ <= 30
-    assert fitted.method_.settings.J == 2
-    assert fitted.method_.settings.d_h == BrioSettings().d_h
-    assert ridge.selected_epoch_ is None
-    assert ridge.block_length_ is None
+    assert (fitted.method_.settings.J, fitted.method_.settings.d_h) == (2, BrioSettings().d_h)
+    assert ridge.selected_epoch_ is ridge.block_length_ is None
     assert not hasattr(ridge, "intercept_")
 
 
-def test_margins_probabilities_and_labels_agree(fitted):
+def test_margins_probabilities_and_labels_agree_and_a_scan_is_scored_alone(fitted):
     margin, probability = fitted.decision_function(X_NEW), fitted.predict_proba(X_NEW)
     assert margin.shape == (30,)
     np.testing.assert_allclose(probability, np.stack([1 - expit(margin), expit(margin)], 1), atol=1e-12)
     np.testing.assert_array_equal(fitted.predict(X_NEW), (margin > 0).astype(int))
+    alone = np.concatenate([fitted.decision_function([scan]) for scan in X_NEW[:5]])
+    np.testing.assert_allclose(alone, margin[:5], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["ridge", "log-ridge"])
@@ -131,25 +124,19 @@ def test_probabilities_are_those_of_a_job_on_the_same_scans(method, tmp_path):
     np.testing.assert_array_equal(np.argsort(model.decision_function(new)), np.argsort(margin))
 
 
-def test_contributions_add_up_to_the_margin(fitted, ridge):
-    a = fitted.contributions(X_NEW)
-    assert a.shape == (30, 2)
-    assert a.std(0).min() > 0
-    margin = a.sum(1) / np.sqrt(2) + fitted.intercept_
-    np.testing.assert_allclose(margin, fitted.decision_function(X_NEW), atol=1e-5)
-    with pytest.raises(BrioError, match="'ridge' has no connectome factors"):
-        ridge.contributions(X_NEW)
-
-
-def test_contributions_of_a_harmonised_model_add_up(tmp_path):
+def test_contributions_add_up_to_the_margin(fitted, ridge, tmp_path):
     settings = {"harmonise.kind": "combat", "harmonise.unseen": "pooled", "refit": False, **NARROW}
     settings |= {name: SHORT[name] for name in ("J", "K", "M", "epochs", "T_w")}
     spec = JobSpec(cohort_of(), ["brio"], settings=settings, device="cpu", exclude=False)
     write_model(fit_model(spec), tmp_path / "model")
-    model = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
-    a = model.contributions(X_NEW)
-    margin = a.sum(1) / np.sqrt(a.shape[1]) + model.intercept_
-    np.testing.assert_allclose(margin, model.decision_function(X_NEW), atol=1e-5)
+    for model in (fitted, BrioClassifier.load(tmp_path / "model").set_params(device="cpu")):
+        a = model.contributions(X_NEW)
+        assert a.shape == (30, 2)
+        assert a.std(0).min() > 0
+        margin = a.sum(1) / np.sqrt(2) + model.intercept_
+        np.testing.assert_allclose(margin, model.decision_function(X_NEW), atol=1e-5)
+    with pytest.raises(BrioError, match="'ridge' has no connectome factors"):
+        ridge.contributions(X_NEW)
 
 
 def test_contributions_of_several_seeds_and_of_an_adapted_model_are_refused(ridge, tmp_path):
@@ -162,21 +149,6 @@ def test_contributions_of_several_seeds_and_of_an_adapted_model_are_refused(ridg
     for folder in tmp_path.iterdir():
         with pytest.raises(BrioError, match=folder.name):
             BrioClassifier.load(folder).set_params(device="cpu").contributions(X_NEW)
-
-
-def test_a_model_has_the_names_of_the_labels_it_was_fitted_to():
-    cohort = cohort_of()
-    own, named, numbered = (
-        BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort, y)
-        for y in (None, np.where(Y == 1, "ASD", "TC"), Y)
-    )
-    assert own.to_model().classes == numbered.to_model().classes == cohort.classes
-    assert named.to_model().classes == tuple(named.classes_) == ("ASD", "TC")
-
-
-def test_a_scan_is_scored_alone(fitted):
-    alone = np.concatenate([fitted.decision_function([scan]) for scan in X_NEW[:5]])
-    np.testing.assert_allclose(alone, fitted.decision_function(X_NEW)[:5], rtol=1e-4, atol=1e-5)
 
 
 def test_validation_scans_choose_but_do_not_teach():
@@ -239,12 +211,19 @@ def test_scans_of_any_container(ridge):
 def test_a_cohort_brings_its_labels_and_sites(ridge):
     model = BrioClassifier("ridge", device="cpu", random_state=0).fit(cohort_of())
     np.testing.assert_array_equal(model.classes_, [0, 1])
+    assert model.to_model().classes == cohort_of().classes
     assert model.validation_sites_ == ridge.validation_sites_
     margin = model.decision_function(X_NEW)
     np.testing.assert_array_equal(margin, ridge.decision_function(X_NEW))
     new = cohort_of(X_NEW, Y_NEW, ["a"] * 30)
     np.testing.assert_array_equal(model.decision_function(new), margin)
     assert model.score(new, new.labels) == ridge.score(X_NEW, Y_NEW)
+    wrong = cohort_of(y=1 - Y, sites=np.roll(SITES, 5))  # labels and sites that are given replace its own
+    np.testing.assert_array_equal(model.fit(wrong, TEXT, sites=SITES).decision_function(X_NEW), margin)
+    assert tuple(model.classes_) == model.to_model().classes == ("control", "patient")
+    np.testing.assert_array_equal(wrong.labels, 1 - Y)
+    named = replace(wrong, classes=("HC", "MDD"))
+    assert clone(model).fit(named, Y, sites=SITES).to_model().classes == ("HC", "MDD")
 
 
 def test_a_cohort_is_scored_by_its_own_labels(ridge):
@@ -258,20 +237,15 @@ def test_a_cohort_is_scored_by_its_own_labels(ridge):
         ridge.score(X)
 
 
-def test_labels_and_sites_given_with_a_cohort_replace_its_own(ridge):
-    wrong = cohort_of(y=1 - Y, sites=np.roll(SITES, 5))
-    model = BrioClassifier("ridge", device="cpu", random_state=0).fit(wrong, TEXT, sites=SITES)
-    assert model.classes_.tolist() == ["control", "patient"]
-    np.testing.assert_array_equal(model.decision_function(X_NEW), ridge.decision_function(X_NEW))
-    np.testing.assert_array_equal(wrong.labels, 1 - Y)
-
-
-def test_rois_of_another_atlas_are_refused():
+def test_the_names_of_the_rois_are_kept_and_those_of_another_atlas_refused(tmp_path):
     names = [f"region {u}" for u in range(12)]
-    model = BrioClassifier("ridge", device="cpu", random_state=0).fit(
-        cohort_of(atlas=Atlas("A", pd.DataFrame({"name": names})))
-    )
-    assert model.feature_names_in_.tolist() == names
+    cohort = cohort_of(atlas=Atlas("A", pd.DataFrame({"name": names})))
+    model = BrioClassifier("ridge", device="cpu", random_state=np.random.RandomState(0)).fit(cohort)
+    model.save(tmp_path / "model")
+    again = BrioClassifier.load(tmp_path / "model")
+    assert model.feature_names_in_.tolist() == again.feature_names_in_.tolist() == names
+    np.testing.assert_array_equal(again.predict(cohort), model.predict(cohort))
+    assert again.random_state is None
     swapped = Atlas("A", pd.DataFrame({"name": [*names[:2], names[3], names[2], *names[4:]]}))
     with pytest.raises(BrioError, match="in another order: column 3 is region 3, the model has region 2 there"):
         model.predict(cohort_of(atlas=swapped))
@@ -319,13 +293,6 @@ def test_cross_validation_in_both_ways_of_passing_sites():
         np.testing.assert_array_equal(found["test_roc_auc"], plain["test_roc_auc"])
 
 
-def test_cross_validation_without_sites_says_so():
-    with pytest.raises(BrioError, match=r"params=\{'sites': sites\}"):
-        cross_val_score(
-            BrioClassifier("ridge", device="cpu"), X, Y, groups=SITES, cv=LeaveOneSiteOut(), error_score="raise"
-        )
-
-
 def test_grid_search_over_the_number_of_factors():
     folds = SiteStratifiedKFold(2, random_state=0)
     model = BrioClassifier(**SHORT, random_state=0)
@@ -334,15 +301,6 @@ def test_grid_search_over_the_number_of_factors():
     best = search.best_estimator_
     assert best.method_.settings.J == search.best_params_["J"] == best.contributions(X_NEW).shape[1]
     assert search.predict(X_NEW).shape == (30,)
-
-
-def test_parameters_are_stored_as_given_and_cloned():
-    settings = {"cell_batch": 2}
-    model = BrioClassifier("nonsense", J="many", settings=settings, validation_sites=-1)  # init does not judge
-    assert model.get_params()["settings"] is settings
-    assert clone(model).get_params() == model.get_params()
-    assert repr(BrioClassifier("ridge", random_state=3)) == "BrioClassifier(method='ridge', random_state=3)"
-    assert set(MAIN_SETTINGS) < model.get_params().keys()
 
 
 def test_the_main_settings_are_settings_of_brio():
@@ -354,19 +312,15 @@ def test_the_main_settings_are_settings_of_brio():
     assert used.d_t == 4
 
 
-def test_a_second_fit_forgets_the_first():
-    model = BrioClassifier(**SHORT, random_state=0).fit(X, Y, sites=SITES)
-    assert hasattr(model, "intercept_")
-    model.set_params(method="ridge", settings=None, **dict.fromkeys(MAIN_SETTINGS)).fit(X, Y, sites=SITES)
-    assert not hasattr(model, "intercept_")
-
-
-def test_verbose_prints_each_epoch(capsys):
+def test_verbose_prints_each_epoch_and_a_second_fit_forgets_the_first(capsys):
     once = SHORT | {"settings": NARROW | {"refit": False}}
-    BrioClassifier(**once, verbose=True).fit(X, Y, sites=SITES)
+    model = BrioClassifier(**once, verbose=True).fit(X, Y, sites=SITES)
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 3
     assert "epoch 3 of 3" in said[-1]
+    assert hasattr(model, "intercept_")
+    model.set_params(method="ridge", settings=None, **dict.fromkeys(MAIN_SETTINGS)).fit(X, Y, sites=SITES)
+    assert not hasattr(model, "intercept_")
 
 
 # ---------------------------------------------------------------- keeping a model
@@ -391,25 +345,6 @@ def test_save_and_load(method, tmp_path):
         np.testing.assert_array_equal(again.contributions(X_NEW), model.contributions(X_NEW))
 
 
-def test_save_keeps_the_names_of_the_rois(tmp_path):
-    atlas = Atlas("A", pd.DataFrame({"name": [f"region {u}" for u in range(12)]}))
-    model = BrioClassifier("ridge", device="cpu", random_state=np.random.RandomState(0)).fit(cohort_of(atlas=atlas))
-    model.save(tmp_path / "model")
-    again = BrioClassifier.load(tmp_path / "model")
-    np.testing.assert_array_equal(again.feature_names_in_, model.feature_names_in_)
-    np.testing.assert_array_equal(again.predict(cohort_of(atlas=atlas)), model.predict(cohort_of(atlas=atlas)))
-    assert again.random_state is None
-
-
-def test_load_refuses_other_files_and_other_versions(ridge, tmp_path, monkeypatch):
-    with pytest.raises(BrioError, match="is no model"):
-        BrioClassifier.load(tmp_path / "absent")
-    ridge.save(tmp_path / "model")
-    monkeypatch.setattr(type(ridge.method_), "version", 99)
-    with pytest.raises(BrioError, match="this brio has version 99"):
-        BrioClassifier.load(tmp_path / "model")
-
-
 def test_intervals_are_those_of_the_command_line(ridge, tmp_path):
     table = ridge.predict_table(X_NEW, reestimates=4)
     np.testing.assert_array_equal(table["probability"], ridge.predict_proba(X_NEW)[:, 1])
@@ -420,8 +355,7 @@ def test_intervals_are_those_of_the_command_line(ridge, tmp_path):
     for i, x in enumerate(X_NEW):
         np.save(scans / f"X[{i}].npy", x)
     words = (tmp_path / "model", scans, "--out", tmp_path / "out", "--reestimates", 4, "--device", "cpu")
-    said = CliRunner().invoke(app, ["predict", *map(str, words)])
-    assert said.exit_code == 0, said.output
+    command("predict", *words).succeed()
     stored = pd.read_csv(tmp_path / "out" / "predictions.csv", keep_default_na=False).set_index("participant_id")
     for name in ("probability", "low", "high", "agreement"):
         np.testing.assert_allclose(stored.loc[table["participant_id"], name], table[name], rtol=1e-9)
@@ -433,8 +367,7 @@ def test_explanations_are_those_of_the_command_line(tmp_path, monkeypatch):
     model = BrioClassifier("ridge", settings=own_folds, validation_sites=0, device="cpu", random_state=0).fit(cohort)
     model.save(tmp_path / "model")
     words = ("--cohort", tmp_path / "cohort", "--keep-all", "--sites", "--reestimates", 2, "--device", "cpu", "--quiet")
-    said = CliRunner().invoke(app, ["explain", *map(str, (tmp_path / "model", *words, "--out", tmp_path / "out"))])
-    assert said.exit_code == 0, said.output
+    command("explain", tmp_path / "model", *words, "--out", tmp_path / "out").succeed()
     loaded = BrioClassifier.load(tmp_path / "model").set_params(device="cpu")
     for explanation in (model.explain(sites=True, reestimates=2), loaded.explain(cohort, sites=True, reestimates=2)):
         for name in ("edges", "rois", "sites"):
@@ -507,7 +440,6 @@ def test_not_fitted(use):
         ([*X[:-1], X[-1][:, :11]], r"X\[59\] has 11 ROIs, but X\[0\] has 12"),
         ([*X[:-1], [["a", "b"]]], r"X\[59\] is not an array of numbers"),
         ([*X[:-1], np.corrcoef(X[-1].T)], r"X\[59\]: is a square symmetric matrix .*give the frames"),
-        ([*X[:-1], np.cov(X[-1].T)], r"X\[59\]: is a square symmetric matrix .*give the frames"),
         ([*X[:-1], np.linalg.inv(np.cov(X[-1].T))], r"X\[59\]: is a square symmetric matrix"),
         ([x.T for x in X], r"X\[1\] has \d+ ROIs, but X\[0\] has \d+; .*if rows are the ROIs, transpose"),
         ([*X[:-1], X[-1] + 1j], r"X\[59\]: Complex data not supported"),
@@ -527,46 +459,32 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
     turned = [np.resize(x, (60, 12)).T for x in X]
     with pytest.raises(BrioError, match=r"the scans have 12 rows, which correlate alike .*check_axes=False"):
         BrioClassifier("ridge", device="cpu").fit(turned, Y, sites=SITES)
-    with pytest.raises(
-        BrioError, match=r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose them"
-    ):
+    with pytest.raises(BrioError, match=r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose"):
         ridge.predict(turned)
 
 
-def test_other_roi_count_than_fitted(ridge):
-    with pytest.raises(BrioError, match="the scans have 11 ROIs, but the model was fitted to 12"):
-        ridge.predict([scan[:, :11] for scan in X_NEW])
-
-
 @pytest.mark.parametrize(
-    ("y", "message"),
+    ("changed", "message"),
     [
-        (None, "requires y to be passed"),
-        (np.arange(60) % 3, "Only binary classification is supported. The type of the target is multiclass"),
-        (np.zeros(60), "y holds one class only"),
-        (np.linspace(0, 1, 60), "continuous"),
-        (np.where(Y == 1, np.nan, 0.0), "Input y contains NaN"),
-        (Y[:-1], "inconsistent numbers of samples"),
+        ({"y": None}, "requires y to be passed"),
+        ({"y": np.arange(60) % 3}, "Only binary classification is supported. The type of the target is multiclass"),
+        ({"y": np.zeros(60)}, "y holds one class only"),
+        ({"y": np.linspace(0, 1, 60)}, "continuous"),
+        ({"y": np.where(Y == 1, np.nan, 0.0)}, "Input y contains NaN"),
+        ({"y": Y[:-1]}, "inconsistent numbers of samples"),
+        ({"sites": None}, r"needs the site of every scan: .* cross_validate params=\{'sites': sites\}"),
+        (
+            {"sites": ["A"] * 60},
+            "1 of the 1 sites hold both classes, but 2 are needed for validation and at least 2 as source",
+        ),
+        ({"sites": np.array(["A", "B", "C"])[np.arange(60) // 20]}, "3 of the 3 sites"),
+        ({"sites": SITES[:-1]}, "inconsistent numbers of samples"),
+        ({"sites": [None, *SITES[1:]]}, "'site' is empty in row 1"),
     ],
 )
-def test_labels_that_are_refused(y, message):
+def test_labels_and_sites_that_are_refused(changed, message):
     with pytest.raises(ValueError, match=message):
-        BrioClassifier("ridge", device="cpu").fit(X, y, sites=SITES)
-
-
-@pytest.mark.parametrize(
-    ("sites", "message"),
-    [
-        (None, "needs the site of every scan"),
-        (["NYU"] * 60, "1 of the 1 sites hold both classes, but 2 are needed for validation and at least 2 as source"),
-        (np.array(["A", "B", "C"])[np.arange(60) // 20], "3 of the 3 sites"),
-        (SITES[:-1], "inconsistent numbers of samples"),
-        ([None, *SITES[1:]], "'site' is empty in row 1"),
-    ],
-)
-def test_sites_that_are_refused(sites, message):
-    with pytest.raises(ValueError, match=message):
-        BrioClassifier("mlp", validation_sites=2, device="cpu").fit(X, Y, sites=sites)
+        BrioClassifier("mlp", validation_sites=2, device="cpu").fit(X, **{"y": Y, "sites": SITES} | changed)
 
 
 @pytest.mark.parametrize(("method", "n_sites"), [("ridge", 1), ("log-ridge", 1), ("mlp", 2)])
@@ -607,10 +525,6 @@ def test_sites_with_one_class_are_left_out_and_named():
         ({"J": "many"}, "setting 'J'=many: must be a whole number"),
         ({"settings": ["J=3"]}, "give a dictionary"),
         ({"method": "backbone", "lambda_env": 1.0}, "fixes 'lambda_env'"),
-        (
-            {"method": "ridge", "validation_sites": 0, "settings": {"choose_by": "validation"}},
-            "choose_by=source-sites does without",
-        ),
         ({"validation_sites": "two"}, "give a number, auto"),
         ({"device": "abacus"}, "device 'abacus' is unknown"),
         ({"device": "cuda"}, "has no usable GPU"),

@@ -24,9 +24,10 @@ from .jobs import JobSpec
 from .jobs.job import Job, prepare_job
 from .methods import find_method
 from .models import Model, ScanPredictions, add_evidence, fit_model, predict_scans, read_model, write_model
-from .models.evidence import Estimate, describe_codes
+from .models.evidence import Estimate
 from .models.external import score_labelled_scans, write_predictions
 from .models.predict import compute_region_contributions, find_called, find_flagged
+from .models.ranges import describe_codes
 from .protocol.metrics import delong_covariance, placement_values
 from .protocol.statistics import t_interval
 from .report.cohort import draw_sites

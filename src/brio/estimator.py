@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, make_dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, get_type_hints
 
@@ -30,21 +29,11 @@ from .device import resolve_device
 from .errors import BrioError
 from .jobs.job import check_memory
 from .methods import find_method
-from .models import (
-    Ensemble,
-    Member,
-    Model,
-    ModelExplanation,
-    check_atlas,
-    complete_model,
-    explain_model,
-    predict_scans,
-    read_model,
-    write_model,
-)
-from .models.explain import EXPLAINED_REESTIMATES
-from .models.fit import define_final_model, require_consent_to_scans
-from .models.predict import PREDICTION_REESTIMATES
+from .models.explain import EXPLAINED_REESTIMATES, ModelExplanation, explain_model
+from .models.fit import complete_model, define_final_model, require_consent_to_scans
+from .models.folder import read_model, write_model
+from .models.model import Ensemble, Member, Model, check_atlas
+from .models.predict import PREDICTION_REESTIMATES, predict_scans
 from .models.sums import GET_AGAIN, MODEL
 from .schemas import Setting, check_fields, from_json
 from .training import Method
@@ -62,14 +51,10 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) == 2:
         raise BrioError(
-            f"X has shape {tuple(shape)}, as one scan (frames, ROIs) or a table of features has; give one scan as a "
-            "list, [X], and never features: connectomes are re-estimated from the frames of time series"
+            f"X has shape {tuple(shape)}, as one scan or a table; give one scan as a list, [X], no features"
         )
     if shape is not None and len(shape) not in (1, 3):
-        raise BrioError(
-            f"X has shape {tuple(shape)}; time series are needed, because connectomes are re-estimated from their "
-            "frames: give a list of arrays (frames, ROIs) or one array (scans, frames, ROIs)"
-        )
+        raise BrioError(f"X has shape {tuple(shape)}; give a list of time series or one array (scans, frames, ROIs)")
     try:
         items = list(X)
     except TypeError:
@@ -80,11 +65,8 @@ def convert_scans(X: Any) -> list[np.ndarray]:
     n_rois = scans[0].shape[1]
     for i, scan in enumerate(scans):
         if scan.shape[1] != n_rois:
-            hint = " (all have as many rows; if rows are the ROIs, transpose them)"
-            raise BrioError(
-                f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; all scans need the same parcellation"
-                + (hint if len({len(one) for one in scans}) == 1 else "")
-            )
+            turned = "; if rows are the ROIs, transpose them" if len({len(one) for one in scans}) == 1 else ""
+            raise BrioError(f"X[{i}] has {scan.shape[1]} ROIs, but X[0] has {n_rois}; give one atlas{turned}")
     return scans
 
 
@@ -148,10 +130,7 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     classes, label = encode_labels(y)
     scans = None if is_cohort else convert_scans(X)
     if sites is None:
-        raise BrioError(
-            "sites=None: BrioClassifier compares source sites and chooses its checkpoint on validation sites, so it "
-            "needs the site of every scan: fit(X, y, sites=sites), and in cross_validate params={'sites': sites}"
-        )
+        raise BrioError("fit needs the site of every scan: sites=sites, and in cross_validate params={'sites': sites}")
     _refuse_masked(sites, "sites")
     sites = column_or_1d(sites)
     check_consistent_length(range(len(X if scans is None else scans)), label, sites)
@@ -185,6 +164,7 @@ MAIN_SETTINGS = (
 """Settings of a method that are parameters of the estimator, so that a search can vary them."""
 
 
+@dataclass(eq=False, repr=False)
 class BrioClassifier(ClassifierMixin, BaseEstimator):
     """Classify patients and controls from their scans, at sites the model was not trained on.
 
@@ -287,48 +267,28 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     """
 
     __metadata_request__fit = {"sites": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
-    _training_scans: Cohort | None
-    _model: Model | None
-    method_: Method
 
-    def __init__(
-        self,
-        method: str = "brio",
-        *,
-        J: int | None = None,
-        K: int | None = None,
-        M: int | None = None,
-        T_w: int | None = None,
-        epochs: int | None = None,
-        epsilon: float | None = None,
-        lambda_env: float | None = None,
-        learning_rate: float | None = None,
-        patience: int | None = None,
-        rho_g: float | None = None,
-        weight_decay: float | None = None,
-        settings: Mapping[str, Any] | None = None,
-        validation_sites: int | str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        device: str = "auto",
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.J = J
-        self.K = K
-        self.M = M
-        self.T_w = T_w
-        self.epochs = epochs
-        self.epsilon = epsilon
-        self.lambda_env = lambda_env
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.rho_g = rho_g
-        self.weight_decay = weight_decay
-        self.settings = settings
-        self.validation_sites = validation_sites
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
+    method: str = "brio"
+    _: KW_ONLY
+    J: int | None = None
+    K: int | None = None
+    M: int | None = None
+    T_w: int | None = None
+    epochs: int | None = None
+    epsilon: float | None = None
+    lambda_env: float | None = None
+    learning_rate: float | None = None
+    patience: int | None = None
+    rho_g: float | None = None
+    weight_decay: float | None = None
+    settings: Mapping[str, Any] | None = None
+    validation_sites: int | str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    device: str = "auto"
+    verbose: bool = False
+    _training_scans: Cohort | None = field(init=False)
+    _model: Model | None = field(init=False)
+    method_: Method = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -489,15 +449,12 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """
         connectomes, ensemble = self._connectomes(X), self._ensemble
         if len(ensemble.members) > 1:
+            n = len(ensemble.members)
             raise BrioError(
-                f"the model averages {len(ensemble.members)} seeds, and each has factors of its own; fit it with one "
-                "seed, or see the contributions under each seed with 'brio predict'"
+                f"the model averages {n} seeds, and each has factors of its own; see them with 'brio predict'"
             )
         if self._model is not None and self._model.adaptation is not None:
-            raise BrioError(
-                "the model is adapted to a hospital, and contributions add up to its margin before that; load the "
-                "model that was adapted"
-            )
+            raise BrioError("the model is adapted to a hospital; load the original one for contributions")
         inputs = ensemble.gather_inputs(connectomes, ensemble.members[0])
         scans = inputs.take(torch.arange(len(connectomes), device=connectomes.device))
         with resolve_device(self.device).network_precision():
@@ -539,8 +496,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         if self._model is None:
             if self._training_scans is None:
                 raise BrioError(
-                    "this copy of the estimator has lost the scans it was fitted to: call save() or predict_interval() "
-                    "before it is pickled, or fit it again"
+                    "this copy has lost the scans it was fitted to: call save() before pickle, or fit again"
                 )
             cohort, compute = self._training_scans, resolve_device(self.device)
             with compute.network_precision():
@@ -657,7 +613,8 @@ class EstimatorRecord:
         # JSON may store a whole number as a float; a seed that was drawn is stored as None
         hints = {k: float | None if v == int | None else v for k, v in get_type_hints(BrioClassifier.__init__).items()}
         hints |= {"settings": dict[str, Setting] | None, "random_state": int | None, "verbose": bool | int}
-        names = inspect.signature(BrioClassifier).parameters
-        kind = make_dataclass("EstimatorParams", [(name, hints[name], None) for name in names])
+        kind = make_dataclass(
+            "EstimatorParams", [(own.name, hints[own.name], None) for own in fields(BrioClassifier) if own.init]
+        )
         check_fields(kind, record.params, path, GET_AGAIN, "params")
         return record

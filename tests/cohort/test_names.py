@@ -23,9 +23,9 @@ from brio.errors import find_control
 from brio.formatting import disarm_html, escape_markdown, format_table
 from brio.jobs import JobSpec
 from brio.models import fit_model
-from brio.models.card import write_card
 from brio.models.explain import explain_model
 from brio.models.explain_output import describe_explanation
+from brio.models.folder import write_card
 from commands import command
 from stored import rehash
 

@@ -18,8 +18,8 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import JobSpec
 from brio.models import adapt_model, evaluate_model, explain_model, fit_model, predict_scans, read_model, write_model
-from brio.models.card import write_card
 from brio.models.explain_output import describe_explanation
+from brio.models.folder import write_card
 from commands import command
 
 SMALL = {

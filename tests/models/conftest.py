@@ -1,5 +1,6 @@
 """Small cohorts and models of them."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,6 @@ from brio.cohort import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.models import fit_model
-from commands import command
 
 SIMULATION = Simulation(n_sites=6, per_class=7, n_rois=16, frames=90, stable=0.5, dead_share=0.05, seed=5)
 SMALL = {
@@ -41,18 +41,10 @@ def cohort() -> Cohort:
 
 @pytest.fixture(scope="session")
 def fit(cohort):
-    """Fit a small model to a cohort (by default to all of it); models of the whole cohort are kept."""
-    kept = {}
+    """Fit a small model to a cohort (by default to all of it); models are kept."""
 
-    def fit_small(name, scans=cohort, **words):
-        key = (name, *sorted(words.items()))
-        if scans is not cohort:
-            return fit_anew(name, scans, **words)
-        if key not in kept:
-            kept[key] = fit_anew(name, scans, **words)
-        return kept[key]
-
-    def fit_anew(name, scans, validation_sites=(), **settings):
+    @functools.cache
+    def fit_small(name, scans=cohort, validation_sites=(), **settings):
         values, seeds = SMALL.get(name, {}) | settings, 2 if name in SEVERAL else 1
         spec = JobSpec(scans, [name], settings=values, seeds=seeds, exclude=False, device="cpu")
         return fit_model(spec, validation_sites=validation_sites, holds_scans=True)
@@ -69,10 +61,3 @@ def new_scans(cohort) -> Cohort:
 @pytest.fixture(scope="session")
 def ridge(fit):
     return fit("ridge")
-
-
-@pytest.fixture(scope="session")
-def brio_command():
-    """Run a command in this process: status and what it printed."""
-
-    return command

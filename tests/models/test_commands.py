@@ -14,6 +14,7 @@ from brio.cohort import Atlas
 from brio.jobs import JobSpec, run_job
 from brio.models import fit_model, read_model
 from brio.models.fit import add_evidence
+from commands import command
 from stored import list_hashed
 
 DIAGNOSIS = ("--label-column", "dx", "--control", "HC")
@@ -37,21 +38,21 @@ def folders(cohort, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def fitted(brio_command, folders):
-    said = brio_command(
+def fitted(folders):
+    said = command(
         "fit", folders / "five", "--method", "ridge", "--evaluate", "--out", folders / "model", *QUICK
     ).succeed()
     return folders / "model", said.text
 
 
-def test_a_model_is_fitted_evaluated_and_used(brio_command, fitted, folders):
+def test_a_model_is_fitted_evaluated_and_used(fitted, folders):
     folder, text = fitted
     assert "wrote Model('ridge': 1 seed" in text
     auc, pairs = read_model(folder).evidence.auc, read_model(folder).evidence.pair_weighted_auc
     shown = f"mean over sites, {100 * auc.value:.1f} % (95 % interval {100 * auc.low:.1f} to {100 * auc.high:.1f})"
     assert f"at 5 sites, each left out in turn: AUC, {shown}; pair-weighted {100 * pairs.value:.1f} %" in text
     assert str(folder / "MODEL_CARD.md") in text
-    said = brio_command(
+    said = command(
         "predict", folder, folders / "sixth", "--out", folders / "there", "--reestimates", 4, "--device", "cpu"
     ).succeed()
     files = {path.name for path in (folders / "there").iterdir()}
@@ -70,22 +71,17 @@ def test_a_model_is_fitted_evaluated_and_used(brio_command, fitted, folders):
     assert "low and high are about other minutes of the same scan" in said.text
 
 
-def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(brio_command, folders):
+def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
     job, model, there = (folders / name for name in ("plain", "of-plain", "by-plain"))
-    ran = brio_command("run", folders / "five", "--method", "ridge", "--seeds", 2, "--out", job, *QUICK).succeed()
-    said = brio_command(
-        "fit", folders / "five", "--method", "ridge", "--evidence", job, "--out", model, *QUICK
-    ).succeed()
-    differs = (
-        "penalty on validation sites (choose_by=validation), the model by inner folds over its source sites (choose_"
-    )
+    ran = command("run", folders / "five", "--method", "ridge", "--seeds", 2, "--out", job, *QUICK).succeed()
+    said = command("fit", folders / "five", "--method", "ridge", "--evidence", job, "--out", model, *QUICK).succeed()
+    differs = "on validation sites (choose_by=validation), the model by inner folds over its source sites (choose_by="
     options = "--set choose_by=source-sites --set protocol.validation_sites=0"
     advice = f"'brio run COHORT --method ridge --seeds 3 {options} --out RESULTS'"
     smoke = "The evidence is a smoke run (fewer than three seeds, or not every fold): no basis for a claim."
     card = (model / "MODEL_CARD.md").read_text()
-    predicted = brio_command(
-        "predict", model, folders / "sixth", "--accuracy", 0.5, "--out", there, "--reestimates", 2, "--device", "cpu"
-    )
+    words = ("--accuracy", 0.5, "--out", there, "--reestimates", 2, "--device", "cpu")
+    predicted = command("predict", model, folders / "sixth", *words)
     page = html.unescape((there / "predictions.html").read_text(encoding="utf-8"))
     for text in (said.text, card, page):
         assert differs in text
@@ -110,54 +106,46 @@ def test_a_network_that_was_not_trained_again_is_explained(cohort, fit, tmp_path
     assert "--set refit=true" in words
 
 
-def test_a_label_column_of_another_name_is_suggested(brio_command, fitted, folders):
+def test_a_label_column_of_another_name_is_suggested(fitted, folders):
     words = ("predict", fitted[0], folders / "files", "--tr", 2, "--reestimates", 2, "--device", "cpu")
-    said = brio_command(*words, "--out", folders / "unnamed-labels")
+    said = command(*words, "--out", folders / "unnamed-labels")
     assert "no scan has a label; the table has further columns (dx)" in said.text
     assert "name it with --label-column, --patient and --control" in said.text
-    said = brio_command(*words, *DIAGNOSIS, "--patient", "MDD", "--out", folders / "named-labels")
+    said = command(*words, *DIAGNOSIS, "--patient", "MDD", "--out", folders / "named-labels")
     assert "further columns" not in said.text
     assert "2 participants labelled MDD and 2 participants labelled HC" in said.text
 
 
-def test_errors_are_for_people(brio_command, fitted, folders):
+def test_errors_are_for_people(fitted, folders):
+    five, model, files, sixth, out = (folders / name for name in ("five", "model", "files", "sixth", "x"))
+    assert "exists already" in command("fit", five, "--out", model).refuse().err
     for words, said in (
-        (("fit", folders / "five", "--out", folders / "model"), "exists already"),
-        (("fit", folders / "five", "--out", folders / "x", "--evaluate", "--evidence", folders), "exclude each other"),
+        (("fit", five, "--evaluate", "--evidence", folders), "exclude each other"),
+        (("fit", five, "--method", "fc-hgnn", *QUICK), "log-ridge, or give --holds-scans"),
+        (("fit", five, "--evidence", five, *QUICK), "five"),
         (
-            ("fit", folders / "five", "--out", folders / "x", "--method", "fc-hgnn", *QUICK),
-            "log-ridge, or give --holds-scans",
+            ("fit", five, "--validation-site", "site01", "--method", "ridge"),
+            "to all sites; leave out --validation-site",
         ),
-        (("fit", folders / "five", "--out", folders / "x", "--evidence", folders / "five", *QUICK), "five"),
+        (("predict", five, sixth), "is no model, but a cohort folder"),
+        (("predict", model, model), "is a model of 'brio fit', not sc"),
+        (("run", model, "--method", "ridge"), "give a folder that 'brio import'"),
+        (("adapt", model, files), "with --label-column, --patient and"),
+        (("predict", model, files, "--label-column", "dxx"), "there is no column 'dxx', did you mean 'dx'?"),
         (
-            ("fit", folders / "five", "--out", folders / "x", "--validation-site", "site01", "--method", "ridge"),
-            "'ridge' is fitted to all sites and chooses nothing by validation sites; leave out --validation-site",
-        ),
-        (("predict", folders / "five", folders / "sixth", "--out", folders / "x"), "is no model, but a cohort folder"),
-        (
-            ("predict", folders / "model", folders / "model", "--out", folders / "x"),
-            "is a model of 'brio fit', not sc",
-        ),
-        (("run", folders / "model", "--method", "ridge", "--out", folders / "x"), "give a folder that 'brio import'"),
-        (("adapt", folders / "model", folders / "files", "--out", folders / "x"), "with --label-column, --patient and"),
-        (
-            ("predict", folders / "model", folders / "files", "--label-column", "dxx", "--out", folders / "x"),
-            "there is no column 'dxx', did you mean 'dx'?",
-        ),
-        (
-            ("predict", folders / "model", folders / "files", *DIAGNOSIS, "--patient", "MMD", "--out", folders / "x"),
+            ("predict", model, files, *DIAGNOSIS, "--patient", "MMD"),
             "column 'dx' has no value 'MMD' for --patient; it holds 'HC' (2), 'MDD' (2)",
         ),
     ):
-        found = brio_command(*words).refuse()
+        found = command(*words, "--out", out).refuse()
         assert said in found.err, found
-        assert not (folders / "x").exists()
+        assert not out.exists()
     assert not list(folders.glob("*.partial"))
 
 
-def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(brio_command, folders, monkeypatch):
+def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(folders, monkeypatch):
     words = ("--method", "ridge", "--fold", "site01", "--out", folders / "elsewhere", *QUICK)
-    assert brio_command("run", folders / "five", *words).status == 0
+    assert command("run", folders / "five", *words).status == 0
     five = Cohort.load(folders / "five")
     replace(five, atlas=Atlas("finer", five.atlas.rois)).save(folders / "finer")
 
@@ -170,14 +158,14 @@ def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(brio_co
         ("finer", "ridge", "was evaluated in the atlas 'mine', but the model is fitted in 'finer'"),
     ):
         words = ("--method", method, "--evidence", folders / "elsewhere", "--out", folders / "y", *QUICK)
-        said = brio_command("fit", folders / cohort, *words).refuse()
+        said = command("fit", folders / cohort, *words).refuse()
         assert answer in said.err
     spec = JobSpec(folders / "finer", ["ridge"], exclude=False, device="cpu")
     with pytest.raises(BrioError, match="was evaluated in the atlas 'mine'"):
         fit_model(spec, evidence=folders / "elsewhere")
 
 
-def test_scans_are_chosen_by_the_options_that_messages_name(brio_command, fitted, folders):
+def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):
     source, derivatives = folders / "files", folders / "derivatives"
     derivatives.mkdir()
     (scan, *_) = sorted(path for path in source.glob("*.tsv") if path.stem != "participants")
@@ -186,12 +174,11 @@ def test_scans_are_chosen_by_the_options_that_messages_name(brio_command, fitted
         (derivatives / name).write_bytes(scan.read_bytes())
     words = ("--reestimates", 2, "--device", "cpu", "--tr", 2)
     predict, adapt = ("predict", fitted[0], derivatives, *words), ("adapt", fitted[0], derivatives, "--tr", 2)
-    for command in (predict, adapt):
-        said = brio_command(*command, "--out", folders / "z")
-        assert "holds the tasks nback, rest; choose one with --task" in said.err
-    said = brio_command(*adapt, "--task", "rest", "--out", folders / "z")
+    for asked in (predict, adapt):
+        assert "holds the tasks nback, rest; choose one with --task" in command(*asked, "--out", folders / "z").err
+    said = command(*adapt, "--task", "rest", "--out", folders / "z")
     assert "no scan has a label" in said.err
-    said = brio_command(*predict, "--task", "rest", "--out", folders / "resting")
+    said = command(*predict, "--task", "rest", "--out", folders / "resting")
     assert "1 scan read in the layout 'bids'" in said.out, said
 
     visits = folders / "visits"
@@ -200,20 +187,20 @@ def test_scans_are_chosen_by_the_options_that_messages_name(brio_command, fitted
         (visits / f"p1_{visit}.tsv").write_bytes(scan.read_bytes())
     (visits / "participants.tsv").write_text("participant_id\tvisit\np1\t1\np1\t2\n")
     predict = ("predict", fitted[0], visits, *words)
-    assert "--session-column can name another" in brio_command(*predict, "--out", folders / "z").err
-    said = brio_command(*predict, "--session-column", "visit", "--sessions", "first", "--out", folders / "first-visit")
+    assert "--session-column can name another" in command(*predict, "--out", folders / "z").err
+    said = command(*predict, "--session-column", "visit", "--sessions", "first", "--out", folders / "first-visit")
     assert "1 scan read in the layout 'table'" in said.out, said
 
 
-def test_python_fits_and_predicts_as_the_commands_do(brio_command, cohort, new_scans, tmp_path):
+def test_python_fits_and_predicts_as_the_commands_do(cohort, new_scans, tmp_path):
     for name, scans in (("cohort", cohort), ("new", new_scans)):
         scans.save(tmp_path / name)
     words = ("--keep-all", "--method", "ridge", "--device", "cpu", "--out", tmp_path / "model")
-    assert brio_command("fit", tmp_path / "cohort", *words).status == 0
+    assert command("fit", tmp_path / "cohort", *words).status == 0
     fitted = brio.fit(tmp_path / "cohort", "ridge", exclude=False, device="cpu", out=tmp_path / "own")
     assert repr(fitted) == repr(brio.load_model(tmp_path / "model"))
     words = ("--reestimates", 4, "--device", "cpu", "--out", tmp_path / "predictions")
-    assert brio_command("predict", tmp_path / "model", tmp_path / "new", *words).status == 0
+    assert command("predict", tmp_path / "model", tmp_path / "new", *words).status == 0
     options = {"reestimates": 4, "device": "cpu"}
     brio.predict(tmp_path / "own", tmp_path / "new", out=tmp_path / "again", **options)
     tables = [(tmp_path / folder / "predictions.csv").read_bytes() for folder in ("predictions", "again")]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy.linalg import logm
@@ -15,6 +14,7 @@ from brio.errors import BrioError
 from brio.models import Member, complete_model, explain_model, explain_output, read_model, write_model
 from brio.models.explain_output import describe_explanation, write_explanation
 from brio.models.patterns import group_rois
+from commands import command
 from stored import list_hashed
 
 PLANTED = [f"region {u}" for u in range(4)]  # the stable network of the simulation
@@ -85,6 +85,7 @@ def test_a_network_with_factors_has_regions_but_no_edges(fit, cohort, tmp_path, 
     assert explanation.rois["emphasis"].mean() == pytest.approx(1)
     assert explanation.rois.sort_values("rank")["emphasis"].is_monotonic_decreasing
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
+    monkeypatch.setattr(explain_output, "save_figure", lambda figure, path: path.touch())  # drawn, but not rendered
     lines = write_explanation(explanation, tmp_path / "brio")
     files = set(list_hashed(tmp_path / "brio" / "SHA256SUMS"))
     assert {file.name for file in (tmp_path / "brio").iterdir()} == files | {"SHA256SUMS"}
@@ -143,12 +144,9 @@ def test_a_site_is_left_out_as_if_it_had_never_been_there(fit, whole, explained_
     inside = whole.select(whole.sites != site)
     alone = explain_model(fit("ridge", inside)).edges
     row = explained_ridge.sites.set_index("site").loc[site]
-    assert row["coefficient_correlation"] == pytest.approx(
-        np.corrcoef(alone["coefficient"], explained_ridge.edges["coefficient"])[0, 1], abs=1e-6
-    )
-    assert row["pattern_correlation"] == pytest.approx(
-        np.corrcoef(alone["pattern"], explained_ridge.edges["pattern"])[0, 1], abs=1e-6
-    )
+    for name in ("coefficient", "pattern"):
+        expected = np.corrcoef(alone[name], explained_ridge.edges[name])[0, 1]
+        assert row[f"{name}_correlation"] == pytest.approx(expected, abs=1e-6)
     there = whole.select(whole.sites == site)
     x = read_features(there)
     difference = x[there.labels == 1].mean(0) - x[there.labels == 0].mean(0)
@@ -174,15 +172,6 @@ def test_fits_without_a_site_are_harmonised_on_their_own_sites(fit, whole):
     assert found.loc[site, "coefficient_correlation"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_edges_are_compared_with_sites_that_took_no_part_in_choosing_them(explained_ridge):
-    """Nearly all have the same sign there where a truth is planted."""
-    planted = explained_ridge.new_sites.set_index("strongest_edges")["same_sign_new_sites"]
-    assert planted.index.tolist() == [1, 5, 15, 50, 120]
-    assert planted[5] > 0.95
-    assert planted[15] == pytest.approx(explained_ridge.sites["strongest_same_sign"].mean())
-    assert "same_sign_new_sites" not in explained_ridge.edges  # those were chosen with all sites
-
-
 def test_patterns_of_reestimates_are_computed_from_the_same_draws(whole_ridge, whole, explained_ridge):
     connectomes = Connectomes(whole)
     request = whole_ridge.request_reestimates(connectomes, 3)
@@ -199,21 +188,6 @@ def test_patterns_of_reestimates_are_computed_from_the_same_draws(whole_ridge, w
     same = (np.sign(patterns) == np.sign(edges["pattern"].to_numpy())).mean(0)
     clear = np.abs(patterns).min(0) > 1e-4
     np.testing.assert_allclose(edges["same_sign_reestimates"][clear], same[clear])
-
-
-def test_what_is_explained_survives_the_folder(fit, tmp_path):
-    for name in ("ridge", "brio-plus", "gcn"):
-        model = fit(name)
-        write_model(model, tmp_path / name)
-        again = read_model(tmp_path / name)
-        assert len(again.patterns) == len(model.patterns) == (0 if name == "gcn" else len(model.members))
-        for first, second in zip(model.patterns, again.patterns, strict=True):
-            for value, stored in zip(vars(first).values(), vars(second).values(), strict=True):
-                np.testing.assert_array_equal(value, stored)
-    sums = tmp_path / "ridge" / "SHA256SUMS"
-    sums.write_text("".join(line for line in sums.open() if "patterns" not in line))
-    with pytest.raises(BrioError, match="no line for patterns"):
-        read_model(tmp_path / "ridge")
 
 
 @pytest.mark.filterwarnings("error")
@@ -246,19 +220,17 @@ def test_a_method_that_explains_nothing_is_refused_with_those_that_do(fit):
 
 
 def test_errors_say_what_is_wrong(fit, ridge, cohort):
-    with pytest.raises(BrioError, match="at least 10"):
-        explain_model(ridge, cohort.select(np.arange(5)))
-    with pytest.raises(BrioError, match="--cohort"):
-        explain_model(ridge, sites=True)
-    with pytest.raises(BrioError, match="reestimates"):
-        explain_model(ridge, cohort, reestimates=1)
-    two = cohort.select(np.isin(cohort.sites, ["site01", "site02"]))
-    with pytest.raises(
-        BrioError, match=rf"is not the cohort that the model was fitted to \(in memory, {len(cohort)} scans\)"
+    two, few = cohort.select(np.isin(cohort.sites, ["site01", "site02"])), cohort.select(np.arange(5))
+    another = rf"is not the cohort that the model was fitted to \(in memory, {len(cohort)} scans\)"
+    for model, scans, options, words in (
+        (ridge, few, {}, "at least 10"),
+        (ridge, None, {"sites": True}, "--cohort"),
+        (ridge, cohort, {"reestimates": 1}, "reestimates"),
+        (ridge, two, {"reestimates": 0, "sites": True}, another),
+        (fit("ridge", two), two, {"reestimates": 0, "sites": True}, "at least 3 are needed"),
     ):
-        explain_model(ridge, two, reestimates=0, sites=True, device="cpu")
-    with pytest.raises(BrioError, match="at least 3 are needed"):
-        explain_model(fit("ridge", two), two, reestimates=0, sites=True, device="cpu")
+        with pytest.raises(BrioError, match=words):
+            explain_model(model, scans, device="cpu", **options)
 
 
 def test_scans_without_labels_are_read(ridge, cohort):
@@ -282,21 +254,18 @@ def test_groups_come_from_the_atlas_or_from_clusters(ridge):
     assert (stable == stable[0]).all()  # a strongly coupled network is one cluster
 
 
-def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridge, cohort, tmp_path, monkeypatch):
+def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp_path, monkeypatch):
     monkeypatch.setattr(explain_output, "save_figure", lambda figure, path: path.touch())  # drawn, but not rendered
     write_model(ridge, tmp_path / "model")
     cohort.save(tmp_path / "cohort")
     words = ("explain", tmp_path / "model", "--quiet", "--device", "cpu")
-    said = brio_command(
+    said = command(
         *words, "--cohort", tmp_path / "cohort", "--keep-all", "--sites", "--reestimates", 2, "--out", tmp_path / "out"
     ).succeed()
     files = set(list_hashed(tmp_path / "out" / "SHA256SUMS"))
     assert {file.name for file in (tmp_path / "out").iterdir()} == files | {"SHA256SUMS"}
     tables = {"edges.csv", "rois.csv", "sites.csv", "new_sites.csv"}
     assert files == tables | {"matrix.png", "brain.png", "chord.png", "explanation.md"}
-    edges = pd.read_csv(tmp_path / "out" / "edges.csv")
-    own = explain_model(ridge, cohort, reestimates=2, sites=True, device="cpu").edges
-    pd.testing.assert_frame_equal(edges, own)
     text = (tmp_path / "out" / "explanation.md").read_text()
     assert "A coefficient is not a pattern" in text
     assert "are causes" in text
@@ -317,6 +286,6 @@ def test_the_command_writes_tables_figures_and_what_they_mean(brio_command, ridg
         ((*words, "--sites", "--out", tmp_path / "x"), "--cohort"),
         (("explain", tmp_path / "cohort", "--out", tmp_path / "x"), "is no model"),
     ):
-        said = brio_command(*wrong).refuse()
+        said = command(*wrong).refuse()
         assert reason in said.err
         assert not (tmp_path / "x").exists()

@@ -1,7 +1,6 @@
 """Fit a model: what it learns from, its evidence, its interval factor, and what it gives away."""
 
 import csv
-import importlib.util
 import json
 import shutil
 from dataclasses import replace
@@ -18,43 +17,43 @@ from brio.jobs import JobSpec, run_job
 from brio.methods import make_method
 from brio.models import add_evidence, fit_model
 from brio.models.attacks import fit_halves, read_measured_attacks
-from brio.models.card import write_card
 from brio.models.evidence import CallRule, Estimate, read_evidence_job
 from brio.models.fit import halve_scans, learn_interval_factor, settle_final_settings
+from brio.models.folder import write_card
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
-from stored import rehash
+from stored import load_benchmark, rehash
 
 COMBAT = {"harmonise.kind": "combat"}
 INNER = {"choose_by": "source-sites", "protocol.validation_sites": 0}
+
+
+def specify(scans, method="ridge", **options):
+    return JobSpec(scans, [method], seeds=1, exclude=False, device="cpu", **options)
 
 
 @pytest.fixture(scope="module")
 def diagnosis_job(cohort, tmp_path_factory):
     """A job that evaluated ridge on the whole cohort."""
     folder = tmp_path_factory.mktemp("evidence") / "job"
-    run_job(JobSpec(cohort, ["ridge"], settings=INNER, seeds=1, exclude=False, device="cpu"), folder)
+    run_job(specify(cohort, settings=INNER), folder)
     return folder
 
 
-@pytest.mark.parametrize("unseen", ["pooled", "unlabelled"])
-def test_harmonisation_is_part_of_the_model(cohort, fit, unseen):
+@pytest.mark.parametrize(
+    ("words", "covariates", "in_other_words"),
+    [
+        ({"kind": "combat", "unseen": "pooled"}, True, True),
+        ({"kind": "combat", "unseen": "unlabelled"}, True, True),
+        ({"kind": "residualise"}, "age,sex", "sex,age"),
+    ],
+)
+def test_harmonisation_is_part_of_the_model(cohort, fit, words, covariates, in_other_words):
     fold = leave_one_site_out(cohort, 0, validation_sites=0)[1]
     (site,) = fold.test_sites
-    words = {"harmonise.kind": "combat", "harmonise.unseen": unseen, "harmonise.covariates": True}
-    model = fit("ridge", cohort.select(cohort.sites != site), **words)
-    rule = HarmonisationRule("combat", unseen, True)
-    (fitted,) = model.method.fit(harmonise_connectomes(Connectomes(cohort), fold.source, rule), [Run(fold, 0)])
-    here = Connectomes(cohort.select(cohort.sites == site))
-    np.testing.assert_allclose(model.compute_margins(here).full[0], fitted.test_logit, atol=1e-6)
-
-
-def test_slopes_on_covariates_are_part_of_the_model(cohort, fit):
-    fold = leave_one_site_out(cohort, 0, validation_sites=0)[1]
-    (site,) = fold.test_sites
-    words = {"harmonise.kind": "residualise", "harmonise.covariates": "age,sex"}
-    model = fit("ridge", cohort.select(cohort.sites != site), **words)
-    rule = HarmonisationRule("residualise", covariates="sex,age")
+    settings = {f"harmonise.{name}": value for name, value in words.items()} | {"harmonise.covariates": covariates}
+    model = fit("ridge", cohort.select(cohort.sites != site), **settings)
+    rule = HarmonisationRule(**words, covariates=in_other_words)
     (fitted,) = model.method.fit(harmonise_connectomes(Connectomes(cohort), fold.source, rule), [Run(fold, 0)])
     here = cohort.select(cohort.sites == site)
     np.testing.assert_allclose(model.compute_margins(Connectomes(here)).full[0], fitted.test_logit, atol=1e-6)
@@ -65,11 +64,14 @@ def test_slopes_on_covariates_are_part_of_the_model(cohort, fit):
 
 def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohort, fit):
     said = []
-    spec = JobSpec(cohort, ["gcn"], settings={"epochs": 2, **COMBAT}, seeds=1, exclude=False, device="cpu")
+    spec = specify(cohort, "gcn", settings={"epochs": 2, **COMBAT})
     model = fit_model(spec, validation_sites=("site02", "site04"), say=said.append)
     assert not model.method.settings.refit
     assert set(model.members[0].harmoniser.effects.sites) == set(model.training.sites)
     assert not {"site02", "site04"} & set(model.training.sites)
+    fold = model.members[0].fitted.run.fold
+    assert set(cohort.sites[fold.validation]) == set(fold.validation_sites) == {"site02", "site04"}
+    assert not set(cohort.sites[fold.source]) & {"site02", "site04"}
     assert "not learned from, since harmonisation is fitted without them: site02, site04" in said
     for settings, words in (
         ({"refit": True, **COMBAT}, "refit=true trains on validation sites"),
@@ -118,40 +120,30 @@ def test_a_rule_that_called_nobody_has_no_accuracy():
         Estimate(0.5, 0.4, None)
 
 
-def relabel(cohort, labels, **changed):
-    """The same scans under other labels, as a cohort of its own."""
-    return Cohort.from_scans(
-        [cohort.scan(i) for i in range(len(cohort))],
-        site=cohort.sites,
-        label=labels,
-        participant_id=cohort.participant_ids,
-        atlas=cohort.atlas,
-        classes=changed.get("classes", cohort.classes),
-        covariates=cohort.participants[["tr"]],
-    )
-
-
 def other_question(cohort):
-    sex = (np.arange(len(cohort)) // 2 % 2).tolist()
-    yield relabel(cohort, sex, classes=("F", "M")), "another question: its classes are control and patient"
-    n = int((np.array(sex) != cohort.labels).sum())
-    yield relabel(cohort, sex), f"another question: {n} of {len(cohort)} participants in common have another label"
+    """The same scans under other labels or names, and what is said of them."""
+
+    def relabel(classes=cohort.classes, **changed):
+        return replace(cohort, participants=cohort.participants.assign(**changed), classes=classes, fingerprint="ab")
+
+    sex = np.arange(len(cohort)) // 2 % 2
+    yield relabel(("F", "M"), label=sex), "another question: its classes are control and patient"
+    n = int((sex != cohort.labels).sum())
+    yield relabel(label=sex), f"another question: {n} of {len(cohort)} participants in common have another label"
     once = cohort.labels.copy()
     once[:2] = once[1::-1] if once[0] != once[1] else 1 - once[:2]
-    yield relabel(cohort, once), f"another question: 2 of {len(cohort)} participants in common have another label"
-    yield relabel(cohort, 1 - cohort.labels, classes=("0", "1")), "have another label there"
+    yield relabel(label=once), f"another question: 2 of {len(cohort)} participants in common have another label"
+    yield relabel(("0", "1"), label=1 - cohort.labels), "have another label there"
     names = [f"other-{k}" for k in range(len(cohort))]
-    renamed = replace(cohort, participants=cohort.participants.assign(participant_id=names), fingerprint="ab")
-    yield renamed, "has no participant .by name and site. in common"
+    yield relabel(participant_id=names), "has no participant .by name and site. in common"
 
 
 def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
     for other, words in other_question(cohort):
-        spec = JobSpec(other, ["ridge"], seeds=1, exclude=False, device="cpu")
         with pytest.raises(BrioError, match=words):
-            fit_model(spec, evidence=diagnosis_job)
+            fit_model(specify(other), evidence=diagnosis_job)
     sex = next(other_question(cohort))[0]
-    model = fit_model(JobSpec(sex, ["ridge"], seeds=1, exclude=False, device="cpu"))
+    model = fit_model(specify(sex))
     with pytest.raises(BrioError, match="is of other scans than the model; give the cohort"):
         add_evidence(model, diagnosis_job)
     with pytest.raises(BrioError, match="another question"):
@@ -162,14 +154,11 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
 
 def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis_job, tmp_path):
     fewer = cohort.select(np.arange(len(cohort)) > 0)
-    (more,) = fit_model(
-        JobSpec(fewer, ["ridge"], seeds=1, exclude=False, device="cpu"), evidence=diagnosis_job
-    ).evidence.differences
+    (more,) = fit_model(specify(fewer), evidence=diagnosis_job).evidence.differences
     assert more == "the evidence has 1 participant that the model was not fitted to"
-    run_job(JobSpec(fewer, ["ridge"], settings=INNER, seeds=1, exclude=False, device="cpu"), tmp_path / "job")
+    run_job(specify(fewer, settings=INNER), tmp_path / "job")
     said = []
-    spec = JobSpec(cohort, ["ridge"], seeds=1, exclude=False, device="cpu")
-    model = fit_model(spec, evidence=tmp_path / "job", say=said.append)
+    model = fit_model(specify(cohort), evidence=tmp_path / "job", say=said.append)
     n = len(cohort)
     assert model.evidence.differences == (f"the evidence is of {n - 1} of the {n} participants of the model",)
     assert any(f"is of {n - 1} of the {n} participants" in line for line in said)
@@ -178,7 +167,7 @@ def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis
 
 def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):
     one_class = cohort.select((cohort.sites != "site01") | (cohort.labels == 1))
-    run_job(JobSpec(one_class, ["ridge"], settings=INNER, seeds=1, exclude=False, device="cpu"), tmp_path / "job")
+    run_job(specify(one_class, settings=INNER), tmp_path / "job")
     model = add_evidence(fit("ridge", one_class), tmp_path / "job")
     assert model.evidence.describe().startswith("at 6 sites, each left out in turn: AUC, mean over the 5 sites with")
     assert "AUC, mean over the 5 sites with both classes:" in write_card(model)
@@ -186,7 +175,7 @@ def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):
 
 
 def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, fit, monkeypatch):
-    spec = JobSpec(cohort, ["fc-hgnn"], seeds=1, exclude=False, device="cpu")
+    spec = specify(cohort, "fc-hgnn")
     monkeypatch.setattr("brio.models.fit.prepare_job", lambda *args: pytest.fail("refused before anything is computed"))
     with pytest.raises(BrioError, match=r"holds numbers of single source scans: .*log-ridge, or give --holds-scans"):
         fit_model(spec)
@@ -205,8 +194,7 @@ def test_the_card_says_what_the_holder_of_a_scan_can_tell(cohort, fit):
     assert f"AUC of {measured.membership:.2f}, {measured_on} ABIDE (AAL116), 1,030 scans" in card
     assert "No identifiers" not in card
     assert "was not measured" in write_card(replace(fit("ridge"), method=make_method("brainood-kl")))
-    spec = JobSpec(cohort, ["ridge"], seeds=1, exclude=False, device="cpu")
-    model = fit_model(spec, to_evaluate=True)
+    model = fit_model(specify(cohort), to_evaluate=True)
     assert 0.5 < model.attacks.membership <= 1
     membership = f"{model.attacks.membership:.2f}"
     assert f"AUC of {membership}, {measured_on} this cohort, {len(cohort)} scans of 6 sites)" in write_card(model)
@@ -230,10 +218,7 @@ def test_what_the_user_sets_stays():
     assert not settle_final_settings("gcn", {"refit": False}).settings.refit
 
 
-def test_labels_of_validation_sites_are_not_among_those_of_the_source(cohort):
-    fold = make_training_fold(cohort, 0, ["site02", "site04"])
-    assert set(cohort.sites[fold.validation]) == set(fold.validation_sites) == {"site02", "site04"}
-    assert not set(cohort.sites[fold.source]) & {"site02", "site04"}
+def test_validation_sites_are_chosen_by_name(cohort):
     with pytest.raises(BrioError, match="validation site 'Atlantis'"):
         make_training_fold(cohort, 0, ["Atlantis"])
 
@@ -288,15 +273,7 @@ def test_scans_with_halves_that_are_too_short_are_left_out_of_the_factor(cohort,
 
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def attacks():
-    """The benchmark."""
-    spec = importlib.util.spec_from_file_location("model_attacks", ROOT / "benchmarks" / "model_attacks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+ATTACKS = load_benchmark("model_attacks")
 
 
 @pytest.fixture(scope="module")
@@ -304,34 +281,34 @@ def connectomes():
     return Connectomes(simulate(Simulation(n_sites=4, per_class=12, n_rois=24, frames=80, seed=2)))
 
 
-def test_stored_rows_give_labels_and_participants_away(attacks, connectomes, tmp_path, monkeypatch):
+def test_stored_rows_give_labels_and_participants_away(connectomes, tmp_path, monkeypatch):
     """Rows are stored as scans are, however long a network was trained."""
-    monkeypatch.setattr(attacks, "settle_final_settings", lambda name, _: settle_final_settings(name, {"epochs": 2}))
-    found = attacks.attack_method("fc-hgnn", connectomes, "simulated")
+    monkeypatch.setattr(ATTACKS, "settle_final_settings", lambda name, _: settle_final_settings(name, {"epochs": 2}))
+    found = ATTACKS.attack_method("fc-hgnn", connectomes, "simulated")
     assert found.rows_diagnosis > 0.95
     assert found.rows_recognised > 0.5 * found.rows
-    attacks.add_row(tmp_path / "rows.csv", found)
-    attacks.add_row(tmp_path / "rows.csv", found)
+    ATTACKS.add_row(tmp_path / "rows.csv", found)
+    ATTACKS.add_row(tmp_path / "rows.csv", found)
     (row,) = csv.DictReader((tmp_path / "rows.csv").open())
     assert (row["method"], row["rows"]) == ("fc-hgnn", str(found.rows))
 
 
-def test_coefficients_tell_members_from_others(attacks, connectomes):
-    ridge = attacks.attack_method("ridge", connectomes, "simulated")
+def test_coefficients_tell_members_from_others(connectomes):
+    ridge = ATTACKS.attack_method("ridge", connectomes, "simulated")
     assert ridge.membership > 0.6
     assert ridge.diagnosis_in > ridge.diagnosis_out
     assert ridge.rows is None
     assert ridge.describe_rows() == ""
 
 
-def test_the_package_carries_the_figures_of_the_evidence(attacks):
+def test_the_package_carries_the_figures_of_the_evidence():
     evidence = ROOT / "evidence" / "measurements" / "model-attacks.csv"
     assert (ROOT / "src" / "brio" / "models" / "measured_attacks.csv").read_bytes() == evidence.read_bytes()
     names, page = [row["method"] for row in csv.DictReader(evidence.open())], (ROOT / "docs" / "models.md").read_text()
-    assert {*names} == {*attacks.METHODS}, "every kind of model that a cohort can be fitted with"
+    assert {*names} == {*ATTACKS.METHODS}, "every kind of model that a cohort can be fitted with"
     for name in names:
         measured = read_measured_attacks(name)
         numbers = (measured.membership, measured.diagnosis_in, measured.diagnosis_out)
         assert f"| `{name}` | {' | '.join(f'{number:.2f}' for number in numbers)} |" in page
-        assert (measured.rows is not None) == (name in attacks.ATTACKS_ON_ROWS)
+        assert (measured.rows is not None) == (name in ATTACKS.ATTACKS_ON_ROWS)
     assert read_measured_attacks("own method") is None

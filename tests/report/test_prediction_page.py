@@ -10,9 +10,10 @@ from pages import read_rows
 
 from brio.jobs import JobSpec
 from brio.models import adapt_model, fit_model, predict_scans
-from brio.models.evidence import CallRule, Estimate, Evidence
+from brio.models.evidence import CallRule, Estimate
 from brio.models.external import write_predictions
 from brio.report.predictions import render_prediction_page
+from stored import make_evidence
 
 CUT = """all('#scans th, #scans td, #scans thead button').filter(e => e.checkVisibility())
   .filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline'
@@ -25,11 +26,9 @@ def model(cohort):
     fitted = fit_model(JobSpec(cohort, ["ridge"], exclude=False, device="cpu"))
     logits = predict_scans(fitted, cohort, reestimates=2, device="cpu").logit
     rules = (CallRule(0.8, float(np.median(np.abs(logits))), 25, 20, 50),)
-    none = Estimate(None, None, None)
-    scores = {"auc": Estimate(0.7, 0.6, 0.8), "pair_weighted_auc": none, "slope": none, "intercept": none}
-    counts = {"n_participants": 50, "n_sites": 5, "n_seeds": 1, "n_two_class_sites": 5}
-    evidence = Evidence(**counts, **scores, fingerprint="", accuracy=0.65, brier=0.21, risk=(), rules=rules)
-    return fitted.with_evidence(evidence)
+    counts = {"n_participants": 50, "n_sites": 5, "n_two_class_sites": 5}
+    scores = {"auc": Estimate(0.7, 0.6, 0.8), "accuracy": 0.65, "brier": 0.21}
+    return replace(fitted, evidence=make_evidence(rules, **counts, **scores))
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from scipy.special import expit, logit
 
 from ..cohort.covariates import ClassNames
 from ..errors import BrioError
-from ..formatting import format_signed
 from ..schemas import StoredCount, StoredNonNegative, StoredPositive, StoredShare, one_of
 from .evidence import Evidence
 from .known_scans import KnownScans
+from .text import fill_text
 
 LEAST_WIDTH = 0.1
 """Smallest width that evidence may give: few sites that happen to agree do not show that all sites do."""
@@ -56,55 +56,17 @@ class Adaptation:
         """Number of local participants."""
         return self.n_patients + self.n_controls
 
-    @property
-    def threshold(self) -> float:
-        """Logit of the original model at which the adapted probability is one half."""
-        return -self.intercept / self.slope
-
     def apply(self, logits: np.ndarray) -> np.ndarray:
         """Return adapted logits, in the shape of the given ones."""
         return self.slope * logits + self.intercept
 
     def describe(self, classes: tuple[str, str]) -> list[str]:
         """Say in a few sentences what was learned, from how many scans, and what it buys."""
-        names = ClassNames(*classes)
-        share = (
-            f"The intercept follows the share of {names.positives} among these scans, which is not that of a clinic "
-            "unless they are a fair sample of it."
+        at_half = expit(-self.intercept / self.slope)  # what the original model says where the probability is one half
+        text = fill_text(
+            "adaptation.txt.j2", own=self, names=ClassNames(*classes), few=FEW_PARTICIPANTS, at_half=at_half
         )
-        if self.prevalence is not None:
-            share = f"The share of {names.positives} was given: {self.prevalence:.1%}."
-        scans = f"{self.n_foreign} labelled scans were" if self.n_foreign > 1 else "One labelled scan was"
-        left_out = f" {scans} left out: another atlas, another order of regions, or noise." if self.n_foreign else ""
-        source = {"default": "default", "evidence": "from the evidence of the model", "given": "as given"}
-        gain = "These scans cannot say what it buys: they are of one class."
-        if self.brier_before is not None and self.brier_change is not None:
-            error = "" if self.brier_change_se is None else f" (standard error {self.brier_change_se:.3f})"
-            gain = (
-                "Expected change of the Brier score by leaving out each local scan: "
-                f"{format_signed(self.brier_change, 3)}{error}, from {self.brier_before:.3f}; below 0 is better."
-            )
-        sentences = [
-            f"Adapted to {self.n_participants} local participants ({self.n_patients} {names.are_positive}, "
-            f"{self.n_controls} {names.are_negative}).{left_out} Weights and margins are those of the original model.",
-            f"Slope {self.slope:.2f} (standard error {self.slope_se:.2f}), intercept {self.intercept:+.2f} "
-            f"({self.intercept_se:.2f}): the probability is one half where that of the original model is "
-            f"{expit(self.threshold):.1%}. {share}",
-            f"Both are shrunk towards no change by how much sites differ ({source[self.widths.source]}: standard "
-            f"deviation {self.widths.slope:.2f} of the logarithm of the slope, {self.widths.intercept:.2f} of the "
-            "intercept).",
-            gain,
-        ]
-        if not self.n_patients or not self.n_controls:
-            sentences.append(
-                "Caution: the local scans are of one class, so nothing was learned but the share that was given."
-            )
-        elif self.n_participants < FEW_PARTICIPANTS:
-            sentences.append(
-                f"Caution: the benefit with fewer than {FEW_PARTICIPANTS} local participants was not measured; they "
-                "hardly say how this hospital differs."
-            )
-        return sentences
+        return text.rstrip("\n").split("\n")
 
 
 def choose_widths(evidence: Evidence | None, slope: float | None = None, intercept: float | None = None) -> PriorWidths:
@@ -144,10 +106,7 @@ def fit_adaptation(
         raise BrioError(f"a prevalence of {prevalence} is no share of patients; give one above 0 and below 1")
     if prevalence is None and (n_patients == 0 or n_controls == 0):
         seen = "controls" if n_patients == 0 else "patients"
-        raise BrioError(
-            f"the local scans are {n_patients + n_controls} {seen} and no others, from which no share of patients can "
-            "be learned; add scans of the other class, or give the share with --prevalence"
-        )
+        raise BrioError(f"local scans are {len(label)} {seen} and no others; add the other class, or give --prevalence")
     (log_slope, intercept), covariance = _find_mode(label, logits, widths, prevalence, source_share)
     slope = float(np.exp(log_slope))
     return Adaptation(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -28,24 +28,12 @@ from ..results import StoredJob, describe_smoke_run
 from ..results.files import PREDICTIONS
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, one_of
 
+if TYPE_CHECKING:
+    from ..connectome import Connectomes
+    from ..training import Method
+
 LEAST_WITH_REASON, LEAST_SITES, LEVEL = 30, 2, 0.05
 """A reason is tested where so many participants of so many left-out sites have it, and flags where p is below this."""
-
-REASONS = {
-    "foreign": "another atlas, order of regions, or noise",
-    "known": "known to the model",
-    "short": "fewer frames",
-    "dead_rois": "ROIs without signal",
-    "tr": "repetition time",
-    "motion": "head motion",
-    "edge_sd": "spread of the edges",
-    "far": "far from the mean connectome",
-    "tr_unknown": "repetition time unknown",
-}
-"""Codes of what may be said of a scan, and their names in a count."""
-
-CANNOT_BE_MEANT = ("foreign", "known")
-"""Always flags."""
 
 TESTED = ("short", "dead_rois", "tr", "motion", "edge_sd", "far")
 """Flags only where scans with them did worse at left-out sites."""
@@ -66,12 +54,6 @@ class ReasonEvidence:
     def is_flag(self) -> bool:
         """Whether scans with this reason are flagged."""
         return self.p is not None and self.p < LEVEL
-
-
-def describe_codes(codes: Iterable[str]) -> str:
-    """Count the reasons in the column ``flag`` or ``notes`` of some scans, commonest first."""
-    counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
-    return ", ".join(f"{n} {REASONS[str(code)]}" for code, n in counts.items())
 
 
 def compare_reasons(scans: pd.DataFrame, left_out: pd.DataFrame) -> tuple[ReasonEvidence, ...]:
@@ -123,30 +105,25 @@ _FINAL_SETTINGS = {
 """Settings whose defaults differ between run and fit: value of the model, what differs, options of 'brio run'."""
 
 
-def describe_differing_settings(
-    job: StoredJob, name: str, settings: Mapping[str, Any], harmonisation: HarmonisationRule
-) -> tuple[str, ...]:
+def describe_differing_settings(job: StoredJob, method: Method, harmonisation: HarmonisationRule) -> tuple[str, ...]:
     """Say which settings of the evaluated runs are not those of the model, with both values and what to do."""
-    evaluated = [run.record.settings for run in job.runs if run.record.row.method == name]
+    evaluated = [run.record.settings for run in job.runs if run.record.row.method == method.name]
     if not evaluated or job.plan is None:
         return ("the settings of the evaluated runs are not stored",)
-    own = json.loads(json.dumps(dict(settings)))  # as records hold them
+    rules = (HarmonisationRule(**job.plan.harmonise or {}), harmonisation)
+    theirs, ours = ({f"harmonise.{key}": value for key, value in asdict(rule).items()} for rule in rules)
+    own = json.loads(json.dumps(asdict(method.settings) | ours))  # as records hold them
+    evaluated = [settings | theirs for settings in evaluated]
     question = f" --label {shlex.quote(job.plan.label)}" if job.plan.label else ""
     sentences, parts = [], []
     for key in sorted({key for one in evaluated for key in one if one[key] != own.get(key)}):
         value, words, options = _FINAL_SETTINGS.get(key, (None, "", ""))
         if key in _FINAL_SETTINGS and own.get(key) == value:
-            command = f"brio run COHORT --method {name}{question} --seeds 3 {options} --out RESULTS"
+            command = f"brio run COHORT --method {method.name}{question} --seeds 3 {options} --out RESULTS"
             sentences.append(f"{words}; to evaluate what is fitted, give --evaluate, or a folder of '{command}'")
         else:
-            theirs = " or ".join(dict.fromkeys(str(one[key]) for one in evaluated if key in one))
-            parts.append(f"{key} ({theirs} in the evidence, {own.get(key)} in the model)")
-    rule = asdict(HarmonisationRule(**job.plan.harmonise or {}))
-    parts += [
-        f"harmonise.{key} ({rule[key]} in the evidence, {value} in the model)"
-        for key, value in asdict(harmonisation).items()
-        if value != rule[key]
-    ]
+            values = " or ".join(dict.fromkeys(str(one[key]) for one in evaluated if key in one))
+            parts.append(f"{key} ({values} in the evidence, {own.get(key)} in the model)")
     return (*sentences, *([f"other values of {', '.join(parts)}"] if parts else []))
 
 
@@ -234,25 +211,13 @@ class RiskPoint:
 
 @dataclass(frozen=True)
 class CallRule:
-    """When a class is called: where the absolute logit reaches the threshold.
+    """When a class is called: where the absolute logit reaches the threshold and the scan has no flag."""
 
-    Attributes
-    ----------
-    wanted_accuracy : float
-        Largest accuracy for which the threshold is this one.
-    threshold : float
-        Chosen on all participants of the evidence.
-    n_called, n_right, n_participants : int
-        Participants that are called at their site by a threshold chosen on the other sites, those of them with the
-        right class, and all. Without flags: a scan with a flag is never called, see
-        :func:`~brio.models.predict.call_scans`.
-    """
-
-    wanted_accuracy: StoredShare
-    threshold: StoredNonNegative
-    n_called: StoredCount
-    n_right: StoredCount
-    n_participants: StoredCount
+    wanted_accuracy: StoredShare  # largest accuracy for which the threshold is this one
+    threshold: StoredNonNegative  # chosen on all participants of the evidence
+    n_called: StoredCount  # participants without a flag who are called by a threshold chosen on the other sites
+    n_right: StoredCount  # those of them with the right class
+    n_participants: StoredCount  # all without a flag
 
     @property
     def coverage(self) -> float:
@@ -263,7 +228,7 @@ class CallRule:
     def accuracy(self) -> Estimate:
         """Of the called participants, expected at a new site; 95 % interval by Wilson."""
         if not self.n_called:
-            return Estimate(None, None, None)
+            return UNKNOWN
         ends = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
         return Estimate(self.n_right / self.n_called, *ends)
 
@@ -300,6 +265,9 @@ class Estimate:
         if self.low is None or self.high is None:
             return number
         return f"{number} ({kind}{show(self.low)} to {show(self.high)})"
+
+
+UNKNOWN = Estimate(None, None, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,29 +328,29 @@ class Evidence:
 
 def gather_evidence(
     folder: str | Path,
-    name: str,
+    method: Method,
     fingerprint: str,
-    settings: Mapping[str, Any],
-    harmonisation: HarmonisationRule,
-    cohort: Cohort | None = None,
-    check_left_out: Callable[[], pd.DataFrame] | None = None,
+    rule: HarmonisationRule,
+    connectomes: Connectomes | None = None,
 ) -> Evidence:
-    """Gather the evidence on a method from a finished job."""
+    """Gather the evidence on a method, as a model has it, from a finished job."""
+    from .ranges import check_left_out_sites  # needs torch
+
+    name = method.name
     job = read_evidence_job(folder, name)
     assert job.predictions is not None
-    differences = describe_differing_settings(job, name, settings, harmonisation)
+    differences = describe_differing_settings(job, method, rule)
     is_same_cohort = bool(fingerprint) and job.summary.fingerprint == fingerprint
-    if cohort is not None:
-        differences += compare_participants(job, name, cohort)
+    if connectomes is not None:
+        differences += compare_participants(job, name, connectomes.cohort)
     elif not is_same_cohort:
         raise BrioError(
-            f"{folder}: is of other scans than the model; give the cohort that the model was fitted to, so that their "
-            "participants and labels can be compared, or a job of that cohort"
+            f"{folder}: is of other scans than the model; give the cohort of the model, or a job of that one"
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
     auc, weighted = (
-        Estimate(None, None, None) if one is None else Estimate(one.mean, *(one.interval or (None, None)))
+        UNKNOWN if one is None else Estimate(one.mean, *(one.interval or (None, None)))
         for one in (summary.auc, summary.pair_weighted_auc)
     )
     people = average_seeds(own)
@@ -390,8 +358,8 @@ def gather_evidence(
     (slope, slope_sd), (intercept, intercept_sd) = calibrate_sites(own)
     reasons: tuple[ReasonEvidence, ...] = ()
     unflagged = people  # by which classes are called, since flagged ones never are
-    if is_same_cohort and check_left_out is not None:
-        left_out = check_left_out()
+    if is_same_cohort and connectomes is not None:
+        left_out = check_left_out_sites(connectomes)
         if unknown := sorted(set(people["participant_id"]) - set(left_out.index)):
             raise file_error(Path(folder) / PREDICTIONS, f"participant '{unknown[0]:.40}' is not in the cohort")
         reasons = compare_reasons(people, left_out)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..cohort import Atlas, Cohort
-from ..connectome import Connectomes, HarmonisedConnectomes, fit_harmoniser
+from ..connectome import Connectomes, harmonise_connectomes
 from ..console import Progress, silent
 from ..device import resolve_device
 from ..errors import BrioError
@@ -20,16 +20,7 @@ from ..protocol import Fold, make_training_fold
 from ..settings import ReestimatesOrNone, require, require_number
 from ..training import Explanation, Run
 from .model import Model, check_atlas
-from .patterns import (
-    CohortReading,
-    Patterns,
-    RoiGroups,
-    compute_shares,
-    find_varying,
-    group_rois,
-    read_scans,
-    summarise_reading,
-)
+from .patterns import CohortReading, RoiGroups, compute_shares, find_varying, group_rois, read_scans, summarise_reading
 
 LEAST_SITES = 3
 STRONGEST = 15
@@ -69,24 +60,15 @@ Weights = tuple[np.ndarray, np.ndarray]
 
 
 class SitePatterns(NamedTuple):
-    """What models that were each fitted without one of E sites read.
+    """What models that were each fitted without one of E sites read."""
 
-    ``pattern`` [E, edges] is over the scans that each was fitted to.
-
-    ``sites`` compares each fit with the whole model: ``site``, ``n_scans`` of it, ``coefficient_correlation``,
-    ``pattern_correlation``, both over edges, ``edge_values``. At the site itself: ``difference_correlation``, that of
-    the pattern without the site and the difference between the classes, 0 by chance; ``strongest_same_sign``, the share
-    of the 15 strongest edges of that pattern in which the classes differ in its direction, half by chance.
-
-    ``new_sites`` compares the strongest edges of each fit with the classes at the site that took no part in choosing
-    them: ``strongest_edges``, how many are selected by their absolute value; ``same_sign_new_sites``, the share of them
-    in which the classes differ in the direction of that pattern at the left-out site, mean over sites, half by chance;
-    ``sd_over_sites``; ``n_sites``. There is no such number for an edge of the whole model: that was chosen with all
-    sites, so the classes differ in its direction at most of them even where labels are drawn by chance.
-    """
-
-    pattern: np.ndarray
+    pattern: np.ndarray  # [E, edges], over the scans that each was fitted to
+    # each fit beside the whole model (correlations over edges), and beside the difference between the classes at the
+    # site itself: a correlation is 0 by chance, the share of the strongest edges with the same sign one half
     sites: pd.DataFrame
+    # the strongest edges of each fit, by numbers of them, beside the classes at the site that took no part in choosing
+    # them. There is no such number for an edge of the whole model: that was chosen with all sites, so the classes
+    # differ in its direction at most of them even where labels are drawn by chance
     new_sites: pd.DataFrame
 
 
@@ -107,20 +89,15 @@ def refit_without_each_site(
         own = cohort.sites[whole.source] == site
         fold = Fold(site, whole.source[~own], whole.validation, whole.source[own], (site,), ())
         runs.append(Run(fold, member.fitted.run.seed))
-    plain_fits = iter(method.fit(plain, runs, progress)) if member.harmoniser is None else None
-    inputs, n_edges = method.gather_inputs(plain), len(weights[0])
+    together = method.fit(plain, runs, progress) if member.harmoniser is None else None
+    n_edges = len(weights[0])
     sizes = (*(n for n in SELECTIONS if n < n_edges), n_edges)
     patterns, rows, shares = [], [], []
     for k, run in enumerate(runs):
-        if plain_fits is not None:
-            fitted = next(plain_fits)
-        elif member.harmoniser is not None:
-            progress(f"fitting without {run.fold.name}", k / len(runs))
-            harmoniser = fit_harmoniser(plain, run.fold.source, member.harmoniser.rule)
-            connectomes = HarmonisedConnectomes(plain, harmoniser)
-            (fitted,) = method.fit(connectomes, [run])
-            inputs = method.gather_inputs(connectomes)
         progress(f"reading without {run.fold.name}", k / len(runs))
+        connectomes = harmonise_connectomes(plain, run.fold.source, model.harmonisation)
+        (fitted,) = method.fit(connectomes, [run]) if together is None else [together[k]]
+        inputs = method.gather_inputs(connectomes)
         left_out = run.fold.test
         explanation, read = method.explain(fitted), read_scans(method, fitted, inputs, run.fold.source)
         there = read_scans(method, fitted, inputs, left_out, label=cohort.labels[left_out])
@@ -248,23 +225,15 @@ def tabulate_factors(
     """
     names, factors, profiles = model.atlas.rois["name"].astype(str).to_numpy(), [], []
 
-    def add(table: pd.DataFrame, patterns: Patterns, end: str = "") -> None:
-        assert patterns.factor_mean is not None
-        table[f"share{end}"] = patterns.factor_share
-        for name, mean in zip(model.classes, patterns.factor_mean, strict=True):
-            table[f"mean_{name}{end}"] = mean
-        table[f"sd{end}"] = patterns.factor_sd
-
     for k, (member, patterns) in enumerate(zip(members, model.patterns, strict=True)):
         if member.assignment is None or patterns.factor_share is None:
             return None, None
         J, P = member.assignment.shape
         seed, numbers = model.members[k].fitted.run.seed, np.arange(J) + 1
-        table = pd.DataFrame({"seed": seed, "factor": numbers})
-        add(table, patterns)
+        table = pd.DataFrame({"seed": seed, "factor": numbers} | patterns.list_factors(model.classes))
         table["rois"] = [", ".join(names[np.argsort(-row, kind="stable")[:_TOP_ROIS]]) for row in member.assignment]
         if reading is not None:
-            add(table, reading.patterns[k], "_cohort")
+            table = table.assign(**reading.patterns[k].list_factors(model.classes, "_cohort"))
         if reading is not None and reading.reestimated:
             margin, a = reading.reestimated[k][:2]
             assert a is not None
@@ -319,15 +288,10 @@ def explain_model(
     members = tuple(e for e in explanations if e is not None)
     if not members:
         able = ", ".join(entry.name for entry in list_methods() if make_method(entry.name).facts.explains)
-        raise BrioError(
-            f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain. "
-            f"These methods have: {able}"
-        )
+        why = f"'{model.method.name}' has neither coefficients of edges nor factors, so there is nothing to explain"
+        raise BrioError(f"{why}. These methods have: {able}")
     if not any(np.any(p.factor_share if p.pattern is None else p.pattern) for p in model.patterns):
-        raise BrioError(
-            f"the margins of this '{model.method.name}' do not vary over the scans that it was fitted to: it predicts "
-            "the same for every scan, so there is nothing to explain"
-        )
+        raise BrioError(f"'{model.method.name}': it predicts the same for every scan, so there is nothing to explain")
     coefficients, pattern = _average(m.coefficients for m in members), _average(p.pattern for p in model.patterns)
     weights = None if coefficients is None or pattern is None else (coefficients, pattern)
     reading: CohortReading | None = None
@@ -345,11 +309,9 @@ def explain_model(
         check_atlas(model.atlas, cohort)
         if len(cohort) < LEAST_SCANS:
             raise BrioError(f"{cohort.name}: has {len(cohort)} scans; a pattern needs at least {LEAST_SCANS}")
-        if sites and not model.was_fitted_to(cohort):
-            raise BrioError(
-                f"{cohort.name}: is not the cohort that the model was fitted to ({model.training.cohort}, "
-                f"{model.training.n_scans} scans), so fits without each of its sites say nothing about the model; give "
-                "that one, with the same --with and --keep-all as for 'brio fit', or leave out --sites"
+        if sites:
+            model.require_own(
+                cohort, "give that one, with --with and --keep-all as for 'brio fit', or leave out --sites"
             )
         compute = resolve_device(device)
         plain = Connectomes(cohort, compute.torch_device)
@@ -397,9 +359,7 @@ def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -
         inputs = model.gather_inputs(plain, member)
         read = read_scans(model.method, member.fitted, inputs, scans)
         if not find_varying(read.margin).all():
-            raise BrioError(
-                f"{cohort.name}: the model has the same margin for all of its scans, from which no pattern can be read"
-            )
+            raise BrioError(f"{cohort.name}: the model has the same margin for all of its scans: there is no pattern")
         patterns.append(summarise_reading(read, label))
         if K:
             reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))

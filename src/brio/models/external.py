@@ -22,15 +22,16 @@ from ..results.files import format_json, write_csv
 from ..results.summarise import MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
 from ..schemas import to_json
 from ..storage import create_whole_folder, write_new, write_sums
-from .evidence import CallRule, Estimate, Evidence, calibrate_sites, describe_codes
+from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites
 from .model import Model
 from .predict import ScanPredictions, find_called, find_flagged, warn_of_other_classes, warn_of_unnamed_rois
+from .ranges import describe_codes
+from .text import fill_text
 
 FEW_PER_CLASS = 5
 """With fewer of a class, each of them makes up a quarter of the AUC or more, and DeLong's variance says nothing."""
 
 _Z = 1.959963984540054
-_SHARE = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,9 @@ def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: Cal
     over = "" if scores.n_sites == 1 else ", mean over sites"
 
     def compare(name: str, words: str, promised: str = "", factor: int = 100, digits: int = 1) -> ScoreRow:
-        expected = _estimate(getattr(evidence, promised or name, None))
-        return ScoreRow(name, words, _estimate(getattr(scores, name)), expected, factor, digits)
+        pair = (getattr(scores, name), getattr(evidence, promised or name, None))
+        here, expected = (one if isinstance(one, Estimate) else _estimate(one) for one in pair)
+        return ScoreRow(name, words, here, expected, factor, digits)
 
     rows = [compare("auc", f"AUC{over}, %")]
     if scores.n_sites > 1:  # else it is the same number
@@ -145,35 +147,30 @@ def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: Cal
     return [row for row in rows if row.here.value is not None]
 
 
-def _estimate(
-    value: Estimate | float | None, error: float = np.nan, limits: tuple[float, float] = (-np.inf, np.inf)
-) -> Estimate:
-    """Make an estimate of a number and its standard error, without an interval where that is not known."""
-    if isinstance(value, Estimate):
-        return value
-    if value is None or not np.isfinite(value):
-        return Estimate(None, None, None)
-    if not np.isfinite(error):
-        return Estimate(float(value), None, None)
-    return Estimate(float(value), float(max(limits[0], value - _Z * error)), float(min(limits[1], value + _Z * error)))
+def _estimate(value: float | None, low: float = np.nan, high: float = np.nan) -> Estimate:
+    """Make an estimate; what is not a number is not known."""
+    return Estimate(*(float(x) if x is not None and np.isfinite(x) else None for x in (value, low, high)))
+
+
+def _estimate_normal(value: float, error: float, low: float = -np.inf, high: float = np.inf) -> Estimate:
+    """Estimate a number by its standard error, within limits."""
+    return _estimate(value, *np.clip(value + np.array([-_Z, _Z]) * error, low, high))
 
 
 def _estimate_share(right: np.ndarray) -> Estimate:
     """Share with the interval of Clopper and Pearson."""
     n, k = len(right), int(right.sum())
     if n == 0:
-        return _estimate(None)
-    low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
-    high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
-    return Estimate(k / n, low, high)
+        return UNKNOWN
+    return _estimate(
+        k / n, betaincinv(k, n - k + 1, 0.025) if k else 0, betaincinv(k + 1, n - k, 0.975) if k < n else 1
+    )
 
 
 def _average_sites(scores: pd.Series) -> Estimate:
     """Mean over sites with its t interval."""
     known = scores.dropna().to_numpy(dtype=float)
-    low, high = t_interval(known, 0.0, limits=_SHARE)
-    mean = float(known.mean())
-    return _estimate(mean) if np.isnan(low) else Estimate(mean, low, high)
+    return _estimate(known.mean(), *t_interval(known, 0.0, limits=(0, 1)))
 
 
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
@@ -213,7 +210,7 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     by_site = table.assign(right=right).groupby("fold")
     aucs = by_site.apply(lambda own: auc(own["label"].to_numpy(), own["logit"].to_numpy()), include_groups=False)
     over_sites, weighted = (
-        _estimate(tests[name].mean, tests[name].error, _SHARE) if tests else _estimate(None)
+        _estimate_normal(tests[name].mean, tests[name].error, 0, 1) if tests else UNKNOWN
         for name in (MEAN_OVER_SITES, PAIR_WEIGHTED)
     )
     area, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
@@ -222,10 +219,10 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     together = assess_over_people(areas, one, one, correction=0.0)
     fitted = fit_recalibration(label, to_logit(probability.clip(1e-12, 1 - 1e-12)))
     pooled = PooledScores(
-        auc=_estimate(together.mean, together.error, _SHARE),
+        auc=_estimate_normal(together.mean, together.error, 0, 1),
         accuracy=_estimate_share(right),
-        slope=_estimate(fitted.slope, fitted.slope_se),
-        intercept=_estimate(fitted.in_the_large, fitted.in_the_large_se),
+        slope=_estimate_normal(fitted.slope, fitted.slope_se),
+        intercept=_estimate_normal(fitted.in_the_large, fitted.in_the_large_se),
     )
     (slope, _), (intercept, _) = calibrate_sites(table)
     if slope.low is None:
@@ -278,47 +275,22 @@ def write_predictions(
 
 def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
     """Say in a few lines what predictions show."""
-    table, rule, evidence = predictions.table, predictions.rule, model.evidence
-    lines = warn_of_unnamed_rois(model, cohort)
-    adapted = model.adaptation.known_scans if model.adaptation is not None else None
-    for words, known in (("fitted to", model.known_scans), ("adapted to", adapted)):
-        seen = np.zeros(1, dtype=bool) if known is None else known.recognise(cohort)
-        if seen.any():  # nobody shall take their scores for an external validation
-            which = "these very" if seen.all() else f"{seen.sum()} of these"
-            lines.append(f"warning: the model was {words} {which} scans, which says nothing about new ones")
-    lines += warn_of_other_classes(model, cohort)
-
-    def count(column: str, words: str) -> str:
-        n = int((table[column] != "").sum())
-        return f"{n} {words}" + (f": {describe_codes(table[column])} (columns {column}, reasons)" if n else "")
-
-    lines.append(f"{'1 scan' if len(table) == 1 else f'{len(table)} scans'} predicted, {count('flag', 'flagged')}")
-    if (table["notes"] != "").any():
-        lines.append(f"notes, which change no prediction: {count('notes', 'with one')}")
-    if evidence is None:
-        lines.append("the model was not evaluated, so no class is called (column predicted): fit it with --evaluate")
-    elif rule is None:
-        why = "no rule reaches the wanted accuracy for a tenth of participants"
-        lines.append(f"no class is called: {why}; lower --accuracy")
-    else:
-        called = find_called(table)
-        crossing = int((called & (table["interval_crosses_half"] == "yes")).sum())
-        n_expected = rule.coverage * int((~find_flagged(table)).sum())
-        whose = "expected" if model.adaptation is None else "expected of the original model"
-        lines.append(
-            f"{int(called.sum())} of {len(table)} called (column predicted): absolute logit at least "
-            f"{rule.threshold:.2f}, no flag; {whose} at a new site: {n_expected:.0f}, {rule.describe()}"
-        )
-        if crossing:
-            lines.append(
-                f"{crossing} of the calls have an interval across one half (column interval_crosses_half): other "
-                "minutes of the same scan may give the other class"
-            )
-    if evidence is not None and (note := evidence.smoke_note):
-        lines.append(f"warning: {note[:1].lower()}{note[1:].removesuffix('.')}")
-    if model.adaptation is not None:
-        lines.append(
-            f"probabilities are adapted to {model.adaptation.n_participants} participants of one hospital; margins are "
-            "not; the adapted model was not evaluated"
-        )
-    return lines
+    table, rule, called = predictions.table, predictions.rule, find_called(predictions.table)
+    seen = {"fitted to": model.known_scans.recognise(cohort)}  # nobody shall take their scores for external validation
+    if model.adaptation is not None and model.adaptation.known_scans is not None:
+        seen["adapted to"] = model.adaptation.known_scans.recognise(cohort)
+    text = fill_text(
+        "predictions.txt.j2",
+        table=table,
+        describe_codes=describe_codes,
+        unnamed=warn_of_unnamed_rois(model, cohort),
+        seen=seen,
+        other_classes=warn_of_other_classes(model, cohort),
+        evidence=model.evidence,
+        adaptation=model.adaptation,
+        rule=rule,
+        called=called,
+        n_crossing=int((called & (table["interval_crosses_half"] == "yes")).sum()),
+        n_expected=None if rule is None else rule.coverage * int((~find_flagged(table)).sum()),
+    )
+    return text.rstrip("\n").split("\n")

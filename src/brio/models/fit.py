@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,12 @@ from ..training import Method, Run
 from ..version import __version__
 from .adaptation import choose_widths, expect_gain, fit_adaptation
 from .attacks import fit_halves, measure_attacks
-from .evidence import Evidence, gather_evidence
+from .evidence import gather_evidence
 from .known_scans import list_known_scans
 from .model import Member, Model, TrainingFacts, check_atlas, check_classes
 from .patterns import Patterns, read_scans, summarise_reading
 from .predict import PREDICTION_REESTIMATES
-from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, check_left_out_sites, learn_ranges
+from .ranges import LEAST_SITES_OF_MODEL, ONE_SITE, learn_ranges
 
 SCANS = 256
 """Source scans whose halves say how much a scan changes from minute to minute."""
@@ -73,25 +72,21 @@ def fit_model(
     method = settle_final_settings(spec.methods[0], values, harmonised)
     require_consent_to_scans(method, holds_scans)
     if validation_sites and not method.needs_validation:
-        raise BrioError(
-            f"'{method.name}' is fitted to all sites and chooses nothing by validation sites; leave out "
-            "--validation-site (validation_sites)"
-        )
+        raise BrioError(f"'{method.name}' is fitted to all sites; leave out --validation-site (validation_sites)")
     job = prepare_job(spec, progress, say, [method]) if prepared is None else prepared
     require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     n_sites = len(find_two_class_sites(job.cohort))
     if n_sites < LEAST_SITES_OF_MODEL:
         raise BrioError(ONE_SITE)
     if to_evaluate and n_sites < LEAST_SITES:
-        raise BrioError(
-            f"evaluating a model at each site in turn needs at least {LEAST_SITES} sites with both classes, but there "
-            f"are {n_sites}; add sites, or leave out --evaluate"
-        )
+        few = f"an evaluation needs at least {LEAST_SITES} sites with both classes, but there are {n_sites}"
+        raise BrioError(f"{few}; add sites, or leave out --evaluate")
     wanted = validation_sites or spec.protocol_settings.validation_sites
     method, runs = define_final_model(method.name, values, job.cohort, range(job.spec.seeds), wanted, rule)
     fold, gathered = runs[0].fold, None
     if evidence is not None:  # before anything is fitted, so that a folder that does not fit costs no training
-        gathered = _gather_evidence(evidence, method, job.cohort.fingerprint, rule, job.connectomes)
+        own_rule = rule if harmonised else HarmonisationRule()
+        gathered = gather_evidence(evidence, method, job.cohort.fingerprint, own_rule, job.connectomes)
         for words in gathered.differences:
             say(f"warning: the evidence differs from the model: {words}")
     job.announce_exclusions()
@@ -109,16 +104,15 @@ def fit_model(
         model = complete_model(method, members, job.connectomes, job.cohort_before_exclusions)
     if to_evaluate:
         return evaluate_model(model, job, progress, folder=folder)
-    return model if gathered is None else model.with_evidence(gathered)
+    return replace(model, evidence=gathered)
 
 
 def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
     """Refuse to write numbers of single source scans, unless the user has said that the model may hold them."""
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
-            f"a model of '{method.name}' holds numbers of single source scans: {method.facts.keeps_scans}. Whoever has "
-            "it can recognise participants and read their labels. Choose another method, such as log-ridge, or give "
-            "--holds-scans (holds_scans=True) and treat the model as participants' data"
+            f"a model of '{method.name}' holds numbers of single source scans: {method.facts.keeps_scans}. Choose "
+            "log-ridge, or give --holds-scans (holds_scans=True) and treat the model as participants' data"
         )
 
 
@@ -228,11 +222,8 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     fitting = [[len(own) >= LEAST_FRAMES and bool(find_live_rois(own).any()) for own in half] for half in frames]
     usable = np.all(fitting, axis=0)
     if not usable.any():
-        warnings.warn(
-            f"no source scan has two halves of at least {LEAST_FRAMES} usable frames: intervals do not allow for what "
-            "changes from minute to minute, and may be too narrow",
-            stacklevel=2,
-        )
+        lack = f"no source scan has two halves of at least {LEAST_FRAMES} usable frames"
+        warnings.warn(f"{lack}: intervals may be too narrow", stacklevel=2)
         return 1.0
     first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)
     logit, resampled = model.compute_logits(first, PREDICTION_REESTIMATES // 2)  # blocks as far apart as of whole scans
@@ -297,27 +288,10 @@ def evaluate_model(
 
 def add_evidence(model: Model, folder: str | Path, connectomes: Connectomes | None = None) -> Model:
     """Return a model with the evidence that a finished job has on its method, see :func:`gather_evidence`."""
-    if connectomes is not None and not model.was_fitted_to(connectomes.cohort):
-        raise BrioError(
-            f"{connectomes.cohort.name}: is not the cohort that the model was fitted to ({model.training.cohort}, "
-            f"{model.training.n_scans} scans); give that one, after exclusions"
-        )
-    fingerprint = model.training.fingerprint
-    return model.with_evidence(_gather_evidence(folder, model.method, fingerprint, model.harmonisation, connectomes))
-
-
-def _gather_evidence(
-    folder: str | Path, method: Method, fingerprint: str, rule: HarmonisationRule, connectomes: Connectomes | None
-) -> Evidence:
-    return gather_evidence(
-        folder,
-        method.name,
-        fingerprint,
-        asdict(method.settings),
-        rule if rule.kind != "none" else HarmonisationRule(),
-        None if connectomes is None else connectomes.cohort,
-        None if connectomes is None else partial(check_left_out_sites, connectomes),
-    )
+    if connectomes is not None:
+        model.require_own(connectomes.cohort, "give that one, after exclusions")
+    fingerprint, rule = model.training.fingerprint, model.harmonisation
+    return replace(model, evidence=gather_evidence(folder, model.method, fingerprint, rule, connectomes))
 
 
 def adapt_model(
@@ -339,10 +313,7 @@ def adapt_model(
     check_atlas(model.atlas, cohort)
     check_classes(model.classes, cohort)
     if not cohort.labelled.any():
-        raise BrioError(
-            f"{cohort.name}: no scan has a label; a model is adapted to labelled scans: name their column and values "
-            "with --label-column, --patient and --control"
-        )
+        raise BrioError(f"{cohort.name}: no scan has a label; give labels with --label-column, --patient and --control")
     labelled = cohort.select(cohort.labelled)
     learned = int(model.known_scans.recognise(labelled).sum())
     if learned:
@@ -353,9 +324,8 @@ def adapt_model(
     meant = ~checked["flag"].str.split().map(lambda codes: "foreign" in codes).to_numpy(dtype=bool)
     if not meant.any():
         raise BrioError(
-            f"{cohort.name}: none of the {len(labelled)} labelled scans is like those of the model, the first because: "
-            f"{checked['reasons'].iloc[0]}; check that the columns are the regions of its rois.tsv in that order, and "
-            "name them (--atlas-table), which lets brio put them in order"
+            f"{cohort.name}: none of the {len(labelled)} labelled scans is like those of the model; the first: "
+            f"{checked['reasons'].iloc[0]}; give the columns in the order of its rois.tsv, or name them (--atlas-table)"
         )
     local, original = labelled.select(meant), replace(model, adaptation=None)
     with compute.network_precision():

@@ -34,6 +34,7 @@ from ..cohort.values import refuse_unsafe_names
 from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.harmonisation import Combat, Residualiser
 from ..errors import BrioError, file_error
+from ..formatting import format_percent
 from ..methods import find_method, make_method
 from ..protocol import Fold
 from ..results.files import read_json
@@ -42,15 +43,17 @@ from ..schemas import NOT_EMPTY, Setting, StoredCount, StoredShare, from_json, s
 from ..storage import SUMS, create_whole_folder, write_new, write_sums
 from ..training import FittedRun, Method, Run, TensorSpec, group_tensors, name_tensors
 from ..version import __version__
+from . import evidence, ranges
 from .adaptation import Adaptation
-from .attacks import MeasuredAttacks
-from .card import write_card
-from .evidence import Evidence
+from .attacks import MeasuredAttacks, read_measured_attacks
+from .evidence import Evidence, choose_rule
 from .known_scans import KnownScans
 from .model import Member, Model, TrainingFacts
 from .patterns import Patterns
+from .predict import DEFAULT_ACCURACY
 from .ranges import ScanRanges
 from .sums import CARD, GET_AGAIN, MEAN, MODEL, ROIS, check_sums
+from .text import fill_text
 
 FORMAT = 2
 """Version of the format of a model folder."""
@@ -153,6 +156,33 @@ def _write_record(model: Model) -> str:
         **{name: getattr(model, name) for name in _OF_MODEL},
     )
     return json.dumps(to_json(record), indent=1, allow_nan=False, default=lambda value: value.tolist()) + "\n"
+
+
+def write_card(model: Model) -> str:
+    """Write the card of a model as Markdown."""
+    measured = read_measured_attacks(model.method.name)  # on ABIDE
+    context = vars(model) | {"attacks": model.attacks or measured}
+    return fill_text(
+        "card.md.j2",
+        **context,
+        model=model,
+        facts=model.method.facts,
+        settings=vars(model.method.settings),
+        rule=None if model.evidence is None else choose_rule(model.evidence.rules, DEFAULT_ACCURACY),
+        wanted_accuracy=DEFAULT_ACCURACY,
+        measured=measured,
+        n_sessions=len(model.known_scans.digests) - model.training.n_scans,
+        flags=evidence,
+        usual=ranges,
+        percent=format_percent,
+        describe_range=_describe_range,
+    )
+
+
+def _describe_range(limits: tuple[float, ...] | None, unit: str) -> str:
+    if limits is None:
+        return "unknown"
+    return f"{limits[0]:.3g} {unit}" if limits[0] == limits[1] else f"{limits[0]:.3g} to {limits[1]:.3g} {unit}"
 
 
 def read_model(path: str | Path) -> Model:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,17 +13,9 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Atlas, Cohort
-from ..connectome import (
-    BlockRule,
-    Connectomes,
-    HarmonisationRule,
-    HarmonisedConnectomes,
-    Harmoniser,
-    ReestimateRequest,
-    clip_block_length,
-)
+from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
 from ..connectome.connectomes import SCANS_AT_A_TIME
-from ..connectome.resampling import find_design_size
+from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
 from ..errors import BrioError
 from ..protocol.metrics import calibrate_margins
 from ..schemas import StoredCount
@@ -34,6 +26,7 @@ from .evidence import Evidence
 from .known_scans import KnownScans
 from .patterns import Patterns
 from .ranges import ScanRanges, check_ranges
+from .sums import GET_AGAIN
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 _REFRESH = draws.address("predictions")
@@ -67,10 +60,7 @@ def require_finite(values: np.ndarray) -> np.ndarray:
     """Return what a model computed of scans; an error where a value is not finite."""
     if np.isfinite(values).all():
         return values
-    raise BrioError(
-        "the model has no finite margin for some of these scans: its numbers are damaged or too large; copy the "
-        "model again from where it came, or fit it again"
-    )
+    raise BrioError(f"the model has no finite margin for some of these scans, so it is damaged; {GET_AGAIN}")
 
 
 class Margins(NamedTuple):
@@ -109,11 +99,7 @@ class Ensemble:
         """Turn margins into logits of probabilities, and average them over members; shapes [n] and [n, K]."""
         details = [member.fitted.details for member in self.members]
         logits = ([calibrate_margins(*pair) for pair in zip(part, details, strict=True)] for part in margins)
-        return Margins(*(require_finite(self.adapt_logits(np.mean(part, axis=0))) for part in logits))
-
-    def adapt_logits(self, logits: np.ndarray) -> np.ndarray:
-        """Return logits as they are; those of an adapted model follow its hospital."""
-        return logits
+        return Margins(*(require_finite(np.mean(part, axis=0)) for part in logits))
 
     def compute_contributions(self, plain: Connectomes) -> np.ndarray | None:
         """Compute what each factor adds to the margin of each scan, for every member.
@@ -178,6 +164,12 @@ class Model(Ensemble):
         """Whether a cohort, after exclusions, is the one that the model was fitted to."""
         return bool(cohort.fingerprint) and cohort.fingerprint == self.training.fingerprint
 
+    def require_own(self, cohort: Cohort, remedy: str) -> None:
+        """Refuse another cohort than the one that the model was fitted to."""
+        if not self.was_fitted_to(cohort):
+            own = f"{self.training.cohort}, {self.training.n_scans} scans"
+            raise BrioError(f"{cohort.name}: is not the cohort that the model was fitted to ({own}); {remedy}")
+
     def find_known_scans(self, cohort: Cohort) -> np.ndarray:
         """Find the scans that the model has seen, learned from or adapted to. Shape [n], bool."""
         adapted = None if self.adaptation is None else self.adaptation.known_scans
@@ -188,10 +180,6 @@ class Model(Ensemble):
         """Say in what scans differ from those of the model, see :func:`~brio.models.ranges.check_ranges`."""
         flags = () if self.evidence is None else [one.code for one in self.evidence.reasons if one.is_flag]
         return check_ranges(self.ranges, self.mean, plain, self.find_known_scans(plain.cohort), flags)
-
-    def with_evidence(self, evidence: Evidence) -> Model:
-        """Return the same model with evidence."""
-        return replace(self, evidence=evidence)
 
     def compute_margins(self, plain: Connectomes, reestimates: int = 0) -> Margins:
         """Compute the margins of scans and of re-estimates of each, see :meth:`Ensemble.collect_margins`.
@@ -210,9 +198,12 @@ class Model(Ensemble):
         """Compute the logits of the probabilities of scans [n] and of their re-estimates [n, K]."""
         return self.average_members(self.compute_margins(plain, reestimates))
 
-    def adapt_logits(self, logits: np.ndarray) -> np.ndarray:
-        """Return the logits of the hospital that the model is adapted to."""
-        return logits if self.adaptation is None else self.adaptation.apply(logits)
+    def average_members(self, margins: Margins) -> Margins:
+        """Average members as :meth:`Ensemble.average_members`; logits of an adapted model follow its hospital."""
+        logits = super().average_members(margins)
+        if self.adaptation is None:
+            return logits
+        return Margins(*(require_finite(self.adaptation.apply(part)) for part in logits))
 
     def request_reestimates(self, plain: Connectomes, reestimates: int) -> ReestimateRequest:
         """Ask for drawn re-estimates of all scans, the same for all members."""

@@ -46,6 +46,12 @@ class Patterns:
     factor_mean: np.ndarray | None = None  # mean contribution of each factor in each class
     factor_sd: np.ndarray | None = None  # standard deviation of its contribution over scans
 
+    def list_factors(self, classes: tuple[str, str], end: str = "") -> dict[str, np.ndarray | None]:
+        """List what is known of the factors, by the columns of a table."""
+        means = {} if self.factor_mean is None else dict(zip(classes, self.factor_mean, strict=True))
+        columns = {"share": self.factor_share} | {f"mean_{name}": mean for name, mean in means.items()}
+        return {f"{name}{end}": values for name, values in (columns | {"sd": self.factor_sd}).items()}
+
 
 @dataclass(frozen=True, eq=False)
 class CohortReading:

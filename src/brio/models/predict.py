@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
+from scipy.sparse import csr_array
 from scipy.special import expit, stdtrit
 
 from ..cohort import Cohort
@@ -32,23 +33,19 @@ def compute_region_contributions(model: Ensemble, plain: Connectomes) -> np.ndar
 
     Returns None where the margin is not a sum over edges.
     """
-    u, v = torch.triu_indices(plain.n_rois, plain.n_rois, 1)
-    total = torch.zeros(len(plain), plain.n_rois, dtype=torch.float64)
+    u, v = np.triu_indices(plain.n_rois, 1)
+    edge = np.arange(len(u))
+    halves = csr_array((np.full(2 * len(u), 0.5), (np.r_[edge, edge], np.r_[u, v])))  # [edges, P]
+    total = np.zeros((len(plain), plain.n_rois))
     for member in model.members:
         explanation = model.method.explain(member.fitted)
         if explanation is None or explanation.coefficients is None or explanation.beyond_edges:
             return None
-        coefficients = torch.from_numpy(explanation.coefficients)
         inputs = model.gather_inputs(plain, member)
         for part in torch.arange(len(plain), device=plain.device).split(SCANS_AT_A_TIME):
             edges = model.method.read_explained(member.fitted, inputs.take(part)).edges
-            added = torch.from_numpy(np.asarray(edges, dtype=float)) * coefficients / 2
-            total[part.cpu()] += (
-                torch.zeros(len(part), plain.n_rois, dtype=torch.float64)
-                .index_add_(1, u, added)
-                .index_add_(1, v, added)
-            )
-    return total.numpy() / len(model.members)
+            total[part.cpu().numpy()] += (np.asarray(edges, dtype=float) * explanation.coefficients) @ halves
+    return total / len(model.members)
 
 
 _KNOWN_COLUMNS = (
@@ -205,13 +202,8 @@ def call_scans(logit: np.ndarray, rule: CallRule | None, classes: tuple[str, str
 def _list_contributions(model: Model, cohort: Cohort, values: np.ndarray | None) -> pd.DataFrame | None:
     if values is None:
         return None
-    n_members, n_scans, n_columns = values.shape
-    factors = [*(str(j + 1) for j in range(n_columns - 1)), "intercept"]
-    return pd.DataFrame(
-        {
-            "participant_id": np.repeat(np.tile(cohort.ids, n_members), n_columns),
-            "seed": np.repeat([m.fitted.run.seed for m in model.members], n_scans * n_columns),
-            "factor": np.tile(factors, n_members * n_scans),
-            "contribution": values.reshape(-1),
-        }
-    )
+    seeds = [member.fitted.run.seed for member in model.members]
+    factors = [*map(str, range(1, values.shape[2])), "intercept"]
+    index = pd.MultiIndex.from_product([seeds, cohort.ids, factors], names=["seed", "participant_id", "factor"])
+    table = pd.DataFrame({"contribution": values.reshape(-1)}, index).reset_index()
+    return table[["participant_id", "seed", "factor", "contribution"]]

@@ -16,7 +16,22 @@ from ..errors import BrioError
 from ..formatting import format_count
 from ..protocol import average_margins, find_two_class_sites
 from ..schemas import StoredCount, StoredNonNegative
-from .evidence import CANNOT_BE_MEANT, REASONS
+
+REASONS = {
+    "foreign": "another atlas, order of regions, or noise",
+    "known": "known to the model",
+    "short": "fewer frames",
+    "dead_rois": "ROIs without signal",
+    "tr": "repetition time",
+    "motion": "head motion",
+    "edge_sd": "spread of the edges",
+    "far": "far from the mean connectome",
+    "tr_unknown": "repetition time unknown",
+}
+"""Codes of what may be said of a scan, and their names in a count."""
+
+CANNOT_BE_MEANT = ("foreign", "known")
+"""Always flags."""
 
 PARTICIPANTS_BEHIND = 10
 """A stored limit is a value that so many participants reach, or is computed from quartiles with more beyond them."""
@@ -141,7 +156,7 @@ def check_ranges(
     Shapes: mean [P, P], known [n].
 
     Returns ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
-    :data:`~brio.models.evidence.REASONS`; ``reasons``, all of them in words.
+    :data:`REASONS`; ``reasons``, all of them in words.
     """
     facts = _describe_scans(connectomes)
     facts["distance"] = measure_distances(connectomes, np.arange(len(facts)), mean[None])[:, 0]
@@ -232,3 +247,9 @@ def _describe_scans(connectomes: Connectomes) -> pd.DataFrame:
     dead_rois = (~alive).sum(1).cpu().numpy()
     facts = {"frames": connectomes.n_frames, "tr": tr, "motion": motion, "dead_rois": dead_rois, "edge_sd": spread}
     return pd.DataFrame(facts)
+
+
+def describe_codes(codes: Iterable[str]) -> str:
+    """Count the reasons in the column ``flag`` or ``notes`` of some scans, commonest first."""
+    counts = pd.Series([code for cell in codes for code in cell.split()], dtype=object).value_counts()
+    return ", ".join(f"{n} {REASONS[str(code)]}" for code, n in counts.items())
