@@ -7,7 +7,7 @@ import numpy as np
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation
 from brio.connectome import Connectomes
-from brio.diagnostics import SourceOutputs, iterate_source_outputs
+from brio.diagnostics import Fields, map_source_outputs
 from brio.methods import find_method, make_method
 from brio.protocol import Fold
 from brio.training import FittedRun, Method, Run
@@ -58,8 +58,7 @@ def uneven(cohort: Cohort) -> list[Run]:
 
 def collect_outputs(
     method: Method, fitted_runs: list[FittedRun], graphs: Connectomes, lengths: list[float], K: int
-) -> list[SourceOutputs]:
+) -> list[tuple[Fields, Fields]]:
     """Logits and representations of every run, and logits of its re-estimates, in the order of the runs."""
     fields = ("logit", "representation"), ("logit",)
-    outputs = {o.position: o for o in iterate_source_outputs(method, fitted_runs, graphs, lengths, K, *fields)}
-    return [outputs[i] for i in range(len(fitted_runs))]
+    return map_source_outputs(method, fitted_runs, graphs, lengths, K, fields, lambda fitted, *outputs: outputs)

@@ -122,7 +122,7 @@ def test_rows_of_runs_hold_both_measures_of_their_outputs(graphs, fitted):
     assert rows["fold"].tolist() == ["site06", "site01", "site03", "site02"]
     assert rows["seed"].tolist() == [0, 1, 0, 0]
     outputs = collect_outputs(method, fitted_runs, graphs, lengths, 3)
-    for row, fitted, (_, full, reestimated) in zip(rows.itertuples(), fitted_runs, outputs, strict=True):
+    for row, fitted, (full, reestimated) in zip(rows.itertuples(), fitted_runs, outputs, strict=True):
         source = fitted.run.fold.source
         cells = graphs.cohort.sites[source], graphs.cohort.labels[source]
         assert pytest.approx(float(site_discrepancy(full["representation"], *cells).mean()), abs=1e-9) == row.D_site
@@ -136,5 +136,4 @@ def test_representations_of_single_precision_are_measured_in_double(graphs, runs
     np.testing.assert_allclose(single, double, atol=1e-6)
     ridge = small("ridge")
     rows = measure_discrepancies(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0], 2)
-    assert rows["method"].tolist() == ["ridge"]
     assert (rows[["D_site", "D_re_pred"]] > 0).all(axis=None)

@@ -24,7 +24,7 @@ from brio.training import Run
 def test_contributions_add_up_to_the_margins_of_the_run(graphs, fitted, evidence):
     method, fitted_runs = fitted
     outputs = collect_outputs(method, fitted_runs, graphs, [4.0] * 4, 5)
-    for fitted, found, (_, full, reestimated) in zip(fitted_runs, evidence, outputs, strict=True):
+    for fitted, found, (full, reestimated) in zip(fitted_runs, evidence, outputs, strict=True):
         b, J = float(fitted.parameters["b"]), found.a.shape[1]
         np.testing.assert_allclose(found.a.sum(-1).numpy() / J**0.5 + b, full["logit"], atol=1e-12)
         np.testing.assert_allclose(found.a_reestimated.sum(-1).numpy() / J**0.5 + b, reestimated["logit"], atol=1e-12)

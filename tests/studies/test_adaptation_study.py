@@ -13,6 +13,11 @@ from brio.jobs import JobSpec
 from brio.models import PriorWidths, fit_adaptation
 from brio.results import StoredStudy
 from brio.studies import StudyContext, calibration, run_study
+from brio.studies.summaries import score_runs
+
+
+def score(predictions):
+    return score_runs(predictions, calibration._score_sizes)
 
 
 def make_predictions(n, rng, intercept, fold="a", seed=0):
@@ -57,12 +62,12 @@ def test_a_planted_shift_is_corrected_and_shrinkage_avoids_harm(monkeypatch):
     monkeypatch.setattr(calibration, "DRAWS", 2)
     rng = np.random.default_rng(2)
     shifted = pd.concat([make_predictions(90, rng, -1.5, name) for name in "abcdef"])
-    points = calibration.summarise_sizes(calibration._score_runs(shifted))
+    points = calibration.summarise_sizes(score(shifted))
     assert points.index.tolist() == [0, 10, 20, 40]
     assert (points.loc[10:, "brier adapted high"] < 0).all()
     assert points.loc[10:, "brier adapted"].is_monotonic_decreasing
     same = pd.concat([make_predictions(90, rng, 0.0, name) for name in "abcdef"])
-    points = calibration.summarise_sizes(calibration._score_runs(same))
+    points = calibration.summarise_sizes(score(same))
     assert points.loc[10, "brier adapted"] < 0.005
     assert points.loc[10, "brier unshrunk"] > points.loc[10, "brier adapted"]
 
@@ -71,30 +76,31 @@ def test_small_sites_are_left_out_and_named(monkeypatch):
     monkeypatch.setattr(calibration, "DRAWS", 2)
     rng = np.random.default_rng(3)
     sites = [make_predictions(n, rng, 0.0, name) for name, n in (("a", 19), ("b", 30), ("c", 50), ("d", 60))]
-    rows = calibration._score_runs(pd.concat(sites))
+    rows = score(pd.concat(sites))
     assert rows.groupby("size")["fold"].apply("".join).to_dict() == {0: "abcd", 10: "bcd", 20: "bcd", 40: "cd"}
     assert (
         "for 10 local scans: a; for 20 local scans: a; for 40 local scans: a and b"
         in (calibration._name_small_sites(rows)[0])
     )
-    with pytest.raises(BrioError, match="no test site has 20 scans"):
-        calibration._score_runs(sites[0])
+
+
+def study(out, per_class):
+    cohort = simulate(Simulation(n_sites=3, per_class=per_class, n_rois=8, frames=40, seed=4))
+    settings = {"protocol.validation_sites": 0}
+    return run_study("adaptation", StudyContext(JobSpec(cohort, settings=settings, exclude=False, device="cpu"), out))
 
 
 def test_the_study_writes_what_its_rows_say(tmp_path, monkeypatch):
     monkeypatch.setattr(calibration, "DRAWS", 2)
-    cohort = simulate(Simulation(n_sites=3, per_class=10, n_rois=8, frames=40, seed=4))
-    settings = {"protocol.validation_sites": 0}
-    context = StudyContext(JobSpec(cohort, [], settings=settings, seeds=1, exclude=False, device="cpu"), tmp_path)
-    place = run_study("adaptation", context)
-    stored = StoredStudy.read(place)
+    stored = StoredStudy.read(study(tmp_path / "large", per_class=10))
     rows = stored.table
     assert set(rows["size"]) == {0, 10}
     change = rows[rows["size"] == 10].set_index("fold").eval("brier_adapted - brier")
     points = calibration.summarise_sizes(rows)
     assert points.loc[10, "brier adapted"] == pytest.approx(change.mean())
-    low, high = stats.t.interval(
-        0.95, len(change) - 1, change.mean(), stats.sem(change) * (1 + len(change) / max(len(change) - 2, 1)) ** 0.5
-    )
-    assert points.loc[10, ["brier adapted low", "brier adapted high"]].tolist() == pytest.approx([low, high])
+    half = stats.t.ppf(0.975, len(change) - 1) * stats.sem(change) * (1 + len(change) / max(len(change) - 2, 1)) ** 0.5
+    ends = points.loc[10, ["brier adapted low", "brier adapted high"]]
+    assert ends.tolist() == pytest.approx([change.mean() - half, change.mean() + half])
     assert f"10 local scans {format_signed(change.mean(), 3)}" in stored.finding
+    with pytest.raises(BrioError, match="no test site has 20 scans"):
+        study(tmp_path / "small", per_class=3)

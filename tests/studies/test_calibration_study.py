@@ -103,7 +103,7 @@ def test_features_that_know_labels_are_not_calibrated(cohort):
 
 
 def test_labels_of_the_test_site_do_not_calibrate(cohort):
-    from brio.studies.permutation import relabel_cohort
+    from brio.studies.refits import relabel_cohort
 
     fold = leave_one_site_out(cohort, 0, 2)[0]
     labels = cohort.labels.copy()

@@ -9,8 +9,8 @@ from brio.connectome import Connectomes
 from brio.jobs import JobSpec
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
-from brio.studies import StudyContext, learning_curve, run_study
-from brio.studies.learning_curve import keep_participants, keep_sites
+from brio.studies import StudyContext, refits, run_study
+from brio.studies.refits import keep_participants, keep_sites
 from brio.training import Run
 
 NAMES = {"sites": "source_sites", "participants": "source_participants"}
@@ -25,9 +25,9 @@ def cohort():
 @pytest.fixture(scope="module")
 def place(cohort, tmp_path_factory):
     patch = pytest.MonkeyPatch()
-    patch.setattr(learning_curve, "SITE_COUNTS", (2, 4, 12))
-    patch.setattr(learning_curve, "SHARES", (0.2, 0.5))
-    patch.setattr(learning_curve, "DRAWS", 2)
+    patch.setattr(refits, "SITE_COUNTS", (2, 4, 12))
+    patch.setattr(refits, "SHARES", (0.2, 0.5))
+    patch.setattr(refits, "DRAWS", 2)
     settings = {"protocol.validation_sites": 0, "penalties": 3}
     context = StudyContext(
         JobSpec(cohort, seeds=1, settings=settings, device="cpu"), tmp_path_factory.mktemp("learning")

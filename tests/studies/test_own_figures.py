@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from brio.drawing import STYLES
-from brio.studies import calibration, learning_curve, subgroups
+from brio.studies import calibration, participants, refits
 
 MARKERS = {marker for _, marker in STYLES}
 
@@ -37,7 +37,7 @@ def scored():
 
 
 def test_a_difference_stands_beside_the_middle_of_its_subgroups(scored):
-    figure = subgroups._draw(scored)
+    figure = participants._draw_subgroups(scored)
     left, right = figure.axes
     assert left.get_ylim() == right.get_ylim(), "rows of both panels are at the same height"
     drawn = np.concatenate(read_series(left))
@@ -62,7 +62,7 @@ def test_both_means_of_a_learning_curve_stand_side_by_side_at_every_size():
             parts.append(pd.DataFrame({"arm": arm, "against": label, label: sizes, "AUC": [65.0, 68.0, 74.0]}))
     table = pd.concat(parts, ignore_index=True)
     table = table.assign(low=table["AUC"] - 4, high=table["AUC"] + 4, **{"pair-weighted AUC": table["AUC"] + 2})
-    for axis, sizes in zip(learning_curve._draw(table).axes, ([3, 5, 19], [150, 250, 950]), strict=True):
+    for axis, sizes in zip(refits._draw_curves(table).axes, ([3, 5, 19], [150, 250, 950]), strict=True):
         assert axis.get_xticks().tolist() == sizes
         series = read_series(axis)
         assert len(series) == 4

@@ -71,8 +71,8 @@ def test_doctored_test_scores_change_no_choice_of_the_study(context, cohort, tab
     fresh, rng = context_on(cohort, context.out), np.random.default_rng(0)
     with shorter():
         for a in [*make_strength_arms(fresh).values(), make_arm("brio")]:
-            rows = table("alignment").query("arm == @a.name").rename(columns={"arm": "method"})
-            kept = ["method", "fold", "seed", "validation_auc", "D_site", "D_re_pred"]
+            rows = table("alignment").query("arm == @a.name")
+            kept = ["arm", "fold", "seed", "validation_auc", "D_site", "D_re_pred"]
             fresh._discrepancies[a] = rows[kept].assign(auc=rng.uniform(size=len(rows)))
         doctored = find_study("alignment").find(fresh).table
     before, after = (t[t["arm"] == "matched w/o QG"].reset_index(drop=True) for t in (table("alignment"), doctored))

@@ -13,8 +13,8 @@ from brio.connectome import Connectomes
 from brio.jobs import JobSpec
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
-from brio.studies import StudyContext, permutation, run_study
-from brio.studies.permutation import compute_p, permute_labels, relabel_cohort, score_label_columns
+from brio.studies import StudyContext, refits, run_study
+from brio.studies.refits import compute_p, permute_labels, relabel_cohort, score_label_columns
 from brio.training import Run
 
 NOTHING = {"stable": 0.0, "unstable": 0.0, "spurious": 0.0, "dead_share": 0.0}
@@ -27,8 +27,8 @@ def cohort():
 
 @pytest.fixture
 def fewer(monkeypatch):
-    monkeypatch.setattr(permutation, "PERMUTATIONS_IN_CLOSED_FORM", 60)
-    monkeypatch.setattr(permutation, "PERMUTATIONS", 2)
+    monkeypatch.setattr(refits, "PERMUTATIONS_IN_CLOSED_FORM", 60)
+    monkeypatch.setattr(refits, "PERMUTATIONS", 2)
 
 
 def run(cohort, out, *methods, seeds=2, validation_sites=0):

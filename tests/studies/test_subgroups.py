@@ -10,8 +10,8 @@ from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import JobSpec
-from brio.studies import StudyContext, run_study, subgroups
-from brio.studies.subgroups import collect_site_pairs, divide_into_thirds, score_subgroups
+from brio.studies import StudyContext, participants, run_study
+from brio.studies.participants import collect_site_pairs, divide_into_thirds, score_subgroups
 
 SIZE = {"n_sites": 5, "per_class": 16, "n_rois": 12, "frames": 60, "unstable": 0.0, "spurious": 0.0, "dead_share": 0.0}
 
@@ -43,7 +43,7 @@ def difference(place, variable):
 
 @pytest.fixture
 def fewer(monkeypatch):
-    monkeypatch.setattr(subgroups, "RESAMPLES", 400)
+    monkeypatch.setattr(participants, "RESAMPLES", 400)
 
 
 @pytest.mark.usefixtures("undrawn", "fewer")
