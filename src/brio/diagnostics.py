@@ -128,20 +128,15 @@ def _compute_reestimated(
     """Fields of every run on re-estimates of its own source scans. Shapes [n, K, ...]."""
     scans = np.unique(np.concatenate(sources))
     blocks = clip_block_length(block_length, inputs.connectomes.n_frames[scans], BlockRule())
-    row_of_scan = np.full((len(sources), len(scans)), -1)  # in the outputs of a run; -1: not one of its scans
-    for r, source in enumerate(sources):
-        row_of_scan[r, np.searchsorted(scans, source)] = np.arange(len(source))
-    outputs: list[dict[str, np.ndarray]] = [{} for _ in sources]
     request = ReestimateRequest(scans, blocks, seed, DIAGNOSTIC_REFRESH, n_reestimates)
+    outputs: dict[str, np.ndarray] = {}  # of all runs on the scans of all, [R, N, K, ...]
     for chunk, resampled in inputs.iterate_reestimates(request):
         for name, fields in group.compute(resampled, names).items():
             values = fields.reshape(len(sources), len(chunk), n_reestimates, *fields.shape[2:])
-            for r, source in enumerate(sources):
-                own_rows = row_of_scan[r, chunk]
-                if name not in outputs[r]:
-                    outputs[r][name] = np.empty((len(source), *values.shape[2:]), values.dtype)
-                outputs[r][name][own_rows[own_rows >= 0]] = values[r, own_rows >= 0]
-    return outputs
+            whole = (len(sources), len(scans), *values.shape[2:])
+            outputs.setdefault(name, np.empty(whole, values.dtype))[:, chunk] = values
+    rows = [np.searchsorted(scans, source) for source in sources]
+    return [{name: values[r, own] for name, values in outputs.items()} for r, own in enumerate(rows)]
 
 
 class _RunGroup:
@@ -158,9 +153,8 @@ class _RunGroup:
         """Fields of the outputs of some of the runs (default: all) on the same scans. Shapes [R, B, ...]."""
         chosen = range(len(self.fitted_runs)) if runs is None else runs
         parts = []
-        size = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
-        if self.stack is not None:
-            size = self.stack.scans_per_pass(len(chosen), scans.A)
+        least = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
+        size = least if self.stack is None else self.stack.scans_per_pass(len(chosen), scans.A)
         for part in scans.split(size):
             if self.stack is None:
                 predictions = [self.method.predict(self.fitted_runs[r], part) for r in chosen]
@@ -503,8 +497,8 @@ def check_proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
     E, J = Delta.shape
     columns: dict[str, Tensor] = {"Delta": Delta, "Delta_re": Delta_re, "change": (Delta_re - Delta).abs()}
     columns |= {name: stability[name] for name in ("bound", "holds")}
-    columns |= {f"q_{c}": stability["q_re"][:, c] for c in (0, 1)}
-    columns |= {f"threshold_{c}": stability["threshold"][:, c] for c in (0, 1)}
+    by_class = {"q": stability["q_re"], "threshold": stability["threshold"]}
+    columns |= {f"{name}_{c}": values[:, c] for name, values in by_class.items() for c in (0, 1)}
     columns |= {name: stability[name] for name in ("sign_condition", "sign_kept")}
     place = {"site": np.repeat(evidence.sites, J), "factor": np.tile(np.arange(J), E)}
     return pd.DataFrame(place | {name: t.flatten().numpy() for name, t in columns.items()})

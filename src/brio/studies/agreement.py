@@ -58,13 +58,7 @@ def _list_methods(context: StudyContext) -> list[Arm]:
     return [make_arm(name) for name in context.methods or context.select_runnable_methods(METHODS)]
 
 
-@register_study(
-    "agreement",
-    "Agreement of sites and stability under re-estimation",
-    "On ABIDE, methods with a lower site discrepancy do not consistently have a lower predictive variation. Agreement "
-    "between sites alone therefore does not imply stable predictions within a subject.",
-    _list_methods,
-)
+@register_study("agreement", _list_methods)
 def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> Finding:
     """Relate site discrepancy D_site to predictive variation across methods (appendix)."""
     from ..diagnostics import discordance, spearman
@@ -143,13 +137,7 @@ def select_matched_runs(rows: pd.DataFrame) -> pd.DataFrame:
     return aligned.loc[best].assign(arm=MATCHED)
 
 
-@register_study(
-    "alignment",
-    "Alignment strength without qualification",
-    "Stronger alignment lowers both site discrepancy and predictive variation. At comparable site discrepancy, the "
-    "full method has a lower predictive variation than w/o QG.",
-    _list_strengths,
-)
+@register_study("alignment", _list_strengths)
 def vary_alignment(context: StudyContext, arms: list[Arm]) -> Finding:
     """Vary lambda_env without qualification, and compare D_site and predictive variation with those of BRIO.
 
@@ -200,12 +188,7 @@ KINDS = {"mismatch": "total", "auc_preserved_mismatch": "AUC-preserved"}
 _RATES = {"mismatch": "mismatches, %", "auc_preserved_mismatch": "AUC-preserved mismatches, %"}
 
 
-@register_study(
-    "mismatch",
-    "Runs whose sites agree while predictions are unstable",
-    "BRIO has lower total and AUC-preserved mismatch rates than w/o QG at every lambda_env that was evaluated.",
-    _list_strengths,
-)
+@register_study("mismatch", _list_strengths)
 def count_mismatches(context: StudyContext, arms: list[Arm]) -> Finding:
     """Count runs with low site discrepancy and high predictive variation (appendix).
 

@@ -39,7 +39,7 @@ _IDEAL = {"slope": 1.0, "in_the_large": 0.0}
 BINS = 8
 
 
-@register_study("calibration", "Calibration of probabilities at new sites", "It reports no calibration.")
+@register_study("calibration")
 def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     """Fit calibration slope and intercept at each test site (default ridge), and split the Brier score."""
     table = tabulate_runs(context, arms, _measure_site)
@@ -161,7 +161,7 @@ THRESHOLDS = np.round(np.arange(0.05, 0.96, 0.05), 2)
 _SHOWN = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-@register_study("decision-curve", "Decision curve: net benefit at new sites", "It has no decision curve.")
+@register_study("decision-curve")
 def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare the net benefit of a method (default ridge) with that of treating all and treating none."""
     table = tabulate_runs(context, arms, _score_thresholds)
@@ -261,7 +261,7 @@ KINDS = {
 """How strongly slope and intercept are shrunk: the default, half and double its widths, and as good as not at all."""
 
 
-@register_study("adaptation", "Adapting to a new site with a few labelled scans", "It does not adapt to a test site.")
+@register_study("adaptation")
 def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
     """Adapt slope and intercept (default ridge) to 10, 20 and 40 scans of each test site, and score its other scans."""
     table = tabulate_runs(context, arms, _score_sizes)

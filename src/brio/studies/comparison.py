@@ -38,26 +38,13 @@ def choose_reference(arms: list[Arm]) -> str:
     return "brio" if "brio" in names else names[0]
 
 
-@register_study(
-    "comparison",
-    "All methods at unseen sites",
-    "BRIO outperforms all baselines on every dataset. General OOD methods are not consistently better than GNNs, and "
-    "the best brain network methods are better than graph OOD methods. The table has no linear models.",
-    list_compared_arms,
-)
+@register_study("comparison", list_compared_arms)
 def compare_methods(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare all methods, leaving one site out: mean and SD of AUC and ACC over test sites."""
     return _rank_arms(context, arms)
 
 
-@register_study(
-    "in-distribution",
-    "All methods at sites they were trained on",
-    "BRIO ranks first or second in AUC and ACC in all settings. It has the highest mean AUC on ABIDE in both atlases. "
-    "BrainNetTF (AAL116) and DeCI (CC200) have the highest ACC there.",
-    partial(list_compared_arms, protocol="kfold"),
-    kfold=True,
-)
+@register_study("in-distribution", partial(list_compared_arms, protocol="kfold"))
 def compare_methods_in_distribution(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare all methods in ten folds stratified by site and class: mean and SD of AUC and ACC over test folds."""
     return _rank_arms(context, arms)
@@ -92,14 +79,7 @@ PAPERS = ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf")
 OURS = ("brio-wo-qg", "backbone", "brio-shuffled", "backbone-shuffled")
 
 
-@register_study(
-    "ablation",
-    "Contribution of each part of qualification",
-    "The full method has a higher AUC and ACC than w/o RS, w/o TR, w/o SM and w/o SF on every dataset. On ABIDE CC200 "
-    "w/o RS loses most. The paper reports neither w/o QG, the backbone nor shuffled site names.",
-    lambda context: [make_arm(name) for name in ("brio", *PAPERS, *OURS)],
-    kfold=True,
-)
+@register_study("ablation", lambda context: [make_arm(name) for name in ("brio", *PAPERS, *OURS)])
 def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare BRIO with the paper's four ablations of Eqs. (18) and (19), w/o QG, the backbone and shuffled sites."""
     rows = context.collect_rows(arms)
@@ -140,14 +120,7 @@ def _list_setting_arms(context: StudyContext) -> list[Arm]:
     return list(dict.fromkeys(a for group in make_setting_arms(context).values() for a in group.values()))
 
 
-@register_study(
-    "sensitivity",
-    "Sensitivity to re-estimates, factors and block length",
-    "AUC rises with K from small values and then levels off. Intermediate J are better than very small or large ones. "
-    "The estimated block length is better than half and twice that length.",
-    _list_setting_arms,
-    kfold=True,
-)
+@register_study("sensitivity", _list_setting_arms)
 def vary_settings(context: StudyContext, arms: list[Arm]) -> Finding:
     """Vary K, J (with the total width J d_t fixed) and the block length (half and twice its unrounded estimate)."""
     rows = context.collect_rows(arms)
@@ -238,9 +211,7 @@ def _explain_left_out(context: StudyContext, methods: list[str], questions: list
     return sentences
 
 
-@register_study(
-    "labels", "Other labels of the same scans", "It has one label for each cohort, the diagnosis.", _list_label_arms
-)
+@register_study("labels", _list_label_arms)
 def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare methods for the cohort's own label, age and sex: does the best method depend on what is asked?"""
     questions, not_asked = _ask_questions(context)

@@ -31,14 +31,7 @@ _HEADERS = {
 }
 
 
-@register_study(
-    "efficiency",
-    "Training time and memory",
-    "BRIO takes more time and memory than FC-HGNN and CORE. It takes less time than BrainOOD with slightly more "
-    "memory, and less of both than DiSCO. Peak memory does not depend on K or on the number of source subjects.",
-    lambda context: [],
-    kfold=True,
-)
+@register_study("efficiency", lambda context: [])
 def measure_efficiency(context: StudyContext, arms: list[Arm]) -> Finding:
     """Measure seconds per epoch and peak memory of every neural network, one run at a time.
 

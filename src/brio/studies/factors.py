@@ -42,13 +42,7 @@ RANDOM_ORDERS = 20
 """Random rankings whose AUCs are averaged for each run."""
 
 
-@register_study(
-    "retention",
-    "AUC from the best-ranked factors alone",
-    "Ranking by full qualification has the highest AUC when some factors are kept, most clearly when few are kept. "
-    "Support alone is weaker. All rankings agree when all factors are kept.",
-    _list_brio,
-)
+@register_study("retention", _list_brio)
 def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
     """Score test sites with the best-ranked factors alone; factors are ranked on source sites, the classifier is fixed.
 
@@ -137,13 +131,7 @@ TOP, TABULATED, DRAWN = 5, 10, 15
 """Numbers of regions in the text, the small table and the figure."""
 
 
-@register_study(
-    "regions",
-    "Regions of the qualified factors",
-    "On ABIDE, the five regions with the highest scores are the left precuneus, right superior temporal gyrus, right "
-    "posterior cingulate gyrus, left medial superior frontal gyrus and right fusiform gyrus.",
-    _list_brio,
-)
+@register_study("regions", _list_brio)
 def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Rank regions by the profile S_hat of the qualified factors (appendix), averaged over folds and seeds.
 
@@ -241,13 +229,7 @@ def _draw_regions(table: pd.DataFrame, coordinates: np.ndarray | None) -> Any:
     return figure
 
 
-@register_study(
-    "propositions",
-    "Propositions 1 and 2 in trained models",
-    "Both are theorems, so a violation would be an error in this code. The paper does not report how tight the bound "
-    "is, nor how often its sign rule applies.",
-    _list_brio,
-)
+@register_study("propositions", _list_brio)
 def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Check the bound and sign rule of Proposition 1, Eq. (17), and the gain of Proposition 2, Eqs. (20) and (21)."""
     from ..diagnostics import check_proposition_1, check_proposition_2
@@ -321,13 +303,7 @@ SHARES = (0.75, 0.5)
 METHODS = ("brio", "brio-wo-rs", "brio-wo-qg")
 
 
-@register_study(
-    "scan-length",
-    "Shorter scans at unseen sites",
-    "All models lose AUC when fewer time points are kept. BRIO loses least, and w/o RS loses less than w/o QG. The "
-    "differences are larger at half of the scan.",
-    lambda context: [make_arm(name) for name in context.methods or METHODS],
-)
+@register_study("scan-length", lambda context: [make_arm(name) for name in context.methods or METHODS])
 def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
     """Score test scans rebuilt from 75 or 50 % of their frames (first, middle, last); trained models are fixed."""
     windows = _estimate_windows(context)

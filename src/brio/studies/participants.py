@@ -200,7 +200,7 @@ class _Variable:
     by_site: bool = False
 
 
-@register_study("subgroups", "Performance in subgroups of participants", "It reports no subgroups.")
+@register_study("subgroups")
 def compare_subgroups(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare the AUC (default ridge) between sexes, and thirds of age, motion and scan length."""
     parts, left_out = {}, dict[str, str]()
@@ -415,12 +415,7 @@ def _list_repeated_arms(context: StudyContext) -> list[Arm]:
     return list_own_arms(context)
 
 
-@register_study(
-    "retest",
-    "Test and retest: the same participant in another session",
-    "It has no repeated scans.",
-    _list_repeated_arms,
-)
+@register_study("retest", _list_repeated_arms)
 def compare_sessions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare margins of a participant between sessions with those of re-estimates of one scan (default ridge)."""
     repeats = {a.name: _collect(context, a) for a in arms}

@@ -83,7 +83,7 @@ def compute_p(observed: float, permuted: np.ndarray) -> float:
     return float((1 + (permuted >= observed - 1e-12).sum()) / (1 + len(permuted)))
 
 
-@register_study("permutation", "Permutation test against chance", "It has no such test.")
+@register_study("permutation")
 def compare_with_permutations(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare the AUC of a method (default ridge) with that of the whole pipeline on labels permuted within sites."""
     scores = {a: _permute_arm(context, a) for a in arms}
@@ -239,7 +239,7 @@ class _Subset(NamedTuple):
     run: Run
 
 
-@register_study("learning-curve", "Learning curves: source sites and participants", "It has no learning curve.")
+@register_study("learning-curve")
 def draw_learning_curves(context: StudyContext, arms: list[Arm]) -> Finding:
     """Train on random subsets of source sites, and of their participants (default ridge); test sites stay whole."""
     table = stack_arms({a: _score_subsets(context, a) for a in arms}, context.results_of)

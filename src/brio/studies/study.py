@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,10 @@ class Study:
     """An experiment of the paper, or one of ours."""
 
     name: str
-    title: str
-    paper: str  # what the paper reports, in words
     list_arms: Callable[[StudyContext], list[Arm]]  # lists the arms to train first
     make_finding: MakeFinding  # derives the Finding from the trained arms
+    title: str
+    paper: str  # what the paper reports, in words
     kfold: bool = False  # whether it may be made under k-fold; all others are about sites that are left out
 
     @property
@@ -55,29 +57,19 @@ class Study:
 
 
 _STUDIES: dict[str, Study] = {}
-PAPER = (
-    *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch", "retention"),
-    *("scan-length", "efficiency", "regions", "propositions"),
-)
-BEYOND = (
-    *("permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation", "retest"),
-    "labels",
-)
-"""Studies that are not in the paper."""
+_FACTS = tomllib.loads(resources.files(__package__).joinpath("studies.toml").read_text(encoding="utf-8"))
+PAPER, BEYOND = tuple(_FACTS["paper"]), tuple(_FACTS["beyond"])
+"""Studies of the paper, and studies that are not in it."""
 
 
 def register_study(
-    name: str,
-    title: str,
-    paper: str,
-    list_arms: Callable[[StudyContext], list[Arm]] = list_own_arms,
-    *,
-    kfold: bool = False,
+    name: str, list_arms: Callable[[StudyContext], list[Arm]] = list_own_arms
 ) -> Callable[[MakeFinding], MakeFinding]:
-    """Register a function that makes a finding as a study. Use it as a decorator."""
+    """Register a function that makes a finding as a study of ``studies.toml``. Use it as a decorator."""
 
     def register(make_finding: MakeFinding) -> MakeFinding:
-        _STUDIES[name] = Study(name, title, paper, list_arms, make_finding, kfold)
+        facts = (_FACTS["paper"] | _FACTS["beyond"])[name]
+        _STUDIES[name] = Study(name, list_arms, make_finding, **facts)
         return make_finding
 
     return register
