@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from . import draws
-from .cohort.scans import find_live_rois, find_valid_frames, index_participants
+from .cohort.scans import find_live_rois, find_valid_frames
 from .connectome import BlockRule, Connectomes, HarmonisedConnectomes, ReestimateRequest, clip_block_length
 from .connectome.connectomes import LEAST_FRAMES, SCANS_AT_A_TIME
 from .errors import BrioError
@@ -57,16 +57,23 @@ def estimate_source_block_length(connectomes: Connectomes, run: Run) -> float:
     return connectomes.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
 
 
+@dataclass(frozen=True, eq=False)
+class FrozenRuns:
+    """Fitted runs of one method, and the re-estimates of their scans: block length of each run, number per scan."""
+
+    method: Method
+    fitted: Sequence[FittedRun]
+    connectomes: Connectomes
+    block_lengths: Sequence[float]
+    n_reestimates: int = DIAGNOSTIC_REESTIMATES
+
+
 Fields = dict[str, np.ndarray]
 """Fields of the outputs of one fitted run by name, scans in the order of ``run.fold.source``."""
 
 
 def map_source_outputs(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_lengths: Sequence[float],
-    n_reestimates: int,
+    frozen: FrozenRuns,
     fields: tuple[Sequence[str], Sequence[str]],
     measure: Callable[[FittedRun, Fields, Fields], Measured],
 ) -> list[Measured]:
@@ -77,26 +84,24 @@ def map_source_outputs(
 
     Shapes: outputs of full scans [n, ...], of re-estimates [n, K, ...]; ``fields`` names those of either.
     """
-    inputs = method.gather_inputs(connectomes)
+    inputs = frozen.method.gather_inputs(frozen.connectomes)
     measured: dict[int, Measured] = {}
-    for (seed, rounded), positions in _group_runs(method, fitted_runs, block_lengths):
-        group = _RunGroup(method, [fitted_runs[p] for p in positions], inputs)
-        sources = [fitted_runs[p].run.fold.source for p in positions]
-        reestimated = _compute_reestimated(group, inputs, sources, rounded, seed, n_reestimates, fields[1])
+    for (seed, rounded), positions in _group_runs(frozen):
+        group = _RunGroup(frozen.method, [frozen.fitted[p] for p in positions], inputs)
+        reestimated = _compute_reestimated(group, inputs, rounded, seed, frozen.n_reestimates, fields[1])
         for r, position in enumerate(positions):
-            index = torch.from_numpy(sources[r]).to(connectomes.device)
+            index = torch.from_numpy(frozen.fitted[position].run.fold.source).to(frozen.connectomes.device)
             parts = [group.compute(inputs.take(part), fields[0], [r]) for part in index.split(SCANS_AT_A_TIME)]
             full = {name: np.concatenate([part[name][0] for part in parts]) for name in fields[0]}
-            measured[position] = measure(fitted_runs[position], full, reestimated[r])
-    return [measured[i] for i in range(len(fitted_runs))]
+            measured[position] = measure(frozen.fitted[position], full, reestimated[r])
+    return [measured[i] for i in range(len(frozen.fitted))]
 
 
-def _group_runs(
-    method: Method, fitted_runs: Sequence[FittedRun], block_lengths: Sequence[float]
-) -> Iterator[tuple[tuple[int, float], list[int]]]:
+def _group_runs(frozen: FrozenRuns) -> Iterator[tuple[tuple[int, float], list[int]]]:
     """Seed, rounded block length and positions of runs that share re-estimates and the shapes of their weights."""
     groups: dict[tuple[int, float, tuple[tuple[int, ...], ...]], list[int]] = {}
-    for position, (fitted, length) in enumerate(zip(fitted_runs, block_lengths, strict=True)):
+    method = frozen.method
+    for position, (fitted, length) in enumerate(zip(frozen.fitted, frozen.block_lengths, strict=True)):
         if not fitted.parameters:
             raise BrioError(
                 f"method '{method.name}', fold {fitted.run.fold.name}, seed {fitted.run.seed}: the weights of this "
@@ -117,15 +122,10 @@ def _is_stackable(method: Method) -> TypeGuard[NeuralMethod]:
 
 
 def _compute_reestimated(
-    group: _RunGroup,
-    inputs: Inputs,
-    sources: list[np.ndarray],
-    block_length: float,
-    seed: int,
-    n_reestimates: int,
-    names: Sequence[str],
-) -> list[dict[str, np.ndarray]]:
+    group: _RunGroup, inputs: Inputs, block_length: float, seed: int, n_reestimates: int, names: Sequence[str]
+) -> list[Fields]:
     """Fields of every run on re-estimates of its own source scans. Shapes [n, K, ...]."""
+    sources = [fitted.run.fold.source for fitted in group.fitted_runs]
     scans = np.unique(np.concatenate(sources))
     blocks = clip_block_length(block_length, inputs.connectomes.n_frames[scans], BlockRule())
     request = ReestimateRequest(scans, blocks, seed, DIAGNOSTIC_REFRESH, n_reestimates)
@@ -242,24 +242,18 @@ def predictive_variation(margin: np.ndarray, reestimated: np.ndarray, site: np.n
     return float((D_re / (reference_scale(V, Delta) + 1e-12)).mean())
 
 
-def measure_discrepancies(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_lengths: Sequence[float],
-    n_reestimates: int = DIAGNOSTIC_REESTIMATES,
-) -> pd.DataFrame:
+def measure_discrepancies(frozen: FrozenRuns) -> pd.DataFrame:
     """Measure the site discrepancy and the predictive variation of each fitted run of a method.
 
-    Returns one row per run, in the order of ``fitted_runs``: ``fold``, ``seed``, ``validation_auc``, ``D_site``,
+    Returns one row per run, in their order: ``fold``, ``seed``, ``validation_auc``, ``D_site``,
     ``D_re_pred``.
     """
-    cohort = connectomes.cohort
+    cohort, device = frozen.connectomes.cohort, frozen.connectomes.device
 
     def measure(fitted: FittedRun, full: Fields, reestimated: Fields) -> dict[str, object]:
         fold = fitted.run.fold
         site, label = cohort.sites[fold.source], cohort.labels[fold.source]
-        D_site = site_discrepancy(full["representation"], site, label, device=connectomes.device).mean()
+        D_site = site_discrepancy(full["representation"], site, label, device=device).mean()
         return {
             "fold": fold.name,
             "seed": fitted.run.seed,
@@ -269,8 +263,7 @@ def measure_discrepancies(
         }
 
     fields = ("logit", "representation"), ("logit",)
-    rows = map_source_outputs(method, fitted_runs, connectomes, block_lengths, n_reestimates, fields, measure)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(map_source_outputs(frozen, fields, measure))
 
 
 DELTA_AUC = 0.01
@@ -374,15 +367,9 @@ class FactorEvidence:
     settings: BrioSettings
 
 
-def gather_factor_evidence(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_lengths: Sequence[float],
-    n_reestimates: int = DIAGNOSTIC_REESTIMATES,
-) -> list[FactorEvidence]:
+def gather_factor_evidence(frozen: FrozenRuns) -> list[FactorEvidence]:
     """Compute contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share."""
-    settings, cohort = _require_brio(method).settings, connectomes.cohort
+    settings, cohort = _require_brio(frozen.method).settings, frozen.connectomes.cohort
 
     def measure(fitted: FittedRun, full: Fields, reestimated: Fields) -> FactorEvidence:
         source = fitted.run.fold.source
@@ -397,7 +384,7 @@ def gather_factor_evidence(
         return FactorEvidence(names, a, a_reestimated, change, cells, qualification, Pi_bar, settings)
 
     fields = ("contributions",), ("contributions",)
-    return map_source_outputs(method, fitted_runs, connectomes, block_lengths, n_reestimates, fields, measure)
+    return map_source_outputs(frozen, fields, measure)
 
 
 def roi_profile(alpha_bar: Tensor, Pi_bar: Tensor) -> Tensor:
@@ -591,31 +578,25 @@ class RepeatedMargins(NamedTuple):
     reestimated: np.ndarray  # margins of their re-estimates, [N, S, K]
 
 
-def collect_repeated_margins(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_lengths: Sequence[float],
-    n_reestimates: int = DIAGNOSTIC_REESTIMATES,
-) -> RepeatedMargins:
+def collect_repeated_margins(frozen: FrozenRuns) -> RepeatedMargins:
     """Apply fitted runs of one method to the repeated scans among their test scans."""
+    method, connectomes, K = frozen.method, frozen.connectomes, frozen.n_reestimates
     inputs = method.gather_inputs(connectomes)
     parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
-    for fitted, length in zip(fitted_runs, block_lengths, strict=True):
+    for fitted, length in zip(frozen.fitted, frozen.block_lengths, strict=True):
         test = fitted.run.fold.test
-        _, member = index_participants(connectomes.cohort.participant_ids[test])
-        scans = test[np.bincount(member, minlength=1)[member] > 1]
+        scans = test[pd.Series(connectomes.cohort.participant_ids[test]).duplicated(keep=False).to_numpy()]
         if len(scans) == 0:
             continue
         blocks = clip_block_length(length, connectomes.n_frames[scans], BlockRule())
-        request = ReestimateRequest(scans, blocks, fitted.run.seed, DIAGNOSTIC_REFRESH, n_reestimates)
-        reestimated = np.empty((len(scans), n_reestimates))
+        reestimated = np.empty((len(scans), K))
+        request = ReestimateRequest(scans, blocks, fitted.run.seed, DIAGNOSTIC_REFRESH, K)
         for chunk, resampled in inputs.iterate_reestimates(request):
-            reestimated[chunk] = method.predict(fitted, resampled).margin.reshape(len(chunk), n_reestimates)
+            reestimated[chunk] = method.predict(fitted, resampled).margin.reshape(len(chunk), K)
         full = method.predict_margins(fitted, connectomes, scans)
         parts.setdefault(fitted.run.seed, []).append((scans, full, reestimated))
     if not parts:
-        names = ", ".join(dict.fromkeys(fitted.run.fold.name for fitted in fitted_runs))
+        names = ", ".join(dict.fromkeys(fitted.run.fold.name for fitted in frozen.fitted))
         raise BrioError(f"fold {names}: nobody has several scans among the test scans; choose other folds")
     by_seed = [[np.concatenate(field) for field in zip(*folds, strict=True)] for folds in parts.values()]
     sorted_by_scan = [[field[np.argsort(scans)] for field in (scans, *fields)] for scans, *fields in by_seed]

@@ -7,7 +7,7 @@ import numpy as np
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation
 from brio.connectome import Connectomes
-from brio.diagnostics import Fields, map_source_outputs
+from brio.diagnostics import Fields, FrozenRuns, map_source_outputs
 from brio.methods import find_method, make_method
 from brio.protocol import Fold
 from brio.training import FittedRun, Method, Run
@@ -60,5 +60,5 @@ def collect_outputs(
     method: Method, fitted_runs: list[FittedRun], graphs: Connectomes, lengths: list[float], K: int
 ) -> list[tuple[Fields, Fields]]:
     """Logits and representations of every run, and logits of its re-estimates, in the order of the runs."""
-    fields = ("logit", "representation"), ("logit",)
-    return map_source_outputs(method, fitted_runs, graphs, lengths, K, fields, lambda fitted, *outputs: outputs)
+    frozen, fields = FrozenRuns(method, fitted_runs, graphs, lengths, K), (("logit", "representation"), ("logit",))
+    return map_source_outputs(frozen, fields, lambda fitted, *outputs: outputs)

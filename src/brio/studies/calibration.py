@@ -345,19 +345,15 @@ def summarise_sizes(rows: pd.DataFrame) -> pd.DataFrame:
     return before.join(average_sites(pd.DataFrame(changes)))
 
 
-_WIDTH_COLUMNS = {
-    "adapted": "change",
-    "half": "change, half the widths",
-    "double": "change, double the widths",
-    "unshrunk": "change, not shrunk",
-}
+_WIDTHS = {"adapted": "", "half": ", half the widths", "double": ", double the widths", "unshrunk": ", not shrunk"}
+"""How strongly each of :data:`KINDS` is shrunk, as it follows a name."""
 
 
 def _format_sizes(name: str, points: pd.DataFrame) -> pd.DataFrame:
     """Rows of the small table of one method."""
     columns = {"method": display_method(name), "local scans": points.index, "sites": points["sites"].to_numpy()}
     columns |= {"Brier score before": points["brier"].map("{:.3f}".format).to_numpy()}
-    columns |= {words: _format_changes(points, f"brier {kind}", 3) for kind, words in _WIDTH_COLUMNS.items()}
+    columns |= {f"change{words}": _format_changes(points, f"brier {kind}", 3) for kind, words in _WIDTHS.items()}
     columns |= {"accuracy before, %": points["accuracy"].map("{:.1f}".format).to_numpy()}
     return pd.DataFrame(columns | {"change, points": _format_changes(points, "accuracy adapted", 1)})
 
@@ -399,9 +395,9 @@ def _draw_changes(changes: dict[str, pd.DataFrame]) -> Any:
     for axis, (score, label) in zip(axes, labels.items(), strict=True):
         for k, (name, points) in enumerate(changes.items()):
             own = points.drop(index=0)
-            for j, (kind, words) in enumerate((("adapted", ""), ("unshrunk", ", not shrunk"))):
+            for j, kind in enumerate(("adapted", "unshrunk")):
                 x = own.index + horizontal_offset(2 * k + j, 2 * len(changes), 14)
-                look: dict[str, Any] = {"linewidth": 1.4, "label": f"{display_method(name)}{words}"}
+                look: dict[str, Any] = {"linewidth": 1.4, "label": f"{display_method(name)}{_WIDTHS[kind]}"}
                 look |= {"linestyle": (0, (3, 2)), "markerfacecolor": "white"} if j else {}
                 mean, low, high = (own[f"{score} {kind}{end}"] for end in ("", " low", " high"))
                 draw_intervals(axis, x, mean, low, high, k, **look)

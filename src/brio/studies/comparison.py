@@ -287,8 +287,8 @@ def _draw_labels(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
             row = rows.loc[name]
             k = 0 if name == reference else 1
             fill = series_style(k)["color"] if name == reference or row["p"] <= 0.05 else "white"
-            look = {"linestyle": "none", "markersize": 6, "markerfacecolor": fill}
-            draw_intervals(axis, [x], *row[["AUC", "low", "high"]], k, **look)
+            look: dict[str, Any] = {"linestyle": "none", "markersize": 6, "markerfacecolor": fill}
+            draw_intervals(axis, x, row["AUC"], row["low"], row["high"], k, **look)
         axis.axhline(rows.loc[reference, "AUC"], **DASHED | {"color": "0.5"})
         label_axis(axis, y="AUC, %", title=f"{label} ({int(rows['folds'].max())} sites)", grid="x")
         axis.locator_params(axis="y", nbins=5)

@@ -42,6 +42,7 @@ from ..results.summarise import is_smoke_run
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
+    from ..diagnostics import FrozenRuns
     from ..training import FittedRun, Method, Run
 
 
@@ -88,12 +89,11 @@ def make_arm(method: str, protocol: str = "loso", *, tuned: bool = False, **sett
 
 def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) -> list[Arm]:
     """List the arms of a study of one or few methods."""
-    arms = []
+    spec, arms = context.job.spec, []
     for name in context.methods or default:
-        given, added = context.job.spec.settings_of(name), {}
-        if not context.job.protocol_settings.validation_sites:
-            added = {key: v for key, v in settle_without_validation(name, given).items() if key not in given}
-        arms.append(make_arm(name, **added))
+        given = spec.settings_of(name)
+        settled = given if context.job.protocol_settings.validation_sites else settle_without_validation(name, given)
+        arms.append(make_arm(name, **{key: value for key, value in settled.items() if key not in given}))
     return arms
 
 
@@ -217,7 +217,7 @@ class StudyContext:
         ]
         replace(self.job, say=say).announce_exclusions()
         self.left_out: dict[str, str] = {}
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str | None, Job] = {None: self.job}
         self._results: dict[Arm, ArmResults] = {}
         self._trained: dict[Arm, ArmResults] = {}
         self._discrepancies: dict[Arm, pd.DataFrame] = {}
@@ -274,8 +274,6 @@ class StudyContext:
 
     def job_for(self, label: str | None) -> Job:
         """Return the job under the labels of a question, on the folds that it leaves; None for its own labels."""
-        if label is None:
-            return self.job
         if label not in self._jobs:
             spec = self.job.spec
             job = prepare_job(replace(spec, label=label, folds=None))
@@ -351,14 +349,20 @@ class StudyContext:
 
         return load_fitted_runs(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
 
+    def freeze_runs(self, arm: Arm) -> FrozenRuns:
+        """Load the fitted runs of an arm for the diagnostics, which share block lengths and so re-estimates."""
+        from ..diagnostics import FrozenRuns
+
+        method, fitted_runs = self.load_fitted_runs(arm)
+        lengths = [self.estimate_block_length(fitted.run) for fitted in fitted_runs]
+        return FrozenRuns(method, fitted_runs, self.connectomes, lengths)
+
     def measure_discrepancies(self, arm: Arm) -> pd.DataFrame:
         """Measure D_site and predictive variation of every run of an arm; all arms use the same re-estimates."""
         from ..diagnostics import measure_discrepancies
 
         if arm not in self._discrepancies:
-            method, fitted_runs = self.load_fitted_runs(arm)
-            lengths = [self.estimate_block_length(fitted.run) for fitted in fitted_runs]
-            table = measure_discrepancies(method, fitted_runs, self.connectomes, lengths)
+            table = measure_discrepancies(self.freeze_runs(arm))
             auc = self.trained_results(arm).rows.set_index(["fold", "seed"])["auc"]
             order = pd.MultiIndex.from_frame(table[["fold", "seed"]])
             table.insert(0, "arm", arm.name)

@@ -29,13 +29,12 @@ def _list_brio(context: StudyContext) -> list[Arm]:
     return [make_arm("brio")]
 
 
-def _gather_evidence(context: StudyContext, arm: Arm) -> tuple[Method, list[FittedRun], list[FactorEvidence]]:
+def _gather_evidence(context: StudyContext, arm: Arm) -> tuple[Method, list[tuple[FittedRun, FactorEvidence]]]:
     """Load the fitted runs of BRIO and gather the evidence of the factors of each."""
     from ..diagnostics import gather_factor_evidence
 
-    method, fitted_runs = context.load_fitted_runs(arm)
-    lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
-    return method, fitted_runs, gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)
+    frozen = context.freeze_runs(arm)
+    return frozen.method, list(zip(frozen.fitted, gather_factor_evidence(frozen), strict=True))
 
 
 RANDOM_ORDERS = 20
@@ -86,10 +85,10 @@ def _score_runs(context: StudyContext, arm: Arm) -> pd.DataFrame:
 
     from ..diagnostics import compute_contributions
 
-    method, fitted_runs, evidences = _gather_evidence(context, arm)
+    method, gathered = _gather_evidence(context, arm)
     inputs = method.gather_inputs(context.connectomes)
     rows = []
-    for fitted, evidence in zip(fitted_runs, evidences, strict=True):
+    for fitted, evidence in gathered:
         fold = fitted.run.fold
         test = torch.from_numpy(fold.test).to(context.connectomes.device)
         a = compute_contributions(method, fitted, inputs.take(test))
@@ -139,9 +138,9 @@ def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     """
     from ..diagnostics import roi_profile
 
-    _, fitted_runs, evidences = _gather_evidence(context, arms[0])
-    profiles = [roi_profile(one.qualification.alpha_bar, one.Pi_bar) for one in evidences]
-    S_hat = np.stack([profile.numpy() for profile in profiles])
+    _, gathered = _gather_evidence(context, arms[0])
+    S_hat = np.stack([roi_profile(one.qualification.alpha_bar, one.Pi_bar).numpy() for _, one in gathered])
+    seed = np.array([fitted.run.seed for fitted, _ in gathered])
     mean = S_hat.mean(0)
     spread = S_hat.std(0, ddof=1) if len(S_hat) > 1 else np.full(len(mean), np.nan)
     columns = {"roi": context.cohort.atlas.rois["name"].tolist(), "S_hat": mean, "SD": spread}
@@ -152,7 +151,7 @@ def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [
         f"Highest mean scores: {', '.join(ordered['roi'][:TOP])}.",
         f"The highest score is {ordered['times_1_over_P'][0]:.2f} times 1/P, the score of a region without emphasis.",
-        _describe_repeatability(S_hat, np.array([fitted.run.seed for fitted in fitted_runs])),
+        _describe_repeatability(S_hat, seed),
     ]
     if coordinates is None:
         text.append(
@@ -234,12 +233,12 @@ def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Check the bound and sign rule of Proposition 1, Eq. (17), and the gain of Proposition 2, Eqs. (20) and (21)."""
     from ..diagnostics import check_proposition_1, check_proposition_2
 
-    _, fitted_runs, evidences = _gather_evidence(context, arms[0])
-    checks: list[list[pd.DataFrame]] = [[], []]
-    for fitted, evidence in zip(fitted_runs, evidences, strict=True):
-        for tables, check in zip(checks, (check_proposition_1, check_proposition_2), strict=True):
-            tables.append(check(evidence).assign(fold=fitted.run.fold.name, seed=fitted.run.seed))
-    first, second = (pd.concat(tables, ignore_index=True) for tables in checks)
+    _, gathered = _gather_evidence(context, arms[0])
+    runs = [(evidence, {"fold": one.run.fold.name, "seed": one.run.seed}) for one, evidence in gathered]
+    first, second = (
+        pd.concat([check(evidence).assign(**run) for evidence, run in runs], ignore_index=True)
+        for check in (check_proposition_1, check_proposition_2)
+    )
     facts = context.trained_results(arms[0]).facts
     rule_applies, change, bound = first["sign_condition"], first["change"], first["bound"]
     kept_where_applicable = format_percent(first.loc[rule_applies, "sign_kept"].mean())

@@ -394,11 +394,6 @@ class _Repeats:
         }
         return pd.DataFrame(quantities)
 
-    def compute_intervals(self) -> pd.DataFrame:
-        """Compute the 95 % interval of the mean over seeds of each quantity, a column each."""
-        ends = jackknife_participants(lambda w: self.compute(w).mean().to_numpy(), self.cell)
-        return pd.DataFrame(ends, columns=self.compute().columns)
-
 
 def _list_repeated_arms(context: StudyContext) -> list[Arm]:
     cohort, folds = context.cohort, context.job.spec.folds  # folds are test sites: there is no k-fold here
@@ -439,15 +434,14 @@ def _collect(context: StudyContext, arm: Arm) -> _Repeats:
     """Margins of the repeated scans under every seed."""
     from ..diagnostics import collect_repeated_margins
 
-    method, fitted_runs = context.load_fitted_runs(arm)
-    lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
-    scans, full, reestimated = collect_repeated_margins(method, fitted_runs, context.connectomes, lengths)
+    frozen = context.freeze_runs(arm)
+    scans, full, reestimated = collect_repeated_margins(frozen)
     cohort = context.cohort
     first, member = index_participants(cohort.participant_ids[scans])
     people = scans[first]
     site = np.unique(cohort.sites[people], return_inverse=True)[1]
     return _Repeats(
-        seeds=list(dict.fromkeys(fitted.run.seed for fitted in fitted_runs)),
+        seeds=list(dict.fromkeys(fitted.run.seed for fitted in frozen.fitted)),
         full=full,
         variance=reestimated.var(axis=2, ddof=1),
         agreement=((reestimated > 0) == (full > 0)[..., None]).mean(axis=2),
@@ -460,7 +454,9 @@ def _collect(context: StudyContext, arm: Arm) -> _Repeats:
 
 def _summarise_sessions(name: str, own: _Repeats) -> dict[str, Any]:
     """One row of the small table, with intervals over participants."""
-    mean, intervals = own.compute().mean(), own.compute_intervals()
+    mean = own.compute().mean()
+    ends = jackknife_participants(lambda w: own.compute(w).mean().to_numpy(), own.cell)
+    intervals = pd.DataFrame(ends, columns=mean.index)
 
     def show(quantity: str, digits: int) -> str:
         write = partial(format_number, digits=digits)

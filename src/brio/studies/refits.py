@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -279,14 +279,12 @@ def _list_subsets(run: Run, cohort: Cohort) -> Iterator[_Subset]:
     from ..training import Run
 
     n_sites = len(np.unique(cohort.sites[run.fold.source]))
+    counts: list[tuple[str, Callable[..., Fold], float]]
+    counts = [("sites", keep_sites, count) for count in SITE_COUNTS if count < n_sites]
+    shares = [("participants", keep_participants, share) for share in SHARES]
     for draw in range(DRAWS):
-        for count in SITE_COUNTS:
-            if count < n_sites:
-                fold = keep_sites(run.fold, cohort, count, run.seed, draw)
-                yield _Subset("sites", count, draw, Run(fold, run.seed))
-        for share in SHARES:
-            fold = keep_participants(run.fold, cohort, share, run.seed, draw)
-            yield _Subset("participants", share, draw, Run(fold, run.seed))
+        for axis, keep, size in (*counts, *shares):
+            yield _Subset(axis, size, draw, Run(keep(run.fold, cohort, size, run.seed, draw), run.seed))
 
 
 def _fit_subsets(context: StudyContext, method: Method, subsets: list[_Subset]) -> Iterator[tuple[_Subset, np.ndarray]]:
@@ -320,19 +318,14 @@ def _summarise_curves(context: StudyContext, rows: pd.DataFrame) -> pd.DataFrame
         own = rows[rows["axis"] == axis]
         by_site = 100 * own.groupby(["size", "fold"])["auc"].mean()  # draws and seeds averaged
         gaps = by_site.sub(by_site.loc[np.inf], level="fold").drop(index=np.inf)
-        points = average_sites(pd.DataFrame({"AUC": by_site, "minus all": gaps}))
+        points = average_sites(pd.DataFrame({"AUC": by_site, "difference": gaps}))
         points[["AUC low", "AUC high"]] = points[["AUC low", "AUC high"]].clip(0.0, 100.0)
         scores = by_site.unstack("fold")
         weighted = weigh_by_pairs(scores.to_numpy().T, count_site_pairs(context, list(scores)))
         counts = own.groupby("size")[["source_sites", "source_participants"]].mean().set_axis(_AXES.values(), axis=1)
         points = counts.join(points).assign(**{"pair-weighted AUC": weighted, "runs": own.groupby("size").size()})
         summary.append(points.reset_index().assign(arm=rows["arm"].iloc[0], against=label))
-    names = {
-        "AUC low": "low",
-        "AUC high": "high",
-        "minus all low": "difference low",
-        "minus all high": "difference high",
-    }
+    names = {"AUC low": "low", "AUC high": "high", "difference": "minus all"}
     table = move_first(pd.concat(summary, ignore_index=True), "arm", "against").rename(columns=names)
     return table.drop_duplicates(["against", "source participants"], keep="last")
 

@@ -171,7 +171,9 @@ def _write_finding(study: Study, finding: Finding, arms: list[Arm], context: Stu
 
 def _describe_devices(arms: list[Arm], context: StudyContext) -> list[str]:
     """Name the devices on which the arms were computed, if there are several."""
-    by_device = context.collect_rows(arms).groupby("device")["arm"].unique().map(list) if arms else []
+    if not arms:
+        return []
+    by_device = context.collect_rows(arms).groupby("device")["arm"].unique().map(list)
     if len(by_device) < 2:
         return []
     usual = by_device.map(len).idxmax()

@@ -154,7 +154,7 @@ def average_sites(by_site: pd.DataFrame) -> pd.DataFrame:
 
     Returns the means and, beside each, the ends of its 95 % interval (t): ``auc``, ``auc low``, ``auc high``.
     """
-    points = {}
+    points: dict[Any, pd.Series | np.ndarray] = {}
     for name, column in by_site.items():
         groups = column.groupby(level=0, sort=False)
         ends = np.array([t_interval(values.to_numpy(dtype=float)) for _, values in groups])
@@ -194,7 +194,7 @@ def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str]
             draw_dot(axis, y, row[mean], row[mean] - row[sd], row[mean] + row[sd], k)
             label_axis(axis, f"{mean}, % (mean, SD)")
         if compared.iloc[y]:
-            draw_dot(axes[2], y, *row[[column, "difference low", "difference high"]], 1)
+            draw_dot(axes[2], y, row[column], row["difference low"], row["difference high"], 1)
             note_beside(axes[2], y, state_p(row["p"]))
     if compared.any():
         axes[2].axvline(0, color=series_style(0)["color"], linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
