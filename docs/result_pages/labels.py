@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from brio.studies.labels import OWN, TOGETHER
+from brio.studies.comparison import OWN, TOGETHER
 
 from .brio_plus import interaction, split_gain
 from .comparisons import arm_scores, compare_pair, compare_sites

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from brio.results import ESTIMANDS
-from brio.studies.permutation import compute_p
+from brio.studies.refits import compute_p
 
 from .evidence import ATLASES, read_arms
 

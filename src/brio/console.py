@@ -22,6 +22,15 @@ class Progress(Protocol):
     def __call__(self, message: str, share: float) -> None: ...
 
 
+def report_part(progress: Progress, start: float, part: float, before: str = "") -> Progress:
+    """Return what reports the progress of a part of some work, which begins at a share of it, as that of all."""
+
+    def report(message: str, share: float) -> None:
+        progress(f"{before}{message}", start + part * share)
+
+    return report
+
+
 def silent(message: str, share: float) -> None:
     """Show no progress."""
 

@@ -10,15 +10,16 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 import pandas as pd
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from . import draws
-from .cohort.scans import find_live_rois, find_valid_frames, index_participants
+from .cohort.scans import find_live_rois, find_valid_frames
 from .connectome import BlockRule, Connectomes, HarmonisedConnectomes, ReestimateRequest, clip_block_length
 from .connectome.connectomes import LEAST_FRAMES, SCANS_AT_A_TIME
 from .errors import BrioError
@@ -43,18 +44,8 @@ DIAGNOSTIC_REESTIMATES = 8
 
 # Stands in for the index of a refresh. Training uses 0, 1, 2, ..., so these draws differ from all of its own.
 DIAGNOSTIC_REFRESH = draws.address("diagnostics")
+Measured = TypeVar("Measured")
 _PASS_BYTES = 64 << 20  # float64 features of one pass, for methods that are not stacked
-
-
-class SourceOutputs(NamedTuple):
-    """Outputs of one fitted run, scans in the order of ``run.fold.source``.
-
-    Shapes: full [n, ...], reestimated [n, K, ...].
-    """
-
-    position: int  # of the run in the sequence of fitted runs
-    full: dict[str, np.ndarray]  # requested fields for full scans
-    reestimated: dict[str, np.ndarray]  # requested fields for K re-estimates of each scan
 
 
 def estimate_source_block_length(connectomes: Connectomes, run: Run) -> float:
@@ -66,38 +57,51 @@ def estimate_source_block_length(connectomes: Connectomes, run: Run) -> float:
     return connectomes.estimate_block_length(source, cohort.sites[source], cohort.labels[source], BlockRule(), run.seed)
 
 
-def iterate_source_outputs(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_lengths: Sequence[float],
-    n_reestimates: int,
-    full_fields: Sequence[str],
-    reestimated_fields: Sequence[str],
-) -> Iterator[SourceOutputs]:
-    """Yield the outputs of fitted runs of one method, run by run.
+@dataclass(frozen=True, eq=False)
+class FrozenRuns:
+    """Fitted runs of one method, and the re-estimates of their scans: block length of each run, number per scan."""
+
+    method: Method
+    fitted: Sequence[FittedRun]
+    connectomes: Connectomes
+    block_lengths: Sequence[float]
+    n_reestimates: int = DIAGNOSTIC_REESTIMATES
+
+
+Fields = dict[str, np.ndarray]
+"""Fields of the outputs of one fitted run by name, scans in the order of ``run.fold.source``."""
+
+
+def map_source_outputs(
+    frozen: FrozenRuns,
+    fields: tuple[Sequence[str], Sequence[str]],
+    measure: Callable[[FittedRun, Fields, Fields], Measured],
+) -> list[Measured]:
+    """Measure something of each fitted run of one method: of its outputs for source scans and their re-estimates.
 
     Representations can be wide (a linear model reads every edge), so outputs of full scans are held for one run at a
     time. Runs of one seed and block length share their re-estimates, which are drawn once for all of them.
+
+    Shapes: outputs of full scans [n, ...], of re-estimates [n, K, ...]; ``fields`` names those of either.
     """
-    inputs = method.gather_inputs(connectomes)
-    for (seed, rounded), positions in _group_runs(method, fitted_runs, block_lengths):
-        group = _RunGroup(method, [fitted_runs[p] for p in positions], inputs)
-        sources = [fitted_runs[p].run.fold.source for p in positions]
-        reestimated = _compute_reestimated(group, inputs, sources, rounded, seed, n_reestimates, reestimated_fields)
+    inputs = frozen.method.gather_inputs(frozen.connectomes)
+    measured: dict[int, Measured] = {}
+    for (seed, rounded), positions in _group_runs(frozen):
+        group = _RunGroup(frozen.method, [frozen.fitted[p] for p in positions], inputs)
+        reestimated = _compute_reestimated(group, inputs, rounded, seed, frozen.n_reestimates, fields[1])
         for r, position in enumerate(positions):
-            index = torch.from_numpy(sources[r]).to(connectomes.device)
-            parts = [group.compute(inputs.take(part), full_fields, [r]) for part in index.split(SCANS_AT_A_TIME)]
-            full = {name: np.concatenate([part[name][0] for part in parts]) for name in full_fields}
-            yield SourceOutputs(position, full, reestimated[r])
+            index = torch.from_numpy(frozen.fitted[position].run.fold.source).to(frozen.connectomes.device)
+            parts = [group.compute(inputs.take(part), fields[0], [r]) for part in index.split(SCANS_AT_A_TIME)]
+            full = {name: np.concatenate([part[name][0] for part in parts]) for name in fields[0]}
+            measured[position] = measure(frozen.fitted[position], full, reestimated[r])
+    return [measured[i] for i in range(len(frozen.fitted))]
 
 
-def _group_runs(
-    method: Method, fitted_runs: Sequence[FittedRun], block_lengths: Sequence[float]
-) -> Iterator[tuple[tuple[int, float], list[int]]]:
+def _group_runs(frozen: FrozenRuns) -> Iterator[tuple[tuple[int, float], list[int]]]:
     """Seed, rounded block length and positions of runs that share re-estimates and the shapes of their weights."""
     groups: dict[tuple[int, float, tuple[tuple[int, ...], ...]], list[int]] = {}
-    for position, (fitted, length) in enumerate(zip(fitted_runs, block_lengths, strict=True)):
+    method = frozen.method
+    for position, (fitted, length) in enumerate(zip(frozen.fitted, frozen.block_lengths, strict=True)):
         if not fitted.parameters:
             raise BrioError(
                 f"method '{method.name}', fold {fitted.run.fold.name}, seed {fitted.run.seed}: the weights of this "
@@ -118,31 +122,21 @@ def _is_stackable(method: Method) -> TypeGuard[NeuralMethod]:
 
 
 def _compute_reestimated(
-    group: _RunGroup,
-    inputs: Inputs,
-    sources: list[np.ndarray],
-    block_length: float,
-    seed: int,
-    n_reestimates: int,
-    names: Sequence[str],
-) -> list[dict[str, np.ndarray]]:
+    group: _RunGroup, inputs: Inputs, block_length: float, seed: int, n_reestimates: int, names: Sequence[str]
+) -> list[Fields]:
     """Fields of every run on re-estimates of its own source scans. Shapes [n, K, ...]."""
+    sources = [fitted.run.fold.source for fitted in group.fitted_runs]
     scans = np.unique(np.concatenate(sources))
     blocks = clip_block_length(block_length, inputs.connectomes.n_frames[scans], BlockRule())
-    row_of_scan = np.full((len(sources), len(scans)), -1)  # in the outputs of a run; -1: not one of its scans
-    for r, source in enumerate(sources):
-        row_of_scan[r, np.searchsorted(scans, source)] = np.arange(len(source))
-    outputs: list[dict[str, np.ndarray]] = [{} for _ in sources]
     request = ReestimateRequest(scans, blocks, seed, DIAGNOSTIC_REFRESH, n_reestimates)
+    outputs: dict[str, np.ndarray] = {}  # of all runs on the scans of all, [R, N, K, ...]
     for chunk, resampled in inputs.iterate_reestimates(request):
         for name, fields in group.compute(resampled, names).items():
             values = fields.reshape(len(sources), len(chunk), n_reestimates, *fields.shape[2:])
-            for r, source in enumerate(sources):
-                own_rows = row_of_scan[r, chunk]
-                if name not in outputs[r]:
-                    outputs[r][name] = np.empty((len(source), *values.shape[2:]), values.dtype)
-                outputs[r][name][own_rows[own_rows >= 0]] = values[r, own_rows >= 0]
-    return outputs
+            whole = (len(sources), len(scans), *values.shape[2:])
+            outputs.setdefault(name, np.empty(whole, values.dtype))[:, chunk] = values
+    rows = [np.searchsorted(scans, source) for source in sources]
+    return [{name: values[r, own] for name, values in outputs.items()} for r, own in enumerate(rows)]
 
 
 class _RunGroup:
@@ -159,9 +153,8 @@ class _RunGroup:
         """Fields of the outputs of some of the runs (default: all) on the same scans. Shapes [R, B, ...]."""
         chosen = range(len(self.fitted_runs)) if runs is None else runs
         parts = []
-        size = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
-        if self.stack is not None:
-            size = self.stack.scans_per_pass(len(chosen), scans.A)
+        least = max(1, _PASS_BYTES // (8 * scans.A.shape[-1] ** 2))
+        size = least if self.stack is None else self.stack.scans_per_pass(len(chosen), scans.A)
         for part in scans.split(size):
             if self.stack is None:
                 predictions = [self.method.predict(self.fitted_runs[r], part) for r in chosen]
@@ -217,27 +210,20 @@ def _entropic_costs(
     batch.
     """
     width = np.array([1 << (len(scans) - 1).bit_length() for scans in cells])
+    padding = [np.pad(scans, (0, width.max() - len(scans)), constant_values=scans[0]) for scans in cells]
+    padded, size = torch.from_numpy(np.stack(padding)), torch.tensor([[len(scans)] for scans in cells])
+    log_weight = ((torch.arange(int(width.max())) < size) / size.to(cost.dtype)).log()
+    padded, log_weight = padded.to(cost.device), log_weight.to(cost.device)
     out = cost.new_empty(len(left))
     shapes = np.stack([width[left], width[right]], 1)
     for n, m in np.unique(shapes, axis=0):
-        problems = np.flatnonzero((shapes == [n, m]).all(1))
-        size = max(1, _COSTS_AT_A_TIME // int(n * m))
-        for part in (problems[start : start + size] for start in range(0, len(problems), size)):
-            rows, log_eta = _pad_cells(cells, left[part], n, cost)
-            columns, log_zeta = _pad_cells(cells, right[part], m, cost)
+        problems, most = np.flatnonzero((shapes == [n, m]).all(1)), max(1, _COSTS_AT_A_TIME // int(n * m))
+        for part in np.split(problems, range(most, len(problems), most)):
+            rows, columns = padded[left[part], :n], padded[right[part], :m]
+            marginals = log_weight[left[part], :n], log_weight[right[part], :m]
             C = cost[rows[:, :, None], columns[:, None, :]]
-            out[torch.from_numpy(part).to(cost.device)] = entropic_cost(C, epsilon, iterations, log_eta, log_zeta)
+            out[part] = entropic_cost(C, epsilon, iterations, *marginals)
     return out
-
-
-def _pad_cells(cells: list[np.ndarray], chosen: np.ndarray, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Scans of the chosen cells, and their log weights, -inf for padding. Shapes [b, width]."""
-    index, weight = np.zeros((len(chosen), width), dtype=np.int64), np.zeros((len(chosen), width))
-    for row, cell in enumerate(chosen):
-        scans = cells[cell]
-        index[row], index[row, : len(scans)] = scans[0], scans
-        weight[row, : len(scans)] = 1.0 / len(scans)
-    return torch.from_numpy(index).to(like.device), torch.from_numpy(weight).to(like).log()
 
 
 def predictive_variation(margin: np.ndarray, reestimated: np.ndarray, site: np.ndarray, label: np.ndarray) -> float:
@@ -256,36 +242,28 @@ def predictive_variation(margin: np.ndarray, reestimated: np.ndarray, site: np.n
     return float((D_re / (reference_scale(V, Delta) + 1e-12)).mean())
 
 
-def measure_discrepancies(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_lengths: Sequence[float],
-    n_reestimates: int = DIAGNOSTIC_REESTIMATES,
-) -> pd.DataFrame:
+def measure_discrepancies(frozen: FrozenRuns) -> pd.DataFrame:
     """Measure the site discrepancy and the predictive variation of each fitted run of a method.
 
-    Returns one row per run, in the order of ``fitted_runs``: ``method``, ``fold``, ``seed``, ``validation_auc``,
-    ``D_site``, ``D_re_pred``.
+    Returns one row per run, in their order: ``fold``, ``seed``, ``validation_auc``, ``D_site``,
+    ``D_re_pred``.
     """
-    cohort = connectomes.cohort
-    rows: dict[int, dict[str, object]] = {}
-    fields = ("logit", "representation")
-    for position, full, reestimated in iterate_source_outputs(
-        method, fitted_runs, connectomes, block_lengths, n_reestimates, fields, ("logit",)
-    ):
-        fitted = fitted_runs[position]
-        source = fitted.run.fold.source
-        site, label = cohort.sites[source], cohort.labels[source]
-        rows[position] = {
-            "method": method.name,
-            "fold": fitted.run.fold.name,
+    cohort, device = frozen.connectomes.cohort, frozen.connectomes.device
+
+    def measure(fitted: FittedRun, full: Fields, reestimated: Fields) -> dict[str, object]:
+        fold = fitted.run.fold
+        site, label = cohort.sites[fold.source], cohort.labels[fold.source]
+        D_site = site_discrepancy(full["representation"], site, label, device=device).mean()
+        return {
+            "fold": fold.name,
             "seed": fitted.run.seed,
             "validation_auc": fitted.validation_auc,
-            "D_site": float(site_discrepancy(full["representation"], site, label, device=connectomes.device).mean()),
+            "D_site": float(D_site),
             "D_re_pred": predictive_variation(full["logit"], reestimated["logit"], site, label),
         }
-    return pd.DataFrame([rows[i] for i in range(len(fitted_runs))])
+
+    fields = ("logit", "representation"), ("logit",)
+    return pd.DataFrame(map_source_outputs(frozen, fields, measure))
 
 
 DELTA_AUC = 0.01
@@ -305,11 +283,8 @@ def spearman(rows: pd.DataFrame) -> tuple[float, float, float]:
         values = np.concatenate(parts)
         if len(values) < 2 or (values == values[0]).all(0).any() or np.isnan(values).any():
             return float("nan")
-        ranks = []
-        for column in values.T:  # ties share their mean; several times faster than scipy for the few runs of a resample
-            _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-            ranks.append((np.cumsum(counts) - (counts - 1) / 2)[place])
-        return float(np.corrcoef(ranks[0], ranks[1])[1, 0])
+        ranks = rankdata(values, axis=0)  # several times faster than spearmanr for the few runs of a resample
+        return float(np.corrcoef(ranks.T)[1, 0])
 
     by_fold = [part[_MEASURES].to_numpy(dtype=float) for _, part in rows.groupby("fold")]
     return correlate([rows[_MEASURES].to_numpy(dtype=float)]), *_bootstrap_folds(by_fold, correlate)
@@ -353,7 +328,7 @@ def mark_mismatches(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     Returns the rows with two further columns, whose means over the runs of a method are its mismatch rates:
     ``mismatch`` (D_site below its median and variation above its median) and ``auc_preserved_mismatch``.
     """
-    of_reference = rows[rows["method"] == reference]
+    of_reference = rows[rows["arm"] == reference]
     if of_reference.duplicated(["fold", "seed"]).any():
         raise BrioError(f"'{reference}' has more than one run in a fold and seed; it cannot be the reference")
     reference_auc = of_reference.set_index(["fold", "seed"])["validation_auc"]
@@ -392,34 +367,24 @@ class FactorEvidence:
     settings: BrioSettings
 
 
-def gather_factor_evidence(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_lengths: Sequence[float],
-    n_reestimates: int = DIAGNOSTIC_REESTIMATES,
-) -> list[FactorEvidence]:
+def gather_factor_evidence(frozen: FrozenRuns) -> list[FactorEvidence]:
     """Compute contributions and qualifications of fitted BRIO runs on the re-estimates that all diagnostics share."""
-    settings = _require_brio(method).settings
-    cohort = connectomes.cohort
-    evidence: dict[int, FactorEvidence] = {}
-    fields = ("contributions",)
-    for position, full, reestimated in iterate_source_outputs(
-        method, fitted_runs, connectomes, block_lengths, n_reestimates, fields, fields
-    ):
-        fitted = fitted_runs[position]
+    settings, cohort = _require_brio(frozen.method).settings, frozen.connectomes.cohort
+
+    def measure(fitted: FittedRun, full: Fields, reestimated: Fields) -> FactorEvidence:
         source = fitted.run.fold.source
         site, label = cohort.sites[source], cohort.labels[source]
-        a = torch.from_numpy(full["contributions"]).double()
-        a_reestimated = torch.from_numpy(reestimated["contributions"]).double()
+        a, a_reestimated = (torch.from_numpy(out["contributions"]).double() for out in (full, reestimated))
         cells, w = cell_average_weights(site, label), fitted.parameters["w"].double().cpu()
         site_weight = torch.full((len(cells),), 1.0 / len(cells), dtype=torch.float64)
         change = (a_reestimated - a[:, None]).square().mean(1)
         qualification = qualify(a, change, w, cells, site_weight, replace(settings, variant="full"))
         Pi_bar = fitted.state.inference["Pi_bar"].double().cpu()
         names, _ = group_by_cell(site, label)
-        evidence[position] = FactorEvidence(names, a, a_reestimated, change, cells, qualification, Pi_bar, settings)
-    return [evidence[i] for i in range(len(fitted_runs))]
+        return FactorEvidence(names, a, a_reestimated, change, cells, qualification, Pi_bar, settings)
+
+    fields = ("contributions",), ("contributions",)
+    return map_source_outputs(frozen, fields, measure)
 
 
 def roi_profile(alpha_bar: Tensor, Pi_bar: Tensor) -> Tensor:
@@ -519,8 +484,8 @@ def check_proposition_1(evidence: FactorEvidence) -> pd.DataFrame:
     E, J = Delta.shape
     columns: dict[str, Tensor] = {"Delta": Delta, "Delta_re": Delta_re, "change": (Delta_re - Delta).abs()}
     columns |= {name: stability[name] for name in ("bound", "holds")}
-    columns |= {f"q_{c}": stability["q_re"][:, c] for c in (0, 1)}
-    columns |= {f"threshold_{c}": stability["threshold"][:, c] for c in (0, 1)}
+    by_class = {"q": stability["q_re"], "threshold": stability["threshold"]}
+    columns |= {f"{name}_{c}": values[:, c] for name, values in by_class.items() for c in (0, 1)}
     columns |= {name: stability[name] for name in ("sign_condition", "sign_kept")}
     place = {"site": np.repeat(evidence.sites, J), "factor": np.tile(np.arange(J), E)}
     return pd.DataFrame(place | {name: t.flatten().numpy() for name, t in columns.items()})
@@ -606,40 +571,34 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
 
 
 class RepeatedMargins(NamedTuple):
-    """Margins of the test scans of participants with several scans in a fold.
+    """Margins of the N test scans of participants with several scans in a fold, under S seeds."""
 
-    Shapes: scans [N], full [N], reestimated [N, K].
-    """
-
-    scans: np.ndarray  # positions in the cohort
-    full: np.ndarray  # margins of the scans
-    reestimated: np.ndarray  # margins of their re-estimates
+    scans: np.ndarray  # positions in the cohort, [N]
+    full: np.ndarray  # margins of the scans, [N, S]
+    reestimated: np.ndarray  # margins of their re-estimates, [N, S, K]
 
 
-def collect_repeated_margins(
-    method: Method,
-    fitted_runs: Sequence[FittedRun],
-    connectomes: Connectomes,
-    block_lengths: Sequence[float],
-    n_reestimates: int,
-) -> RepeatedMargins:
-    """Apply fitted runs of one seed to the repeated scans among their test scans."""
+def collect_repeated_margins(frozen: FrozenRuns) -> RepeatedMargins:
+    """Apply fitted runs of one method to the repeated scans among their test scans."""
+    method, connectomes, K = frozen.method, frozen.connectomes, frozen.n_reestimates
     inputs = method.gather_inputs(connectomes)
-    parts = []
-    for fitted, length in zip(fitted_runs, block_lengths, strict=True):
+    parts: dict[int, list[tuple[np.ndarray, ...]]] = {}
+    for fitted, length in zip(frozen.fitted, frozen.block_lengths, strict=True):
         test = fitted.run.fold.test
-        _, member = index_participants(connectomes.cohort.participant_ids[test])
-        scans = test[np.bincount(member, minlength=1)[member] > 1]
+        scans = test[pd.Series(connectomes.cohort.participant_ids[test]).duplicated(keep=False).to_numpy()]
         if len(scans) == 0:
             continue
         blocks = clip_block_length(length, connectomes.n_frames[scans], BlockRule())
-        request = ReestimateRequest(scans, blocks, fitted.run.seed, DIAGNOSTIC_REFRESH, n_reestimates)
-        reestimated = np.empty((len(scans), n_reestimates))
+        reestimated = np.empty((len(scans), K))
+        request = ReestimateRequest(scans, blocks, fitted.run.seed, DIAGNOSTIC_REFRESH, K)
         for chunk, resampled in inputs.iterate_reestimates(request):
-            reestimated[chunk] = method.predict(fitted, resampled).margin.reshape(len(chunk), n_reestimates)
+            reestimated[chunk] = method.predict(fitted, resampled).margin.reshape(len(chunk), K)
         full = method.predict_margins(fitted, connectomes, scans)
-        parts.append(RepeatedMargins(scans, full, reestimated))
+        parts.setdefault(fitted.run.seed, []).append((scans, full, reestimated))
     if not parts:
-        names = ", ".join(dict.fromkeys(fitted.run.fold.name for fitted in fitted_runs))
+        names = ", ".join(dict.fromkeys(fitted.run.fold.name for fitted in frozen.fitted))
         raise BrioError(f"fold {names}: nobody has several scans among the test scans; choose other folds")
-    return RepeatedMargins(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+    by_seed = [[np.concatenate(field) for field in zip(*folds, strict=True)] for folds in parts.values()]
+    sorted_by_scan = [[field[np.argsort(scans)] for field in (scans, *fields)] for scans, *fields in by_seed]
+    scans, full, reestimated = (np.stack(field, axis=1) for field in zip(*sorted_by_scan, strict=True))
+    return RepeatedMargins(scans[:, 0], full, reestimated)

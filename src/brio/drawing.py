@@ -6,6 +6,8 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .errors import escape_controls
 from .storage import write_atomically
 
@@ -51,6 +53,89 @@ def make_panels(
             ax.spines[side].set_visible(False)
         ax.tick_params(labelsize=9)
     return figure, list(axes[:count])
+
+
+def label_axis(
+    axis: Any,
+    x: str = "",
+    y: str = "",
+    *,
+    title: str = "",
+    grid: str = "",
+    log: str = "",
+    legend: dict[str, Any] | None = None,
+    **others: Any,
+) -> None:
+    """Label an axis, with lines of a grid behind the series.
+
+    ``grid`` and ``log`` name coordinates: x, y or xy; ``others`` are properties of :meth:`matplotlib.axes.Axes.set`.
+    """
+    axis.set(**{f"{which}scale": "log" for which in log}, **others)
+    for which in log:
+        label_log_ticks(getattr(axis, f"{which}axis"))
+    axis.set_xlabel(x, fontsize=9)
+    axis.set_ylabel(y, fontsize=9)
+    if title:
+        axis.set_title(title, fontsize=9, loc="left")
+    if grid:
+        axis.grid(axis=grid, color="0.93")
+        axis.set_axisbelow(True)
+    if legend is not None:
+        axis.legend(**{"fontsize": 8, "frameon": False} | legend)
+
+
+OUTSIDE = {"bbox_to_anchor": (1.01, 1), "loc": "upper left"}
+"""Place of a legend beside its axis, where bars need the room inside."""
+ABOVE = {"bbox_to_anchor": (1, 1), "loc": "lower right"}
+"""Place of a legend over its axis."""
+DASHED = {"color": "0.6", "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 0}
+"""Style of a line that marks a reference."""
+
+
+def compute_error_bars(mean: Any, low: Any, high: Any) -> np.ndarray:
+    """Return the lengths of error bars below and above means; rounding never makes them negative.
+
+    Shapes: returns [2, n].
+    """
+    centre, *ends = (np.atleast_1d(np.asarray(values, dtype=float)) for values in (mean, low, high))
+    return np.clip([centre - ends[0], ends[1] - centre], 0.0, None)
+
+
+def draw_intervals(axis: Any, x: Any, mean: Any, low: Any, high: Any, k: int, **options: Any) -> None:
+    """Draw means with their intervals in the style of series k, along x."""
+    bars = compute_error_bars(mean, low, high)
+    axis.errorbar(x, mean, yerr=bars, **{"capsize": 2, **series_style(k), **options})
+
+
+def draw_dot(axis: Any, y: Any, mean: Any, low: Any, high: Any, k: int, **options: Any) -> None:
+    """Draw a mean in row y with its interval, in the style of series k."""
+    style = {"capsize": 2, "markersize": 6, "linestyle": "none", **series_style(k)}
+    axis.errorbar(mean, y, xerr=compute_error_bars(mean, low, high), **style | options)
+
+
+def note_beside(axis: Any, y: float, text: str) -> None:
+    """Write a text to the right of an axis, in row y."""
+    beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
+    axis.annotate(text, (1.02, y), **beside)
+
+
+def label_log_ticks(axis: Any) -> None:
+    """Label the ticks of a logarithmic axis with plain numbers.
+
+    An axis of less than half a decade has ticks at equal steps, one of less than two decades also at 2 and 5 times the
+    powers of ten.
+    """
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+    low, high = axis.get_view_interval()
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+    if high < 3 * low:
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_minor_locator(NullLocator())
+    elif high < 50 * low:
+        axis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axis.set_minor_formatter("{x:g}")
 
 
 def render_figure(figure: Any, kind: str) -> bytes:

@@ -72,11 +72,18 @@ def format_points(difference: float | None) -> str:
     return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference)
 
 
-def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
+def format_interval(ends: Iterable[float] | None, write: Callable[[float], str] = format_percent) -> str:
     """Write both ends of an interval."""
     if ends is None or any(is_missing(end) for end in ends):
         return MISSING
-    return f"{write(ends[0])} to {write(ends[1])}"
+    low, high = ends
+    return f"{write(low)} to {write(high)}"
+
+
+def bracket_interval(ends: Iterable[float] | None, write: Callable[[float], str] = format_percent) -> str:
+    """Write both ends of an interval in brackets, to follow a number; empty where one is missing."""
+    interval = format_interval(ends, write)
+    return "" if interval == MISSING else f" ({interval})"
 
 
 def format_range(low: float, high: float, digits: int = 0) -> str:
@@ -126,8 +133,8 @@ def _escape_cell(cell: str) -> str:
 def format_frame(table: pd.DataFrame) -> str:
     """Write a data frame in Markdown: numbers with as many digits as they deserve, missing ones as a dash.
 
-    A column of percentages (some value of 5 or more) has one decimal, others three significant digits; a column ``p``
-    is written by :func:`format_p`.
+    A column of percentages (some value of 5 or more) has one decimal, others three significant digits; columns ``p``
+    and ``p Holm`` are written by :func:`format_p`.
     """
     columns = [format_column(table[name]) for name in table.columns]
     return format_table([str(name) for name in table.columns], list(zip(*columns, strict=True)))
@@ -143,7 +150,7 @@ def format_column(column: pd.Series) -> list[str]:
             return MISSING
         if not isinstance(value, float):
             return str(value)
-        return format_p(value) if column.name == "p" else pattern.format(value)
+        return format_p(value) if column.name in ("p", "p Holm") else pattern.format(value)
 
     return [write(value) for value in column]
 

@@ -7,7 +7,7 @@ from diagnostic_cohorts import TINY, small, uneven
 from brio.cohort import Cohort
 from brio.cohort.simulate import simulate
 from brio.connectome import Connectomes
-from brio.diagnostics import FactorEvidence, gather_factor_evidence
+from brio.diagnostics import FactorEvidence, FrozenRuns, gather_factor_evidence
 from brio.training import FittedRun, Method, Run
 
 
@@ -36,4 +36,4 @@ def fitted(graphs, runs) -> tuple[Method, list[FittedRun]]:
 @pytest.fixture(scope="session")
 def evidence(graphs, fitted) -> list[FactorEvidence]:
     method, fitted_runs = fitted
-    return gather_factor_evidence(method, fitted_runs, graphs, [4.0] * len(fitted_runs), 5)
+    return gather_factor_evidence(FrozenRuns(method, fitted_runs, graphs, [4.0] * len(fitted_runs), 5))

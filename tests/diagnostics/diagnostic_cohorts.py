@@ -3,7 +3,7 @@
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation
 from brio.connectome import Connectomes
-from brio.diagnostics import SourceOutputs, iterate_source_outputs
+from brio.diagnostics import Fields, FrozenRuns, map_source_outputs
 from brio.training import FittedRun, Method, Run
 from made_cohorts import make_small, split
 from made_cohorts import uneven as three_uneven
@@ -40,8 +40,7 @@ def uneven(cohort: Cohort) -> list[Run]:
 
 def collect_outputs(
     method: Method, fitted_runs: list[FittedRun], graphs: Connectomes, lengths: list[float], K: int
-) -> list[SourceOutputs]:
+) -> list[tuple[Fields, Fields]]:
     """Logits and representations of every run, and logits of its re-estimates, in the order of the runs."""
-    fields = ("logit", "representation"), ("logit",)
-    outputs = {o.position: o for o in iterate_source_outputs(method, fitted_runs, graphs, lengths, K, *fields)}
-    return [outputs[i] for i in range(len(fitted_runs))]
+    frozen, fields = FrozenRuns(method, fitted_runs, graphs, lengths, K), (("logit", "representation"), ("logit",))
+    return map_source_outputs(frozen, fields, lambda fitted, *outputs: outputs)

@@ -5,7 +5,7 @@ import pytest
 from diagnostic_cohorts import collect_outputs, small
 
 from brio import diagnostics
-from brio.diagnostics import measure_discrepancies, predictive_variation, site_discrepancy
+from brio.diagnostics import FrozenRuns, measure_discrepancies, predictive_variation, site_discrepancy
 from brio.errors import BrioError
 
 SIZES = [(3, 5), (6, 2), (9, 4), (2, 8)]  # scans of class 0 and 1 at each site, in no power of two
@@ -118,11 +118,11 @@ def test_predictions_that_do_not_move_have_no_variation():
 def test_rows_of_runs_hold_both_measures_of_their_outputs(graphs, fitted):
     method, fitted_runs = fitted
     lengths = [4.0, 5.0, 4.0, 6.0]
-    rows = measure_discrepancies(method, fitted_runs, graphs, lengths, 3)
+    rows = measure_discrepancies(FrozenRuns(method, fitted_runs, graphs, lengths, 3))
     assert rows["fold"].tolist() == ["site06", "site01", "site03", "site02"]
     assert rows["seed"].tolist() == [0, 1, 0, 0]
     outputs = collect_outputs(method, fitted_runs, graphs, lengths, 3)
-    for row, fitted, (_, full, reestimated) in zip(rows.itertuples(), fitted_runs, outputs, strict=True):
+    for row, fitted, (full, reestimated) in zip(rows.itertuples(), fitted_runs, outputs, strict=True):
         source = fitted.run.fold.source
         cells = graphs.cohort.sites[source], graphs.cohort.labels[source]
         assert pytest.approx(float(site_discrepancy(full["representation"], *cells).mean()), abs=1e-9) == row.D_site
@@ -135,6 +135,5 @@ def test_representations_of_single_precision_are_measured_in_double(graphs, runs
     single, double = (site_discrepancy(values, site, label) for values in (x.astype(np.float32), x))
     np.testing.assert_allclose(single, double, atol=1e-6)
     ridge = small("ridge")
-    rows = measure_discrepancies(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0], 2)
-    assert rows["method"].tolist() == ["ridge"]
+    rows = measure_discrepancies(FrozenRuns(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0], 2))
     assert (rows[["D_site", "D_re_pred"]] > 0).all(axis=None)

@@ -9,6 +9,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
 from brio.diagnostics import (
     RANKINGS,
+    FrozenRuns,
     compute_contributions,
     estimate_source_block_length,
     gather_factor_evidence,
@@ -24,7 +25,7 @@ from brio.training import Run
 def test_contributions_add_up_to_the_margins_of_the_run(graphs, fitted, evidence):
     method, fitted_runs = fitted
     outputs = collect_outputs(method, fitted_runs, graphs, [4.0] * 4, 5)
-    for fitted, found, (_, full, reestimated) in zip(fitted_runs, evidence, outputs, strict=True):
+    for fitted, found, (full, reestimated) in zip(fitted_runs, evidence, outputs, strict=True):
         b, J = float(fitted.parameters["b"]), found.a.shape[1]
         np.testing.assert_allclose(found.a.sum(-1).numpy() / J**0.5 + b, full["logit"], atol=1e-12)
         np.testing.assert_allclose(found.a_reestimated.sum(-1).numpy() / J**0.5 + b, reestimated["logit"], atol=1e-12)
@@ -88,7 +89,7 @@ def test_qualifications_are_those_of_the_frozen_model(graphs, fitted, evidence):
 def test_variants_are_qualified_as_the_full_method_does(graphs, runs):
     method = small("brio-wo-qg")
     (fitted,) = method.fit(graphs, runs[:1])
-    (found,) = gather_factor_evidence(method, [fitted], graphs, [4.0], 3)
+    (found,) = gather_factor_evidence(FrozenRuns(method, [fitted], graphs, [4.0], 3))
     assert found.settings.variant == "w/o QG"
     assert (found.qualification.g < 1).all()
     assert not torch.allclose(found.qualification.alpha_bar, torch.full((3, 2, 3), 1 / 3, dtype=torch.float64))
@@ -135,7 +136,8 @@ def test_a_network_planted_to_be_unstable_has_the_lower_support_though_it_is_the
     method = OneFactorANetwork(small("brio", J=4, epochs=16, T_w=4, d_h=16).settings)
     run = Run(uneven(graphs.cohort)[1].fold, 0)
     (fitted,) = method.fit(graphs, [run])
-    (found,) = gather_factor_evidence(method, [fitted], graphs, [estimate_source_block_length(graphs, run)], 8)
+    frozen = FrozenRuns(method, [fitted], graphs, [estimate_source_block_length(graphs, run)])
+    (found,) = gather_factor_evidence(frozen)
     stable, unstable = 0, 1  # factors in the order of the networks
     assert planted.network("unstable").tolist() == torch.nonzero(found.Pi_bar[unstable]).flatten().tolist()
     of_patients = found.qualification.q_re.mean(0)[1]  # whose burst comes and goes
@@ -148,4 +150,4 @@ def test_a_network_planted_to_be_unstable_has_the_lower_support_though_it_is_the
 def test_methods_without_factors_are_refused(graphs, runs):
     ridge = small("ridge")
     with pytest.raises(BrioError, match="'ridge' has no factors"):
-        gather_factor_evidence(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0])
+        gather_factor_evidence(FrozenRuns(ridge, ridge.fit(graphs, runs[:1]), graphs, [4.0]))

@@ -21,7 +21,7 @@ def table(seed, folds=4, seeds=2, digits=None):
     """Rows of three methods; few digits make ties."""
     rng = np.random.default_rng(seed)
     rows = [
-        {"method": m, "fold": f"site{f}", "seed": s, "D_site": x, "D_re_pred": y, "validation_auc": z}
+        {"arm": m, "fold": f"site{f}", "seed": s, "D_site": x, "D_re_pred": y, "validation_auc": z}
         for f in range(folds)
         for s in range(seeds)
         for m, (x, y, z) in zip(METHODS, rng.uniform(size=(3, 3)), strict=True)
@@ -79,7 +79,7 @@ def test_intervals_draw_whole_folds(statistic, oracle):
 
 def test_an_auc_at_the_tolerance_is_preserved(monkeypatch):
     measures = {"D_site": [2.0, 1.0, 3.0], "D_re_pred": [2.0, 3.0, 1.0], "validation_auc": [0.7, 0.69, 0.7]}
-    rows = pd.DataFrame({"method": ["backbone", "brio", "coral"], "fold": "a", "seed": 0, **measures})
+    rows = pd.DataFrame({"arm": ["backbone", "brio", "coral"], "fold": "a", "seed": 0, **measures})
     found = mark_mismatches(rows, "backbone")
     assert found["mismatch"].tolist() == [False, True, False]
     assert found["auc_preserved_mismatch"].tolist() == [False, True, False]
@@ -92,15 +92,13 @@ def test_a_run_at_a_median_is_neither_below_nor_above(at_median):
     other = {"D_site": "D_re_pred", "D_re_pred": "D_site"}[at_median]
     extreme = {"D_site": [1.0, 2.0, 3.0], "D_re_pred": [3.0, 2.0, 1.0]}
     measures = {at_median: [2.0, 1.0, 3.0], other: extreme[other], "validation_auc": 0.7}
-    rows = pd.DataFrame({"method": METHODS, "fold": "a", "seed": 0, **measures})
+    rows = pd.DataFrame({"arm": METHODS, "fold": "a", "seed": 0, **measures})
     assert not mark_mismatches(rows, "backbone")["mismatch"][0]
 
 
 def test_a_reference_that_is_missing_or_double_is_named():
     rows = table(6)
     with pytest.raises(BrioError, match=r"fold site1, seed 1.*'backbone'"):
-        mark_mismatches(
-            rows[(rows["method"] != "backbone") | (rows["fold"] != "site1") | (rows["seed"] != 1)], "backbone"
-        )
+        mark_mismatches(rows[(rows["arm"] != "backbone") | (rows["fold"] != "site1") | (rows["seed"] != 1)], "backbone")
     with pytest.raises(BrioError, match="more than one run"):
-        mark_mismatches(pd.concat([rows, rows[rows["method"] == "backbone"]]), "backbone")
+        mark_mismatches(pd.concat([rows, rows[rows["arm"] == "backbone"]]), "backbone")

@@ -30,7 +30,7 @@ from brio.methods.linear.logistic import fit_logistic_path
 from brio.methods.linear.ridge import KernelRidgeMethod, fit_ridge_path, predict_columns
 from brio.methods.linear.tangent import geometric_mean, map_to_tangent_space, shrink_correlations
 from brio.protocol import auc, leave_one_site_out
-from brio.studies.permutation import permute_labels, relabel_cohort
+from brio.studies.refits import permute_labels, relabel_cohort
 from brio.training import Run
 
 WHOLE = Simulation(n_sites=6, per_class=6, n_rois=12, frames=80, dead_share=0.0, stable=0.6)

@@ -49,6 +49,13 @@ def context_on(cohort: Cohort | Path, out: Path, *, reuse=(), say=None, **option
     return StudyContext(spec, out, reuse=reuse, **({} if say is None else {"say": say}))
 
 
+def make_study(name: str, cohort: Cohort, out: Path, methods=(), *, settings=None, context=None, **options) -> Path:
+    """Make a study without validation sites, with options of a job and of a context, and return its folder."""
+    settings = {"protocol.validation_sites": 0} | (settings or {})
+    spec = JobSpec(cohort, methods, settings=settings, device="cpu", **options)
+    return run_study(name, StudyContext(spec, out, **(context or {})))
+
+
 def bare(cohort: Cohort, **words: object) -> Cohort:
     """The scans of a cohort with sites and labels alone."""
     scans = [cohort.scan(i) for i in range(len(cohort))]

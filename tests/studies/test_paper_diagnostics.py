@@ -1,6 +1,7 @@
 """Studies that look into fitted models, from agreement of sites to the propositions."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,8 +72,8 @@ def test_doctored_test_scores_change_no_choice_of_the_study(context, cohort, tab
     fresh, rng = context_on(cohort, context.out), np.random.default_rng(0)
     with shorter():
         for a in [*make_strength_arms(fresh).values(), make_arm("brio")]:
-            rows = table("alignment").query("arm == @a.name").rename(columns={"arm": "method"})
-            kept = ["method", "fold", "seed", "validation_auc", "D_site", "D_re_pred"]
+            rows = table("alignment").query("arm == @a.name")
+            kept = ["arm", "fold", "seed", "validation_auc", "D_site", "D_re_pred"]
             fresh._discrepancies[a] = rows[kept].assign(auc=rng.uniform(size=len(rows)))
         doctored = find_study("alignment").find(fresh).table
     before, after = (t[t["arm"] == "matched w/o QG"].reset_index(drop=True) for t in (table("alignment"), doctored))
@@ -118,13 +119,13 @@ def test_differences_to_brio_are_paired_over_folds(table, found, study, column, 
 
 
 def test_retention_keeps_the_best_factors_and_averages_random_orders(table, context):
-    method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
-    lengths = [context.estimate_block_length(o.run) for o in fitted_runs]
+    frozen = context.freeze_runs(make_arm("brio"))
+    method = frozen.method
     inputs = method.gather_inputs(context.connectomes)
     rows = table("retention").set_index(["fold", "seed", "ranking", "factors"])["auc"]
     moved = 0
-    some = gather_factor_evidence(method, fitted_runs[:4], context.connectomes, lengths[:4])
-    for fitted, evidence in zip(fitted_runs[:4], some, strict=True):
+    some = replace(frozen, fitted=frozen.fitted[:4], block_lengths=frozen.block_lengths[:4])
+    for fitted, evidence in zip(some.fitted, gather_factor_evidence(some), strict=True):
         fold, seed = fitted.run.fold, fitted.run.seed
         a = compute_contributions(method, fitted, inputs.take(torch.from_numpy(fold.test)))
         label = context.cohort.labels[fold.test]
@@ -149,12 +150,8 @@ def test_profiles_sum_to_one_and_are_averaged_over_runs(table, context):
     assert rows["roi"].tolist() == context.cohort.atlas.rois["name"].tolist()
     assert rows["S_hat"].sum() == pytest.approx(1)
     np.testing.assert_allclose(rows["times_1_over_P"], 12 * rows["S_hat"])
-    method, fitted_runs = context.load_fitted_runs(make_arm("brio"))
-    evidence = gather_factor_evidence(
-        method, fitted_runs, context.connectomes, [context.estimate_block_length(o.run) for o in fitted_runs]
-    )
     profiles = []
-    for e in evidence:
+    for e in gather_factor_evidence(context.freeze_runs(make_arm("brio"))):
         alpha, Pi = e.qualification.alpha_bar, e.Pi_bar
         score = [sum(float(alpha[:, :, j].mean()) * float(Pi[j, u]) for j in range(4)) for u in range(12)]
         profiles.append([s / sum(score) for s in score])

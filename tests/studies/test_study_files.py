@@ -7,9 +7,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from study_contexts import METHODS, RENDERED, SETTINGS, bare, context_on, read, shorter, tree, watched
-from typer.testing import CliRunner
 
-from brio.cli import app, main
 from brio.drawing import render_figure
 from brio.formatting import format_signed, state_p
 from brio.methods import find_method, list_methods
@@ -19,6 +17,7 @@ from brio.studies import comparison, efficiency, list_studies, make_arm, run_stu
 from brio.studies.study import PAPER, find_study
 from brio.studies.summaries import describe_differences
 from brio.training import NeuralMethod
+from commands import command
 
 FILES = {"table.csv", "figure.svg", "figure.png", "finding.md", "study.json", "SHA256SUMS"}
 NAMES = list(PAPER)
@@ -83,18 +82,12 @@ def test_the_same_study_gives_the_same_bytes(paper, context, monkeypatch):
 
 
 def test_a_summary_is_shown_with_display_names_and_whole_intervals():
-    summary = pd.DataFrame(
-        {
-            "arm": ["brio", "brio-wo-rs"],
-            "AUC": [70.0, 68.0],
-            "low": [65.0, float("nan")],
-            "high": [75.0, float("nan")],
-            "minus brio": [None, -2.0],
-            "difference low": [None, -4.04],
-            "difference high": [None, 0.01],
-            "warning": ["", "5 sites that differ are too few"],
-        }
+    nan, columns = (
+        float("nan"),
+        ["arm", "AUC", "low", "high", "minus brio", "difference low", "difference high", "warning"],
     )
+    rows = [["brio", 70.0, 65.0, 75.0, nan, nan, nan, ""], ["brio-wo-rs", 68.0, nan, nan, -2.0, -4.04, 0.01, "too few"]]
+    summary = pd.DataFrame(rows, columns=columns)
     assert study._format_summary(summary).splitlines() == [
         "| arm | AUC | 95 % interval | AUC minus BRIO | interval of difference |",
         "| --- | --- | --- | --- | --- |",
@@ -177,13 +170,8 @@ def test_brio_is_measured_with_few_and_many_reestimates(cohort, tmp_path, monkey
     context = context_on(cohort, tmp_path, settings={"epochs": "30"})
     found = find_study("efficiency").find(context)
     n = asked[0][1]
-    assert [(label, settings) for label, _, settings in asked] == [
-        ("gcn", {}),
-        ("brio", {}),
-        ("brio, K = 2", {"K": 2}),
-        ("brio, K = 16", {"K": 16}),
-        ("brio, half of the scans", {}),
-    ]
+    labels = {"gcn": {}, "brio": {}, "brio, K = 2": {"K": 2}, "brio, K = 16": {"K": 16}, "brio, half of the scans": {}}
+    assert {label: settings for label, _, settings in asked} == labels
     assert [size for _, size, _ in asked[:4]] == [n] * 4
     assert asked[4][1] < n
     assert "30 MiB at K = 2, 20 MiB at its default K, 40 MiB at K = 16, and 50 MiB with half" in found.text[1]
@@ -207,17 +195,18 @@ def test_the_whole_paper_with_every_method_that_can_be_fed(hungry, cohort, tmp_p
     used = bare(cohort) if hungry else cohort
     context = context_on(used, tmp_path, methods=None, seeds=1, say=said.append)
     place = run_study("paper", context)
+
+    def arms(name):
+        return set(read(place / name / "table.csv")["arm"])
+
     assert {p.name for p in place.iterdir()} - {LOCK} == set(NAMES)
     assert set(context.left_out) == hungry
     assert sum("left out" in line for line in said) == len(hungry)
     every = {e.name for e in list_methods() if not e.fixed and not e.file}
     for name in ("comparison", "in-distribution"):
-        assert set(read(place / name / "table.csv")["arm"]) == every - hungry
-    assert (
-        set(read(place / "agreement" / "table.csv")["arm"])
-        == {*("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")} - hungry
-    )
-    assert set(read(place / "scan-length" / "table.csv")["arm"]) == {"brio", "brio-wo-rs", "brio-wo-qg"}
+        assert arms(name) == every - hungry
+    assert arms("agreement") == {"coral", "irm", "gsat", "brainood", "core", "backbone", "brio"} - hungry
+    assert arms("scan-length") == {"brio", "brio-wo-rs", "brio-wo-qg"}
 
 
 # ---------------------------------------------------------------- commands
@@ -229,26 +218,12 @@ def folder(cohort, tmp_path):
     return tmp_path
 
 
-def said(monkeypatch, capsys, *words: object) -> tuple[int, str, str]:
-    """Run ``brio`` with these words as a user would."""
-    monkeypatch.setattr("sys.argv", ["brio", *map(str, words)])
-    try:
-        main()
-        status = 0
-    except SystemExit as end:
-        status = int(end.code or 0)
-    out = capsys.readouterr()
-    return status, out.out, out.err
-
-
 @pytest.mark.usefixtures("undrawn")
-def test_a_study_by_command(folder, monkeypatch, capsys, cohort):
+def test_a_study_by_command(folder):
     words = ["--method", "ridge", "--method", "logistic", "--seeds", 1, "--fold", "site01", "--fold", "site02"]
-    more = ["--device", "cpu", "--quiet"]
+    begin = ["study", "comparison", folder / "cohort", "--device", "cpu", "--quiet", *words]
     with watched() as seen:
-        status, out, err = said(
-            monkeypatch, capsys, "study", "comparison", folder / "cohort", "--out", folder / "out", *words, *more
-        )
+        status, out, err = command(*begin, "--out", folder / "out")
     assert (status, err) == (0, "")
     assert seen["executed"] == ["loso/ridge", "loso/logistic"]
     place = folder / "out" / "studies" / "comparison"
@@ -260,11 +235,8 @@ def test_a_study_by_command(folder, monkeypatch, capsys, cohort):
     assert set(read(place / "table.csv")["fold"]) == {"site01", "site02"}
     # the results of this folder, reused elsewhere
     with watched() as seen:
-        status, _, err = said(
-            *(monkeypatch, capsys, "study", "comparison", folder / "cohort", "--out", folder / "other", *words, *more),
-            *("--reuse", folder / "out" / "arms" / "loso" / "ridge"),
-        )
-    assert (status, err) == (0, "")
+        again = command(*begin, "--out", folder / "other", "--reuse", folder / "out" / "arms" / "loso" / "ridge")
+    assert (again.status, again.err) == (0, "")
     assert seen["executed"] == ["loso/logistic"]
     trained, given = (tree(folder / at / "studies") for at in ("out", "other"))
     told = [json.loads(files.pop("comparison/study.json")) for files in (trained, given)]
@@ -273,26 +245,19 @@ def test_a_study_by_command(folder, monkeypatch, capsys, cohort):
     assert given == trained
     assert [one["options"].pop("reuse") for one in told] == [[], ["loso/ridge"]]
     assert told[0] == told[1]
-
-
-def test_a_wrong_word_of_a_study_is_one_line(folder, monkeypatch, capsys):
     before = tree(folder)
-    words = ["study", "comparison", folder / "cohort", "--out", folder / "out", "--quiet", "--device", "cpu"]
-    status, _, err = said(monkeypatch, capsys, *words, "--reuse", folder)
-    assert (status, err.count("\n")) == (2, 1)
-    assert "has no summary.json" in err
+    refused = command(*begin, "--out", folder / "third", "--reuse", folder).refuse()
+    assert refused.err.count("\n") == 1
+    assert "has no summary.json" in refused.err
     assert tree(folder) == before
 
 
 def test_the_list_of_studies():
-    listed = CliRunner().invoke(app, ["studies"])
-    assert listed.exit_code == 0
-    for s in list_studies():
-        assert s.name in listed.stdout
-    told = json.loads(CliRunner().invoke(app, ["studies", "--json"]).stdout)
+    listed = command("studies").succeed()
+    told = json.loads(command("studies", "--json").succeed().out)
     assert [t["name"] for t in told] == [s.name for s in list_studies()]
     assert all(set(t) == {"name", "title", "summary", "paper"} and all(t.values()) for t in told)
     by = {t["name"]: t for t in told}
+    assert all(name in listed.out for name in by)
     assert by["retention"]["title"] == find_study("retention").title
     assert by["ablation"]["summary"].startswith("Compare BRIO with the paper's four ablations")
-    assert METHODS[0] not in by

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ..console import Progress, silent
+from ..console import Progress, report_part, silent
 from ..device import check_device_name
 from ..errors import BrioError
 from ..methods import find_method, list_methods, make_method
@@ -62,11 +62,8 @@ class LocalEngine(Engine):
         total, done = sum(costs.values()), 0.0
         elsewhere = {heartbeat.stack for heartbeat in list_heartbeats(store.folder.parent)}
         for number, cost in sorted(costs.items(), key=lambda item: item[0] in elsewhere):
-
-            def report(message: str, share: float, done: float = done, cost: float = cost) -> None:
-                job.progress(message, (done + cost * share) / total)
-
             if not plan.close_if_finished(number, store):
+                report = report_part(job.progress, done / total, cost / total)
                 train_stack(job, plan, number, store, progress=report, allow_divergence=allow_divergence)
             done += cost
 

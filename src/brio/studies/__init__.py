@@ -6,11 +6,8 @@ from . import (  # noqa: F401 - importing registers them
     comparison,
     efficiency,
     factors,
-    labels,
-    learning_curve,
-    permutation,
-    retest,
-    subgroups,
+    participants,
+    refits,
 )
 from .context import Arm, StudyContext, make_arm
 from .study import Finding, Study, list_studies, run_study

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..drawing import make_panels, series_style
-from ..formatting import format_p, format_signed, state_p
+from ..drawing import ABOVE, OUTSIDE, label_axis, make_panels, series_style
+from ..formatting import bracket_interval, format_p, format_signed, state_p
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import FACTS, describe_differences, describe_left_out, label_axis, label_log_ticks, pair_with_reference
+from .summaries import collect_facts, describe_differences, describe_left_out, pair_with_reference
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""
@@ -30,24 +30,20 @@ def _diagnose_arms(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
     :data:`~brio.studies.summaries.FACTS`.
     """
     parts = [context.measure_discrepancies(a).assign(**context.trained_results(a).facts) for a in arms]
-    return pd.concat(parts, ignore_index=True).rename(columns={"method": "arm"})
+    return pd.concat(parts, ignore_index=True)
 
 
-def _collect_facts(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.groupby("arm", sort=False)[FACTS].first().astype("Int64").reset_index()
+def _average_runs(rows: pd.DataFrame, shares: dict[str, str], *measures: str) -> pd.DataFrame:
+    """Average columns over the runs of each arm: measures as they are, shares in percent and under a name."""
+    groups = rows.groupby("arm", sort=False)
+    means = groups[[*measures, *shares]].mean()
+    means[list(shares)] *= 100
+    means.insert(0, "runs", groups.size())
+    return means.rename(columns=shares).join(collect_facts(rows)).reset_index()
 
 
-def _average_runs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Average the rows of :func:`_diagnose_arms` over the runs of each arm; AUC is in percent."""
-    table = rows.groupby("arm", sort=False).agg(
-        runs=("fold", "size"),
-        D_site=("D_site", "mean"),
-        D_re_pred=("D_re_pred", "mean"),
-        AUC=("auc", "mean"),
-        **{"validation AUC": ("validation_auc", "mean")},
-    )
-    table[["AUC", "validation AUC"]] *= 100
-    return table.reset_index().merge(_collect_facts(rows), on="arm")
+def _average_measures(rows: pd.DataFrame) -> pd.DataFrame:
+    return _average_runs(rows, {"auc": "AUC", "validation_auc": "validation AUC"}, "D_site", "D_re_pred")
 
 
 def _compare_variation(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -62,51 +58,44 @@ def _list_methods(context: StudyContext) -> list[Arm]:
     return [make_arm(name) for name in context.methods or context.select_runnable_methods(METHODS)]
 
 
-@register_study(
-    "agreement",
-    "Agreement of sites and stability under re-estimation",
-    "On ABIDE, methods with a lower site discrepancy do not consistently have a lower predictive variation. Agreement "
-    "between sites alone therefore does not imply stable predictions within a subject.",
-    _list_methods,
-)
+@register_study("agreement", _list_methods)
 def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> Finding:
     """Relate site discrepancy D_site to predictive variation across methods (appendix)."""
     from ..diagnostics import discordance, spearman
 
     rows = _diagnose_arms(context, arms)
-    summary = _average_runs(rows)
-    (rho, rho_low, rho_high), (rate, low, high) = spearman(rows), 100 * np.array(discordance(rows))
-    text, statistics, brackets = [], [], []
+    summary = _average_measures(rows)
+    (rho, *rho_ends), (rate, *rate_ends) = spearman(rows), 100 * np.array(discordance(rows))
+    text, statistics = [], []
+    brackets = [bracket_interval(rho_ends, "{:.2f}".format), bracket_interval(rate_ends, "{:.0f}".format)]
     if rho == rho:
-        brackets.append(f" ({rho_low:.2f} to {rho_high:.2f})" if rho_low == rho_low else "")
-        text += [f"Spearman's rho of D_site and predictive variation over {len(rows)} runs is {rho:.2f}{brackets[-1]}."]
-        statistics += [f"rho = {rho:.2f}{brackets[-1]}"]
+        text.append(
+            f"Spearman's rho of D_site and predictive variation over {len(rows)} runs is {rho:.2f}{brackets[0]}."
+        )
+        statistics.append(f"rho = {rho:.2f}{brackets[0]}")
     if rate == rate:
-        brackets.append(f" ({low:.0f} to {high:.0f})" if low == low else "")
         least_site, least_re = (summary.loc[summary[column].idxmin(), "arm"] for column in ("D_site", "D_re_pred"))
         text += [
             "Discordant pairs of methods (the one with the smaller D_site has the larger variation in the same fold "
-            f"and seed): {rate:.0f} %{brackets[-1]}.",
+            f"and seed): {rate:.0f} %{brackets[1]}.",
             f"D_site is lowest for {display_name(least_site)}. Predictive variation is lowest for "
             f"{display_name(least_re)}.",
         ]
-        statistics += [f"discordant pairs: {rate:.0f} %{brackets[-1]}"]
+        statistics.append(f"discordant pairs: {rate:.0f} %{brackets[1]}")
     if "brio" in set(rows["arm"]) and len(summary) > 1:
         differences, sentence = _compare_variation(rows)
         summary = summary.merge(differences, on="arm", how="left")
-        text += [sentence]
+        text.append(sentence)
     if any(brackets):
-        text += [f"Brackets hold 95 % bootstrap intervals over folds. {_OVERLAP}"]
+        text.append(f"Brackets hold 95 % bootstrap intervals over folds. {_OVERLAP}")
     text += describe_left_out(context, METHODS)
     return Finding(rows, summary, text, lambda: _draw_methods(rows, summary, statistics))
 
 
-def _label_measures(axis: Any, title: str, **legend: Any) -> None:
+def _label_measures(axis: Any, title: str, log: str, **legend: Any) -> None:
     """Label the axes of a figure of predictive variation against D_site."""
-    axis.set_xscale("log")
-    label_log_ticks(axis.xaxis)
-    label_axis(axis, "site discrepancy D_site of source sites", "normalised predictive variation", title=title)
-    axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left", **legend)
+    x, y = "site discrepancy D_site of source sites", "normalised predictive variation"
+    label_axis(axis, x, y, title=title, log=log, legend=OUTSIDE | legend)
 
 
 def _draw_methods(rows: pd.DataFrame, summary: pd.DataFrame, statistics: list[str]) -> Any:
@@ -116,9 +105,7 @@ def _draw_methods(rows: pd.DataFrame, summary: pd.DataFrame, statistics: list[st
         axis.scatter(runs["D_site"], runs["D_re_pred"], s=9, alpha=0.25, linewidths=0, **style)
         large = {"s": 80, "edgecolors": "white", "zorder": 3, "label": display_name(row["arm"])}
         axis.scatter(row["D_site"], row["D_re_pred"], **large, **style)
-    axis.set_yscale("log")
-    label_log_ticks(axis.yaxis)
-    _label_measures(axis, "\n".join(["large markers: means; small markers: runs", "; ".join(statistics)]).strip())
+    _label_measures(axis, f"large markers: means; small markers: runs\n{'; '.join(statistics)}".strip(), "xy")
     return figure
 
 
@@ -150,13 +137,7 @@ def select_matched_runs(rows: pd.DataFrame) -> pd.DataFrame:
     return aligned.loc[best].assign(arm=MATCHED)
 
 
-@register_study(
-    "alignment",
-    "Alignment strength without qualification",
-    "Stronger alignment lowers both site discrepancy and predictive variation. At comparable site discrepancy, the "
-    "full method has a lower predictive variation than w/o QG.",
-    _list_strengths,
-)
+@register_study("alignment", _list_strengths)
 def vary_alignment(context: StudyContext, arms: list[Arm]) -> Finding:
     """Vary lambda_env without qualification, and compare D_site and predictive variation with those of BRIO.
 
@@ -167,20 +148,16 @@ def vary_alignment(context: StudyContext, arms: list[Arm]) -> Finding:
     rows = _diagnose_arms(context, arms)
     rows = rows.assign(lambda_env=rows["arm"].map(strengths))
     rows = pd.concat([rows, select_matched_runs(rows)], ignore_index=True)
-    summary = _average_runs(rows)
+    summary = _average_measures(rows)
     summary.insert(1, "lambda_env", summary["arm"].map(strengths))
     differences, sentence = _compare_variation(rows)
     by_arm = summary.set_index("arm")
-    weakest, strongest = (by_arm.loc[by_strength[value].name] for value in (LAMBDAS[0], LAMBDAS[-1]))
-    text = [
-        f"Between lambda_env {LAMBDAS[0]:g} and {LAMBDAS[-1]:g}, D_site changes from {weakest['D_site']:.3g} to "
-        f"{strongest['D_site']:.3g}, and predictive variation from {weakest['D_re_pred']:.3g} to "
-        f"{strongest['D_re_pred']:.3g}."
-    ]
-    for name, means in (("BRIO", by_arm.loc["brio"]), ("Matched w/o QG", by_arm.loc[MATCHED])):
+    described = {f"w/o QG at lambda_env {value:g}": by_strength[value].name for value in (LAMBDAS[0], LAMBDAS[-1])}
+    text = []
+    for name, arm in (described | {"BRIO": "brio", "Matched w/o QG": MATCHED}).items():
+        D_site, D_re_pred, auc = by_arm.loc[arm, ["D_site", "D_re_pred", "AUC"]]
         text.append(
-            f"{name} has a D_site of {means['D_site']:.3g}, a predictive variation of {means['D_re_pred']:.3g} and an "
-            f"AUC of {means['AUC']:.1f} %."
+            f"{name} has a D_site of {D_site:.3g}, a predictive variation of {D_re_pred:.3g} and an AUC of {auc:.1f} %."
         )
     shown = summary.merge(differences, on="arm", how="left")
     return Finding(rows, shown, [*text, sentence, _OVERLAP], lambda: _draw_strengths(summary, differences))
@@ -201,20 +178,17 @@ def _draw_strengths(summary: pd.DataFrame, differences: pd.DataFrame) -> Any:
         label = "\n".join([display_name(name), *(f"({state_p(value)})" for value in p[p.index == name])])
         axis.scatter(row["D_site"], row["D_re_pred"], s=80, zorder=3, label=label, **series_style(k))
     title = "means over runs, labelled with lambda_env\np: variation compared with BRIO, after Holm's correction"
-    _label_measures(axis, title, labelspacing=1.0)
+    _label_measures(axis, title, "x", labelspacing=1.0)
     return figure
 
 
 KINDS = {"mismatch": "total", "auc_preserved_mismatch": "AUC-preserved"}
 """Kinds of mismatches: columns of the table, and their names."""
 
+_RATES = {"mismatch": "mismatches, %", "auc_preserved_mismatch": "AUC-preserved mismatches, %"}
 
-@register_study(
-    "mismatch",
-    "Runs whose sites agree while predictions are unstable",
-    "BRIO has lower total and AUC-preserved mismatch rates than w/o QG at every lambda_env that was evaluated.",
-    _list_strengths,
-)
+
+@register_study("mismatch", _list_strengths)
 def count_mismatches(context: StudyContext, arms: list[Arm]) -> Finding:
     """Count runs with low site discrepancy and high predictive variation (appendix).
 
@@ -222,31 +196,22 @@ def count_mismatches(context: StudyContext, arms: list[Arm]) -> Finding:
     """
     from ..diagnostics import DELTA_AUC, mark_mismatches
 
-    rows = _diagnose_arms(context, arms)
-    table = mark_mismatches(rows.rename(columns={"arm": "method"}), "backbone").rename(columns={"method": "arm"})
-    by_arm = table.groupby("arm", sort=False)
-    rates = {f"{kind}_rate": 100 * by_arm[kind].mean() for kind in KINDS}
-    summary = pd.DataFrame({"runs": by_arm.size(), **rates}).reset_index()
-    summary = summary.merge(_collect_facts(rows), on="arm")
+    table = mark_mismatches(_diagnose_arms(context, arms), "backbone")
+    summary = _average_runs(table, _RATES)
     tests = {kind: pair_with_reference(table.assign(rate=100 * table[kind]), "rate", "brio") for kind in KINDS}
-    compared = [
-        " ".join(describe_differences(tests[kind], "brio", f"{name} mismatch rate")) for kind, name in KINDS.items()
-    ]
-    total = rates["mismatch_rate"]
+    total = summary.set_index("arm")[_RATES["mismatch"]]
     others = total.drop("brio")
     text = [
         f"Mismatches are {total['brio']:.0f} % of the runs of BRIO, and {others.mean():.0f} % of the runs of w/o QG "
         f"({others.min():.0f} to {others.max():.0f} %, depending on lambda_env).",
-        f"The medians that define a mismatch are those of all {len(rows)} runs.",
-        f"Validation AUC counts as preserved if it is at most {100 * DELTA_AUC:g} point below that of the backbone in "
-        "the same fold and seed.",
-        f"Rates are compared fold by fold. {compared[0]}",
-        compared[1],
+        f"The medians that define a mismatch are those of all {len(table)} runs. Validation AUC counts as preserved if "
+        f"it is at most {100 * DELTA_AUC:g} point below that of the backbone in the same fold and seed. Rates are "
+        "compared fold by fold.",
+        *(" ".join(describe_differences(tests[kind], "brio", f"{KINDS[kind]} mismatch rate")) for kind in KINDS),
         _OVERLAP,
     ]
     differences = tests["mismatch"].rename(columns={"minus brio": "total minus BRIO"}).drop(columns="warning")
-    headers = {"mismatch_rate": "mismatches, %", "auc_preserved_mismatch_rate": "AUC-preserved mismatches, %"}
-    shown = summary.rename(columns=headers).merge(differences, on="arm", how="left")
+    shown = summary.merge(differences, on="arm", how="left")
     labels = {a.name: f"w/o QG,\n{value:g}" for value, a in make_strength_arms(context).items()} | {"brio": "BRIO"}
     return Finding(table, shown, text, lambda: _draw_rates(summary, labels, tests))
 
@@ -255,14 +220,15 @@ def _draw_rates(summary: pd.DataFrame, labels: dict[str, str], tests: dict[str, 
     figure, (axis,) = make_panels(1, 7.4, 3.6)
     x = np.arange(len(summary))
     for k, (kind, label) in enumerate(KINDS.items()):
-        hatch = {"hatch": "//", "edgecolor": "white"} if k else {}
-        color = series_style(k)["color"]
-        bars = axis.bar(x + 0.36 * (k - 0.5), summary[f"{kind}_rate"], 0.34, color=color, label=label, **hatch)
+        look = {"color": series_style(k)["color"], "label": label} | (
+            {"hatch": "//", "edgecolor": "white"} if k else {}
+        )
+        bars = axis.bar(x + 0.36 * (k - 0.5), summary[_RATES[kind]], 0.34, **look)
         p = tests[kind].set_index("arm")["p"]
         p_texts = [format_p(p[name]) if name in p else "" for name in summary["arm"]]
         axis.bar_label(bars, p_texts, padding=2, fontsize=7, color="0.3")
     axis.set_xticks(x, [labels[str(name)] for name in summary["arm"]], fontsize=8)
     title = "above bars: p compared with BRIO, after Holm's correction"
-    label_axis(axis, "BRIO w/o QG at each lambda_env, and BRIO", "mismatches, % of runs", title=title)
-    axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    x_label, legend = "BRIO w/o QG at each lambda_env, and BRIO", ABOVE | {"ncols": 2}
+    label_axis(axis, x_label, "mismatches, % of runs", title=title, legend=legend)
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,18 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from .. import draws
-from ..drawing import horizontal_offset, make_panels, series_style
+from ..drawing import (
+    DASHED,
+    draw_dot,
+    draw_intervals,
+    horizontal_offset,
+    label_axis,
+    make_panels,
+    series_style,
+)
 from ..errors import BrioError
-from ..formatting import format_count, format_interval, format_number, format_signed, join_names
+from ..formatting import bracket_interval, format_count, format_interval, format_number, format_signed, join_names
 from ..models import PriorWidths, fit_adaptation
-from ..protocol import t_interval
 from ..protocol.calibration import (
     SiteMean,
     average_over_sites,
@@ -24,17 +32,17 @@ from ..protocol.calibration import (
 )
 from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
-from .summaries import compute_error_bars, draw_dot, draw_intervals, label_axis, read_arm_predictions, tabulate_arms
+from .summaries import average_sites, move_first, read_arm_predictions, tabulate_runs
 
 _QUANTITIES = {"slope": "calibration slope", "in_the_large": "calibration in the large"}
 _IDEAL = {"slope": 1.0, "in_the_large": 0.0}
 BINS = 8
 
 
-@register_study("calibration", "Calibration of probabilities at new sites", "It reports no calibration.")
+@register_study("calibration")
 def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     """Fit calibration slope and intercept at each test site (default ridge), and split the Brier score."""
-    table = tabulate_arms(context, arms, _measure_sites)
+    table = tabulate_runs(context, arms, _measure_site)
     predictions = {a.name: read_arm_predictions(context, a) for a in arms}
     sites = table.groupby(["arm", "fold"], sort=False).mean(numeric_only=True)  # over seeds
     means = {
@@ -51,31 +59,37 @@ def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     return Finding(table, summary, text, lambda: _draw_calibration(predictions, sites, means), digits=6)
 
 
-def _measure_sites(predictions: pd.DataFrame) -> pd.DataFrame:
-    """One row per run: recalibration at its test site, and its Brier score."""
-    rows = []
-    for (fold, seed), run in predictions.groupby(["fold", "seed"], sort=False):
-        label, probability = run["label"].to_numpy(), run["probability"].to_numpy(dtype=float)
-        rows.append(
-            {"fold": fold, "seed": seed, "patients": int(label.sum()), "controls": int((1 - label).sum())}
-            | fit_recalibration(label, logit(np.clip(probability, 1e-12, 1 - 1e-12)))._asdict()
-            | {"predicted_share": probability.mean(), "brier": float(((probability - label) ** 2).mean())}
-        )
-    return pd.DataFrame(rows)
+def _read_run(run: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and probabilities of predictions."""
+    return run["label"].to_numpy(), run["probability"].to_numpy(dtype=float)
+
+
+def _count_classes(label: np.ndarray) -> dict[str, int]:
+    return {"patients": int(label.sum()), "controls": int((1 - label).sum())}
+
+
+def _read_logits(probability: np.ndarray) -> np.ndarray:
+    return logit(probability.clip(1e-12, 1 - 1e-12))
+
+
+def _measure_site(run: pd.DataFrame) -> pd.DataFrame:
+    """Recalibration of a run at its test site, and its Brier score, in one row."""
+    label, probability = _read_run(run)
+    row = _count_classes(label) | fit_recalibration(label, _read_logits(probability))._asdict()
+    brier = float(((probability - label) ** 2).mean())
+    return pd.DataFrame([row | {"predicted_share": probability.mean(), "brier": brier}])
 
 
 def _summarise(name: str, predictions: pd.DataFrame, means: dict[tuple[str, str], SiteMean]) -> dict[str, Any]:
     """One row of the small table: means over sites, and the Brier score of all test scans with its parts."""
     row: dict[str, Any] = {"method": display_method(name)}
     for quantity, words in _QUANTITIES.items():
-        mean = means[name, quantity]
-        short = words.replace("calibration ", "")
+        mean, short = means[name, quantity], words.replace("calibration ", "")
         row[short] = format_number(mean.mean)
         row[f"{short}, 95 % interval"] = format_interval((mean.low, mean.high), format_number)
         row[f"{short}, new site"] = format_interval((mean.new_low, mean.new_high), format_number)
-    by_seed = [own for _, own in predictions.groupby("seed")]
-    split = [split_brier(own["label"].to_numpy(), own["probability"].to_numpy(dtype=float)) for own in by_seed]
-    row |= {part: float(np.mean([getattr(one, part) for one in split])) for part in split[0]._fields}
+    split = [split_brier(*_read_run(own))._asdict() for _, own in predictions.groupby("seed")]
+    row |= pd.DataFrame(split).mean().to_dict()
     raw = expit(predictions["logit"].to_numpy(dtype=float))
     row["brier of margins as logits"] = float(((raw - predictions["label"]) ** 2).mean())
     return {key.replace("brier", "Brier score", 1): value for key, value in row.items()}
@@ -88,15 +102,17 @@ def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd
         mean, se = means[name, quantity], sites[f"{quantity}_se"]
         off = sites[(sites[quantity] - _IDEAL[quantity]).abs() > 1.96 * se]
         listed = f" ({join_names(map(str, off.index))})" if len(off) else ""
-        sentences.append(
-            f"{display_method(name)}, {words}: mean over {format_count(mean.n, 'site')} {format_number(mean.mean)} "
-            f"(95 % interval {format_interval((mean.low, mean.high), format_number)}; at a new site "
+        n_sites = format_count(mean.n, "site")
+        sentence = (
+            f"{display_method(name)}, {words}: mean over {n_sites} {format_number(mean.mean)} (95 % interval "
+            f"{format_interval((mean.low, mean.high), format_number)}; at a new site "
             f"{format_interval((mean.new_low, mean.new_high), format_number)}; calibrated would be "
-            f"{_IDEAL[quantity]:g}). The interval of {len(off)} of {format_count(mean.n, 'site')} excludes it{listed}."
+            f"{_IDEAL[quantity]:g}). The interval of {len(off)} of {n_sites} excludes it{listed}."
         )
         if mean.n < len(sites):
             without = f"{len(sites) - mean.n} of {format_count(len(sites), 'site')}"
-            sentences[-1] += f" It cannot be estimated at {without}: one class, or classes that do not overlap there."
+            sentence += f" Not estimated at {without}: one class, or classes that do not overlap there."
+        sentences.append(sentence)
     return sentences
 
 
@@ -107,23 +123,21 @@ def _draw_calibration(
     folds = sorted(sites.index.get_level_values("fold").unique())
     figure, axes = make_panels(3, 10.8, max(3.6, 1.4 + 0.21 * len(folds)), width_ratios=[1.3, 1, 1])
     for k, (name, own) in enumerate(predictions.items()):
-        label, probability = own["label"].to_numpy(), own["probability"].to_numpy(dtype=float)
-        curve = reliability_curve(label, probability, BINS, own["site"].to_numpy()).dropna()
+        curve = reliability_curve(*_read_run(own), BINS, own["site"].to_numpy()).dropna()
         ends, shown = (curve["low"], curve["high"]), {"linewidth": 1.2, "label": display_method(name)}
         draw_intervals(axes[0], curve["probability"], curve["observed"], *ends, k, **shown)
         for axis, quantity in zip(axes[1:], _QUANTITIES, strict=True):
             shift = k - (len(predictions) - 1) / 2
             _draw_forest(axis, sites.loc[name].reindex(folds), quantity, means[name, quantity], k, shift)
-    axes[0].plot([0, 1], [0, 1], color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-    label_axis(axes[0], "predicted probability", "observed share of patients (95 % interval over sites)")
-    axes[0].legend(fontsize=8, frameon=False, loc="upper left")
+    axes[0].plot([0, 1], [0, 1], **DASHED)
+    y = "observed share of patients (95 % interval over sites)"
+    label_axis(axes[0], "predicted probability", y, legend={"loc": "upper left"})
+    bottom = len(folds) + 1.2 + 0.25 * len(predictions)
     for axis, (quantity, words) in zip(axes[1:], _QUANTITIES.items(), strict=True):
-        axis.axvline(_IDEAL[quantity], color="0.6", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        label_axis(axis, words)
+        axis.axvline(_IDEAL[quantity], **DASHED)
         reach = max(1.5, float((sites[quantity] - _IDEAL[quantity]).abs().max()) + 1.0)  # wider intervals are cut
-        axis.set_xlim(_IDEAL[quantity] - reach, _IDEAL[quantity] + reach)
-        axis.set_ylim(len(folds) + 1.2 + 0.25 * len(predictions), -0.7)
-        axis.set_yticks([])
+        limits = (_IDEAL[quantity] - reach, _IDEAL[quantity] + reach)
+        label_axis(axis, words, xlim=limits, ylim=(bottom, -0.7), yticks=[])
         for row in range(1, len(folds), 2):  # stripes lead the eye from the name of a site to its estimates
             axis.axhspan(row - 0.5, row + 0.5, color="0.96", linewidth=0, zorder=-1)
     axes[1].set_yticks([*range(len(folds)), len(folds) + 0.7], [*folds, "mean over sites"], fontsize=8)
@@ -134,11 +148,10 @@ def _draw_calibration(
 
 def _draw_forest(axis: Any, sites: pd.DataFrame, quantity: str, mean: SiteMean, k: int, shift: float) -> None:
     """Estimates of one method with their intervals, and below them the mean with its own."""
-    value, se = sites[quantity].to_numpy(dtype=float), sites[f"{quantity}_se"].to_numpy(dtype=float)
+    value, half = sites[quantity], 1.96 * sites[f"{quantity}_se"]
     y, last = np.arange(len(sites)) + 0.26 * shift, len(sites) + 0.7 + 0.5 * shift
-    draw_dot(axis, value, y, 1.96 * se, k, capsize=0, markersize=4, linewidth=1.0)
-    bars = compute_error_bars([mean.mean], [mean.low], [mean.high])
-    draw_dot(axis, [mean.mean], [last], bars, k, capsize=0, markersize=7, linewidth=2.4)
+    draw_dot(axis, y, value, value - half, value + half, k, capsize=0, markersize=4, linewidth=1.0)
+    draw_dot(axis, last, mean.mean, mean.low, mean.high, k, capsize=0, markersize=7, linewidth=2.4)
     axis.plot([mean.new_low, mean.new_high], [last, last], color=series_style(k)["color"], linewidth=0.8)
 
 
@@ -148,10 +161,10 @@ THRESHOLDS = np.round(np.arange(0.05, 0.96, 0.05), 2)
 _SHOWN = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-@register_study("decision-curve", "Decision curve: net benefit at new sites", "It has no decision curve.")
+@register_study("decision-curve")
 def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare the net benefit of a method (default ridge) with that of treating all and treating none."""
-    table = tabulate_arms(context, arms, _score_thresholds)
+    table = tabulate_runs(context, arms, _score_thresholds)
     curves = {str(name): average_net_benefit(rows) for name, rows in table.groupby("arm", sort=False)}
     text = [_describe_curve(name, curve) for name, curve in curves.items()]
     text.append(
@@ -173,47 +186,37 @@ def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
     return Finding(table, pd.DataFrame(shown), text, lambda: draw_curves(curves), digits=6)
 
 
-def _score_thresholds(predictions: pd.DataFrame) -> pd.DataFrame:
-    """One row per run and threshold: net benefit of the method and of treating all."""
-    parts = []
-    for (fold, seed), run in predictions.groupby(["fold", "seed"], sort=False):
-        label, probability = run["label"].to_numpy(), run["probability"].to_numpy(dtype=float)
-        benefit = compute_net_benefit(label, probability, THRESHOLDS)
-        of_all = compute_net_benefit(label, np.ones(len(label)), THRESHOLDS)
-        columns = {"fold": fold, "seed": seed, "threshold": THRESHOLDS, "net_benefit": benefit, "treat_all": of_all}
-        parts.append(pd.DataFrame(columns))
-    return pd.concat(parts, ignore_index=True)
+def _score_thresholds(run: pd.DataFrame) -> pd.DataFrame:
+    """Net benefit of a run and of treating all, a row for each threshold."""
+    label, probability = _read_run(run)
+    benefit, of_all = (compute_net_benefit(label, p, THRESHOLDS) for p in (probability, np.ones(len(label))))
+    return pd.DataFrame({"threshold": THRESHOLDS, "net_benefit": benefit, "treat_all": of_all})
 
 
 def average_net_benefit(rows: pd.DataFrame) -> pd.DataFrame:
     """Average net benefit over sites, seeds first, and its gain over the better of treating all and treating none.
 
-    Returns ``net_benefit``, ``treat_all`` and ``gain``; of the first and the last also ``low`` and ``high``, the ends
-    of the 95 % interval over sites.
+    Returns ``net_benefit``, ``treat_all`` and ``gain`` by threshold, see :func:`average_sites`.
     """
     by_site = rows.groupby(["threshold", "fold"])[["net_benefit", "treat_all"]].mean()
     all_is_better = by_site.groupby("threshold")["treat_all"].transform("mean") > 0
     by_site["gain"] = by_site["net_benefit"] - by_site["treat_all"].where(all_is_better, 0.0)  # paired at each site
-    curve = by_site.groupby("threshold").mean()
-    for column in ("net_benefit", "gain"):
-        intervals = [t_interval(own.to_numpy()) for _, own in by_site[column].groupby("threshold")]
-        curve[[f"{column} low", f"{column} high"]] = intervals
-    return curve
+    return average_sites(by_site)
 
 
 def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     """At which thresholds the method is better than both simple rules."""
     better = curve.index[(curve["gain low"] > 0).to_numpy()]
+    name, rules = display_method(name), "that of treating all and of treating none"
     if not len(better):
-        none = "at no threshold is the net benefit above that of treating all and of treating none"
-        return f"{display_method(name)}: {none}."
-    best = curve["gain"].idxmax()
-    listed = f"{better[0]:.2f}" if len(better) == 1 else f"{better[0]:.2f} to {better[-1]:.2f}"
-    if len(better) > 1 and len(better) < round((better[-1] - better[0]) / 0.05) + 1:
+        return f"{name}: at no threshold is the net benefit above {rules}."
+    best, gaps = curve["gain"].idxmax(), np.diff(better) > 0.06
+    listed = f"{better[0]:.2f} to {better[-1]:.2f}"
+    if gaps.any() or len(better) == 1:
         listed = ", ".join(f"{t:.2f}" for t in better)
     return (
-        f"{display_method(name)}: the net benefit is above that of treating all and of treating none at thresholds "
-        f"{listed} (95 % interval above 0); the gain is largest at {best:.2f}, {curve.loc[best, 'gain']:.3f}."
+        f"{name}: the net benefit is above {rules} at thresholds {listed} (95 % interval above 0); the gain is largest "
+        f"at {best:.2f}, {curve.loc[best, 'gain']:.3f}."
     )
 
 
@@ -222,8 +225,8 @@ def draw_curves(curves: dict[str, pd.DataFrame]) -> Any:
     figure, (left, right) = make_panels(2, 9.4, 3.8)
     first = next(iter(curves.values()))
     left.plot(first.index, first["treat_all"], color="0.35", linewidth=1.2, linestyle=(0, (4, 2)), label="treat all")
-    left.axhline(0, color="0.35", linewidth=1.2, linestyle=(0, (1, 1.5)), label="treat none")
-    right.axhline(0, color="0.35", linewidth=1.2, linestyle=(0, (1, 1.5)))
+    for axis in (left, right):
+        axis.axhline(0, color="0.35", linewidth=1.2, linestyle=(0, (1, 1.5)), label="treat none")
     for k, (name, curve) in enumerate(curves.items()):
         label = display_method(name)
         left.plot(curve.index, curve["net_benefit"], markersize=4, linewidth=1.4, label=label, **series_style(k))
@@ -231,12 +234,11 @@ def draw_curves(curves: dict[str, pd.DataFrame]) -> Any:
         thin = {"capsize": 0, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9}
         draw_intervals(right, x, curve["gain"], curve["gain low"], curve["gain high"], k, **thin)
     top = max(float(curve["net_benefit"].max()) for curve in curves.values())
-    left.set_ylim(-0.12, 1.08 * max(top, 0.1))
-    label_axis(left, "threshold probability", "net benefit per scan, mean over sites")
-    label_axis(right, "threshold probability", "gain over the better of all and none\n(95 % interval over sites)")
-    for axis in (left, right):
-        axis.set_xlim(0, 1)
-    left.legend(fontsize=8, frameon=False, loc="upper right")
+    x, legend = "threshold probability", {"loc": "upper right"}
+    label_axis(
+        left, x, "net benefit per scan, mean over sites", xlim=(0, 1), ylim=(-0.12, 1.08 * max(top, 0.1)), legend=legend
+    )
+    label_axis(right, x, "gain over the better of all and none\n(95 % interval over sites)", xlim=(0, 1))
     return figure
 
 
@@ -259,20 +261,25 @@ KINDS = {
 """How strongly slope and intercept are shrunk: the default, half and double its widths, and as good as not at all."""
 
 
-@register_study("adaptation", "Adapting to a new site with a few labelled scans", "It does not adapt to a test site.")
+@register_study("adaptation")
 def study_adaptation(context: StudyContext, arms: list[Arm]) -> Finding:
     """Adapt slope and intercept (default ridge) to 10, 20 and 40 scans of each test site, and score its other scans."""
-    table = tabulate_arms(context, arms, _score_runs)
+    table = tabulate_runs(context, arms, _score_sizes)
+    if not table["size"].any():
+        raise BrioError(
+            f"no test site has {SIZES[0] + LEAST_REST} scans of both classes, {SIZES[0]} to adapt to and {LEAST_REST} "
+            "to score; use a cohort with larger sites"
+        )
     changes = {str(name): summarise_sizes(rows) for name, rows in table.groupby("arm", sort=False)}
-    summary = pd.DataFrame([row for name, own in changes.items() for row in _format_rows(name, own)])
+    summary = pd.concat([_format_sizes(name, own) for name, own in changes.items()], ignore_index=True)
     text = [_describe_sizes(name, own) for name, own in changes.items()]
     text += _name_small_sites(table)
     text.append(
-        f"Local scans are drawn at random from the test site, {DRAWS} times for each size and seed, with its share of "
-        "patients; its other scans are scored, before and after. Slope and intercept are shrunk towards no change by "
-        f"the default widths of `brio adapt` (standard deviations {_DEFAULT.slope:g} of the logarithm of the slope and "
-        f"{_DEFAULT.intercept:g} of the intercept), which are not chosen by these scores; half and double those widths "
-        "show how much depends on them. Accuracy is that of the more probable class. Intervals are over test sites."
+        f"Local scans are drawn from the test site {DRAWS} times for each size and seed, with its share of patients; "
+        "its other scans are scored, before and after. Slope and intercept are shrunk towards no change by the default "
+        f"widths of `brio adapt` (standard deviations {_DEFAULT.slope:g} of the logarithm of the slope and "
+        f"{_DEFAULT.intercept:g} of the intercept), which these scores did not choose. Accuracy is that of the "
+        "more probable class, intervals are over test sites."
     )
     return Finding(table, summary, text, lambda: _draw_changes(changes), digits=6)
 
@@ -290,30 +297,19 @@ def choose_local_scans(label: np.ndarray, order: np.ndarray, size: int) -> np.nd
     return chosen
 
 
-def _score_runs(predictions: pd.DataFrame) -> pd.DataFrame:
-    """One row per run and size: means over draws of the scores of the scans that are left."""
-    rows = []
-    for (fold, seed), run in predictions.groupby(["fold", "seed"], sort=False):
-        label = run["label"].to_numpy()
-        logits = logit(run["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12))
-        place = {"fold": fold, "seed": seed, "patients": int(label.sum()), "controls": int((1 - label).sum())}
-        rows.append({**place, "size": 0, "draws": 1, **_score(label, logits, "")})
-        for size in SIZES:
-            if len(label) < size + LEAST_REST or not 0 < label.mean() < 1:
-                continue
-            ids = draws.addresses(run["participant_id"].to_numpy(dtype=str))
-            scores = []
-            for draw in range(DRAWS):
-                place_of_draw = (draws.address(str(fold)), draw, ids)
-                order = draws.draw_uniform(int(seed), "adaptation, local scans", *place_of_draw)
-                scores.append(_adapt_once(label, logits, choose_local_scans(label, order, size)))
-            rows.append({**place, "size": size, "draws": DRAWS, **pd.DataFrame(scores).mean().to_dict()})
-    if all(row["size"] == 0 for row in rows):
-        raise BrioError(
-            f"no test site has {SIZES[0] + LEAST_REST} scans of both classes: {SIZES[0]} to adapt to and {LEAST_REST} "
-            "to score; use a cohort with larger sites"
-        )
-    return pd.DataFrame(rows)
+def _score_sizes(run: pd.DataFrame) -> pd.DataFrame:
+    """Scores of a run without adaptation (size 0), and at each size: means over draws of those of the other scans."""
+    label, probability = _read_run(run)
+    logits = _read_logits(probability)
+    rows = [{"size": 0, "draws": 1, **_score(label, logits, "")}]
+    sizes = [size for size in SIZES if len(label) >= size + LEAST_REST and 0 < label.mean() < 1]
+    fold, seed = draws.address(str(run["fold"].iloc[0])), int(run["seed"].iloc[0])
+    ids = draws.addresses(run["participant_id"].to_numpy(dtype=str))
+    orders = [draws.draw_uniform(seed, "adaptation, local scans", fold, draw, ids) for draw in range(DRAWS)]
+    for size in sizes:
+        scores = pd.DataFrame(_adapt_once(label, logits, choose_local_scans(label, order, size)) for order in orders)
+        rows.append({"size": size, "draws": DRAWS, **scores.mean()})
+    return pd.DataFrame(rows).assign(**_count_classes(label)).pipe(move_first, "patients", "controls")
 
 
 def _adapt_once(label: np.ndarray, logits: np.ndarray, local: np.ndarray) -> dict[str, float]:
@@ -340,63 +336,46 @@ def summarise_sizes(rows: pd.DataFrame) -> pd.DataFrame:
     with the ends of its 95 % interval over sites: ``brier adapted``, ``brier adapted low``, ... Accuracy is in percent.
     Without local scans there are no changes.
     """
-    names = [f"{score}{suffix}" for score in ("brier", "accuracy") for suffix in ("", *(f"_{kind}" for kind in KINDS))]
-    by_site = rows.groupby(["size", "fold"])[names].mean()
-    by_site[[name for name in names if name.startswith("accuracy")]] *= 100
-    summary = []
-    for size, own in by_site.groupby("size"):
-        point = {"size": size, "sites": len(own), "brier": own["brier"].mean(), "accuracy": own["accuracy"].mean()}
-        for score in ("brier", "accuracy"):
-            for kind in KINDS:
-                change = (own[f"{score}_{kind}"] - own[score]).to_numpy()
-                low, high = t_interval(change) if size else (np.nan, np.nan)
-                point |= {f"{score} {kind}": change.mean(), f"{score} {kind} low": low, f"{score} {kind} high": high}
-        summary.append(point)
-    return pd.DataFrame(summary).set_index("size")
+    by_site = rows.groupby(["size", "fold"]).mean(numeric_only=True)
+    accuracy = by_site.filter(like="accuracy").columns
+    by_site[accuracy] *= 100
+    both = by_site[["brier", "accuracy"]]
+    changes = {f"{score} {kind}": by_site[f"{score}_{kind}"] - by_site[score] for score in both for kind in KINDS}
+    before = both.groupby("size").mean().assign(sites=by_site.groupby("size").size())
+    return before.join(average_sites(pd.DataFrame(changes)))
 
 
-_WIDTH_COLUMNS = {
-    "adapted": "change",
-    "half": "change, half the widths",
-    "double": "change, double the widths",
-    "unshrunk": "change, not shrunk",
-}
+_WIDTHS = {"adapted": "", "half": ", half the widths", "double": ", double the widths", "unshrunk": ", not shrunk"}
+"""How strongly each of :data:`KINDS` is shrunk, as it follows a name."""
 
 
-def _format_rows(name: str, points: pd.DataFrame) -> list[dict[str, Any]]:
+def _format_sizes(name: str, points: pd.DataFrame) -> pd.DataFrame:
     """Rows of the small table of one method."""
-    rows = []
-    for size, point in points.iterrows():
-        row = {"method": display_method(name), "local scans": size, "sites": int(point["sites"])}
-        row |= {"Brier score before": f"{point['brier']:.3f}"}
-        for kind, words in _WIDTH_COLUMNS.items():
-            row[words] = "" if not size else _format_change(point, f"brier {kind}", 3)
-        row |= {"accuracy before, %": f"{point['accuracy']:.1f}"}
-        row["change, points"] = "" if not size else _format_change(point, "accuracy adapted", 1)
-        rows.append(row)
-    return rows
+    columns = {"method": display_method(name), "local scans": points.index, "sites": points["sites"].to_numpy()}
+    columns |= {"Brier score before": points["brier"].map("{:.3f}".format).to_numpy()}
+    columns |= {f"change{words}": _format_changes(points, f"brier {kind}", 3) for kind, words in _WIDTHS.items()}
+    columns |= {"accuracy before, %": points["accuracy"].map("{:.1f}".format).to_numpy()}
+    return pd.DataFrame(columns | {"change, points": _format_changes(points, "accuracy adapted", 1)})
 
 
-def _format_change(point: pd.Series, name: str, digits: int) -> str:
-    def write(value: float) -> str:
-        return format_signed(value, digits)
-
-    interval = format_interval((point[f"{name} low"], point[f"{name} high"]), write)
-    return f"{write(point[name])} ({interval})"
+def _format_changes(points: pd.DataFrame, name: str, digits: int) -> list[str]:
+    write = partial(format_signed, digits=digits)
+    values = points[[name, f"{name} low", f"{name} high"]].to_numpy()
+    return [f"{write(change)}{bracket_interval(ends, write)}" for change, *ends in values]
 
 
 def _describe_sizes(name: str, points: pd.DataFrame) -> str:
     """What each number of local scans changed for one method."""
+    columns = points.index, _format_changes(points, "brier adapted", 3), _format_changes(points, "accuracy adapted", 1)
     changes = [
-        f"{size} local scans {_format_change(point, 'brier adapted', 3)}, accuracy "
-        f"{_format_change(point, 'accuracy adapted', 1)} points ({int(point['sites'])} sites)"
-        for size, point in points.iterrows()
+        f"{size} local scans {brier}, accuracy {accuracy} points ({n_sites} sites)"
+        for size, brier, accuracy, n_sites in zip(*columns, points["sites"], strict=True)
         if size
     ]
     none = points.loc[0]
     return (
         f"{display_method(name)}: without adaptation the Brier score is {none['brier']:.3f} and accuracy "
-        f"{none['accuracy']:.1f} % (means over {int(none['sites'])} test sites). Change of the Brier score with "
+        f"{none['accuracy']:.1f} % (means over {none['sites']:.0f} test sites). Change of the Brier score with "
         f"{'; with '.join(changes)}."
     )
 
@@ -412,20 +391,18 @@ def _name_small_sites(rows: pd.DataFrame) -> list[str]:
 def _draw_changes(changes: dict[str, pd.DataFrame]) -> Any:
     """Change of the Brier score and of accuracy against the number of local scans."""
     figure, axes = make_panels(2, 9.0, 3.7)
-    for axis, score in zip(axes, ("brier", "accuracy"), strict=True):
+    labels = {"brier": "change of the Brier score; lower is better", "accuracy": "change of accuracy, points"}
+    for axis, (score, label) in zip(axes, labels.items(), strict=True):
         for k, (name, points) in enumerate(changes.items()):
             own = points.drop(index=0)
-            for j, (kind, words) in enumerate((("adapted", ""), ("unshrunk", ", not shrunk"))):
+            for j, kind in enumerate(("adapted", "unshrunk")):
                 x = own.index + horizontal_offset(2 * k + j, 2 * len(changes), 14)
-                look: dict[str, Any] = {"linewidth": 1.4, "label": f"{display_method(name)}{words}"}
+                look: dict[str, Any] = {"linewidth": 1.4, "label": f"{display_method(name)}{_WIDTHS[kind]}"}
                 look |= {"linestyle": (0, (3, 2)), "markerfacecolor": "white"} if j else {}
                 mean, low, high = (own[f"{score} {kind}{end}"] for end in ("", " low", " high"))
                 draw_intervals(axis, x, mean, low, high, k, **look)
         axis.axhline(0, color="0.35", linewidth=1.0, linestyle=(0, (1, 1.5)))
-        axis.set_xticks(SIZES)
-        axis.set_xlim(0, max(SIZES) + 10)
-    y = "change of the Brier score; lower is better", "change of accuracy, points"
-    for axis, label in zip(axes, y, strict=True):
-        label_axis(axis, "local scans", f"{label}\n(95 % interval over sites)", grid="y")
-    axes[0].legend(fontsize=8, frameon=False, loc="upper right")
+        limits, legend = (0, max(SIZES) + 10), {"loc": "upper right"} if score == "brier" else None
+        y = f"{label}\n(95 % interval over sites)"
+        label_axis(axis, "local scans", y, grid="y", legend=legend, xlim=limits, xticks=SIZES)
     return figure

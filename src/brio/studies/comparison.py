@@ -1,26 +1,25 @@
-"""AUC of methods, of parts of BRIO and of its settings: comparison, in-distribution, ablation and sensitivity."""
+"""AUC of methods, of parts of BRIO, of its settings and for other labels: comparison, ablation, sensitivity, labels."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..drawing import make_panels
-from ..methods import list_methods
-from .context import Arm, StudyContext, display_name, make_arm
+from ..cohort.covariates import COVARIATE_COLUMNS, describe_question
+from ..drawing import DASHED, draw_intervals, label_axis, make_panels, series_style
+from ..errors import BrioError
+from ..formatting import format_interval, format_number, format_signed
+from ..methods import find_method, list_methods
+from ..protocol import LEAST_SITES, find_two_class_sites
+from .context import Arm, StudyContext, display_name, list_own_arms, make_arm
 from .study import Finding, register_study
-from .summaries import (
-    describe_differences,
-    describe_left_out,
-    draw_arms,
-    draw_intervals,
-    label_axis,
-    summarise_arms,
-    tidy_rows,
-)
+from .summaries import describe_differences, describe_left_out, draw_arms, move_first, summarise_arms, tidy_rows
 
 
 def list_compared_arms(context: StudyContext, protocol: str = "loso") -> list[Arm]:
@@ -39,26 +38,13 @@ def choose_reference(arms: list[Arm]) -> str:
     return "brio" if "brio" in names else names[0]
 
 
-@register_study(
-    "comparison",
-    "All methods at unseen sites",
-    "BRIO outperforms all baselines on every dataset. General OOD methods are not consistently better than GNNs, and "
-    "the best brain network methods are better than graph OOD methods. The table has no linear models.",
-    list_compared_arms,
-)
+@register_study("comparison", list_compared_arms)
 def compare_methods(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare all methods, leaving one site out: mean and SD of AUC and ACC over test sites."""
     return _rank_arms(context, arms)
 
 
-@register_study(
-    "in-distribution",
-    "All methods at sites they were trained on",
-    "BRIO ranks first or second in AUC and ACC in all settings. It has the highest mean AUC on ABIDE in both atlases. "
-    "BrainNetTF (AAL116) and DeCI (CC200) have the highest ACC there.",
-    partial(list_compared_arms, protocol="kfold"),
-    kfold=True,
-)
+@register_study("in-distribution", partial(list_compared_arms, protocol="kfold"))
 def compare_methods_in_distribution(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare all methods in ten folds stratified by site and class: mean and SD of AUC and ACC over test folds."""
     return _rank_arms(context, arms)
@@ -68,12 +54,8 @@ def _rank_arms(context: StudyContext, arms: list[Arm]) -> Finding:
     """Rank arms by mean AUC and compare each with the reference."""
     reference = choose_reference(arms)
     rows = context.collect_rows(arms)
-    summary = summarise_arms(rows, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
-    best = summary.iloc[0]
-    details = [f"95 % interval {best['low']:.1f} to {best['high']:.1f}"] if best["low"] == best["low"] else []
-    details += [f"SD {best['SD']:.1f}"] if best["SD"] == best["SD"] else []
-    bracket = f" ({', '.join(details)})" if details else ""
-    text = [f"{display_name(best['arm'])} has the highest mean AUC: {best['AUC']:.1f} %{bracket}."]
+    summary = _rank(rows, reference)
+    text = [f"{_describe_best(summary)}."]
     text += describe_differences(summary, reference) if len(arms) > 1 else []
     tuned = [display_name(a.name) for a in arms if context.results_of(a).summary.is_tuned]
     if tuned:
@@ -83,25 +65,28 @@ def _rank_arms(context: StudyContext, arms: list[Arm]) -> Finding:
     return Finding(tidy_rows(rows), summary, text, lambda: draw_arms(summary, reference))
 
 
+def _rank(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
+    return summarise_arms(rows, reference).sort_values("AUC", ascending=False).reset_index(drop=True)
+
+
+def _describe_best(summary: pd.DataFrame) -> str:
+    best, write = summary.iloc[0], partial(format_number, digits=1)
+    spread = f"95 % interval {format_interval(best[['low', 'high']], write)}, SD {write(best['SD'])}"
+    return f"{display_name(best['arm'])} has the highest mean AUC: {best['AUC']:.1f} % ({spread})"
+
+
 PAPERS = ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf")
 OURS = ("brio-wo-qg", "backbone", "brio-shuffled", "backbone-shuffled")
 
 
-@register_study(
-    "ablation",
-    "Contribution of each part of qualification",
-    "The full method has a higher AUC and ACC than w/o RS, w/o TR, w/o SM and w/o SF on every dataset. On ABIDE CC200 "
-    "w/o RS loses most. The paper reports neither w/o QG, the backbone nor shuffled site names.",
-    lambda context: [make_arm(name) for name in ("brio", *PAPERS, *OURS)],
-    kfold=True,
-)
+@register_study("ablation", lambda context: [make_arm(name) for name in ("brio", *PAPERS, *OURS)])
 def compare_ablations(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare BRIO with the paper's four ablations of Eqs. (18) and (19), w/o QG, the backbone and shuffled sites."""
     rows = context.collect_rows(arms)
     summary = summarise_arms(rows, "brio")
     summary.insert(1, "reported by", ["ours" if name in OURS else "paper" for name in summary["arm"]])
     by_arm = summary.set_index("arm")
-    n_lower, mean = sum(by_arm.loc[name, "minus brio"] < 0 for name in PAPERS), by_arm["AUC"]
+    n_lower, mean = (by_arm.loc[list(PAPERS), "minus brio"] < 0).sum(), by_arm["AUC"]
     text = [
         f"BRIO has a higher mean AUC than {n_lower} of the paper's four ablations.",
         *describe_differences(summary, "brio"),
@@ -135,14 +120,7 @@ def _list_setting_arms(context: StudyContext) -> list[Arm]:
     return list(dict.fromkeys(a for group in make_setting_arms(context).values() for a in group.values()))
 
 
-@register_study(
-    "sensitivity",
-    "Sensitivity to re-estimates, factors and block length",
-    "AUC rises with K from small values and then levels off. Intermediate J are better than very small or large ones. "
-    "The estimated block length is better than half and twice that length.",
-    _list_setting_arms,
-    kfold=True,
-)
+@register_study("sensitivity", _list_setting_arms)
 def vary_settings(context: StudyContext, arms: list[Arm]) -> Finding:
     """Vary K, J (with the total width J d_t fixed) and the block length (half and twice its unrounded estimate)."""
     rows = context.collect_rows(arms)
@@ -178,4 +156,144 @@ def _draw_settings(summary: pd.DataFrame, unit: str) -> Any:
         axis.set_xticks(list(table["value"]), [f"{value:g}" for value in table["value"]])
         axis.minorticks_off()
         label_axis(axis, _LABELS[str(setting)], "" if k else f"AUC, % (95 % interval over {unit})", grid="y")
+    return figure
+
+
+QUESTIONS = ("age>site-median", "age>14.5", "sex")
+"""What is asked besides the cohort's own label, where its covariates allow it."""
+LABEL_METHODS = (
+    *("ridge", "log-ridge", "tangent-ridge", "fc-tangent-ridge", "svm", "logistic", "brio-plus", "brio"),
+    *("mlp", "brainnettf", "vrex", "irm", "coral"),
+)
+"""The linear family, BRIO plus, BRIO, and the five networks without age or sex that are best on AAL116 of ABIDE."""
+OWN, TOGETHER = "own label", "all labels"
+"""How tables call the cohort's own label, and the mean over all labels at each site."""
+
+
+def _ask_questions(context: StudyContext) -> tuple[list[str], list[str]]:
+    """Choose the questions that the cohort can answer; say why others are left out, an error if they were given."""
+    asked, left_out = [], []
+    for question in context.questions or QUESTIONS:
+        try:
+            n_sites = len(find_two_class_sites(context.job_for(question).cohort))
+            if n_sites < LEAST_SITES:
+                raise BrioError(f"the question '{question}' leaves {n_sites} sites with both classes of {LEAST_SITES}")
+            asked.append(question)
+        except BrioError as error:
+            if context.questions:
+                raise
+            left_out.append(f"The question '{question}' is not asked: {error}.")
+    if not asked:
+        raise BrioError(f"study 'labels' has no other label to ask for. {' '.join(left_out)} Give one with --label")
+    return asked, left_out
+
+
+def _list_label_arms(context: StudyContext) -> list[Arm]:
+    own = list_own_arms(context, context.methods or context.select_runnable_methods(LABEL_METHODS))
+    return own + [
+        replace(a, label=question)
+        for question in _ask_questions(context)[0]
+        for a in own
+        if not context.job_for(question).missing_inputs(a.method)
+    ]
+
+
+def _explain_left_out(context: StudyContext, methods: list[str], questions: list[str]) -> list[str]:
+    """Say which methods are not trained for which question, and why."""
+    sentences = []
+    for question in questions:
+        job = context.job_for(question)
+        missing = {name: why for name in methods if (why := job.missing_inputs(name))}
+        given = [n for n in missing if job.cohort.label_covariate in map(COVARIATE_COLUMNS.get, find_method(n).needs)]
+        if given:
+            sentences.append(f"Left out of '{question}', since they are given what it asks for: {', '.join(given)}.")
+        sentences += [f"Left out of '{question}': {why}." for name, why in missing.items() if name not in given]
+    return sentences
+
+
+@register_study("labels", _list_label_arms)
+def compare_labels(context: StudyContext, arms: list[Arm]) -> Finding:
+    """Compare methods for the cohort's own label, age and sex: does the best method depend on what is asked?"""
+    questions, not_asked = _ask_questions(context)
+    methods = list(dict.fromkeys(a.method for a in arms))
+    by_label = {label: [a for a in arms if a.label == label] for label in (None, *questions)}
+    own = [a.name for a in by_label[None]]
+    shared = [name for name in own if all(name in {a.name for a in some} for some in by_label.values())]
+    left_out = _explain_left_out(context, methods, questions)
+    if not shared:
+        raise BrioError(f"no method can be trained for every label, so none is compared. {' '.join(left_out)}")
+    reference = next((a.name for a in by_label[None] if a.method == "ridge" and a.name in shared), shared[0])
+    rows = {label or OWN: context.collect_rows(some) for label, some in by_label.items()}
+    tables = [tidy_rows(part).assign(question=label) for label, part in rows.items()]
+    rows[TOGETHER] = _average_labels(pd.concat(tables), shared)
+    summaries = {label: _rank(part, reference) for label, part in rows.items()}
+    columns = Counter(re.split("[>=]", question)[0].strip() for question in questions)
+    several = " and ".join(column for column, n in columns.items() if n > 1)
+    repeated = f"{several} is asked for more than once, and " if several else ""
+    text = [
+        f"Over {len(tables)} labels together, {_describe_best(summaries[TOGETHER])}.",
+        *describe_differences(summaries[TOGETHER], reference, "mean AUC over labels"),
+        *_describe_consistency(summaries, reference, shared),
+        *(f"{label}: {_describe_best(one)}." for label, one in summaries.items() if label != TOGETHER),
+        "Holm's correction counts the methods of one label. Labels share their scans, so they are averaged at each "
+        f"site first, with the same weight, and the tests count sites; {repeated}some sites may lack some labels.",
+        *(f"'{q}', {describe_question(context.job_for(q).cohort_before_exclusions)}." for q in questions),
+        *not_asked,
+        *describe_left_out(context),
+        *left_out,
+    ]
+    summary = pd.concat([one.assign(question=label) for label, one in summaries.items()], ignore_index=True)
+    shown = move_first(summary.drop(columns=["ACC", "ACC SD", "epochs", "K"]), "question")
+    table = move_first(pd.concat(tables, ignore_index=True), "question")
+    return Finding(table, shown, text, lambda: _draw_labels(summary, own, reference))
+
+
+def _average_labels(rows: pd.DataFrame, shared: list[str]) -> pd.DataFrame:
+    """Average scores over the labels that a site and seed can be scored for, of arms that have all labels."""
+    runs = rows[rows["arm"].isin(shared)].groupby(["arm", "method", "protocol", "fold", "seed"], sort=False)
+    return runs.agg({"auc": "mean", "acc": "mean", "epochs": "first", "K": "first"}).reset_index()
+
+
+def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, shared: list[str]) -> list[str]:
+    """Say which methods are above the reference for every label, for none, or for some alone."""
+    columns = {label: one.set_index("arm")[f"minus {reference}"] for label, one in summaries.items()}
+    differences = pd.DataFrame(columns).drop(columns=TOGETHER).loc[shared].drop(reference).astype(float)
+    if differences.empty:
+        return []
+    above, below = (differences > 0).all(axis=1), (differences < 0).all(axis=1)
+    mixed = [
+        f"{display_name(str(name))} ({', '.join(f'{format_signed(d)} {label}' for label, d in row.items())})"
+        for name, row in differences[~above & ~below].iterrows()
+    ]
+    kinds = {
+        f"Above {display_name(reference)} for every label": map(display_name, differences.index[above]),
+        f"Below {display_name(reference)} for every label": map(display_name, differences.index[below]),
+        f"Above {display_name(reference)} for some labels and not for others": mixed,
+    }
+    return [f"{kind}: {', '.join(names) or 'none'}." for kind, names in kinds.items()]
+
+
+def _draw_labels(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
+    """A panel for each label: methods as dots with intervals over sites, filled where they differ significantly."""
+    labels = list(dict.fromkeys(summary["question"]))
+    figure, axes = make_panels(
+        len(labels), max(6.5, 2.0 + 0.5 * len(arms)), 1.2 + 1.3 * len(labels), len(labels), sharex=True
+    )
+    for axis, label in zip(axes, labels, strict=True):
+        rows = summary[summary["question"] == label].set_index("arm")
+        for x, name in enumerate(arms):
+            if name not in rows.index:
+                continue
+            row = rows.loc[name]
+            k = 0 if name == reference else 1
+            fill = series_style(k)["color"] if name == reference or row["p"] <= 0.05 else "white"
+            look: dict[str, Any] = {"linestyle": "none", "markersize": 6, "markerfacecolor": fill}
+            draw_intervals(axis, x, row["AUC"], row["low"], row["high"], k, **look)
+        axis.axhline(rows.loc[reference, "AUC"], **DASHED | {"color": "0.5"})
+        label_axis(axis, y="AUC, %", title=f"{label} ({int(rows['folds'].max())} sites)", grid="x")
+        axis.locator_params(axis="y", nbins=5)
+    axes[-1].set_xticks(np.arange(len(arms)), [display_name(a) for a in arms], rotation=40, ha="right", fontsize=9)
+    axes[-1].set_xlim(-0.6, len(arms) - 0.4)
+    beside = f"Dashed: {display_name(reference)}. Filled: differs from it, p ≤ 0.05 (Holm)."
+    figure.supxlabel(f"Bars: 95 % intervals over sites. {beside}", fontsize=8, color="0.3")
     return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..cohort.covariates import describe_question
-from ..console import Progress, silent
+from ..console import Progress, report_part, silent
 from ..errors import BrioError, nearest
+from ..formatting import format_count
 from ..jobs import Job, JobSpec, prepare_job
 from ..jobs.job import Say, check_memory, ignore
 from ..jobs.plan import JobPlan, build_plan
@@ -41,6 +42,7 @@ from ..results.summarise import is_smoke_run
 
 if TYPE_CHECKING:
     from ..connectome import Connectomes
+    from ..diagnostics import FrozenRuns
     from ..training import FittedRun, Method, Run
 
 
@@ -87,12 +89,11 @@ def make_arm(method: str, protocol: str = "loso", *, tuned: bool = False, **sett
 
 def list_own_arms(context: StudyContext, default: Sequence[str] = ("ridge",)) -> list[Arm]:
     """List the arms of a study of one or few methods."""
-    arms = []
+    spec, arms = context.job.spec, []
     for name in context.methods or default:
-        given, added = context.job.spec.settings_of(name), {}
-        if not context.job.protocol_settings.validation_sites:
-            added = {key: v for key, v in settle_without_validation(name, given).items() if key not in given}
-        arms.append(make_arm(name, **added))
+        given = spec.settings_of(name)
+        settled = given if context.job.protocol_settings.validation_sites else settle_without_validation(name, given)
+        arms.append(make_arm(name, **{key: value for key, value in settled.items() if key not in given}))
     return arms
 
 
@@ -132,49 +133,16 @@ REUSED = "reused"
 """Folder of reused results inside the folder of studies."""
 
 
-def find_reused_results(
-    job: StoredJob, arm: Arm, runs: Sequence[tuple[str, int]], given: Mapping[str, Any]
-) -> ArmResults | None:
-    """Find the results of an arm in a finished job; None if it does not have the arm.
-
-    Only plain arms can be found, not those with settings of their own. Tuned results are found only for arms that allow
-    them.
-    """
-    summary = job.summary
-    if arm.settings or arm.method not in summary.methods or summary.protocol != arm.protocol or summary.harmonise:
-        return None
-    rows = job.rows[job.rows["method"] == arm.method].set_index(["fold", "seed"], drop=False)
-    for fold, seed in runs:
-        if (fold, seed) not in rows.index:
-            raise BrioError(
-                f"{job.folder}: has no run of '{arm.method}' for fold {fold}, seed {seed}, which this study "
-                "needs; finish that job, or do not reuse the folder"
-            )
-    own = summary.methods[arm.method]
-    if own.is_tuned and not arm.tuned:
-        return None
-    stored = asdict(make_method(arm.method).settings) | own.changed
-    for name, value in given.items():
-        if stored[name] != value and not own.is_tuned:
-            raise BrioError(
-                f"{job.folder}: its runs of '{arm.method}' have {name}={stored[name]}, but this study is "
-                f"given {name}={value}; leave out the setting, or do not reuse the folder"
-            )
-    return ArmResults(arm, job, rows.loc[list(runs)].reset_index(drop=True), reused=True)
-
-
 def read_reused_results(folder: Path, fingerprint: str, protocol_settings: ProtocolSettings) -> StoredJob:
     """Read the folder of a finished job, to reuse its results in a study."""
     job = StoredJob.read(folder)
     summary, stored = job.summary, job.summary.protocol_settings
     if summary.fingerprint != fingerprint:
         raise BrioError(f"{folder}: its runs are of another cohort, or have other exclusions")
-    wanted = asdict(protocol_settings)
     for name in ["validation_sites"] if summary.protocol == "loso" else ["n_folds", "validation_folds"]:
-        if stored.get(name) != wanted[name]:
-            raise BrioError(
-                f"{folder}: has other folds: protocol.{name} is {stored.get(name)} there, {wanted[name]} here"
-            )
+        there, here = stored.get(name), getattr(protocol_settings, name)
+        if there != here:
+            raise BrioError(f"{folder}: has other folds: protocol.{name} is {there} there, {here} here")
     if summary.protocol == "kfold" and summary.fold_rule != FOLD_RULE:
         raise BrioError(f"{folder}: its folds were made by another rule; run it again")
     return job
@@ -186,26 +154,25 @@ def write_reused_results(results: ArmResults, plan: Plan, job: Job, place: Path)
     folder = place / (results.arm.name + (TUNED if results.summary.is_tuned else ""))
     tuned = source.tuning.choice(name) if source.tuning is not None and name in source.tuning.choices else None
     settings = plan.methods[name].settings | results.summary.changed
-    own = {key: value for key, value in settings.items() if key not in find_method(name).fixed}
     planned = replace(plan.methods[name], settings=settings, tuned=tuned)
-    seeds = tuple(sorted(int(seed) for seed in rows["seed"].unique()))
+    seeds = tuple(sorted(rows["seed"].unique().tolist()))
     plan = replace(plan, methods={name: planned}, seeds=seeds, reused_from=str(source.folder))
-    metrics: dict[str, Any] = {**summarise_metrics(rows, results.arm.protocol)}
+    metrics: dict[str, Any] = {**summarise_metrics(rows, plan.protocol)}
     if results.summary.seeds != len(seeds):  # the AUC of averaged logits needs the predictions of all seeds
         metrics |= {"auc_of_averaged_logits": MetricSummary()}
         metrics |= dict.fromkeys(("pair_weighted_auc", "auc_interval_over_people", "p_chance"))
-    method = replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))
     predictions = source.predictions
     if predictions is not None:
         selected = predictions["method"].eq(name) & predictions["seed"].isin(seeds)
         predictions = predictions[selected & predictions["fold"].isin(rows["fold"])]
+    own = {key: value for key, value in settings.items() if key not in find_method(name).fixed}
     summary = replace(
         source.summary,
-        methods={name: method},
+        methods={name: replace(results.summary, **metrics, runs=len(rows), seeds=len(seeds))},
         n_excluded=len(plan.excluded),
         seeds=seeds,
         smoke_run=source.summary.smoke_run or is_smoke_run(plan, {name: make_method(name, own).facts}),
-        intervals=INTERVALS[results.arm.protocol],
+        intervals=INTERVALS[plan.protocol],
         warnings=(),
     )
     with lock_folder(folder):
@@ -250,7 +217,7 @@ class StudyContext:
         ]
         replace(self.job, say=say).announce_exclusions()
         self.left_out: dict[str, str] = {}
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str | None, Job] = {None: self.job}
         self._results: dict[Arm, ArmResults] = {}
         self._trained: dict[Arm, ArmResults] = {}
         self._discrepancies: dict[Arm, pd.DataFrame] = {}
@@ -288,12 +255,11 @@ class StudyContext:
         """Say why some arms are a smoke run; empty with all folds, three seeds and default settings."""
         spec = self.job.spec
         reasons = ["not every fold"] if spec.folds is not None else []
-        reasons += [f"{spec.seeds} seed{'s' if spec.seeds > 1 else ''}"] if spec.seeds < FULL_SEEDS else []
+        reasons += [format_count(spec.seeds, "seed")] if spec.seeds < FULL_SEEDS else []
         reasons += [f"{key}={value}" for key, value in spec.method_settings.items()]
-        for a in arms:
+        for a in filter(lambda a: self.results_of(a).reused, arms):
             by_itself = self.job_of(a).settings_of(a.method).keys() - spec.settings_of(a.method).keys()
-            results = self.results_of(a)
-            changed = results.summary.changed if results.reused else {}
+            changed = self.results_of(a).summary.changed
             reasons += [f"{a.name} reused with {k}={v}" for k, v in changed.items() if k not in by_itself]
         return ", ".join(reasons)
 
@@ -308,8 +274,6 @@ class StudyContext:
 
     def job_for(self, label: str | None) -> Job:
         """Return the job under the labels of a question, on the folds that it leaves; None for its own labels."""
-        if label is None:
-            return self.job
         if label not in self._jobs:
             spec = self.job.spec
             job = prepare_job(replace(spec, label=label, folds=None))
@@ -341,28 +305,25 @@ class StudyContext:
             write_reused_results(results, plans[a].document, self.job_of(a), place)
         self._results |= reused
         to_train = [a for a in dict.fromkeys(a.untuned for a in missing) if a not in self._results]
-        for number, a in enumerate(to_train):
-            self._results[a] = self._execute(a, self._progress_of_arm(number, len(to_train)))
+        for a, progress in self._share_progress(to_train):
+            self._results[a] = self._execute(a, progress)
         self._results |= {a: self._results[a.untuned] for a in missing}
 
     def train_shard(self, arms: Sequence[Arm]) -> bool:
         """Train the stacks of some arms that belong to the shard of the job; returns whether all are finished."""
         plans = {a: self.plan_arm(a) for a in dict.fromkeys(arms)}
         to_train = {a.untuned: plan for a, plan in plans.items() if self._find_reused(a, plan) is None}
-        finished = []
-        for number, (a, plan) in enumerate(to_train.items()):
-            job = self.job_of(a, self._progress_of_arm(number, len(to_train)))
-            finished.append(train_shard(job, plan, self._folder_of(a)))
+        finished = [
+            train_shard(self.job_of(a, progress), to_train[a], self._folder_of(a))
+            for a, progress in self._share_progress(list(to_train))
+        ]
         return all(finished)
 
-    def _progress_of_arm(self, number: int, count: int) -> Progress:
-        """Report the progress of one of several arms as its share of all."""
-
-        def report(message: str, share: float) -> None:
-            prefix = f"arm {number + 1} of {count}, " if count > 1 else ""
-            self.progress(f"{prefix}{message}", (number + share) / count)
-
-        return report
+    def _share_progress(self, arms: Sequence[Arm]) -> Iterator[tuple[Arm, Progress]]:
+        """Yield arms, and what reports the progress of each as its share of all."""
+        for number, a in enumerate(arms):
+            prefix = f"arm {number + 1} of {len(arms)}, " if len(arms) > 1 else ""
+            yield a, report_part(self.progress, number / len(arms), 1 / len(arms), prefix)
 
     def results_of(self, arm: Arm) -> ArmResults:
         """Return the results of an arm, trained here or reused."""
@@ -380,8 +341,7 @@ class StudyContext:
         """Collect the runs of some arms: one row per run, with the name of its arm, epochs and K."""
         self.train(arms)
         results = [self._results[a] for a in arms]
-        parts = [r.rows.assign(arm=r.arm.name, epochs=r.summary.epochs, K=r.summary.K) for r in results]
-        return pd.concat(parts, ignore_index=True)
+        return pd.concat([r.rows.assign(arm=r.arm.name, **r.facts) for r in results], ignore_index=True)
 
     def load_fitted_runs(self, arm: Arm) -> tuple[Method, list[FittedRun]]:
         """Load the method of an arm and its fitted runs, with their weights."""
@@ -389,17 +349,24 @@ class StudyContext:
 
         return load_fitted_runs(self.job_of(arm), arm.method, self.trained_results(arm).job.folder)
 
+    def freeze_runs(self, arm: Arm) -> FrozenRuns:
+        """Load the fitted runs of an arm for the diagnostics, which share block lengths and so re-estimates."""
+        from ..diagnostics import FrozenRuns
+
+        method, fitted_runs = self.load_fitted_runs(arm)
+        lengths = [self.estimate_block_length(fitted.run) for fitted in fitted_runs]
+        return FrozenRuns(method, fitted_runs, self.connectomes, lengths)
+
     def measure_discrepancies(self, arm: Arm) -> pd.DataFrame:
         """Measure D_site and predictive variation of every run of an arm; all arms use the same re-estimates."""
         from ..diagnostics import measure_discrepancies
 
         if arm not in self._discrepancies:
-            method, fitted_runs = self.load_fitted_runs(arm)
-            lengths = [self.estimate_block_length(fitted.run) for fitted in fitted_runs]
-            table = measure_discrepancies(method, fitted_runs, self.connectomes, lengths)
+            table = measure_discrepancies(self.freeze_runs(arm))
             auc = self.trained_results(arm).rows.set_index(["fold", "seed"])["auc"]
             order = pd.MultiIndex.from_frame(table[["fold", "seed"]])
-            self._discrepancies[arm] = table.assign(method=arm.name, auc=auc.loc[order].to_numpy())
+            table.insert(0, "arm", arm.name)
+            self._discrepancies[arm] = table.assign(auc=auc.loc[order].to_numpy())
         return self._discrepancies[arm]
 
     def estimate_block_length(self, run: Run) -> float:
@@ -441,18 +408,48 @@ class StudyContext:
         return replace(job, progress=progress)
 
     def _find_reused(self, arm: Arm, plan: JobPlan) -> ArmResults | None:
-        """Find the results of an arm in the first reused folder that has it; they are all of the study's own labels."""
-        if arm.label is not None:
+        """Find the results of an arm in the first reused folder that has it; None if it is to be trained.
+
+        Reused are plain arms of the study's own labels, and tuned results only by arms that allow them.
+        """
+        if arm.settings or arm.label is not None:
             return None
-        runs = [(planned.run.fold.name, planned.run.seed) for planned in plan.runs.values()]
-        arm = replace(arm, protocol=self.protocol_of(arm))
-        planned = asdict(self.settings_of(arm.method))
-        given = {name: planned[name] for name in self.job.spec.settings_of(arm.method)}
-        results = next(filter(None, (find_reused_results(job, arm, runs, given) for job in self.reused)), None)
-        tuned = replace(arm, tuned=True)
-        if results is None and any(find_reused_results(job, tuned, runs, given) for job in self.reused):
+        tuned_alone = False
+        for job in self.reused:
+            summary, own = job.summary, job.summary.methods.get(arm.method)
+            if own is None or summary.protocol != plan.document.protocol or summary.harmonise:
+                continue
+            rows = self._select_reused_runs(job, arm.method, plan)
+            if arm.tuned or not own.is_tuned:
+                self._check_reused_settings(job, arm.method)
+                return ArmResults(arm, job, rows, reused=True)
+            tuned_alone = True
+        if tuned_alone:
             self.say(f"{arm.name}: tuned results are not compared with variants that are not tuned; it is trained here")
-        return results
+        return None
+
+    def _select_reused_runs(self, job: StoredJob, method: str, plan: JobPlan) -> pd.DataFrame:
+        """Select the rows of the planned runs of a method in a finished job; an error where one is missing."""
+        rows = job.rows[job.rows["method"] == method].set_index(["fold", "seed"], drop=False)
+        runs = [(planned.run.fold.name, planned.run.seed) for planned in plan.runs.values()]
+        for fold, seed in runs:
+            if (fold, seed) not in rows.index:
+                raise BrioError(
+                    f"{job.folder}: has no run of '{method}' for fold {fold}, seed {seed}, which this study needs; "
+                    "finish that job, or do not reuse the folder"
+                )
+        return rows.loc[runs].reset_index(drop=True)
+
+    def _check_reused_settings(self, job: StoredJob, method: str) -> None:
+        """Check that the settings given to a study are those of the runs that it reuses, unless these are tuned."""
+        own, here = job.summary.methods[method], asdict(self.settings_of(method))
+        there = asdict(make_method(method).settings) | own.changed
+        for name in self.job.spec.settings_of(method):
+            if there[name] != here[name] and not own.is_tuned:
+                raise BrioError(
+                    f"{job.folder}: its runs of '{method}' have {name}={there[name]}, but this study is given "
+                    f"{name}={here[name]}; leave out the setting, or do not reuse the folder"
+                )
 
     def _execute(self, arm: Arm, progress: Progress) -> ArmResults:
         job = self.job_of(arm, progress)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..drawing import make_panels, series_style
+from ..drawing import label_axis, make_panels, series_style
 from ..methods import find_method, make_method
 from ..protocol import Fold, make_folds, make_inner_folds
 from .comparison import list_compared_arms
@@ -31,14 +31,7 @@ _HEADERS = {
 }
 
 
-@register_study(
-    "efficiency",
-    "Training time and memory",
-    "BRIO takes more time and memory than FC-HGNN and CORE. It takes less time than BrainOOD with slightly more "
-    "memory, and less of both than DiSCO. Peak memory does not depend on K or on the number of source subjects.",
-    lambda context: [],
-    kfold=True,
-)
+@register_study("efficiency", lambda context: [])
 def measure_efficiency(context: StudyContext, arms: list[Arm]) -> Finding:
     """Measure seconds per epoch and peak memory of every neural network, one run at a time.
 
@@ -68,13 +61,13 @@ def measure_efficiency(context: StudyContext, arms: list[Arm]) -> Finding:
     else:
         text.append("None of the compared methods is trained in epochs.")
     memory = table.set_index("arm")["peak_memory_mib"]
-    if FEW_K in memory and memory.notna().all():
+    if memory.isna().any():
+        text.append("Peak memory is measured on a GPU only.")
+    elif FEW_K in memory:
         text.append(
             f"BRIO's peak memory is {memory[FEW_K]:.0f} MiB at K = 2, {memory['brio']:.0f} MiB at its default K, "
             f"{memory[MANY_K]:.0f} MiB at K = 16, and {memory[HALF]:.0f} MiB with half of the source scans."
         )
-    elif memory.isna().any():
-        text.append("Peak memory is measured on a GPU only.")
     text += describe_left_out(context)
     return Finding(table, table.rename(columns=_HEADERS), text, lambda: _draw(table))
 
@@ -134,8 +127,7 @@ def _draw(table: pd.DataFrame) -> Any:
     for k, (axis, (column, label)) in enumerate(zip(axes, columns, strict=False)):
         bars = axis.barh(np.arange(len(table)), table[column], color=series_style(k)["color"], height=0.7)
         axis.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
-        axis.margins(x=0.15)
-        axis.set_xlabel(label, fontsize=9)
+        label_axis(axis, label, xmargin=0.15)
     axes[0].set_yticks(np.arange(len(table)), table["arm"].map(display_name), fontsize=8)
     axes[0].invert_yaxis()
     return figure

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from ..drawing import import_brain_plots, make_panels, series_style, show_names_as_text
-from ..formatting import format_signed, state_p
+from ..drawing import DASHED, OUTSIDE, import_brain_plots, label_axis, make_panels, series_style, show_names_as_text
+from ..formatting import format_percent, format_signed, state_p
 from ..protocol import auc, average_margins, compare_family
 from .comparison import choose_reference
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import draw_over_sites, label_axis, label_log_ticks
+from .summaries import collect_facts, draw_over_sites, stack_arms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,49 +29,54 @@ def _list_brio(context: StudyContext) -> list[Arm]:
     return [make_arm("brio")]
 
 
-def _gather_evidence(context: StudyContext, arm: Arm) -> tuple[Method, list[FittedRun], list[FactorEvidence]]:
+def _gather_evidence(context: StudyContext, arm: Arm) -> tuple[Method, list[tuple[FittedRun, FactorEvidence]]]:
     """Load the fitted runs of BRIO and gather the evidence of the factors of each."""
     from ..diagnostics import gather_factor_evidence
 
-    method, fitted_runs = context.load_fitted_runs(arm)
-    lengths = [context.estimate_block_length(fitted.run) for fitted in fitted_runs]
-    return method, fitted_runs, gather_factor_evidence(method, fitted_runs, context.connectomes, lengths)
+    frozen = context.freeze_runs(arm)
+    return frozen.method, list(zip(frozen.fitted, gather_factor_evidence(frozen), strict=True))
 
 
 RANDOM_ORDERS = 20
 """Random rankings whose AUCs are averaged for each run."""
 
 
-@register_study(
-    "retention",
-    "AUC from the best-ranked factors alone",
-    "Ranking by full qualification has the highest AUC when some factors are kept, most clearly when few are kept. "
-    "Support alone is weaker. All rankings agree when all factors are kept.",
-    _list_brio,
-)
+@register_study("retention", _list_brio)
 def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
     """Score test sites with the best-ranked factors alone; factors are ranked on source sites, the classifier is fixed.
 
     Rankings are by qualification, relevance, support, and at random.
     """
     rows = _score_runs(context, arms[0])
-    by_site = rows.groupby(["ranking", "share", "fold"], sort=False)["auc"].mean()
-    means = 100 * by_site.groupby(["ranking", "share"], sort=False).mean().unstack("share")
-    text = []
-    for share in [s for s in means.columns if s < 100]:
-        scores = 100 * by_site.xs(share, level="share").unstack("ranking")
-        differences = ", ".join(
-            f"{test['method']} {format_signed(-test['mean_difference'])} points ({state_p(test['p_holm'])})"
-            for _, test in compare_family(scores, "qualification").iterrows()
-        )
-        text.append(
-            f"With {share:g} % of the factors, ranking by {means[share].idxmax()} has the highest mean AUC. AUC of "
-            f"qualification minus that of the others: {differences}."
-        )
+    by_site = 100 * rows.groupby(["ranking", "share", "fold"], sort=False)["auc"].mean()
+    means = by_site.groupby(["ranking", "share"], sort=False).mean().unstack("share")
+    text = [
+        f"With {share:g} % of the factors, ranking by {means[share].idxmax()} has the highest mean AUC. AUC minus that "
+        f"of qualification, in points: {_list_differences(by_site, share, 'qualification')}."
+        for share in means.columns
+        if share < 100
+    ]
     text.append(f"With all factors, AUC is {means[100.0].iloc[0]:.1f} % under every ranking.")
     facts = context.trained_results(arms[0]).facts
     summary = means.rename(columns=lambda share: f"{share:g} %").reset_index().assign(**facts)
     return Finding(rows.assign(**facts), summary, text, lambda: _draw_retention(by_site))
+
+
+def _list_differences(by_site: pd.Series, share: float, reference: str) -> str:
+    """List differences of series to a reference over sites at one share; the index is series, share and site."""
+    tests = compare_family(by_site.xs(share, level="share").unstack(0), reference)
+    columns = tests[["method", "mean_difference", "p_holm"]].itertuples(index=False)
+    return ", ".join(f"{display_name(name)} {format_signed(mean)} ({state_p(p)})" for name, mean, p in columns)
+
+
+def _draw_shares(by_site: pd.Series, size: tuple[float, float], spacing: float, x: str, y: str, **legend: Any) -> Any:
+    """Draw scores over sites against shares; the index is series, share and site."""
+    figure, (axis,) = make_panels(1, *size)
+    draw_over_sites(axis, by_site, spacing)
+    shares = by_site.index.unique("share")
+    axis.set_xticks(shares, [f"{share:.0f}" for share in shares])
+    label_axis(axis, x, f"{y} (95 % interval)", legend=OUTSIDE | legend)
+    return figure
 
 
 def _score_runs(context: StudyContext, arm: Arm) -> pd.DataFrame:
@@ -79,10 +85,10 @@ def _score_runs(context: StudyContext, arm: Arm) -> pd.DataFrame:
 
     from ..diagnostics import compute_contributions
 
-    method, fitted_runs, evidences = _gather_evidence(context, arm)
+    method, gathered = _gather_evidence(context, arm)
     inputs = method.gather_inputs(context.connectomes)
     rows = []
-    for fitted, evidence in zip(fitted_runs, evidences, strict=True):
+    for fitted, evidence in gathered:
         fold = fitted.run.fold
         test = torch.from_numpy(fold.test).to(context.connectomes.device)
         a = compute_contributions(method, fitted, inputs.take(test))
@@ -115,29 +121,16 @@ def _score_rankings(evidence: FactorEvidence, a: Tensor, fitted: FittedRun, labe
 
 
 def _draw_retention(by_site: pd.Series) -> Any:
-    figure, (axis,) = make_panels(1, 7.0, 3.8)
-    rankings = list(dict.fromkeys(by_site.index.get_level_values("ranking")))
-    for k, ranking in enumerate(rankings):
-        table = 100 * by_site.loc[ranking].unstack("share")
-        draw_over_sites(axis, table, k, len(rankings), 100 / len(table.columns), ranking)
-        axis.set_xticks(table.columns, [f"{share:.0f}" for share in table.columns])
-    label_axis(axis, "factors kept, %", "AUC at test sites, % (95 % interval)")
-    outside = {"bbox_to_anchor": (1.01, 1), "loc": "upper left"}  # bars need the room inside
-    axis.legend(fontsize=8, frameon=False, title="factors ranked by", title_fontsize=8, **outside)
-    return figure
+    spacing, y = 100 / len(by_site.index.unique("share")), "AUC at test sites, %"
+    legend = {"title": "factors ranked by", "title_fontsize": 8}
+    return _draw_shares(by_site, (7.0, 3.8), spacing, "factors kept, %", y, **legend)
 
 
 TOP, TABULATED, DRAWN = 5, 10, 15
 """Numbers of regions in the text, the small table and the figure."""
 
 
-@register_study(
-    "regions",
-    "Regions of the qualified factors",
-    "On ABIDE, the five regions with the highest scores are the left precuneus, right superior temporal gyrus, right "
-    "posterior cingulate gyrus, left medial superior frontal gyrus and right fusiform gyrus.",
-    _list_brio,
-)
+@register_study("regions", _list_brio)
 def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Rank regions by the profile S_hat of the qualified factors (appendix), averaged over folds and seeds.
 
@@ -145,9 +138,9 @@ def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     """
     from ..diagnostics import roi_profile
 
-    _, fitted_runs, evidences = _gather_evidence(context, arms[0])
-    profiles = [roi_profile(one.qualification.alpha_bar, one.Pi_bar) for one in evidences]
-    S_hat = np.stack([profile.numpy() for profile in profiles])
+    _, gathered = _gather_evidence(context, arms[0])
+    S_hat = np.stack([roi_profile(one.qualification.alpha_bar, one.Pi_bar).numpy() for _, one in gathered])
+    seed = np.array([fitted.run.seed for fitted, _ in gathered])
     mean = S_hat.mean(0)
     spread = S_hat.std(0, ddof=1) if len(S_hat) > 1 else np.full(len(mean), np.nan)
     columns = {"roi": context.cohort.atlas.rois["name"].tolist(), "S_hat": mean, "SD": spread}
@@ -158,7 +151,7 @@ def rank_regions(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [
         f"Highest mean scores: {', '.join(ordered['roi'][:TOP])}.",
         f"The highest score is {ordered['times_1_over_P'][0]:.2f} times 1/P, the score of a region without emphasis.",
-        _describe_repeatability(S_hat, np.array([fitted.run.seed for fitted in fitted_runs])),
+        _describe_repeatability(S_hat, seed),
     ]
     if coordinates is None:
         text.append(
@@ -223,7 +216,7 @@ def _draw_regions(table: pd.DataFrame, coordinates: np.ndarray | None) -> Any:
     y, score = np.arange(len(top)), top["times_1_over_P"].to_numpy()
     axes[0].errorbar(score, y, xerr=top["SD"] * len(table), fmt="none", ecolor="0.6", capsize=2)
     axes[0].scatter(score, y, c=score, cmap=colours, s=40, zorder=3)
-    axes[0].axvline(1, color="0.6", linewidth=0.8, linestyle=(0, (4, 3)))
+    axes[0].axvline(1, **DASHED)
     axes[0].set_yticks(y, top["roi"], fontsize=8)
     label_axis(axes[0], "score relative to 1/P (mean, SD over runs)")
     if brain is not None and coordinates is not None:
@@ -235,49 +228,37 @@ def _draw_regions(table: pd.DataFrame, coordinates: np.ndarray | None) -> Any:
     return figure
 
 
-@register_study(
-    "propositions",
-    "Propositions 1 and 2 in trained models",
-    "Both are theorems, so a violation would be an error in this code. The paper does not report how tight the bound "
-    "is, nor how often its sign rule applies.",
-    _list_brio,
-)
+@register_study("propositions", _list_brio)
 def check_propositions(context: StudyContext, arms: list[Arm]) -> Finding:
     """Check the bound and sign rule of Proposition 1, Eq. (17), and the gain of Proposition 2, Eqs. (20) and (21)."""
     from ..diagnostics import check_proposition_1, check_proposition_2
 
-    _, fitted_runs, evidences = _gather_evidence(context, arms[0])
-    checks: list[list[pd.DataFrame]] = [[], []]
-    for fitted, evidence in zip(fitted_runs, evidences, strict=True):
-        for tables, check in zip(checks, (check_proposition_1, check_proposition_2), strict=True):
-            tables.append(check(evidence).assign(fold=fitted.run.fold.name, seed=fitted.run.seed))
-    first, second = (pd.concat(tables, ignore_index=True) for tables in checks)
-    facts = context.trained_results(arms[0]).facts
-    rule_applies = first["sign_condition"]
-    bound, applies, kept, identities = (
-        100 * column.mean() for column in (first["holds"], rule_applies, first["sign_kept"], second["holds"])
+    _, gathered = _gather_evidence(context, arms[0])
+    runs = [(evidence, {"fold": one.run.fold.name, "seed": one.run.seed}) for one, evidence in gathered]
+    first, second = (
+        pd.concat([check(evidence).assign(**run) for evidence, run in runs], ignore_index=True)
+        for check in (check_proposition_1, check_proposition_2)
     )
-    kept_where_applicable = 100 * first.loc[rule_applies, "sign_kept"].mean() if rule_applies.any() else np.nan
-    tightness = (first["change"] / first["bound"].where(first["bound"] > 0)).median()
+    facts = context.trained_results(arms[0]).facts
+    rule_applies, change, bound = first["sign_condition"], first["change"], first["bound"]
+    kept_where_applicable = format_percent(first.loc[rule_applies, "sign_kept"].mean())
     quantities = {
         "Prop. 1: sites and factors": f"{len(first)}",
-        "Prop. 1: bound holds, %": f"{bound:.1f}",
-        "Prop. 1: change over bound, median": f"{tightness:.3f}",
-        "Prop. 1: sign rule applies, %": f"{applies:.1f}",
-        "Prop. 1: sign kept where the rule applies, %": f"{kept_where_applicable:.1f}" if rule_applies.any() else "-",
-        "Prop. 1: sign kept overall, %": f"{kept:.1f}",
+        "Prop. 1: bound holds, %": format_percent(first["holds"].mean()),
+        "Prop. 1: change over bound, median": f"{(change / bound.where(bound > 0)).median():.3f}",
+        "Prop. 1: sign rule applies, %": format_percent(rule_applies.mean()),
+        "Prop. 1: sign kept where the rule applies, %": kept_where_applicable,
+        "Prop. 1: sign kept overall, %": format_percent(first["sign_kept"].mean()),
         "Prop. 2: pairs of sites and classes": f"{len(second)}",
-        "Prop. 2: identities hold, %": f"{identities:.1f}",
+        "Prop. 2: identities hold, %": format_percent(second["holds"].mean()),
         "Prop. 2: reweighting gain, mean": f"{second['gain'].mean():.4f}",
         "Prop. 2: strength g, mean": f"{second['g'].mean():.4f}",
     }
     summary = pd.DataFrame(quantities.items(), columns=["quantity", "value"]).assign(**facts)
-    where_applicable = f", where the sign is kept in {kept_where_applicable:.0f} %" if rule_applies.any() else ""
     text = [
-        f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} combinations of site and "
-        f"factor. The median change of a class contrast is {100 * tightness:.0f} % of its bound.",
-        f"The sign rule applies to {applies:.0f} % of them{where_applicable}. "
-        f"Overall the sign is kept in {kept:.0f} %.",
+        f"The bound of Proposition 1 holds for {first['holds'].sum()} of {len(first)} combinations of site and factor. "
+        f"The sign rule applies to {rule_applies.sum()} of them and the sign is kept in "
+        f"{first.loc[rule_applies, 'sign_kept'].sum()} of these; overall it is kept in {first['sign_kept'].sum()}.",
         f"Reweighting by support lowers the support penalty by {second['gain'].mean():.3g} on average (Proposition 2).",
     ]
     table = pd.concat([first.assign(proposition=1), second.assign(proposition=2)], ignore_index=True).assign(**facts)
@@ -292,27 +273,20 @@ def draw_propositions(first: pd.DataFrame, second: pd.DataFrame) -> Any:
     for k, (mask, label) in enumerate(((~applies, "sign rule does not apply"), (applies, "sign rule applies"))):
         points, style = first[mask], {"s": 6, "alpha": 0.3, "linewidths": 0, **series_style(k)}
         left.scatter(points["bound"], points["change"], label=label, rasterized=True, **style)
-    left.set_xscale("log")
-    left.set_yscale("log")
     limits = _log_limits(first["bound"])
     left.plot(limits, limits, color="0.5", linewidth=0.8)
     middle = float(np.sqrt(limits[0] * limits[1]))
     beside = {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right", "fontsize": 8, "color": "0.3"}
     left.annotate("change = bound", (middle, middle), **beside)
-    left.set_xlim(limits)
-    left.set_ylim(_log_limits(first["change"])[0], limits[1])
-    label_log_ticks(left.xaxis)
-    label_log_ticks(left.yaxis)
-    x, y = "bound on the change of the class contrast", "change under re-estimation"
-    label_axis(left, x, y, title="Proposition 1")
-    legend = left.legend(fontsize=8, frameon=False, loc="lower right", markerscale=1.8)
-    for handle in legend.legend_handles:
+    x, y, legend = "bound on the change of the class contrast", "change under re-estimation", {"loc": "lower right"}
+    y_limits = (_log_limits(first["change"])[0], limits[1])
+    options: dict[str, Any] = {"xlim": limits, "ylim": y_limits, "legend": legend | {"markerscale": 1.8}}
+    label_axis(left, x, y, title="Proposition 1", log="xy", **options)
+    for handle in left.get_legend().legend_handles:
         handle.set_alpha(1.0)
     edges = np.linspace(0, max(float(second["gain"].max()), 1e-6), 30)
     right.hist(second["gain"], bins=edges, color=series_style(0)["color"])
-    right.set_yscale("log")
-    label_log_ticks(right.yaxis)
-    label_axis(right, "reweighting gain", "site pairs and classes", title="Proposition 2")
+    label_axis(right, "reweighting gain", "site pairs and classes", title="Proposition 2", log="y")
     return figure
 
 
@@ -328,71 +302,52 @@ SHARES = (0.75, 0.5)
 METHODS = ("brio", "brio-wo-rs", "brio-wo-qg")
 
 
-@register_study(
-    "scan-length",
-    "Shorter scans at unseen sites",
-    "All models lose AUC when fewer time points are kept. BRIO loses least, and w/o RS loses less than w/o QG. The "
-    "differences are larger at half of the scan.",
-    lambda context: [make_arm(name) for name in context.methods or METHODS],
-)
+@register_study("scan-length", lambda context: [make_arm(name) for name in context.methods or METHODS])
 def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
     """Score test scans rebuilt from 75 or 50 % of their frames (first, middle, last); trained models are fixed."""
-    rows = _score_windows(context, arms)
-    shorter = rows[rows["share"] < 100]
-    change = 100 * shorter.groupby(["arm", "share", "fold"], sort=False)["change"].mean()  # over windows and seeds
-    means = change.groupby(["arm", "share"], sort=False).mean().unstack("share")
+    windows = _estimate_windows(context)
+    rows = stack_arms({a: _score_windows(context, a, windows) for a in arms}, context.trained_results)
+    change = 100 * rows.groupby(["arm", "share", "fold"], sort=False)["change"].mean()  # over windows and seeds
+    means = change.groupby(["arm", "share"], sort=False).mean().unstack("share").drop(columns=100.0)
     reference, text = choose_reference(arms), []
     for share in means.columns:
         changes = ", ".join(f"{display_name(str(name))} {format_signed(value)}" for name, value in means[share].items())
         text.append(f"Change of mean AUC with {share:g} % of the frames, in points: {changes}.")
-        by_arm = change.xs(share, level="share").unstack("arm")
-        if by_arm.shape[1] > 1:
-            differences = ", ".join(
-                f"{display_name(test['method'])} {format_signed(test['mean_difference'])} ({state_p(test['p_holm'])})"
-                for _, test in compare_family(by_arm, reference).iterrows()
-            )
+        if len(means) > 1:
+            differences = _list_differences(change, share, reference)
             text.append(f"Change minus that of {display_name(reference)}, in points: {differences}.")
-    facts = pd.DataFrame([{"arm": a.name, **context.trained_results(a).facts} for a in arms])
-    facts = facts.astype({"epochs": "Int64", "K": "Int64"})
-    summary = means.rename(columns=lambda share: f"change at {share:g} %").reset_index().merge(facts, on="arm")
-    return Finding(rows.merge(facts, on="arm"), summary, text, lambda: _draw_lengths(change))
+    summary = means.rename(columns=lambda share: f"change at {share:g} %").join(collect_facts(rows)).reset_index()
+    return Finding(rows, summary, text, lambda: _draw_lengths(change))
 
 
-def _score_windows(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
-    """Score every run on its test scans, whole and in each window: one row per run and window."""
+def _estimate_windows(context: StudyContext) -> dict[tuple[float, str], Connectomes]:
+    """Estimate connectomes from each window of the scans, by its share and placement; whole scans come first."""
     from ..diagnostics import PLACEMENTS, estimate_window_connectomes
 
-    windows: dict[tuple[float, str], Connectomes] = {(1.0, "all"): context.connectomes}
-    windows |= {
-        (share, placement): estimate_window_connectomes(context.connectomes, share, placement)
-        for share in SHARES
-        for placement in PLACEMENTS
-    }
+    whole = context.connectomes
+    windows = {window: estimate_window_connectomes(whole, *window) for window in product(SHARES, PLACEMENTS)}
+    return {(1.0, "all"): whole} | windows
+
+
+def _score_windows(context: StudyContext, arm: Arm, windows: dict[tuple[float, str], Connectomes]) -> pd.DataFrame:
+    """Score every run of an arm on its test scans, whole and in each window: one row per run and window."""
+    method, fitted_runs = context.load_fitted_runs(arm)
     rows = []
-    for a in arms:
-        method, fitted_runs = context.load_fitted_runs(a)
-        for fitted in fitted_runs:
-            fold, of_whole_scans = fitted.run.fold, np.nan
-            for (share, placement), connectomes in windows.items():  # whole scans come first
-                margins = method.predict_margins(fitted, connectomes, fold.test)
-                first, averaged = average_margins(context.cohort, fold.test, margins)
-                score = auc(context.cohort.labels[first], averaged)
-                of_whole_scans = score if share == 1 else of_whole_scans
-                run = {"arm": a.name, "fold": fold.name, "seed": fitted.run.seed, "share": 100 * share}
-                rows.append({**run, "window": placement, "auc": score, "change": score - of_whole_scans})
-    return pd.DataFrame(rows)
+    for fitted in fitted_runs:
+        fold = fitted.run.fold
+        for (share, window), connectomes in windows.items():
+            margins = method.predict_margins(fitted, connectomes, fold.test)
+            first, averaged = average_margins(context.cohort, fold.test, margins)
+            row = {"fold": fold.name, "seed": fitted.run.seed, "share": 100 * share, "window": window}
+            rows.append(row | {"auc": auc(context.cohort.labels[first], averaged)})
+    table = pd.DataFrame(rows)
+    whole = table.groupby(["fold", "seed"])["auc"].transform("first")
+    return table.assign(change=table["auc"] - whole)
 
 
 def _draw_lengths(change: pd.Series) -> Any:
-    figure, (axis,) = make_panels(1, 6.8, 3.6)
-    names = list(dict.fromkeys(change.index.get_level_values("arm")))
-    for k, name in enumerate(names):
-        table = change.loc[name].unstack("share")
-        table.insert(0, 100.0, 0.0)  # whole scans
-        draw_over_sites(axis, table, k, len(names), -25.0, display_name(name))  # the axis is inverted
-        axis.set_xticks(table.columns, [f"{share:g}" for share in table.columns])
+    figure = _draw_shares(change, (6.8, 3.6), -25.0, "frames kept of each test scan, %", "change of AUC, points")
+    (axis,) = figure.axes
     axis.invert_xaxis()
     axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
-    label_axis(axis, "frames kept of each test scan, %", "change of AUC, points (95 % interval)")
-    axis.legend(fontsize=8, frameon=False, bbox_to_anchor=(1.01, 1), loc="upper left")
     return figure

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,10 @@ class Study:
     """An experiment of the paper, or one of ours."""
 
     name: str
-    title: str
-    paper: str  # what the paper reports, in words
     list_arms: Callable[[StudyContext], list[Arm]]  # lists the arms to train first
     make_finding: MakeFinding  # derives the Finding from the trained arms
+    title: str
+    paper: str  # what the paper reports, in words
     kfold: bool = False  # whether it may be made under k-fold; all others are about sites that are left out
 
     @property
@@ -55,29 +57,19 @@ class Study:
 
 
 _STUDIES: dict[str, Study] = {}
-PAPER = (
-    *("comparison", "in-distribution", "ablation", "sensitivity", "agreement", "alignment", "mismatch", "retention"),
-    *("scan-length", "efficiency", "regions", "propositions"),
-)
-BEYOND = (
-    *("permutation", "subgroups", "learning-curve", "calibration", "decision-curve", "adaptation", "retest"),
-    "labels",
-)
-"""Studies that are not in the paper."""
+_FACTS = tomllib.loads(resources.files(__package__).joinpath("studies.toml").read_text(encoding="utf-8"))
+PAPER, BEYOND = tuple(_FACTS["paper"]), tuple(_FACTS["beyond"])
+"""Studies of the paper, and studies that are not in it."""
 
 
 def register_study(
-    name: str,
-    title: str,
-    paper: str,
-    list_arms: Callable[[StudyContext], list[Arm]] = list_own_arms,
-    *,
-    kfold: bool = False,
+    name: str, list_arms: Callable[[StudyContext], list[Arm]] = list_own_arms
 ) -> Callable[[MakeFinding], MakeFinding]:
-    """Register a function that makes a finding as a study. Use it as a decorator."""
+    """Register a function that makes a finding as a study of ``studies.toml``. Use it as a decorator."""
 
     def register(make_finding: MakeFinding) -> MakeFinding:
-        _STUDIES[name] = Study(name, title, paper, list_arms, make_finding, kfold)
+        facts = (_FACTS["paper"] | _FACTS["beyond"])[name]
+        _STUDIES[name] = Study(name, list_arms, make_finding, **facts)
         return make_finding
 
     return register
@@ -179,42 +171,38 @@ def _write_finding(study: Study, finding: Finding, arms: list[Arm], context: Stu
 
 def _describe_devices(arms: list[Arm], context: StudyContext) -> list[str]:
     """Name the devices on which the arms were computed, if there are several."""
-    arms_by_device: dict[str, list[str]] = {}
-    for a in arms:
-        for device in context.results_of(a).rows["device"].dropna().unique():
-            arms_by_device.setdefault(str(device), []).append(display_name(a.name))
-    if len(arms_by_device) < 2:
+    if not arms:
         return []
-    usual = max(arms_by_device, key=lambda device: len(arms_by_device[device]))
-    others = {device: dict.fromkeys(arms) for device, arms in arms_by_device.items() if device != usual}
-    rest = "; ".join(f"on {device}: {', '.join(arms)}" for device, arms in others.items())
+    by_device = context.collect_rows(arms).groupby("device")["arm"].unique().map(list)
+    if len(by_device) < 2:
+        return []
+    usual = by_device.map(len).idxmax()
+    others = by_device.drop(usual).items()
+    rest = "; ".join(f"on {device}: {', '.join(map(display_name, names))}" for device, names in others)
     return [f"Computed on {usual}, except {rest}."]
+
+
+_INTERVALS = {"": "95 % interval", "difference ": "interval of difference", "random ": "random subgroups"}
+"""What precedes the names of both ends of an interval in a summary, and the header of their column."""
 
 
 def _format_summary(summary: pd.DataFrame) -> str:
     """Write a summary as readers see it: display names of arms, intervals in one column, no warnings."""
     shown = summary.drop(columns="warning", errors="ignore")
     if "arm" in shown:
-        shown = shown.assign(arm=shown["arm"].map(display_name))
-    references = {name: name.removeprefix("minus ") for name in shown if name.startswith("minus ")}
-    shown = shown.assign(**{name: shown[name].map(format_signed) for name in references})
+        shown["arm"] = shown["arm"].map(display_name)
+    references = [name for name in shown if name.startswith("minus ")]
     ends = shown.filter(["difference low", "difference high"]).astype(float).abs()
-    in_points = references or (ends >= 5).any(axis=None)  # other differences are not in percent
-    write = format_signed if in_points else "{:+z.3g}".format
-    signed = [name for name in shown if " minus " in name and is_float_dtype(shown[name])]
-    shown = shown.assign(**{name: shown[name].map(write, na_action="ignore") for name in signed})
-    shown = _join_interval(shown, "low", "high", "95 % interval", "{:.1f}".format)
-    shown = _join_interval(shown, "difference low", "difference high", "interval of difference", write)
-    headers = {name: f"AUC minus {display_name(reference)}" for name, reference in references.items()}
+    in_points = bool(references) or (ends >= 5).any(axis=None)  # other differences are not in percent
+    signed = format_signed if in_points else "{:+z.3g}".format
+    for name in shown:
+        if name in references or (" minus " in name and is_float_dtype(shown[name])):
+            shown[name] = shown[name].map(signed, na_action=None if name in references else "ignore")
+    for prefix, header in _INTERVALS.items():
+        low, high = f"{prefix}low", f"{prefix}high"
+        if low in shown:
+            write = signed if prefix == "difference " else "{:.1f}".format
+            joined = [format_interval(pair, write) for pair in shown[[low, high]].to_numpy(dtype=float)]
+            shown = shown.assign(**{low: joined}).drop(columns=high).rename(columns={low: header})
+    headers = {name: f"AUC minus {display_name(name.removeprefix('minus '))}" for name in references}
     return format_frame(shown.rename(columns=headers))
-
-
-def _join_interval(
-    table: pd.DataFrame, low: str, high: str, header: str, write: Callable[[float], str]
-) -> pd.DataFrame:
-    """Replace the columns of both ends of an interval by one, if the table has them."""
-    if low not in table:
-        return table
-    ends = table[[low, high]].astype(float).to_numpy()
-    joined = table.assign(**{low: [format_interval(pair, write) for pair in ends]})
-    return joined.drop(columns=high).rename(columns={low: header})

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..cohort.scans import index_participants
-from ..drawing import horizontal_offset, make_panels, series_style
+from ..drawing import draw_dot, draw_intervals, horizontal_offset, label_axis, make_panels, note_beside, series_style
 from ..formatting import format_signed, state_p
-from ..protocol import compare_family, t_interval
+from ..protocol import t_interval
 from ..protocol.metrics import count_pairs
 from ..results import average_seeds, mean_correction, summarise_scores, unit_columns
 from ..results.summarise import compare_scores
-from .context import Arm, StudyContext, display_name
+from .context import Arm, ArmResults, StudyContext, display_name
 
 FACTS = ["folds", "seeds", "epochs", "K"]
 """Columns that describe the runs behind a row of a study."""
@@ -26,56 +26,57 @@ _COLUMNS = ["arm", "method", "protocol", "fold", "seed", "auc", "acc", "balanced
 
 def tidy_rows(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
     """Reduce the rows of runs to the columns of a study's table."""
-    by_arm = rows.groupby("arm")
-    counted = rows.assign(folds=by_arm["fold"].transform("nunique"), seeds=by_arm["seed"].transform("nunique"))
-    return counted[[*_COLUMNS, *columns, *FACTS]]
+    return rows[[*_COLUMNS, *columns, *FACTS]]
 
 
 def summarise_arms(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Summarise AUC and ACC of each arm, and how its AUC differs from that of a reference.
 
     Returns one row per arm, in percent: ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD`` (mean, SD and 95 %
-    interval, corrected t, over test sites with seeds averaged first, or over test folds); ``minus <reference>``,
-    ``difference low``, ``difference high``, ``better at`` (paired difference of AUC); ``p`` (corrected t test over
-    sites or folds, after Holm's correction over the arms); :data:`FACTS`; ``warning`` (why no difference could reach
-    significance, else empty). Cells that compare are empty for the reference.
+    interval, corrected t, over test sites with seeds averaged first, or over test folds); the columns of
+    :func:`_name_differences`, empty for the reference; :data:`FACTS`.
     """
     protocol = "loso" if (rows["protocol"] == "loso").all() else "kfold"
-    units = unit_columns(protocol)
-    auc, acc = (100 * average_seeds(rows, metric, units=units, column="arm") for metric in ("auc", "acc"))
-    differences = pd.DataFrame()
-    if auc.shape[1] > 1:
-        differences = compare_scores(auc, rows, protocol, reference).set_index("method")
-    compared = dict.fromkeys((f"minus {reference}", "difference low", "difference high", "better at", "p"))
-    summary = []
-    for name in auc.columns:
-        own, test = rows[rows["arm"] == name], differences.loc[name] if name in differences.index else None
-        correction = mean_correction(own, protocol)
-        low, high = summarise_scores(auc[name], correction, limits=(0.0, 100.0)).interval or (np.nan, np.nan)
-        row: dict[str, Any] = {"arm": name, "AUC": auc[name].mean(), "SD": auc[name].std(ddof=1)}
-        row |= {"low": low, "high": high, "ACC": acc[name].mean(), "ACC SD": acc[name].std(ddof=1)} | compared
-        if test is not None:
-            values = [*test[["mean_difference", "low", "high"]], f"{test['better']} of {test['n']}", test["p_holm"]]
-            row |= dict(zip(compared, values, strict=True))
-        row |= {"folds": own["fold"].nunique(), "seeds": own["seed"].nunique()}
-        row |= {key: own[key].iloc[0] for key in ("epochs", "K")}
-        summary.append(row | {"warning": "" if test is None else test["warning"]})
-    return pd.DataFrame(summary).astype({"epochs": "Int64", "K": "Int64"})
+    auc, acc = (100 * average_seeds(rows, m, units=unit_columns(protocol), column="arm") for m in ("auc", "acc"))
+    summary = pd.DataFrame({"AUC": auc.mean(), "SD": auc.std(ddof=1)})
+    correction = {name: mean_correction(own, protocol) for name, own in rows.groupby("arm")}
+    ends = [summarise_scores(auc[name], correction[name], limits=(0.0, 100.0)).interval for name in auc]
+    summary[["low", "high"]] = [pair or (np.nan, np.nan) for pair in ends]
+    summary = summary.assign(**{"ACC": acc.mean(), "ACC SD": acc.std(ddof=1)})
+    tests = compare_scores(auc, rows, protocol, reference) if auc.shape[1] > 1 else pd.DataFrame()
+    differences = _name_differences(tests, reference, {"better": "better at"})
+    return summary.join(differences.set_index("arm")).join(collect_facts(rows)).reset_index()
+
+
+def collect_facts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Collect the facts of each arm, which all its rows share."""
+    facts = rows.groupby("arm", sort=False).agg({"fold": "nunique", "seed": "nunique", "epochs": "first", "K": "first"})
+    return facts.set_axis(FACTS, axis=1).astype("Int64")
 
 
 def pair_with_reference(rows: pd.DataFrame, column: str, reference: str) -> pd.DataFrame:
-    """Compare a quantity of arms with that of a reference; lower is better.
+    """Compare a quantity of arms with that of a reference over test folds, seeds averaged; lower is better.
 
-    Returns one row per other arm: ``minus <reference>``, ``difference low`` and ``difference high``; ``lower at`` and
-    ``higher at``, numbers of folds; ``p`` of the corrected t test over folds after Holm's correction; ``warning``, why
-    no difference could reach significance, else empty.
+    Returns the columns of :func:`_name_differences`.
     """
-    tests = compare_family(average_seeds(rows, column, column="arm"), reference, lower_is_better=True)
-    counts = {name: tests[name].astype(str) + " of " + tests["n"].astype(str) for name in ("better", "worse")}
+    scores = average_seeds(rows, column, column="arm")
+    tests = compare_scores(scores, rows, "loso", reference, lower_is_better=True)
     warning = [warning and dataclasses.replace(warning, units="folds") for warning in tests["warning"]]
+    return _name_differences(tests.assign(warning=warning), reference, {"better": "lower at", "worse": "higher at"})
+
+
+def _name_differences(tests: pd.DataFrame, reference: str, counts: dict[str, str]) -> pd.DataFrame:
+    """Name the columns of paired tests; ``counts``: columns that count units, and what they are called.
+
+    Returns one row per tested arm: ``minus <reference>``, ``difference low``, ``difference high``, the counts, ``p`` of
+    the corrected t test after Holm's correction, ``warning`` (why no difference could reach significance, else empty).
+    """
     names = {"method": "arm", "mean_difference": f"minus {reference}", "low": "difference low"}
-    names |= {"high": "difference high", "better": "lower at", "worse": "higher at", "p_holm": "p"}
-    return tests.assign(**counts, warning=warning)[[*names, "warning"]].rename(columns=names)
+    names |= {"high": "difference high", **counts, "p_holm": "p", "warning": "warning"}
+    if tests.empty:
+        return pd.DataFrame(columns=list(names.values()))
+    shares = {name: tests[name].astype(str) + " of " + tests["n"].astype(str) for name in counts}
+    return tests.assign(**shares)[list(names)].rename(columns=names)
 
 
 def describe_differences(
@@ -127,12 +128,38 @@ def move_first(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
     return table[[*columns, *(name for name in table if name not in columns)]]
 
 
-def tabulate_arms(
+def stack_arms(parts: Mapping[Arm, pd.DataFrame], results: Callable[[Arm], ArmResults], *first: str) -> pd.DataFrame:
+    """Stack tables of arms: the name of the arm and the given columns come first, the facts of its results last."""
+    tables = [part.assign(arm=a.name, **results(a).facts) for a, part in parts.items()]
+    stacked = move_first(pd.concat(tables, ignore_index=True), "arm", *first)
+    return stacked.astype({"epochs": "Int64", "K": "Int64"})
+
+
+def score_runs(predictions: pd.DataFrame, score: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
+    """Score the predictions of each run: the rows of all runs, ``fold`` and ``seed`` first."""
+    runs = predictions.groupby(["fold", "seed"], sort=False)
+    rows = pd.concat([score(run).assign(fold=fold, seed=seed) for (fold, seed), run in runs], ignore_index=True)
+    return move_first(rows, "fold", "seed")
+
+
+def tabulate_runs(
     context: StudyContext, arms: Sequence[Arm], score: Callable[[pd.DataFrame], pd.DataFrame]
 ) -> pd.DataFrame:
-    """Score the predictions of arms: rows of all arms, ``arm`` first and the facts of each arm last."""
-    parts = [score(read_arm_predictions(context, a)).assign(arm=a.name, **context.results_of(a).facts) for a in arms]
-    return move_first(pd.concat(parts, ignore_index=True), "arm")
+    """Score the predictions of each run of some arms, see :func:`score_runs` and :func:`stack_arms`."""
+    return stack_arms({a: score_runs(read_arm_predictions(context, a), score) for a in arms}, context.results_of)
+
+
+def average_sites(by_site: pd.DataFrame) -> pd.DataFrame:
+    """Average each column over sites at each position, the first level of the index.
+
+    Returns the means and, beside each, the ends of its 95 % interval (t): ``auc``, ``auc low``, ``auc high``.
+    """
+    points: dict[Any, pd.Series | np.ndarray] = {}
+    for name, column in by_site.items():
+        groups = column.groupby(level=0, sort=False)
+        ends = np.array([t_interval(values.to_numpy(dtype=float)) for _, values in groups])
+        points |= {name: groups.mean(), f"{name} low": ends[:, 0], f"{name} high": ends[:, 1]}
+    return pd.DataFrame(points)
 
 
 def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:
@@ -142,53 +169,17 @@ def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:
     return np.array([count_pairs(labels[sites == fold]) for fold in folds])
 
 
-def compute_error_bars(mean: Any, low: Any, high: Any) -> np.ndarray:
-    """Return the lengths of error bars below and above a mean; rounding never makes them negative.
+def draw_over_sites(axis: Any, by_site: pd.Series, spacing: float) -> None:
+    """Draw the mean of each series over sites at each position with its 95 % interval (t).
 
-    Shapes: returns [2, ...].
+    The levels of the index are the series, the position and the site.
     """
-    centre = np.asarray(mean, dtype=float)
-    return np.clip([centre - np.asarray(low, dtype=float), np.asarray(high, dtype=float) - centre], 0.0, None)
-
-
-def label_axis(axis: Any, x: str = "", y: str = "", *, title: str = "", grid: str = "") -> None:
-    """Label an axis, with lines of a grid behind the series."""
-    axis.set_xlabel(x, fontsize=9)
-    axis.set_ylabel(y, fontsize=9)
-    if title:
-        axis.set_title(title, fontsize=9, loc="left")
-    if grid:
-        axis.grid(axis=grid, color="0.93")
-        axis.set_axisbelow(True)
-
-
-def draw_intervals(axis: Any, x: Any, mean: Any, low: Any, high: Any, k: int, **options: Any) -> None:
-    """Draw means with their intervals in the style of series k, along x."""
-    bars = compute_error_bars(mean, low, high)
-    axis.errorbar(x, mean, yerr=bars, **{"capsize": 2, **series_style(k), **options})
-
-
-def draw_dot(axis: Any, mean: Any, y: Any, bars: Any, k: int, **options: Any) -> None:
-    """Draw a mean in row y with its horizontal error bars, in the style of series k."""
-    style = {"capsize": 2, "markersize": 6, "linestyle": "none", **series_style(k)}
-    axis.errorbar(mean, y, xerr=bars, **style | options)
-
-
-def draw_over_sites(axis: Any, by_site: pd.DataFrame, k: int, count: int, spacing: float, label: str) -> None:
-    """Draw the mean of each column over sites with its 95 % interval (t), as series k of several.
-
-    Shapes: by_site [sites, positions].
-    """
-    columns = [by_site[position].to_numpy() for position in by_site]
-    low, high = np.array([t_interval(values) if values.any() else (0.0, 0.0) for values in columns]).T
-    x = by_site.columns + horizontal_offset(k, count, spacing)
-    draw_intervals(axis, x, by_site.mean(), low, high, k, linewidth=1.2, label=label)
-
-
-def note_beside(axis: Any, y: float, p: float) -> None:
-    """Write a p value to the right of an axis, in row y."""
-    beside = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8, "color": "0.3"}
-    axis.annotate(state_p(p), (1.02, y), **beside)
+    names = list(dict.fromkeys(by_site.index.get_level_values(0)))
+    for k, name in enumerate(names):
+        points = average_sites(by_site.loc[name].to_frame("mean"))
+        x = points.index + horizontal_offset(k, len(names), spacing)
+        ends = points["mean low"], points["mean high"]
+        draw_intervals(axis, x, points["mean"], *ends, k, linewidth=1.2, label=display_name(str(name)))
 
 
 def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str] = display_name) -> Any:
@@ -197,15 +188,14 @@ def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str]
     compared = summary[column].notna()
     count, width = (3, 10.4) if compared.any() else (2, 8.4)
     figure, axes = make_panels(count, width, 1.0 + 0.34 * len(summary), sharey=True)
-    for axis, mean, sd in zip(axes, ("AUC", "ACC"), ("SD", "ACC SD"), strict=False):
-        for y, (_, row) in enumerate(summary.iterrows()):
-            draw_dot(axis, row[mean], y, row[sd], 0 if row["arm"] == reference else 1)
-        label_axis(axis, f"{mean}, % (mean, SD)")
     for y, (_, row) in enumerate(summary.iterrows()):
+        k = 0 if row["arm"] == reference else 1
+        for axis, mean, sd in zip(axes, ("AUC", "ACC"), ("SD", "ACC SD"), strict=False):
+            draw_dot(axis, y, row[mean], row[mean] - row[sd], row[mean] + row[sd], k)
+            label_axis(axis, f"{mean}, % (mean, SD)")
         if compared.iloc[y]:
-            bars = compute_error_bars([row[column]], [row["difference low"]], [row["difference high"]])
-            draw_dot(axes[2], row[column], y, bars, 1)
-            note_beside(axes[2], y, row["p"])
+            draw_dot(axes[2], y, row[column], row["difference low"], row["difference high"], 1)
+            note_beside(axes[2], y, state_p(row["p"]))
     if compared.any():
         axes[2].axvline(0, color=series_style(0)["color"], linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
         label_axis(axes[2], f"AUC minus {label(reference)}, points\n(95 % interval, corrected p)")
@@ -216,22 +206,3 @@ def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str]
     axes[0].set_yticks(np.arange(len(summary)), [label(a) for a in summary["arm"]], fontsize=9)
     axes[0].set_ylim(len(summary) - 0.4, -0.6)
     return figure
-
-
-def label_log_ticks(axis: Any) -> None:
-    """Label the ticks of a logarithmic axis with plain numbers.
-
-    An axis of less than half a decade has ticks at equal steps, one of less than two decades also at 2 and 5 times the
-    powers of ten.
-    """
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
-
-    low, high = axis.get_view_interval()
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(NullFormatter())
-    if high < 3 * low:
-        axis.set_major_locator(MaxNLocator(5))
-        axis.set_minor_locator(NullLocator())
-    elif high < 50 * low:
-        axis.set_minor_locator(LogLocator(subs=(2, 5)))
-        axis.set_minor_formatter("{x:g}")

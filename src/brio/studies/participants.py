@@ -1,13 +1,10 @@
-"""AUC within subgroups: pairs of a patient and a control of the same site and the same subgroup.
-
-Everything is a weighted sum over the pairs of a site. A bootstrap draw is a weight for each participant, and random
-subgroups are indicators in another order, so that thousands of either are a few matrix products.
-"""
+"""What scores mean for participants: AUC within subgroups, and the same participant in another session."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +12,26 @@ import pandas as pd
 
 from ..cohort import Cohort
 from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
-from ..cohort.scans import index_participants
-from ..drawing import make_panels, series_style
+from ..cohort.scans import average_over_scans, index_participants
+from ..drawing import DASHED, draw_dot, label_axis, make_panels, note_beside, series_style
 from ..errors import BrioError
-from ..formatting import format_interval, format_p, format_range, format_signed, state_p
+from ..formatting import (
+    bracket_interval,
+    format_interval,
+    format_number,
+    format_range,
+    format_signed,
+    state_p,
+)
+from ..protocol.calibration import count_agreeing_pairs, estimate_session_variance, jackknife_participants
 from ..protocol.statistics import adjust_holm, site_correction
-from .context import Arm, StudyContext, display_method
+from .context import Arm, StudyContext, display_method, list_own_arms
 from .study import Finding, register_study
-from .summaries import FACTS, compute_error_bars, draw_dot, label_axis, move_first, note_beside, read_arm_predictions
+from .summaries import FACTS, read_arm_predictions, stack_arms
+
+# ---------------------------------------------------------------- subgroups
+# Everything is a weighted sum over the pairs of a patient and a control of one site. A bootstrap draw is a weight for
+# each participant, and random subgroups are indicators in another order, so thousands of either are a few products.
 
 RESAMPLES = 2_000
 """Bootstrap draws, and as many draws of random subgroups."""
@@ -128,11 +137,16 @@ def score_subgroups(
             indicators = _indicate(site, code, n_groups)
             counts = [rng.multinomial(n := x.shape[1], np.full(n, 1 / n), RESAMPLES) for x in indicators]
             drawn += _sum_pairs(site, *(c[..., None] * x for c, x in zip(counts, indicators, strict=True)))
-            orders = [rng.permuted(np.tile(np.arange(x.shape[1]), (RESAMPLES, 1)), axis=1) for x in indicators]
+            orders = [_permute(x.shape[1], rng) for x in indicators]
             random += _sum_pairs(site, *(x[0, order] for x, order in zip(indicators, orders, strict=True)))
     auc, n_pairs = _divide(observed.sum(axis=0)), observed[:, 1].sum(axis=0)
     widening = np.sqrt(1 + len(pairs) * site_correction(len(pairs)))
     return SubgroupScores(auc, n_pairs, (observed[:, 1] > 0).sum(axis=0), _divide(drawn), _divide(random), widening)
+
+
+def _permute(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw permutations of n things. Shape [B, n]."""
+    return rng.permuted(np.tile(np.arange(n), (RESAMPLES, 1)), axis=1)
 
 
 def _indicate(site: SitePairs, code: np.ndarray, n_groups: int) -> tuple[np.ndarray, np.ndarray]:
@@ -161,8 +175,7 @@ def _draw_sites(observed: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _exchange_sites(observed: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Exchange the subgroups of sites at random: [S, 2, G] -> [2, B, G]."""
     total, member = observed.sum(axis=2), (observed[:, 1] > 0).astype(float)  # [S, 2], [S, G]
-    order = rng.permuted(np.tile(np.arange(len(total)), (RESAMPLES, 1)), axis=1)
-    return np.einsum("bsg,sk->kbg", member[order], total)
+    return np.einsum("bsg,sk->kbg", member[_permute(len(total), rng)], total)
 
 
 def _divide(sums: np.ndarray) -> np.ndarray:
@@ -172,11 +185,8 @@ def _divide(sums: np.ndarray) -> np.ndarray:
 
 def _central(values: np.ndarray) -> tuple[float, float]:
     """The central 95 % of draws; NaN where none has a value."""
-    present = values[~np.isnan(values)]
-    if not len(present):
-        return float("nan"), float("nan")
-    low, high = np.quantile(present, [0.025, 0.975])
-    return float(low), float(high)
+    low, high = pd.Series(values).quantile([0.025, 0.975])
+    return low, high
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,31 +200,31 @@ class _Variable:
     by_site: bool = False
 
 
-@register_study("subgroups", "Performance in subgroups of participants", "It reports no subgroups.")
+@register_study("subgroups")
 def compare_subgroups(context: StudyContext, arms: list[Arm]) -> Finding:
     """Compare the AUC (default ridge) between sexes, and thirds of age, motion and scan length."""
-    tables, left_out = [], dict[str, str]()
+    parts, left_out = {}, dict[str, str]()
     for a in arms:
         participants, pairs = collect_site_pairs(read_arm_predictions(context, a))
         variables, missing = _list_variables(context.cohort, participants)
         left_out |= missing
         if not variables:
             raise BrioError(f"cohort '{context.cohort.name}' has no variable to divide participants by")
-        rows = pd.concat([_score_variable(variable, pairs, participants) for variable in variables], ignore_index=True)
+        label = participants["label"].to_numpy()
+        rows = pd.concat([_score_variable(variable, pairs, label) for variable in variables], ignore_index=True)
         compared = rows["p"].notna()
         rows.loc[compared, "p Holm"] = adjust_holm(rows.loc[compared, "p"].to_numpy())
-        tables.append(rows.assign(arm=a.name, **context.results_of(a).facts))
-    table = move_first(pd.concat(tables, ignore_index=True), "arm")
+        parts[a] = rows
+    table = stack_arms(parts, context.results_of)
     summary = table.drop(columns=FACTS).assign(arm=table["arm"].map(display_method))
-    text = [_describe(row, several=len(arms) > 1) for _, row in summary[summary["p"].notna()].iterrows()]
+    text = [_describe_subgroup(row, several=len(arms) > 1) for _, row in summary[summary["p"].notna()].iterrows()]
     text += [
-        "AUC counts pairs of a patient and a control of the same site and the same subgroup. Intervals draw "
-        "participants within sites, or sites where the variable is a property of the site; those of an AUC are "
-        "widened, since models of left-out sites share training scans. Random subgroups have the same sizes at each "
-        "site and class.",
+        "AUC counts pairs of a patient and a control of the same site and subgroup. Intervals draw participants within "
+        "sites, or sites where the variable is a property of the site; those of an AUC are widened, since models of "
+        "left-out sites share training scans. Random subgroups have the same sizes at each site and class.",
         *(f"Left out: {why}." for why in left_out.values()),
     ]
-    return Finding(table, _format_rows(summary), text, lambda: _draw(summary), digits=6)
+    return Finding(table, _format_rows(summary), text, lambda: _draw_subgroups(summary), digits=6)
 
 
 def _list_variables(cohort: Cohort, participants: pd.DataFrame) -> tuple[list[_Variable], dict[str, str]]:
@@ -247,33 +257,32 @@ def _make_thirds(name: str, values: np.ndarray, site: np.ndarray) -> _Variable:
     return _Variable(name, groups, renumbered - int(present[0] < 0), used, by_site)
 
 
-def _score_variable(variable: _Variable, pairs: list[SitePairs], participants: pd.DataFrame) -> pd.DataFrame:
+_ESTIMATES = ["AUC", "low", "high", "random low", "random high"]
+
+
+def _score_variable(variable: _Variable, pairs: list[SitePairs], label: np.ndarray) -> pd.DataFrame:
     """One row per subgroup in percent, then one for the difference of the last and the first subgroup."""
-    scores = score_subgroups(pairs, variable.code, len(variable.groups), by_site=variable.by_site)
-    label, largest = participants["label"].to_numpy(), np.nanmax(variable.values)
+    groups = variable.groups
+    scores = score_subgroups(pairs, variable.code, len(groups), by_site=variable.by_site)
+    largest = np.nanmax(variable.values)
     digits = 0 if largest >= 100 else 1 if largest >= 10 else 2
-
-    def percent(auc: float, interval: tuple[float, float], random: tuple[float, float]) -> dict[str, float]:
-        values = zip(("AUC", "low", "high", "random low", "random high"), (auc, *interval, *random), strict=True)
-        return {name: 100 * value for name, value in values}
-
     rows: list[dict[str, Any]] = []
-    for g, group in enumerate(variable.groups):
+    for g, group in enumerate(groups):
         members = variable.code == g
         values = variable.values[members]
         ends = "" if variable.name == "sex" else format_range(float(values.min()), float(values.max()), digits)
-        row: dict[str, Any] = {"variable": variable.name, "subgroup": group, "range": ends}
-        row |= {"patients": int((members & (label == 1)).sum()), "controls": int((members & (label == 0)).sum())}
-        row |= {"sites": int(scores.n_sites[g]), "pairs": int(scores.n_pairs[g])}
-        row |= percent(scores.auc[g], scores.interval(g), _central(scores.random[:, g]))
-        rows.append(row | {"p": np.nan})
-    difference, interval, random, p = scores.difference(len(variable.groups) - 1, 0)
-    row = {"variable": variable.name, "subgroup": f"{variable.groups[-1]} minus {variable.groups[0]}", "range": ""}
-    rows.append(row | percent(difference, interval, random) | {"p": p})
-    return pd.DataFrame(rows).assign(units="sites" if variable.by_site else "participants")
+        n_patients, n_controls = np.bincount(label[members], minlength=2)[::-1]
+        row = {"variable": variable.name, "subgroup": group, "range": ends, "patients": n_patients}
+        rows.append(row | {"controls": n_controls, "sites": scores.n_sites[g], "pairs": scores.n_pairs[g]})
+    rows.append({"variable": variable.name, "subgroup": f"{groups[-1]} minus {groups[0]}", "range": ""})
+    difference, interval, random, p = scores.difference(len(groups) - 1, 0)
+    estimates = [(scores.auc[g], *scores.interval(g), *_central(scores.random[:, g])) for g in range(len(groups))]
+    percent = 100 * pd.DataFrame([*estimates, (difference, *interval, *random)], columns=_ESTIMATES)
+    p_values = [*[np.nan] * len(groups), p]
+    return pd.DataFrame(rows).join(percent).assign(p=p_values, units="sites" if variable.by_site else "participants")
 
 
-def _describe(row: pd.Series, several: bool) -> str:
+def _describe_subgroup(row: pd.Series, several: bool) -> str:
     of_method = f" of {row['arm']}" if several else ""
     interval, random = (format_interval([row[f"{k}low"], row[f"{k}high"]], format_signed) for k in ("", "random "))
     return (
@@ -284,16 +293,13 @@ def _describe(row: pd.Series, several: bool) -> str:
 
 
 def _format_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The small table that readers see, with ranges in one column."""
-    ends = [format_interval(pair, "{:.1f}".format) for pair in table[["random low", "random high"]].to_numpy(float)]
+    """The small table that readers see."""
     counts = {name: table[name].astype("Int64") for name in ("patients", "controls", "sites", "pairs")}
-    corrected = [format_p(p) for p in table["p Holm"]]
-    shown = table.drop(columns=["random low", "random high", "units"])
-    shown = shown.assign(**counts, **{"random subgroups": ends, "p Holm": corrected})
+    shown = table.assign(**counts).drop(columns="units")
     return shown if table["arm"].nunique() > 1 else shown.drop(columns="arm")
 
 
-def _draw(summary: pd.DataFrame) -> Any:
+def _draw_subgroups(summary: pd.DataFrame) -> Any:
     """Subgroups in rows under the name of their variable, with the difference of the last and the first beside them."""
     arms = list(dict.fromkeys(summary["arm"]))
     row_height = 0.7 + 0.3 * len(arms)
@@ -307,7 +313,7 @@ def _draw(summary: pd.DataFrame) -> Any:
             _draw_row(axes[0 if np.isnan(row["p"]) else 1], place, row, k, 0.2 if len(arms) > 1 else 0.28)
     label_axis(axes[0], "AUC of pairs within site and subgroup, %")
     label_axis(axes[1], "difference of AUC, points (p after Holm's correction)")
-    axes[1].axvline(0, color="0.5", linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    axes[1].axvline(0, **DASHED | {"color": "0.5", "zorder": 1})
     compared = of_first["p"].notna().to_numpy()
     labels = (of_first["subgroup"] + ", " + of_first["range"]).str.removesuffix(", ")[~compared]
     axes[0].set_yticks([*headings.values(), *y[~compared]], [*headings, *labels], fontsize=9)
@@ -342,7 +348,177 @@ def _place_rows(rows: pd.DataFrame, row_height: float) -> tuple[np.ndarray, dict
 def _draw_row(axis: Any, place: float, row: pd.Series, k: int, half: float) -> None:
     """Draw an AUC or a difference of arm k with its interval, over the range of random subgroups."""
     axis.fill_betweenx([place - half, place + half], row["random low"], row["random high"], color="0.88", zorder=0)
-    bars = compute_error_bars([row["AUC"]], [row["low"]], [row["high"]])
-    draw_dot(axis, row["AUC"], place, bars, k, markersize=5)
+    draw_dot(axis, place, row["AUC"], row["low"], row["high"], k, markersize=5)
     if not np.isnan(row["p"]):
-        note_beside(axis, place, row["p Holm"])
+        note_beside(axis, place, state_p(row["p Holm"]))
+
+
+# ---------------------------------------------------------------- test and retest
+
+LEAST_PARTICIPANTS = 2
+"""Participants with several scans: the jackknife leaves out one."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Repeats:
+    """Margins of one arm for the N repeated scans of n participants, under S seeds."""
+
+    seeds: list[int]
+    full: np.ndarray  # [N, S]
+    variance: np.ndarray  # over re-estimates of each scan, [N, S]
+    agreement: np.ndarray  # share of re-estimates with the decision of their scan, [N, S]
+    member: np.ndarray  # participant of each scan, [N]
+    cell: np.ndarray  # site and class of each participant, [n]
+    site: np.ndarray  # [n]
+    label: np.ndarray  # [n]
+
+    def compute(self, weight: np.ndarray | None = None) -> pd.DataFrame:
+        """Compute each quantity, a column each, for every seed. ``weight``: of each participant, shape [n]."""
+        w = np.ones(len(self.cell)) if weight is None else weight
+        inside = estimate_session_variance(self.full, self.member, self.cell, w)
+        whole = estimate_session_variance(self.full, self.member, self.site, w)
+
+        def average(values: np.ndarray) -> np.ndarray:
+            return np.average(values, axis=0, weights=w)
+
+        scans = average(average_over_scans(self.variance, self.member))
+        quantities = {
+            "between_participants": inside.participants,
+            "between_sessions": inside.sessions,
+            "within_scans": scans,
+            "sessions_over_scans": inside.sessions / scans,
+            "icc": whole.icc,
+            "icc_within_classes": inside.icc,
+            "same_decision": average(count_agreeing_pairs(self.full > 0, self.member)),
+            "same_decision_reestimates": average(average_over_scans(self.agreement, self.member)),
+        }
+        return pd.DataFrame(quantities)
+
+
+def _list_repeated_arms(context: StudyContext) -> list[Arm]:
+    cohort, folds = context.cohort, context.job.spec.folds  # folds are test sites: there is no k-fold here
+    tested = np.ones(len(cohort), dtype=bool) if folds is None else np.isin(cohort.sites, folds)
+    _, n_scans = np.unique(cohort.participant_ids[tested], return_counts=True)
+    n_repeated = int((n_scans > 1).sum())
+    if n_repeated < LEAST_PARTICIPANTS:
+        where = "in this cohort" if folds is None else f"in fold {', '.join(folds)}"
+        raise BrioError(
+            f"study 'retest' compares scans of the same participants and needs at least {LEAST_PARTICIPANTS} with "
+            f"several, but {'only one' if n_repeated else 'nobody'} {where} has several; import repeated scans with "
+            f"--sessions all{'' if folds is None else ', or choose other folds'}"
+        )
+    return list_own_arms(context)
+
+
+@register_study("retest", _list_repeated_arms)
+def compare_sessions(context: StudyContext, arms: list[Arm]) -> Finding:
+    """Compare margins of a participant between sessions with those of re-estimates of one scan (default ridge)."""
+    repeats = {a.name: _collect(context, a) for a in arms}
+    tables = {
+        a: repeats[a.name].compute().assign(seed=repeats[a.name].seeds, participants=len(repeats[a.name].cell))
+        for a in arms
+    }
+    table = stack_arms(tables, context.trained_results, "seed", "participants")
+    summary = pd.DataFrame([_summarise_sessions(name, own) for name, own in repeats.items()])
+    text = [_describe_sessions(row, repeats[a.name]) for a, (_, row) in zip(arms, summary.iterrows(), strict=True)]
+    text.append(
+        "Margins are those of test scans. Variances are of participants of one site and class, so that neither scanner "
+        "nor diagnosis makes a model look reliable. Sessions that differ by more than re-estimates of one scan hold a "
+        "change of state, or of the scanner. ICC is ICC(1), one-way random effects (Shrout & Fleiss 1979), over all "
+        "participants of a site and within its classes. Intervals are of a jackknife over participants."
+    )
+    return Finding(table, summary, text, lambda: _draw_sessions(repeats, context.cohort.classes), digits=6)
+
+
+def _collect(context: StudyContext, arm: Arm) -> _Repeats:
+    """Margins of the repeated scans under every seed."""
+    from ..diagnostics import collect_repeated_margins
+
+    frozen = context.freeze_runs(arm)
+    scans, full, reestimated = collect_repeated_margins(frozen)
+    cohort = context.cohort
+    first, member = index_participants(cohort.participant_ids[scans])
+    people = scans[first]
+    site = np.unique(cohort.sites[people], return_inverse=True)[1]
+    return _Repeats(
+        seeds=list(dict.fromkeys(fitted.run.seed for fitted in frozen.fitted)),
+        full=full,
+        variance=reestimated.var(axis=2, ddof=1),
+        agreement=((reestimated > 0) == (full > 0)[..., None]).mean(axis=2),
+        member=member,
+        cell=np.unique(2 * site + cohort.labels[people], return_inverse=True)[1],
+        site=site,
+        label=cohort.labels[people],
+    )
+
+
+def _summarise_sessions(name: str, own: _Repeats) -> dict[str, Any]:
+    """One row of the small table, with intervals over participants."""
+    mean = own.compute().mean()
+    ends = jackknife_participants(lambda w: own.compute(w).mean().to_numpy(), own.cell)
+    intervals = pd.DataFrame(ends, columns=mean.index)
+
+    def show(quantity: str, digits: int) -> str:
+        write = partial(format_number, digits=digits)
+        return f"{write(mean[quantity])}{bracket_interval(intervals[quantity], write)}"
+
+    return {
+        "arm": name.split(",")[0],
+        "variance between participants": mean["between_participants"],
+        "between sessions": mean["between_sessions"],
+        "within scans": mean["within_scans"],
+        "sessions / scans (95 % interval)": show("sessions_over_scans", 1),
+        "ICC (95 % interval)": show("icc", 2),
+        "ICC within classes (95 % interval)": show("icc_within_classes", 2),
+        "same decision in two sessions, %": f"{100 * mean['same_decision']:.1f}",
+        "same decision of re-estimates, %": f"{100 * mean['same_decision_reestimates']:.1f}",
+    }
+
+
+def _describe_sessions(row: pd.Series, own: _Repeats) -> str:
+    return (
+        f"{display_method(row['arm'])}: {len(own.cell)} participants with {len(own.member)} scans. Two sessions of a "
+        f"participant get the same decision in {row['same decision in two sessions, %']} % (a re-estimate and its scan "
+        f"in {row['same decision of re-estimates, %']} %). The variance between sessions over that of "
+        f"re-estimates of one scan is {row['sessions / scans (95 % interval)']}. ICC {row['ICC (95 % interval)']}, "
+        f"within classes {row['ICC within classes (95 % interval)']}."
+    )
+
+
+def _draw_sessions(repeats: dict[str, _Repeats], classes: tuple[str, str]) -> Any:
+    """Margins of the first two sessions of each participant under the first method; variance components of all."""
+    figure, (left, right) = make_panels(2, 9.6, max(3.6, 2.4 + 0.4 * len(repeats)), width_ratios=[1, 1.2])
+    name, own = next(iter(repeats.items()))
+    margin = own.full.mean(axis=1)
+    first, _ = index_participants(own.member)
+    second = np.array([np.flatnonzero(own.member == i)[1] for i in range(len(first))])
+    titles = ("controls", "patients") if classes == ("0", "1") else classes
+    for label, title in enumerate(titles):
+        here = own.label == label
+        style = series_style(label)
+        left.scatter(margin[first][here], margin[second][here], s=14, alpha=0.7, label=title, **style)
+    ends = [float(margin.min()), float(margin.max())]
+    left.plot(ends, ends, **DASHED)
+    for line in (left.axhline, left.axvline):
+        line(0, color="0.85", linewidth=0.8, zorder=0)
+    x = f"margin in the first session ({display_method(name)})"
+    label_axis(left, x, "margin in the second session", legend={})
+    _draw_components(right, repeats)
+    return figure
+
+
+def _draw_components(axis: Any, repeats: dict[str, _Repeats]) -> None:
+    """Shares of participants, sessions and re-estimates in the variance within a class, one bar per method."""
+    for y, own in enumerate(repeats.values()):
+        mean = own.compute().mean()
+        scans = min(mean["within_scans"], mean["between_sessions"])
+        parts = np.array([max(mean["between_participants"], 0.0), mean["between_sessions"] - scans, scans])
+        edge = 0.0
+        for k, share in enumerate(100 * parts / parts.sum()):
+            label = ("between participants", "between sessions, beyond re-estimates", "within scans (re-estimates)")[k]
+            colour = series_style((2, 4, 5)[k])["color"]
+            axis.barh(y, share, left=edge, height=0.6, color=colour, label=label if y == 0 else None)
+            edge += share
+    axis.set_yticks(range(len(repeats)), [display_method(name) for name in repeats], fontsize=9)
+    below, limits = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}, (len(repeats) - 0.4, -0.6)
+    label_axis(axis, "share of the variance of margins within a class, %", legend=below, xlim=(0, 100), ylim=limits)
