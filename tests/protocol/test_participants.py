@@ -12,8 +12,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.protocol import ProtocolSettings, average_margins, make_folds, make_training_fold
 from brio.protocol.splitters import SiteStratifiedKFold
 from brio.results.cohort import describe_cohort
-from brio.studies.refits import keep_participants
-from brio.studies.refits import permute_labels
+from brio.studies.refits import keep_participants, permute_labels
 
 SIMULATION = Simulation(n_sites=5, per_class=6, n_rois=8, frames=50, sessions=3, session_sd=0.1)
 
