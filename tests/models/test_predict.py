@@ -32,16 +32,8 @@ from brio.models.model import check_atlas
 from brio.models.predict import PREDICTION_REESTIMATES, ScanPredictions
 from brio.models.ranges import check_left_out_sites, learn_ranges
 from brio.report.predictions import render_prediction_page
+from made_cohorts import rebuild
 from stored import load_benchmark, make_evidence
-
-
-def change(cohort, scans, **changes):
-    """The same participants with other scans."""
-    table = cohort.participants.drop(columns=["participant_id", "site", "label", "n_frames"])
-    return replace(
-        Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, covariates=table, atlas=cohort.atlas),
-        **changes,
-    )
 
 
 def predict(model, scans):
@@ -81,7 +73,7 @@ def test_the_spread_is_that_of_many_drawn_re_estimates_whatever_the_first_frame(
     ratio = balanced.std(1, ddof=1) / drawn.std(1, ddof=1)
     assert 0.97 < np.median(ratio) < 1.03
     assert ratio.std() < 0.08
-    turned = change(cohort, [np.roll(cohort.scan(i), 5 + i % 60, axis=0) for i in range(len(cohort))])
+    turned = rebuild(cohort, [np.roll(cohort.scan(i), 5 + i % 60, axis=0) for i in range(len(cohort))])
     _, again = ridge.compute_logits(Connectomes(turned), PREDICTION_REESTIMATES)
     moved = again.std(1, ddof=1) / balanced.std(1, ddof=1)
     assert moved.std() < 0.06  # 32 draws: 0.13
@@ -297,10 +289,11 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
     cohort, rng = new_scans, np.random.default_rng(3)
     order = np.arange(16).reshape(4, 4).T.flatten()  # one region of each planted network side by side
     blend = np.stack([rng.permutation(16) < 2 for _ in range(16)], axis=1) / 2  # an atlas whose regions join two
+    silenced = np.arange(16) >= 9
     table, foreign = cohort.participants, "to the mean connectome, where 1 is nothing in common"
 
     def scans(alter, **changes):
-        return change(cohort, [alter(cohort.scan(i)) for i in range(len(cohort))], **changes)
+        return rebuild(cohort, [alter(cohort.scan(i)) for i in range(len(cohort))], **changes)
 
     for strange, column, code, share, reason in (
         (scans(lambda x: x[: len(x) // 2]), "notes", "short", 1, "short: [0-9]+ frames, usually 65 or more"),
@@ -310,13 +303,7 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
         (replace(cohort, participants=table.assign(tr=2.5)), "notes", "tr", 1, "time 2.5 s, usually 2 to 2 s"),
         (replace(cohort, participants=table.assign(mean_fd=2.0)), "notes", "motion", 1, "displacement 2.00 mm"),
         (replace(cohort, participants=table.drop(columns="tr")), "notes", "tr_unknown", 1, "repetition time unknown"),
-        (
-            scans(lambda x: np.where(np.arange(16) < 9, 0.0, x)),
-            "notes",
-            "dead_rois",
-            1,
-            "[0-9]+ ROIs without signal, us",
-        ),
+        (scans(lambda x: x * silenced), "notes", "dead_rois", 1, "[0-9]+ ROIs without signal, us"),
     ):
         found = predict(ridge, strange).table
         has = found[column].str.split().map(lambda codes, code=code: code in codes)
@@ -402,20 +389,10 @@ def test_wrong_numbers_are_refused(ridge, cohort):
 
 def test_external_scores_count_participants():
     """Whoever was scanned twice with the same result counts as if scanned once."""
-    rng = np.random.default_rng(0)
-    label, logit = np.repeat([0, 1], 15), rng.normal(size=30) + np.repeat([-0.5, 0.5], 15)
-    scans = [rng.normal(size=(20, 3)) for _ in range(30)]
-    once = Cohort.from_scans(scans, site=["A"] * 30, label=label, participant_id=[f"p{i}" for i in range(30)])
-    again = np.concatenate([np.arange(30), np.arange(7)])
-    repeated = Cohort.from_scans(
-        [scans[i] for i in again],
-        site=["A"] * 37,
-        label=label[again],
-        participant_id=once.ids[again],
-        session=[1] * 30 + [2] * 7,
-    )
-
-    assert score(repeated, logit[again]) == score(once, logit)
+    label, again = np.repeat([0, 1], 15), np.r_[np.arange(30), np.arange(7)]
+    logit = np.random.default_rng(0).normal(size=30) + label
+    once = make_labelled(["A"] * 30, label)
+    assert score(once.select(again), logit[again]) == score(once, logit)
 
 
 def score(cohort, logit):
