@@ -1,7 +1,6 @@
 """Fit a model: what it learns from, its evidence, its interval factor, and what it gives away."""
 
 import csv
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
 from brio.errors import BrioError
@@ -22,6 +20,8 @@ from brio.models.fit import halve_scans, learn_interval_factor, settle_final_set
 from brio.models.folder import write_card
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
+from doctored import change_json
+from made_cohorts import rebuild
 from stored import load_benchmark, rehash
 
 COMBAT = {"harmonise.kind": "combat"}
@@ -94,21 +94,20 @@ def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
 
 
 @pytest.mark.parametrize(
-    ("method", "change", "words"),
+    ("spoil", "words"),
     [
-        ("svm", {}, "evaluated ridge, not 'svm'; give a folder of 'brio run --method svm'"),
-        ("ridge", {"protocol": "kfold"}, "was evaluated by k-fold, which says nothing about new sites"),
-        ("ridge", {"predictions": None}, "its predictions were not kept"),
+        (
+            lambda job: change_json(job / "summary.json", lambda summary: summary.update(protocol="kfold")),
+            "was evaluated by k-fold, which says nothing about new sites",
+        ),
+        (lambda job: (job / "predictions.csv").unlink(), "its predictions were not kept"),
     ],
 )
-def test_jobs_that_are_no_evidence_are_refused(diagnosis_job, tmp_path, method, change, words):
+def test_jobs_that_are_no_evidence_are_refused(diagnosis_job, tmp_path, spoil, words):
     folder = shutil.copytree(diagnosis_job, tmp_path / "job")
-    if "predictions" in change:
-        (folder / "predictions.csv").unlink()
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps(summary | {k: v for k, v in change.items() if v}))
+    spoil(folder)
     with pytest.raises(BrioError, match=words):
-        read_evidence_job(rehash(folder), method)
+        read_evidence_job(rehash(folder), "ridge")
 
 
 def test_a_rule_that_called_nobody_has_no_accuracy():
@@ -245,16 +244,15 @@ def test_scans_that_change_half_way_need_wider_intervals(cohort, ridge):
     assert learn_interval_factor(ridge, changed, scans) > 1.5 * steady
 
 
-def rebuild(cohort, first_scan):
+def begin_with(cohort, first_scan):
     """The same cohort with another first scan."""
-    scans = [first_scan, *(cohort.scan(i) for i in range(1, len(cohort)))]
-    return Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, participant_id=cohort.ids)
+    return rebuild(cohort, [first_scan, *(cohort.scan(i) for i in range(1, len(cohort)))])
 
 
 def test_a_censored_scan_is_halved_as_if_it_had_its_valid_frames_alone(cohort, ridge):
     scan, everyone = cohort.scan(0), np.arange(len(cohort))
     gap = np.full((len(scan) + 10, scan.shape[1]), np.nan, dtype=np.float32)
-    censored, plain = rebuild(cohort, np.concatenate([gap, scan])), rebuild(cohort, scan)
+    censored, plain = begin_with(cohort, np.concatenate([gap, scan])), begin_with(cohort, scan)
     for half, expected in zip(halve_scans(censored), halve_scans(plain), strict=True):
         np.testing.assert_array_equal(half.frames, expected.frames)
     factors = [learn_interval_factor(ridge, Connectomes(one), everyone) for one in (censored, plain)]
@@ -266,8 +264,8 @@ def test_scans_with_halves_that_are_too_short_are_left_out_of_the_factor(cohort,
     flat = np.concatenate([np.ones_like(scan), scan])  # its first half has no signal
     expected = learn_interval_factor(ridge, Connectomes(cohort), everyone[1:])
     for changed in (scan[:7], flat):
-        assert learn_interval_factor(ridge, Connectomes(rebuild(cohort, changed)), everyone) == expected
-    short = Connectomes(rebuild(cohort, scan[:7]))
+        assert learn_interval_factor(ridge, Connectomes(begin_with(cohort, changed)), everyone) == expected
+    short = Connectomes(begin_with(cohort, scan[:7]))
     with pytest.warns(UserWarning, match="no source scan has two halves of at least 4 usable frames"):
         assert learn_interval_factor(ridge, short, np.array([0])) == 1.0
 
@@ -298,7 +296,6 @@ def test_coefficients_tell_members_from_others(connectomes):
     assert ridge.membership > 0.6
     assert ridge.diagnosis_in > ridge.diagnosis_out
     assert ridge.rows is None
-    assert ridge.describe_rows() == ""
 
 
 def test_the_package_carries_the_figures_of_the_evidence():
