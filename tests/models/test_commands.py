@@ -127,7 +127,6 @@ def test_errors_are_for_people(fitted, folders):
             ("fit", five, "--validation-site", "site01", "--method", "ridge"),
             "to all sites; leave out --validation-site",
         ),
-        (("predict", five, sixth), "is no model, but a cohort folder"),
         (("predict", model, model), "is a model of 'brio fit', not sc"),
         (("run", model, "--method", "ridge"), "give a folder that 'brio import'"),
         (("adapt", model, files), "with --label-column, --patient and"),

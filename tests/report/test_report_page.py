@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from harmful import NASTY
-from pages import read_rows
+from pages import read_rows, read_section
 from scipy.stats import t
 
 from brio import BrioError
@@ -51,11 +51,6 @@ def cells(page: str) -> dict[str, dict[str, tuple[str, str]]]:
     }
 
 
-def section(page: str, name: str) -> str:
-    start = page.index(f'<section id="{name}"')
-    return page[start : page.index("</section>", start)]
-
-
 def test_the_table_holds_the_numbers_of_the_summary(page, finished):
     shown, summary = cells(page), json.loads((finished / "summary.json").read_text())
     assert set(shown) == set(summary["methods"]) == {"brio", "ridge", "covariates-only"}
@@ -67,9 +62,9 @@ def test_the_table_holds_the_numbers_of_the_summary(page, finished):
             assert float(raw) == value, (name, metric)
             assert text == f"{100 * value:.1f}", (name, metric)
         low, high = (f"{100 * v:.1f}" for v in scores["auc"]["interval"])
-        assert f"{low} to {high}" in section(page, "results")
-    assert ">Seeds averaged<" in section(page, "results")
-    assert not re.search(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}", section(page, "results")), "no escape of ours is shown"
+        assert f"{low} to {high}" in read_section(page, "results")
+    assert ">Seeds averaged<" in read_section(page, "results")
+    assert not re.search(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}", read_section(page, "results")), "no escape of ours is shown"
 
 
 def test_differences_are_those_of_scipy_over_sites(page, finished):
@@ -87,7 +82,7 @@ def test_differences_are_those_of_scipy_over_sites(page, finished):
 
 def test_every_site_and_method_is_in_the_forest(page, finished):
     rows = pd.read_csv(finished / "results.csv")
-    chart = section(page, "sites")
+    chart = read_section(page, "sites")
     shown = sorted(float(v) for v in re.findall(r'data-auc="([^"]+)"', chart))
     assert shown == pytest.approx(sorted(rows.groupby(["fold", "method"])["auc"].mean()))
     plain = int(rows.loc[rows["fold"] == "plain", "n_test"].iloc[0])
@@ -115,7 +110,7 @@ def test_names_are_escaped(renamed):
 
 
 def test_participants_are_named_among_the_exclusions_alone(page, finished, cohort):
-    left_out = section(page, "exclusions")
+    left_out = read_section(page, "exclusions")
     rest = page.replace(left_out, "")
     who = [name.removeprefix("<b>").removesuffix("</b>") for name in cohort.ids]
     excluded = pd.read_csv(finished / "exclusions.tsv", sep="\t")
@@ -127,21 +122,21 @@ def test_participants_are_named_among_the_exclusions_alone(page, finished, cohor
 
 
 def test_settings_that_were_changed_and_versions(page, finished):
-    settings = section(page, "configuration")
+    settings = read_section(page, "configuration")
     assert re.search(r"<li class=changed><span>epochs</span> <b>4</b>", settings)
     assert re.search(r"<li><span>J</span> <b>4</b>", settings)
     record = json.loads(next(finished.glob("runs/*/run.json")).read_text())
     for version in record["versions"].values():
-        assert version in section(page, "repeat")
+        assert version in read_section(page, "repeat")
 
 
 def test_without_audit_the_page_says_so(copy, rewrite):
     (copy / "audit.json").unlink()
     change_json(copy / "plan.json", lambda plan: plan.update(audit=None, excluded={}))
     text = rewrite()
-    assert "exclusions were not applied" in section(text, "verdict")
-    assert "--keep-all" in section(text, "repeat")
-    assert "the exclusions that the audit proposes were not applied" in section(text, "exclusions")
+    assert "exclusions were not applied" in read_section(text, "verdict")
+    assert "--keep-all" in read_section(text, "repeat")
+    assert "the exclusions that the audit proposes were not applied" in read_section(text, "exclusions")
 
 
 def test_without_coordinates_weights_or_curves_the_page_says_so(copy, rewrite):
@@ -155,7 +150,7 @@ def test_without_coordinates_weights_or_curves_the_page_says_so(copy, rewrite):
         path.unlink()
     text = rewrite()
     assert "No factors are stored here" in text
-    assert "No training curves are stored for brio." in section(text, "training")
+    assert "No training curves are stored for brio." in read_section(text, "training")
 
 
 def test_without_nilearn_the_page_says_so(copy, rewrite, monkeypatch):
@@ -174,7 +169,7 @@ def test_training_curves_are_the_mean_over_runs(copy, rewrite):
             curves.append(rng.uniform(0.5, 1, 4).round(4).tolist())
             record["details"]["validation_curve"] = list(zip(range(3, 7), curves[-1], strict=True))
             path.write_text(json.dumps(record))
-    chart = section(rewrite(), "training")
+    chart = read_section(rewrite(), "training")
     points = re.search(r'class="curve" points="([^"]+)"', chart).group(1)
     height = [float(point.split(",")[1]) for point in points.split()]
     # the frame of the drawing: 40 % at the floor, 100 % at the top
@@ -189,14 +184,6 @@ def test_too_large_a_page_leaves_out_the_viewer_and_says_so(copy, rewrite, monke
     text = rewrite()
     assert len(text.encode()) < 1_000_000
     assert "The interactive brain is left out to keep this page under 1 MB" in text
-
-
-def test_another_place_to_write(copy, tmp_path):
-    out = write_report(copy, tmp_path / "new" / "mine.html")
-    assert out == tmp_path / "new" / "mine.html"
-    assert out.is_file()
-    assert (tmp_path / "new" / "MODEL_CARD.md").is_file()
-    assert not (copy / "report.html").exists()
 
 
 def _no_column(folder: Path) -> None:

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pandas as pd
 import pytest
+from pages import read_section
 
 from brio import run, tune
 from brio.cohort.simulate import Simulation, simulate
@@ -114,8 +115,7 @@ def test_arms_are_told_apart(studies):
 
 
 def test_the_verdict_is_about_the_methods_as_they_come(text):
-    start = text.index('id="verdict"')
-    section = text[start : text.index("</section>", start)]
+    section = read_section(text, "verdict")
     assert "of 2 methods" in section
     assert "loso/gcn" in section
     assert "other folders: core" in section
@@ -130,8 +130,7 @@ def test_other_settings_and_other_protocols_have_tables_of_their_own(text):
 
 
 def test_studies_show_figure_text_and_a_small_table(text):
-    start = text.index('<section id="studies"')
-    section = text[start : text.index("</section>", start)]
+    section = read_section(text, "studies")
     assert section.count('<img src="data:image/svg+xml;base64,') == 2
     assert "Found <strong>little</strong> &lt;script&gt;" in section
     assert "Parts &amp; &lt;pieces&gt;" in section

@@ -20,17 +20,18 @@ from stored import rehash
 def write_job(folder, predictions, protocol="loso", cohort="small", smoke_run=False):
     """Write a job with these predictions and the scores that follow from them."""
     folder.mkdir(parents=True)
-    rows = []
-    for (method, fold, seed), part in predictions.groupby(["method", "fold", "seed"], sort=False):
-        scores = score_predictions(part["label"].to_numpy(), part["logit"].to_numpy())
-        run = {"cohort": cohort, "method": method, "protocol": protocol, "fold": fold, "seed": seed}
-        sites = {"test_sites": "a", "validation_sites": "b", "n_source": 70, "n_validation": 20, "n_test": len(part)}
-        others = {"validation_auc": 0.6, "selected_epoch": 1, "block_length": 4.0, "seconds": 1.0, "device": "cpu"}
-        rows.append(run | sites | scores | others)
+    rows = [
+        {"method": method, "fold": fold, "seed": seed, "n_test": len(part)}
+        | score_predictions(part["label"].to_numpy(), part["logit"].to_numpy())
+        for (method, fold, seed), part in predictions.groupby(["method", "fold", "seed"], sort=False)
+    ]
+    run = {"cohort": cohort, "protocol": protocol, "test_sites": "a", "validation_sites": "b", "device": "cpu"}
+    run |= {"n_source": 70, "n_validation": 20, "validation_auc": 0.6, "selected_epoch": 1, "seconds": 1.0}
+    rows = pd.DataFrame(rows).assign(**run, block_length=4.0).reindex(columns=COLUMNS)
     methods = dict.fromkeys(predictions["method"].unique(), make_method())
     facts = {"protocol": protocol, "cohort": cohort, "smoke_run": smoke_run}
     summary = make_summary(methods, predictions["fold"].unique(), **facts)
-    write_tables(folder, pd.DataFrame(rows, columns=COLUMNS), predictions, summary)
+    write_tables(folder, rows, predictions, summary)
     return folder
 
 
