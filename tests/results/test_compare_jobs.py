@@ -13,6 +13,7 @@ from brio.protocol import score_predictions
 from brio.report.comparisons import JoinedJobs, compare_jobs, gather_jobs, label_folders, write_joined_tables
 from brio.results import StoredJob, compare_over_people, describe_smoke_run, write_tables
 from brio.results.job import COLUMNS
+from commands import refuse
 from doctored import make_method, make_summary
 from stored import rehash
 
@@ -142,8 +143,7 @@ def test_folders_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
 
 def test_other_cohorts_and_empty_folders_are_refused(tmp_path, predictions, folders):
     other = write_job(tmp_path / "elsewhere", predictions[predictions["method"] == "svm"], cohort="large")
-    with pytest.raises(BrioError, match="several cohorts or protocols"):
-        gather([folders[0], other])
+    refuse("several cohorts or protocols", gather, [folders[0], other])
     with pytest.raises(BrioError, match="nothing to write"):
         write_joined_tables(JoinedJobs(pd.DataFrame(), pd.DataFrame(), pd.DataFrame()), tmp_path / "out")
     assert not (tmp_path / "out").exists()
