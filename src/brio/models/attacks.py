@@ -40,20 +40,16 @@ class MeasuredAttacks:
     rows: StoredCount | None = None
 
 
-def fit_halves(
-    method: Method, connectomes: Connectomes, seed: int = 0, n_halves: int = 2
-) -> list[tuple[FittedRun, Fold, np.ndarray]]:
+def fit_halves(method: Method, connectomes: Connectomes, n_halves: int = 2) -> list[tuple[FittedRun, Fold, np.ndarray]]:
     """Fit a method to one half of the participants of each site and class, then to the other."""
     cohort = connectomes.cohort
-    dealt = assign_stratified_folds(
-        draws.addresses(cohort.participant_ids), cohort.sites, cohort.labels, n_folds=2, seed=seed
-    )
+    dealt = assign_stratified_folds(draws.addresses(cohort.participant_ids), cohort.sites, cohort.labels, 2, seed=0)
     fitted = []
     for half in range(n_halves):
         members = np.flatnonzero(dealt == half)
-        fold = make_training_fold(cohort.select(members), seed, "auto" if method.needs_validation else 0)
+        fold = make_training_fold(cohort.select(members), 0, "auto" if method.needs_validation else 0)
         fold = replace(fold, source=members[fold.source], validation=members[fold.validation])
-        (run,) = method.fit(connectomes, [Run(fold, seed)])
+        (run,) = method.fit(connectomes, [Run(fold, 0)])
         fitted.append((run, fold, dealt == half))
     return fitted
 
