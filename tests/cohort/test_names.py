@@ -69,7 +69,10 @@ CONTROLS = ["\x1b[31mA", "\x1b]0;title\x07A", "A\x9b2J", "A\u202eB", "A\u2028B"]
 CONTROLS += ["A\u200bB", "A\u2066B", "\ufeffA", "A\x7f"]
 
 
-@pytest.mark.parametrize("place", [*NAMES, "name"])
+PLACES = [*NAMES, "name"]  # of a name that somebody else chose: in tables, or that of the cohort
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     ("name", "reason"),
     [(FORMULA, "begins with '=', which spreadsheets execute as a formula"), (CONTROLS[0], "control character")],

@@ -167,5 +167,5 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     assert read_reused_results(by_folds, fingerprint, settings)
     refuse("its folds were made by another rule", read_reused_results, other, fingerprint, settings)
     settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
-    with pytest.raises(BrioError, match="its fold rule is 3, now 2"):
+    with pytest.raises(BrioError, match="fold rule: 3, now 2"):
         run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=other, device="cpu")
