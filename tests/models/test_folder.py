@@ -1,6 +1,5 @@
 """A model survives being written and read; a damaged one is refused."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from brio.models import predict_scans, read_model, write_model
 from brio.models.sums import read_known_header
 from brio.storage import write_recorded
 from commands import command, refuse
+from doctored import change_json
 from stored import rehash
 
 SURVIVORS = ("ridge", "brio")
@@ -123,10 +123,8 @@ def test_every_changed_file_is_refused_by_name(folder, cohort, tmp_path):
 )
 def test_a_model_of_another_version_or_that_contradicts_itself_is_refused(folder, tmp_path, change, words):
     copy = shutil.copytree(folder, tmp_path / "copy")
-    document = json.loads((copy / "model.json").read_text())
-    change(document)
-    (copy / "model.json").write_text(json.dumps(document))
-    refuse(words, read_model, rehash(copy))
+    change_json(copy / "model.json", change)
+    refuse(words, read_model, copy)
 
 
 COEFFICIENTS = "parameters.coefficients"

@@ -471,12 +471,10 @@ def test_a_rule_is_scored_with_flags_that_other_sites_gave():
     assert not flag_by_other_sites(scans, left_out).any()  # without A, the scans of one site alone have the reason
 
 
-def test_few_labelled_scans_are_called_too_few(ridge, cohort):
-    new = replace(cohort, frames=cohort.frames * np.float32(2))  # of known scans there are no scores
-
+def test_few_labelled_scans_are_called_too_few(ridge, new_scans):
     def choose(n_patients, n_controls):
-        patients, controls = (np.flatnonzero(cohort.labels == label) for label in (1, 0))
-        return new.select(np.r_[patients[:n_patients], controls[:n_controls]])
+        patients, controls = (np.flatnonzero(new_scans.labels == label) for label in (1, 0))
+        return new_scans.select(np.r_[patients[:n_patients], controls[:n_controls]])
 
     for some, few in ((choose(4, 9), True), (choose(9, 4), True), (choose(5, 5), False)):
         found = predict(ridge, some)

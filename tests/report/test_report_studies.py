@@ -23,6 +23,7 @@ from brio.results import StoredStudy, StudyOptions, StudyRecord
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command
+from doctored import change_json
 from stored import rehash
 
 TWO_SEEDS = {"seeds": 2, "folds": ["site02", "site04"]}
@@ -277,9 +278,7 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
     """A folder that came from a GPU and is read here."""
     context = StudyContext(JobSpec(small, methods=["ridge"], device="cpu", folds=["site01"]), tmp_path / "out")
     run_study("comparison", context)
-    plan = tmp_path / "out/arms/loso/ridge/plan.json"
-    plan.write_text(plan.read_text().replace('"device": "cpu"', '"device": "cuda-tf32"'))
-    rehash(plan.parent)
+    change_json(tmp_path / "out/arms/loso/ridge/plan.json", lambda plan: plan.update(device="cuda-tf32"))
     run_study("comparison", context)
     assert "--device cuda-tf32" in read_evidence(tmp_path / "out").commands[0]
 

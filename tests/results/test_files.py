@@ -20,6 +20,7 @@ from brio.results.files import format_csv, read_csv
 from brio.schemas import to_json
 from brio.storage import SUMS, reserve_name, write_recorded, write_sums
 from commands import refuse
+from doctored import change_json
 from stored import rehash
 
 
@@ -90,13 +91,11 @@ def test_table_or_text_of_a_study_is_enough(tmp_path):
         ),
     ],
 )
-def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
-    summary = json.loads((tuned / "summary.json").read_text())
-    change(summary)
-    write_recorded(tmp_path, {"summary.json": json.dumps(summary)})
+def test_what_does_not_fit_is_named(copy, change, message):
+    change_json(copy / "summary.json", change)
     with pytest.raises(BrioError) as told:
-        Summary.read(tmp_path)
-    assert str(told.value) == f"{tmp_path / 'summary.json'}: {message}; repeat the job that wrote it"
+        Summary.read(copy)
+    assert str(told.value) == f"{copy / 'summary.json'}: {message}; repeat the job that wrote it"
 
 
 @pytest.mark.parametrize("read", [Plan.read, TuningRecord.read])
