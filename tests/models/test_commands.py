@@ -12,7 +12,7 @@ import brio
 from brio import Cohort
 from brio.cohort import Atlas
 from brio.jobs import JobSpec, run_job
-from brio.models import fit_model, read_model
+from brio.models import read_model
 from brio.models.fit import add_evidence
 from commands import command, refuse
 from stored import list_hashed
@@ -159,8 +159,6 @@ def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(folders
         words = ("--method", method, "--evidence", folders / "elsewhere", "--out", folders / "y", *QUICK)
         said = command("fit", folders / cohort, *words).refuse()
         assert answer in said.err
-    spec = JobSpec(folders / "finer", ["ridge"], exclude=False, device="cpu")
-    refuse("was evaluated in the atlas 'mine'", fit_model, spec, evidence=folders / "elsewhere")
 
 
 def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):
