@@ -141,17 +141,6 @@ def test_tables_are_read_as_they_were_written_and_name_no_participant(sites, cov
     assert read_covariances(tmp_path / "elsewhere") is None
 
 
-def test_pair_weighted_auc_is_the_share_of_ordered_pairs_within_sites(predictions):
-    own, ordered, pairs = predictions[predictions["method"] == "a"], 0.0, 0
-    for _, run in own.groupby(["fold", "seed"]):
-        patient, control = (run.loc[run["label"] == k, "logit"].to_numpy() for k in (1, 0))
-        ordered += (patient[:, None] > control).sum()
-        pairs += len(patient) * len(control)
-    summary = summarise_people(own, "loso", "a")["pair_weighted_auc"]
-    assert (summary.mean, summary.n) == (pytest.approx(ordered / pairs), 3)
-    assert summary.interval[0] < summary.mean < summary.interval[1]
-
-
 def test_a_planted_difference_is_found_over_people_and_none_where_there_is_none(sites, covariances):
     table = compare_over_people(sites, covariances, "a").set_index(["method", "estimand"])
     assert len(table) == 4

@@ -258,9 +258,9 @@ def write_differences(jobs: Sequence[StoredJob], reference: str) -> str:
 
 
 def compare_methods(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Compare the AUC of all methods with a reference, separately for each cohort and protocol, see :func:`compare_scores`.
+    """Compare the AUC of all methods with that of a reference, see :func:`compare_scores`.
 
-    P values are corrected within each cohort and protocol (Holm).
+    Each cohort and protocol is compared by itself. P values are corrected within each cohort and protocol (Holm).
 
     Returns cohort and protocol, then the columns of :func:`brio.protocol.compare_family`; ``n`` counts the pairs.
     """
