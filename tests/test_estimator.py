@@ -35,18 +35,16 @@ SHORT = SMALL | {"epochs": 3, "T_w": 1, "settings": NARROW}  # where it need not
 def planted(n_sites, per_site=10, n_rois=12, seed=0):
     """Scans in which the first four ROIs go together in patients, at every site alike."""
     rng = np.random.default_rng(seed)
-    X, y, sites = [], [], []
-    for e in range(n_sites):
+    X, y = [], np.arange(n_sites * per_site) % 2
+    for _ in range(n_sites):
         mixing = np.eye(n_rois) + 0.1 * rng.normal(size=(n_rois, n_rois))
-        for i in range(per_site):
+        for label in y[:per_site]:
             scan = rng.normal(size=(int(rng.integers(60, 100)), n_rois))
             for t in range(1, len(scan)):
                 scan[t] += 0.4 * scan[t - 1]
-            scan[:, :4] += (i % 2) * rng.normal(size=(len(scan), 1))
+            scan[:, :4] += label * rng.normal(size=(len(scan), 1))
             X.append(scan @ mixing)
-            y.append(i % 2)
-            sites.append(f"site{e}")
-    return X, np.array(y), np.array(sites)
+    return X, y, np.repeat([f"site{e}" for e in range(n_sites)], per_site)
 
 
 X, Y, SITES = planted(6)

@@ -63,6 +63,9 @@ def test_probabilities_are_calibrated_margins_and_intervals_hold_them(prediction
     np.testing.assert_allclose(table["high"], expit(predictions.logit + half))
     side = np.sign(reestimated) == np.sign(predictions.logit)[:, None]
     np.testing.assert_allclose(table["agreement"], side.mean(1))
+    assert (table["flag"] == "").all(), "scans like those of the model"
+    assert (table["notes"] == "").mean() > 0.9
+    assert table["distance"].between(0, 1).all()
 
 
 def test_the_spread_is_that_of_many_drawn_re_estimates_whatever_the_first_frame(ridge, cohort):
@@ -236,12 +239,6 @@ def test_evidence_scans_are_checked_against_the_other_sites(cohort):
     flag = (ReasonEvidence("tr", 40, 3, 0.5, 0.7, 0.01),)
     np.testing.assert_array_equal(find_flagged_scans(scans, left_out, flag), (cohort.sites == "site03")[::-1])
     assert not find_flagged_scans(scans, left_out, (replace(flag[0], p=0.2),)).any()
-
-
-def test_scans_like_those_of_the_model_are_not_flagged(predictions):
-    assert (predictions.table["flag"] == "").all()
-    assert (predictions.table["notes"] == "").mean() > 0.9
-    assert predictions.table["distance"].between(0, 1).all()
 
 
 def test_ranges_say_nothing_about_fewer_than_ten_participants(cohort):

@@ -29,13 +29,9 @@ def test_it_has_the_numbers_of_the_summary(card, finished):
 
 def test_it_says_what_it_is_for_and_what_not(card):
     headings = [line for line in card.splitlines() if line.startswith("#")]
-    assert headings[0] in {
-        f"# Model card: {names} on &lt;em>cohort&lt;/em> & co" for names in ("ridge and brio", "brio and ridge")
-    }
-    assert headings[1:] == [
-        f"## {h}"
-        for h in ("Summary", "Model details", "Intended use", "Data", "Evaluation", "Limitations", "Reproduce")
-    ]
+    assert re.fullmatch("# Model card: (ridge and brio|brio and ridge) on &lt;em>cohort&lt;/em> & co", headings[0])
+    titles = ["Summary", "Model details", "Intended use", "Data", "Evaluation", "Limitations", "Reproduce"]
+    assert headings[1:] == [f"## {title}" for title in titles]
     assert "not a medical device" in card
     assert "the mean does not predict the score at one site" in card
 

@@ -5,15 +5,13 @@ import re
 import pandas as pd
 import pytest
 from planted_predictions import make_predictions
-from typer.testing import CliRunner
 
-from brio.cli import app
 from brio.errors import BrioError
 from brio.protocol import score_predictions
 from brio.report.comparisons import JoinedJobs, compare_jobs, gather_jobs, label_folders, write_joined_tables
 from brio.results import StoredJob, compare_over_people, describe_smoke_run, write_tables
 from brio.results.job import COLUMNS
-from commands import refuse
+from commands import command, refuse
 from doctored import make_method, make_summary
 from stored import rehash
 
@@ -102,10 +100,7 @@ def test_smoke_runs_are_marked_and_not_tested(tmp_path, predictions, protocol):
     job = write_job(tmp_path / "quick", predictions, protocol, smoke_run=True)
     whole = write_job(tmp_path / "whole", predictions, protocol)
     for words in (("compare", job), ("table", job, "--compare", "ridge")):
-        marked, tested = (
-            CliRunner().invoke(app, [str(folder if word is job else word) for word in words]).output
-            for folder in (job, whole)
-        )
+        marked, tested = (command(*(folder if word is job else word for word in words)).out for folder in (job, whole))
         assert marked.startswith(f"{describe_smoke_run()} Smoke runs are not tested: p values are left out.\n\n")
         assert not re.search(r"\| p\b|Holm|corrected t test|detectable|two one-sided", marked, re.IGNORECASE)
         assert "| p | p, Holm | detectable |" in tested
@@ -150,8 +145,6 @@ def test_other_cohorts_and_empty_folders_are_refused(tmp_path, predictions, fold
 
 
 def test_the_command_prints_the_comparison_and_writes_the_tables(folders, tmp_path):
-    arguments = ["compare", *map(str, folders), "--reference", "svm", "--out", str(tmp_path / "kept")]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert result.output == compare_jobs(gather(folders), "svm")
+    said = command("compare", *folders, "--reference", "svm", "--out", tmp_path / "kept").succeed()
+    assert said.out == compare_jobs(gather(folders), "svm")
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["SHA256SUMS", "covariances.csv", "sites.csv"]
