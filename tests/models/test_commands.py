@@ -139,8 +139,7 @@ def test_errors_are_for_people(fitted, folders):
             "column 'dx' has no value 'MMD' for --patient; it holds 'HC' (2), 'MDD' (2)",
         ),
     ):
-        found = command(*words, "--out", out).refuse()
-        assert said in found.err, found
+        assert said in command(*words, "--out", out).refuse().err
         assert not out.exists()
     assert not list(folders.glob("*.partial"))
 
@@ -160,8 +159,7 @@ def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(folders
         ("finer", "ridge", "was evaluated in the atlas 'mine', but the model is fitted in 'finer'"),
     ):
         words = ("--method", method, "--evidence", folders / "elsewhere", "--out", folders / "y", *QUICK)
-        said = command("fit", folders / cohort, *words).refuse()
-        assert answer in said.err
+        assert answer in command("fit", folders / cohort, *words).refuse().err
 
 
 def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):

@@ -284,6 +284,5 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
         ((*words, "--sites", "--out", tmp_path / "x"), "--cohort"),
         (("explain", tmp_path / "cohort", "--out", tmp_path / "x"), "is no model"),
     ):
-        said = command(*wrong).refuse()
-        assert reason in said.err
+        assert reason in command(*wrong).refuse().err
         assert not (tmp_path / "x").exists()

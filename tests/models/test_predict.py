@@ -253,11 +253,9 @@ def test_ranges_say_nothing_about_fewer_than_ten_participants(cohort):
     for column, other in (("tr", 40.0), ("mean_fd", 50.0)):
         extreme = table[column].nlargest(9).index
         assert learn(table.assign(**{column: table[column].where(~table.index.isin(extreme), other)})) == before
-    twice = cohort.select(np.concatenate([everyone, np.repeat(np.argmax(table["tr"]), 12)]))  # one participant, often
-    connectomes = Connectomes(twice)
-    repeated = replace(twice, participants=twice.participants.assign(tr=np.r_[table["tr"], np.full(12, 3.0)]))
-    connectomes.cohort = repeated
-    assert learn_ranges(connectomes, np.arange(len(twice)))[0].tr == before.tr
+    often = np.r_[everyone, np.repeat(np.argmax(table["tr"]), 12)]  # one participant
+    twice = Connectomes(replace(cohort, participants=table).select(often))
+    assert learn_ranges(twice, np.arange(len(often)))[0].tr == before.tr
     few = learn(table, np.flatnonzero(np.isin(cohort.sites, ["site01", "site02"])))
     assert set(vars(few).values()) == {None}
 

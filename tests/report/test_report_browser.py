@@ -201,10 +201,8 @@ def test_answers_follow_the_slider_by_bayes_rule(opened, renamed):
             values = point.predictive_values(share)
             for name, value in zip(("positive", "negative"), values, strict=True):
                 assert opened.eval(shown.format(name)) == f"{100 * value:.1f} %"
-            cells = [
-                int(opened.eval(shown.format(f"{a}_{b}"))) for b in ("positive", "negative") for a in ("true", "false")
-            ]
-            tp, fp, tn, fn = cells
+            places = ("true_positive", "false_positive", "true_negative", "false_negative")
+            tp, fp, tn, fn = (int(opened.eval(shown.format(place))) for place in places)
             assert tp + fn == 1000 * share
             assert tp + fp + tn + fn == 1000
             assert tp == pytest.approx(1000 * share * point.sensitivity.mean, abs=0.51)
