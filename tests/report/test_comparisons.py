@@ -159,11 +159,11 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     other = shutil.copytree(by_folds, tmp_path / "other")
     for name in ("summary.json", "plan.json"):
         change_json(other / name, lambda stored: stored.update(fold_rule=stored["fold_rule"] + 1))
-    with pytest.raises(BrioError, match="its folds were made by another rule than those of"):
-        gather_jobs([StoredJob.read(by_folds), StoredJob.read(other)])
-    assert len(gather_jobs([StoredJob.read(other)]).rows) == 12
+    jobs = [StoredJob.read(folder) for folder in (by_folds, other)]
+    refuse("its folds were made by another rule than those of", gather_jobs, jobs)
+    assert len(gather_jobs(jobs[1:]).rows) == 12
     settings = ProtocolSettings(n_folds=4, validation_folds=1, validation_sites=2)
-    fingerprint = StoredJob.read(by_folds).summary.fingerprint
+    fingerprint = jobs[0].summary.fingerprint
     assert read_reused_results(by_folds, fingerprint, settings)
     refuse("its folds were made by another rule", read_reused_results, other, fingerprint, settings)
     settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
