@@ -40,10 +40,10 @@ def test_a_notebook_shows_the_table_with_what_to_know_about_it(result):
 
 def test_a_result_writes_its_report(result, tmp_path):
     assert result.report() == result.folder / "report.html"
-    page = result.report(tmp_path / "mine.html")
-    assert page == tmp_path / "mine.html"
+    page = result.report(tmp_path / "new" / "mine.html")
+    assert page == tmp_path / "new" / "mine.html"
     assert "ridge" in page.read_text(encoding="utf-8")
-    assert (tmp_path / "MODEL_CARD.md").is_file()
+    assert (tmp_path / "new" / "MODEL_CARD.md").is_file()
 
 
 def test_all_studies_of_the_paper_are_left_to_the_command_line(tmp_path):

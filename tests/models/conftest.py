@@ -11,6 +11,7 @@ from brio.cohort import Atlas
 from brio.cohort.simulate import Simulation, simulate
 from brio.jobs import JobSpec
 from brio.models import fit_model
+from made_cohorts import rebuild
 
 SIMULATION = Simulation(n_sites=6, per_class=7, n_rois=16, frames=90, stable=0.5, dead_share=0.05, seed=5)
 SMALL = {
@@ -28,15 +29,9 @@ def cohort() -> Cohort:
     """Six sites, sixteen named ROIs, repetition times and head motion."""
     made = simulate(SIMULATION)
     rng = np.random.default_rng(0)
-    return Cohort.from_scans(
-        [made.scan(i) for i in range(len(made))],
-        site=made.sites,
-        label=made.labels,
-        participant_id=made.ids,
-        covariates=made.participants[["age", "sex"]].assign(tr=2.0, mean_fd=rng.uniform(0.05, 0.3, len(made))),
-        atlas=Atlas("mine", made.atlas.rois.assign(name=[f"region {u}" for u in range(16)])),
-        classes=("control", "patient"),
-    )
+    named = Atlas("mine", made.atlas.rois.assign(name=[f"region {u}" for u in range(16)]))
+    table = made.participants.assign(tr=2.0, mean_fd=rng.uniform(0.05, 0.3, len(made)))
+    return rebuild(made, table=table, atlas=named, classes=("control", "patient"))
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 import brio
-from brio import BrioError, Cohort
+from brio import Cohort
 from brio.cohort import Atlas
 from brio.jobs import JobSpec, run_job
-from brio.models import fit_model, read_model
+from brio.models import read_model
 from brio.models.fit import add_evidence
-from commands import command
+from commands import command, refuse
 from stored import list_hashed
 
 DIAGNOSIS = ("--label-column", "dx", "--control", "HC")
@@ -45,16 +45,19 @@ def fitted(folders):
     return folders / "model", said.text
 
 
-def test_a_model_is_fitted_evaluated_and_used(fitted, folders):
+@pytest.fixture(scope="module")
+def predicted(fitted, folders):
+    words = ("--out", folders / "there", "--reestimates", 4, "--device", "cpu")
+    return command("predict", fitted[0], folders / "sixth", *words).succeed()
+
+
+def test_a_model_is_fitted_evaluated_and_used(fitted, predicted, folders):
     folder, text = fitted
     assert "wrote Model('ridge': 1 seed" in text
     auc, pairs = read_model(folder).evidence.auc, read_model(folder).evidence.pair_weighted_auc
     shown = f"mean over sites, {100 * auc.value:.1f} % (95 % interval {100 * auc.low:.1f} to {100 * auc.high:.1f})"
     assert f"at 5 sites, each left out in turn: AUC, {shown}; pair-weighted {100 * pairs.value:.1f} %" in text
     assert str(folder / "MODEL_CARD.md") in text
-    said = command(
-        "predict", folder, folders / "sixth", "--out", folders / "there", "--reestimates", 4, "--device", "cpu"
-    ).succeed()
     files = {path.name for path in (folders / "there").iterdir()}
     assert files == {"SHA256SUMS", *list_hashed(folders / "there" / "SHA256SUMS")}
     table = pd.read_csv(folders / "there" / "predictions.csv", dtype={"participant_id": str})
@@ -67,8 +70,8 @@ def test_a_model_is_fitted_evaluated_and_used(fitted, folders):
     assert set(table["predicted"][called]) <= set(sixth.classes)
     assert scores["n_called"] == called.sum()
     assert scores["expected"]["auc"] == {"value": auc.value, "low": auc.low, "high": auc.high}
-    assert said.text.index("external validation: ") < said.text.index("scans predicted")
-    assert "low and high are about other minutes of the same scan" in said.text
+    assert predicted.text.index("external validation: ") < predicted.text.index("scans predicted")
+    assert "low and high are about other minutes of the same scan" in predicted.text
 
 
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
@@ -117,7 +120,7 @@ def test_a_label_column_of_another_name_is_suggested(fitted, folders):
 
 
 def test_errors_are_for_people(fitted, folders):
-    five, model, files, sixth, out = (folders / name for name in ("five", "model", "files", "sixth", "x"))
+    five, model, files, out = (folders / name for name in ("five", "model", "files", "x"))
     assert "exists already" in command("fit", five, "--out", model).refuse().err
     for words, said in (
         (("fit", five, "--evaluate", "--evidence", folders), "exclude each other"),
@@ -127,7 +130,6 @@ def test_errors_are_for_people(fitted, folders):
             ("fit", five, "--validation-site", "site01", "--method", "ridge"),
             "to all sites; leave out --validation-site",
         ),
-        (("predict", five, sixth), "is no model, but a cohort folder"),
         (("predict", model, model), "is a model of 'brio fit', not sc"),
         (("run", model, "--method", "ridge"), "give a folder that 'brio import'"),
         (("adapt", model, files), "with --label-column, --patient and"),
@@ -137,8 +139,7 @@ def test_errors_are_for_people(fitted, folders):
             "column 'dx' has no value 'MMD' for --patient; it holds 'HC' (2), 'MDD' (2)",
         ),
     ):
-        found = command(*words, "--out", out).refuse()
-        assert said in found.err, found
+        assert said in command(*words, "--out", out).refuse().err
         assert not out.exists()
     assert not list(folders.glob("*.partial"))
 
@@ -158,11 +159,7 @@ def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(folders
         ("finer", "ridge", "was evaluated in the atlas 'mine', but the model is fitted in 'finer'"),
     ):
         words = ("--method", method, "--evidence", folders / "elsewhere", "--out", folders / "y", *QUICK)
-        said = command("fit", folders / cohort, *words).refuse()
-        assert answer in said.err
-    spec = JobSpec(folders / "finer", ["ridge"], exclude=False, device="cpu")
-    with pytest.raises(BrioError, match="was evaluated in the atlas 'mine'"):
-        fit_model(spec, evidence=folders / "elsewhere")
+        assert answer in command("fit", folders / cohort, *words).refuse().err
 
 
 def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):
@@ -192,26 +189,20 @@ def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):
     assert "1 scan read in the layout 'table'" in said.out, said
 
 
-def test_python_fits_and_predicts_as_the_commands_do(cohort, new_scans, tmp_path):
-    for name, scans in (("cohort", cohort), ("new", new_scans)):
-        scans.save(tmp_path / name)
-    words = ("--keep-all", "--method", "ridge", "--device", "cpu", "--out", tmp_path / "model")
-    assert command("fit", tmp_path / "cohort", *words).status == 0
-    fitted = brio.fit(tmp_path / "cohort", "ridge", exclude=False, device="cpu", out=tmp_path / "own")
-    assert repr(fitted) == repr(brio.load_model(tmp_path / "model"))
-    words = ("--reestimates", 4, "--device", "cpu", "--out", tmp_path / "predictions")
-    assert command("predict", tmp_path / "model", tmp_path / "new", *words).status == 0
+@pytest.mark.usefixtures("predicted")
+def test_python_fits_and_predicts_as_the_commands_do(fitted, folders, new_scans, tmp_path):
+    five, words = folders / "five", {"exclude": False, "device": "cpu", "out": tmp_path / "own"}
+    own = brio.fit(five, "ridge", evaluate=True, **words)
+    assert repr(own) == repr(brio.load_model(fitted[0]))
     options = {"reestimates": 4, "device": "cpu"}
-    brio.predict(tmp_path / "own", tmp_path / "new", out=tmp_path / "again", **options)
-    tables = [(tmp_path / folder / "predictions.csv").read_bytes() for folder in ("predictions", "again")]
+    brio.predict(tmp_path / "own", folders / "sixth", out=tmp_path / "again", **options)
+    tables = [(place / "predictions.csv").read_bytes() for place in (folders / "there", tmp_path / "again")]
     assert tables[0] == tables[1]
     assert (tmp_path / "again" / "predictions.html").is_file()
-    table = brio.predict(fitted, new_scans, **options).table
-    assert len(table) == tables[0].count(b"\n") - 1
+    assert len(brio.predict(own, new_scans, **options).table) == len(new_scans)
     for refused, words in (
-        (lambda: brio.fit(cohort, "ridge", out=tmp_path / "model"), "exists"),
-        (lambda: brio.fit(cohort, evaluate=True, evidence=tmp_path), "exclude each other"),
-        (lambda: brio.predict(fitted, new_scans, kind="table"), "kind: scans that are a Cohort are read already"),
+        (lambda: brio.fit(five, "ridge", out=tmp_path / "own"), "exists"),
+        (lambda: brio.fit(five, evaluate=True, evidence=tmp_path), "exclude each other"),
+        (lambda: brio.predict(own, new_scans, kind="table"), "kind: scans that are a Cohort are read already"),
     ):
-        with pytest.raises(BrioError, match=words):
-            refused()
+        refuse(words, refused)

@@ -1,7 +1,6 @@
 """Fit a model: what it learns from, its evidence, its interval factor, and what it gives away."""
 
 import csv
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
-from brio.errors import BrioError
 from brio.jobs import JobSpec, run_job
 from brio.methods import make_method
 from brio.models import add_evidence, fit_model
@@ -22,6 +19,9 @@ from brio.models.fit import halve_scans, learn_interval_factor, settle_final_set
 from brio.models.folder import write_card
 from brio.protocol import leave_one_site_out, make_training_fold
 from brio.training import Run
+from commands import refuse
+from doctored import change_json
+from made_cohorts import rebuild
 from stored import load_benchmark, rehash
 
 COMBAT = {"harmonise.kind": "combat"}
@@ -58,8 +58,7 @@ def test_harmonisation_is_part_of_the_model(cohort, fit, words, covariates, in_o
     here = cohort.select(cohort.sites == site)
     np.testing.assert_allclose(model.compute_margins(Connectomes(here)).full[0], fitted.test_logit, atol=1e-6)
     ageless = replace(here, participants=here.participants.drop(columns="age"))
-    with pytest.raises(BrioError, match=r"harmonise\.covariates needs the age of every participant"):
-        model.compute_margins(Connectomes(ageless))
+    refuse(r"harmonise\.covariates needs the age of every participant", model.compute_margins, Connectomes(ageless))
 
 
 def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohort, fit):
@@ -77,8 +76,7 @@ def test_a_harmonised_network_is_not_trained_on_sites_without_site_effects(cohor
         ({"refit": True, **COMBAT}, "refit=true trains on validation sites"),
         ({"harmonise.unseen": "pooled"}, "need harmonise.kind=combat"),
     ):
-        with pytest.raises(BrioError, match=words):
-            fit("gcn", **settings)
+        refuse(words, fit, "gcn", **settings)
 
 
 def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
@@ -94,21 +92,19 @@ def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
 
 
 @pytest.mark.parametrize(
-    ("method", "change", "words"),
+    ("spoil", "words"),
     [
-        ("svm", {}, "evaluated ridge, not 'svm'; give a folder of 'brio run --method svm'"),
-        ("ridge", {"protocol": "kfold"}, "was evaluated by k-fold, which says nothing about new sites"),
-        ("ridge", {"predictions": None}, "its predictions were not kept"),
+        (
+            lambda job: change_json(job / "summary.json", lambda summary: summary.update(protocol="kfold")),
+            "was evaluated by k-fold, which says nothing about new sites",
+        ),
+        (lambda job: (job / "predictions.csv").unlink(), "its predictions were not kept"),
     ],
 )
-def test_jobs_that_are_no_evidence_are_refused(diagnosis_job, tmp_path, method, change, words):
+def test_jobs_that_are_no_evidence_are_refused(diagnosis_job, tmp_path, spoil, words):
     folder = shutil.copytree(diagnosis_job, tmp_path / "job")
-    if "predictions" in change:
-        (folder / "predictions.csv").unlink()
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps(summary | {k: v for k, v in change.items() if v}))
-    with pytest.raises(BrioError, match=words):
-        read_evidence_job(rehash(folder), method)
+    spoil(folder)
+    refuse(words, read_evidence_job, rehash(folder), "ridge")
 
 
 def test_a_rule_that_called_nobody_has_no_accuracy():
@@ -116,8 +112,7 @@ def test_a_rule_that_called_nobody_has_no_accuracy():
     assert rule.accuracy == Estimate(None, None, None)
     assert rule.accuracy.write(str) == "unknown"
     assert rule.describe() == "none of 40 participants without a flag called at left-out sites"
-    with pytest.raises(BrioError, match="one end of an interval"):
-        Estimate(0.5, 0.4, None)
+    refuse("one end of an interval", Estimate, 0.5, 0.4, None)
 
 
 def other_question(cohort):
@@ -140,16 +135,12 @@ def other_question(cohort):
 
 def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
     for other, words in other_question(cohort):
-        with pytest.raises(BrioError, match=words):
-            fit_model(specify(other), evidence=diagnosis_job)
+        refuse(words, fit_model, specify(other), evidence=diagnosis_job)
     sex = next(other_question(cohort))[0]
     model = fit_model(specify(sex))
-    with pytest.raises(BrioError, match="is of other scans than the model; give the cohort"):
-        add_evidence(model, diagnosis_job)
-    with pytest.raises(BrioError, match="another question"):
-        add_evidence(model, diagnosis_job, Connectomes(sex))
-    with pytest.raises(BrioError, match="is not the cohort that the model was fitted to"):
-        add_evidence(model, diagnosis_job, Connectomes(cohort))
+    refuse("is of other scans than the model; give the cohort", add_evidence, model, diagnosis_job)
+    refuse("another question", add_evidence, model, diagnosis_job, Connectomes(sex))
+    refuse("is not the cohort that the model was fitted to", add_evidence, model, diagnosis_job, Connectomes(cohort))
 
 
 def test_evidence_of_some_of_the_scans_is_named_with_its_count(cohort, diagnosis_job, tmp_path):
@@ -177,8 +168,7 @@ def test_evidence_says_how_many_sites_have_an_auc(cohort, fit, tmp_path):
 def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, fit, monkeypatch):
     spec = specify(cohort, "fc-hgnn")
     monkeypatch.setattr("brio.models.fit.prepare_job", lambda *args: pytest.fail("refused before anything is computed"))
-    with pytest.raises(BrioError, match=r"holds numbers of single source scans: .*log-ridge, or give --holds-scans"):
-        fit_model(spec)
+    refuse(r"holds numbers of single source scans: .*log-ridge, or give --holds-scans", fit_model, spec)
     monkeypatch.undo()
     assert "holds numbers of single source scans" not in write_card(fit("ridge"))
     second = write_card(fit("fc-hgnn")).split("\n\n")[1]
@@ -219,8 +209,7 @@ def test_what_the_user_sets_stays():
 
 
 def test_validation_sites_are_chosen_by_name(cohort):
-    with pytest.raises(BrioError, match="validation site 'Atlantis'"):
-        make_training_fold(cohort, 0, ["Atlantis"])
+    refuse("validation site 'Atlantis'", make_training_fold, cohort, 0, ["Atlantis"])
 
 
 def test_halves_are_equally_long_and_share_no_frame(cohort):
@@ -245,16 +234,15 @@ def test_scans_that_change_half_way_need_wider_intervals(cohort, ridge):
     assert learn_interval_factor(ridge, changed, scans) > 1.5 * steady
 
 
-def rebuild(cohort, first_scan):
+def begin_with(cohort, first_scan):
     """The same cohort with another first scan."""
-    scans = [first_scan, *(cohort.scan(i) for i in range(1, len(cohort)))]
-    return Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, participant_id=cohort.ids)
+    return rebuild(cohort, [first_scan, *(cohort.scan(i) for i in range(1, len(cohort)))])
 
 
 def test_a_censored_scan_is_halved_as_if_it_had_its_valid_frames_alone(cohort, ridge):
     scan, everyone = cohort.scan(0), np.arange(len(cohort))
     gap = np.full((len(scan) + 10, scan.shape[1]), np.nan, dtype=np.float32)
-    censored, plain = rebuild(cohort, np.concatenate([gap, scan])), rebuild(cohort, scan)
+    censored, plain = begin_with(cohort, np.concatenate([gap, scan])), begin_with(cohort, scan)
     for half, expected in zip(halve_scans(censored), halve_scans(plain), strict=True):
         np.testing.assert_array_equal(half.frames, expected.frames)
     factors = [learn_interval_factor(ridge, Connectomes(one), everyone) for one in (censored, plain)]
@@ -266,8 +254,8 @@ def test_scans_with_halves_that_are_too_short_are_left_out_of_the_factor(cohort,
     flat = np.concatenate([np.ones_like(scan), scan])  # its first half has no signal
     expected = learn_interval_factor(ridge, Connectomes(cohort), everyone[1:])
     for changed in (scan[:7], flat):
-        assert learn_interval_factor(ridge, Connectomes(rebuild(cohort, changed)), everyone) == expected
-    short = Connectomes(rebuild(cohort, scan[:7]))
+        assert learn_interval_factor(ridge, Connectomes(begin_with(cohort, changed)), everyone) == expected
+    short = Connectomes(begin_with(cohort, scan[:7]))
     with pytest.warns(UserWarning, match="no source scan has two halves of at least 4 usable frames"):
         assert learn_interval_factor(ridge, short, np.array([0])) == 1.0
 
@@ -298,7 +286,6 @@ def test_coefficients_tell_members_from_others(connectomes):
     assert ridge.membership > 0.6
     assert ridge.diagnosis_in > ridge.diagnosis_out
     assert ridge.rows is None
-    assert ridge.describe_rows() == ""
 
 
 def test_the_package_carries_the_figures_of_the_evidence():

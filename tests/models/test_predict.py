@@ -32,16 +32,9 @@ from brio.models.model import check_atlas
 from brio.models.predict import PREDICTION_REESTIMATES, ScanPredictions
 from brio.models.ranges import check_left_out_sites, learn_ranges
 from brio.report.predictions import render_prediction_page
+from commands import refuse
+from made_cohorts import rebuild
 from stored import load_benchmark, make_evidence
-
-
-def change(cohort, scans, **changes):
-    """The same participants with other scans."""
-    table = cohort.participants.drop(columns=["participant_id", "site", "label", "n_frames"])
-    return replace(
-        Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels, covariates=table, atlas=cohort.atlas),
-        **changes,
-    )
 
 
 def predict(model, scans):
@@ -70,6 +63,9 @@ def test_probabilities_are_calibrated_margins_and_intervals_hold_them(prediction
     np.testing.assert_allclose(table["high"], expit(predictions.logit + half))
     side = np.sign(reestimated) == np.sign(predictions.logit)[:, None]
     np.testing.assert_allclose(table["agreement"], side.mean(1))
+    assert (table["flag"] == "").all(), "scans like those of the model"
+    assert (table["notes"] == "").mean() > 0.9
+    assert table["distance"].between(0, 1).all()
 
 
 def test_the_spread_is_that_of_many_drawn_re_estimates_whatever_the_first_frame(ridge, cohort):
@@ -81,7 +77,7 @@ def test_the_spread_is_that_of_many_drawn_re_estimates_whatever_the_first_frame(
     ratio = balanced.std(1, ddof=1) / drawn.std(1, ddof=1)
     assert 0.97 < np.median(ratio) < 1.03
     assert ratio.std() < 0.08
-    turned = change(cohort, [np.roll(cohort.scan(i), 5 + i % 60, axis=0) for i in range(len(cohort))])
+    turned = rebuild(cohort, [np.roll(cohort.scan(i), 5 + i % 60, axis=0) for i in range(len(cohort))])
     _, again = ridge.compute_logits(Connectomes(turned), PREDICTION_REESTIMATES)
     moved = again.std(1, ddof=1) / balanced.std(1, ddof=1)
     assert moved.std() < 0.06  # 32 draws: 0.13
@@ -245,12 +241,6 @@ def test_evidence_scans_are_checked_against_the_other_sites(cohort):
     assert not find_flagged_scans(scans, left_out, (replace(flag[0], p=0.2),)).any()
 
 
-def test_scans_like_those_of_the_model_are_not_flagged(predictions):
-    assert (predictions.table["flag"] == "").all()
-    assert (predictions.table["notes"] == "").mean() > 0.9
-    assert predictions.table["distance"].between(0, 1).all()
-
-
 def test_ranges_say_nothing_about_fewer_than_ten_participants(cohort):
     """No limit moves when the nine most extreme participants become more extreme, whatever they have."""
     everyone = np.arange(len(cohort))
@@ -263,11 +253,9 @@ def test_ranges_say_nothing_about_fewer_than_ten_participants(cohort):
     for column, other in (("tr", 40.0), ("mean_fd", 50.0)):
         extreme = table[column].nlargest(9).index
         assert learn(table.assign(**{column: table[column].where(~table.index.isin(extreme), other)})) == before
-    twice = cohort.select(np.concatenate([everyone, np.repeat(np.argmax(table["tr"]), 12)]))  # one participant, often
-    connectomes = Connectomes(twice)
-    repeated = replace(twice, participants=twice.participants.assign(tr=np.r_[table["tr"], np.full(12, 3.0)]))
-    connectomes.cohort = repeated
-    assert learn_ranges(connectomes, np.arange(len(twice)))[0].tr == before.tr
+    often = np.r_[everyone, np.repeat(np.argmax(table["tr"]), 12)]  # one participant
+    twice = Connectomes(replace(cohort, participants=table).select(often))
+    assert learn_ranges(twice, np.arange(len(often)))[0].tr == before.tr
     few = learn(table, np.flatnonzero(np.isin(cohort.sites, ["site01", "site02"])))
     assert set(vars(few).values()) == {None}
 
@@ -284,8 +272,7 @@ def test_names_are_compared_whatever_the_atlas_is_called(ridge, cohort):
     check_atlas(model.atlas, named(list(table["code"])))
     with pytest.raises(BrioError, match="in another order: column 1 is region 1, the model has region 0 there"):
         check_atlas(model.atlas, named([names[1], names[0], *names[2:]]))
-    with pytest.raises(BrioError, match="another atlas: column 3 is Foo"):
-        check_atlas(model.atlas, named([*names[:2], "Foo", *names[3:]]))
+    refuse("another atlas: column 3 is Foo", check_atlas, model.atlas, named([*names[:2], "Foo", *names[3:]]))
     unnamed = replace(cohort, atlas=Atlas.unnamed(cohort.n_rois))
     check_atlas(model.atlas, unnamed)
     with pytest.raises(BrioError, match=r"the scans have 12 ROIs, .* leave out further columns with --drop-roi"):
@@ -297,10 +284,11 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
     cohort, rng = new_scans, np.random.default_rng(3)
     order = np.arange(16).reshape(4, 4).T.flatten()  # one region of each planted network side by side
     blend = np.stack([rng.permutation(16) < 2 for _ in range(16)], axis=1) / 2  # an atlas whose regions join two
+    silenced = np.arange(16) >= 9
     table, foreign = cohort.participants, "to the mean connectome, where 1 is nothing in common"
 
     def scans(alter, **changes):
-        return change(cohort, [alter(cohort.scan(i)) for i in range(len(cohort))], **changes)
+        return rebuild(cohort, [alter(cohort.scan(i)) for i in range(len(cohort))], **changes)
 
     for strange, column, code, share, reason in (
         (scans(lambda x: x[: len(x) // 2]), "notes", "short", 1, "short: [0-9]+ frames, usually 65 or more"),
@@ -310,13 +298,7 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
         (replace(cohort, participants=table.assign(tr=2.5)), "notes", "tr", 1, "time 2.5 s, usually 2 to 2 s"),
         (replace(cohort, participants=table.assign(mean_fd=2.0)), "notes", "motion", 1, "displacement 2.00 mm"),
         (replace(cohort, participants=table.drop(columns="tr")), "notes", "tr_unknown", 1, "repetition time unknown"),
-        (
-            scans(lambda x: np.where(np.arange(16) < 9, 0.0, x)),
-            "notes",
-            "dead_rois",
-            1,
-            "[0-9]+ ROIs without signal, us",
-        ),
+        (scans(lambda x: x * silenced), "notes", "dead_rois", 1, "[0-9]+ ROIs without signal, us"),
     ):
         found = predict(ridge, strange).table
         has = found[column].str.split().map(lambda codes, code=code: code in codes)
@@ -327,8 +309,7 @@ def test_strange_scans_have_a_flag_or_a_note_with_the_reason(ridge, new_scans):
 
 def test_exchanged_classes_are_refused_and_other_names_are_said_where_there_are_labels(ridge, cohort):
     turned = replace(cohort.select([0, 1, 30]), classes=("Patient", "control"))
-    with pytest.raises(BrioError, match="its classes are exchanged: 0 is Patient and 1 is control"):
-        predict(ridge, turned)
+    refuse("its classes are exchanged: 0 is Patient and 1 is control", predict, ridge, turned)
     bare = replace(turned, participants=turned.participants.drop(columns="label"))
     assert len(predict(ridge, bare).table) == 3
     for classes, warned in ((("control", "Patient"), False), (("0", "1"), False), (("control", "depression"), True)):
@@ -396,26 +377,15 @@ def test_single_scans_of_the_model_are_recognised_by_digests_of_their_own(ridge,
 
 def test_wrong_numbers_are_refused(ridge, cohort):
     for words in ({"reestimates": 1}, {"level": 1.0}, {"wanted_accuracy": 0.3}):
-        with pytest.raises(BrioError, match=next(iter(words)).removeprefix("wanted_")):
-            predict_scans(ridge, cohort, device="cpu", **words)
+        refuse(next(iter(words)).removeprefix("wanted_"), predict_scans, ridge, cohort, device="cpu", **words)
 
 
 def test_external_scores_count_participants():
     """Whoever was scanned twice with the same result counts as if scanned once."""
-    rng = np.random.default_rng(0)
-    label, logit = np.repeat([0, 1], 15), rng.normal(size=30) + np.repeat([-0.5, 0.5], 15)
-    scans = [rng.normal(size=(20, 3)) for _ in range(30)]
-    once = Cohort.from_scans(scans, site=["A"] * 30, label=label, participant_id=[f"p{i}" for i in range(30)])
-    again = np.concatenate([np.arange(30), np.arange(7)])
-    repeated = Cohort.from_scans(
-        [scans[i] for i in again],
-        site=["A"] * 37,
-        label=label[again],
-        participant_id=once.ids[again],
-        session=[1] * 30 + [2] * 7,
-    )
-
-    assert score(repeated, logit[again]) == score(once, logit)
+    label, again = np.repeat([0, 1], 15), np.r_[np.arange(30), np.arange(7)]
+    logit = np.random.default_rng(0).normal(size=30) + label
+    once = make_labelled(["A"] * 30, label)
+    assert score(once.select(again), logit[again]) == score(once, logit)
 
 
 def score(cohort, logit):
@@ -496,12 +466,10 @@ def test_a_rule_is_scored_with_flags_that_other_sites_gave():
     assert not flag_by_other_sites(scans, left_out).any()  # without A, the scans of one site alone have the reason
 
 
-def test_few_labelled_scans_are_called_too_few(ridge, cohort):
-    new = replace(cohort, frames=cohort.frames * np.float32(2))  # of known scans there are no scores
-
+def test_few_labelled_scans_are_called_too_few(ridge, new_scans):
     def choose(n_patients, n_controls):
-        patients, controls = (np.flatnonzero(cohort.labels == label) for label in (1, 0))
-        return new.select(np.r_[patients[:n_patients], controls[:n_controls]])
+        patients, controls = (np.flatnonzero(new_scans.labels == label) for label in (1, 0))
+        return new_scans.select(np.r_[patients[:n_patients], controls[:n_controls]])
 
     for some, few in ((choose(4, 9), True), (choose(9, 4), True), (choose(5, 5), False)):
         found = predict(ridge, some)

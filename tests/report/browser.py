@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,9 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--enable-unsafe-swiftshader",  # WebGL in software, for the interactive brain
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-    "--remote-debugging-pipe",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+    *("--enable-unsafe-swiftshader", "--remote-debugging-pipe"),  # WebGL in software, for the interactive brain
 ]
 
 
@@ -54,10 +45,10 @@ class Browser:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         self._rest, self._count, self.session = b"", 0, None
         self.events: list[dict[str, Any]] = []
-        deadline = time.monotonic() + 10
-        while not (targets := [t for t in self.send("Target.getTargets")["targetInfos"] if t["type"] == "page"]):
-            assert time.monotonic() < deadline, "the browser opened no page"
-            time.sleep(0.1)
+        targets = self._poll(
+            lambda: [t for t in self.send("Target.getTargets")["targetInfos"] if t["type"] == "page"], 10
+        )
+        assert targets, "the browser opened no page"
         self.session = self.send("Target.attachToTarget", targetId=targets[0]["targetId"], flatten=True)["sessionId"]
         for room in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{room}.enable")
@@ -102,15 +93,19 @@ class Browser:
         while (message := self._message(deadline)) is not None:
             self.events.append(message)
 
+    def _poll(self, look: Callable[[], Any], seconds: float) -> Any:
+        """Look until there is something to see or the time is over; return what was seen last."""
+        deadline = time.monotonic() + seconds
+        while not (seen := look()) and time.monotonic() < deadline:
+            self.wait(0.1)
+        return seen
+
     def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
         """Open a file and wait until it is loaded."""
         self.size(width, height)
         self.events.clear()
         self.send("Page.navigate", url=path.resolve().as_uri())
-        deadline = time.monotonic() + 30
-        while not self.list_events("Page.loadEventFired"):
-            assert time.monotonic() < deadline, f"{path} does not load"
-            self.wait(0.1)
+        assert self._poll(lambda: self.list_events("Page.loadEventFired"), 30), f"{path} does not load"
 
     def size(self, width: int, height: int) -> None:
         self.send(
@@ -127,12 +122,7 @@ class Browser:
 
     def until(self, script: str, seconds: float = 30.0) -> bool:
         """Return whether an expression becomes true in time."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self.eval(script):
-                return True
-            self.wait(0.2)
-        return False
+        return bool(self._poll(lambda: self.eval(script), seconds))
 
     def enter(self, selector: str, value: str) -> None:
         """Type text into a field, or choose from one."""

@@ -1,11 +1,9 @@
 """Finished jobs to report on, with names that would do harm if they were not escaped."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from harmful import NASTY, SITES
 
@@ -61,12 +59,8 @@ def renamed(finished, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "renamed"
     shutil.copytree(finished, folder)
     new = "<img src=x onerror=window.pwned=1>"
-    for path in [folder / "summary.json", folder / "plan.json", *folder.glob("runs/*/run.json")]:
-        path.write_text(path.read_text().replace('"covariates-only"', json.dumps(new)))
-    for name in ("results.csv", "predictions.csv"):
-        table = pd.read_csv(folder / name)
-        table["method"] = table["method"].replace("covariates-only", new)
-        table.to_csv(folder / name, index=False)
+    for path in [*folder.glob("*.json"), *folder.glob("*.csv"), *folder.glob("runs/*/run.json")]:
+        path.write_text(path.read_text().replace("covariates-only", new))
     return rehash(folder)
 
 

@@ -39,3 +39,9 @@ class _Table(HTMLParser):
 def read_rows(page, name):
     """Read the rows of the table with this id, without its head."""
     return [row for row in _Table(page, name).rows if "data-method" in row.attributes]
+
+
+def read_section(page, name):
+    """Cut the section with this id out of a page."""
+    start = page.index(f'<section id="{name}"')
+    return page[start : page.index("</section>", start)]

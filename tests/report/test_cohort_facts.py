@@ -12,7 +12,7 @@ from brio.results.cohort import describe_cohort, group_participants
 from brio.results.files import COHORT_FACTS
 
 
-def test_counts_and_ranges_are_those_of_the_participants(cohort):
+def test_counts_and_ranges_are_those_of_the_participants_and_regions_those_of_the_atlas(cohort):
     facts = describe_cohort(cohort)
     table = cohort.participants.assign(frames=cohort.n_frames)
     assert facts["classes"] == ["control", "patient"]
@@ -25,10 +25,7 @@ def test_counts_and_ranges_are_those_of_the_participants(cohort):
             assert np.isclose(described[key]["mean"], rows[column].mean(), atol=1e-4)
             assert np.isclose(described[key]["sd"], rows[column].std(), atol=1e-4)
         assert described["sex"] == rows["sex"].value_counts().to_dict()
-
-
-def test_regions_keep_their_place(cohort):
-    rois = describe_cohort(cohort)["rois"]
+    rois = facts["rois"]  # in their place
     assert rois["name"] == cohort.atlas.rois["name"].tolist()
     assert np.allclose(rois["xyz"], cohort.atlas.rois[["x", "y", "z"]])
     assert rois["hemi"] == cohort.atlas.rois["hemi"].tolist()

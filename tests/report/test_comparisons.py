@@ -11,9 +11,10 @@ from brio import run
 from brio.errors import BrioError
 from brio.formatting import format_p
 from brio.protocol import ProtocolSettings
-from brio.report.comparisons import compare_methods, comparison_table, gather_jobs, join_rows, paired_scores
+from brio.report.comparisons import compare_methods, comparison_table, gather_jobs, join_rows
 from brio.results import StoredJob
 from brio.studies.context import read_reused_results
+from commands import refuse
 from doctored import change_json
 
 RUN = {"cohort": "small", "n_source": 70, "n_validation": 20, "n_test": 10}
@@ -27,7 +28,7 @@ def rows(auc: dict[str, float], folds: int = 8, seeds: int = 2, protocol: str = 
         (m, s, k, v + hard[k] + rng.normal(0, 0.02)) for m, v in auc.items() for s in range(seeds) for k in range(folds)
     ]
     table = pd.DataFrame(runs, columns=["method", "seed", "fold", "auc"]).assign(protocol=protocol, **RUN)
-    return table.assign(fold="s" + table["fold"].astype(str), brier=0.5 - 0.3 * table["auc"])
+    return table.assign(fold="s" + table["fold"].astype(str))
 
 
 def lines(text: str) -> list[list[str]]:
@@ -111,14 +112,6 @@ def test_kfold_takes_the_corrected_test_over_the_folds_of_all_seeds():
     )
 
 
-def test_losses_are_better_when_lower():
-    made = rows({"ridge": 0.6, "brio": 0.75})
-    differences = compare_methods(made, "ridge", "brier").iloc[0]
-    assert differences["mean_difference"] < 0
-    assert (differences["better"], differences["worse"]) == (8, 0)
-    assert "Difference in Brier score to ridge" in comparison_table(made, "ridge", "brier")
-
-
 def test_each_cohort_and_protocol_has_a_table_of_its_own():
     first, second = rows({"ridge": 0.6, "brio": 0.7}), rows({"ridge": 0.6, "gcn": 0.5}, folds=9)
     third = rows({"gin": 0.6}, protocol="kfold")
@@ -143,22 +136,14 @@ def test_methods_with_other_seeds_are_named():
 
 def test_what_cannot_be_compared_is_an_error():
     made = pd.concat([rows({"ridge": 0.6, "brio": 0.65}), rows({"gin": 0.6}).assign(cohort="other")])
-    for reference, metric, message in (
-        ("rigde", "auc", "did you mean 'ridge'"),
-        ("ridge", "auk", "did you mean 'auc'"),
-        ("gin", "auc", "has it and another method"),
-    ):
-        with pytest.raises(BrioError, match=message):
-            comparison_table(made, reference, metric)
+    for reference, message in (("rigde", "did you mean 'ridge'"), ("gin", "has it and another method")):
+        refuse(message, comparison_table, made, reference)
 
 
 def test_methods_tested_on_other_scans_are_not_compared():
     made = rows({"ridge": 0.6, "brio": 0.65})
     made.loc[(made["method"] == "ridge") & (made["fold"] == "s3"), "n_test"] = 9
-    with pytest.raises(BrioError, match="small, s3: some methods were tested on 9 participants, others on 10"):
-        compare_methods(made, "ridge")
-    with pytest.raises(BrioError, match="one at a time"):
-        paired_scores(pd.concat([made, made.assign(cohort="other")]))
+    refuse("small, s3: some methods were tested on 9 participants, others on 10", compare_methods, made, "ridge")
 
 
 def test_runs_of_several_jobs_come_together():
@@ -174,14 +159,13 @@ def test_folds_of_two_rules_are_not_put_together(by_folds, cohort, tmp_path):
     other = shutil.copytree(by_folds, tmp_path / "other")
     for name in ("summary.json", "plan.json"):
         change_json(other / name, lambda stored: stored.update(fold_rule=stored["fold_rule"] + 1))
-    with pytest.raises(BrioError, match="its folds were made by another rule than those of"):
-        gather_jobs([StoredJob.read(by_folds), StoredJob.read(other)])
-    assert len(gather_jobs([StoredJob.read(other)]).rows) == 12
+    jobs = [StoredJob.read(folder) for folder in (by_folds, other)]
+    refuse("its folds were made by another rule than those of", gather_jobs, jobs)
+    assert len(gather_jobs(jobs[1:]).rows) == 12
     settings = ProtocolSettings(n_folds=4, validation_folds=1, validation_sites=2)
-    fingerprint = StoredJob.read(by_folds).summary.fingerprint
+    fingerprint = jobs[0].summary.fingerprint
     assert read_reused_results(by_folds, fingerprint, settings)
-    with pytest.raises(BrioError, match="its folds were made by another rule"):
-        read_reused_results(other, fingerprint, settings)
+    refuse("its folds were made by another rule", read_reused_results, other, fingerprint, settings)
     settings = {"protocol.n_folds": 4, "protocol.validation_folds": 1}
     with pytest.raises(BrioError, match="fold rule: 3, now 2"):
         run(cohort, ["ridge"], seeds=3, protocol="kfold", settings=settings, out=other, device="cpu")

@@ -13,6 +13,7 @@ from brio.models import adapt_model, fit_model, predict_scans
 from brio.models.evidence import CallRule, Estimate
 from brio.models.external import write_predictions
 from brio.report.predictions import render_prediction_page
+from made_cohorts import rebuild
 from stored import make_evidence
 
 CUT = """all('#scans th, #scans td, #scans thead button').filter(e => e.checkVisibility())
@@ -36,17 +37,8 @@ def strange(cohort):
     """The same connectomes, but the first scan is too short, and the model has seen the second; an id is code."""
     scans = [cohort.scan(i) * np.float32(1 if i == 1 else 2) for i in range(len(cohort))]
     scans[0] = scans[0][:20]
-    table = cohort.participants.drop(columns=["participant_id", "site", "label", "n_frames"])
-    return type(cohort).from_scans(
-        scans,
-        site=cohort.sites,
-        label=cohort.labels,
-        participant_id=["<script>window.pwned=1</script>", *cohort.ids[1:]],
-        covariates=table,
-        atlas=cohort.atlas,
-        classes=cohort.classes,
-        name="<em>scans</em>",
-    )
+    names = ["<script>window.pwned=1</script>", *cohort.ids[1:]]
+    return rebuild(cohort, scans, participant_id=names, name="<em>scans</em>")
 
 
 @pytest.fixture(scope="module")

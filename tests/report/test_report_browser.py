@@ -62,17 +62,11 @@ def test_columns_sort_both_ways(opened):
         now = opened.eval(f"all('#results-table thead th')[{column}].getAttribute('aria-sort')")
         assert now == "ascending"
     assert opened.eval("all('#results-table [aria-sort]').length") == 1
-    opened.eval("one('#results-table thead button').click()")
-    names = opened.eval(NAMES)
-    assert names == sorted(names)
-
-
-def test_sorting_needs_no_mouse(opened):
-    opened.eval("all('#results-table thead th')[5].querySelector('button').focus()")
+    opened.eval("one('#results-table thead button').focus()")
     for kind in ("keyDown", "keyUp"):
         opened.send("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
-    values = opened.eval(VALUES.format(k=5))
-    assert values == sorted(values, reverse=True)
+    names = opened.eval(NAMES)
+    assert names == sorted(names), "sorting needs no mouse"
 
 
 def test_methods_are_chosen_for_all_charts_at_once(opened):
@@ -207,10 +201,8 @@ def test_answers_follow_the_slider_by_bayes_rule(opened, renamed):
             values = point.predictive_values(share)
             for name, value in zip(("positive", "negative"), values, strict=True):
                 assert opened.eval(shown.format(name)) == f"{100 * value:.1f} %"
-            cells = [
-                int(opened.eval(shown.format(f"{a}_{b}"))) for b in ("positive", "negative") for a in ("true", "false")
-            ]
-            tp, fp, tn, fn = cells
+            places = ("true_positive", "false_positive", "true_negative", "false_negative")
+            tp, fp, tn, fn = (int(opened.eval(shown.format(place))) for place in places)
             assert tp + fn == 1000 * share
             assert tp + fp + tn + fn == 1000
             assert tp == pytest.approx(1000 * share * point.sensitivity.mean, abs=0.51)

@@ -26,7 +26,7 @@ from stored import rehash
 RNG = np.random.default_rng(3)
 
 
-def factors(fold, seed, sites, J=3, P=6, auc=0.6, support=True, groups=None):
+def factors(fold, seed, sites, J=3, P=6, auc=0.6, groups=None):
     pairs = len(sites) * (len(sites) - 1) // 2
     Pi = RNG.uniform(size=(J, P)) if groups is None else np.eye(J)[groups].T
     row = SimpleNamespace(fold=fold, seed=seed, validation_auc=auc)
@@ -35,7 +35,7 @@ def factors(fold, seed, sites, J=3, P=6, auc=0.6, support=True, groups=None):
         pi_task=np.sort(RNG.dirichlet(np.ones(J)))[::-1],
         alpha_bar=RNG.uniform(size=(pairs, 2, J)),
         g=RNG.uniform(size=(pairs, 2)),
-        q_re=RNG.uniform(size=(len(sites), 2, J)) if support else None,
+        q_re=RNG.uniform(size=(len(sites), 2, J)),
         Pi_bar=Pi,
     )
 
@@ -68,8 +68,12 @@ def test_folds_of_different_seeds_are_different_folds():
     assert np.allclose(folds["1 of seed 1"]["pi"], runs[1].pi_task, atol=6e-4)
 
 
-def test_factors_are_numbered_by_relevance(finished):
-    arm = next(a for a in read_evidence(finished).arms if a.name == "brio")
+@pytest.fixture(scope="module")
+def arm(finished):
+    return next(a for a in read_evidence(finished).arms if a.name == "brio")
+
+
+def test_factors_are_numbered_by_relevance(arm):
     runs = read_factors(arm)
     assert len(runs) == 15
     for run, stored in zip(runs, arm.runs, strict=True):
@@ -86,8 +90,7 @@ def test_factors_are_numbered_by_relevance(finished):
         assert len(run.alpha_bar) == len(run.record.source_sites) * (len(run.record.source_sites) - 1) // 2
 
 
-def test_the_page_holds_the_qualifications(page, finished):
-    arm = next(a for a in read_evidence(finished).arms if a.name == "brio")
+def test_the_page_holds_the_qualifications(page, arm):
     start = page.index('id="q-data">') + len('id="q-data">')
     data = json.loads(page[start : page.index("</script>", start)])
     assert data["arms"]["brio"] == json.loads(json.dumps(summarise_qualification(read_factors(arm), "loso")))
@@ -158,14 +161,13 @@ def test_pairs_are_those_of_the_sites_that_were_learned_from(cohort, tmp_path, m
     brio.run(cohort, ["brio"], out=tmp_path / "run", settings=tiny, folds=folds, device="cpu")
     (arm,) = read_evidence(tmp_path / "run").arms
     runs = read_factors(arm)
-    total = json.loads((tmp_path / "run" / "plan.json").read_text())["n_scans"]
     assert [run.record.row.fold for run in runs] == folds
     for run, stored in zip(runs, arm.runs, strict=True):
         row = stored.record.row
         assert len(run.record.source_sites) == run.q_re.shape[0] == 4
         assert len(run.g) == len(list(combinations(run.record.source_sites, 2)))
         assert row.fold not in run.record.source_sites
-        assert row.n_source + row.n_test == total
+        assert row.n_source + row.n_test == arm.job.summary.n_scans
     assert summarise_qualification(runs, "loso").keys() == set(folds)
     monkeypatch.setattr(figures, "render_brain_viewer", lambda *_: None)
     assert write_report(tmp_path / "run").is_file()

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pandas as pd
 import pytest
+from pages import read_section
 
 from brio import run, tune
 from brio.cohort.simulate import Simulation, simulate
@@ -22,6 +23,7 @@ from brio.results import StoredStudy, StudyOptions, StudyRecord
 from brio.studies import StudyContext, run_study
 from brio.studies.study import PAPER
 from commands import command
+from doctored import change_json
 from stored import rehash
 
 TWO_SEEDS = {"seeds": 2, "folds": ["site02", "site04"]}
@@ -114,8 +116,7 @@ def test_arms_are_told_apart(studies):
 
 
 def test_the_verdict_is_about_the_methods_as_they_come(text):
-    start = text.index('id="verdict"')
-    section = text[start : text.index("</section>", start)]
+    section = read_section(text, "verdict")
     assert "of 2 methods" in section
     assert "loso/gcn" in section
     assert "other folders: core" in section
@@ -130,8 +131,7 @@ def test_other_settings_and_other_protocols_have_tables_of_their_own(text):
 
 
 def test_studies_show_figure_text_and_a_small_table(text):
-    start = text.index('<section id="studies"')
-    section = text[start : text.index("</section>", start)]
+    section = read_section(text, "studies")
     assert section.count('<img src="data:image/svg+xml;base64,') == 2
     assert "Found <strong>little</strong> &lt;script&gt;" in section
     assert "Parts &amp; &lt;pieces&gt;" in section
@@ -278,9 +278,7 @@ def test_the_command_tells_where_arms_were_trained(small, tmp_path):
     """A folder that came from a GPU and is read here."""
     context = StudyContext(JobSpec(small, methods=["ridge"], device="cpu", folds=["site01"]), tmp_path / "out")
     run_study("comparison", context)
-    plan = tmp_path / "out/arms/loso/ridge/plan.json"
-    plan.write_text(plan.read_text().replace('"device": "cpu"', '"device": "cuda-tf32"'))
-    rehash(plan.parent)
+    change_json(tmp_path / "out/arms/loso/ridge/plan.json", lambda plan: plan.update(device="cuda-tf32"))
     run_study("comparison", context)
     assert "--device cuda-tf32" in read_evidence(tmp_path / "out").commands[0]
 

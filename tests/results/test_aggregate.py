@@ -8,11 +8,11 @@ import pytest
 from planted_predictions import make_predictions
 from scipy import stats
 
-from brio.errors import BrioError
 from brio.report.comparisons import compare_methods
 from brio.results import METRICS, average_seeds, summarise_metrics, summarise_scores
 from brio.results.summarise import summarise_ensemble
 from brio.studies.summaries import summarise_arms
+from commands import refuse
 
 
 def rows_of(scores: dict[tuple[str, str, int], float]) -> pd.DataFrame:
@@ -40,8 +40,7 @@ def test_an_ensemble_with_a_missing_logit_has_no_score(protocol, n, n_diverged):
 
 def test_runs_that_occur_twice_are_refused():
     rows = rows_of({("a", "s1", 0): 0.5, ("b", "s1", 0): 0.6})
-    with pytest.raises(BrioError, match="'a', fold s1, seed 0 occurs more than once"):
-        average_seeds(pd.concat([rows, rows.iloc[:1]]))
+    refuse("'a', fold s1, seed 0 occurs more than once", average_seeds, pd.concat([rows, rows.iloc[:1]]))
 
 
 def test_one_policy_for_missing_scores_in_summaries_comparisons_and_studies():

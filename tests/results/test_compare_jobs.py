@@ -5,14 +5,13 @@ import re
 import pandas as pd
 import pytest
 from planted_predictions import make_predictions
-from typer.testing import CliRunner
 
-from brio.cli import app
 from brio.errors import BrioError
 from brio.protocol import score_predictions
 from brio.report.comparisons import JoinedJobs, compare_jobs, gather_jobs, label_folders, write_joined_tables
 from brio.results import StoredJob, compare_over_people, describe_smoke_run, write_tables
 from brio.results.job import COLUMNS
+from commands import command, refuse
 from doctored import make_method, make_summary
 from stored import rehash
 
@@ -20,17 +19,18 @@ from stored import rehash
 def write_job(folder, predictions, protocol="loso", cohort="small", smoke_run=False):
     """Write a job with these predictions and the scores that follow from them."""
     folder.mkdir(parents=True)
-    rows = []
-    for (method, fold, seed), part in predictions.groupby(["method", "fold", "seed"], sort=False):
-        scores = score_predictions(part["label"].to_numpy(), part["logit"].to_numpy())
-        run = {"cohort": cohort, "method": method, "protocol": protocol, "fold": fold, "seed": seed}
-        sites = {"test_sites": "a", "validation_sites": "b", "n_source": 70, "n_validation": 20, "n_test": len(part)}
-        others = {"validation_auc": 0.6, "selected_epoch": 1, "block_length": 4.0, "seconds": 1.0, "device": "cpu"}
-        rows.append(run | sites | scores | others)
+    rows = [
+        {"method": method, "fold": fold, "seed": seed, "n_test": len(part)}
+        | score_predictions(part["label"].to_numpy(), part["logit"].to_numpy())
+        for (method, fold, seed), part in predictions.groupby(["method", "fold", "seed"], sort=False)
+    ]
+    run = {"cohort": cohort, "protocol": protocol, "test_sites": "a", "validation_sites": "b", "device": "cpu"}
+    run |= {"n_source": 70, "n_validation": 20, "validation_auc": 0.6, "selected_epoch": 1, "seconds": 1.0}
+    rows = pd.DataFrame(rows).assign(**run, block_length=4.0).reindex(columns=COLUMNS)
     methods = dict.fromkeys(predictions["method"].unique(), make_method())
     facts = {"protocol": protocol, "cohort": cohort, "smoke_run": smoke_run}
     summary = make_summary(methods, predictions["fold"].unique(), **facts)
-    write_tables(folder, pd.DataFrame(rows, columns=COLUMNS), predictions, summary)
+    write_tables(folder, rows, predictions, summary)
     return folder
 
 
@@ -100,10 +100,7 @@ def test_smoke_runs_are_marked_and_not_tested(tmp_path, predictions, protocol):
     job = write_job(tmp_path / "quick", predictions, protocol, smoke_run=True)
     whole = write_job(tmp_path / "whole", predictions, protocol)
     for words in (("compare", job), ("table", job, "--compare", "ridge")):
-        marked, tested = (
-            CliRunner().invoke(app, [str(folder if word is job else word) for word in words]).output
-            for folder in (job, whole)
-        )
+        marked, tested = (command(*(folder if word is job else word for word in words)).out for folder in (job, whole))
         assert marked.startswith(f"{describe_smoke_run()} Smoke runs are not tested: p values are left out.\n\n")
         assert not re.search(r"\| p\b|Holm|corrected t test|detectable|two one-sided", marked, re.IGNORECASE)
         assert "| p | p, Holm | detectable |" in tested
@@ -141,16 +138,13 @@ def test_folders_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
 
 def test_other_cohorts_and_empty_folders_are_refused(tmp_path, predictions, folders):
     other = write_job(tmp_path / "elsewhere", predictions[predictions["method"] == "svm"], cohort="large")
-    with pytest.raises(BrioError, match="several cohorts or protocols"):
-        gather([folders[0], other])
+    refuse("several cohorts or protocols", gather, [folders[0], other])
     with pytest.raises(BrioError, match="nothing to write"):
         write_joined_tables(JoinedJobs(pd.DataFrame(), pd.DataFrame(), pd.DataFrame()), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_the_command_prints_the_comparison_and_writes_the_tables(folders, tmp_path):
-    arguments = ["compare", *map(str, folders), "--reference", "svm", "--out", str(tmp_path / "kept")]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert result.output == compare_jobs(gather(folders), "svm")
+    said = command("compare", *folders, "--reference", "svm", "--out", tmp_path / "kept").succeed()
+    assert said.out == compare_jobs(gather(folders), "svm")
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["SHA256SUMS", "covariances.csv", "sites.csv"]

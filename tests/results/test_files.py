@@ -15,10 +15,12 @@ import brio
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.report.write import write_report
-from brio.results import Plan, RunStore, StoredJob, StoredStudy, Summary, TuningRecord, lock_folder
+from brio.results import RunStore, StoredJob, StoredStudy, Summary, lock_folder
 from brio.results.files import format_csv, read_csv
 from brio.schemas import to_json
 from brio.storage import SUMS, reserve_name, write_recorded, write_sums
+from commands import refuse
+from doctored import change_json
 from stored import rehash
 
 
@@ -59,14 +61,12 @@ def test_tables_alone_are_enough_for_brio_table(tuned, tmp_path):
     write_sums(tmp_path)
     job = StoredJob.read(tmp_path)
     assert (job.plan, job.predictions, job.audit, job.runs) == (None, None, None, [])
-    with pytest.raises(BrioError, match=r"has no plan\.json; give a folder that 'brio run' or 'brio tune' wrote"):
-        write_report(tmp_path)
+    refuse(r"has no plan\.json; give a folder that 'brio run' or 'brio tune' wrote", write_report, tmp_path)
 
 
 def test_table_or_text_of_a_study_is_enough(tmp_path):
     """As our own evidence is stored."""
-    with pytest.raises(BrioError, match=r"study\.json: cannot be read"):
-        StoredStudy.read(tmp_path)
+    refuse(r"study\.json: cannot be read", StoredStudy.read, tmp_path)
     write_recorded(tmp_path, {"table.csv": "arm,fold\na,01\n"})
     study = StoredStudy.read(tmp_path)
     assert (study.record.name, study.finding) == (tmp_path.name, "")
@@ -78,34 +78,10 @@ def test_table_or_text_of_a_study_is_enough(tmp_path):
     assert (study.finding, study.table) == ("# Nothing\n", None)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda s: s.pop("n_scans"), "n_scans is missing"),
-        (lambda s: s.update(n_scans=-1), "n_scans is -1, a whole number of at least 0 is expected"),
-        (lambda s: s.update(protocol="k-fold"), "protocol is 'k-fold', loso or kfold is expected"),
-        (lambda s: s["methods"]["ridge"].update(needs=[1]), "methods.ridge.needs[0] is 1, text is expected"),
-        (
-            lambda s: s["methods"]["ridge"]["auc"].update(mean=1.5),
-            "methods.ridge.auc.mean is 1.5, a number from 0 to 1 or null is expected",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named(tuned, tmp_path, change, message):
-    summary = json.loads((tuned / "summary.json").read_text())
-    change(summary)
-    write_recorded(tmp_path, {"summary.json": json.dumps(summary)})
-    with pytest.raises(BrioError) as told:
-        Summary.read(tmp_path)
-    assert str(told.value) == f"{tmp_path / 'summary.json'}: {message}; repeat the job that wrote it"
-
-
-@pytest.mark.parametrize("read", [Plan.read, TuningRecord.read])
-def test_a_file_that_is_no_json_is_named(read, tmp_path):
-    for name in ("plan.json", "tuning.json"):
-        write_recorded(tmp_path, {name: "{"})
-    with pytest.raises(BrioError, match=r"\.json: cannot be read"):
-        read(tmp_path)
+def test_what_does_not_fit_is_named_with_the_remedy(copy):
+    change_json(copy / "summary.json", lambda summary: summary["methods"]["ridge"]["auc"].update(mean=1.5))
+    problem = "methods.ridge.auc.mean is 1.5, a number from 0 to 1 or null is expected; repeat the job that wrote it"
+    refuse(f"{re.escape(str(copy / 'summary.json'))}: {re.escape(problem)}$", Summary.read, copy)
 
 
 def test_names_that_look_like_numbers_stay_text(tmp_path):
@@ -171,15 +147,13 @@ def test_tables_that_contradict_themselves_or_the_summary_are_refused(copy, name
     for column, cells in values.items():
         table[column] = [*cells, *table[column][len(cells) :]]
     table.to_csv(copy / name, index=False)
-    with pytest.raises(BrioError, match=re.escape(f"{name}: {message}")):
-        StoredJob.read(rehash(copy))
+    refuse(re.escape(f"{name}: {message}"), StoredJob.read, rehash(copy))
 
 
 def test_predictions_with_a_participant_twice_are_refused(copy):
     with (copy / "predictions.csv").open("r+") as file:
         file.write(file.readlines()[-1])
-    with pytest.raises(BrioError, match=r"predictions\.csv: has a participant more than once under one method, fold"):
-        StoredJob.read(rehash(copy))
+    refuse(r"predictions\.csv: has a participant more than once under one method, fold", StoredJob.read, rehash(copy))
 
 
 def test_a_run_that_is_gone_and_weights_that_cannot_be_read_are_named(copy):
@@ -187,8 +161,7 @@ def test_a_run_that_is_gone_and_weights_that_cannot_be_read_are_named(copy):
     (copy / "runs" / second.key / "weights.safetensors").write_bytes(b"no weights")
     store = StoredJob.read(rehash(copy)).store
     for read in (store.read_weights, lambda key: store.read_tensors(key, ["g"])):
-        with pytest.raises(BrioError, match=r"weights\.safetensors: cannot be read"):
-            read(second.key)
+        refuse(r"weights\.safetensors: cannot be read", read, second.key)
     shutil.rmtree(copy / "runs" / first.key)
     with pytest.raises(BrioError, match="is missing; give the command of the job again to train it"):
         StoredJob.read(copy).runs  # noqa: B018
@@ -203,5 +176,4 @@ def test_a_report_replaces_no_folder_and_no_file_of_another_program(tuned, tmp_p
         "own.html": "was not written by",
     }
     for name, message in refused.items():
-        with pytest.raises(BrioError, match=message):
-            write_report(tuned, tmp_path / name)
+        refuse(message, write_report, tuned, tmp_path / name)

@@ -109,16 +109,8 @@ def fit_adaptation(
         raise BrioError(f"local scans are {len(label)} {seen} and no others; add the other class, or give --prevalence")
     (log_slope, intercept), covariance = _find_mode(label, logits, widths, prevalence, source_share)
     slope = float(np.exp(log_slope))
-    return Adaptation(
-        n_patients=n_patients,
-        n_controls=n_controls,
-        slope=slope,
-        intercept=float(intercept),
-        slope_se=slope * float(np.sqrt(covariance[0, 0])),
-        intercept_se=float(np.sqrt(covariance[1, 1])),
-        widths=widths,
-        prevalence=prevalence,
-    )
+    slope_se, intercept_se = (np.sqrt(np.diag(covariance)) * [slope, 1.0]).tolist()
+    return Adaptation(n_patients, n_controls, slope, float(intercept), slope_se, intercept_se, widths, prevalence)
 
 
 def expect_gain(adaptation: Adaptation, label: np.ndarray, logits: np.ndarray, source_share: float = 0.5) -> Adaptation:

@@ -16,7 +16,6 @@ import torch
 
 from .. import draws
 from ..connectome import Connectomes
-from ..formatting import format_count
 from ..protocol import Fold, auc, make_training_fold
 from ..protocol.folds import assign_stratified_folds
 from ..schemas import StoredCount, StoredShare
@@ -40,40 +39,17 @@ class MeasuredAttacks:
     rows_recognised: StoredCount | None = None
     rows: StoredCount | None = None
 
-    def describe(self) -> str:
-        """Say in a sentence what the holder of a scan can tell."""
-        return (
-            "An attacker who has a participant's scan, its label and other scans of the same sites tells whether it "
-            f"was in the training set with an AUC of {self.membership:.2f}, where 0.50 is guessing (models of half of "
-            f"the participants of {self.cohort}, {self.n_scans:,} scans of {format_count(self.n_sites, 'site')}). The "
-            f"prediction tells the label of scans in the training set with an AUC of {self.diagnosis_in:.2f}, of other "
-            f"participants of the same sites with {self.diagnosis_out:.2f}."
-        )
 
-    def describe_rows(self) -> str:
-        """Say in a sentence what stored numbers of single scans give away; empty where there are none."""
-        if self.rows is None or self.rows_diagnosis is None:
-            return ""
-        return (
-            f"Measured on {self.cohort}: the stored numbers of {self.rows_recognised} of {self.rows} participants were "
-            f"found again by their site, sex and age, and they tell the label with AUC {self.rows_diagnosis:.4f}."
-        )
-
-
-def fit_halves(
-    method: Method, connectomes: Connectomes, seed: int = 0, n_halves: int = 2
-) -> list[tuple[FittedRun, Fold, np.ndarray]]:
+def fit_halves(method: Method, connectomes: Connectomes, n_halves: int = 2) -> list[tuple[FittedRun, Fold, np.ndarray]]:
     """Fit a method to one half of the participants of each site and class, then to the other."""
     cohort = connectomes.cohort
-    dealt = assign_stratified_folds(
-        draws.addresses(cohort.participant_ids), cohort.sites, cohort.labels, n_folds=2, seed=seed
-    )
+    dealt = assign_stratified_folds(draws.addresses(cohort.participant_ids), cohort.sites, cohort.labels, 2, seed=0)
     fitted = []
     for half in range(n_halves):
         members = np.flatnonzero(dealt == half)
-        fold = make_training_fold(cohort.select(members), seed, "auto" if method.needs_validation else 0)
+        fold = make_training_fold(cohort.select(members), 0, "auto" if method.needs_validation else 0)
         fold = replace(fold, source=members[fold.source], validation=members[fold.validation])
-        (run,) = method.fit(connectomes, [Run(fold, seed)])
+        (run,) = method.fit(connectomes, [Run(fold, 0)])
         fitted.append((run, fold, dealt == half))
     return fitted
 

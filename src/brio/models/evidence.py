@@ -80,10 +80,7 @@ def compare_reasons(scans: pd.DataFrame, left_out: pd.DataFrame) -> tuple[Reason
 
 
 def find_flagged_scans(scans: pd.DataFrame, left_out: pd.DataFrame, reasons: Iterable[ReasonEvidence]) -> np.ndarray:
-    """Find which scans of the evidence the model would have flagged, had their site been new.
-
-    Shapes: returns [n].
-    """
+    """Find which scans of the evidence the model would have flagged, had their site been new. Shape [n], bool."""
     flags = ["foreign", *(reason.code for reason in reasons if reason.is_flag)]
     return left_out.loc[scans["participant_id"], flags].any(axis=1).to_numpy()
 

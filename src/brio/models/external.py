@@ -251,9 +251,9 @@ PAGE = "predictions.html"
 
 
 def write_predictions(
-    model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path, page: str | None = None
+    model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path, page: str
 ) -> list[str]:
-    """Write predictions, with their hashes, to a new folder, and say in a few lines what they show."""
+    """Write predictions, their page and their hashes to a new folder, and say in a few lines what they show."""
     folder = Path(out)
     scores, lines = score_labelled_scans(cohort, predictions), []
     with create_whole_folder(folder) as partial:
@@ -265,12 +265,11 @@ def write_predictions(
             lines += scores.describe(cohort.classes, rows)
             expected = {row.field: row.expected for row in rows if row.expected.value is not None}
             write_new(partial / VALIDATION, format_json({**to_json(scores), "expected": expected}))
-        if page is not None:
-            write_new(partial / PAGE, page)
+        write_new(partial / PAGE, page)
         write_sums(partial)
     lines += summarise_predictions(model, cohort, predictions)
     lines.append("low and high are about other minutes of the same scan, not about another day")
-    return [*lines, f"wrote {folder / PREDICTIONS}", *([] if page is None else [f"wrote {folder / PAGE}"])]
+    return [*lines, f"wrote {folder / PREDICTIONS}", f"wrote {folder / PAGE}"]
 
 
 def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:

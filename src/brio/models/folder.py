@@ -257,17 +257,16 @@ def _check_record(record: ModelRecord, path: Path) -> None:
     n_scans = sum(sum(counts) for counts in training.sites.values())
     kind = "none" if record.harmonise is None else record.harmonise.kind
     expected = {"none": "none", "combat": "some", "residualise": "no"}[kind]
-    problem = ""
-    if len(set(seeds)) < len(seeds):
-        problem = "has two members of one seed"
-    elif record.classes[0] == record.classes[1]:
-        problem = f"has two classes of one name, {show_value(record.classes[0])}"
-    elif training.n_scans != n_scans or not n_scans:
-        problem = f"says that {training.n_scans} scans were learned from, but those of its sites are {n_scans}"
-    elif "brio" not in training.versions:
-        problem = "does not say which version of brio fitted it (training.versions.brio)"
-    elif record.harmonise is not None and kind == "none":
-        problem = "has harmonisation of the kind 'none'"
+    problems = {
+        "has two members of one seed": len(set(seeds)) < len(seeds),
+        f"has two classes of one name, {show_value(record.classes[0])}": record.classes[0] == record.classes[1],
+        f"says that {training.n_scans} scans were learned from, but those of its sites are {n_scans}": (
+            training.n_scans != n_scans or not n_scans
+        ),
+        "does not say which version of brio fitted it (training.versions.brio)": "brio" not in training.versions,
+        "has harmonisation of the kind 'none'": record.harmonise is not None and kind == "none",
+    }
+    problem = next((words for words, holds in problems.items() if holds), "")
     for one in record.members:
         sites = one.harmonised_sites
         found = "none" if sites is None else "some" if sites else "no"

@@ -77,10 +77,7 @@ def read_scans(
     reestimates: ReestimateRequest | None = None,
     label: np.ndarray | None = None,
 ) -> Reading:
-    """Read from scans what a method explains.
-
-    Shapes: scans [n], label [n].
-    """
+    """Read from scans [n], and their labels [n], what a method explains."""
     index, parts = torch.from_numpy(scans).to(inputs.connectomes.device), -(-len(scans) // SCANS_AT_A_TIME)
     versions: Iterator[tuple[np.ndarray, Scans]] = (
         ((chunk, inputs.take(index[chunk])) for chunk in np.array_split(np.arange(len(scans)), parts))
@@ -136,10 +133,7 @@ def compute_shares(contributions: np.ndarray, margin: np.ndarray) -> np.ndarray:
 
 
 def summarise_reading(reading: Reading, label: np.ndarray) -> Patterns:
-    """Summarise what a fitted run reads of full scans.
-
-    Shapes: label [n].
-    """
+    """Summarise what a fitted run reads of full scans, by their labels [n]."""
     n = len(reading.margin)
     pattern = None if reading.pattern is None else reading.pattern[0]
     if reading.contributions is None:
@@ -171,10 +165,7 @@ class RoiGroups(NamedTuple):
 
 
 def group_rois(atlas: Atlas, mean: Tensor) -> RoiGroups:
-    """Group the ROIs of an atlas.
-
-    Shapes: mean [P, P].
-    """
+    """Group the ROIs of an atlas by its columns, or by the mean connectome [P, P]."""
     rois = atlas.rois
     hemisphere = rois["hemi"].astype(str).to_numpy() if "hemi" in rois else np.full(len(rois), "")
     for column in COLUMNS:

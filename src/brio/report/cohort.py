@@ -19,21 +19,6 @@ AuditLine = tuple[str, str]
 """``"ok"``, ``"note"`` or ``"warn"``, and a sentence."""
 
 
-def describe_sites(facts: dict[str, Any] | None, audit: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Describe the sites by counts and ranges, from the stored facts or, in their place, the counts of the audit.
-
-    ``is_complete`` is False where only those are known. None where the folder does not describe its cohort.
-    """
-    if facts is not None:
-        return {**facts, "is_complete": True}
-    if audit is None:
-        return None
-    unknown = dict.fromkeys(("frames", "tr", "age", "sex", "motion"))
-    sites = [unknown | {"site": s["site"], "n": s["after"]} for s in audit["sites"] if sum(s["after"])]
-    everyone = unknown | {"n": audit["classes_after"]}
-    return {"classes": audit["classes"], "sites": sites, "all": everyone, "is_complete": False}
-
-
 def find_audit_warnings(audit: dict[str, Any], classes: ClassNames) -> dict[str, str]:
     """Find what lets a classifier be right without the brain, makes labels doubtful, or a site unfit for testing.
 

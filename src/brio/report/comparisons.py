@@ -30,6 +30,7 @@ from ..protocol.calibration import RocBand, calibration_error, reliability_curve
 from ..results import (
     INTERVALS,
     MEAN_OVER_SITES,
+    METRICS,
     PAIR_WEIGHTED,
     MethodSummary,
     MetricSummary,
@@ -190,15 +191,6 @@ def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
     return Comparison(ranked, reference, linear is not None, differences)
 
 
-METRIC_NAMES = {
-    "auc": "AUC",
-    "acc": "ACC",
-    "balanced_acc": "balanced ACC",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "brier": "Brier score",
-}
-LOSSES = ("brier",)
 PROTOCOL_NAMES = {"loso": "leave one site out", "kfold": "k-fold"}
 UNITS = {"loso": "sites", "kfold": "folds"}
 MOST_NAMED = 12
@@ -246,7 +238,7 @@ def join_rows(jobs: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[tupl
     """
     run, group = ["cohort", "method", "protocol", "fold", "seed"], ["cohort", "protocol", "method"]
     rows = pd.concat([frame.assign(job=label) for label, frame in jobs.items()], ignore_index=True)
-    rows = rows.drop_duplicates([*run, *(name for name in ("n_test", *METRIC_NAMES) if name in rows)])
+    rows = rows.drop_duplicates([*run, *(name for name in ("n_test", *METRICS) if name in rows)])
     clashing = set(rows.loc[rows.duplicated(run, keep=False), group].itertuples(index=False, name=None))
     names = {
         (label, method): f"{method} ({label})" if (cohort, protocol, method) in clashing else method
@@ -265,23 +257,20 @@ def write_differences(jobs: Sequence[StoredJob], reference: str) -> str:
     return f"{smoke_note}\n\n{text}" if smoke_note else text
 
 
-def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc") -> pd.DataFrame:
-    """Compare all methods with a reference, separately for each cohort and protocol, see :func:`compare_scores`.
+def compare_methods(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """Compare the AUC of all methods with that of a reference, see :func:`compare_scores`.
 
-    P values are corrected within each cohort and protocol (Holm).
+    Each cohort and protocol is compared by itself. P values are corrected within each cohort and protocol (Holm).
 
     Returns cohort and protocol, then the columns of :func:`brio.protocol.compare_family`; ``n`` counts the pairs.
     """
-    known, methods = [name for name in METRIC_NAMES if name in rows], dict.fromkeys(rows["method"])
-    if metric not in known:
-        raise BrioError(f"metric '{metric}' is not in the results; {nearest(metric, known)}")
+    methods = dict.fromkeys(rows["method"])
     if reference not in methods:
         raise BrioError(f"the reference method '{reference}' is not in the results; {nearest(reference, methods)}")
     parts = []
     for (cohort, protocol), group in rows.groupby(["cohort", "protocol"], sort=False):
         if reference in set(group["method"]) and group["method"].nunique() > 1:
-            scores = paired_scores(group, metric)
-            differences = compare_scores(scores, group, str(protocol), reference, lower_is_better=metric in LOSSES)
+            differences = compare_scores(paired_scores(group), group, str(protocol), reference)
             differences.insert(0, "protocol", protocol)
             differences.insert(0, "cohort", cohort)
             parts.append(differences)
@@ -290,13 +279,13 @@ def compare_methods(rows: pd.DataFrame, reference: str, metric: str = "auc") -> 
     return pd.concat(parts, ignore_index=True)
 
 
-def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", tested: bool = True) -> str:
+def comparison_table(rows: pd.DataFrame, reference: str, tested: bool = True) -> str:
     """Write the comparisons of all methods with a reference in Markdown, in percentage points.
 
     Only sites (or folds of a seed) for which both methods have a score are paired; lines below the table name the
     test and the other sites.
     """
-    differences = compare_methods(rows, reference, metric)
+    differences = compare_methods(rows, reference)
     texts = []
     for (cohort, protocol), group in rows.groupby(["cohort", "protocol"], sort=False):
         selected = differences[(differences["cohort"] == cohort) & (differences["protocol"] == protocol)]
@@ -305,11 +294,11 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", te
             methods = ", ".join(dict.fromkeys(group["method"]))
             texts.append(f"{name}: nothing to compare with {reference}; only {methods} ran there\n")
             continue
-        title = f"Difference in {METRIC_NAMES[metric]} to {reference}, in points: {name}"
-        notes = [_describe_test(group, units, len(selected), tested), *_name_missing(group, units, metric)]
+        title = f"Difference in AUC to {reference}, in points: {name}"
+        notes = [_describe_test(group, units, len(selected), tested), *_name_missing(group, units)]
         if tested:
             level = selected.loc[selected["p_level"] <= ALPHA, "method"]  # by two one-sided tests
-            if metric == "auc" and len(level):
+            if len(level):
                 notes.append(f"No difference within {LEVEL} (two one-sided tests, 5 %): {', '.join(level)}.")
             family = f"; Bonferroni: at a level for {len(selected)} comparisons." if len(selected) > 1 else "."
             warned = selected[selected["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
@@ -318,14 +307,11 @@ def comparison_table(rows: pd.DataFrame, reference: str, metric: str = "auc", te
     return "\n".join(texts)
 
 
-def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
-    """Return the scores of methods on the same test scans of one cohort under one protocol.
+def paired_scores(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the AUC of methods, in the order of ``brio methods``, on the test scans of one cohort under one protocol.
 
-    Returns averaged over seeds; under k-fold the rows are the folds of each seed. Methods in the order of ``brio
-    methods``.
+    It is averaged over seeds; under k-fold the rows are the folds of each seed.
     """
-    if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
-        raise BrioError("scores of several cohorts or protocols cannot be paired; select one at a time")
     cohort, units = rows["cohort"].iloc[0], unit_columns(rows["protocol"].iloc[0])
     n_test = rows.groupby(units)["n_test"].agg(["min", "max"])
     unequal = n_test[n_test["min"] != n_test["max"]]
@@ -334,7 +320,7 @@ def paired_scores(rows: pd.DataFrame, metric: str = "auc") -> pd.DataFrame:
             f"{cohort}, {unit}: some methods were tested on {least} participants, others on {most}; "
             "run them with the same exclusions and folds"
         )
-    scores = average_seeds(rows, metric, units=units)
+    scores = average_seeds(rows, units=units)
     position = {entry.name: k for k, entry in enumerate(list_methods())}
     registered = dict(zip(rows["method"], rows.get("registered", rows["method"]), strict=True))
     return scores[sorted(scores.columns, key=lambda name: position.get(registered[name], len(position)))]
@@ -369,9 +355,9 @@ def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bo
     return f"{test} left-out sites (Nadeau & Bengio 2003), {mean}{family}"
 
 
-def _name_missing(group: pd.DataFrame, units: str, metric: str) -> list[str]:
+def _name_missing(group: pd.DataFrame, units: str) -> list[str]:
     """Name the sites that are not paired, and what they lack."""
-    scores, by = paired_scores(group, metric), unit_columns(group["protocol"].iloc[0])
+    scores, by = paired_scores(group), unit_columns(group["protocol"].iloc[0])
     ran = group.groupby([*by, "method"]).size().unstack("method")[scores.columns].notna()
     missing = scores.index[scores.isna().any(axis=1)]
     parts = []
@@ -381,7 +367,7 @@ def _name_missing(group: pd.DataFrame, units: str, metric: str) -> list[str]:
         why = [f"no run of {', '.join(absent)}"] if absent else []
         if silent:
             everywhere = len(silent) + len(absent) == len(scores.columns)
-            why.append(f"no {METRIC_NAMES[metric]}" + ("" if everywhere else f" of {', '.join(silent)}"))
+            why.append("no AUC" + ("" if everywhere else f" of {', '.join(silent)}"))
         parts.append(f"{name} ({'; '.join(why)})")
     if not parts:
         return []

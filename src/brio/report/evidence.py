@@ -16,7 +16,7 @@ from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_
 from ..studies.context import REUSED, TUNED
 from ..studies.study import list_studies
 from .answers import Answers, Subgroup, Usability, judge_usability, score_subgroups
-from .cohort import AuditLine, describe_sites, find_audit_warnings, list_audit_lines
+from .cohort import AuditLine, find_audit_warnings, list_audit_lines
 from .comparisons import Comparison, EvidenceArm, compare_arms
 from .repeat import list_commands, list_versions
 
@@ -98,16 +98,11 @@ class Evidence:
         """Counts and ranges of the cohort, from the first main arm that has them."""
         return next((arm.job.cohort_facts for arm in self.main if arm.job.cohort_facts), None)
 
-    @cached_property
-    def cohort(self) -> dict[str, Any] | None:
-        """Counts and ranges of the sites; None where the folder does not describe its cohort."""
-        return describe_sites(self.cohort_facts, self.audited.audit if self.audited else None)
-
     @property
     def classes(self) -> ClassNames:
         """Names of the classes: those of the cohort, or patient and control where the folder does not say."""
-        described = self.cohort_facts or (self.audited.audit if self.audited else None) or {}
-        return ClassNames(*map(str, described["classes"])) if described.get("classes") else ClassNames()
+        names = (self.cohort_facts or {}).get("classes")
+        return ClassNames(*map(str, names)) if names else ClassNames()
 
     @property
     def label_is_sex(self) -> bool:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..cohort import Cohort
 from ..formatting import typeset
+from ..models import Model, ScanPredictions
+from ..models.evidence import UNKNOWN
+from ..models.external import ExternalScores, ScoreRow, score_labelled_scans, summarise_predictions, tabulate_scores
+from ..models.predict import NO_CALL, find_called, find_flagged
 from .html import fill_template
-
-if TYPE_CHECKING:
-    from ..models import Model, ScanPredictions
-    from ..models.external import ExternalScores, ScoreRow
 
 SPEAKERS = 3
 """Regions or factors that are named for a scan, at most."""
@@ -26,9 +25,6 @@ def name_classes(classes: Sequence[str]) -> Sequence[str]:
 
 def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredictions) -> str:
     """Render predictions as one HTML page that needs no network and no other file."""
-    from ..models.external import score_labelled_scans, summarise_predictions
-    from ..models.predict import NO_CALL, find_called, find_flagged
-
     scores, labels = score_labelled_scans(cohort, predictions), np.full(len(cohort), "", dtype=object)
     known = np.flatnonzero(cohort.labelled)
     labels[known] = [cohort.classes[label] for label in cohort.select(known).labels] if len(known) else []
@@ -78,10 +74,6 @@ def _name_speakers(model: Model, predictions: ScanPredictions) -> list[list[str]
 
 def _list_scores(scores: ExternalScores, model: Model, predictions: ScanPredictions) -> list[ScoreRow]:
     """List the scores of external validation beside what the evidence promised; of a wrong question, accuracy alone."""
-    from ..models.evidence import Estimate
-    from ..models.external import ScoreRow, tabulate_scores
-
     if not scores.caution:
         return tabulate_scores(scores, model.evidence, predictions.rule)
-    unknown = Estimate(None, None, None)
-    return [ScoreRow("accuracy", "accuracy of all participants, %", scores.pooled.accuracy, unknown)]
+    return [ScoreRow("accuracy", "accuracy of all participants, %", scores.pooled.accuracy, UNKNOWN)]
