@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
@@ -121,7 +120,3 @@ def without(cohort: Cohort, *columns: str) -> Cohort:
     atlas = dataclasses.replace(cohort.atlas, rois=cohort.atlas.rois.drop(columns=list(columns), errors="ignore"))
     table = cohort.participants.drop(columns=list(columns), errors="ignore")
     return dataclasses.replace(cohort, participants=table, atlas=atlas)
-
-
-def same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)

@@ -5,7 +5,6 @@ import torch
 
 import made_cohorts
 from brio.cohort import Cohort
-from brio.methods import make_method
 from brio.protocol import Fold
 from brio.training import InputShape, Method, Scans, Stage
 from brio.training.stack import Stack
@@ -30,8 +29,13 @@ SMALL = {
     "block_signals": 4,
     "block_products": 4,
     "learning_rate": 3e-3,
+    "epochs": 4,
+    "patience": None,
 }
 
+
+SOURCES = ["abc", "ab"]
+"""Where no site validates, each of three sites does in turn; of two, fifths of the participants do."""
 
 Row = tuple[str, int, str, np.ndarray]
 """Site, label, participant and scan."""
@@ -74,7 +78,7 @@ def split(cohort: Cohort, source: str, validation: str, test: str) -> Fold:
 
 def small(name: str = "brio", **values: object) -> Method:
     """A method with small settings."""
-    return make_method(name, {**SMALL, **values} if name != "ridge" else values)
+    return made_cohorts.make_small(name, SMALL | values)
 
 
 def call_run(stack: Stack, r: int, A: torch.Tensor, alive: torch.Tensor):
