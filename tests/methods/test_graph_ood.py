@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import optimize, special, stats
-from steps import make_batch, make_step, moved
+from steps import draw_connectomes, equal_cells, make_batch, make_step, moved
 from torch import nn
 from torch.nn import functional as F
 
@@ -25,16 +25,9 @@ SIZES = {"width": 6, "edge_width": 2, "edge_share": SHARE}
 
 def graphs(n=8, seed=0):
     """Scans of P ROIs, one without signal in a single ROI, one in so many that it has fewer edges than others."""
-    g = torch.Generator().manual_seed(seed)
-    A = torch.randn(n, P, P, dtype=torch.float64, generator=g) / 2
-    A = (A + A.mT) * (1 - torch.eye(P))
-    alive = torch.ones(n, P, dtype=torch.bool)
-    alive[1, 4] = False
-    alive[2, [0, 3, 5, 9]] = False
-    A = A * (alive[:, :, None] & alive[:, None, :])
-    scans = Scans.of(A, alive)._replace(cut=edge_cut(A, SHARE))
-    mean = torch.randn(P, P, dtype=torch.float64, generator=g) / 9
-    return scans._replace(state=RunState.from_learned(mean=(mean + mean.T) * (1 - torch.eye(P))))
+    A, alive = draw_connectomes(n, P, dead=[(1, 4), *((2, roi) for roi in (0, 3, 5, 9))], seed=seed)
+    (mean,), _ = draw_connectomes(1, P, seed=9)
+    return Scans.of(A / 2, alive)._replace(cut=edge_cut(A / 2, SHARE), state=RunState.from_learned(mean=mean / 9))
 
 
 @pytest.fixture(name="scans")
@@ -44,9 +37,7 @@ def make_scans():
 
 def in_batch(scans, n_sites=2, padding=0, epoch=1.0):
     """The scans as a batch of equally many of each site and class; the last sites only pad."""
-    real = torch.arange(n_sites) < n_sites - padding
-    cell = (real[:, None] / (2.0 * (n_sites - padding))).expand(-1, 2).double()
-    return make_batch(scans, cell, epoch=epoch)
+    return make_batch(scans, equal_cells(n_sites - padding, padding), epoch=epoch)
 
 
 def in_training(network, scans, key=0, real=None):
