@@ -135,29 +135,6 @@ def test_small_cells_go_round_and_large_cells_are_covered_over_epochs(rows):
     assert seen == set(run.fold.source.tolist())
 
 
-@pytest.mark.parametrize("epoch", [1, 4])
-def test_batches_do_not_depend_on_the_other_runs_of_the_stack(cohort, uneven, epoch):
-    together, active = SourceCells(cohort, uneven).batches(epoch, 2)
-    for r, run in enumerate(uneven):
-        alone, every = SourceCells(cohort, [run]).batches(epoch, 2)
-        E, steps = alone.shape[2], len(alone)
-        assert every.all()
-        assert np.array_equal(together[:steps, r, :E], alone[:, 0])
-        assert active[:, r].sum() == steps
-    kept = SourceCells(cohort, uneven).select(np.array([True, False, True]))
-    fewer, _ = kept.batches(epoch, 2)
-    assert np.array_equal(fewer[:, 1, :2], together[: len(fewer), 2, :2])
-
-
-def test_batches_do_not_depend_on_participants_outside_the_source(rows, cohort, uneven):
-    run = uneven[0]
-    names = lambda cohort, run: cohort.ids[SourceCells(cohort, [run]).batches(2, 2)[0]]  # noqa: E731
-    before = names(cohort, run)
-    without = cohort_of([row for row in rows if row[0] in ("ant", "bee", "cat", "dog")])
-    fold = split(without, "abc", "d", "d")
-    assert np.array_equal(names(without, Run(fold, run.seed)), before)
-
-
 SHAPES = {"matrix": (4, 3), "vector": (5,), "scalar": ()}
 
 
