@@ -371,9 +371,7 @@ def test_states_and_attention_are_dropped_in_training_alone(kind, settings):
 @pytest.mark.parametrize("norm", [True, False])
 @pytest.mark.parametrize("training", [True, False])
 def test_network_is_that_of_torch_on_the_entries_of_linear_models(norm, training):
-    A, alive = draw_connectomes(B, P, dead=[(2, 4)])
-    (mean,), _ = draw_connectomes(1, P, seed=2)
-    scans = Scans.of(A, alive)._replace(state=RunState.from_learned(mean=mean))
+    scans = draw_scans()
     net = MLPNetwork(InputShape(P, 1, 0), MLPSettings(width=7, norm=norm))
     x = torch.from_numpy(vectorise_fc(scans, scans.state.learned["mean"]))
     assert x.shape == (B, P * (P - 1) // 2)
