@@ -1,6 +1,7 @@
 """GSAT, DisC, CEPG and DiSCO against loops over edges, PyG layers and the formulas of their papers."""
 
 import copy
+import dataclasses
 import itertools
 import math
 
@@ -64,35 +65,26 @@ def pairs_of(adjacency):
 # ---------------------------------------------------------------- edges
 
 
-def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked():
+def test_every_edge_is_listed_once_in_each_direction_and_its_value_becomes_a_weight_of_messages():
     A = select_strong_edges(graphs())
     edges = scorer.list_edges(A, SHARE)
     half = edges.receiver.shape[1] // 2
     assert half == round(SHARE * P * (P - 1) / 2)
     assert torch.equal(edges.receiver[:, :half], edges.sender[:, half:])
     assert torch.equal(edges.sender[:, :half], edges.receiver[:, half:])
-    for i in range(len(A)):
-        real = edges.real[i].bool()
-        listed = list(zip(edges.receiver[i, real].tolist(), edges.sender[i, real].tolist(), strict=True))
-        assert sorted(listed) == pairs_of(A[i])
     assert (edges.real.sum(1) < 2 * half).tolist() == [False, False, True] + [False] * 5
-
-
-def test_values_of_edges_become_weights_of_messages():
-    A = select_strong_edges(graphs())
-    edges = scorer.list_edges(A, SHARE)
-    values = torch.randn(8, 3, edges.receiver.shape[1], dtype=torch.float64)
+    values = torch.randn(8, 3, 2 * half, dtype=torch.float64)
     expected = torch.zeros(8, 3, P, P, dtype=torch.float64)
     for i in range(8):
-        for k in range(3):
-            for place in range(values.shape[-1]):
-                if edges.real[i, place]:
-                    expected[i, k, edges.receiver[i, place], edges.sender[i, place]] = values[i, k, place]
+        listed = list(zip(edges.receiver[i].tolist(), edges.sender[i].tolist(), strict=True))
+        real = edges.real[i].bool()
+        assert sorted(pair for pair, there in zip(listed, real, strict=True) if there) == pairs_of(A[i])
+        for place in torch.where(real)[0]:
+            expected[i, :, *listed[place]] = values[i, :, place]
     assert torch.equal(scorer.scatter_edges(values, edges, P), expected)
     assert torch.equal(scorer.scatter_edges(values[:, 0], edges, P), expected[:, 0])
     both = scorer.scatter_edges(scorer.average_directions(values), edges, P)
     torch.testing.assert_close(both, (expected + expected.mT) / 2)
-    assert torch.equal(scorer.scatter_edges(torch.ones_like(values[:, 0]), edges, P), A)
 
 
 @pytest.mark.xdist_group("torch_geometric")
@@ -700,24 +692,22 @@ def test_disco_loss_has_all_its_terms(seed, scans):
     )
 
 
-def test_the_teacher_of_the_gate_is_not_taught(scans):
-    method = DiSCO(DiSCOSettings(experts=4, gate=1.0))
-    out = made_output()
-    answers = out.expert_logit.clone().requires_grad_()
-    loss = method.loss(out._replace(expert_logit=answers), in_batch(scans)._replace(stage=method.stages()[1]))
-    found = torch.autograd.grad(loss, answers)[0]
+def slope_of(settings, name):
+    """Gradient of the loss by a part of the output."""
+    method, out = DiSCO(settings), made_output()
+    leaf = getattr(out, name).clone().requires_grad_()
+    loss = method.loss(out._replace(**{name: leaf}), in_batch(graphs())._replace(stage=method.stages()[1]))
+    return torch.autograd.grad(loss, leaf)[0]
+
+
+def test_the_teacher_of_the_gate_is_not_taught():
+    found, out = slope_of(DiSCOSettings(experts=4, gate=1.0), "expert_logit"), made_output()
     label = torch.tensor([0.0, 0, 1, 1] * 2, dtype=torch.float64)[:, None]
     torch.testing.assert_close(found, out.shares * (out.expert_logit.sigmoid() - label) / 8)
 
 
 def test_keep_rates_do_not_move_the_gate():
     """The gate would otherwise prefer experts that keep the right number of edges to those that are right."""
-    scans = graphs()
-    zero = {"gate": 0.0, "diversity": 0.0}
-    out, gradients = made_output(), []
-    for keep_weight in (0.0, 5.0):
-        shares = out.shares.clone().requires_grad_()
-        method = DiSCO(DiSCOSettings(experts=4, keep_weight=keep_weight, **zero))
-        loss = method.loss(out._replace(shares=shares), in_batch(scans)._replace(stage=method.stages()[1]))
-        gradients.append(torch.autograd.grad(loss, shares)[0])
+    plain = DiSCOSettings(experts=4, keep_weight=0.0, gate=0.0, diversity=0.0)
+    gradients = [slope_of(dataclasses.replace(plain, keep_weight=weight), "shares") for weight in (0.0, 5.0)]
     assert torch.equal(*gradients)

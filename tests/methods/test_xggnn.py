@@ -91,17 +91,6 @@ def test_folded_convolutions_are_the_layers_one_after_the_other():
     torch.testing.assert_close(applied(folded, x), expected)
 
 
-def test_graphs_that_pad_the_stack_do_not_count_and_looks_ahead_move_nothing():
-    folded, _ = folded_and_plain()
-    x = some_scans(6).bold
-    alone = folded(x[:4], make_step(4, update_statistics=False))
-    assert (folded.running_mean_0 == 0).all()
-    padded = folded(x, make_step(6, real=torch.tensor([1.0, 1, 1, 1, 0, 0], dtype=f64)))
-    for a, b in zip(alone, padded, strict=True):
-        torch.testing.assert_close(a, b)
-    assert (folded.running_mean_0 != 0).any()
-
-
 def test_embeddings_are_pooled_convolutions_of_frames_normalised_over_rois():
     torch.manual_seed(2)
     net = CourseEncoder(100, 8, 4).double()
