@@ -123,16 +123,6 @@ def test_edges_are_drawn_five_times_and_the_logits_averaged(network, scans):
     torch.testing.assert_close(encoded[1][1].mean(1), probability, atol=0.04, rtol=0)
 
 
-def test_after_training_the_probabilities_stand_in_for_the_draws(network, scans):
-    encoded, scores = calls_of(network.encoder), calls_of(network.score)
-    out = network(scans)
-    assert torch.equal(out.logit, network(scans).logit)
-    (_, edges, logit), (_, A, H) = scores[0], encoded[1]
-    p = scorer.scatter_edges(logit.sigmoid(), edges, P)
-    torch.testing.assert_close(A, (p + p.mT) / 2)
-    torch.testing.assert_close(out.logit, network.classify(H.mean(1)).squeeze(-1))
-
-
 def test_the_loss_adds_reconstruction_alignment_and_entropy_and_no_bottleneck(network, scans):
     method = brainood.BrainOOD(brainood.BrainOODSettings())
     batch = in_batch(scans, n_sites=2, padding=1, epoch=30.0)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from brio.connectome import edge_cut
-from brio.methods import graph_ood
+from brio.methods import graph_ood, make_method
 from brio.methods.edges import scorer
 from brio.methods.graph_ood import CEPG, CEPGSettings, DisC, DiSCO, DiSCONetwork, DiSCOSettings, DisCSettings
 from brio.methods.layers import build_profiles, select_strong_edges
@@ -188,18 +188,23 @@ def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_dir
     assert not torch.allclose(one_way, one_way.mT)
 
 
-def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat, scans):
+def test_gsat_attention_is_random_in_training(gsat, scans):
     one, same, other = (in_training(gsat, scans, key).edge_sample for key in (0, 0, 1))
     assert torch.equal(one, same)
     assert (one - other).abs().mean() > 0.05
-    seen = calls_of(gsat.encoder)
-    scores = calls_of(gsat.score)
-    out = gsat(scans)
-    assert torch.equal(out.logit, gsat(scans).logit)
-    (_, edges, logit), (_, A, H) = scores[0], seen[1]
+
+
+@pytest.mark.parametrize("name", ["gsat", "brainood"])
+def test_after_training_probabilities_stand_in_for_draws(name, scans):
+    torch.manual_seed(0)
+    network = moved(make_method(name, SIZES).network(InputShape(P, 2, 0)))
+    passes, scores = calls_of(network.encoder), calls_of(network.score)
+    out = network(scans)
+    assert torch.equal(out.logit, network(scans).logit)
+    (_, edges, logit), (_, A, H) = scores[0], passes[1]
     p = scorer.scatter_edges(logit.sigmoid(), edges, P)
     torch.testing.assert_close(A, (p + p.mT) / 2)
-    torch.testing.assert_close(out.logit, gsat.classify(H.mean(1)).squeeze(-1))
+    torch.testing.assert_close(out.logit, network.classify(H.mean(1)).squeeze(-1))
 
 
 @pytest.mark.parametrize(("stage", "epoch"), [(0, 1.0), (0, 13.0), (1, 60.0)])
