@@ -369,8 +369,6 @@ def test_proposition_1_a_contrast_can_flip_just_below_the_threshold():
 
 weights = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(np.array)
 
-supports = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(np.array)
-
 absent = st.lists(st.booleans(), min_size=4, max_size=4).filter(lambda z: not all(z)).map(np.array)
 
 
@@ -387,7 +385,7 @@ def objective(v, pi, q):
     return kl(v, pi) + sum(a * math.log(1 / b) for a, b in zip(v, q, strict=True))
 
 
-@given(weights, supports, weights, absent)
+@given(weights, weights, weights, absent)
 @settings(max_examples=50, deadline=None)
 def test_proposition_2_the_weights_are_the_unique_minimiser(pi, q, v, zero):
     pi, v = (np.where(zero, 0, x) for x in (pi, v))
@@ -402,7 +400,7 @@ def test_proposition_2_the_weights_are_the_unique_minimiser(pi, q, v, zero):
         assert objective(v, pi, q) > -math.log(g)
 
 
-@given(weights, supports)
+@given(weights, weights)
 @settings(max_examples=60, deadline=None)
 def test_proposition_2_weights_are_the_sensitivities_of_the_strength(pi, q):
     pi = pi / pi.sum()
@@ -412,7 +410,7 @@ def test_proposition_2_weights_are_the_sensitivities_of_the_strength(pi, q):
     np.testing.assert_allclose(slope.numpy(), alpha_bar[0, 0].detach().numpy(), atol=1e-12)
 
 
-@given(weights, supports, st.floats(0.05, 1))
+@given(weights, weights, st.floats(0.05, 1))
 @settings(max_examples=40, deadline=None)
 def test_proposition_2_reweighting_lowers_the_penalty_unless_support_is_constant(pi, q, constant):
     pi = pi / pi.sum()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from contract_cohorts import CONTROLS, split
@@ -153,22 +154,15 @@ def test_fc_and_tangent_together_have_equal_weight(graphs, fold):
 def shortcut_cohort(what):
     """Scans of pure noise in which age, length or a dead ROI goes with the diagnosis."""
     rng = np.random.default_rng(0)
-    scans, site, label, age, sex = [], [], [], [], []
-    for e in range(6):
-        for k in range(16):
-            c = k % 2
-            n = 60 + (15 * c if what == "length-only" else 0) + int(rng.integers(0, 10))
-            x = rng.normal(size=(n, 8))
-            if what == "dead-rois-only" and c and k % 4 == 1:
-                x[:, 3] = 0.0
-            scans.append(x)
-            site.append(f"s{e}")
-            label.append(c)
-            age.append(20 + (8 * c if what == "covariates-only" else 0) + rng.normal(0, 4))
-            sex.append(rng.choice(["F", "M"]))
-    import pandas as pd
-
-    extra = pd.DataFrame({"age": age, "sex": sex, "mean_fd": rng.uniform(0.1, 0.3, len(age)), "tr": 2.0})
+    site, label = np.repeat([f"s{e}" for e in range(6)], 16), np.tile([0, 1], 48)
+    length = 60 + 15 * label * (what == "length-only") + rng.integers(0, 10, 96)
+    scans = [rng.normal(size=(n, 8)) for n in length]
+    if what == "dead-rois-only":
+        for scan in scans[1::4]:  # patients
+            scan[:, 3] = 0.0
+    age = 20 + 8 * label * (what == "covariates-only") + rng.normal(0, 4, 96)
+    sex, mean_fd = rng.choice(["F", "M"], 96), rng.uniform(0.1, 0.3, 96)
+    extra = pd.DataFrame({"age": age, "sex": sex, "mean_fd": mean_fd, "tr": 2.0})
     extra.loc[5, "mean_fd"] = np.nan
     return Cohort.from_scans(scans, site=site, label=label, covariates=extra)
 

@@ -233,19 +233,12 @@ def test_features_climb_where_the_site_classifier_descends(epoch, padding):
 # all of them
 
 
-OFF = {
-    "coral": {"penalty": 0.0},
-    "irm": {"penalty": 0.0, "annealing": 0.0},
-    "vrex": {"penalty": 0.0, "annealing": 0.0},
-    "groupdro": {"step_size": 0.0},
-    "dann": {"strength": 0.0},
-}
-ON = {
-    "coral": {"penalty": 10.0},
-    "irm": {"penalty": 100.0, "annealing": 0.0},
-    "vrex": {"penalty": 100.0, "annealing": 0.0},
-    "groupdro": {"step_size": 0.5},
-    "dann": {"strength": 3.0},
+STRENGTH = {
+    "coral": ("penalty", 10.0),
+    "irm": ("penalty", 100.0),
+    "vrex": ("penalty", 100.0),
+    "groupdro": ("step_size", 0.5),
+    "dann": ("strength", 3.0),
 }
 
 
@@ -253,8 +246,9 @@ def test_without_their_own_terms_they_are_the_gcn_with_mean_readout(last_epoch):
     graphs = Connectomes(tiny(), dtype=torch.float64)
     run = [Run(split(tiny(), [1, 2, 3], [4, 5], [6]), 0)]
     (plain,) = small("gcn", readout="mean").fit(graphs, run)
-    for name in OFF:
-        (off,), (on,) = (small(name, **values[name]).fit(graphs, run) for values in (OFF, ON))
+    for name, (setting, strength) in STRENGTH.items():
+        methods = (small(name, annealing=0.0, **{setting: value}) for value in (0.0, strength))
+        (off,), (on,) = (method.fit(graphs, run) for method in methods)
         for key, value in plain.parameters.items():
             torch.testing.assert_close(off.parameters[key], value, atol=1e-9, rtol=0, msg=f"{name} {key}")
         assert np.abs(on.test_logit - plain.test_logit).max() > 1e-6

@@ -1,5 +1,6 @@
 """A run inside a stack gives the numbers of the run alone: weights, cells and their batches, and AdamW run by run."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -95,14 +96,6 @@ def test_a_finished_run_scores_other_cohorts_of_the_atlas(graphs, rows, uneven):
         np.testing.assert_allclose(there, here, atol=1e-10)
 
 
-def list_cells(cohort, run):
-    """Members of each site and class of a run, by names."""
-    out = {}
-    for i in run.fold.source:
-        out.setdefault((str(cohort.sites[i]), int(cohort.labels[i])), set()).add(int(i))
-    return out
-
-
 @pytest.mark.parametrize("cell_batch", [1, 2, 3, 7])
 def test_batches_draw_evenly_from_every_source_site_and_class(cohort, uneven, cell_batch):
     sources = SourceCells(cohort, uneven)
@@ -110,16 +103,16 @@ def test_batches_draw_evenly_from_every_source_site_and_class(cohort, uneven, ce
         batches, active = sources.batches(epoch, cell_batch)
         assert batches.shape[2:] == (4, 2, cell_batch)
         for r, run in enumerate(uneven):
-            source, E = list_cells(cohort, run), sources.n_sites[r]
+            source, E = run.fold.source, sources.n_sites[r]
             steps = int(active[:, r].sum())
-            assert steps == max(1, len(run.fold.source) // (2 * E * cell_batch))
+            assert steps == max(1, len(source) // (2 * E * cell_batch))
             assert active[:steps, r].all()  # the steps a run takes come first
-            for e, site in enumerate(sorted({site for site, _ in source})):
-                for c in (0, 1):
-                    times = Counter(batches[:steps, r, e, c].ravel().tolist())
-                    assert times.keys() <= source[site, c]
-                    counts = [times[i] for i in source[site, c]]
-                    assert max(counts) - min(counts) <= 1
+            site, label = cohort.sites[source], cohort.labels[source]
+            for (e, name), c in itertools.product(enumerate(np.unique(site)), (0, 1)):
+                times = Counter(batches[:steps, r, e, c].ravel().tolist())
+                counts = [times.pop(i, 0) for i in source[(site == name) & (label == c)]]
+                assert not times
+                assert max(counts) - min(counts) <= 1
 
 
 def test_small_cells_go_round_and_large_cells_are_covered_over_epochs(rows):
