@@ -299,7 +299,7 @@ def test_bank_holds_the_messages_of_its_scans_after_they_exchanged_them(site_lik
     own = torch.from_numpy(index[r][real[r]])
     network = method.network(stack.inputs.shape(4)).double()
     network.load_state_dict({n: t[r].detach() for n, t in (stack.params | stack.buffers).items()})
-    state = RunState(*({n: t[r] for n, t in group.items()} for group in stack.state))
+    state = stack.state.select(torch.tensor(r))
     learned, bank = state.learned, state.inference
     scans = stack.inputs.take(own)._replace(state=state)
     age = (scans.covariates[:, 1] - learned["age"][0]) / learned["age"][1]

@@ -260,11 +260,10 @@ def test_disc_masker_averages_over_neighbours(disc, scans):
     H = masker.embed(X)
     for layer, norm in zip(masker.layers, masker.norms, strict=True):
         mean = torch.zeros_like(H)
-        for i in range(8):
-            for u in range(P):
-                near = [v for v in range(P) if A[i, u, v]]
-                if near:
-                    mean[i, u] = H[i, near].mean(0)
+        for i, u in itertools.product(range(8), range(P)):
+            near = A[i, u].bool()
+            if near.any():
+                mean[i, u] = H[i, near].mean(0)
         H = H + norm(layer(mean)).relu()
     torch.testing.assert_close(node[0][0], H)
     torch.testing.assert_close(mask, masker.node(H).sigmoid())
@@ -331,6 +330,7 @@ def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage, scans):
     def ce(z, y):
         return math.log1p(math.exp(-z if y else z))
 
+    (grad,) = torch.autograd.grad(found, leaves[0])
     expected = 0.0
     for i, y in enumerate(label):
         c, b, cs, bs = (ce(t[i].item(), y) for t in leaves)
@@ -339,12 +339,9 @@ def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage, scans):
         if stage == 1:
             bs = ce(leaves[3][i].item(), label[out.order[i]])
             expected += 3.0 * (W * cs + bs * 0.7 * math.exp(-bs) ** 0.7) / 8
-    assert found.item() == pytest.approx(expected, rel=1e-6)
-    # the weights are no part of what is learned
-    grad = torch.autograd.grad(found, leaves[0])[0]
-    for i, y in enumerate(label):
-        W = ce(leaves[1][i].item(), y) / (ce(leaves[1][i].item(), y) + ce(leaves[0][i].item(), y))
+        # the weights are no part of what is learned
         assert grad[i].item() == pytest.approx(W * (leaves[0][i].sigmoid().item() - y) / 8, rel=1e-5)
+    assert found.item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_disc_swaps_in_the_second_half_and_chooses_checkpoints_there():
@@ -478,21 +475,15 @@ def test_masks_are_gumbel_samples_with_the_gradient_of_relaxed_ones():
 
 def test_regions_are_kept_with_any_of_their_edges():
     """For binary masks and, by enumeration of all masks of three ROIs, for probabilities."""
-    links = [(u, v) for u in range(3) for v in range(3) if u != v]
-    keep = torch.zeros(3, 3, dtype=torch.float64)
-    for pair, p in zip(links, torch.rand(len(links), dtype=torch.float64), strict=True):
-        keep[pair] = p
+    off = ~torch.eye(3, dtype=torch.bool)
+    keep = torch.rand(3, 3, dtype=torch.float64) * off
     expected = torch.zeros(3, dtype=torch.float64)
-    for bits in itertools.product((0, 1), repeat=len(links)):
+    for bits in itertools.product((0.0, 1.0), repeat=6):
         A = torch.zeros(3, 3, dtype=torch.float64)
-        for pair, bit in zip(links, bits, strict=True):
-            A[pair] = bit
-        touched = [float(any(bit and u in pair for pair, bit in zip(links, bits, strict=True))) for u in range(3)]
-        assert graph_ood.keep_regions(A).tolist() == touched
-        chance = 1.0
-        for pair, bit in zip(links, bits, strict=True):
-            chance *= keep[pair].item() if bit else 1 - keep[pair].item()
-        expected += chance * torch.tensor(touched, dtype=torch.float64)
+        A[off] = torch.tensor(bits, dtype=torch.float64)
+        touched = (A.any(0) | A.any(1)).double()
+        assert torch.equal(graph_ood.keep_regions(A), touched)
+        expected += torch.where(A > 0, keep, 1 - keep)[off].prod() * touched
     torch.testing.assert_close(graph_ood.keep_regions(keep), expected)
 
 
