@@ -13,7 +13,7 @@ from brio.connectome import Connectomes
 from brio.methods import find_method, list_methods, load_methods, make_method
 from brio.protocol import leave_one_site_out
 from brio.training import Method, Run
-from made_cohorts import make_small, rebuild
+from made_cohorts import SMALL, make_small, rebuild
 from made_cohorts import split as split  # tests of methods import it from here
 from made_cohorts import uneven as uneven
 
@@ -34,23 +34,6 @@ EASY = Simulation(
     n_sites=6, per_class=12, n_rois=16, frames=120, stable=1.0, unstable=0, spurious=0, site_shift=0.1, dynamics=1.5
 )
 TINY = Simulation(n_sites=6, per_class=4, n_rois=12, frames=60, stable=1.0, dynamics=1.0, dead_share=0.2, seed=3)
-
-SMALL = {
-    "epochs": 2,
-    "patience": None,
-    "cell_batch": 2,
-    "T_w": 1,
-    "K": 2,
-    "M": 1,
-    "sinkhorn_iterations": 8,
-    "assignment_iterations": 10,
-    "block_subjects": 8,
-    "block_signals": 4,
-    "block_products": 4,
-    "bold_frames": 40,
-    "bold_windows": 2,
-}
-"""Settings that make any method small; each takes those it has."""
 
 NARROW = {
     "width": 16,

@@ -91,21 +91,12 @@ def test_a_seed_gives_the_same_bits_again_and_another_seed_others(name):
         assert not same_weights(fit_first_run(name).tensors, other.tensors)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
-@pytest.mark.parametrize("name", NEURAL)
-def test_a_stack_on_a_gpu_gives_the_same_bits_again(name):
-    """On graphs that are large enough for sums whose order is open to show."""
-    graphs = Connectomes(simulate(dataclasses.replace(cohorts.TINY, n_rois=96)), "cuda", torch.float32)
-    method, runs = small(name), uneven(graphs.cohort)
-    assert_same_runs(method.fit(graphs, runs), method.fit(graphs, runs))
-
-
 def assert_resumed_to_the_same_bits(name: str, graphs: Callable[[], Connectomes], folder: Path) -> None:
-    """Train three epochs, and again from each checkpoint, with other objects in other memory."""
+    """Train three epochs, and again from the start and each checkpoint, with other objects in other memory."""
     runs, stores, method = uneven(graphs().cohort), StoredCheckpoints(folder), small(name, epochs=3, T_w=1, M=2)
     whole = method.fit(graphs(), runs, checkpoints=stores)
     assert {fitted.selected_epoch for fitted in whole} == {3}
-    for checkpoint, rest in zip(stores.stored, (["epoch 2 of 3", "epoch 3 of 3"], ["epoch 3 of 3"]), strict=True):
+    for epoch, checkpoint in enumerate([None, *stores.stored]):
         again, trained = small(name, epochs=3, T_w=1, M=2), []
         resumed = again.fit(
             graphs(),
@@ -113,7 +104,7 @@ def assert_resumed_to_the_same_bits(name: str, graphs: Callable[[], Connectomes]
             lambda message, share, to=trained: to.append(message.rpartition(", ")[2]),
             StoredCheckpoints(folder, checkpoint),
         )
-        assert trained == rest
+        assert trained == ["epoch 1 of 3", "epoch 2 of 3", "epoch 3 of 3"][epoch:]
         assert_same_runs(whole, resumed)
 
 
@@ -141,8 +132,8 @@ def test_a_training_without_validation_sites_goes_on_to_the_same_bits(name, n_si
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
 @pytest.mark.parametrize("name", NEURAL)
-def test_a_training_on_a_gpu_goes_on_from_its_checkpoint_to_the_same_bits(name, tmp_path, last_epoch):
-    """Steps are recorded again after a checkpoint is loaded; graphs are as large as in the test without one."""
+def test_a_training_on_a_gpu_gives_the_same_bits_again_and_from_its_checkpoints(name, tmp_path, last_epoch):
+    """Steps are recorded again after a checkpoint is loaded; on large graphs sums whose order is open show."""
     cohort = simulate(dataclasses.replace(cohorts.TINY, n_rois=96))
     graphs = partial(Connectomes, cohort, "cuda", torch.float32)
     assert_resumed_to_the_same_bits(name, graphs, tmp_path)

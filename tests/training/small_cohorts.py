@@ -11,31 +11,23 @@ from brio.training.stack import Stack
 
 P = 10
 SITES = {"ant": 9, "bee": 11, "cat": 8, "dog": 12, "elk": 10, "fox": 8}
-SMALL = {
+SMALL = made_cohorts.SMALL | {
     "J": 3,
     "d_e": 4,
     "d_h": 6,
     "d_t": 4,
     "d_mlp": 5,
     "d_qk": 5,
-    "assignment_iterations": 10,
-    "sinkhorn_iterations": 8,
     "rho_g": 0.3,
-    "K": 2,
     "M": 3,
     "T_w": 2,
-    "cell_batch": 2,
-    "block_subjects": 8,
-    "block_signals": 4,
-    "block_products": 4,
     "learning_rate": 3e-3,
     "epochs": 4,
-    "patience": None,
 }
-
 
 SOURCES = ["abc", "ab"]
 """Where no site validates, each of three sites does in turn; of two, fifths of the participants do."""
+
 
 Row = tuple[str, int, str, np.ndarray]
 """Site, label, participant and scan."""

@@ -310,7 +310,7 @@ def test_validation_scans_of_one_class_are_refused(cohort):
     fold = split(cohort, "abc", "de", "f")
     ones = fold.validation[cohort.labels[fold.validation] == 1]
     with pytest.raises(BrioError, match="one class"):
-        BestValidationEpoch(cohort, [Run(Fold("x", fold.source, ones, fold.test, (), ("dog",)), 0)], NeuralSettings())
+        BestValidationEpoch(cohort, [Run(dataclasses.replace(fold, validation=ones), 0)], NeuralSettings())
 
 
 def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, cohort, uneven, monkeypatch):
@@ -367,8 +367,7 @@ def test_a_run_that_has_diverged_is_not_trained_again(graphs, uneven, monkeypatc
 
 def test_the_merged_fold_leaves_out_what_could_not_be_source(cohort):
     fold = split(cohort, "abc", "de", "f")
-    without = Fold(fold.name, fold.source, fold.validation, fold.test, (), ("dog", "elk"), one_class_sites=("elk",))
-    merged = without.move_validation_to_source(cohort)
+    merged = dataclasses.replace(fold, one_class_sites=("elk",)).move_validation_to_source(cohort)
     assert set(cohort.sites[merged.source]) == {"ant", "bee", "cat", "dog"}
     assert (np.diff(merged.source) > 0).all()
     assert len(merged.validation) == 0
