@@ -3,18 +3,16 @@
 import pytest
 import torch
 from steps import moved
-from test_graph_ood import SIZES, P, calls_of, graphs, in_batch, in_training
+from test_graph_ood import P, calls_of, graphs, in_batch, in_training, start
 
 from brio.methods.brain import brainood
 from brio.methods.edges import scorer
 from brio.methods.layers import build_profiles, select_strong_edges
-from brio.training import InputShape
 
 
 @pytest.fixture
 def network():
-    torch.manual_seed(0)
-    return moved(brainood.BrainOODNetwork(InputShape(P, 2, 0), brainood.BrainOODSettings(**SIZES, rounds=5)))
+    return start("brainood", rounds=5)
 
 
 @pytest.fixture

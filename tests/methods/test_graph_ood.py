@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from brio.connectome import edge_cut
 from brio.methods import graph_ood, make_method
 from brio.methods.edges import scorer
-from brio.methods.graph_ood import CEPG, CEPGSettings, DisC, DiSCO, DiSCONetwork, DiSCOSettings, DisCSettings
+from brio.methods.graph_ood import CEPG, CEPGSettings, DisC, DiSCO, DiSCOSettings, DisCSettings
 from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape, RunState, Scans, StepContext
 
@@ -34,6 +34,12 @@ def graphs(n=8, seed=0):
 @pytest.fixture(name="scans")
 def make_scans():
     return graphs()
+
+
+def start(name, n_sites=2, **values):
+    """A small network of a method."""
+    torch.manual_seed(0)
+    return moved(make_method(name, SIZES | values).network(InputShape(P, n_sites, 0)))
 
 
 def in_batch(scans, n_sites=2, padding=0, epoch=1.0):
@@ -172,8 +178,7 @@ def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final
 
 @pytest.fixture
 def gsat():
-    torch.manual_seed(0)
-    return moved(graph_ood.GSATNetwork(InputShape(P, 2, 0), graph_ood.GSATSettings(**SIZES)))
+    return start("gsat")
 
 
 def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat, scans):
@@ -196,8 +201,7 @@ def test_gsat_attention_is_random_in_training(gsat, scans):
 
 @pytest.mark.parametrize("name", ["gsat", "brainood"])
 def test_after_training_probabilities_stand_in_for_draws(name, scans):
-    torch.manual_seed(0)
-    network = moved(make_method(name, SIZES).network(InputShape(P, 2, 0)))
+    network = start(name)
     passes, scores = calls_of(network.encoder), calls_of(network.score)
     out = network(scans)
     assert torch.equal(out.logit, network(scans).logit)
@@ -231,8 +235,7 @@ def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, sta
 
 @pytest.fixture
 def disc():
-    torch.manual_seed(0)
-    return moved(graph_ood.DisCNetwork(InputShape(P, 2, 0), DisCSettings(**SIZES, layers=2)))
+    return start("disc", layers=2)
 
 
 def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc, scans):
@@ -358,8 +361,7 @@ def test_disc_swaps_in_the_second_half_and_chooses_checkpoints_there():
 
 @pytest.fixture
 def cepg():
-    torch.manual_seed(0)
-    return moved(graph_ood.CEPGNetwork(InputShape(P, 3, 0), CEPGSettings(**SIZES)))
+    return start("cepg", n_sites=3)
 
 
 def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg, scans):
@@ -442,8 +444,7 @@ def test_cepg_site_classifiers_start_at_zero_and_keep_their_own_sites():
 
 @pytest.fixture
 def disco():
-    torch.manual_seed(0)
-    return moved(DiSCONetwork(InputShape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3, gate_width=5)))
+    return start("disco", experts=4, expert_width=3, gate_width=5)
 
 
 def test_every_expert_scores_both_directions_of_edges_with_an_mlp_of_its_own(scans):
