@@ -455,6 +455,16 @@ def test_one_class_is_refused():
         fit_logistic_path(np.eye(4), np.ones(4, dtype=bool), np.array([1.0]), np.ones((4, 1), dtype=bool))
 
 
+@pytest.mark.parametrize(("name", "error"), [("ridge", 1e-9), ("logistic", 2e-6)])
+def test_inner_folds_are_those_that_would_be_fitted_one_by_one(graphs, fold, name, error):
+    method = make_method(name, {"choose_by": "source-sites"})
+    prepared = method.prepare_run(graphs, method.open_scans(graphs), Run(fold, 0))
+    y = 2.0 * prepared.source.label - 1.0
+    found = method.predict_inner_folds(prepared, y, prepared.penalties)
+    expected = base.LinearMethod.predict_inner_folds(method, prepared, y, prepared.penalties)
+    np.testing.assert_allclose(found, expected, atol=error)
+
+
 @pytest.fixture(scope="module")
 def many():
     """Sites and classes of unlike sizes."""
