@@ -11,6 +11,23 @@ from brio.methods import find_method, make_method
 from brio.protocol import Fold
 from brio.training import Method, Run
 
+SMALL = {
+    "epochs": 2,
+    "patience": None,
+    "cell_batch": 2,
+    "T_w": 1,
+    "K": 2,
+    "M": 1,
+    "sinkhorn_iterations": 8,
+    "assignment_iterations": 10,
+    "block_subjects": 8,
+    "block_signals": 4,
+    "block_products": 4,
+    "bold_frames": 40,
+    "bold_windows": 2,
+}
+"""Settings that make any method small; each takes those it has."""
+
 
 def rebuild(
     cohort: Cohort,

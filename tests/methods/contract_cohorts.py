@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
 from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
@@ -14,7 +13,7 @@ from brio.connectome import Connectomes
 from brio.methods import find_method, list_methods, load_methods, make_method
 from brio.protocol import leave_one_site_out
 from brio.training import Method, Run
-from made_cohorts import make_small, rebuild
+from made_cohorts import SMALL, make_small, rebuild
 from made_cohorts import split as split  # tests of methods import it from here
 from made_cohorts import uneven as uneven
 
@@ -35,23 +34,6 @@ EASY = Simulation(
     n_sites=6, per_class=12, n_rois=16, frames=120, stable=1.0, unstable=0, spurious=0, site_shift=0.1, dynamics=1.5
 )
 TINY = Simulation(n_sites=6, per_class=4, n_rois=12, frames=60, stable=1.0, dynamics=1.0, dead_share=0.2, seed=3)
-
-SMALL = {
-    "epochs": 2,
-    "patience": None,
-    "cell_batch": 2,
-    "T_w": 1,
-    "K": 2,
-    "M": 1,
-    "sinkhorn_iterations": 8,
-    "assignment_iterations": 10,
-    "block_subjects": 8,
-    "block_signals": 4,
-    "block_products": 4,
-    "bold_frames": 40,
-    "bold_windows": 2,
-}
-"""Settings that make any method small; each takes those it has."""
 
 NARROW = {
     "width": 16,
@@ -121,7 +103,3 @@ def without(cohort: Cohort, *columns: str) -> Cohort:
     atlas = dataclasses.replace(cohort.atlas, rois=cohort.atlas.rois.drop(columns=list(columns), errors="ignore"))
     table = cohort.participants.drop(columns=list(columns), errors="ignore")
     return dataclasses.replace(cohort, participants=table, atlas=atlas)
-
-
-def same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.func import stack_module_state
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
@@ -129,3 +130,33 @@ def choose_path(kernels, owner, finder, monkeypatch):
 
     monkeypatch.setattr(kernels, "launch", record)
     return choose
+
+
+def stack_networks(make, R, dtype):
+    """A module without parameters, parameters and buffers of R runs; norms are away from their starting values."""
+    networks = []
+    for r in range(R):
+        torch.manual_seed(r)
+        networks.append(make())
+        for name, t in (*networks[-1].named_parameters(), *networks[-1].named_buffers()):
+            if "norm" in name:
+                noise = 0.3 * torch.randn(t.shape)
+                t.data.add_(noise.abs() if name.endswith("var") else noise)
+    params, buffers = stack_module_state(networks)
+    params = {n: t.detach().to(DEVICE, dtype).requires_grad_() for n, t in params.items()}
+    return networks[0].to("meta"), params, {n: t.to(DEVICE, dtype) for n, t in buffers.items()}
+
+
+def compare_steps(path, method, seeds, refresh=False):
+    """A training step without and with kernels: the losses and the names of the gradients agree.
+
+    It returns gradient and stack of both.
+    """
+    steps = []
+    for kernels in (False, True):
+        path(kernels)
+        steps.append(take_step(method, seeds, refresh))
+    (plain_loss, *plain), (loss, *found) = steps
+    assert error(loss, plain_loss) < 1e-5
+    assert found[0].keys() == plain[0].keys()
+    return plain, found

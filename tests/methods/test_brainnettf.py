@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from steps import equal_cells, make_batch, make_step
+from steps import draw_connectomes, equal_cells, make_batch, make_step
 from torch import nn
 
-from brio.connectome.fc import psi
 from brio.methods import make_method
 from brio.methods.brain.brainnettf import BrainNetTFNetwork, BrainNetTFSettings, EncoderLayer, OCRead, mix_up
 from brio.training import InputShape, Output, RunState, Scans
@@ -16,17 +15,9 @@ SETTINGS = BrainNetTFSettings(feed_forward=20, centres=5)
 
 
 @pytest.fixture
-def bold():
-    g = torch.Generator().manual_seed(1)
-    x = torch.randn(B, 40, P, dtype=torch.float64, generator=g)
-    x = x + 0.7 * x.roll(1, -1)
-    return (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
-
-
-@pytest.fixture
-def scans(bold):
-    mean = torch.zeros(P, P, dtype=torch.float64)
-    return Scans.of(psi(bold, torch.full((B,), 40.0)))._replace(state=RunState.from_learned(mean=mean))
+def scans():
+    A, alive = draw_connectomes(B, P)
+    return Scans.of(A / 2, alive)._replace(state=RunState.from_learned(mean=torch.zeros(P, P, dtype=torch.float64)))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, split, tiny, uneven
-from steps import make_step, moved
+from steps import draw_connectomes, make_step, moved
 
 from brio.connectome import Connectomes
 from brio.methods.brain import fchgnn
@@ -26,8 +26,7 @@ def drawn(*shape, seed=0):
 
 @pytest.fixture
 def scans():
-    A = drawn(B, P, P)
-    A = (A + A.mT) * (1 - torch.eye(P, dtype=torch.float64)) * 0.6
+    A = draw_connectomes(B, P)[0] * 0.6
     known = torch.stack([(torch.arange(B) // 2 % 2).double(), 20 + 6 * drawn(B, seed=1)], -1)
     m = 9
     learned = {
@@ -183,22 +182,6 @@ def test_layers_weigh_the_sexes_four_to_one_at_first_and_learn_the_balance():
     torch.testing.assert_close(layer(x, same, other)[0], expected)
 
 
-def test_all_layers_describe_a_scan():
-    torch.manual_seed(0)
-    population = fchgnn.Population(6, 4, 3, 0.3).double()
-    x, same, other = drawn(B, 6), drawn(B, B, seed=1) > 0, drawn(B, B, seed=2) > 0
-    states, sent = population(x, same, other)
-    expected, messages = [], []
-    for layer in population.layers:
-        x, message = layer(x, same, other)
-        expected.append(x)
-        messages.append(message)
-    torch.testing.assert_close(states, torch.cat(expected, -1))
-    torch.testing.assert_close(sent, torch.stack(messages))
-    again, _ = population(drawn(B, 6), same, other, sent)  # a bank of the same scans
-    torch.testing.assert_close(again, states)
-
-
 @pytest.mark.parametrize("beta", [0.0, 1.0, 1.5])
 @pytest.mark.parametrize("site", [True, False])
 def test_neighbours_are_more_alike_than_most_of_their_sex(beta, site):
@@ -253,8 +236,11 @@ def test_at_inference_a_scan_receives_from_the_bank_and_no_other_scan(network, s
     )
     assert not same[:, 7:].any()
     assert not other[:, 7:].any()
-    states, _ = network.population(out.embedding, same, other, held["bank_messages"])
-    torch.testing.assert_close(out.representation, states)
+    x, states = out.embedding, []
+    for layer, messages in zip(network.population.layers, held["bank_messages"], strict=True):
+        x, _ = layer(x, same, other, messages)
+        states.append(x)
+    torch.testing.assert_close(out.representation, torch.cat(states, -1))
     silent = network(
         scans._replace(state=scans.state._replace(inference=held | {"bank_real": torch.zeros_like(held["bank_real"])}))
     )
@@ -313,7 +299,7 @@ def test_bank_holds_the_messages_of_its_scans_after_they_exchanged_them(site_lik
     own = torch.from_numpy(index[r][real[r]])
     network = method.network(stack.inputs.shape(4)).double()
     network.load_state_dict({n: t[r].detach() for n, t in (stack.params | stack.buffers).items()})
-    state = RunState(*({n: t[r] for n, t in group.items()} for group in stack.state))
+    state = stack.state.select(torch.tensor(r))
     learned, bank = state.learned, state.inference
     scans = stack.inputs.take(own)._replace(state=state)
     age = (scans.covariates[:, 1] - learned["age"][0]) / learned["age"][1]
@@ -323,8 +309,11 @@ def test_bank_holds_the_messages_of_its_scans_after_they_exchanged_them(site_lik
     assert same.any()
     assert other.any()
     with torch.no_grad():
-        _, sent = network.population(network.encode(scans), same, other)
-    torch.testing.assert_close(bank["bank_messages"][:, :12], sent)
+        x, sent = network.encode(scans), []
+        for layer in network.population.layers:
+            x, messages = layer(x, same, other)
+            sent.append(messages)
+    torch.testing.assert_close(bank["bank_messages"][:, :12], torch.stack(sent))
     torch.testing.assert_close(bank["bank_sex"][:12], scans.covariates[:, 0])
     torch.testing.assert_close(bank["bank_age"][:12], age)
     assert (bank["bank_messages"][:, 12:] == 0).all()

@@ -9,8 +9,7 @@ import interpreted
 import pytest
 import torch
 from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, error
-from torch import nn
-from torch.func import functional_call, stack_module_state
+from torch.func import functional_call
 
 from brio import kernels as launching
 from brio.methods import make_method
@@ -65,16 +64,7 @@ def single(graphs):
 
 def networks(R, P, d, dtype=torch.float32):
     """An encoder without parameters, and those of R runs."""
-    made = []
-    for r in range(R):
-        torch.manual_seed(r)
-        made.append(SignedEncoder(P, 16, d, 2))
-        for layer in made[-1].layers:
-            nn.init.normal_(layer.norm.weight, 1.0, 0.3)
-            nn.init.normal_(layer.norm.bias, 0.0, 0.3)
-    params, _ = stack_module_state(made)
-    params = {n: p.detach().to(DEVICE, dtype).requires_grad_() for n, p in params.items()}
-    return made[0].to("meta"), params
+    return interpreted.stack_networks(lambda: SignedEncoder(P, 16, d, 2), R, dtype)[:2]
 
 
 def encode(network, params, graphs, in_dims=0):
@@ -247,16 +237,11 @@ def test_graphs_get_no_gradient_and_say_so(path):
 def test_a_training_step_and_a_refresh(path, run):
     """BRIO's own calls: losses of a stack on scans of each run, qualifications on scans that runs share."""
     small = {"d_h": 16, "layers": 1, "K": 1, "T_w": 0, "assignment_iterations": 5, "sinkhorn_iterations": 5}
-    found = []
-    for kernels in (False, True):
-        path(kernels)
-        losses, gradient, stack = interpreted.take_step(make_method("brio", small), (0, 0), refresh=True)
-        found.append((losses, gradient, {n: stack.state.training[n] for n in ("pi_task", "q_re", "alpha_bar", "g")}))
-    (plain_loss, plain_gradient, plain_qualification), (loss, gradient, qualification) = found
-    assert error(loss, plain_loss) < 1e-5
-    assert gradient.keys() == plain_gradient.keys()
+    method, names = make_method("brio", small), ("pi_task", "q_re", "alpha_bar", "g")
+    (plain_gradient, plain_stack), (gradient, stack) = interpreted.compare_steps(path, method, (0, 0), refresh=True)
     assert max(error(gradient[n], plain_gradient[n]) for n in gradient) < 1e-3
-    assert max(error(qualification[n], plain_qualification[n]) for n in qualification) < 1e-3
+    plain, found = plain_stack.state.training, stack.state.training
+    assert max(error(found[n], plain[n]) for n in names) < 1e-3
 
 
 # when kernels are used

@@ -7,7 +7,7 @@ import pytest
 import torch
 from interpreted import DEVICE, GPU, LONG_INTERPRETED, TOLERANCE, error
 from steps import make_step
-from torch.func import functional_call, stack_module_state
+from torch.func import functional_call
 
 from brio.methods import make_method
 from brio.methods.edges import scorer
@@ -48,17 +48,8 @@ def problem(R, B, P, share=0.4, seed=0):
 
 
 def networks(R, widths, norm, p, dtype):
-    """An MLP without parameters, parameters and running statistics of R runs, none at its starting value."""
-    made = []
-    for r in range(R):
-        torch.manual_seed(r)
-        made.append(EdgeMLP(N_IN, widths, p, norm))
-        for name, t in (*made[-1].norms.named_parameters(), *made[-1].norms.named_buffers()):
-            noise = 0.3 * torch.randn(t.shape)
-            t.data.add_(noise.abs() if name.endswith("var") else noise)
-    params, buffers = stack_module_state(made)
-    params = {n: t.detach().to(DEVICE, dtype).requires_grad_() for n, t in params.items()}
-    return made[0].to("meta"), params, {n: t.to(DEVICE, dtype) for n, t in buffers.items()}
+    """An MLP without parameters, parameters and running statistics of R runs."""
+    return interpreted.stack_networks(lambda: EdgeMLP(N_IN, widths, p, norm), R, dtype)
 
 
 class Written(EdgeMLP):
@@ -351,18 +342,16 @@ def test_a_training_step(path, monkeypatch, name, seeds):
     """Losses of a stack and their gradients, with draws by kernels as well; runs of one seed share those."""
     from brio.training.gpu import random_numbers as gpu_random_numbers
 
-    method, found = make_method(name, {"width": 8, "edge_width": 2, "cell_batch": 1, "layers": 1}), []
-    for kernels in (False, True):
-        launched = path(kernels)
-        monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like, use=kernels: gpu_random_numbers if use else None)
-        losses, gradient, stack = interpreted.take_step(method, seeds)
-        found.append((losses, gradient, stack.buffers))
-    assert launched
-    (plain_loss, plain_gradient, plain_buffers), (loss, gradient, buffers) = found
-    assert error(loss, plain_loss) < 1e-5
-    assert gradient.keys() == plain_gradient.keys()
+    def choose(kernels):
+        twin = gpu_random_numbers if kernels else None
+        monkeypatch.setattr(random_numbers, "_gpu_twin", lambda like: twin)
+        return path(kernels)
+
+    method = make_method(name, {"width": 8, "edge_width": 2, "cell_batch": 1, "layers": 1})
+    (plain_gradient, plain_stack), (gradient, stack) = interpreted.compare_steps(choose, method, seeds)
+    assert path(True)
     largest = max(float(g.norm()) for g in plain_gradient.values())
     for n, g in gradient.items():
         assert float((g - plain_gradient[n]).norm()) < 1e-4 * max(float(plain_gradient[n].norm()), 1e-2 * largest), n
-    for n, b in buffers.items():
-        torch.testing.assert_close(b, plain_buffers[n], rtol=1e-4, atol=1e-5)
+    for n, b in stack.buffers.items():
+        torch.testing.assert_close(b, plain_stack.buffers[n], rtol=1e-4, atol=1e-5)

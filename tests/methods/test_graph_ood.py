@@ -1,6 +1,7 @@
 """GSAT, DisC, CEPG and DiSCO against loops over edges, PyG layers and the formulas of their papers."""
 
 import copy
+import dataclasses
 import itertools
 import math
 
@@ -8,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 from scipy import optimize, special, stats
-from steps import make_batch, make_step, moved
+from steps import draw_connectomes, equal_cells, make_batch, make_step, moved
 from torch import nn
 from torch.nn import functional as F
 
 from brio.connectome import edge_cut
-from brio.methods import graph_ood
+from brio.methods import graph_ood, make_method
 from brio.methods.edges import scorer
-from brio.methods.graph_ood import CEPG, CEPGSettings, DisC, DiSCO, DiSCONetwork, DiSCOSettings, DisCSettings
+from brio.methods.graph_ood import CEPG, CEPGSettings, DisC, DiSCO, DiSCOSettings, DisCSettings
 from brio.methods.layers import build_profiles, select_strong_edges
 from brio.training import InputShape, RunState, Scans, StepContext
 
@@ -25,16 +26,9 @@ SIZES = {"width": 6, "edge_width": 2, "edge_share": SHARE}
 
 def graphs(n=8, seed=0):
     """Scans of P ROIs, one without signal in a single ROI, one in so many that it has fewer edges than others."""
-    g = torch.Generator().manual_seed(seed)
-    A = torch.randn(n, P, P, dtype=torch.float64, generator=g) / 2
-    A = (A + A.mT) * (1 - torch.eye(P))
-    alive = torch.ones(n, P, dtype=torch.bool)
-    alive[1, 4] = False
-    alive[2, [0, 3, 5, 9]] = False
-    A = A * (alive[:, :, None] & alive[:, None, :])
-    scans = Scans.of(A, alive)._replace(cut=edge_cut(A, SHARE))
-    mean = torch.randn(P, P, dtype=torch.float64, generator=g) / 9
-    return scans._replace(state=RunState.from_learned(mean=(mean + mean.T) * (1 - torch.eye(P))))
+    A, alive = draw_connectomes(n, P, dead=[(1, 4), *((2, roi) for roi in (0, 3, 5, 9))], seed=seed)
+    (mean,), _ = draw_connectomes(1, P, seed=9)
+    return Scans.of(A / 2, alive)._replace(cut=edge_cut(A / 2, SHARE), state=RunState.from_learned(mean=mean / 9))
 
 
 @pytest.fixture(name="scans")
@@ -42,11 +36,15 @@ def make_scans():
     return graphs()
 
 
+def start(name, n_sites=2, **values):
+    """A small network of a method."""
+    torch.manual_seed(0)
+    return moved(make_method(name, SIZES | values).network(InputShape(P, n_sites, 0)))
+
+
 def in_batch(scans, n_sites=2, padding=0, epoch=1.0):
     """The scans as a batch of equally many of each site and class; the last sites only pad."""
-    real = torch.arange(n_sites) < n_sites - padding
-    cell = (real[:, None] / (2.0 * (n_sites - padding))).expand(-1, 2).double()
-    return make_batch(scans, cell, epoch=epoch)
+    return make_batch(scans, equal_cells(n_sites - padding, padding), epoch=epoch)
 
 
 def in_training(network, scans, key=0, real=None):
@@ -73,35 +71,26 @@ def pairs_of(adjacency):
 # ---------------------------------------------------------------- edges
 
 
-def test_every_edge_is_listed_once_in_each_direction_and_empty_places_are_marked():
+def test_every_edge_is_listed_once_in_each_direction_and_its_value_becomes_a_weight_of_messages():
     A = select_strong_edges(graphs())
     edges = scorer.list_edges(A, SHARE)
     half = edges.receiver.shape[1] // 2
     assert half == round(SHARE * P * (P - 1) / 2)
     assert torch.equal(edges.receiver[:, :half], edges.sender[:, half:])
     assert torch.equal(edges.sender[:, :half], edges.receiver[:, half:])
-    for i in range(len(A)):
-        real = edges.real[i].bool()
-        listed = list(zip(edges.receiver[i, real].tolist(), edges.sender[i, real].tolist(), strict=True))
-        assert sorted(listed) == pairs_of(A[i])
     assert (edges.real.sum(1) < 2 * half).tolist() == [False, False, True] + [False] * 5
-
-
-def test_values_of_edges_become_weights_of_messages():
-    A = select_strong_edges(graphs())
-    edges = scorer.list_edges(A, SHARE)
-    values = torch.randn(8, 3, edges.receiver.shape[1], dtype=torch.float64)
+    values = torch.randn(8, 3, 2 * half, dtype=torch.float64)
     expected = torch.zeros(8, 3, P, P, dtype=torch.float64)
     for i in range(8):
-        for k in range(3):
-            for place in range(values.shape[-1]):
-                if edges.real[i, place]:
-                    expected[i, k, edges.receiver[i, place], edges.sender[i, place]] = values[i, k, place]
+        listed = list(zip(edges.receiver[i].tolist(), edges.sender[i].tolist(), strict=True))
+        real = edges.real[i].bool()
+        assert sorted(pair for pair, there in zip(listed, real, strict=True) if there) == pairs_of(A[i])
+        for place in torch.where(real)[0]:
+            expected[i, :, *listed[place]] = values[i, :, place]
     assert torch.equal(scorer.scatter_edges(values, edges, P), expected)
     assert torch.equal(scorer.scatter_edges(values[:, 0], edges, P), expected[:, 0])
     both = scorer.scatter_edges(scorer.average_directions(values), edges, P)
     torch.testing.assert_close(both, (expected + expected.mT) / 2)
-    assert torch.equal(scorer.scatter_edges(torch.ones_like(values[:, 0]), edges, P), A)
 
 
 @pytest.mark.xdist_group("torch_geometric")
@@ -189,8 +178,7 @@ def test_the_prior_falls_in_steps_and_checkpoints_wait_for_its_end(epochs, final
 
 @pytest.fixture
 def gsat():
-    torch.manual_seed(0)
-    return moved(graph_ood.GSATNetwork(InputShape(P, 2, 0), graph_ood.GSATSettings(**SIZES)))
+    return start("gsat")
 
 
 def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_directions(gsat, scans):
@@ -205,18 +193,22 @@ def test_gsat_runs_one_encoder_twice_and_weighs_messages_by_the_mean_of_both_dir
     assert not torch.allclose(one_way, one_way.mT)
 
 
-def test_gsat_attention_is_random_in_training_and_its_probability_afterwards(gsat, scans):
+def test_gsat_attention_is_random_in_training(gsat, scans):
     one, same, other = (in_training(gsat, scans, key).edge_sample for key in (0, 0, 1))
     assert torch.equal(one, same)
     assert (one - other).abs().mean() > 0.05
-    seen = calls_of(gsat.encoder)
-    scores = calls_of(gsat.score)
-    out = gsat(scans)
-    assert torch.equal(out.logit, gsat(scans).logit)
-    (_, edges, logit), (_, A, H) = scores[0], seen[1]
+
+
+@pytest.mark.parametrize("name", ["gsat", "brainood"])
+def test_after_training_probabilities_stand_in_for_draws(name, scans):
+    network = start(name)
+    passes, scores = calls_of(network.encoder), calls_of(network.score)
+    out = network(scans)
+    assert torch.equal(out.logit, network(scans).logit)
+    (_, edges, logit), (_, A, H) = scores[0], passes[1]
     p = scorer.scatter_edges(logit.sigmoid(), edges, P)
     torch.testing.assert_close(A, (p + p.mT) / 2)
-    torch.testing.assert_close(out.logit, gsat.classify(H.mean(1)).squeeze(-1))
+    torch.testing.assert_close(out.logit, network.classify(H.mean(1)).squeeze(-1))
 
 
 @pytest.mark.parametrize(("stage", "epoch"), [(0, 1.0), (0, 13.0), (1, 60.0)])
@@ -243,8 +235,7 @@ def test_gsat_loss_is_cross_entropy_and_divergence_from_a_falling_rate(gsat, sta
 
 @pytest.fixture
 def disc():
-    torch.manual_seed(0)
-    return moved(graph_ood.DisCNetwork(InputShape(P, 2, 0), DisCSettings(**SIZES, layers=2)))
+    return start("disc", layers=2)
 
 
 def test_disc_gives_two_encoders_complementary_parts_of_one_graph(disc, scans):
@@ -272,11 +263,10 @@ def test_disc_masker_averages_over_neighbours(disc, scans):
     H = masker.embed(X)
     for layer, norm in zip(masker.layers, masker.norms, strict=True):
         mean = torch.zeros_like(H)
-        for i in range(8):
-            for u in range(P):
-                near = [v for v in range(P) if A[i, u, v]]
-                if near:
-                    mean[i, u] = H[i, near].mean(0)
+        for i, u in itertools.product(range(8), range(P)):
+            near = A[i, u].bool()
+            if near.any():
+                mean[i, u] = H[i, near].mean(0)
         H = H + norm(layer(mean)).relu()
     torch.testing.assert_close(node[0][0], H)
     torch.testing.assert_close(mask, masker.node(H).sigmoid())
@@ -343,6 +333,7 @@ def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage, scans):
     def ce(z, y):
         return math.log1p(math.exp(-z if y else z))
 
+    (grad,) = torch.autograd.grad(found, leaves[0])
     expected = 0.0
     for i, y in enumerate(label):
         c, b, cs, bs = (ce(t[i].item(), y) for t in leaves)
@@ -351,12 +342,9 @@ def test_disc_loss_weighs_each_scan_by_its_own_difficulty(disc, stage, scans):
         if stage == 1:
             bs = ce(leaves[3][i].item(), label[out.order[i]])
             expected += 3.0 * (W * cs + bs * 0.7 * math.exp(-bs) ** 0.7) / 8
-    assert found.item() == pytest.approx(expected, rel=1e-6)
-    # the weights are no part of what is learned
-    grad = torch.autograd.grad(found, leaves[0])[0]
-    for i, y in enumerate(label):
-        W = ce(leaves[1][i].item(), y) / (ce(leaves[1][i].item(), y) + ce(leaves[0][i].item(), y))
+        # the weights are no part of what is learned
         assert grad[i].item() == pytest.approx(W * (leaves[0][i].sigmoid().item() - y) / 8, rel=1e-5)
+    assert found.item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_disc_swaps_in_the_second_half_and_chooses_checkpoints_there():
@@ -373,8 +361,7 @@ def test_disc_swaps_in_the_second_half_and_chooses_checkpoints_there():
 
 @pytest.fixture
 def cepg():
-    torch.manual_seed(0)
-    return moved(graph_ood.CEPGNetwork(InputShape(P, 3, 0), CEPGSettings(**SIZES)))
+    return start("cepg", n_sites=3)
 
 
 def test_the_complement_gives_the_environment_code_that_gates_the_second_look(cepg, scans):
@@ -457,8 +444,7 @@ def test_cepg_site_classifiers_start_at_zero_and_keep_their_own_sites():
 
 @pytest.fixture
 def disco():
-    torch.manual_seed(0)
-    return moved(DiSCONetwork(InputShape(P, 2, 0), DiSCOSettings(**SIZES, experts=4, expert_width=3, gate_width=5)))
+    return start("disco", experts=4, expert_width=3, gate_width=5)
 
 
 def test_every_expert_scores_both_directions_of_edges_with_an_mlp_of_its_own(scans):
@@ -490,21 +476,15 @@ def test_masks_are_gumbel_samples_with_the_gradient_of_relaxed_ones():
 
 def test_regions_are_kept_with_any_of_their_edges():
     """For binary masks and, by enumeration of all masks of three ROIs, for probabilities."""
-    links = [(u, v) for u in range(3) for v in range(3) if u != v]
-    keep = torch.zeros(3, 3, dtype=torch.float64)
-    for pair, p in zip(links, torch.rand(len(links), dtype=torch.float64), strict=True):
-        keep[pair] = p
+    off = ~torch.eye(3, dtype=torch.bool)
+    keep = torch.rand(3, 3, dtype=torch.float64) * off
     expected = torch.zeros(3, dtype=torch.float64)
-    for bits in itertools.product((0, 1), repeat=len(links)):
+    for bits in itertools.product((0.0, 1.0), repeat=6):
         A = torch.zeros(3, 3, dtype=torch.float64)
-        for pair, bit in zip(links, bits, strict=True):
-            A[pair] = bit
-        touched = [float(any(bit and u in pair for pair, bit in zip(links, bits, strict=True))) for u in range(3)]
-        assert graph_ood.keep_regions(A).tolist() == touched
-        chance = 1.0
-        for pair, bit in zip(links, bits, strict=True):
-            chance *= keep[pair].item() if bit else 1 - keep[pair].item()
-        expected += chance * torch.tensor(touched, dtype=torch.float64)
+        A[off] = torch.tensor(bits, dtype=torch.float64)
+        touched = (A.any(0) | A.any(1)).double()
+        assert torch.equal(graph_ood.keep_regions(A), touched)
+        expected += torch.where(A > 0, keep, 1 - keep)[off].prod() * touched
     torch.testing.assert_close(graph_ood.keep_regions(keep), expected)
 
 
@@ -709,24 +689,22 @@ def test_disco_loss_has_all_its_terms(seed, scans):
     )
 
 
-def test_the_teacher_of_the_gate_is_not_taught(scans):
-    method = DiSCO(DiSCOSettings(experts=4, gate=1.0))
-    out = made_output()
-    answers = out.expert_logit.clone().requires_grad_()
-    loss = method.loss(out._replace(expert_logit=answers), in_batch(scans)._replace(stage=method.stages()[1]))
-    found = torch.autograd.grad(loss, answers)[0]
+def slope_of(settings, name):
+    """Gradient of the loss by a part of the output."""
+    method, out = DiSCO(settings), made_output()
+    leaf = getattr(out, name).clone().requires_grad_()
+    loss = method.loss(out._replace(**{name: leaf}), in_batch(graphs())._replace(stage=method.stages()[1]))
+    return torch.autograd.grad(loss, leaf)[0]
+
+
+def test_the_teacher_of_the_gate_is_not_taught():
+    found, out = slope_of(DiSCOSettings(experts=4, gate=1.0), "expert_logit"), made_output()
     label = torch.tensor([0.0, 0, 1, 1] * 2, dtype=torch.float64)[:, None]
     torch.testing.assert_close(found, out.shares * (out.expert_logit.sigmoid() - label) / 8)
 
 
 def test_keep_rates_do_not_move_the_gate():
     """The gate would otherwise prefer experts that keep the right number of edges to those that are right."""
-    scans = graphs()
-    zero = {"gate": 0.0, "diversity": 0.0}
-    out, gradients = made_output(), []
-    for keep_weight in (0.0, 5.0):
-        shares = out.shares.clone().requires_grad_()
-        method = DiSCO(DiSCOSettings(experts=4, keep_weight=keep_weight, **zero))
-        loss = method.loss(out._replace(shares=shares), in_batch(scans)._replace(stage=method.stages()[1]))
-        gradients.append(torch.autograd.grad(loss, shares)[0])
+    plain = DiSCOSettings(experts=4, keep_weight=0.0, gate=0.0, diversity=0.0)
+    gradients = [slope_of(dataclasses.replace(plain, keep_weight=weight), "shares") for weight in (0.0, 5.0)]
     assert torch.equal(*gradients)

@@ -37,6 +37,14 @@ def labels(n: int) -> torch.Tensor:
     return torch.cat([torch.zeros(n), torch.ones(n)])
 
 
+def assert_same_gradients(found: torch.Tensor, expected: torch.Tensor, x: torch.Tensor) -> None:
+    """Losses and their gradients agree; what pads the batch has none."""
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(loss, x, retain_graph=True)[0] for loss in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+    assert not ours[theirs == 0].any()
+
+
 # CORAL
 
 
@@ -61,11 +69,7 @@ def test_coral_is_the_mean_over_pairs_of_source_sites(sites, n, padding, means):
     x.requires_grad_()
     pairs = list(itertools.combinations(by_site(x, sites, n), 2))
     expected = sum(domainbed_coral(a, b, means) for a, b in pairs) / len(pairs)
-    found = ood.coral_penalty(x, batch, means)
-    torch.testing.assert_close(found, expected)
-    ours, theirs = (torch.autograd.grad(loss, x, retain_graph=True)[0] for loss in (found, expected))
-    torch.testing.assert_close(ours, theirs)
-    assert not ours[sites * 2 * n :].any()
+    assert_same_gradients(ood.coral_penalty(x, batch, means), expected, x)
 
 
 def test_coral_of_one_site_is_zero():
@@ -99,14 +103,10 @@ def domainbed_irm(logits, y):
 def test_irm_is_the_product_of_derivatives_on_two_halves(sites, n, padding):
     batch = batch_of(sites, n, padding)
     logit = (2 * torch.randn(len(batch.scans.A))).requires_grad_()
-    found = ood.irm_penalty(logit, batch)
     expected = 0.0
     for z in by_site(logit, sites, n):
         expected = expected + domainbed_irm(torch.stack([torch.zeros_like(z), z], 1), labels(n)) / sites
-    torch.testing.assert_close(found, expected)
-    ours, theirs = (torch.autograd.grad(loss, logit, retain_graph=True)[0] for loss in (found, expected))
-    torch.testing.assert_close(ours, theirs)  # one backward gives what two did
-    assert not ours[sites * 2 * n :].any()
+    assert_same_gradients(ood.irm_penalty(logit, batch), expected, logit)  # one backward gives what two did
 
 
 def test_irm_halves_an_odd_number_of_scans_within_each_class():
@@ -126,10 +126,7 @@ def test_vrex_is_the_variance_of_the_sites_risks(sites, n, padding):
     logit = torch.randn(len(batch.scans.A)).requires_grad_()
     risks = torch.stack([F.binary_cross_entropy_with_logits(z, labels(n)) for z in by_site(logit, sites, n)])
     expected = ((risks - risks.mean()) ** 2).mean()
-    found = ood.vrex_penalty(logit, batch)
-    torch.testing.assert_close(found, expected)
-    ours, theirs = (torch.autograd.grad(loss, logit, retain_graph=True)[0] for loss in (found, expected))
-    torch.testing.assert_close(ours, theirs)
+    assert_same_gradients(ood.vrex_penalty(logit, batch), expected, logit)
     torch.testing.assert_close(ood.vrex_penalty(logit[: 2 * n].repeat(sites + padding), batch), torch.tensor(0.0))
 
 
@@ -194,17 +191,11 @@ def test_groupdro_follows_the_published_update(padding):
             q[e] *= float((eta * risks[e].detach()).exp())
         q = q / q.sum()
         expected = sum(float(q[e]) * risks[e] for e in range(sites))
-        found = method.loss(out, batch)
+        assert_same_gradients(method.loss(out, batch), expected, net.classify.weight)
         torch.testing.assert_close(net.log_share[:sites].softmax(0), q)
         assert not net.log_share[sites:].any()
-        torch.testing.assert_close(found, expected)
-        ours, theirs = (
-            torch.autograd.grad(loss, net.classify.weight, retain_graph=True)[0] for loss in (found, expected)
-        )
-        torch.testing.assert_close(ours, theirs)
     assert q.std() > 0.001
     held = net.log_share.clone()
-    assert not held[sites:].any()
     assert len(net(batch.scans)) == 2
     assert torch.equal(net.log_share, held)
 
@@ -242,19 +233,12 @@ def test_features_climb_where_the_site_classifier_descends(epoch, padding):
 # all of them
 
 
-OFF = {
-    "coral": {"penalty": 0.0},
-    "irm": {"penalty": 0.0, "annealing": 0.0},
-    "vrex": {"penalty": 0.0, "annealing": 0.0},
-    "groupdro": {"step_size": 0.0},
-    "dann": {"strength": 0.0},
-}
-ON = {
-    "coral": {"penalty": 10.0},
-    "irm": {"penalty": 100.0, "annealing": 0.0},
-    "vrex": {"penalty": 100.0, "annealing": 0.0},
-    "groupdro": {"step_size": 0.5},
-    "dann": {"strength": 3.0},
+STRENGTH = {
+    "coral": ("penalty", 10.0),
+    "irm": ("penalty", 100.0),
+    "vrex": ("penalty", 100.0),
+    "groupdro": ("step_size", 0.5),
+    "dann": ("strength", 3.0),
 }
 
 
@@ -262,8 +246,9 @@ def test_without_their_own_terms_they_are_the_gcn_with_mean_readout(last_epoch):
     graphs = Connectomes(tiny(), dtype=torch.float64)
     run = [Run(split(tiny(), [1, 2, 3], [4, 5], [6]), 0)]
     (plain,) = small("gcn", readout="mean").fit(graphs, run)
-    for name in OFF:
-        (off,), (on,) = (small(name, **values[name]).fit(graphs, run) for values in (OFF, ON))
+    for name, (setting, strength) in STRENGTH.items():
+        methods = (small(name, annealing=0.0, **{setting: value}) for value in (0.0, strength))
+        (off,), (on,) = (method.fit(graphs, run) for method in methods)
         for key, value in plain.parameters.items():
             torch.testing.assert_close(off.parameters[key], value, atol=1e-9, rtol=0, msg=f"{name} {key}")
         assert np.abs(on.test_logit - plain.test_logit).max() > 1e-6

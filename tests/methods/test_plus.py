@@ -7,11 +7,11 @@ import pytest
 import torch
 from sklearn.kernel_ridge import KernelRidge
 
-from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length, log_connectome, read_edges
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out
+from brio.studies.refits import permute_labels, relabel_cohort
 from brio.training import Run
 
 
@@ -124,15 +124,11 @@ def test_runs_share_re_estimates(small):
 def test_labels_have_no_part_in_re_estimates_and_many_are_fitted_at_once(small):
     graphs, run = small
     cohort = graphs.cohort
-    turned = cohort.labels.copy()
-    for e in np.unique(cohort.sites):
-        turned[cohort.sites == e] = np.random.default_rng(0).permutation(turned[cohort.sites == e])
+    (turned,) = permute_labels(cohort, 1).T
     method = make_method("brio-plus", {"lambda_re": 2.0})
     margins, own = method.fit_labels(graphs, [run, Run(run.fold, 4)], np.stack([cohort.labels, turned], 1))
-    scans = [cohort.scan(i) for i in range(len(cohort))]
-    facts = {"site": cohort.sites, "participant_id": cohort.ids}
     for labels, seed, found in ((cohort.labels, 4, own[:, 0]), (turned, 0, margins[:, 1])):
-        other = Connectomes(Cohort.from_scans(scans, label=labels, **facts), dtype=torch.float64)
+        other = Connectomes(relabel_cohort(cohort, labels), dtype=torch.float64)
         (fitted,) = method.fit(other, [Run(run.fold, seed)])
         slope, level = np.polyfit(found, fitted.test_logit, 1)  # which are calibrated
         np.testing.assert_allclose(slope * found + level, fitted.test_logit, atol=1e-8)

@@ -122,8 +122,7 @@ def test_the_example_of_the_documentation_runs_and_is_tuned(tmp_path):
 
 
 def test_a_command_says_that_it_executes_a_file():
-    said = command("methods", "--json", "--load", EXAMPLE)
-    assert said.status == 0
+    said = call_brio("methods", "--json", "--load", EXAMPLE)
     assert said.err == f"brio: --load executes {EXAMPLE}\n"
     assert "gated-profiles" in [one["name"] for one in json.loads(said.out)]
     assert "executed with all your rights" in " ".join(command("run", "--help").out.replace("│", " ").split())
@@ -207,11 +206,10 @@ def test_the_configuration_of_a_job_names_the_file_it_needs(tmp_path, short_job,
 
 
 @pytest.mark.soak  # three processes, each of which imports torch
-def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path):
-    brio.simulate(brio.Simulation(n_sites=5, per_class=5, n_rois=12, frames=60)).save(tmp_path / "cohort")
-    file = tmp_path / "mine.py"
-    options = ["--load", file, "--set", "epochs=2", "--device", "cpu", "--quiet", "--fold", "site01"]
-    run = list(map(str, [sys.executable, "-m", "brio", "run", tmp_path / "cohort", *options, "--out", tmp_path / "o"]))
+def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path, short_job):
+    file, (cohort, options) = tmp_path / "mine.py", short_job
+    options = ["--load", file, *options, "--out", tmp_path / "o"]
+    run = list(map(str, [sys.executable, "-m", "brio", "run", cohort, *options]))
     text = EXAMPLE.read_text()
     file.write_text(text)
     subprocess.run(run, capture_output=True, check=True)
@@ -230,7 +228,5 @@ def test_a_model_of_a_method_that_declares_no_state_is_read_again(tmp_path, shor
 """
     (tmp_path / "scaled.py").write_text(text if "import torch\n" in text else "import torch\n" + text)
     words = ["--load", tmp_path / "scaled.py", "--method", "scaled-profiles", "--set", "epochs=2", "--quiet"]
-    said = command("fit", cohort, *words, "--out", tmp_path / "model")
-    assert said.status == 0, said.err
-    said = command("predict", tmp_path / "model", cohort, "--load", tmp_path / "scaled.py", "--out", tmp_path / "p")
-    assert said.status == 0, said.err
+    call_brio("fit", cohort, *words, "--out", tmp_path / "model")
+    call_brio("predict", tmp_path / "model", cohort, "--load", tmp_path / "scaled.py", "--out", tmp_path / "p")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from contract_cohorts import small, split, tiny
-from steps import make_batch, make_step
+from steps import draw_connectomes, equal_cells, make_batch, make_step
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -26,14 +26,11 @@ f64 = torch.float64
 
 
 def some_scans(n, seed=0, n_rois=P, n_frames=T):
-    rng = torch.Generator().manual_seed(seed)
-    A = torch.randn(n, n_rois, n_rois, generator=rng, dtype=f64) / 3
-    A = A + A.transpose(1, 2)
-    A.diagonal(dim1=1, dim2=2).zero_()
-    bold = torch.randn(n, n_frames, n_rois, generator=rng, dtype=f64).cumsum(1)
+    A, alive = draw_connectomes(n, n_rois, seed=seed)
+    bold = torch.randn(n, n_frames, n_rois, generator=torch.Generator().manual_seed(seed), dtype=f64).cumsum(1)
     bold = (bold - bold.mean(1, keepdim=True)) / bold.std(1, keepdim=True)
     no_mean = RunState.from_learned(mean=torch.zeros(n_rois, n_rois, dtype=f64))
-    return Scans.of(A)._replace(bold=bold, state=no_mean)
+    return Scans.of(A / 3, alive)._replace(bold=bold, state=no_mean)
 
 
 # --- courses ---------------------------------------------------------------------------------------------------------
@@ -94,17 +91,6 @@ def test_folded_convolutions_are_the_layers_one_after_the_other():
     torch.testing.assert_close(applied(folded, x), expected)
 
 
-def test_graphs_that_pad_the_stack_do_not_count_and_looks_ahead_move_nothing():
-    folded, _ = folded_and_plain()
-    x = some_scans(6).bold
-    alone = folded(x[:4], make_step(4, update_statistics=False))
-    assert (folded.running_mean_0 == 0).all()
-    padded = folded(x, make_step(6, real=torch.tensor([1.0, 1, 1, 1, 0, 0], dtype=f64)))
-    for a, b in zip(alone, padded, strict=True):
-        torch.testing.assert_close(a, b)
-    assert (folded.running_mean_0 != 0).any()
-
-
 def test_embeddings_are_pooled_convolutions_of_frames_normalised_over_rois():
     torch.manual_seed(2)
     net = CourseEncoder(100, 8, 4).double()
@@ -160,10 +146,12 @@ def trained_network(n_rois=P, n_frames=T, **values):
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_profiles_are_updated_under_the_learned_connectome(published):
-    net = trained_network(published=published)
+@pytest.mark.parametrize("windows", [1, 3])
+def test_profiles_are_updated_under_the_connectome_learned_from_all_windows(published, windows):
+    net = trained_network(published=published, bold_frames=T // windows, bold_windows=windows)
     scans = some_scans(3)
-    m = net.learner(net.courses(scans.bold, scans.alive).softmax(-1))
+    embedded = [net.courses(part, scans.alive) for part in scans.bold.split(T // windows, 1)]
+    m = net.learner((sum(embedded) / windows).softmax(-1))
 
     def run(layers, x):
         for layer in layers:
@@ -189,16 +177,6 @@ def test_profiles_are_updated_under_the_learned_connectome(published):
     # the connectome is learned from BOLD: other courses, another answer
     other = scans._replace(bold=some_scans(3, 8).bold)
     assert not torch.allclose(net(other).logit, out.logit)
-
-
-def test_embeddings_are_averaged_over_the_windows_of_a_scan():
-    net = trained_network(n_frames=3 * 20, bold_frames=20, bold_windows=3)
-    scans = some_scans(4)
-    parts = [net.courses(part, scans.alive) for part in scans.bold.split(20, 1)]
-    m = net.learner((sum(parts) / 3).softmax(-1))
-    x = net.second(net.pass_messages(m, net.first(net.pass_messages(m, scans.A))))
-    x = net.norm(net.third(net.pass_messages(m, x)).transpose(1, 2)).transpose(1, 2)
-    torch.testing.assert_close(net(scans).representation, net.read(x.flatten(1)))
 
 
 def test_windows_count_as_further_scans_in_batch_statistics():
@@ -293,10 +271,7 @@ SETTINGS = {"dropout": 0.0, "mixup": False, "sparsity": 0.03, "consistency": 0.5
 
 
 def batch_of(n_sites, pad=0, n=2, seed=0):
-    E = n_sites + pad
-    weight = torch.zeros(E, 2, dtype=f64)
-    weight[:n_sites] = 1 / (2 * n_sites)
-    return make_batch(some_scans(E * 2 * n, seed), weight)
+    return make_batch(some_scans((n_sites + pad) * 2 * n, seed), equal_cells(n_sites, pad))
 
 
 def episode_of(key, batch):

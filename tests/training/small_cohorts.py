@@ -5,32 +5,28 @@ import torch
 
 import made_cohorts
 from brio.cohort import Cohort
-from brio.methods import make_method
 from brio.protocol import Fold
 from brio.training import InputShape, Method, Scans, Stage
 from brio.training.stack import Stack
 
 P = 10
 SITES = {"ant": 9, "bee": 11, "cat": 8, "dog": 12, "elk": 10, "fox": 8}
-SMALL = {
+SMALL = made_cohorts.SMALL | {
     "J": 3,
     "d_e": 4,
     "d_h": 6,
     "d_t": 4,
     "d_mlp": 5,
     "d_qk": 5,
-    "assignment_iterations": 10,
-    "sinkhorn_iterations": 8,
     "rho_g": 0.3,
-    "K": 2,
     "M": 3,
     "T_w": 2,
-    "cell_batch": 2,
-    "block_subjects": 8,
-    "block_signals": 4,
-    "block_products": 4,
     "learning_rate": 3e-3,
+    "epochs": 4,
 }
+
+SOURCES = ["abc", "ab"]
+"""Where no site validates, each of three sites does in turn; of two, fifths of the participants do."""
 
 
 Row = tuple[str, int, str, np.ndarray]
@@ -74,7 +70,7 @@ def split(cohort: Cohort, source: str, validation: str, test: str) -> Fold:
 
 def small(name: str = "brio", **values: object) -> Method:
     """A method with small settings."""
-    return make_method(name, {**SMALL, **values} if name != "ridge" else values)
+    return made_cohorts.make_small(name, SMALL | values)
 
 
 def call_run(stack: Stack, r: int, A: torch.Tensor, alive: torch.Tensor):

@@ -1,7 +1,6 @@
 """A training: stages, refreshes, which epoch is kept, refits, inner folds, and going on after an interruption."""
 
 import dataclasses
-import json
 import math
 from itertools import pairwise
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from small_cohorts import call_run, cohort_of, losses, small, split
+from small_cohorts import SOURCES, call_run, losses, small, split
 
 from brio import draws
 from brio.cohort.simulate import Simulation, simulate
@@ -21,14 +20,10 @@ from brio.methods.brio import Brio
 from brio.methods.brio.qualification import alignment_loss
 from brio.methods.mlp import MLP
 from brio.protocol import Fold, make_inner_folds, make_training_fold
-from brio.results.store import read_checkpoint, write_checkpoint
 from brio.training import NeuralSettings, Run, group_tensors, trainer
-from brio.training.stack import Stack, StackedAdamW
+from brio.training.stack import Stack
 from brio.training.trainer import BestValidationEpoch
-
-
-def bits(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+from fitted_runs import StoredCheckpoints, assert_close_run, assert_same_runs, same_weights
 
 
 def test_the_assignment_is_frozen_after_warm_up_and_embeddings_go_on(graphs, uneven, every_epoch, monkeypatch):
@@ -40,7 +35,7 @@ def test_the_assignment_is_frozen_after_warm_up_and_embeddings_go_on(graphs, une
         enter(self, stack, stage)
 
     monkeypatch.setattr(Brio, "begin_stage", recorded)
-    small(epochs=9, T_w=3, patience=None).fit(graphs, uneven)
+    small(epochs=9, T_w=3).fit(graphs, uneven)
     start, anchored, states = warm["warm-up"], warm["guided"], every_epoch
     assert len(states) == 6  # no checkpoint of the warm-up is offered
     for name in ("assignment.queries", "assignment.keys.weight"):
@@ -53,7 +48,7 @@ def test_the_assignment_is_frozen_after_warm_up_and_embeddings_go_on(graphs, une
 
 
 def test_pi_bar_is_the_assignment_at_the_end_of_the_warm_up(graphs, uneven):
-    method = small(epochs=4)
+    method = small()
     stack, scans = Stack.build(method, graphs, uneven), slice(0, 4)
     before = [call_run(stack, r, graphs.full[scans], graphs.alive[scans]).factors for r in range(3)]
     for stage, cached in zip(method.stages(), (False, True), strict=True):
@@ -78,7 +73,7 @@ def loss_by_hand(graphs, stack, batch, r):
 
 
 def test_guided_loss_adds_the_weighted_alignment_of_the_same_batch(graphs, uneven):
-    method = small(epochs=4, lambda_env=3.0)
+    method = small(lambda_env=3.0)
     s = method.settings
     stack = Stack.build(method, graphs, uneven)
     guided = method.stages()[1]
@@ -103,12 +98,9 @@ def test_guided_loss_adds_the_weighted_alignment_of_the_same_batch(graphs, uneve
 
 
 def test_lambda_zero_trains_the_backbone(graphs, uneven):
-    settings, runs = {"epochs": 4, "patience": None}, uneven[1:]
-    plain = small("backbone", **settings).fit(graphs, runs)
-    off = small("brio", lambda_env=0.0, **settings).fit(graphs, runs)
-    on = small("brio", lambda_env=0.5, **settings).fit(graphs, runs)
-    for a, b, c in zip(plain, off, on, strict=True):
-        assert bits(a.tensors, b.tensors)
+    methods = small("backbone"), small("brio", lambda_env=0.0), small("brio", lambda_env=0.5)
+    for a, b, c in zip(*(method.fit(graphs, uneven[1:]) for method in methods), strict=True):
+        assert same_weights(a.tensors, b.tensors)
         assert not torch.equal(a.parameters["w"], c.parameters["w"])
         assert a.block_length is None
         assert c.block_length is not None
@@ -134,7 +126,7 @@ def test_all_runs_are_refreshed_together_every_m_epochs(graphs, uneven, taken, m
         seen.append((taken[-1][0], number, due.tolist()))
 
     monkeypatch.setattr(Brio, "refresh", refresh)
-    fitted_runs = small(epochs=9, T_w=2, M=3, patience=None).fit(graphs, uneven)
+    fitted_runs = small(epochs=9, T_w=2, M=3).fit(graphs, uneven)
     assert seen == [(2, 0, [True] * 3), (5, 1, [True] * 3), (8, 2, [True] * 3)], "after epochs 2, 5 and 8"
     assert [o.steps for o in fitted_runs] == np.sum([active for _, active in taken], axis=0).tolist()
     assert {o.trained_epochs for o in fitted_runs} == {9}
@@ -160,14 +152,10 @@ def test_runs_of_a_stack_stop_on_their_own_and_equal_the_run_alone(graphs, stopp
     method, fits = stopping
     for fitted in fits[:2]:
         (alone,) = method.fit(graphs, [fitted.run])
-        assert (fitted.selected_epoch, fitted.trained_epochs) == (alone.selected_epoch, alone.trained_epochs)
-        assert fitted.steps == alone.steps
+        assert (fitted.trained_epochs, fitted.steps) == (alone.trained_epochs, alone.steps)
         assert fitted.validation_auc == alone.validation_auc
         assert fitted.trained_epochs in (fitted.selected_epoch + 3, 20)
-        assert fitted.tensors.keys() == alone.tensors.keys()
-        for name, t in alone.tensors.items():
-            torch.testing.assert_close(fitted.tensors[name], t, atol=1e-8, rtol=0)
-        np.testing.assert_allclose(fitted.test_logit, alone.test_logit, atol=1e-8)
+        assert_close_run(fitted, alone, logit=1e-8)
 
 
 def test_the_validation_curve_tells_which_epoch_was_chosen(graphs, cohort, stopping, every_epoch):
@@ -252,7 +240,7 @@ def by_loops(graphs, stack, r, refresh):
 
 def test_refresh_equals_the_sums_of_the_paper(graphs, uneven):
     # stabilisers are large enough to be seen where one is forgotten or swapped
-    method = small(epochs=4, K=3, eps_w=0.1, eps_s=1e-3, eps_q=3e-3)
+    method = small(K=3, eps_w=0.1, eps_s=1e-3, eps_q=3e-3)
     stack = Stack.build(method, graphs, uneven)
     method.begin_stage(stack, method.stages()[1])
     method.refresh(stack, np.ones(3, dtype=bool), 3)
@@ -322,7 +310,7 @@ def test_validation_scans_of_one_class_are_refused(cohort):
     fold = split(cohort, "abc", "de", "f")
     ones = fold.validation[cohort.labels[fold.validation] == 1]
     with pytest.raises(BrioError, match="one class"):
-        BestValidationEpoch(cohort, [Run(Fold("x", fold.source, ones, fold.test, (), ("dog",)), 0)], NeuralSettings())
+        BestValidationEpoch(cohort, [Run(dataclasses.replace(fold, validation=ones), 0)], NeuralSettings())
 
 
 def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, cohort, uneven, monkeypatch):
@@ -339,10 +327,7 @@ def test_it_is_a_training_on_all_scans_that_ends_at_the_chosen_epoch(graphs, coh
         fold = Fold("by hand", merged, run.fold.test, run.fold.test, (), ())
         (hand,) = make_method("mlp", words | {"epochs": one.selected_epoch}).fit(graphs, [Run(fold, run.seed)])
         monkeypatch.undo()
-        assert hand.tensors.keys() == two.tensors.keys()
-        for name, t in hand.tensors.items():
-            torch.testing.assert_close(two.tensors[name], t, atol=1e-8, rtol=1e-8)
-        np.testing.assert_allclose(two.test_logit, hand.test_logit, atol=1e-7)
+        assert_close_run(two, hand)
 
 
 def test_a_second_training_that_diverges_is_told(graphs, uneven, monkeypatch):
@@ -352,7 +337,7 @@ def test_a_second_training_that_diverges_is_told(graphs, uneven, monkeypatch):
         consider(self, margins, {n: t * np.nan if t.is_floating_point() else t for n, t in state.items()}, epoch)
 
     monkeypatch.setattr(trainer.GivenEpoch, "consider", broken)
-    (fitted,) = network("gcn", refit=True).fit(graphs, uneven[:1])
+    (fitted,) = small("gcn", refit=True).fit(graphs, uneven[:1])
     assert np.isnan(fitted.validation_auc)
     with pytest.raises(BrioError, match="diverged"):
         fitted.require_finite("gcn")
@@ -367,68 +352,22 @@ def test_what_was_learned_from_is_told(graphs, cohort, uneven):
     assert again.bytes_per_run(graphs, uneven[0]) > plain.bytes_per_run(graphs, uneven[0])
 
 
-def test_a_run_that_has_diverged_is_not_trained_again(graphs, uneven, monkeypatch):
-    score = BestValidationEpoch.score
-
-    def broken(self, logit):
-        return np.where(np.arange(len(logit)) == 1, np.nan, score(self, logit))
-
-    monkeypatch.setattr(BestValidationEpoch, "score", broken)
-    fitted_runs = network("gcn", refit=True).fit(graphs, uneven)
-    assert [o.selected_epoch is None for o in fitted_runs] == [False, True, False]
-    assert np.isnan(fitted_runs[1].test_logit).all()
-    assert np.isfinite(fitted_runs[2].test_logit).all()
-
-
 def test_the_merged_fold_leaves_out_what_could_not_be_source(cohort):
     fold = split(cohort, "abc", "de", "f")
-    without = Fold(fold.name, fold.source, fold.validation, fold.test, (), ("dog", "elk"), one_class_sites=("elk",))
-    merged = without.move_validation_to_source(cohort)
+    merged = dataclasses.replace(fold, one_class_sites=("elk",)).move_validation_to_source(cohort)
     assert set(cohort.sites[merged.source]) == {"ant", "bee", "cat", "dog"}
     assert (np.diff(merged.source) > 0).all()
     assert len(merged.validation) == 0
     assert merged.test is fold.test
 
 
-class InMemory:
-    """Keeps the checkpoint of every epoch; its facts go through JSON."""
-
-    def __init__(self, start: trainer.StackCheckpoint | None = None) -> None:
-        self.start, self.stored = start, []
-
-    def load(self):
-        return self.start
-
-    def is_due(self):
-        return True
-
-    def save(self, checkpoint):
-        self.stored.append(trainer.StackCheckpoint(json.loads(json.dumps(checkpoint.facts)), checkpoint.tensors))
-
-
-def facts(fitted):
-    names = ("validation_auc", "selected_epoch", "trained_epochs", "block_length", "details", "steps")
-    return {name: getattr(fitted, name) for name in names}
-
-
-def assert_same(one, other):
-    assert len(one) == len(other)
-    for a, b in zip(one, other, strict=True):
-        assert json.dumps(facts(a)) == json.dumps(facts(b))  # NaN equals NaN
-        assert np.array_equal(a.test_logit, b.test_logit, equal_nan=True)
-        assert list(a.tensors) == list(b.tensors)
-        assert all(torch.equal(a.tensors[name], b.tensors[name]) for name in a.tensors)
-        assert all(a.tensors[name].dtype == b.tensors[name].dtype for name in a.tensors)
-        assert np.array_equal(a.run.fold.test, b.run.fold.test)
-
-
 @pytest.mark.parametrize("which", ["some", pytest.param("all", marks=pytest.mark.soak)])
-def test_from_any_epoch_of_a_stack_that_shrinks_and_is_refitted(which, cohort, five):
+def test_from_any_epoch_of_a_stack_that_shrinks_and_is_refitted(which, cohort, five, tmp_path):
     graphs = Connectomes(cohort)
     epochs = {"epochs": 10, "patience": 2} if which == "some" else {"epochs": 16, "patience": 3}
     method = make_method("mlp", {**epochs, "cell_batch": 4, "width": 8, "refit": True})
-    whole, stores = method.fit(graphs, five), InMemory()
-    assert_same(whole, method.fit(graphs, five, checkpoints=stores))  # storing changes nothing
+    whole, stores = method.fit(graphs, five), StoredCheckpoints(tmp_path)
+    assert_same_runs(whole, method.fit(graphs, five, checkpoints=stores))  # storing changes nothing
     sizes = [len(one.tensors["/now/order"]) for one in stores.stored]
     done = [one.to_tree()["now"]["done"].keys() for one in stores.stored]
     finished = [one.facts["number"] - 1 for one in stores.stored]
@@ -436,29 +375,15 @@ def test_from_any_epoch_of_a_stack_that_shrinks_and_is_refitted(which, cohort, f
     assert shrunk < refit - 1, "the stack shrinks in the fit, and trains on"
     assert done[shrunk] < done[refit - 1]
     for number in (shrunk, refit) if which == "some" else range(len(sizes)):
-        trained, rest = [], InMemory(stores.stored[number])
+        trained, rest = [], StoredCheckpoints(tmp_path, stores.stored[number])
         fitted = method.fit(graphs, five, lambda message, share, to=trained: to.append(message), rest)
-        assert_same(whole, fitted)
+        assert_same_runs(whole, fitted)
         # a training asks for no checkpoint after its last epoch
         assert len(trained) == len(rest.stored) + (1 if finished[number] else 2), "no epoch is trained again"
         assert [later.facts for later in rest.stored] == [later.facts for later in stores.stored[number + 1 :]]
 
 
-def test_brio_goes_on_inside_and_between_its_stages(cohort, uneven, tmp_path):
-    """Through a file, with the qualification, which is refreshed between steps."""
-    graphs, runs = Connectomes(cohort), uneven[2:]
-    stores = InMemory()
-    whole = small(epochs=4, patience=None, T_w=1, M=2).fit(graphs, runs, checkpoints=stores)
-    assert ["/now/state/training/g" in one.tensors for one in stores.stored] == [False, True, True]
-    for one in stores.stored[:2]:  # the end of the warm-up, and one epoch later
-        write_checkpoint(tmp_path / "checkpoint.safetensors", "brio", 1.5, one)
-        read, seconds = read_checkpoint(tmp_path / "checkpoint.safetensors", "brio")
-        assert seconds == 1.5
-        again = small(epochs=4, patience=None, T_w=1, M=2).fit(graphs, runs, checkpoints=InMemory(read))
-        assert_same(whole, again)
-
-
-def test_a_run_that_has_diverged_stays_so(graphs, uneven, monkeypatch):
+def test_a_run_that_has_diverged_stays_so_and_is_not_trained_again(graphs, uneven, monkeypatch, tmp_path):
     score = BestValidationEpoch.score
     first = uneven[0].fold.validation[0]
 
@@ -466,12 +391,14 @@ def test_a_run_that_has_diverged_stays_so(graphs, uneven, monkeypatch):
         return np.where(self.scans[:, 0] == first, np.nan, score(self, logit))
 
     monkeypatch.setattr(BestValidationEpoch, "score", broken)
-    method = make_method("mlp", {"epochs": 4, "patience": 2, "cell_batch": 4, "width": 8})
-    stores = InMemory()
+    method = small("mlp", patience=2, width=8, refit=True)
+    stores = StoredCheckpoints(tmp_path)
     whole = method.fit(graphs, uneven, checkpoints=stores)
-    assert np.isnan(whole[0].validation_auc)
+    assert [fitted.selected_epoch is None for fitted in whole] == [True, False, False]
+    assert np.isnan([whole[0].validation_auc, *whole[0].test_logit]).all()
+    assert np.isfinite(whole[2].test_logit).all()
     for one in stores.stored:
-        assert_same(whole, method.fit(graphs, uneven, checkpoints=InMemory(one)))
+        assert_same_runs(whole, method.fit(graphs, uneven, checkpoints=StoredCheckpoints(tmp_path, one)))
 
 
 class OddMemory(MLP):
@@ -483,24 +410,20 @@ class OddMemory(MLP):
         stack.state.training["shared"] = torch.ones(n, 1).expand(n, 4)
         stack.state.training["count"] = torch.arange(n)
 
+    def update_inference_state(self, stack: Stack) -> None:
+        self.training = stack.state.training  # after the last epoch
 
-def test_tensors_come_back_as_they_lay_in_memory(graphs, uneven):
-    method, stores = OddMemory(MLP.Settings(epochs=2, cell_batch=4, width=8)), InMemory()
+
+def test_tensors_come_back_as_they_lay_in_memory(graphs, uneven, tmp_path):
+    method, again = (OddMemory(MLP.Settings(epochs=2, cell_batch=4, width=8)) for _ in range(2))
+    stores = StoredCheckpoints(tmp_path)
     whole = method.fit(graphs, uneven, checkpoints=stores)
-    (one,) = stores.stored
-    stack = Stack.build(method, graphs, uneven)
-    optimiser = StackedAdamW(stack.params, 1e-3, 0.0)
-    choice, rows = BestValidationEpoch(graphs.cohort, uneven, method.settings), np.arange(len(stack))
-    now = trainer.StackTraining(stack, optimiser, choice, rows, rows >= 0, {})
-    now.restore(one.to_tree()["now"])
-    odd = now.stack.state.training["odd/name"]
+    resumed = again.fit(graphs, uneven, checkpoints=StoredCheckpoints(tmp_path, *stores.stored))
+    assert_same_runs(whole, resumed)
+    assert same_weights(again.training, method.training)
+    assert again.training["count"].dtype == torch.int64
+    odd = again.training["odd/name"]
     assert (tuple(odd.shape), odd.stride()) == ((3, 2, 3), (1, 3, 6))
-    assert torch.equal(odd, torch.arange(18.0).reshape(3, 2, 3).permute(2, 1, 0))
-    assert torch.equal(now.stack.state.training["shared"], torch.ones(3, 4))
-    assert now.stack.state.training["count"].dtype == torch.int64
-    assert optimiser.params is now.stack.params
-    assert all(p.requires_grad and p.is_leaf for p in now.stack.params.values())
-    assert_same(whole, method.fit(graphs, uneven, checkpoints=InMemory(one)))
 
 
 def test_a_checkpoint_says_where_it_was_stored():
@@ -508,43 +431,29 @@ def test_a_checkpoint_says_where_it_was_stored():
     assert trainer.StackCheckpoint({"epoch": 7, "number": 3}, {}).describe() == "epoch 7 of training 3"
 
 
-EPOCHS = 4
-
-SOURCES = {"three": "abc", "two": "ab"}  # each site validates in turn; fifths of the participants do
-
-
-def network(name, **values):
-    """A small network that trains for a few epochs."""
-    if name == "gcn":
-        return make_method(name, {"epochs": EPOCHS, "cell_batch": 2, "learning_rate": 3e-3, **values})
-    return small(name, **{"epochs": EPOCHS, "patience": None, **values})
-
-
 @pytest.fixture(scope="module")
 def unvalidated(cohort):
-    return [Run(split(cohort, source, "", "f"), 3) for source in SOURCES.values()]
+    return [Run(split(cohort, source, "", "f"), 3) for source in SOURCES]
 
 
 @pytest.mark.parametrize("name", ["gcn", pytest.param("brio", marks=pytest.mark.soak)])
 def test_the_epoch_has_the_best_mean_auc_of_trainings_by_hand(graphs, cohort, unvalidated, name):
-    for run, fitted in zip(unvalidated, network(name, patience=None).fit(graphs, unvalidated), strict=True):
+    for run, fitted in zip(unvalidated, small(name).fit(graphs, unvalidated), strict=True):
         inner = [Run(fold, run.seed) for fold in make_inner_folds(cohort, run.fold, run.seed)]
-        curves = [one.details["validation_curve"] for one in network(name, patience=None).fit(graphs, inner)]
+        curves = [one.details["validation_curve"] for one in small(name).fit(graphs, inner)]
         mean = np.mean([[score for _, score in curve] for curve in curves], axis=0)
         epochs = [epoch for epoch, _ in curves[0]]
         np.testing.assert_allclose([score for _, score in fitted.details["validation_curve"]], mean, atol=2e-5)
         assert fitted.selected_epoch == epochs[int(np.argmax(mean))]
         assert fitted.validation_auc == pytest.approx(mean.max(), abs=2e-5)
         by_hand = trainer.GivenEpoch(np.array([fitted.selected_epoch]))
-        (hand,) = trainer.Trainer(network(name), graphs).train([run], by_hand, silent)
-        for tensor, t in hand.tensors.items():
-            torch.testing.assert_close(fitted.tensors[tensor], t, atol=1e-8, rtol=1e-8)
-        np.testing.assert_allclose(fitted.test_logit, hand.test_logit, atol=1e-7)
+        (hand,) = trainer.Trainer(small(name), graphs).train([run], by_hand, silent)
+        assert_close_run(fitted, hand)
 
 
 @pytest.mark.parametrize("name", ["gcn", pytest.param("brio", marks=pytest.mark.soak)])
 def test_a_run_in_a_stack_is_the_run_alone(graphs, unvalidated, name):
-    patient, shares = network(name, patience=2), []
+    patient, shares = small(name, patience=2), []
     fits = patient.fit(graphs, unvalidated, lambda message, share: shares.append(share))
     assert shares == sorted(shares)
     assert 0.5 < max(shares) <= 1
@@ -555,40 +464,9 @@ def test_a_run_in_a_stack_is_the_run_alone(graphs, unvalidated, name):
     np.testing.assert_allclose(fits[1].test_logit, alone.test_logit, atol=1e-7)
 
 
-@pytest.mark.parametrize("source", SOURCES.values())
-@pytest.mark.parametrize("name", ["gcn", pytest.param("brio", marks=pytest.mark.soak)])
-def test_labels_and_frames_of_the_test_site_reach_no_weight(rows, name, source):
-    def fit(rows):
-        cohort = cohort_of(rows)
-        fold = split(cohort, source, "", "f")
-        return network(name, epochs=4).fit(Connectomes(cohort, dtype=torch.float64), [Run(fold, 0)])[0]
-
-    rng = np.random.default_rng(7)
-    labels = iter(rng.permutation([label for site, label, _, _ in rows if site == "fox"]))
-    other = [
-        (s, int(next(labels)), w, rng.permutation(x)[: len(x) - 3]) if s == "fox" else (s, c, w, x)
-        for s, c, w, x in rows
-    ]
-    real, noise = fit(rows), fit(other)
-    assert real.tensors.keys() == noise.tensors.keys()
-    assert [n for n in real.tensors if not torch.equal(real.tensors[n], noise.tensors[n])] == []
-    assert (real.selected_epoch, real.details) == (noise.selected_epoch, noise.details)
-    assert not np.array_equal(real.test_logit, noise.test_logit)
-
-
-def test_labels_of_source_sites_do_choose(rows):
-    """The test above could not fail if nothing moved the choice."""
-    curves = []
-    for flipped in (False, True):
-        cohort = cohort_of([(s, 1 - c if flipped and s == "bee" else c, w, x) for s, c, w, x in rows])
-        run = Run(split(cohort, "abc", "", "f"), 0)
-        curves.append(network("gcn", epochs=1).fit(Connectomes(cohort), [run])[0].details["validation_curve"])
-    assert curves[0] != curves[1]
-
-
 def test_a_run_whose_inner_folds_diverge_says_so(graphs, unvalidated, monkeypatch):
     monkeypatch.setattr(trainer.BestMeanEpoch, "score", lambda self, logit: np.full(len(logit), np.nan))
-    (fitted,) = network("gcn").fit(graphs, unvalidated[:1])
+    (fitted,) = small("gcn").fit(graphs, unvalidated[:1])
     assert np.isnan(fitted.validation_auc)
     assert np.isnan(fitted.test_logit).all()
     assert len(fitted.test_logit) == len(unvalidated[0].fold.test)
