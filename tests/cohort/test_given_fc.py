@@ -52,14 +52,11 @@ def files(scans, z, tmp_path):
     return write
 
 
-def test_ridge_gives_the_numbers_of_the_scans_the_connectomes_came_from(files, scans, tmp_path):
+def test_a_report_says_what_was_not_checked(files, tmp_path):
+    """That the margins are those of the scans: tests/ordinary."""
     cohort = import_cohort("fc", files("csv"), tmp_path / "cohort")
     assert "without frames" in repr(cohort)
-    there = brio.run(scans, ["ridge"], device="cpu", out=tmp_path / "scans")
-    here = brio.run(cohort, ["ridge"], device="cpu", out=tmp_path / "fc")
-    np.testing.assert_allclose(here.predictions["logit"], there.predictions["logit"], atol=1e-4)
-    np.testing.assert_array_equal(here.rows["auc"], there.rows["auc"])
-    page = here.report().read_text("utf-8")
+    page = brio.run(cohort, ["ridge"], device="cpu", out=tmp_path / "fc").report().read_text("utf-8")
     assert "Not checked, since connectomes have no frames" in page
     assert "No duplicate scans" not in page
 

@@ -13,7 +13,6 @@ from brio.cohort.readers import (
     find_layout,
     import_cohort,
     read_scans_to_predict,
-    summarise_import,
     summarise_scans_to_predict,
 )
 from brio.jobs import JobSpec, prepare_job
@@ -108,14 +107,6 @@ def test_labelled_and_unlabelled_rows(kind, labels, tmp_path):
     saved = cohort.save(tmp_path / "saved")
     assert saved.fingerprint == cohort.fingerprint
     assert Cohort.load(tmp_path / "saved").labelled.tolist() == cohort.labelled.tolist()
-
-
-def test_import_still_skips_rows_without_a_label(tmp_path):
-    src = write_layout("table", tmp_path / "study", (1, None, 0))
-    cohort = import_cohort("table", src, tmp_path / "out")
-    assert cohort.ids.tolist() == ["007", "p10"]
-    summary = "2 scans imported, 1 row or file skipped: no label in column 'label' (1); cohort.json lists each "
-    assert summarise_import(cohort) == summary + "under 'skipped'"
 
 
 def test_dpabi_names_of_other_hospitals(tmp_path):
