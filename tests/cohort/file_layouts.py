@@ -157,6 +157,11 @@ def check_scans(cohort: Cohort, expected: Sequence[np.ndarray]) -> None:
         np.testing.assert_array_equal(cohort.scan(i), np.asarray(frames, dtype=np.float32), err_msg=f"scan {i}")
 
 
+def list_skipped(cohort: Cohort) -> dict[str, str]:
+    """Return why each participant, or file, was skipped at import."""
+    return {entry["participant_id"]: entry["reason"] for entry in cohort.provenance["skipped"]}
+
+
 def refuse(message: str, call: Callable[..., object], *words: object, **options: object) -> None:
     """Require an error with a message; where the last word is a path, nothing new may lie beside it."""
     folder = Path(str(words[-1])).parent if words else Path()

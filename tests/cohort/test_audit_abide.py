@@ -15,17 +15,12 @@ from brio.cohort.readers import import_cohort
 pytestmark = [pytest.mark.abide, pytest.mark.soak]
 
 
-def load(folder: Path, atlas: str, out: Path) -> Cohort:
-    """The scans, without the covariates and what the release says of its ROIs."""
-    cohort = import_cohort("packed", folder, out / atlas, atlas=atlas)
-    columns = ["participant_id", "site", "label", "tr", "n_frames"]
-    return replace(cohort, participants=cohort.participants[columns])
-
-
 @pytest.fixture(scope="module")
 def cohorts(abide_folder: Path, tmp_path_factory) -> list[Cohort]:
     out = tmp_path_factory.mktemp("abide")
-    return [load(abide_folder, atlas, out) for atlas in ("aal116", "cc200")]
+    cohorts = [import_cohort("packed", abide_folder, out / atlas, atlas=atlas) for atlas in ("aal116", "cc200")]
+    columns = ["participant_id", "site", "label", "tr", "n_frames", "dead_fraction_aal116", "dead_fraction_cc200"]
+    return [replace(cohort, participants=cohort.participants[columns]) for cohort in cohorts]
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +60,18 @@ def test_what_remains(both: Audit, cohorts: list[Cohort]) -> None:
     assert (both.n_before, both.n_after) == (1035, 1030)
     assert both.classes_before == (530, 505)
     assert both.classes_after == (528, 502)
+    assert len(set(cohorts[0].sites)) == 20
     assert cohorts[0].select(both.keep).n_frames.mean() == pytest.approx(194.5, abs=0.05)
     assert (both.one_class, both.small_class) == ((), ())
 
 
-def test_rois_without_signal_by_site(both: Audit, abide_folder: Path) -> None:
+def test_rois_without_signal_by_site(both: Audit, cohorts: list[Cohort], abide_folder: Path) -> None:
     table = pd.read_csv(abide_folder / "participants.tsv", sep="\t", dtype={"participant_id": str})
-    for atlas, column, n in (("aal116", "dead_rois_aal", 87), ("cc200", "dead_rois_cc200", 46)):
-        stated = table.set_index("participant_id")[column]
+    for cohort, column, n in zip(cohorts, ("dead_rois_aal", "dead_rois_cc200"), (87, 46), strict=True):
+        atlas, stated = cohort.atlas.name, table.set_index("participant_id")[column]
+        for other in cohorts:
+            share = other.participants.set_index("participant_id")[f"dead_fraction_{atlas}"]
+            assert (share * cohort.n_rois).round().to_dict() == stated.to_dict()
         dead = {rois.participant_id: rois.n_rois for rois in both.dead_rois if rois.atlas == atlas}
         assert dead == stated[stated > 0].to_dict()
         assert len(dead) == n

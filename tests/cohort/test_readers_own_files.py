@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import PEOPLE, check, make_frames, refuse, refuse_import, write_csv, write_study
+from file_layouts import PEOPLE, check, list_skipped, make_frames, refuse, refuse_import, write_csv, write_study
 from scipy.io import savemat
 
 from brio import BrioError, Cohort
@@ -501,10 +501,7 @@ def make_connectomes(n: int) -> np.ndarray:
 def test_an_archive_lists_connectomes_without_a_row_and_refuses_sessions(tmp_path):
     src = write_connectomes(tmp_path / "fc", ["p0", "p1", "p2"], make_connectomes(3), ["p0", "p1", "p9"])
     cohort = import_cohort("fc", src, tmp_path / "out")
-    assert [(entry["participant_id"], entry["reason"]) for entry in cohort.provenance["skipped"]] == [
-        ("p9", "no connectome in all.npz"),
-        ("p2", "no row in participants.tsv"),
-    ]
+    assert list_skipped(cohort) == {"p9": "no connectome in all.npz", "p2": "no row in participants.tsv"}
     refuse("leave out --sessions and --session-column", import_cohort, "fc", src, tmp_path / "again", sessions="first")
 
 

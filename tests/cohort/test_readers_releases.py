@@ -11,14 +11,13 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import CODES, check, check_scans, refuse, refuse_import, write_layout, write_text
+from file_layouts import CODES, check, check_scans, list_skipped, refuse, refuse_import, write_layout, write_text
 from scipy.io import savemat
 
 from brio.cohort import load_bundled_atlas
 from brio.cohort.readers import fetch_abide, import_cohort, summarise_import
 from brio.cohort.readers.releases import ATLAS_COLUMNS
 from brio.cohort.readers.series import read_series
-from brio.cohort.scans import find_live_rois
 
 # ---------------------------------------------------------------- pcp, from the disk and through the fetcher
 
@@ -68,7 +67,7 @@ def test_pcp(release, tmp_path):
     assert (cohort.atlas.name, cohort.atlas.has_coordinates) == ("aal116", True)
     check_scans(cohort, [scan(i) for i in range(4)])
     assert [cohort.provenance[key] for key in ("kind", "source", "n_files")] == ["pcp", "release", 4]
-    assert {entry["participant_id"]: entry["reason"] for entry in cohort.provenance["skipped"]} == {
+    assert list_skipped(cohort) == {
         "3": "the release has no scan (FILE_ID is no_filename)",
         "North_006": "no file *_rois_aal.1D",
         "Stray_009": f"no row in {CSV}",
@@ -295,7 +294,7 @@ def test_text_beside_mat_is_a_copy_and_odd_names_are_told(results, tmp_path):
     savemat(results / SIGNALS / "ROISignals_pilot.mat", {"ROISignals": signals()})
     cohort = import_cohort("dpabi", results, tmp_path / "out", atlas="aal116")
     assert cohort.scan(0)[0, 0] == 1
-    reasons = {s["participant_id"]: s["reason"] for s in cohort.provenance["skipped"]}
+    reasons = list_skipped(cohort)
     assert reasons.keys() == {"S2-3-0001", "ROISignals_pilot"}
     assert "neither 1" in reasons["S2-3-0001"]
 
@@ -403,19 +402,3 @@ def test_damaged_archive_and_table(archives, tmp_path):
     np.savez(archives / "aal116.npz", x=np.zeros(3))
     (archives / "participants.tsv").write_text(table)
     refuse_import(r"aal116\.npz: has no array 'frames'; it has x", archives, "packed", atlas="aal116")
-
-
-@pytest.mark.abide
-@pytest.mark.soak
-def test_genuine_scans(abide_folder, tmp_path):
-    cohort = import_cohort("packed", abide_folder, tmp_path / "abide", atlas="aal116")
-    assert (len(cohort), cohort.n_rois, len(set(cohort.sites))) == (1035, 116, 20)
-    assert np.bincount(cohort.labels).tolist() == [530, 505]
-    assert (cohort.n_frames.min(), cohort.n_frames.max()) == (78, 316)
-    released = pd.read_csv(abide_folder / "participants.tsv", sep="\t")
-    table = cohort.participants
-    np.testing.assert_array_equal((table["dead_fraction_aal116"] * 116).round(), released["dead_rois_aal"])
-    np.testing.assert_array_equal((table["dead_fraction_cc200"] * 200).round(), released["dead_rois_cc200"])
-    worst = int(table["dead_fraction_aal116"].argmax())
-    assert (~find_live_rois(cohort.scan(worst))).sum() == 65
-    cohort.verify()

@@ -15,9 +15,7 @@ def nilearn_fc(scan: np.ndarray) -> np.ndarray:
     """Pearson by nilearn's empirical covariance (its default shrinks), Fisher z, zero diagonal."""
     from nilearn.connectome import ConnectivityMeasure
 
-    measure = ConnectivityMeasure(
-        cov_estimator=EmpiricalCovariance(store_precision=False), kind="correlation", standardize=False
-    )
+    measure = ConnectivityMeasure(EmpiricalCovariance(store_precision=False), "correlation", standardize=False)
     r = measure.fit_transform([scan.astype(np.float64)])[0]
     np.fill_diagonal(r, 0.0)
     return np.arctanh(r)
