@@ -5,6 +5,7 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.io import savemat
 
@@ -143,8 +144,8 @@ def save_cifti(path: Path, frames: np.ndarray, names: Sequence[str], tr: float) 
     nibabel.Cifti2Image(frames.astype(np.float32), header=axes).to_filename(path)
 
 
-def check(cohort: Cohort, **expected: object) -> None:
-    """Compare attributes of a cohort, or else columns of its participants, with lists."""
+def check(cohort: Cohort | pd.DataFrame, **expected: object) -> None:
+    """Compare attributes of a cohort or else columns of its participants, or columns of a table, with lists."""
     for name, values in expected.items():
         found = getattr(cohort, name) if hasattr(cohort, name) else cohort.participants[name]
         np.testing.assert_equal(np.asarray(found).tolist(), np.asarray(values).tolist(), err_msg=name)

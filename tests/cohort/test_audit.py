@@ -1,6 +1,7 @@
 """The audit on simulated cohorts: every planted defect is found with its participant, and nothing else."""
 
 import dataclasses
+import itertools
 import json
 import re
 
@@ -383,10 +384,9 @@ def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
     coverage = read_coverage(made)
     pairs, closest, _ = find_duplicates(made, coverage)
     every = {}
-    for i in range(len(made)):
-        for j in range(i + 1, len(made)):
-            both = [compare_scans(made, coverage, i, j, aligned) for aligned in ("start", "end")]
-            every[i, j] = max(pair.correlation for pair in both if pair is not None)
+    for i, j in itertools.combinations(range(len(made)), 2):
+        both = [compare_scans(made, coverage, i, j, aligned) for aligned in ("start", "end")]
+        every[i, j] = max(pair.correlation for pair in both if pair is not None)
     over = {pair for pair, r in every.items() if r > 0.5}
     assert len(over) == 4
     assert {(pair.first, pair.second) for pair in pairs} == {(made.ids[i], made.ids[j]) for i, j in over}

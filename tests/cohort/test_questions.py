@@ -6,7 +6,7 @@ import hypothesis
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import refuse
+from file_layouts import check, check_scans, refuse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,12 +28,9 @@ def with_column(cohort: Cohort, **columns) -> Cohort:
 
 def test_the_scans_stay_and_their_labels_answer_the_question(cohort):
     asked = relabel(cohort, "age>14.5", min_class=0)
-    assert asked.ids.tolist() == cohort.ids.tolist()
-    assert all(np.array_equal(asked.scan(i), cohort.scan(i)) for i in range(len(cohort)))
-    assert asked.sites.tolist() == cohort.sites.tolist()
-    assert asked.labels.tolist() == (cohort.participants["age"] > 14.5).astype(int).tolist()
-    assert asked.classes == ("age up to 14.5", "age above 14.5")
-    assert asked.participants["former_label"].tolist() == [cohort.classes[k] for k in cohort.labels]
+    check_scans(asked, [cohort.scan(i) for i in range(len(cohort))])
+    check(asked, ids=cohort.ids, sites=cohort.sites, labels=(cohort.participants["age"] > 14.5).astype(int))
+    check(asked, classes=("age up to 14.5", "age above 14.5"), former_label=[cohort.classes[k] for k in cohort.labels])
     kept = cohort.participants.drop(columns="label")
     pd.testing.assert_frame_equal(asked.participants[list(kept)], kept)
 
@@ -62,8 +59,7 @@ def test_nobody_above_the_median_of_the_own_site_is_called_below(ages):
     above = np.array([v > np.nanmedian(age[site == s]) if v == v else False for v, s in zip(age, site, strict=True)])
     if above.any():
         asked = relabel(cohort, "age>site-median", min_class=0)
-        assert asked.ids.tolist() == cohort.ids[~np.isnan(age)].tolist()
-        assert asked.labels.tolist() == above[~np.isnan(age)].astype(int).tolist()
+        check(asked, ids=cohort.ids[~np.isnan(age)], labels=above[~np.isnan(age)].astype(int))
     else:
         refuse("leaves one class", relabel, cohort, "age>site-median", min_class=0)
 
@@ -87,11 +83,9 @@ def test_values_may_be_words_or_numbers(cohort):
     hand = np.where(np.arange(len(cohort)) % 3 == 0, "left", np.where(np.arange(len(cohort)) % 3 == 1, "right", "both"))
     given = with_column(cohort, hand=hand, group=np.arange(len(cohort)) % 2 + 1.0)
     asked = relabel(given, "hand=LEFT", min_class=0)
-    assert asked.classes == ("hand other than left", "hand left")
-    assert asked.labels.tolist() == (hand == "left").astype(int).tolist()
+    check(asked, classes=("hand other than left", "hand left"), labels=(hand == "left").astype(int))
     asked = relabel(given, "group", min_class=0)
-    assert asked.classes == ("group 1", "group 2")
-    assert asked.labels.tolist() == (np.arange(len(cohort)) % 2).tolist()
+    check(asked, classes=("group 1", "group 2"), labels=np.arange(len(cohort)) % 2)
     assert relabel(given, "group=2").labels.tolist() == relabel(given, "group").labels.tolist()
 
 

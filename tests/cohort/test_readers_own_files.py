@@ -452,9 +452,8 @@ def test_a_spreadsheet_in_another_language_is_imported(tmp_path):
         write_text(tmp_path / f"VP {i} (Ä)_ses-1.csv", ["a;b;c;d", *format_rows(make_frames(i, 4), ";")])
         people.append(f"VP {i} (Ä);{'München' if i < 2 else 'Wien'};{'krank' if i % 2 else 'gesund'};2{i},5;1,00{i};")
     write_text(tmp_path / "participants.csv", ["", *people])
-    cohort = import_cohort(
-        "table", tmp_path, tmp_path / "out", site_column="Zentrum", label_column="Diagnose", patient="krank"
-    )
+    options = {"site_column": "Zentrum", "label_column": "Diagnose", "patient": "krank"}
+    cohort = import_cohort("table", tmp_path, tmp_path / "out", **options)
     check(cohort, age=[20.5, 21.5, 22.5, 23.5], code=[1.0, 1.001, 1.002, 1.003])
     assert cohort.sites.tolist() == ["München", "München", "Wien", "Wien"]
     assert cohort.ids.tolist()[0] == "VP 0 (Ä)"

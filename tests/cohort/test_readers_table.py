@@ -9,7 +9,6 @@ from file_layouts import check, check_scans, list_skipped, make_frames, refuse, 
 from scipy.io import savemat
 
 import brio
-from brio import BrioError
 from brio.cohort.readers import READERS, import_cohort, summarise_import
 from brio.cohort.readers.participants import Layout, map_labels
 from brio.cohort.readers.table import match_by_name
@@ -125,9 +124,8 @@ def test_two_tables(folder, tmp_path):
 
 
 def test_source_columns_with_our_names_are_kept_apart(folder, tmp_path):
-    (folder / "participants.tsv").write_text(
-        "participant_id\tsite\tlabel\tdx\tn_frames\n007\tA\tx\t0\t9\np1\tA\ty\t1\t9\n"
-    )
+    rows = "007\tA\tx\t0\t9\np1\tA\ty\t1\t9\n"
+    (folder / "participants.tsv").write_text("participant_id\tsite\tlabel\tdx\tn_frames\n" + rows)
     cohort = import_cohort("table", folder, tmp_path / "out", label_column="dx")
     check(cohort, label_in_source=["x", "y"], n_frames_in_source=[9, 9], n_frames=[9, 10])
 
@@ -191,10 +189,8 @@ def test_a_class_of_several_groups_keeps_the_groups(folder, tmp_path, column, ke
 
 def test_unknown_kind_and_options(folder, tmp_path):
     refuse("no kind of cohort 'bid', did you mean 'bids'", import_cohort, "bid", folder, tmp_path / "out")
-    with pytest.raises(
-        BrioError, match="kind 'pcp' does not take --site-column; its options are --atlas, --participants, --name"
-    ):
-        import_cohort("pcp", folder, tmp_path / "out", site_column="x", patient=None)
+    message = "kind 'pcp' does not take --site-column; its options are --atlas, --participants, --name"
+    refuse_import(message, folder, "pcp", site_column="x", patient=None)
     refuse("kind 'dpabi' needs --atlas", import_cohort, "dpabi", folder, tmp_path / "out", atlas=None)
 
 
