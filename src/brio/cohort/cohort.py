@@ -678,11 +678,6 @@ class Cohort:
         if self.path is None:
             return
         check_stored(self.path / FRAMES, IMPORT_AGAIN)
-        digest = hash_content(
-            self.frames,
-            (self.path / PARTICIPANTS).read_text(encoding="utf-8"),
-            (self.path / ATLAS).read_text(encoding="utf-8"),
-            self.classes,
-        )
-        if digest != self.fingerprint:
+        participants, atlas = ((self.path / part).read_text(encoding="utf-8") for part in (PARTICIPANTS, ATLAS))
+        if hash_content(self.frames, participants, atlas, self.classes) != self.fingerprint:
             raise BrioError(f"{self.path}: the content {CHANGED}")

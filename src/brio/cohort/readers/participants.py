@@ -195,9 +195,8 @@ class TextTable:
             other = first_row.setdefault((participant, session), number)
             if other != number:
                 problem = f"participant {participant} appears in rows {other} and {number}; keep one"
-                remedy = (
-                    f", or give each scan a session in column '{session_column}' (--session-column can name another)"
-                )
+                column_option = f"column '{session_column}' (--session-column can name another)"
+                remedy = f", or give each scan a session in {column_option}"
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
         return [participant for participant, _ in first_row]
 
