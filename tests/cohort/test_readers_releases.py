@@ -280,11 +280,11 @@ def test_ranges_cover_the_release_without_the_global_signal():
 def test_alias_unknown_atlas_and_older_files(results, tmp_path):
     assert import_cohort("dpabi", results, tmp_path / "a", atlas="AAL").atlas.name == "aal116"
     refuse(r"'power246', did you mean 'power264'", import_cohort, "dpabi", results, tmp_path / "b", atlas="power246")
-    for atlas, n in (("power264", 1569), ("aal116", 200), ("aal116", 1568)):
-        savemat(results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat", {"ROISignals": signals(n)})
-        if n != 1568:
-            message = rf"ROISignals_{MDD_IDS[1]}\.mat: has {n} columns, {atlas} is in columns"
-            refuse(message, import_cohort, "dpabi", results, tmp_path / "out", atlas=atlas)
+    older = results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat"
+    for atlas, n in (("power264", 1569), ("aal116", 200)):
+        savemat(older, {"ROISignals": signals(n)})
+        refuse_import(rf"{older.stem}\.mat: has {n} columns, {atlas} is in columns", results, "dpabi", atlas=atlas)
+    savemat(older, {"ROISignals": signals(1568)})
     assert len(import_cohort("dpabi", results, tmp_path / "out", atlas="aal116")) == 4
 
 
