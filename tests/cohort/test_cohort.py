@@ -13,7 +13,6 @@ from file_layouts import check, refuse
 from brio import Atlas, Cohort
 from brio.cohort.cohort import write_cohort
 from brio.storage import write_sums
-from stored import name_leftover
 
 IDS = ["007", "0050002", "p3", "p4", "1e5", "p6"]
 SITES = ["NYU", "NYU", "NYU", "1", "1", "1"]
@@ -174,20 +173,10 @@ def people(label=LABELS) -> list[dict]:
     return [{"participant_id": w, "site": s, "label": k} for w, s, k in zip(IDS, SITES, label, strict=True)]
 
 
-def write(folder: Path, rows: list[dict], frames: list[np.ndarray], error: type[BaseException] | None = None) -> None:
+def write(folder: Path, rows: list[dict], frames: list[np.ndarray]) -> None:
     with write_cohort(folder, "new", Atlas.unnamed(4)) as add:
         for scan, person in zip(frames, rows, strict=True):
             add(scan, person)
-        if error is not None:
-            assert len(list(folder.parent.glob("*.partial/frames.npy"))) == 1
-            raise error
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_error_in_the_middle_leaves_nothing(tmp_path, error):
-    with pytest.raises(error):
-        write(tmp_path / "new", people()[:3], scans()[:3], error)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -201,19 +190,9 @@ def test_an_error_in_the_middle_leaves_nothing(tmp_path, error):
     ],
 )
 def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message):
+    """Writers that are interrupted or killed: tests/storage."""
     refuse(message, write, tmp_path / "new", rows, frames)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_killed_writer_is_no_obstacle(tmp_path, folder):
-    leftover, foreign = name_leftover(tmp_path), tmp_path / "new.partial"
-    for place in (leftover, foreign):
-        place.mkdir()
-        (place / "frames.npy").write_bytes(b"half a scan")
-    assert cohort().save(tmp_path / "new").fingerprint == Cohort.load(folder).fingerprint
-    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == sorted(p.name for p in folder.iterdir())
-    assert not leftover.exists()
-    assert (foreign / "frames.npy").is_file(), "it is not ours"
 
 
 def test_an_existing_folder_is_never_overwritten(folder):

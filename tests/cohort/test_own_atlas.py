@@ -167,10 +167,7 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
         ({"drop_roi": "qqq"}, r"there are Insula, Cuneus, Insula_3, Global, Insula_2"),
         ({"drop_roi": NUMBERED[1:]}, "fewer than two ROIs are left"),
         ({"atlas_table": "mine.tsv"}, r"column 'Global' has no row in the table mine\.tsv.*--drop-roi"),
-        (
-            {"atlas": "mine.tsv"},
-            r"--atlas takes the name of an atlas, not a file like mine\.tsv; give .* --atlas-table",
-        ),
+        ({"atlas": "mine.tsv"}, r"--atlas takes the name of an atlas, not a file like mine\.tsv; give .*--atlas-table"),
         ({"atlas": "aal.nii.gz"}, r"not a file like aal\.nii\.gz.*--atlas-table"),
         ({"atlas_table": "gone.tsv"}, r"gone\.tsv: no such table of ROIs"),
         ({"atlas_table": "powr264"}, "powr264: neither a file nor a known atlas; known: aal116, .*power264"),

@@ -199,7 +199,6 @@ def test_repetition_time_of_table_and_option(tmp_path):
     assert "tr" not in read_scans_to_predict(src, tmp_path / "c").participants
 
 
-@pytest.mark.parametrize("is_import", [False, True])
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
@@ -209,12 +208,12 @@ def test_repetition_time_of_table_and_option(tmp_path):
         ("0", "is '0'"),
     ],
 )
-def test_repetition_times_that_cannot_be(stated, message, is_import, tmp_path):
+def test_repetition_times_that_cannot_be(stated, message, tmp_path):
     src = write_layout("bids", tmp_path / "study", None)
     rows = ["participant_id\tsite\tlabel\tTR", f"sub-001\ta\t1\t{stated}", f"sub-002\ta\t0\t{stated}"]
     (src / "participants.tsv").write_text("\n".join(rows))
-    read = (import_cohort, "bids") if is_import else (read_scans_to_predict,)
-    refuse(rf"sub-001_\S+\.tsv: its .*{message}", *read, src, tmp_path / "out")
+    for read in ((import_cohort, "bids"), (read_scans_to_predict,)):
+        refuse(rf"sub-001_\S+\.tsv: its .*{message}", *read, src, tmp_path / "out")
 
 
 @pytest.mark.parametrize("tr", [0, -2.0, float("nan"), float("inf")])
