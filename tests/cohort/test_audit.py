@@ -98,9 +98,8 @@ def test_each_defect_is_named_with_its_participant_and_nothing_else(defects: Aud
         participant(7): ["24 of 24 ROIs without signal in own"],
     }
     gaps, dead = {3: 5, 5: 55, 6: 90}, {1: 7, 2: 1, 6: 24, 7: 24}
-    assert {(f.participant_id, f.n_frames, f.of) for f in defects.non_finite} == {
-        (participant(i), n, 90) for i, n in gaps.items()
-    }
+    with_gaps = {(participant(i), n, 90) for i, n in gaps.items()}
+    assert {(f.participant_id, f.n_frames, f.of) for f in defects.non_finite} == with_gaps
     assert {f.participant_id: f.n_rois for f in defects.dead_rois} == {participant(i): n for i, n in dead.items()}
     assert defects.dead_by_site == {"own": {"A": 4}}
     assert [f.participant_id for f in defects.too_short] == [participant(4), participant(5), participant(6)]
@@ -174,9 +173,8 @@ def test_the_copy_that_stays_is_one_that_nothing_else_excludes() -> None:
     series[14] = series[12].copy()
     series[12][:, :8] = 0.0
     result = audit(cohort(series))
-    assert result.explain_exclusions() == {
-        participant(12): ["8 of 24 ROIs without signal in own", f"the same scan as {participant(14)}, which stays"]
-    }
+    reasons = ["8 of 24 ROIs without signal in own", f"the same scan as {participant(14)}, which stays"]
+    assert result.explain_exclusions() == {participant(12): reasons}
 
 
 @pytest.mark.parametrize("artefact", [lambda n: 5000.0 * (np.arange(n) == 0), lambda n: np.linspace(0.0, 400.0, n)])
@@ -242,9 +240,8 @@ def test_a_column_of_the_participants_stands_in_for_an_atlas() -> None:
     covariates.loc[5, "dead_fraction_cc200"] = np.nan
     result = audit(cohort(scans(), covariates=covariates))
     # the cohort's own atlas was read: what a column says about it does not count
-    assert result.explain_exclusions() == {
-        participant(3): ["40% of the ROIs without signal in cc200 (column dead_fraction_cc200)"]
-    }
+    reason = "40% of the ROIs without signal in cc200 (column dead_fraction_cc200)"
+    assert result.explain_exclusions() == {participant(3): [reason]}
     assert result.dead_by_site == {"cc200": {"A": 1, "B": 1}}
     covariates.loc[7, "dead_fraction_cc200"] = 40
     refuse(r"participant s00008: dead_fraction_cc200 is '40.0'", audit, cohort(scans(), covariates=covariates))

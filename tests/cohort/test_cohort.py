@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import check, refuse
+from file_layouts import check, check_scans, refuse
 
 from brio import Atlas, Cohort
 from brio.cohort.cohort import write_cohort
@@ -44,10 +44,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_save_and_load(folder):
     made, loaded = cohort(), Cohort.load(folder)
-    for i, scan in enumerate(scans()):
-        np.testing.assert_array_equal(loaded.scan(i), scan)
+    check_scans(loaded, scans())
     assert [type(participant) for participant in loaded.participants["participant_id"]] == [str] * 6
-    assert (loaded.ids.tolist(), loaded.sites.tolist(), loaded.labels.tolist()) == (IDS, SITES, LABELS)
+    check(loaded, ids=IDS, sites=SITES, labels=LABELS)
     pd.testing.assert_frame_equal(loaded.participants, made.participants)
     pd.testing.assert_frame_equal(loaded.atlas.rois, made.atlas.rois)
     assert (loaded.name, loaded.atlas.name, loaded.classes) == ("small", "four", ("healthy", "ill"))
@@ -69,9 +68,8 @@ def test_frames_are_mapped_not_read_and_a_selection_copies_none(folder):
         loaded.scan(0)[0, 0] = 1.0
     some = loaded.select([4, 1])
     assert some.frames is loaded.frames
-    assert (some.ids.tolist(), some.labels.tolist()) == (["1e5", "0050002"], [0, 1])
-    for k, i in enumerate((4, 1)):
-        np.testing.assert_array_equal(some.scan(k), scans()[i])
+    check(some, ids=["1e5", "0050002"], labels=[0, 1])
+    check_scans(some, [scans()[4], scans()[1]])
 
 
 @pytest.mark.parametrize("word", ["NA", "None", "null"])
@@ -242,9 +240,8 @@ def test_the_format_and_the_fingerprint_stay_as_they_are(tmp_path):
 
 def test_repr_says_what_the_cohort_is():
     made = cohort()
-    assert repr(made) == (
-        f"Cohort('small': 6 scans at 2 sites, 4 ROIs (four), 50 to 55 frames, fingerprint {made.fingerprint[:12]})"
-    )
+    facts = "6 scans at 2 sites, 4 ROIs (four), 50 to 55 frames"
+    assert repr(made) == f"Cohort('small': {facts}, fingerprint {made.fingerprint[:12]})"
     assert "no frames" in repr(made.select([]))
 
 

@@ -170,7 +170,6 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
         ({"atlas": "mine.tsv"}, r"--atlas takes the name of an atlas, not a file like mine\.tsv; give .*--atlas-table"),
         ({"atlas": "aal.nii.gz"}, r"not a file like aal\.nii\.gz.*--atlas-table"),
         ({"atlas_table": "gone.tsv"}, r"gone\.tsv: no such table of ROIs"),
-        ({"atlas_table": "powr264"}, "powr264: neither a file nor a known atlas; known: aal116, .*power264"),
         ({"drop_roi": "x", "runs": "first"}, "kind 'table' does not take --runs; .*--atlas-table, --drop-roi"),
     ],
 )

@@ -130,9 +130,8 @@ def test_table_without_site_and_label(tmp_path):
     cohort = read_scans_to_predict(src, tmp_path / "out")
     assert cohort.ids.tolist() == ["007", "p1"]
     assert cohort.participants.columns.tolist() == ["participant_id", "age", "n_frames"]
-    assert cohort.provenance["skipped"] == [
-        {"participant_id": "p10", "reason": "no row in participants.tsv", "file": "p10.npy"}
-    ]
+    skipped = {"participant_id": "p10", "reason": "no row in participants.tsv", "file": "p10.npy"}
+    assert cohort.provenance["skipped"] == [skipped]
     assert summarise_scans_to_predict(cohort) == (
         "2 scans read in the layout 'table' (one file per scan); with a label: 0; "
         "skipped: 1 (no row in participants.tsv (1))"
@@ -284,9 +283,8 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     assert not (tmp_path / "out").exists()
     assert cohort.fingerprint == imported.fingerprint
     assert cohort.provenance["cohort"] == imported.provenance
-    assert summarise_scans_to_predict(cohort) == (
-        "3 scans read in the layout 'cohort' (a cohort folder of brio); with a label: 3; skipped: 0"
-    )
+    summary = "3 scans read in the layout 'cohort' (a cohort folder of brio); with a label: 3; skipped: 0"
+    assert summarise_scans_to_predict(cohort) == summary
     refuse_scans("are in atlas 'aal116', not 'cc200'", tmp_path / "cohort", atlas="cc200")
     message = "is a cohort folder, which takes no --tr, --participants"
     refuse_scans(message, tmp_path / "cohort", tr=2.0, participants="x.tsv")

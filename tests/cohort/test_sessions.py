@@ -247,7 +247,6 @@ def test_first_sessions_of_the_simulator_are_the_scans_of_one_session():
     once = simulate(Simulation(n_sites=2, per_class=2, n_rois=8, frames=40))
     repeated = simulate(Simulation(n_sites=2, per_class=2, n_rois=8, frames=40, sessions=2))
     first = repeated.select(np.flatnonzero(repeated.participants["session"] == "1"))
-    for i in range(len(once)):
-        np.testing.assert_array_equal(first.scan(i), once.scan(i))
+    check_scans(first, [once.scan(i) for i in range(len(once))])
     assert not np.allclose(repeated.scan(0), repeated.scan(1))
     pd.testing.assert_series_equal(first.participants["mean_fd"], once.participants["mean_fd"])
