@@ -5,6 +5,7 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.io import savemat
 
@@ -143,8 +144,8 @@ def save_cifti(path: Path, frames: np.ndarray, names: Sequence[str], tr: float) 
     nibabel.Cifti2Image(frames.astype(np.float32), header=axes).to_filename(path)
 
 
-def check(cohort: Cohort, **expected: object) -> None:
-    """Compare attributes of a cohort, or else columns of its participants, with lists."""
+def check(cohort: Cohort | pd.DataFrame, **expected: object) -> None:
+    """Compare attributes of a cohort or else columns of its participants, or columns of a table, with lists."""
     for name, values in expected.items():
         found = getattr(cohort, name) if hasattr(cohort, name) else cohort.participants[name]
         np.testing.assert_equal(np.asarray(found).tolist(), np.asarray(values).tolist(), err_msg=name)
@@ -155,6 +156,11 @@ def check_scans(cohort: Cohort, expected: Sequence[np.ndarray]) -> None:
     assert len(cohort) == len(expected)
     for i, frames in enumerate(expected):
         np.testing.assert_array_equal(cohort.scan(i), np.asarray(frames, dtype=np.float32), err_msg=f"scan {i}")
+
+
+def list_skipped(cohort: Cohort) -> dict[str, str]:
+    """Return why each participant, or file, was skipped at import."""
+    return {entry["participant_id"]: entry["reason"] for entry in cohort.provenance["skipped"]}
 
 
 def refuse(message: str, call: Callable[..., object], *words: object, **options: object) -> None:

@@ -1,6 +1,7 @@
 """The audit on simulated cohorts: every planted defect is found with its participant, and nothing else."""
 
 import dataclasses
+import itertools
 import json
 import re
 
@@ -12,22 +13,10 @@ from scipy.stats import contingency, f_oneway
 from sklearn.metrics import roc_auc_score
 
 from brio.cohort import Atlas, Cohort
-from brio.cohort.auditing import Audit, AuditRules, audit, format_audit
+from brio.cohort.auditing import Audit, AuditRules, audit, findings, format_audit
 from brio.cohort.auditing.audit import ExclusionReason
-from brio.cohort.auditing.findings import (
-    compare_scans,
-    find_duplicates,
-    measure_covariates_by_label,
-    measure_label_by_site,
-    measure_length_by_label,
-    measure_length_by_site,
-    predict_site_from_patterns,
-    read_coverage,
-    summarise_repetition_times,
-)
 from brio.cohort.scans import clean_scan
 from brio.cohort.simulate import Simulation, simulate
-from brio.errors import BrioError
 from commands import command
 
 N, P = 48, 24
@@ -108,11 +97,10 @@ def test_each_defect_is_named_with_its_participant_and_nothing_else(defects: Aud
         participant(6): ["no finite value in own"],
         participant(7): ["24 of 24 ROIs without signal in own"],
     }
-    gaps, dead = ((3, 5), (5, 55), (6, 90)), ((1, 7), (2, 1), (6, 24), (7, 24))
-    assert [(f.participant_id, f.n_frames, f.of) for f in defects.non_finite] == [
-        (participant(i), n, 90) for i, n in gaps
-    ]
-    assert [(f.participant_id, f.n_rois) for f in defects.dead_rois] == [(participant(i), n) for i, n in dead]
+    gaps, dead = {3: 5, 5: 55, 6: 90}, {1: 7, 2: 1, 6: 24, 7: 24}
+    with_gaps = {(participant(i), n, 90) for i, n in gaps.items()}
+    assert {(f.participant_id, f.n_frames, f.of) for f in defects.non_finite} == with_gaps
+    assert {f.participant_id: f.n_rois for f in defects.dead_rois} == {participant(i): n for i, n in dead.items()}
     assert defects.dead_by_site == {"own": {"A": 4}}
     assert [f.participant_id for f in defects.too_short] == [participant(4), participant(5), participant(6)]
     assert defects.duplicates == ()
@@ -185,19 +173,13 @@ def test_the_copy_that_stays_is_one_that_nothing_else_excludes() -> None:
     series[14] = series[12].copy()
     series[12][:, :8] = 0.0
     result = audit(cohort(series))
-    assert result.explain_exclusions() == {
-        participant(12): ["8 of 24 ROIs without signal in own", f"the same scan as {participant(14)}, which stays"]
-    }
+    reasons = ["8 of 24 ROIs without signal in own", f"the same scan as {participant(14)}, which stays"]
+    assert result.explain_exclusions() == {participant(12): reasons}
 
 
-@pytest.mark.parametrize("shared", ["spike", "drift"])
-def test_an_artefact_of_all_scans_makes_no_duplicates(shared: str) -> None:
-    series = scans()
-    for x in series:
-        if shared == "spike":
-            x[0] += 5000.0
-        else:
-            x += np.linspace(0.0, 400.0, len(x))[:, None]
+@pytest.mark.parametrize("artefact", [lambda n: 5000.0 * (np.arange(n) == 0), lambda n: np.linspace(0.0, 400.0, n)])
+def test_a_spike_or_drift_of_all_scans_makes_no_duplicates(artefact) -> None:
+    series = [x + artefact(len(x))[:, None] for x in CLEAN]
     result = audit(cohort(series))
     assert result.duplicates == ()
     plain = np.corrcoef(series[12][:, 0], series[13][:, 0])[0, 1]
@@ -258,9 +240,8 @@ def test_a_column_of_the_participants_stands_in_for_an_atlas() -> None:
     covariates.loc[5, "dead_fraction_cc200"] = np.nan
     result = audit(cohort(scans(), covariates=covariates))
     # the cohort's own atlas was read: what a column says about it does not count
-    assert result.explain_exclusions() == {
-        participant(3): ["40% of the ROIs without signal in cc200 (column dead_fraction_cc200)"]
-    }
+    reason = "40% of the ROIs without signal in cc200 (column dead_fraction_cc200)"
+    assert result.explain_exclusions() == {participant(3): [reason]}
     assert result.dead_by_site == {"cc200": {"A": 1, "B": 1}}
     covariates.loc[7, "dead_fraction_cc200"] = 40
     refuse(r"participant s00008: dead_fraction_cc200 is '40.0'", audit, cohort(scans(), covariates=covariates))
@@ -269,8 +250,8 @@ def test_a_column_of_the_participants_stands_in_for_an_atlas() -> None:
 def test_errors_name_what_is_wrong() -> None:
     own = cohort(scans())
     refuse("no participant of", audit, own, companions=[cohort(scans(), participant_id=[f"x{i}" for i in range(N)])])
-    with pytest.raises(BrioError, match="participant s00001 has label 1 in companion 'other' and 0 in 'in memory'"):
-        audit(own, companions=[cohort(scans(), 1 - LABELS, name="other")])
+    message = "participant s00001 has label 1 in companion 'other' and 0 in 'in memory'"
+    refuse(message, audit, own, companions=[cohort(scans(), 1 - LABELS, name="other")])
 
 
 def test_sites_with_one_class_or_few_are_named_not_excluded() -> None:
@@ -287,14 +268,11 @@ def test_sites_with_one_class_or_few_are_named_not_excluded() -> None:
 
 
 def test_a_site_that_loses_all_its_scans_is_said() -> None:
-    series = scans()
-    for i in range(12):
-        series[i] = series[i][:20]
-    result = audit(cohort(series))
+    result = audit(cohort([x[:20] for x in CLEAN[:12]] + CLEAN[12:]))
     assert result.n_after == 36
     text = format_audit(result)
     assert "without any scan after the exclusions: A" in text
-    nothing = audit(cohort([x[:20] for x in series]))
+    nothing = audit(cohort([x[:20] for x in CLEAN]))
     assert (nothing.n_after, nothing.label_by_site) == (0, None)
     assert "Scan length\n  none" in format_audit(nothing)
 
@@ -325,7 +303,7 @@ def test_lines_are_short_lists_in_full_and_long_ones_by_site(defects: Audit) -> 
 
 def test_coverage_agrees_with_what_the_estimator_uses() -> None:
     made = cohort(with_all_defects())
-    coverage = read_coverage(made)
+    coverage = findings.read_coverage(made)
     for i in (0, 1, 2, 3, 4, 5):
         frames, alive = clean_scan(made.scan(i))
         assert (coverage.alive[i] == alive).all()
@@ -339,17 +317,17 @@ def test_patterns_without_a_site_do_not_tell_it(monkeypatch: pytest.MonkeyPatch)
     for seed in range(24):
         rng = np.random.default_rng(seed)
         alive = rng.permuted(np.tile(np.arange(40) >= 3, (60, 1)), axis=1)
-        results.append(predict_site_from_patterns(alive, rng.choice(["A", "B", "C"], 60), ids))
+        results.append(findings.predict_site_from_patterns(alive, rng.choice(["A", "B", "C"], 60), ids))
     p = np.array([r.p for r in results])
     # the p value of a true null hypothesis is uniform
     assert 0.3 < p.mean() < 0.7
     assert (p < 0.05).mean() <= 0.125
     assert abs(np.mean([r.accuracy - r.by_chance for r in results])) < 0.04
     order, sites = rng.permutation(60), rng.choice(["A", "B", "C"], 60)
-    turned = predict_site_from_patterns(alive[order], sites[order], ids[order])
-    assert turned == predict_site_from_patterns(alive, sites, ids)
-    assert predict_site_from_patterns(alive, np.full(60, "A"), ids) is None
-    assert predict_site_from_patterns(np.ones((60, 4), dtype=bool), np.tile(["A", "B"], 30), ids) is None
+    turned = findings.predict_site_from_patterns(alive[order], sites[order], ids[order])
+    assert turned == findings.predict_site_from_patterns(alive, sites, ids)
+    assert findings.predict_site_from_patterns(alive, np.full(60, "A"), ids) is None
+    assert findings.predict_site_from_patterns(np.ones((60, 4), dtype=bool), np.tile(["A", "B"], 30), ids) is None
 
 
 def test_a_region_that_is_dead_at_one_whole_site_predicts_the_site() -> None:
@@ -363,9 +341,7 @@ def test_a_region_that_is_dead_at_one_whole_site_predicts_the_site() -> None:
         assert test.p == 0.001
         assert test.accuracy > test.by_chance + 0.1
         assert "the missing ROIs predict the site: nearest scan from the same site in" in format_audit(found)
-    everywhere = scans()
-    for scan in everywhere:
-        scan[:, 3] = 0.0
+    everywhere = [np.where(np.arange(P) == 3, 0.0, scan) for scan in CLEAN]
     assert "the missing ROIs do not significantly predict the site" in format_audit(audit(cohort(everywhere)))
 
 
@@ -381,13 +357,12 @@ def test_scans_that_share_no_missing_region_are_not_said_to_be_nearest_to_nobody
 
 def test_screening_and_full_comparison_agree_with_all_pairs() -> None:
     made = cohort(with_duplicates()).select(np.r_[0:2, 12:18, 24:26, 36:38])
-    coverage = read_coverage(made)
-    pairs, closest, _ = find_duplicates(made, coverage)
+    coverage = findings.read_coverage(made)
+    pairs, closest, _ = findings.find_duplicates(made, coverage)
     every = {}
-    for i in range(len(made)):
-        for j in range(i + 1, len(made)):
-            both = [compare_scans(made, coverage, i, j, aligned) for aligned in ("start", "end")]
-            every[i, j] = max(pair.correlation for pair in both if pair is not None)
+    for i, j in itertools.combinations(range(len(made)), 2):
+        both = [findings.compare_scans(made, coverage, i, j, aligned) for aligned in ("start", "end")]
+        every[i, j] = max(pair.correlation for pair in both if pair is not None)
     over = {pair for pair, r in every.items() if r > 0.5}
     assert len(over) == 4
     assert {(pair.first, pair.second) for pair in pairs} == {(made.ids[i], made.ids[j]) for i, j in over}
@@ -428,11 +403,11 @@ def mixed() -> Cohort:
 
 
 def test_label_by_site_is_cramers_v_of_two_sites_or_more(mixed: Cohort) -> None:
-    result = measure_label_by_site(mixed)
+    result = findings.measure_label_by_site(mixed)
     table = pd.crosstab(mixed.sites, mixed.labels).to_numpy()
     assert result.cramers_v == pytest.approx(contingency.association(table, method="cramer"))
     assert result.p < 0.01
-    assert measure_label_by_site(mixed.select(mixed.sites == "A")).cramers_v is None
+    assert findings.measure_label_by_site(mixed.select(mixed.sites == "A")).cramers_v is None
 
 
 def test_cramers_v_by_chance_is_what_shuffled_labels_give() -> None:
@@ -441,13 +416,13 @@ def test_cramers_v_by_chance_is_what_shuffled_labels_give() -> None:
     labels = np.tile([0, 1], 100)
     made = of_lengths(np.full(200, 3), sites, labels)
     tables = [made.participants.assign(label=rng.permutation(labels)) for _ in range(40)]
-    drawn = [measure_label_by_site(dataclasses.replace(made, participants=table)) for table in tables]
+    drawn = [findings.measure_label_by_site(dataclasses.replace(made, participants=table)) for table in tables]
     squares = [d.cramers_v**2 for d in drawn if d.cramers_v is not None]
     assert np.sqrt(np.mean(squares)) == pytest.approx(drawn[0].by_chance, rel=0.1)
 
 
 def test_length_by_site(mixed: Cohort) -> None:
-    result = measure_length_by_site(mixed)
+    result = findings.measure_length_by_site(mixed)
     groups = [mixed.n_frames[mixed.sites == s] for s in "ABCDE"]
     ratio = f_oneway(*groups).statistic * 4 / (200 - 5)  # between over within
     assert result.eta_squared == pytest.approx(ratio / (1 + ratio))
@@ -459,14 +434,14 @@ def test_length_by_site(mixed: Cohort) -> None:
 
 def test_one_length_has_nothing_to_tell() -> None:
     alike = of_lengths(np.full(8, 50), np.repeat(["A", "B"], 4), np.tile([0, 1], 4))
-    site, label = measure_length_by_site(alike), measure_length_by_label(alike)
+    site, label = findings.measure_length_by_site(alike), findings.measure_length_by_label(alike)
     assert site.eta_squared is None
     assert site.all_shortest == site.differs_inside == {}
     assert (label.auc, label.p, label.auc_inside) == (0.5, 1.0, None)
 
 
 def test_length_by_label(mixed: Cohort) -> None:
-    result = measure_length_by_label(mixed)
+    result = findings.measure_length_by_label(mixed)
     assert result.auc == pytest.approx(roc_auc_score(mixed.labels, mixed.n_frames))
     inside = {s: roc_auc_score(mixed.labels[mixed.sites == s], mixed.n_frames[mixed.sites == s]) for s in "DE"}
     assert result.auc_by_site == pytest.approx(inside)
@@ -478,12 +453,12 @@ def test_length_by_label(mixed: Cohort) -> None:
 def test_repetition_time_by_site() -> None:
     sites, labels = np.repeat(["A", "B", "C"], 4), np.tile([0, 1], 6)
     tr = np.array([2.0, 2.0, 2.0, np.nan, 1.5, 1.5, 2.0, 2.0, 0.79999, 0.8, 0.8, 0.8])
-    result = summarise_repetition_times(of_lengths(np.full(12, 5), sites, labels, tr))
+    result = findings.summarise_repetition_times(of_lengths(np.full(12, 5), sites, labels, tr))
     assert result.by_site == {"A": {"2": 3}, "B": {"1.5": 2, "2": 2}, "C": {"0.8": 4}}
     assert result.sites_by_value == {"0.8": ["C"], "1.5": ["B"], "2": ["A", "B"]}
     assert (result.differs_inside, result.unknown) == (("B",), 1)
-    assert summarise_repetition_times(of_lengths(np.full(12, 5), sites, labels)) is None
-    assert summarise_repetition_times(of_lengths(np.full(12, 5), sites, labels, np.full(12, np.nan))) is None
+    assert findings.summarise_repetition_times(of_lengths(np.full(12, 5), sites, labels)) is None
+    assert findings.summarise_repetition_times(of_lengths(np.full(12, 5), sites, labels, np.full(12, np.nan))) is None
 
 
 def test_many_repetition_times_and_those_nobody_stated_are_said() -> None:
@@ -553,11 +528,11 @@ def test_small_and_large_cohorts_do_not_cry_wolf():
         made, warned = make_people(n_sites, per_site, n_frames=2), 0
         for _ in range(20):
             table = made.participants.assign(a=rng.normal(size=len(made)), b=rng.normal(size=len(made)))
-            covariates = measure_covariates_by_label(dataclasses.replace(made, participants=table), 0.57)
+            covariates = findings.measure_covariates_by_label(dataclasses.replace(made, participants=table), 0.57)
             warned += any(one.warn for one in covariates)
         assert warned <= 3
     slight = make_people(10, 200, n_frames=2, a=lambda rng, label, site: rng.normal(size=len(label)) + 0.15 * label)
-    (one,) = measure_covariates_by_label(slight, 0.57)
+    (one,) = findings.measure_covariates_by_label(slight, 0.57)
     assert one.p_inside < 0.01  # significant, and too small to matter
     assert not one.warn
 
@@ -566,13 +541,13 @@ def test_the_stratified_tests_are_those_of_others():
     from statsmodels.stats.contingency_tables import StratifiedTable
 
     cohort = make_people(sex=lambda rng, label, site: np.where(rng.random(len(label)) < 0.4 + 0.15 * label, "M", "F"))
-    (one,) = measure_covariates_by_label(cohort, 0.57)
+    (one,) = findings.measure_covariates_by_label(cohort, 0.57)
     tables = [pd.crosstab(own["label"], own["sex"]).to_numpy() for _, own in cohort.participants.groupby("site")]
     assert one.p_inside == pytest.approx(StratifiedTable(tables).test_null_odds(correction=False).pvalue)
 
 
 def test_the_column_of_the_classes_is_no_covariate():
     sexes = make_people(sex=lambda rng, label, site: np.where(label == 1, "M", "F"))
-    assert measure_covariates_by_label(sexes, 0.57)[0].warn
+    assert findings.measure_covariates_by_label(sexes, 0.57)[0].warn
     named = dataclasses.replace(sexes, classes=("female", "male"))
-    assert measure_covariates_by_label(named, 0.57) == ()
+    assert findings.measure_covariates_by_label(named, 0.57) == ()

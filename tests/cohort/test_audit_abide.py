@@ -2,43 +2,30 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from brio.cohort import Cohort, load_bundled_atlas
+from brio.cohort import Cohort
 from brio.cohort.auditing import Audit, audit, format_audit
+from brio.cohort.readers import import_cohort
 
 pytestmark = [pytest.mark.abide, pytest.mark.soak]
 
 
-def load(folder: Path, atlas: str) -> Cohort:
-    table = pd.read_csv(folder / "participants.tsv", sep="\t", dtype={"participant_id": str})
-    with np.load(folder / f"{atlas}.npz", allow_pickle=False) as packed:
-        frames, scale, lengths = packed["frames"], packed["scale"], packed["n_frames"]
-    ends = np.cumsum(lengths)
-    return Cohort.from_scans(
-        [frames[end - n : end] * s for end, n, s in zip(ends, lengths, scale, strict=True)],
-        site=table["site"],
-        label=table["diagnosis"],
-        participant_id=table["participant_id"].tolist(),
-        covariates=pd.DataFrame({"tr": table["tr_s"]}),
-        atlas=load_bundled_atlas(atlas),
-        classes=("TD", "ASD"),
-        name="ABIDE I",
-    )
+@pytest.fixture(scope="module")
+def cohorts(abide_folder: Path, tmp_path_factory) -> list[Cohort]:
+    out = tmp_path_factory.mktemp("abide")
+    cohorts = [import_cohort("packed", abide_folder, out / atlas, atlas=atlas) for atlas in ("aal116", "cc200")]
+    columns = ["participant_id", "site", "label", "tr", "n_frames", "dead_fraction_aal116", "dead_fraction_cc200"]
+    return [replace(cohort, participants=cohort.participants[columns]) for cohort in cohorts]
 
 
 @pytest.fixture(scope="module")
-def aal(abide_folder: Path) -> Cohort:
-    return load(abide_folder, "aal116")
-
-
-@pytest.fixture(scope="module")
-def both(aal: Cohort, abide_folder: Path) -> Audit:
-    return audit(aal, companions=[load(abide_folder, "cc200")])
+def both(cohorts: list[Cohort]) -> Audit:
+    return audit(cohorts[0], companions=cohorts[1:])
 
 
 def test_the_two_doubled_scans_and_no_other(both: Audit) -> None:
@@ -55,36 +42,36 @@ def test_the_two_doubled_scans_and_no_other(both: Audit) -> None:
 
 
 def test_unrelated_scans_stay_far_below_the_threshold(both: Audit) -> None:
-    assert {atlas: pair.correlation < 0.2 for atlas, pair in both.next_closest.items()} == {
-        "aal116": True,
-        "cc200": True,
-    }
+    assert list(both.next_closest) == ["aal116", "cc200"]
+    assert all(pair.correlation < 0.2 for pair in both.next_closest.values())
     assert both.not_compared == 0
 
 
 def test_one_atlas_misses_a_scan_that_the_other_shows(both: Audit) -> None:
     assert Counter(map(both.site_of.get, both.exclusions)) == {"UM_1": 1, "YALE": 2, "CALTECH": 2}
-    reasons = sorted(
-        reasons for participant, reasons in both.explain_exclusions().items() if both.site_of[participant] == "CALTECH"
-    )
-    assert reasons == [
+    explained = both.explain_exclusions().items()
+    assert sorted(reasons for participant, reasons in explained if both.site_of[participant] == "CALTECH") == [
         ["65 of 116 ROIs without signal in aal116", "118 of 200 ROIs without signal in cc200"],
         ["80 of 200 ROIs without signal in cc200"],
     ]
 
 
-def test_what_remains(both: Audit, aal: Cohort) -> None:
+def test_what_remains(both: Audit, cohorts: list[Cohort]) -> None:
     assert (both.n_before, both.n_after) == (1035, 1030)
     assert both.classes_before == (530, 505)
     assert both.classes_after == (528, 502)
-    assert aal.select(both.keep).n_frames.mean() == pytest.approx(194.5, abs=0.05)
+    assert len(set(cohorts[0].sites)) == 20
+    assert cohorts[0].select(both.keep).n_frames.mean() == pytest.approx(194.5, abs=0.05)
     assert (both.one_class, both.small_class) == ((), ())
 
 
-def test_rois_without_signal_by_site(both: Audit, abide_folder: Path) -> None:
+def test_rois_without_signal_by_site(both: Audit, cohorts: list[Cohort], abide_folder: Path) -> None:
     table = pd.read_csv(abide_folder / "participants.tsv", sep="\t", dtype={"participant_id": str})
-    for atlas, column, n in (("aal116", "dead_rois_aal", 87), ("cc200", "dead_rois_cc200", 46)):
-        stated = table.set_index("participant_id")[column]
+    for cohort, column, n in zip(cohorts, ("dead_rois_aal", "dead_rois_cc200"), (87, 46), strict=True):
+        atlas, stated = cohort.atlas.name, table.set_index("participant_id")[column]
+        for other in cohorts:
+            share = other.participants.set_index("participant_id")[f"dead_fraction_{atlas}"]
+            assert (share * cohort.n_rois).round().to_dict() == stated.to_dict()
         dead = {rois.participant_id: rois.n_rois for rois in both.dead_rois if rois.atlas == atlas}
         assert dead == stated[stated > 0].to_dict()
         assert len(dead) == n

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from file_layouts import refuse, write_study
 
-from brio import BrioError, Cohort
+from brio import Cohort
 from brio.cohort.readers import import_cohort
 from brio.cohort.scans import are_transposed
 from brio.cohort.simulate import Simulation, simulate
@@ -33,7 +33,6 @@ def write_scans(src: Path, scans: list[np.ndarray]) -> Path:
 
 
 def test_regions_in_rows_are_refused_unless_they_are_said_to_be_frames(scans, tmp_path):
-    scans = scans[: len(scans) // 2 * 2]
     turned = [scan.T for scan in scans]
     assert build(scans).n_rois == 24
     refuse(r"24 rows, which correlate alike .* transpose the scans", build, turned)
@@ -55,12 +54,10 @@ def test_noise_is_never_taken_for_transposed(shape):
         assert min(shape) < 20 or not are_transposed(list(shared))
 
 
-def test_symmetric_matrices_are_no_scans(scans, tmp_path):
+def test_symmetric_matrices_are_no_scans(scans):
+    """Files of them: tests/ordinary."""
     for make in (np.cov, lambda x: np.linalg.inv(np.cov(x) + np.eye(len(x))), lambda x: np.cov(x) - np.eye(len(x))):
-        matrices = [make(scan.T) for scan in scans]
-        refuse("square symmetric matrix", build, matrices)
-    with pytest.raises(BrioError, match=r"p00\.npy: is a square symmetric matrix"):
-        import_cohort("table", write_scans(tmp_path / "study", matrices), tmp_path / "out")
+        refuse("square symmetric matrix", build, [make(scan.T) for scan in scans])
 
 
 @pytest.mark.abide

@@ -1,5 +1,7 @@
 """Tables of known atlases: against nilearn where it holds the coordinates, with stand-ins where it downloads images."""
 
+from unittest.mock import Mock
+
 import nibabel
 import numpy as np
 import pandas as pd
@@ -113,10 +115,10 @@ def test_maps_of_difumo(datasets, monkeypatch, image):
     maps = np.stack([np.exp(-((grid - p[:, None, None, None]) ** 2).sum(0) / 1.5) for p in peaks], axis=-1)
     maps[maps < 1e-4] = 0
     maps4d = new_img_like(image, maps, copy_header=False)
-    table = pd.DataFrame(
-        {"component": [1, 2], "difumo_names": ["Cuneus", "Cuneus"], "yeo_networks7": ["VisCent", "DefaultB"]}
+    table = {"component": [1, 2], "difumo_names": ["Cuneus"] * 2, "yeo_networks7": ["VisCent", "DefaultB"]}
+    monkeypatch.setattr(
+        datasets, "fetch_atlas_difumo", lambda **options: {"maps": maps4d, "labels": pd.DataFrame(table)}
     )
-    monkeypatch.setattr(datasets, "fetch_atlas_difumo", lambda **options: {"maps": maps4d, "labels": table})
     rois = load_known_atlas("difumo64").rois
     np.testing.assert_allclose(rois[["x", "y", "z"]], find_probabilistic_atlas_cut_coords(maps4d), atol=1.0)
     np.testing.assert_allclose(rois[["x", "y", "z"]], peaks @ AFFINE[:3, :3].T + AFFINE[:3, 3], atol=0.05)
@@ -125,17 +127,12 @@ def test_maps_of_difumo(datasets, monkeypatch, image):
 
 
 def test_a_download_that_fails(datasets, monkeypatch):
-    def fetch(**options):
-        raise OSError("no route to host\nand a long trace")
-
-    monkeypatch.setattr(datasets, "fetch_atlas_schaefer_2018", fetch)
+    error = OSError("no route to host\nand a long trace")
+    monkeypatch.setattr(datasets, "fetch_atlas_schaefer_2018", Mock(side_effect=error))
     refuse(r"fetch_atlas_schaefer_2018 \(no route to host\); run again with a network", load_known_atlas, "schaefer100")
 
 
 @pytest.mark.parametrize("name", ["schaefer150", "difumo65", "basc8", "power", "harvard-oxford", "mine"])
 def test_other_names(name):
     assert load_known_atlas(name) is None
-
-
-def test_bundled_atlases_are_known_too():
-    assert load_known_atlas("AAL").name == "aal116"
+    assert load_known_atlas("AAL").name == "aal116", "bundled atlases are known too"

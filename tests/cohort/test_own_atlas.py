@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import CODES, check_scans, refuse, refuse_import, scan, write_layout, write_text
+from file_layouts import CODES, check, check_scans, refuse, refuse_import, scan, write_layout, write_text
 
 from brio import Cohort
 from brio.cohort.atlas import Atlas, number_repeated_names
@@ -167,13 +167,9 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
         ({"drop_roi": "qqq"}, r"there are Insula, Cuneus, Insula_3, Global, Insula_2"),
         ({"drop_roi": NUMBERED[1:]}, "fewer than two ROIs are left"),
         ({"atlas_table": "mine.tsv"}, r"column 'Global' has no row in the table mine\.tsv.*--drop-roi"),
-        (
-            {"atlas": "mine.tsv"},
-            r"--atlas takes the name of an atlas, not a file like mine\.tsv; give .* --atlas-table",
-        ),
+        ({"atlas": "mine.tsv"}, r"--atlas takes the name of an atlas, not a file like mine\.tsv; give .*--atlas-table"),
         ({"atlas": "aal.nii.gz"}, r"not a file like aal\.nii\.gz.*--atlas-table"),
         ({"atlas_table": "gone.tsv"}, r"gone\.tsv: no such table of ROIs"),
-        ({"atlas_table": "powr264"}, "powr264: neither a file nor a known atlas; known: aal116, .*power264"),
         ({"drop_roi": "x", "runs": "first"}, "kind 'table' does not take --runs; .*--atlas-table, --drop-roi"),
     ],
 )
@@ -202,9 +198,7 @@ def test_tables_that_are_refused(tmp_path, text, message):
 def test_gaps_and_repeated_names_of_a_table(tmp_path):
     (tmp_path / "mine.csv").write_text("hemi,name,z,y,x\nleft,a,1,2,3\nRH,a,n/a,2,3\n,b,1,1,1\n")
     atlas, warnings = read_atlas_table(tmp_path / "mine.csv")
-    assert atlas.rois["name"].tolist() == ["a", "a_2", "b"]
-    assert atlas.rois["hemi"].fillna("none").tolist() == ["L", "R", "none"]
-    assert atlas.rois["z"].isna().tolist() == [False, True, False]
+    check(atlas.rois.fillna({"hemi": "none"}), name=["a", "a_2", "b"], hemi=["L", "R", "none"], z=[1.0, np.nan, 1.0])
     assert len(warnings) == 2
     assert "rows with the same name were numbered in their order: a -> a, a_2" in warnings[0]
     assert "no coordinates of a_2, so no figure" in warnings[1]
@@ -222,9 +216,7 @@ def test_an_atlas_is_added_later(folder, tmp_path):
     named, warnings = add_atlas(cohort, tmp_path / "mine.tsv", tmp_path / "named")
     assert warnings == []
     assert named.atlas.name == "mine"
-    assert named.atlas.rois["name"].tolist() == own.rois["name"].tolist()  # the order stays
-    assert named.atlas.rois["x"].tolist() == [30, -10, 50, -40]
-    assert named.atlas.rois["code"].tolist() == [1, 2, 3, 4]
+    check(named.atlas.rois, name=own.rois["name"], x=[30, -10, 50, -40], code=[1, 2, 3, 4])  # the order stays
     np.testing.assert_array_equal(named.frames, cohort.frames)
     pd.testing.assert_frame_equal(named.participants, cohort.participants)
     assert named.provenance["atlas_added"]["matched_by"] == "name"
@@ -242,6 +234,5 @@ def test_an_atlas_is_added_by_order(folder, tmp_path):
     message = r"cohort 'in memory': ROI 'a' has no row in the table .*mine\.tsv .*--by-order"
     refuse(message, add_atlas, others, tmp_path / "mine.tsv", tmp_path / "b")
     named, _ = add_atlas(others, tmp_path / "mine.tsv", tmp_path / "b", by_order=True)
-    assert named.atlas.rois["name"].tolist() == list("abcd")
-    assert named.atlas.rois["x"].tolist() == TABLE["x"].tolist()
+    check(named.atlas.rois, name=list("abcd"), x=TABLE["x"])
     refuse("power264: has 264 ROIs, the cohort 'in memory' has 4", add_atlas, unnamed, "power264", tmp_path / "c")

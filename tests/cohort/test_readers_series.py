@@ -53,14 +53,9 @@ def test_missing_values_in_every_spelling(tmp_path):
     text = "a\tb\tc\td\te\tf\n1\tnan\tNaN\tn/a\tNA\t\n2\t3\tN/A\t-nan\t\t4\n"
     frames = read_series(write(tmp_path / "a.tsv", text)).frames
     np.testing.assert_array_equal(np.isnan(frames), [[0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0]])
-    assert frames[1, 1] == 3
-    assert frames[1, 5] == 4
-
-
-def test_first_frame_of_missing_values_is_no_header(tmp_path):
-    series = read_series(write(tmp_path / "a.tsv", "n/a\tn/a\n1\t2\n"))
-    assert series.frames.shape == (2, 2)
-    assert series.columns is None
+    assert frames[1, [1, 5]].tolist() == [3, 4]
+    series = read_series(write(tmp_path / "b.tsv", "n/a\tn/a\n1\t2\n"))  # the first row is no header
+    assert (series.frames.shape, series.columns) == ((2, 2), None)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +64,10 @@ def test_first_frame_of_missing_values_is_no_header(tmp_path):
         ("a.tsv", "a\tb\n1\t2\n3\toops\n", r"a\.tsv: line 3, column 2: 'oops' is not a number"),
         ("a.csv", "1,2,x\n3,4,5\n", r"line 1, column 3: 'x'"),
         ("a.txt", "1 1_0\n", r"line 1, column 2: '1_0'"),
-        ("a.1D", "1 2 3\n4 5 6\n7 8\n", r"a\.1D: line 3 has 2 cells where 3 were expected; .*cut short"),
-        ("a.tsv", "a\tb\tc\n1\t2\n", r"line 2 has 2 cells where 3"),
         ("a.1D", "#1\t#2\t#3\n1\t2\n", r"header in line 1 names 3 columns, the rows have 2"),
         ("a.csv", ",a,b\n0,1,2\n1,3,4\n", r"column 1 has no name"),
         ("a.tsv", "", r"holds no frames"),
         ("a.tsv", "a\tb\n", r"has a header but holds no frames"),
-        ("a.txt", "1 1e300\n", r"frame 1, column 2: 1e\+300 is too large"),
     ],
 )
 def test_broken_text(tmp_path, name, text, message):

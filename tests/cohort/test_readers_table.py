@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from file_layouts import check, check_scans, make_frames, refuse, refuse_import, write_study
+from file_layouts import check, check_scans, list_skipped, make_frames, refuse, refuse_import, write_study
 from scipy.io import savemat
 
 import brio
-from brio import BrioError
 from brio.cohort.readers import READERS, import_cohort, summarise_import
 from brio.cohort.readers.participants import Layout, map_labels
 from brio.cohort.readers.table import match_by_name
@@ -77,11 +76,10 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
     (folder / "scans" / "p2.txt").rename(folder / "scans" / "other.txt")
     (folder / "scans" / "007_notes.txt").write_text("1 2\n")
     cohort = import_cohort("table", folder, tmp_path / "out")
-    reasons = {(s["participant_id"], s["reason"]) for s in cohort.provenance["skipped"]}
-    assert reasons == {
-        ("p2", "no file whose name starts with the participant_id"),
-        ("other", "no row in participants.tsv"),
-        ("007", "another file is named exactly after the participant"),
+    assert list_skipped(cohort) == {
+        "p2": "no file whose name starts with the participant_id",
+        "other": "no row in participants.tsv",
+        "007": "another file is named exactly after the participant",
     }
 
 
@@ -105,11 +103,9 @@ def test_files_that_are_refused(folder, tmp_path, name, frames, options, message
     [
         (HEAD + "p1\tA\t0\np2\tA\t1\np1\tB\t1\n", "participant p1 appears in rows 1 and 3"),
         (HEAD + "p1\tA\t0\n\tA\t1\n", "column 'participant_id' is empty in row 2"),
-        (HEAD + "p1\tA\t0\np2\tA\t1\t9\n", "row 2 has 4 cells, the header 3"),
         ("participant_id\tsite\tsite\np1\tA\tA\n", "column 'site' appears more than once"),
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
         (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' holds '0' \(2\): one class only"),
-        (HEAD + "007\tA\t0\nxx\tA\t1\n", "one class only"),
         (HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n", r"p1_rest\.npz: matches both p1 and p1_rest"),
         (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan to import: .*no file whose name .* \\(2\\)"),
     ],
@@ -124,13 +120,11 @@ def test_two_tables(folder, tmp_path):
     refuse(r"both participants\.tsv and participants\.csv", import_cohort, "table", folder, tmp_path / "out")
     cohort = import_cohort("table", folder, tmp_path / "out", participants=folder / "participants.csv")
     assert cohort.ids.tolist() == ["007", "p1"]
-    refuse_import(r"nope\.tsv: no such participants table", folder, participants="nope.tsv")
 
 
 def test_source_columns_with_our_names_are_kept_apart(folder, tmp_path):
-    (folder / "participants.tsv").write_text(
-        "participant_id\tsite\tlabel\tdx\tn_frames\n007\tA\tx\t0\t9\np1\tA\ty\t1\t9\n"
-    )
+    rows = "007\tA\tx\t0\t9\np1\tA\ty\t1\t9\n"
+    (folder / "participants.tsv").write_text("participant_id\tsite\tlabel\tdx\tn_frames\n" + rows)
     cohort = import_cohort("table", folder, tmp_path / "out", label_column="dx")
     check(cohort, label_in_source=["x", "y"], n_frames_in_source=[9, 9], n_frames=[9, 10])
 
@@ -192,12 +186,9 @@ def test_a_class_of_several_groups_keeps_the_groups(folder, tmp_path, column, ke
     assert len(alone) == 3
 
 
-def test_unknown_kind_and_options(folder, tmp_path):
-    refuse("no kind of cohort 'bid', did you mean 'bids'", import_cohort, "bid", folder, tmp_path / "out")
-    with pytest.raises(
-        BrioError, match="kind 'pcp' does not take --site-column; its options are --atlas, --participants, --name"
-    ):
-        import_cohort("pcp", folder, tmp_path / "out", site_column="x", patient=None)
+def test_options_that_a_kind_does_not_take_or_needs(folder, tmp_path):
+    message = "kind 'pcp' does not take --site-column; its options are --atlas, --participants, --name"
+    refuse_import(message, folder, "pcp", site_column="x", patient=None)
     refuse("kind 'dpabi' needs --atlas", import_cohort, "dpabi", folder, tmp_path / "out", atlas=None)
 
 

@@ -43,8 +43,7 @@ def twice(**options: object) -> Cohort:
 
 def test_first_scans_and_means_by_participant():
     first, member = index_participants(np.array(["b", "a", "b", "c", "a"]))
-    assert first.tolist() == [0, 1, 3]
-    assert member.tolist() == [0, 1, 0, 2, 1]
+    assert (first.tolist(), member.tolist()) == ([0, 1, 3], [0, 1, 0, 2, 1])
     values = np.arange(10.0).reshape(5, 2)
     expected = [values[[0, 2]].mean(0), values[[1, 4]].mean(0), values[3]]
     np.testing.assert_array_equal(average_over_scans(values, member), expected)
@@ -68,8 +67,6 @@ def test_a_saved_cohort_is_the_same(tmp_path):
     loaded = cohort.save(tmp_path / "cohort")
     assert loaded.fingerprint == cohort.fingerprint
     check(loaded, session=["01", "02", "01", "01"], ids=cohort.ids.tolist())
-    part = loaded.select([1, 2, 3]).save(tmp_path / "part")
-    assert part.ids.tolist() == ["p_ses-02", "q_ses-01", "r_ses-01"]
 
 
 @pytest.mark.parametrize(
@@ -176,8 +173,8 @@ def test_bids_sessions_and_runs(tmp_path):
     names = ("sub-1_ses-1_run-1", "sub-1_ses-1_run-2", "sub-1_ses-10_run-1", "sub-1_ses-2_run-1", "sub-2_ses-1_run-1")
     src = write_bids(tmp_path / "src", names)
     cohort = import_cohort("bids", src, tmp_path / "all", sessions="all")
-    assert cohort.ids.tolist() == ["sub-1_ses-1", "sub-1_ses-2", "sub-1_ses-10", "sub-2_ses-1"]
-    assert cohort.n_frames.tolist() == [20, 23, 22, 24], "the first run of each session"
+    ids = ["sub-1_ses-1", "sub-1_ses-2", "sub-1_ses-10", "sub-2_ses-1"]
+    check(cohort, ids=ids, n_frames=[20, 23, 22, 24])  # the first run of each session
     runs = import_cohort("bids", src, tmp_path / "runs", sessions="all", runs="concatenate")
     assert runs.n_frames.tolist() == [41, 23, 22, 24], "all runs of each session"
     joined = import_cohort("bids", src, tmp_path / "join", sessions="join")
@@ -250,7 +247,6 @@ def test_first_sessions_of_the_simulator_are_the_scans_of_one_session():
     once = simulate(Simulation(n_sites=2, per_class=2, n_rois=8, frames=40))
     repeated = simulate(Simulation(n_sites=2, per_class=2, n_rois=8, frames=40, sessions=2))
     first = repeated.select(np.flatnonzero(repeated.participants["session"] == "1"))
-    for i in range(len(once)):
-        np.testing.assert_array_equal(first.scan(i), once.scan(i))
+    check_scans(first, [once.scan(i) for i in range(len(once))])
     assert not np.allclose(repeated.scan(0), repeated.scan(1))
     pd.testing.assert_series_equal(first.participants["mean_fd"], once.participants["mean_fd"])

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from file_layouts import check_scans
 
-from brio import BrioError, Cohort, audit
+from brio import BrioError, audit
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import BlockRule, Connectomes, ReestimateRequest, clip_block_length
 from brio.methods import BrioSettings
@@ -107,10 +108,7 @@ def test_the_seed_decides_everything(tmp_path):
     other = simulate(Simulation(n_sites=4, per_class=5, n_rois=12, frames=80, seed=1))
     assert other.fingerprint != one.fingerprint
     assert other.scan(0).shape != one.scan(0).shape or not np.allclose(other.scan(0), one.scan(0))
-    saved = one.save(tmp_path / "one")
-    saved.verify()
-    assert saved.fingerprint == same.save(tmp_path / "same").fingerprint
-    assert Cohort.load(tmp_path / "one").provenance["truth"]["site"] == [9, 10, 11]
+    assert one.save(tmp_path / "one").provenance["truth"]["site"] == [9, 10, 11]
 
 
 def test_columns_sites_and_classes():
@@ -172,8 +170,7 @@ def test_copies_and_a_larger_last_site_leave_all_other_scans_alone(sessions):
     cohort = simulate(replace(SMALL, sessions=sessions, duplicates=2, last_site_per_class=9))
     others = np.flatnonzero(plain.sites != "site04")
     assert (cohort.ids[others] == plain.ids[others]).all()
-    for i in others:
-        np.testing.assert_array_equal(cohort.scan(i), plain.scan(i))
+    check_scans(cohort.select(others), [plain.scan(i) for i in others])
     last = cohort.select(cohort.sites == "site04")
     assert np.bincount(last.labels).tolist() == [9 * sessions] * 2
     new = len(cohort) - 2

@@ -1,10 +1,8 @@
 """The propagation support, Eq. (3), and the mean connectome of the source sites."""
 
-import itertools
 import math
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,17 +18,18 @@ def symmetric(rng, n, p):
     return A
 
 
-def strength_loop(sites):
-    """Median over sites of the median over subjects with signal in both ROIs, one edge at a time."""
-    p = sites[0][0].shape[-1]
-    out = np.zeros((p, p))
-    for u, v in itertools.permutations(range(p), 2):
-        medians = []
-        for A, alive in sites:
-            values = [abs(a[u, v]) for a, live in zip(A, alive, strict=True) if live[u] and live[v]]
-            medians += [np.median(values)] if values else []
-        out[u, v] = np.median(medians) if medians else 0.0
-    return out
+def make_sites(rng, sizes, p):
+    """Connectomes of sites and which ROIs have signal; the last has none anywhere."""
+    alive = [rng.random((n, p)) > 0.3 for n in sizes]
+    for live in alive:
+        live[:, -1] = False
+    return [(symmetric(rng, len(live), p) * (live[:, :, None] & live[:, None, :]), live) for live in alive]
+
+
+def average_live(average, sites):
+    """Average over sites of the average over subjects with signal in both ROIs of each edge; 0 if there is none."""
+    known = [np.ma.array(A, mask=~(live[:, :, None] & live[:, None, :])) for A, live in sites]
+    return average(np.ma.stack([average(A, axis=0) for A in known]), axis=0).filled(0)
 
 
 def sym_top_loop(strength, rho):
@@ -45,21 +44,14 @@ def sym_top_loop(strength, rho):
 
 
 def test_subjects_without_signal_do_not_enter_the_medians():
-    rng = np.random.default_rng(1)
-    sites = []
-    for n in (4, 5, 6):
-        alive = rng.random((n, 6)) > 0.3
-        A = symmetric(rng, n, 6) * (alive[:, :, None] & alive[:, None, :])
-        sites.append((A, alive))
-    sites[1][1][:, 2] = False  # dead at one site throughout
-    for _, alive in sites:
-        alive[:, 5] = False  # dead everywhere
-    for A, alive in sites:
-        A *= alive[:, :, None] & alive[:, None, :]
+    sites = make_sites(np.random.default_rng(1), (4, 5, 6), 6)
+    A, alive = sites[1]
+    alive[:, 2] = A[:, 2] = A[:, :, 2] = 0  # dead at one site throughout
     found = source_strength([site_median(*map(torch.from_numpy, s)) for s in sites], 6).numpy()
-    np.testing.assert_allclose(found, strength_loop(sites), atol=1e-14)
+    strengths = [(np.abs(A), alive) for A, alive in sites]
+    np.testing.assert_allclose(found, average_live(np.ma.median, strengths), atol=1e-14)
     assert (found[5] == 0).all()
-    zero_filled = strength_loop([(A, np.ones_like(alive)) for A, alive in sites])
+    zero_filled = average_live(np.ma.median, [(A, np.ones_like(alive)) for A, alive in strengths])
     assert np.abs(zero_filled - found).max() > 0.05
 
 
@@ -88,16 +80,6 @@ def test_equal_strengths_go_to_the_smaller_index():
 
 
 def test_mean_connectome_weighs_sites_equally_and_skips_dead_rois():
-    rng = np.random.default_rng(5)
-    sites = []
-    for n in (3, 8):
-        alive = rng.random((n, 5)) > 0.3
-        alive[:, 4] = False
-        sites.append((symmetric(rng, n, 5) * (alive[:, :, None] & alive[:, None, :]), alive))
+    sites = make_sites(np.random.default_rng(5), (3, 8), 5)
     found = source_mean([site_mean(*map(torch.from_numpy, s)) for s in sites]).numpy()
-    for u, v in np.ndindex(5, 5):
-        means = []
-        for A, alive in sites:
-            values = [a[u, v] for a, live in zip(A, alive, strict=True) if live[u] and live[v]]
-            means += [np.mean(values)] if values else []
-        assert found[u, v] == pytest.approx(np.mean(means) if means and u != v else 0.0, abs=1e-14)
+    np.testing.assert_allclose(found, average_live(np.ma.mean, sites), atol=1e-14)

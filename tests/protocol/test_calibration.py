@@ -272,19 +272,16 @@ def test_icc_of_shrout_and_fleiss():
     assert float(parts.sessions) == pytest.approx(6.26, abs=0.005), "within-target mean square of their Table 3"
 
 
-def test_cells_and_unequal_sessions_against_a_loop():
-    """Expected mean squares of a nested design, participant by participant and cell by cell."""
+def test_cells_and_unequal_sessions_against_pandas():
+    """Expected mean squares of a design of sessions within participants within cells."""
     rng = np.random.default_rng(3)
     k, cell = rng.integers(2, 5, 12), np.repeat([0, 1, 2], [5, 4, 3])
     member = np.repeat(np.arange(12), k)
     values = rng.normal(size=len(member)) + rng.normal(size=12)[member] + 10.0 * cell[member]
-    within = between = effective = 0.0
-    for c in range(3):
-        scans = [values[member == i] for i in np.flatnonzero(cell == c)]
-        everyone = np.concatenate(scans)
-        within += sum(((x - x.mean()) ** 2).sum() for x in scans)
-        between += sum(len(x) * (x.mean() - everyone.mean()) ** 2 for x in scans)
-        effective += len(everyone) - sum(len(x) ** 2 for x in scans) / len(everyone)
+    scans, cells = pd.Series(values).groupby(member), pd.Series(values).groupby(cell[member])
+    of_participant, of_cell = scans.transform("mean"), cells.transform("mean")
+    within, between = ((values - of_participant) ** 2).sum(), ((of_participant - of_cell) ** 2).sum()
+    effective = len(values) - (scans.transform("size") / cells.transform("size")).sum()
     sessions = within / (len(values) - 12)
     participants = (between / (12 - 3) - sessions) / (effective / (12 - 3))
     parts = estimate_session_variance(values, member, cell)

@@ -16,22 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from .. import schemas
 from ..errors import BrioError, file_error
-from ..schemas import (
-    MAX_JSON_BYTES,
-    MAX_PARTICIPANT_TABLE_BYTES,
-    Hex,
-    Name,
-    StoredLabel,
-    StoredPositiveCount,
-    check_columns,
-    check_rows,
-    from_json,
-    list_text_columns,
-    parse_json,
-    read_bounded,
-    show_value,
-)
 from ..storage import NewFile, check_stored, create_whole_folder, write_new, write_sums
 from .atlas import Atlas
 from .scans import SCAN_ID, are_transposed, convert_frames, holds_fc, name_repeated_scans, refuse_fc
@@ -57,20 +43,20 @@ class CohortHeader:
     atlas: str
     classes: tuple[str, str]
     provenance: dict[str, Any]
-    tables: Hex
-    fingerprint: Hex
+    tables: schemas.Hex
+    fingerprint: schemas.Hex
 
 
 @dataclass(frozen=True)
 class ParticipantRow:
     """Columns of ``participants.tsv`` that brio reads in every cohort; scans to predict may lack site and label."""
 
-    participant_id: Name
-    n_frames: StoredPositiveCount
+    participant_id: schemas.Name
+    n_frames: schemas.StoredPositiveCount
     site: str = ""
     session: str = ""
-    brio_scan_id: Name = ""
-    label: StoredLabel | None = None
+    brio_scan_id: schemas.Name = ""
+    label: schemas.StoredLabel | None = None
 
 
 @dataclass(frozen=True)
@@ -158,14 +144,15 @@ def format_table(table: pd.DataFrame) -> str:
 
 def read_table(path: Path, row: type, remedy: str = IMPORT_AGAIN) -> pd.DataFrame:
     """Read a table that :func:`format_table` wrote."""
-    text = check_rows(read_bounded(path, MAX_PARTICIPANT_TABLE_BYTES, remedy), path, "\t", remedy)
+    content = schemas.read_bounded(path, schemas.MAX_PARTICIPANT_TABLE_BYTES, remedy)
+    text = schemas.check_rows(content, path, "\t", remedy)
     table = pd.read_csv(io.StringIO(text), sep="\t", dtype=str, keep_default_na=False, index_col=False)
     refuse_unsafe_cells(table, str(path))
-    for column in table.columns.difference(list_text_columns(row)):
+    for column in table.columns.difference(schemas.list_text_columns(row)):
         table[column] = convert_column(table[column])
         if table[column].dtype.kind == "f" and np.isinf(table[column]).any():
-            raise file_error(path, f"column {show_value(column)} holds a number out of range", remedy)
-    return check_columns(table, path, row, remedy)
+            raise file_error(path, f"column {schemas.show_value(column)} holds a number out of range", remedy)
+    return schemas.check_columns(table, path, row, remedy)
 
 
 def name_other_folder(folder: Path) -> str:
@@ -181,11 +168,11 @@ def read_header(folder: Path) -> dict[str, Any]:
         if kind:
             raise BrioError(f"{folder}: is {kind}, not a cohort folder; give a folder that 'brio import' wrote")
         raise BrioError(f"{folder}: not a cohort folder ({HEADER} is missing); make one with 'brio import'")
-    header = parse_json(read_bounded(path, MAX_JSON_BYTES, IMPORT_AGAIN), path, IMPORT_AGAIN)
+    header = schemas.parse_json(schemas.read_bounded(path, schemas.MAX_JSON_BYTES, IMPORT_AGAIN), path, IMPORT_AGAIN)
     if header.get("format") != FORMAT:
-        version = show_value(header.get("format"))
+        version = schemas.show_value(header.get("format"))
         raise BrioError(f"{path}: format {version}, this version reads {FORMAT}; {IMPORT_AGAIN}")
-    from_json(CohortHeader, header, path, IMPORT_AGAIN)
+    schemas.from_json(CohortHeader, header, path, IMPORT_AGAIN)
     named = [header["name"], header["atlas"], *header["classes"]]
     refuse_unsafe_names(named, f"{path}, name of the cohort, its atlas or a class")
     return header
@@ -678,11 +665,6 @@ class Cohort:
         if self.path is None:
             return
         check_stored(self.path / FRAMES, IMPORT_AGAIN)
-        digest = hash_content(
-            self.frames,
-            (self.path / PARTICIPANTS).read_text(encoding="utf-8"),
-            (self.path / ATLAS).read_text(encoding="utf-8"),
-            self.classes,
-        )
-        if digest != self.fingerprint:
+        participants, atlas = ((self.path / part).read_text(encoding="utf-8") for part in (PARTICIPANTS, ATLAS))
+        if hash_content(self.frames, participants, atlas, self.classes) != self.fingerprint:
             raise BrioError(f"{self.path}: the content {CHANGED}")

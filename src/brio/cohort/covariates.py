@@ -199,7 +199,8 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
         remedy = "ask another one, or allow fewer with --set audit.min_class=N"
         raise BrioError(f"{leaves} no site with {min_class} participants of each class; {remedy}")
     scans = np.flatnonzero(used[member])
-    table = cohort.participants.iloc[scans].reset_index(drop=True)
+    selected = cohort.select(scans)
+    table = selected.participants.copy()
     if cohort.labelled.all() and "label" in table:
         table[FORMER_LABEL] = [cohort.classes[k] for k in table["label"]]
     table["label"] = label[member][scans].astype(np.int64)
@@ -215,11 +216,9 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     digest = hashlib.sha256("\n".join([cohort.fingerprint, text, *classes, *cohort.ids[scans]]).encode())
     digest.update(table["label"].to_numpy().astype("<i8").tobytes())
     return replace(
-        cohort,
+        selected,
         name=f"{cohort.name} ({text})",
         participants=table,
-        starts=cohort.starts[scans],
-        n_frames=cohort.n_frames[scans],
         classes=classes,
         provenance=cohort.provenance | {"label": asks},
         fingerprint=digest.hexdigest(),
@@ -247,9 +246,11 @@ def describe_question(cohort: Cohort) -> str:
     return sentence
 
 
-def _compare_numbers(
-    column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray
-) -> tuple[np.ndarray, tuple[str, str]]:
+# The answer to a question: a label for each participant, and the names of the classes.
+Answer = tuple[np.ndarray, tuple[str, str]]
+
+
+def _compare_numbers(column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray) -> Answer:
     """Label 1 above a number or the median of the own site, 0 up to it, -1 without a value."""
     remedy = f"which is not a number to compare; ask '{column}=VALUE', or correct the table and import again"
     numbers = _convert_numbers(values, participants, f"'{column}'", remedy)
@@ -264,9 +265,7 @@ def _compare_numbers(
     return label, (f"{column} up to {name}", f"{column} above {name}")
 
 
-def _compare_values(
-    column: str, values: pd.Series, asked: str | None, participants: np.ndarray
-) -> tuple[np.ndarray, tuple[str, str]]:
+def _compare_values(column: str, values: pd.Series, asked: str | None, participants: np.ndarray) -> Answer:
     """Label 1 for a value and 0 for others, or 0 and 1 for the two values of a column; -1 without a value."""
     text = values.map(_write_value, na_action="ignore").astype(object)
     if column == "sex" and asked is None:

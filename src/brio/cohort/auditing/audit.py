@@ -103,10 +103,9 @@ def _propose_exclusions(
     dead: Iterable[DeadRois],
     short: Iterable[TooShort],
     pairs: Sequence[DuplicatePair],
-    label_of: Mapping[str, Hashable],
-    site_of: Mapping[str, str],
+    values: Mapping[str, Mapping[str, Hashable]],
 ) -> dict[str, tuple[ExclusionReason, ...]]:
-    """Propose the participants to exclude, by the rule of this module."""
+    """Propose the participants to exclude, by the rule of this module; copies must agree in the values of each kind."""
     empty = [(scan.participant_id, scan.atlas) for scan in non_finite if scan.empty]
     reasons = defaultdict[str, list[ExclusionReason]](list)
     for participant, atlas in empty:
@@ -121,7 +120,6 @@ def _propose_exclusions(
             reasons[frames.participant_id].append(ExclusionReason("short", frames.atlas, n=frames.n_valid))
     excluded = set(reasons)
     for copies in _group_copies(pairs):
-        values = {"labels": label_of, "sites": site_of}
         conflicts = tuple(name for name, of in values.items() if len({of[copy] for copy in copies}) > 1)
         retained = next((copy for copy in copies if copy not in excluded), copies[0])
         for copy in copies:
@@ -289,7 +287,8 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     asked = cohort.label_covariate is not None and FORMER_LABEL in cohort.participants
     former = cohort.participants[FORMER_LABEL].tolist() if asked else [""] * len(cohort)
     label_of = dict(zip(ids, zip(cohort.labels.tolist(), former, strict=True), strict=True))
-    exclusions = _propose_exclusions(rules, non_finite, dead, short, duplicates, label_of, site_of)
+    values: dict[str, Mapping[str, Hashable]] = {"labels": label_of, "sites": site_of}
+    exclusions = _propose_exclusions(rules, non_finite, dead, short, duplicates, values)
     keep = np.array([participant not in exclusions for participant in ids])
     remaining = cohort.select(keep)
     with_length = len(remaining) > 0 and not holds_fc(cohort.participants)

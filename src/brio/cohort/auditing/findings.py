@@ -7,11 +7,9 @@ site. Where participants have several scans, those of their first scans: tests o
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import combinations, repeat
 from typing import Literal
 
@@ -21,7 +19,7 @@ import pandas as pd
 from ...errors import BrioError
 from ..cohort import REQUIRED_COLUMNS, TEXT_COLUMNS, Cohort
 from ..covariates import SEX_CODES
-from ..scans import FC_ONLY, find_live_rois, find_valid_frames, index_participants
+from ..scans import FC_ONLY, find_live_rois, find_valid_frames, hash_scan, index_participants
 
 PERMUTATIONS = 999
 MOST_SCANS = 3000  # most scans in the permutation test; of a larger cohort, a fixed random sample of this size is used
@@ -32,17 +30,13 @@ LEAST_DEAD = 3  # fewer scans with ROIs without signal are not tested
 class Coverage:
     """Where the scans of a cohort have signal.
 
-    Shapes: alive [N, P], valid [T_i], finite [N].
+    Shapes: alive [N, P], valid [T_i], n_valid, finite [N].
     """
 
     alive: np.ndarray  # ROIs with signal, in the sense of brio.cohort.scans.clean_scan
     valid: tuple[np.ndarray, ...]  # frames in which every ROI with signal is finite
+    n_valid: np.ndarray  # number of these frames
     finite: np.ndarray  # whether the scan holds any finite value at all
-
-    @cached_property
-    def n_valid(self) -> np.ndarray:
-        """Valid frames of each scan. Shape [N], int64."""
-        return np.array([mask.sum() for mask in self.valid], dtype=np.int64)
 
 
 def read_coverage(cohort: Cohort) -> Coverage:
@@ -59,7 +53,8 @@ def read_coverage(cohort: Cohort) -> Coverage:
         alive.append(has_signal)
         valid.append(frames)
         finite.append(bool(finite_values.any()))
-    return Coverage(np.array(alive), tuple(valid), np.array(finite))
+    n_valid = np.array([frames.sum() for frames in valid], dtype=np.int64)
+    return Coverage(np.array(alive), tuple(valid), n_valid, np.array(finite))
 
 
 @dataclass(frozen=True)
@@ -153,9 +148,9 @@ class DuplicatePair:
 
 def find_identical_connectomes(cohort: Cohort) -> list[DuplicatePair]:
     """Find pairs of participants with the same connectome, in a cohort of connectomes without frames."""
-    members: dict[bytes, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for i in range(len(cohort)):
-        members.setdefault(hashlib.sha256(np.ascontiguousarray(cohort.scan(i)).data).digest(), []).append(i)
+        members.setdefault(hash_scan(cohort.scan(i)), []).append(i)
     pairs = sorted(pair for group in members.values() for pair in combinations(group, 2))
     return [_make_pair(cohort, i, j, "identical", 1.0, "both", 0) for i, j in pairs]
 
@@ -377,22 +372,18 @@ class TooShort(Defect):
     n_valid: int  # its valid frames
 
 
-def find_defects(
-    cohort: Cohort, coverage: Coverage, min_frames: int
-) -> tuple[list[NonFiniteFrames], list[DeadRois], list[TooShort]]:
+Defects = tuple[list[NonFiniteFrames], list[DeadRois], list[TooShort]]
+
+
+def find_defects(cohort: Cohort, coverage: Coverage, min_frames: int) -> Defects:
     """Find the scans with frames that must be dropped, with ROIs without signal, and with too few valid frames."""
-    non_finite, dead, short = list[NonFiniteFrames](), list[DeadRois](), list[TooShort]()
-    names = zip(cohort.ids.tolist(), cohort.sites.tolist(), repeat(cohort.atlas.name))
-    counts = zip(
-        cohort.n_frames.tolist(), coverage.n_valid.tolist(), (~coverage.alive).sum(axis=1).tolist(), strict=True
-    )
-    for i, (scan, (n_frames, n_valid, n_dead)) in enumerate(zip(names, counts, strict=True)):
-        if n_valid < n_frames:
-            non_finite.append(NonFiniteFrames(*scan, n_frames - n_valid, n_frames, not coverage.finite[i]))
-        if n_dead:
-            dead.append(DeadRois(*scan, n_dead, cohort.n_rois, n_dead / cohort.n_rois))
-        if n_valid < min_frames:
-            short.append(TooShort(*scan, n_valid))
+    scans = list(zip(cohort.ids.tolist(), cohort.sites.tolist(), repeat(cohort.atlas.name)))
+    n_frames, n_valid, finite = cohort.n_frames.tolist(), coverage.n_valid.tolist(), coverage.finite.tolist()
+    n_dead, n_rois = (~coverage.alive).sum(axis=1).tolist(), cohort.n_rois
+    gaps = zip(scans, n_valid, n_frames, finite, strict=True)
+    non_finite = [NonFiniteFrames(*scan, n - valid, n, not any_) for scan, valid, n, any_ in gaps if valid < n]
+    dead = [DeadRois(*scan, n, n_rois, n / n_rois) for scan, n in zip(scans, n_dead, strict=True) if n]
+    short = [TooShort(*scan, n) for scan, n in zip(scans, n_valid, strict=True) if n < min_frames]
     return non_finite, dead, short
 
 
@@ -663,9 +654,7 @@ def summarise_repetition_times(cohort: Cohort) -> RepetitionTime | None:
 
     Returns None if the cohort states no repetition time.
     """
-    if "tr" not in cohort.participants.columns:
-        return None
-    tr = pd.to_numeric(cohort.participants["tr"], errors="coerce")
+    tr = pd.to_numeric(cohort.participants.get("tr", pd.Series(np.nan, range(len(cohort)))), errors="coerce")
     stated = tr.notna().to_numpy()
     if not stated.any():
         return None

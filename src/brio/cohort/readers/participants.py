@@ -15,17 +15,8 @@ from ..atlas import Atlas
 from ..cohort import UNNAMED_CLASSES, Cohort, find_filled
 from ..covariates import COVARIATE_COLUMNS
 from ..values import refuse_unsafe_names
-from .series import (
-    ROW_NAMES,
-    Series,
-    describe_name,
-    has_decimal_commas,
-    is_regular,
-    parse_float,
-    read_lines,
-    read_series,
-    split_line,
-)
+from . import series
+from .series import Series
 
 # What --patient or --control names: one value, several that make one class, or none.
 ClassValues = str | Sequence[str] | None
@@ -66,14 +57,14 @@ class ImportOptions:
         names = [option.name for option in fields(self)]
         stated = {name: getattr(self, name) for name in names[: names.index("name")]} | found
         if stated["participants"] is not None:
-            stated["participants"] = describe_name(Path(stated["participants"]).name)
+            stated["participants"] = series.describe_name(Path(stated["participants"]).name)
         stated |= {"atlas_table": self.atlas_source or None, "drop_roi": list(self.drop_roi) or None}
         return {name: value for name, value in stated.items() if value is not None}
 
 
 def read_file(path: Path) -> tuple[Path, Series]:
     """Read a source that is one file."""
-    return path, read_series(path)
+    return path, series.read_series(path)
 
 
 @dataclass(eq=False)
@@ -195,9 +186,8 @@ class TextTable:
             other = first_row.setdefault((participant, session), number)
             if other != number:
                 problem = f"participant {participant} appears in rows {other} and {number}; keep one"
-                remedy = (
-                    f", or give each scan a session in column '{session_column}' (--session-column can name another)"
-                )
+                column_option = f"column '{session_column}' (--session-column can name another)"
+                remedy = f", or give each scan a session in {column_option}"
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
         return [participant for participant, _ in first_row]
 
@@ -205,13 +195,13 @@ class TextTable:
 def find_table(src: Path, requested: str | Path | None) -> Path:
     """Find the participants table."""
     if requested is not None:
-        paths = [path for path in (Path(requested), src / requested) if is_regular(path)]
+        paths = [path for path in (Path(requested), src / requested) if series.is_regular(path)]
         if not paths:
             folder = Path(requested).parent
             missing = "" if folder.is_dir() or (src / folder).is_dir() else f" (there is no folder {folder})"
             raise BrioError(f"{requested}: no such participants table, neither here nor in {src}{missing}")
         return paths[0]
-    paths = [src / name for name in TABLE_NAMES if is_regular(src / name)]
+    paths = [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
     if len(paths) != 1:
         problem = "there are both participants.tsv and participants.csv" if paths else "there is no participants.tsv"
         raise BrioError(f"{src}: {problem}; name the table with --participants")
@@ -220,7 +210,7 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
 
 def has_table(src: Path) -> bool:
     """Return whether a folder holds a participants table under its usual name."""
-    return any(is_regular(src / name) for name in TABLE_NAMES)
+    return any(series.is_regular(src / name) for name in TABLE_NAMES)
 
 
 def read_participants(path: Path) -> TextTable:
@@ -229,12 +219,12 @@ def read_participants(path: Path) -> TextTable:
     Columns of numbers with decimal commas get decimal points, see
     :func:`~brio.cohort.readers.series.has_decimal_commas`.
     """
-    text = read_lines(path, "a table")
+    text = series.read_lines(path, "a table")
     head = re.sub('"[^"]*"', "", next(filter(str.strip, text), ""))
     delimiter = max(",;\t" if path.suffix.lower() == ".csv" else "\t,;", key=head.count)
     lines = []
     for number, line in enumerate(text, start=1):
-        cells = split_line(path, number, line, delimiter)
+        cells = series.split_line(path, number, line, delimiter)
         refuse_unsafe_names([cell for cell in cells if find_control(cell)], f"{path}, line {number}")
         lines += [cells] if any(cells) else []
     if len(lines) < 2:
@@ -245,13 +235,13 @@ def read_participants(path: Path) -> TextTable:
             raise BrioError(f"{path}: column '{column}' appears more than once in the header")
     for number, cells in enumerate(lines[1:], start=1):
         if len(cells) < len(columns) or any(cells[len(columns) :]):
-            remedy = f"; {ROW_NAMES}" if set(map(len, lines[1:])) == {len(columns) + 1} else ""
+            remedy = f"; {series.ROW_NAMES}" if set(map(len, lines[1:])) == {len(columns) + 1} else ""
             raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
     for column in columns:
         numbers = {value for row in rows if (value := row[column]) is not None and value.lower() not in MISSING_NUMBERS}
         if numbers and all(map(_NUMBER.fullmatch, numbers)):
-            has_commas = has_decimal_commas(numbers, delimiter)
+            has_commas = series.has_decimal_commas(numbers, delimiter)
             for row in rows:
                 value = row[column] if row[column] in numbers else None
                 row[column] = value.replace(",", ".") if value is not None and has_commas else value
@@ -311,7 +301,7 @@ def explain_other_group(value: str, patient: ClassValues, control: ClassValues) 
 
 def _is_among(value: str, others: Iterable[str]) -> bool:
     """Return whether a value is one of others, as text or as a number (``1.0`` is ``1``)."""
-    return any(value == other or parse_float(value) == parse_float(other) for other in others)
+    return any(value == other or series.parse_float(value) == series.parse_float(other) for other in others)
 
 
 # ---------------------------------------------------------------- rows of the table

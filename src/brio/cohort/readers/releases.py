@@ -24,19 +24,10 @@ from ...storage import hash_file, refuse_existing, write_atomically
 from ..atlas import canonicalise_atlas_name
 from ..cohort import Cohort
 from ..scans import find_live_rois
+from . import series
 from .assembly import choose_atlas, import_scans
 from .participants import ImportOptions, Layout, Row, extract_covariates, find_covariates, find_table, read_participants
-from .series import (
-    Series,
-    find_series,
-    is_regular,
-    list_npz_arrays,
-    load_arrays,
-    read_packed_ids,
-    read_series,
-    read_text_file,
-    require_arrays,
-)
+from .series import Series
 
 ABIDE_CLASSES = ("TD", "ASD")
 
@@ -73,7 +64,7 @@ CODES = {"sex": {"1": "M", "2": "F"}, "eye_status": {"1": "open", "2": "closed"}
 
 def find_pcp(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of ABIDE of the Preprocessed Connectomes Project."""
-    files = [(m, path) for path in find_series(src) if (m := PCP_NAME.fullmatch(path.name))]
+    files = [(m, path) for path in series.find_series(src) if (m := PCP_NAME.fullmatch(path.name))]
     if not files:
         raise BrioError(f"{src}: no file named <FILE_ID>_rois_<atlas>.1D below it")
     label = choose_atlas({m["atlas"]: {m["atlas"]} for m, _ in files}, options.atlas, src)
@@ -183,8 +174,8 @@ def fetch_abide(
         raise BrioError(f"the download of ABIDE failed ({message}); run again, files in {data_dir} are kept") from error
     folder = Path(data_dir) / "ABIDE_pcp"
     if digests is not None:
-        series = (folder / "cpac" / "filt_global").glob(f"*_rois_{label}.1D")
-        compare_digests(folder, sorted([folder / PHENOTYPES, *series]), Path(digests))
+        scans = (folder / "cpac" / "filt_global").glob(f"*_rois_{label}.1D")
+        compare_digests(folder, sorted([folder / PHENOTYPES, *scans]), Path(digests))
     options = ImportOptions(atlas=label, participants=folder / PHENOTYPES, name=name)
     return import_scans("pcp", find_pcp, folder / "cpac" / "filt_global", out, options)
 
@@ -195,7 +186,7 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     if not record.exists():
         return write_atomically(record, "".join(f"{digest}  {name}\n" for name, digest in found.items()))
     known = {}
-    for number, line in enumerate(read_text_file(record, "a list of digests").splitlines(), 1):
+    for number, line in enumerate(series.read_text_file(record, "a list of digests").splitlines(), 1):
         match = re.fullmatch("([0-9a-fA-F]{64})  (.*)", line)
         if match is None:
             raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
@@ -237,7 +228,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
     if options.id_column is not None and options.participants is None:
         raise BrioError("--id-column names a column of a participants table: give the table with --participants")
-    candidates = [path for path in find_series(src) if is_dpabi_file(path)]
+    candidates = [path for path in series.find_series(src) if is_dpabi_file(path)]
     if not candidates:
         raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
     originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
@@ -267,7 +258,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
 
     def read(path: Path) -> tuple[Path, Series]:
         """Read the columns of the atlas."""
-        frames = read_series(path, variable="ROISignals").frames
+        frames = series.read_series(path, variable="ROISignals").frames
         n_columns = frames.shape[1]
         if n_columns < last or (n_columns < MIN_COLUMNS and n_columns not in OLDER_COLUMNS):
             problem = f"has {n_columns} columns, {atlas_name} is in columns {first} to {last} of the {MIN_COLUMNS}"
@@ -319,10 +310,10 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
         raise BrioError(f"{src}: holds no <atlas>.npz")
     atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)
     path = archives[atlas_name]
-    if options.labels_required or is_regular(src / "participants.tsv"):
+    if options.labels_required or series.is_regular(src / "participants.tsv"):
         layout = _read_packed_table(src / "participants.tsv", options.labels_required)
     else:
-        ids = read_packed_ids(path, list_npz_arrays(path))
+        ids = series.read_packed_ids(path, series.list_npz_arrays(path))
         if len(set(ids)) < len(ids):
             repeated = Counter(ids).most_common(1)[0][0]
             raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
@@ -347,7 +338,7 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
 
 def is_packed_file(path: Path) -> bool:
     """Return whether a file is an archive of packed scans, by the names of its arrays."""
-    return is_regular(path) and is_zipfile(path) and set(ARRAYS) <= set(list_npz_arrays(path))
+    return series.is_regular(path) and is_zipfile(path) and set(ARRAYS) <= set(series.list_npz_arrays(path))
 
 
 def _read_packed_table(path: Path, labels_required: bool) -> Layout:
@@ -369,10 +360,10 @@ def _read_packed_table(path: Path, labels_required: bool) -> Layout:
 
 def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
     """Return a function that unpacks scan i, float32 [T, P]; scans must be in the order of the participants table."""
-    declared = list_npz_arrays(path)
-    require_arrays(path, declared, ARRAYS)
+    declared = series.list_npz_arrays(path)
+    series.require_arrays(path, declared, ARRAYS)
     # the names and lengths first: nothing larger is unpacked unless it is what the table lists
-    (lengths,), ids = load_arrays(path, declared, ["n_frames"]), read_packed_ids(path, declared)
+    (lengths,), ids = series.load_arrays(path, declared, ["n_frames"]), series.read_packed_ids(path, declared)
     if len(ids) != len(participants):
         raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(participants)}")
     frames, scale = declared["frames"], declared["scale"]
@@ -389,7 +380,7 @@ def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[i
     n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
     if frames.shape != (lengths.sum(dtype=np.int64), n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
         raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
-    packed, scales = load_arrays(path, declared, ("frames", "scale"))
+    packed, scales = series.load_arrays(path, declared, ("frames", "scale"))
     unusable = ~np.isfinite(scales).all(axis=1)
     if unusable.any():
         raise BrioError(f"{path}: the scale of participant {ids[int(np.flatnonzero(unusable)[0])]} is not finite")

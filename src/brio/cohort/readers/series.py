@@ -411,10 +411,8 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
             return frames
     except ValueError:
         pass
-    values = [
-        [_parse_cell(cell, f"{path}: line {number}", i) for i, cell in enumerate(cells)] for number, cells in rows
-    ]
-    return np.array(values)
+    lines = [(f"{path}: line {number}", cells) for number, cells in rows]
+    return np.array([[_parse_cell(cell, where, i) for i, cell in enumerate(cells)] for where, cells in lines])
 
 
 def _parse_cell(cell: str, where: str, column: int) -> float:

@@ -16,18 +16,9 @@ import numpy as np
 from ...errors import BrioError, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import MEASURES, convert_fc, find_measure, name_scan
+from . import series
 from .participants import ImportOptions, Layout, Row, find_rows
-from .series import (
-    Series,
-    describe_name,
-    find_series,
-    get_series_stem,
-    is_regular,
-    list_npz_arrays,
-    load_arrays,
-    read_packed_ids,
-    read_series,
-)
+from .series import Series
 
 Scans = list[tuple[Row, Any]]  # row of the participants table and file, or other source, of each scan
 
@@ -38,7 +29,7 @@ def name_by_file(files: list[Path]) -> Scans:
     """Make a participant of each file, called by its name without suffix."""
     owner: dict[str, Path] = {}
     for file in files:
-        participant = get_series_stem(file)
+        participant = series.get_series_stem(file)
         other = owner.setdefault(participant, file)
         if other is not file:
             raise BrioError(f"{file}: has the name of {other}, and both would be '{participant}'; rename one of them")
@@ -52,11 +43,11 @@ def match_by_column(layout: Layout, src: Path) -> Scans:
     n_rows = Counter(row["participant_id"] for row in layout.rows)
     for row in layout.rows:
         participant, file, name = row["participant_id"], row["file"], _name_row(row, n_rows)
-        if file is not None and not is_regular(src / file):
+        if file is not None and not series.is_regular(src / file):
             file = file.replace("\\", "/")  # the table was made on Windows
         if file is None:
             layout.skip("no file in column 'file'", participant)
-        elif not is_regular(src / file):
+        elif not series.is_regular(src / file):
             layout.skip("the file that column 'file' names is not there", participant, file=file)
         elif (other := owner.setdefault((src / file).resolve(), name)) != name:
             raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
@@ -72,7 +63,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
     several files stands for as many sessions, if each name has a ``ses-`` of its own. Letters with accents may be
     written as one character or as two.
     """
-    stems = {file: _compose(get_series_stem(file)) for file in files}
+    stems = {file: _compose(series.get_series_stem(file)) for file in files}
     by_stem, by_prefix = defaultdict(list), defaultdict(list)
     for file, stem in stems.items():
         by_stem[stem].append(file)
@@ -170,14 +161,14 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
     """Find one time-series file per scan, and the participants table that lists them."""
     path, layout = find_rows(src, options, of_scans=True)
     if path is None:
-        scans = name_by_file(find_series(src))
+        scans = name_by_file(series.find_series(src))
     elif layout.rows and "file" in layout.rows[0]:
         scans = match_by_column(layout, src if src.is_dir() else src.parent)
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
     else:
         # not Path.resolve, which stops at a link to itself
-        files = [f for f in find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
+        files = [f for f in series.find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
         scans = match_by_name(layout, files, path.name)
     return _describe(options, layout, scans, path)
 
@@ -211,8 +202,8 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
-        series = read_series(path)
-        return path, replace(series, frames=convert(series.frames, str(path)))
+        scan = series.read_series(path)
+        return path, replace(scan, frames=convert(scan.frames, str(path)))
 
     if src.is_dir():
         return replace(find_files(src, options), read=read, connectomes=True)
@@ -220,21 +211,21 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
     if (sessions, options.session_column) != (None, None):
         raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
-    declared = list_npz_arrays(src)
+    declared = series.list_npz_arrays(src)
     square = {key: len(array.shape) == 3 and array.shape[1] == array.shape[2] for key, array in declared.items()}
     stacks = [key for key, array in declared.items() if square[key] and array.kind in "fiu"]
     if len(stacks) != 1 or "participant_id" not in declared:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
         needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
         raise BrioError(f"{src}: holds {held}; it needs {needed}")
-    (matrices,), ids = load_arrays(src, declared, stacks), read_packed_ids(src, declared)
+    (matrices,), ids = series.load_arrays(src, declared, stacks), series.read_packed_ids(src, declared)
     if len(ids) != len(matrices) or len(set(ids)) < len(ids):
         raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
     path, layout = find_rows(src.parent, options)
     position = {participant: i for i, participant in enumerate(ids)}
     listed = [row["participant_id"] for row in layout.rows]
     known = {*listed, *(entry["participant_id"] for entry in layout.skipped)}
-    archive, table = describe_name(src.name), "the table" if path is None else path.name
+    archive, table = series.describe_name(src.name), "the table" if path is None else path.name
     layout.skip(f"no connectome in {archive}", *(p for p in listed if p not in position))
     layout.skip(f"no row in {table}", *(p for p in ids if p not in known))
     scans = [(row, row["participant_id"]) for row in layout.rows if row["participant_id"] in position]
@@ -243,4 +234,4 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         return src, Series(convert(matrices[position[name]], f"{src}, participant {name}"))
 
     found = _describe(options, layout, scans, path)
-    return replace(found, read=read_one, name=describe_name(src.stem), connectomes=True, n_files=1)
+    return replace(found, read=read_one, name=series.describe_name(src.stem), connectomes=True, n_files=1)
