@@ -3,7 +3,6 @@
 A few steps of each command in every run of the tests, all of them in the soak tests.
 """
 
-import errno
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,15 +119,3 @@ def test_a_command_is_disturbed_at_every_step(name, disturb, place):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_killed_at_every_step(name, when, place):
     print(name, when, run_and_compare(name, place, lambda n, run: _kill(n, when, run), few=None), "steps")
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_a_folder_that_cannot_be_written_to_is_named(place, code):
-    for name in ("import", "run", "report", "fit"):
-        with failing(0, code, lasting=True):
-            said = command(*COMMANDS[name])
-        assert said.status == 2, said
-        assert said.err.startswith("brio: new"), said
-        assert said.err.count("\n") == 1
-        assert not (place / "new").exists()

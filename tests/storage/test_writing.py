@@ -13,7 +13,7 @@ import pytest
 from brio import storage
 from brio.errors import BrioError
 from commands import command, refuse
-from faults import KILLED, die_at, failing, list_steps, raising, run_in_child, run_until, watching
+from faults import die_at, failing, list_steps, raising, run_in_child, watching
 from stored import name_leftover
 
 
@@ -37,7 +37,7 @@ def test_a_killed_or_failing_process_leaves_the_old_file_or_the_new_one(tmp_path
     for number, step in enumerate(steps):
         for when in ("before", "after"):
             path.write_text("old")
-            assert run_until(number, when, lambda: storage.write_atomically(path, "new")) == KILLED
+            assert die_at(number, when, lambda: storage.write_atomically(path, "new"))
             renamed = (number, when) >= (3, "after") and (number, when) != (3, "before")
             assert path.read_text() == ("new" if renamed else "old"), (step, when)
             storage.remove_leftovers(tmp_path)

@@ -66,6 +66,7 @@ def test_rows_are_pairs_within_site_and_subgroup_and_nothing_is_found_where_noth
         row = table[table["subgroup"] == name].iloc[0]
         assert row["AUC"] == pytest.approx(100 * np.mean(wins), abs=1e-3)
         assert (row["pairs"], row["patients"]) == (len(wins) / 2, (own["label"] == 1).sum() / 2)
+        assert row["controls"] == (own["label"] == 0).sum() / 2
     assert "participant_id" not in table
 
 
