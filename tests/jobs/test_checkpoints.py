@@ -18,6 +18,7 @@ from brio.jobs.train import CheckpointFile, checkpoint_identity
 from brio.results.store import read_checkpoint, write_checkpoint
 from brio.storage import disk
 from brio.training import StackCheckpoint, trainer
+from commands import refuse
 from stored import name_leftover, read_without_seconds
 
 EPOCHS = 4
@@ -262,5 +263,4 @@ def test_any_damage_is_seen(tmp_path):
             assert all(torch.equal(read.tensors[name], t) for name, t in tensors.items())
     assert refused > 0.9 * len(whole) / 5
     path.write_bytes(whole[:-1])
-    with pytest.raises(BrioError, match="cannot be read"):
-        read_checkpoint(path, "job")
+    refuse("cannot be read", read_checkpoint, path, "job")

@@ -23,6 +23,7 @@ from brio.jobs.run import LocalEngine, train_shard
 from brio.methods import Ridge
 from brio.results import RunStore, store
 from brio.results.store import list_failures, list_heartbeats, report_stack
+from commands import refuse
 from doctored import change_json
 from stored import read_without_seconds
 
@@ -318,5 +319,4 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
 def test_no_such_shard(text):
-    with pytest.raises(BrioError, match="for example 2/8"):
-        LocalEngine.parse(text)
+    refuse("for example 2/8", LocalEngine.parse, text)
