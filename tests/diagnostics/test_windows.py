@@ -10,13 +10,7 @@ from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectome
 from brio.diagnostics import PLACEMENTS, estimate_window_connectomes
 from brio.errors import BrioError
 from commands import refuse
-
-
-def rebuild(cohort: Cohort, scans: list[np.ndarray]) -> Cohort:
-    """The same participants with other scans."""
-    table = cohort.participants
-    known = {"site": table["site"], "label": table["label"], "participant_id": table["participant_id"]}
-    return Cohort.from_scans(scans, **known, covariates=table[["age", "sex", "tr", "mean_fd"]], atlas=cohort.atlas)
+from made_cohorts import rebuild
 
 
 @pytest.fixture(scope="module")

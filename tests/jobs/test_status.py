@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ridge_jobs import N_STACKS, RIDGE
 
 from brio.cli import main
 from brio.errors import BrioError
@@ -28,8 +29,6 @@ from doctored import change_json
 from stored import read_without_seconds
 
 HERE = platform.node()
-N_STACKS = 3
-RIDGE = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -209,14 +208,6 @@ def test_an_interrupted_stack_has_not_failed(tmp_path):
 # ---------------------------------------------------------------- shards, whoever comes first
 
 
-@pytest.fixture(scope="module")
-def whole(brio, folder, tmp_path_factory) -> Path:
-    """The job without shards."""
-    out = tmp_path_factory.mktemp("shards") / "whole"
-    assert brio("run", folder, "--out", out, *RIDGE).status == 0
-    return out
-
-
 def runs_of(out: Path) -> set[str]:
     return {path.name for path in (out / "runs").iterdir()}
 
@@ -292,7 +283,7 @@ def test_what_another_process_trains_comes_last(brio, folder, copy, monkeypatch)
 
 
 def test_shards_of_a_search(brio, folder, tmp_path):
-    words = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet", "--seeds", "1"]
+    words = [*RIDGE, "--seeds", "1"]
     assert brio("tune", folder, "--out", tmp_path / "whole", *words).status == 0
     out = tmp_path / "out"
     said = brio("tune", folder, "--out", out, *words, "--shard", "2/2")
