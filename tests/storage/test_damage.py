@@ -80,13 +80,13 @@ def test_what_is_advised_helps(here):
         damage(here / "job" / name, "cut")
         assert "remove plan.json" in refuse(*resume)
         (here / "job" / "plan.json").unlink()
-        assert "4 of 4 runs are finished" in command(*resume).out
+        assert "5 of 5 runs are finished" in command(*resume).out
     run = sorted((here / "job" / "runs").iterdir())[2]
     damage(run / "weights.safetensors", "flipped")
     assert f"{run.name}/weights.safetensors: was changed" in (line := refuse(*resume))
     assert "remove its folder and give the command of the job again" in line
     shutil.rmtree(run)
-    assert "3 of 4 runs are finished" in command(*resume).out
+    assert "4 of 5 runs are finished" in command(*resume).out
     for name in ("results.csv", "summary.json", "predictions.csv", "facts.json", "groups.csv", "audit.json"):
         for how in DAMAGES:
             damage(here / "job" / name, how)

@@ -99,7 +99,7 @@ def test_ctrl_c_leaves_nothing_of_an_import(place):
 def test_a_job_on_a_full_disk_goes_on(place):
     fill_disk(60, lambda: command(*COMMANDS["run"]))
     said = command(*COMMANDS["run"]).succeed()
-    assert "of 4 runs are finished" in said.out
+    assert "of 5 runs are finished" in said.out
     assert read_without_seconds(place / "new") == read_without_seconds(place / "job")
 
 
