@@ -177,8 +177,8 @@ def test_a_file_makes_no_command_execute_anything(brio, here, option):
 
 
 ODD = ["seeds = 1979-05-27", 'method = [["ridge"]]', "out = true", "seeds = 1\nseeds = 2", 'config = "study.toml"']
+ODD += ["seeds = nan", "seeds = 1e300", "seeds = 1000000000000", '"" = 3']
 ODD += [
-    '"" = 3',
     "[set.a.b.c]\nd = 1",
     "[set]\npenalties = [1, 2]",
     'with = ["a\\u0000b"]',

@@ -1,6 +1,7 @@
 """Every numeric option of every command refuses absurd numbers before the command begins.
 
-The options are read from the commands themselves, so that a new one is walked as well.
+The options are read from the commands themselves, so that a new one is walked as well. Those of a file are in
+``test_config_file.py``.
 """
 
 import pytest
@@ -72,13 +73,3 @@ def test_absurd_numbers_are_refused_before_a_command_begins(words, command, need
             parse(command, needed, option, value)
         assert told.value.exit_code == 2
         assert option in told.value.format_message()
-
-
-@pytest.mark.parametrize("value", ["nan", "1e300", "1000000000000"])
-def test_absurd_numbers_of_a_file_are_refused_as_well(value, tmp_path, monkeypatch, brio):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "options.toml").write_text(f'cohort = "nowhere"\nout = "new"\nseeds = {value}\n')
-    said = brio("run", "--config", "options.toml").refuse()
-    assert said.err.count("\n") == 1
-    assert "seeds" in said.err
-    assert [path.name for path in tmp_path.iterdir()] == ["options.toml"]

@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from checks import check_ridge, close, fisher_z, mark_long, new_folder, read, refuse, same_predictions, succeed
-from cohorts import BUILDERS, People, build, run_job, shuffle
+from cohorts import BUILDERS, People, build, run_job
 from sklearn.metrics import roc_auc_score
 
 from brio import Cohort
-from brio.cohort import Atlas
 
 soak = pytest.mark.soak
 
@@ -146,41 +145,6 @@ def test_connectomes_of_sessions_cannot_be_joined(tmp_path):
     assert not out.exists()
 
 
-CONFOUNDS = ["global_signal", "csf", "white_matter", "framewise_displacement", "trans_x", "trans_y", "trans_z"]
-CONFOUNDS += ["rot_x", "rot_y", "rot_z", "dvars", "std_dvars"]
-
-
-def name_regions(people, names):
-    return replace(people, atlas=Atlas("Own", people.atlas.rois.assign(name=names)))
-
-
-MISREAD = {
-    "confounds": (write_table, lambda p: name_regions(p, CONFOUNDS), "12 of its 12 columns are confounds"),
-    "a global signal": (
-        *(write_table, lambda p: name_regions(p, [*p.atlas.rois["name"][:11], "GlobSig"])),
-        "named like nuisance signals, not regions (GlobSig)",
-    ),
-    "transposed": (write_npy, lambda p: replace(p, scans=[scan.T for scan in p.scans]), "transpose the files"),
-    "transposed, of equal length": (
-        *(write_npy, lambda p: replace(p, scans=[scan[:40].T for scan in p.scans])),
-        "transpose the files",
-    ),
-    "matrices": (write_npy, lambda p: replace(p, scans=[np.corrcoef(scan.T) for scan in p.scans]), "brio import fc"),
-}
-"""Files that are no scans, and what is said of them."""
-
-
-@pytest.mark.parametrize("misread", MISREAD)
-def test_files_that_are_no_scans_are_refused_with_what_to_do(misread, tmp_path):
-    write, change, words = MISREAD[misread]
-    options, out = write(change(BUILDERS["unequal scans"]()), tmp_path), new_folder()
-    assert words in refuse("import", "table", tmp_path, *options, "--out", out)
-    assert not out.exists()
-    if misread == "a global signal":
-        succeed("import", "table", tmp_path, *options, "--drop-roi", "GlobSig", "--out", out)
-        assert Cohort.load(out).n_rois == 11
-
-
 def make_patients_older(people):
     """Patients are 20 years older than they were."""
     return replace(people, table=people.table.assign(age=people.table["age"] + 20 * people.table["label"]))
@@ -222,20 +186,3 @@ def test_tuning_chooses_the_best_validation_score_of_each_fold(method):
     best = tried.groupby("fold")["validation_auc"].max()
     assert len(tried) == 3 * 5
     close(chosen.loc[best.index], best)
-
-
-@soak
-@pytest.mark.parametrize("name", ["4 sites", "named"])
-def test_dask_gives_the_answers_of_this_process(name):
-    out = new_folder()
-    words = ("--method", "ridge", "--method", "gcn", "--set", "epochs=2", "--keep-all", "--quiet", "--device", "cpu")
-    succeed("run", build(name), *words, "--engine", "dask", "--workers", "2", "--out", out)
-    same_predictions(run_job(name, "ridge", "gcn"), out)
-
-
-@soak
-def test_a_job_in_another_order_prints_the_same_table_and_comparison():
-    said = [run_job("9 sites", "ridge", "svm", "log-ridge", seeds=3, change=change) for change in (None, shuffle)]
-    for name in ("table", "compare"):
-        first, second = (succeed(name, folder) for folder in said)
-        assert first == second

@@ -4,7 +4,6 @@ import json
 import shutil
 
 import numpy as np
-import pandas as pd
 import pytest
 from checks import check_job, check_ridge, close, mark_long, read, same_predictions
 from cohorts import BUILDERS, build, other_sites, rename, rename_sites, run_job, shuffle
@@ -98,14 +97,6 @@ def test_names_of_sites_decide_nothing_where_nothing_is_drawn(name, methods):
 )
 def test_every_method_answers_and_its_scores_are_right(name, method):
     check_job(run_job(name, method), BUILDERS[name](), n_methods=1, n_seeds=1)
-
-
-@pytest.mark.soak  # tests/jobs/test_checkpoints.py holds it for one network
-@pytest.mark.parametrize("method", ["gcn", "dann", "brio", "gsat", "brainood"])
-@pytest.mark.parametrize("name", ["3 sites", "4 sites", "5 sites"])
-def test_checkpoints_at_every_epoch_change_nothing(name, method):
-    plain, stored = (run_job(name, method, checkpoint_every=every) for every in (0, 0.001))
-    pd.testing.assert_frame_equal(read(plain / "predictions.csv"), read(stored / "predictions.csv"))
 
 
 def test_separable_classes_are_separated_and_printed_as_such():

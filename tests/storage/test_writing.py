@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import importlib.util
 import os
 import signal
 from pathlib import Path
@@ -14,7 +13,7 @@ from brio import storage
 from brio.errors import BrioError
 from commands import command, refuse
 from faults import die_at, failing, list_steps, raising, run_in_child, watching
-from stored import name_leftover
+from stored import load_script, name_leftover
 
 
 def names(folder: Path) -> set[str]:
@@ -309,10 +308,7 @@ def test_a_folder_made_for_a_lock_that_cannot_be_written_goes_again(tmp_path, mo
 @pytest.fixture(scope="module")
 def disk():
     """The module as it is: tests replace its functions, since they need not wait."""
-    spec = importlib.util.spec_from_file_location("unpatched_disk", storage.disk.__file__)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(Path(storage.disk.__file__))
 
 
 @pytest.fixture
