@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ from brio.methods import Ridge
 from brio.storage import SUMS
 from brio.training import NeuralMethod
 from commands import command, refuse, wait_until
-from stored import name_leftover, read_without_seconds, rehash
+from doctored import change_json
+from stored import name_leftover, read_without_seconds
 
 JOB = ["--method", "brio", "--method", "ridge", "--runs-per-stack", "2"]
 N_RUNS = 2 * 5
@@ -127,11 +129,8 @@ def test_killed_while_planning_or_writing(brio, finished, copy, folder, tiny):
 
 
 def test_finished_runs_are_not_computed_again(brio, finished, copy, folder, tiny, monkeypatch):
-    def fit(*args, **kwargs):
-        raise AssertionError("a finished run was trained again")
-
-    monkeypatch.setattr(NeuralMethod, "fit", fit)
-    monkeypatch.setattr(Ridge, "fit", fit)
+    for method in (NeuralMethod, Ridge):
+        monkeypatch.setattr(method, "fit", Mock(side_effect=AssertionError("a finished run was trained again")))
     for name in ("results.csv", "predictions.csv", "summary.json"):
         (copy / name).unlink()
     before = times(copy / "runs")
@@ -200,8 +199,7 @@ def test_a_finished_job_is_read_on_any_device(plan_on, tmp_path):
 def elsewhere(*plans: Path) -> None:
     """As if jobs had been begun on a GPU."""
     for path in plans:
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "cuda-tf32", "threads": None}))
-        rehash(path.parent)
+        change_json(path, lambda plan: plan.update(device="cuda-tf32", threads=None))
 
 
 def test_a_tuned_job_takes_up_no_search_of_another_device(brio, folder, tmp_path):

@@ -18,7 +18,7 @@ from brio.studies import Arm, comparison, list_studies, make_arm, run_study
 from brio.studies.comparison import list_compared_arms
 from brio.studies.study import find_study
 from commands import refuse
-from stored import rehash
+from doctored import change_json
 
 QUICK = {"epochs": "2", "T_w": "1", "d_h": "8"}
 
@@ -155,8 +155,7 @@ def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(co
     first = context_on(cohort, tmp_path)
     first.train([make_arm("ridge"), make_arm("logistic")])
     plan = tmp_path / "arms" / "loso" / "logistic" / "plan.json"
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"device": "cuda", "threads": None}))
-    rehash(plan.parent)
+    change_json(plan, lambda document: document.update(device="cuda", threads=None))
     with watched() as seen:
         context_on(cohort, tmp_path).train([make_arm("ridge"), make_arm("logistic")])  # finished: read here as well
     shutil.rmtree(next((tmp_path / "arms" / "loso" / "logistic" / "runs").iterdir()))
@@ -173,10 +172,7 @@ def test_a_study_says_where_its_arms_were_computed(cohort, tmp_path):
 
     assert "Computed on" not in compare()
     for path in (tmp_path / "arms" / "loso" / "logistic" / "runs").glob("*/run.json"):
-        record = json.loads(path.read_text())
-        record["row"]["device"] = "cuda (a GPU)"
-        path.write_text(json.dumps(record))
-        rehash(path.parent)
+        change_json(path, lambda record: record["row"].update(device="cuda (a GPU)"))
     assert "Computed on cpu, except on cuda (a GPU): logistic." in compare()
 
 
@@ -213,9 +209,8 @@ def linear(cohort, tmp_path_factory):
     brio.run(cohort, ["ridge", "logistic"], seeds=2, out=folder, device="cpu")
     table = read(folder / "results.csv")
     table.assign(auc=np.linspace(0.5, 1, len(table))).to_csv(folder / "results.csv", index=False)
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps(summary | {"smoke_run": False}))
-    return rehash(folder)
+    change_json(folder / "summary.json", lambda summary: summary.update(smoke_run=False))
+    return folder
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -281,9 +276,8 @@ def test_results_of_a_variant_are_reused(paper, cohort, tmp_path):
     """Also of a job that is no smoke run, whose settings hold those that a variant fixes."""
     folder = tmp_path / "job"
     shutil.copytree(paper / "loso", folder)
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps(summary | {"smoke_run": False}))
-    context = context_on(cohort, tmp_path / "out", methods=["backbone"], reuse=[rehash(folder)])
+    change_json(folder / "summary.json", lambda summary: summary.update(smoke_run=False))
+    context = context_on(cohort, tmp_path / "out", methods=["backbone"], reuse=[folder])
     with watched() as seen:
         found = context.results_of(make_arm("backbone"))
     assert seen["executed"] == []
