@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -293,10 +294,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
 
 
 def test_a_folder_made_for_a_lock_that_cannot_be_written_goes_again(tmp_path, monkeypatch):
-    def fail(lock, blocking):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("filelock.FileLock.acquire", fail)
+    monkeypatch.setattr("filelock.FileLock.acquire", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(BrioError, match="the disk is full"), storage.lock_folder(tmp_path / "a" / "b"):
         pass
     assert not list(tmp_path.iterdir())

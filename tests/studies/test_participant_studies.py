@@ -12,6 +12,7 @@ from brio.errors import BrioError
 from brio.studies import participants
 from brio.studies.participants import collect_site_pairs, divide_into_thirds, score_subgroups
 from commands import refuse
+from made_cohorts import rebuild
 
 QUIET = {"unstable": 0.0, "spurious": 0.0, "dead_share": 0.0}
 SIZE = {"n_sites": 5, "per_class": 16, "n_rois": 12, "frames": 60, **QUIET}
@@ -23,9 +24,7 @@ def plant(of_women: float, of_men: float) -> Cohort:
     """Women as in a simulation with one strength of the planted network, men with another."""
     women, men = (simulate(Simulation(stable=strength, **SIZE)) for strength in (of_women, of_men))
     female = (women.participants["sex"] == "F").to_numpy()
-    scans = [(women if f else men).scan(i) for i, f in enumerate(female)]
-    known = {"site": women.sites, "label": women.labels, "participant_id": women.ids}
-    return Cohort.from_scans(scans, **known, covariates=women.participants[["age", "sex", "tr", "mean_fd"]])
+    return rebuild(women, [(women if f else men).scan(i) for i, f in enumerate(female)])
 
 
 def difference(place, variable):
