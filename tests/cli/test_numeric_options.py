@@ -5,11 +5,10 @@ The options are read from the commands themselves, so that a new one is walked a
 """
 
 import pytest
-import typer
 
-from brio.cli import app
 from brio.cli.config_file import find_kinds
 from brio.errors import BrioError
+from commands import walk_commands
 
 ABSURD = {
     int: ("-1", "1" + "0" * 12, "1" + "0" * 30, "-" + "9" * 30),
@@ -21,17 +20,11 @@ NO_NUMBERS = {
 }
 
 
-def walk(command, words=()):
-    """All commands that have parameters of their own, with the words that call them."""
-    for name, one in getattr(command, "commands", {}).items():
-        yield from walk(one, (*words, name))
-    if words and not hasattr(command, "commands"):
-        yield words, command
-
-
 def list_numbers():
     """Each numeric option: its command, the words that the command needs besides, its name and kind."""
-    for words, command in walk(typer.main.get_command(app)):
+    for words, command in walk_commands():
+        if command.callback is None:  # of a group
+            continue
         kinds = find_kinds(command)
         numeric = [p for p in command.params if kinds.get(p.name, (None,))[0] in (int, float)]
         needed = [w for p in command.params if p.required and p not in numeric for w in _fill(p)]

@@ -26,7 +26,7 @@ from brio.cohort.readers.participants import read_participants
 from brio.cohort.readers.series import Series, read_series
 from brio.errors import BrioError
 from cohort import file_layouts
-from cohort.file_layouts import make_frames, write_csv, write_layout
+from cohort.file_layouts import make_frames, save_cifti, write_csv, write_layout
 from commands import command, refuse
 
 LIMIT_MB = 1
@@ -319,8 +319,6 @@ def test_other_members_of_an_archive_are_ignored(here):
 def write_formats(folder: Path) -> list[Path]:
     """Write one good scan in every format; mutations start from these."""
     import h5py
-    import nibabel
-    from nibabel import cifti2
 
     scan = make_frames(0)
     np.savetxt(folder / "a.csv", scan, delimiter=",", header="a,b,c,d,e", comments="")
@@ -331,11 +329,7 @@ def write_formats(folder: Path) -> list[Path]:
     savemat(folder / "f.mat", {"ROISignals": scan}, format="4")
     with h5py.File(folder / "g.mat", "w") as file:
         file.create_dataset("ROISignals", data=scan.T, compression="gzip").attrs["MATLAB_class"] = np.bytes_("double")
-    voxels = np.arange(8).reshape(2, 2, 2)
-    models = [cifti2.BrainModelAxis.from_mask(voxels == k, affine=np.eye(4)) for k in range(scan.shape[1])]
-    parcels = cifti2.ParcelsAxis.from_brain_models([(f"r{k}", model) for k, model in enumerate(models)])
-    axes = cifti2.SeriesAxis(0, 2, len(scan), unit="SECOND"), parcels
-    nibabel.save(nibabel.Cifti2Image(scan.astype(np.float32), axes), folder / "h.ptseries.nii")
+    save_cifti(folder / "h.ptseries.nii", scan, [f"r{k}" for k in range(scan.shape[1])], tr=2.0)
     return sorted(path for path in folder.iterdir() if path.is_file())
 
 

@@ -92,6 +92,14 @@ def watched() -> Iterator[dict[str, list]]:
 
 
 @contextmanager
+def training(*arms: str) -> Iterator[None]:
+    """Require that these arms, and no others, are trained meanwhile."""
+    with watched() as seen:
+        yield
+    assert seen["executed"] == list(arms)
+
+
+@contextmanager
 def shorter() -> Iterator[None]:
     """Fewer values of the settings that studies vary."""
     fewer = {"K_VALUES": (2, 4), "J_VALUES": (2, 4), "SCALES": (0.5, 1.0), "PAPERS": ("brio-wo-rs", "brio-wo-sm")}

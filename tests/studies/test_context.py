@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from study_contexts import SETTINGS, bare, context_on, read, watched
+from study_contexts import SETTINGS, bare, context_on, read, training, watched
 
 import brio
 from brio.cohort import Cohort
@@ -64,9 +64,8 @@ def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tm
 )
 def test_what_an_arm_cannot_be_is_told_before_the_first_is_trained(study, words, told, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", **words)
-    with watched() as seen, pytest.raises(BrioError, match=told):
-        run_study(study, context)
-    assert seen["executed"] == []
+    with training():
+        refuse(told, run_study, study, context)
     assert not (tmp_path / "out").exists()
 
 
@@ -146,9 +145,8 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tuned
 def test_what_had_nothing_to_tune_is_the_methods_own(cohort, tmp_path):
     brio.tune(cohort, "dead-rois-only", seeds=2, budget=3, out=tmp_path / "tuned", device="cpu")
     context = context_on(cohort, tmp_path / "out", reuse=[tmp_path / "tuned"])
-    with watched() as seen:
+    with training():
         context.collect_rows([make_arm("dead-rois-only")])
-    assert seen["executed"] == []
 
 
 def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(cohort, tmp_path):
@@ -156,12 +154,10 @@ def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(co
     first.train([make_arm("ridge"), make_arm("logistic")])
     plan = tmp_path / "arms" / "loso" / "logistic" / "plan.json"
     change_json(plan, lambda document: document.update(device="cuda", threads=None))
-    with watched() as seen:
-        context_on(cohort, tmp_path).train([make_arm("ridge"), make_arm("logistic")])  # finished: read here as well
+    context_on(cohort, tmp_path).train([make_arm("ridge"), make_arm("logistic")])  # finished: read here as well
     shutil.rmtree(next((tmp_path / "arms" / "loso" / "logistic" / "runs").iterdir()))
-    with watched() as seen, pytest.raises(BrioError, match=r"begun on another device.*--device cuda,"):
+    with training(), pytest.raises(BrioError, match=r"begun on another device.*--device cuda,"):
         context_on(cohort, tmp_path).train([make_arm("svm"), make_arm("logistic")])
-    assert seen["executed"] == []
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -216,9 +212,8 @@ def linear(cohort, tmp_path_factory):
 @pytest.mark.usefixtures("undrawn")
 def test_reused_results_stand_for_their_methods(linear, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", methods=["logistic", "svm", "ridge"], reuse=[linear])
-    with watched() as seen:
+    with training("loso/svm"):
         place = run_study("comparison", context)
-    assert seen["executed"] == ["loso/svm"]
     rows, given = read(place / "table.csv"), read(linear / "results.csv")
     for name in ("ridge", "logistic"):
         mine, theirs = (t[t[c] == name] for t, c in ((rows, "arm"), (given, "method")))
@@ -255,9 +250,8 @@ def test_only_the_folds_and_seeds_of_the_study_count(linear, cohort, tmp_path):
 )
 def test_reused_runs_that_do_not_fit_are_refused(words, told, linear, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", methods=["svm", "ridge"], reuse=[linear], **words)
-    with watched() as seen, pytest.raises(BrioError, match=told):
-        run_study("comparison", context)
-    assert seen["executed"] == []
+    with training():
+        refuse(told, run_study, "comparison", context)
     same = context_on(cohort, tmp_path / "same", settings={"penalties": "5"}, methods=["ridge"], reuse=[linear])
     assert same.results_of(make_arm("ridge")).reused
 
@@ -278,9 +272,8 @@ def test_results_of_a_variant_are_reused(paper, cohort, tmp_path):
     shutil.copytree(paper / "loso", folder)
     change_json(folder / "summary.json", lambda summary: summary.update(smoke_run=False))
     context = context_on(cohort, tmp_path / "out", methods=["backbone"], reuse=[folder])
-    with watched() as seen:
+    with training():
         found = context.results_of(make_arm("backbone"))
-    assert seen["executed"] == []
     table = read(folder / "results.csv")
     assert found.rows["auc"].tolist() == table[table["method"] == "backbone"]["auc"].tolist()
 
@@ -292,9 +285,8 @@ def test_participants_keep_their_leading_zeros_in_reused_results(cohort, tmp_pat
     numbered = bare(cohort, participant_id=ids)
     brio.run(numbered, ["ridge"], seeds=1, out=tmp_path / "job", device="cpu")
     context = context_on(numbered, tmp_path / "out", seeds=1, methods=["ridge"], settings={}, reuse=[tmp_path / "job"])
-    with watched() as seen:
+    with training():
         run_study("comparison", context)
-    assert seen["executed"] == []
     kept = tmp_path / "out" / "reused" / "loso" / "ridge" / "predictions.csv"
     assert kept.read_bytes() == (tmp_path / "job" / "predictions.csv").read_bytes()
     (ridge,) = read_evidence(tmp_path / "out").arms
@@ -304,9 +296,8 @@ def test_participants_keep_their_leading_zeros_in_reused_results(cohort, tmp_pat
 def test_studies_of_models_train_what_was_reused_and_leave_its_rows(linear, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", seeds=1, methods=["ridge", "logistic"], reuse=[linear])
     before = find_study("comparison").find(context)
-    with watched() as seen:
+    with training("loso/ridge"):
         diagnosed = context.measure_discrepancies(make_arm("ridge"))
-    assert seen["executed"] == ["loso/ridge"]
     truth = read(tmp_path / "out" / "arms" / "loso" / "ridge" / "results.csv")
     assert diagnosed["auc"].tolist() == truth["auc"].tolist(), "those of the models that were looked into"
     after = find_study("comparison").find(context)
@@ -367,9 +358,8 @@ def test_what_is_left_out_is_written_down(cohort, tmp_path, monkeypatch):
 def test_a_method_that_was_asked_for_is_an_error_before_anything_is_trained(cohort, tmp_path):
     context = context_on(bare(cohort), tmp_path / "out", methods=["ridge", "core"])
     for study in ("comparison", "paper", "agreement", "scan-length"):
-        with watched() as seen, pytest.raises(BrioError, match=r"'core' needs the sex .* no column 'sex'"):
+        with training(), pytest.raises(BrioError, match=r"'core' needs the sex .* no column 'sex'"):
             run_study(study, context)
-        assert seen["executed"] == []
     refuse("'core' needs the sex", run_study, "efficiency", context)
 
 
