@@ -37,6 +37,11 @@ class Said(NamedTuple):
         assert self.status == 2, self
         return self
 
+    def refuse_in_a_line(self) -> str:
+        """Require that it was refused in one line, and return the line."""
+        assert (self.refuse().err[:6], self.err.count("\n")) == ("brio: ", 1), self
+        return self.err
+
 
 def command(*words: object) -> Said:
     """Run ``brio`` with these words; an error that is not meant for people comes through."""

@@ -235,9 +235,8 @@ def test_a_study_by_command(folder):
     assert [one["options"].pop("reuse") for one in told] == [[], ["loso/ridge"]]
     assert told[0] == told[1]
     before = tree(folder)
-    refused = command(*begin, "--out", folder / "third", "--reuse", folder).refuse()
-    assert refused.err.count("\n") == 1
-    assert "has no summary.json" in refused.err
+    refused = command(*begin, "--out", folder / "third", "--reuse", folder)
+    assert "has no summary.json" in refused.refuse_in_a_line()
     assert tree(folder) == before
 
 
