@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from checks import close, fisher_z, fit_ridges, leave_undrawn, mark_long, new_folder, read, succeed
-from cohorts import BUILDERS, HOSPITALS, People, build, rename, run_job, shrink, shuffle
+from cohorts import BUILDERS, HOSPITALS, STABLE, People, build, rename, run_job, shrink, shuffle
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.linear_model import Ridge
@@ -128,7 +128,7 @@ def test_the_evidence_of_a_model_is_the_leave_one_site_out_job_of_its_settings(m
 def test_explain_finds_the_planted_network(name):
     model, said, out = explain(name)
     regions = read(out / "rois.csv").sort_values("rank")["roi"]
-    assert sorted(regions[:3]) == ["stable_1_L", "stable_2_R", "stable_3_L"]
+    assert sorted(regions[:3]) == STABLE
     named = next(line for line in said.splitlines() if line.startswith("regions with the highest ranks"))
     assert named.endswith(", ".join(regions[:5]))
     sites = BUILDERS[name]().table.groupby("site")["label"].nunique()

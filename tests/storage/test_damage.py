@@ -21,12 +21,7 @@ def damage(path: Path, how: str) -> None:
         path.unlink()
         return
     if how == "flipped":
-        place = (
-            len(content) // 2
-            if path.name != SUMS
-            else content.index(b"tuning.json" if b"tuning.json" in content else b"json") - 10
-        )  # a hash that is used
-        content[place] ^= 1
+        content[content.index(b"json") - 10 if path.name == SUMS else len(content) // 2] ^= 1  # of a hash that is used
     path.write_bytes({"flipped": content, "cut": content[: len(content) // 2], "emptied": b""}[how])
 
 

@@ -82,10 +82,8 @@ def test_the_same_study_gives_the_same_bytes(paper, context, monkeypatch):
 
 
 def test_a_summary_is_shown_with_display_names_and_whole_intervals():
-    nan, columns = (
-        float("nan"),
-        ["arm", "AUC", "low", "high", "minus brio", "difference low", "difference high", "warning"],
-    )
+    nan = float("nan")
+    columns = ["arm", "AUC", "low", "high", "minus brio", "difference low", "difference high", "warning"]
     rows = [["brio", 70.0, 65.0, 75.0, nan, nan, nan, ""], ["brio-wo-rs", 68.0, nan, nan, -2.0, -4.04, 0.01, "too few"]]
     summary = pd.DataFrame(rows, columns=columns)
     assert study._format_summary(summary).splitlines() == [
