@@ -4,13 +4,14 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from unittest import mock
 
 import pytest
+import typer
 
-from brio.cli import main
+from brio.cli import app, main
 from brio.errors import BrioError
 
 
@@ -35,6 +36,11 @@ class Said(NamedTuple):
         """Require that it was refused."""
         assert self.status == 2, self
         return self
+
+    def refuse_in_a_line(self) -> str:
+        """Require that it was refused in one line, and return the line."""
+        assert (self.refuse().err[:6], self.err.count("\n")) == ("brio: ", 1), self
+        return self.err
 
 
 def command(*words: object) -> Said:
@@ -61,3 +67,11 @@ def wait_until(seen: Callable[[], object]) -> None:
     while not seen():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.001)
+
+
+def walk_commands(command: object = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield every command and group of commands, with the words that call it."""
+    group = typer.main.get_command(app) if command is None else command
+    for name, one in getattr(group, "commands", {}).items():
+        yield (*words, name), one
+        yield from walk_commands(one, (*words, name))

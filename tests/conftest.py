@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -149,6 +150,27 @@ def abide_folder() -> Path:
     if not (folder / "participants.tsv").is_file():
         pytest.skip("the real scans are not here: set BRIO_ABIDE to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory) -> Path:
+    """A cohort of five sites and a finished job on it; copied, never changed."""
+    from brio.cohort.simulate import Simulation, simulate
+    from commands import command
+
+    place = tmp_path_factory.mktemp("made")
+    simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(place / "cohort")
+    words = ["--method", "ridge", "--device", "cpu", "--quiet"]
+    command("run", place / "cohort", "--out", place / "job", *words).succeed()
+    return place
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch) -> Path:
+    """A working folder with both."""
+    shutil.copytree(made, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ steps are numbered from 0 in the order of the calls.
 * ``with raising(number, error)``: this step raises an error before or after it is done, as Ctrl-C would.
 * ``die_at(number, when, action)``: run an action in this process, in which nothing changes the disk any more right
   before or after this step, as if it were killed; returns whether it came so far. Takes no longer than the action.
-* ``run_until(number, when, action)``: the same in a child process that ends there; returns the exit status.
 * ``run_in_child(action)``: run an action in a child process, which needs no import, and return its exit status.
 """
 
@@ -26,7 +25,6 @@ from unittest import mock
 from brio import storage
 from brio.storage import disk
 
-KILLED = 137
 NEED_SPACE = ("create_file", "make_folder", "sync", "sync_folder", "write")
 """Steps that fail on a full disk; what removes or renames does not."""
 
@@ -140,17 +138,3 @@ def run_in_child(action: Callable[[], int | None]) -> int:
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def run_until(number: int, when: When, action: Callable[[], int | None]) -> int:
-    """Run an action in a child process that ends at a step as if it were killed; returns :data:`KILLED`."""
-
-    def hook(k: int, step: Step, moment: When) -> None:
-        if k == number and moment == when:
-            os._exit(KILLED)
-
-    def run() -> int | None:
-        with watching(hook):
-            return action()
-
-    return run_in_child(run)

@@ -81,7 +81,12 @@ def make_evidence(rules: tuple[CallRule, ...] = (), **scores: object) -> Evidenc
 
 def load_benchmark(name: str) -> ModuleType:
     """Import a script of ``benchmarks/``."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "benchmarks" / f"{name}.py")
+    return load_script(Path(__file__).parents[1] / "benchmarks" / f"{name}.py")
+
+
+def load_script(path: Path) -> ModuleType:
+    """Import a file anew, whatever else has imported it."""
+    spec = importlib.util.spec_from_file_location(f"{path.stem}_of_tests", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -87,6 +87,13 @@ def test_the_planted_copy_is_found_and_not_used(shown):
     assert first in set(result.predictions["participant_id"])
 
 
+def test_what_is_said_of_unseen_sites_is_what_the_predictions_hold(shown):
+    out, _, said, _ = shown
+    for method, own in pd.read_csv(out / "results" / "predictions.csv").groupby("method"):
+        auc = np.mean([roc_auc_score(fold["label"], fold["logit"]) for _, fold in own.groupby(["fold", "seed"])])
+        assert f"{100 * auc:.1f}" in "\n".join(said), method
+
+
 def test_what_is_said_of_the_new_hospital_is_what_the_files_hold(shown):
     out, _, said, _ = shown
     new = Cohort.load(out / "new-hospital")

@@ -1,21 +1,19 @@
 """The audit of dependencies notices what it can see without a network."""
 
-import importlib.util
 from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from stored import load_script
+
 FILE = Path(__file__).parents[1] / "tools" / "audit_dependencies.py"
 
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("audit_dependencies", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(FILE)
 
 
 def package(version="1.0", **fields):

@@ -5,11 +5,11 @@ import brio
 from brio import device as devices
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes, fc
-from brio.errors import BrioError
 from brio.methods import Brio, Ridge
 from brio.methods.mlp import MLP
 from brio.protocol import leave_one_site_out
 from brio.training import Run
+from commands import refuse
 
 matmul_precision = torch.get_float32_matmul_precision
 
@@ -26,8 +26,7 @@ def before():
 def test_a_device_that_is_not_there_is_not_replaced_by_another(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name in ("cuda", "cuda-tf32"):
-        with pytest.raises(BrioError, match=f"device '{name}' was requested, but this machine has no usable GPU"):
-            devices.resolve_device(name)
+        refuse(f"device '{name}' was requested, but this machine has no usable GPU", devices.resolve_device, name)
     resolved = {devices.resolve_device(name) for name in devices.DEVICES if not name.startswith("cuda")}
     assert resolved == {devices.ComputeDevice(torch.device("cpu"))}
 

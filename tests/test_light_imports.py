@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import brio
-from brio.cohort.simulate import Simulation, simulate
 
 LAZY_PACKAGES = ["brio", "brio.connectome", "brio.methods", "brio.models"]
 
@@ -68,11 +67,10 @@ def run_fresh(code: str, *words: str) -> str:
     return done.stdout
 
 
-def test_help_lists_and_refusals_import_no_torch(tmp_path):
-    simulate(Simulation(n_sites=5, per_class=3, n_rois=8, frames=60)).save(tmp_path / "cohort")
+def test_help_lists_and_refusals_import_no_torch(made, tmp_path):
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "letter.txt").write_text("mine")
-    places = {"COHORT": "cohort", "USED": "used", "NEW": "new", "MISSING": "missing"}
+    places = {"COHORT": made / "cohort", "USED": "used", "NEW": "new", "MISSING": "missing"}
     commands = [[str(tmp_path / places[w]) if w in places else w for w in words] for words, _, _ in COMMANDS]
     answers = json.loads(run_fresh(SCRIPT, json.dumps(commands)))
     for (words, status, said), answer in zip(COMMANDS, answers, strict=True):

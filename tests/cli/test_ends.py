@@ -9,6 +9,7 @@ import tempfile
 import threading
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,10 +34,7 @@ def test_a_method_is_shown_with_its_settings(brio):
     ],
 )
 def test_an_error_of_the_system_is_one_line(error, line, brio, monkeypatch):
-    def fail(**options):
-        raise error
-
-    monkeypatch.setattr(application, "app", fail)
+    monkeypatch.setattr(application, "app", Mock(side_effect=error))
     assert brio("methods") == (2, "", f"brio: {line}\n")
 
 

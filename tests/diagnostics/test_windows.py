@@ -9,13 +9,8 @@ from brio.cohort import Cohort
 from brio.connectome import Connectomes, HarmonisationRule, harmonise_connectomes
 from brio.diagnostics import PLACEMENTS, estimate_window_connectomes
 from brio.errors import BrioError
-
-
-def rebuild(cohort: Cohort, scans: list[np.ndarray]) -> Cohort:
-    """The same participants with other scans."""
-    table = cohort.participants
-    known = {"site": table["site"], "label": table["label"], "participant_id": table["participant_id"]}
-    return Cohort.from_scans(scans, **known, covariates=table[["age", "sex", "tr", "mean_fd"]], atlas=cohort.atlas)
+from commands import refuse
+from made_cohorts import rebuild
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +86,9 @@ def test_fitted_runs_answer_for_windows(name, graphs, cohort, runs):
 
 
 def test_what_cannot_be_cut_is_told(graphs, runs):
-    with pytest.raises(BrioError, match="share"):
-        estimate_window_connectomes(graphs, 0.0, "first")
-    with pytest.raises(BrioError, match="placement"):
-        estimate_window_connectomes(graphs, 0.5, "centre")
-    with pytest.raises(BrioError, match=r"participant sim0001.*fewer than the 4"):
-        estimate_window_connectomes(graphs, 0.03, "first")
+    refuse("share", estimate_window_connectomes, graphs, 0.0, "first")
+    refuse("placement", estimate_window_connectomes, graphs, 0.5, "centre")
+    refuse(r"participant sim0001.*fewer than the 4", estimate_window_connectomes, graphs, 0.03, "first")
     with pytest.raises(BrioError, match="harmonised"):
         estimate_window_connectomes(
             harmonise_connectomes(graphs, runs[0].fold.source, HarmonisationRule(kind="combat")), 0.5, "first"

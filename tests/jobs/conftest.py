@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ridge_jobs import RIDGE
 
 from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
@@ -48,6 +49,14 @@ def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("cohorts") / "small"
     Cohort.from_scans([made.scan(i) for i in index], **facts, atlas=made.atlas, name="small").save(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def whole(folder, tmp_path_factory) -> Path:
+    """A job of three stacks, by one process; never changed."""
+    out = tmp_path_factory.mktemp("whole") / "job"
+    command("run", folder, "--out", out, *RIDGE).succeed()
+    return out
 
 
 @pytest.fixture(scope="session")

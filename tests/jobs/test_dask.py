@@ -11,9 +11,11 @@ import os
 import pickle
 from concurrent.futures import CancelledError
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
+from ridge_jobs import RIDGE
 
 from brio.errors import BrioError
 from brio.jobs import JobSpec, prepare_job
@@ -28,16 +30,7 @@ from stored import read_without_seconds
 
 distributed = pytest.importorskip("distributed", reason="the extra brio[dask] is not installed")
 
-RIDGE = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet"]
 DASK = ["--engine", "dask", "--workers", "1"]
-N_STACKS = 3
-
-
-@pytest.fixture(scope="module")
-def local(brio, folder, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("dask") / "local"
-    assert brio("run", folder, "--out", out, *RIDGE).status == 0
-    return out
 
 
 def watch_fits(monkeypatch, fails_at: str = "") -> list[str]:
@@ -54,7 +47,7 @@ def watch_fits(monkeypatch, fails_at: str = "") -> list[str]:
     return trained
 
 
-def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_path, on_dask, monkeypatch):
+def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, whole, tmp_path, on_dask, monkeypatch):
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         trained = watch_fits(patch, fails_at="site01")
@@ -67,7 +60,7 @@ def test_a_failed_stack_is_named_and_the_rest_goes_on(brio, folder, local, tmp_p
     trained = watch_fits(monkeypatch)
     assert brio("run", folder, "--out", out, *RIDGE, *DASK).status == 0
     assert trained == ["site01"]
-    assert read_without_seconds(out) == read_without_seconds(local), "the same files as the local engine"
+    assert read_without_seconds(out) == read_without_seconds(whole), "the same files as the local engine"
 
 
 FIT = ["--method", "gcn", "--set", "epochs=2", "--seeds", "2", "--runs-per-stack", "1", "--device", "cpu", "--quiet"]
@@ -340,6 +333,14 @@ def test_a_file_for_slurm_says_what_each_job_gets(tmp_path):
     assert (keywords["python"], keywords["job_extra_directives"]) == ("/opt/python", [])
 
 
+def refuse_connection(message: str, options: ClusterOptions, gpu: bool = False) -> None:
+    with pytest.raises(BrioError, match=message), connect(options, 1, gpu=gpu):
+        pass
+
+
+SMALL = SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00")
+
+
 @pytest.mark.parametrize(
     ("memory", "message"),
     [("1GB", "sbatch: there is no such command here"), ("lots", "the cluster cannot be started: .*lots")],
@@ -349,14 +350,11 @@ def test_a_cluster_of_slurm_that_cannot_be_started(memory, message, tmp_path, mo
     if memory == "lots":
         (tmp_path / "sbatch").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    options = ClusterOptions(slurm=SlurmOptions(workers=1, cores=1, memory=memory, walltime="01:00:00"))
-    with pytest.raises(BrioError, match=message), connect(options, 1, gpu=False):
-        pass
+    refuse_connection(message, ClusterOptions(slurm=dataclasses.replace(SMALL, memory=memory)))
 
 
 def test_workers_do_not_share_a_gpu():
-    with pytest.raises(BrioError, match="would share one GPU"), connect(ClusterOptions(workers=2), None, gpu=True):
-        pass
+    refuse_connection("would share one GPU", ClusterOptions(workers=2), gpu=True)
 
 
 def test_a_job_that_slurm_refuses_is_not_waited_for(tmp_path, monkeypatch):
@@ -365,10 +363,8 @@ def test_a_job_that_slurm_refuses_is_not_waited_for(tmp_path, monkeypatch):
     (tmp_path / "sbatch").write_text(f"#!/bin/sh\ngrep -q -- '-p shrot' $2 && echo '{said}' >&2\nexit 1\n")
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    asked = SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00", queue="shrot", interface="lo")
-    refusal = pytest.raises(BrioError, match=f"refuses the job of a worker: {said}; mend the file of --slurm")
-    with refusal, connect(ClusterOptions(slurm=asked), 1, gpu=False):
-        pass
+    asked = ClusterOptions(slurm=dataclasses.replace(SMALL, queue="shrot", interface="lo"))
+    refuse_connection(f"refuses the job of a worker: {said}; mend the file of --slurm", asked)
 
 
 @pytest.fixture
@@ -403,10 +399,6 @@ def test_workers_of_this_machine_get_their_threads_and_their_gpu(recorded_cluste
 
 
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
-    def refuse(target, **options):
-        raise OSError("timed out")
-
-    monkeypatch.setattr("distributed.Client", refuse)
-    no_answer = pytest.raises(BrioError, match=r"tcp://127.0.0.1:1: no scheduler of Dask answers there \(timed out\)")
-    with no_answer, connect(ClusterOptions(scheduler="tcp://127.0.0.1:1"), 1, gpu=False):
-        pass
+    monkeypatch.setattr("distributed.Client", Mock(side_effect=OSError("timed out")))
+    no_answer = r"tcp://127.0.0.1:1: no scheduler of Dask answers there \(timed out\)"
+    refuse_connection(no_answer, ClusterOptions(scheduler="tcp://127.0.0.1:1"))

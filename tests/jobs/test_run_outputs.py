@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from brio import Cohort
 from brio.results import COLUMNS
-from stored import rehash
+from doctored import change_json
 
 SITES = [f"site{e:02d}" for e in range(1, 6)]
 TEXT = {"fold": str, "participant_id": str, "note": str}
@@ -20,11 +20,7 @@ TEXT = {"fold": str, "participant_id": str, "note": str}
 
 def strict(text: str):
     """JSON as other programs read it: NaN is no number."""
-
-    def refuse(word: str):
-        raise AssertionError(f"{word} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
+    return json.loads(text, parse_constant=pytest.fail)
 
 
 BOTH = ["--method", "brio", "--method", "ridge"]
@@ -158,10 +154,7 @@ def test_a_job_with_other_reasons_for_its_exclusions_goes_on_and_shows_them(brio
     """Why a scan is excluded is no part of what a job is."""
     out = shutil.copytree(job.folder, tmp_path / "job")
     shutil.rmtree(next((out / "runs").iterdir()))
-    (out / "plan.json").write_text(
-        json.dumps(job.plan | {"excluded": {"twin": [{"code": "empty", "atlas": "another"}]}})
-    )
-    rehash(out)
+    change_json(out / "plan.json", lambda plan: plan["excluded"].update(twin=[{"code": "empty", "atlas": "another"}]))
     said = brio("run", folder, "--out", out, "--method", "brio", "--method", "ridge", "--seeds", 2, *tiny).succeed()
     assert "resuming: 19 of 20 runs are finished" in said.out
     assert brio("report", out).status == 0

@@ -11,9 +11,11 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
+from ridge_jobs import N_STACKS, RIDGE
 
 from brio.cli import main
 from brio.errors import BrioError
@@ -23,12 +25,11 @@ from brio.jobs.run import LocalEngine, train_shard
 from brio.methods import Ridge
 from brio.results import RunStore, store
 from brio.results.store import list_failures, list_heartbeats, report_stack
+from commands import refuse
 from doctored import change_json
 from stored import read_without_seconds
 
 HERE = platform.node()
-N_STACKS = 3
-RIDGE = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +43,6 @@ def begun(brio, folder, tmp_path_factory) -> Path:
 @pytest.fixture
 def copy(begun, tmp_path) -> Path:
     return Path(shutil.copytree(begun, tmp_path / "copy"))
-
-
-def fail_with(error: BaseException):
-    def fail(*args, **kwargs):
-        raise error
-
-    return fail
 
 
 def add_worker(out: Path, stack: int, host: str, process: int | None, age: float = 0.0) -> None:
@@ -101,7 +95,7 @@ def test_time_left_from_finished_stacks(brio, copy):
 
 def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypatch, capsys):
     defect = RuntimeError("no kernel image\nException raised from launch at Context.cpp:7\nframe #0: launch()")
-    monkeypatch.setattr(Ridge, "fit", fail_with(defect))
+    monkeypatch.setattr(Ridge, "fit", Mock(side_effect=defect))
     monkeypatch.setattr(sys, "argv", ["brio", "run", str(folder), "--out", str(copy), *RIDGE, "--shard", "1/3"])
     with pytest.raises(RuntimeError, match="no kernel image") as raised:
         main()
@@ -119,10 +113,10 @@ def fill_memory(*args, **kwargs):
     torch.empty(10**16, dtype=torch.uint8)
 
 
-ON_A_GPU = fail_with(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"))
+ON_A_GPU = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"))
 
 
-@pytest.mark.parametrize("fit", [fail_with(MemoryError()), ON_A_GPU, fill_memory], ids=["numpy", "GPU", "CPU"])
+@pytest.mark.parametrize("fit", [Mock(side_effect=MemoryError), ON_A_GPU, fill_memory], ids=["numpy", "GPU", "CPU"])
 def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, fit):
     monkeypatch.setattr(Ridge, "fit", fit)
     ended = brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").refuse()
@@ -132,7 +126,7 @@ def test_lack_of_memory_is_no_defect(brio, folder, copy, monkeypatch, fit):
 
 def test_failed_with_the_reason_until_it_is_finished(brio, folder, copy, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Ridge, "fit", fail_with(BrioError("the disk of this worker is full")))
+        patch.setattr(Ridge, "fit", Mock(side_effect=BrioError("the disk of this worker is full")))
         assert brio("run", folder, "--out", copy, *RIDGE, "--shard", "1/3").status == 2
     said = brio("status", copy)
     assert "stacks: 1 done, 0 running, 1 waiting, 1 failed" in said.out
@@ -206,14 +200,6 @@ def test_an_interrupted_stack_has_not_failed(tmp_path):
 
 
 # ---------------------------------------------------------------- shards, whoever comes first
-
-
-@pytest.fixture(scope="module")
-def whole(brio, folder, tmp_path_factory) -> Path:
-    """The job without shards."""
-    out = tmp_path_factory.mktemp("shards") / "whole"
-    assert brio("run", folder, "--out", out, *RIDGE).status == 0
-    return out
 
 
 def runs_of(out: Path) -> set[str]:
@@ -291,7 +277,7 @@ def test_what_another_process_trains_comes_last(brio, folder, copy, monkeypatch)
 
 
 def test_shards_of_a_search(brio, folder, tmp_path):
-    words = ["--method", "ridge", "--runs-per-stack", "2", "--device", "cpu", "--quiet", "--seeds", "1"]
+    words = [*RIDGE, "--seeds", "1"]
     assert brio("tune", folder, "--out", tmp_path / "whole", *words).status == 0
     out = tmp_path / "out"
     said = brio("tune", folder, "--out", out, *words, "--shard", "2/2")
@@ -318,5 +304,4 @@ def test_shards_of_a_study(brio, folder, tmp_path, undrawn):
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
 def test_no_such_shard(text):
-    with pytest.raises(BrioError, match="for example 2/8"):
-        LocalEngine.parse(text)
+    refuse("for example 2/8", LocalEngine.parse, text)

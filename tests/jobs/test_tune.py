@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from brio import run, tune
-from brio.cohort import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.errors import BrioError
 from brio.jobs import run as runs
@@ -16,6 +15,7 @@ from brio.report.comparisons import markdown_table
 from brio.results import Summary
 from brio.settings import choice, log_uniform, uniform
 from commands import refuse
+from made_cohorts import rebuild
 
 SMALL = {"epochs": 3, "patience": "none", "cell_batch": 2}
 
@@ -87,9 +87,7 @@ def test_labels_of_a_test_site_choose_nothing(cohort, tuned, tmp_path):
     table = cohort.participants.copy()
     here = table["site"] == "site03"
     table.loc[here, "label"] = 1 - table.loc[here, "label"]
-    facts = {name: table[name] for name in ("site", "label", "participant_id")}
-    covariates = table[["age", "sex", "tr", "mean_fd"]]
-    other = Cohort.from_scans([cohort.scan(i) for i in range(len(cohort))], **facts, covariates=covariates)
+    other = rebuild(cohort, table=table)
     tune(other, "gcn", out=tmp_path / "o", budget=3, seeds=1, settings=SMALL, device="cpu", folds=["site03"])
     assert read_choices(tuned)["site03"] == read_choices(tmp_path / "o")["site03"]
     a, b = (pd.read_csv(f / "configurations.csv") for f in (tuned, tmp_path / "o"))

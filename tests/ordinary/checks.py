@@ -214,8 +214,3 @@ def same_predictions(first: Path, second: Path, tolerance: float = 1e-6, renamed
     rows = [read(first / "results.csv").replace({"fold": renamed or {}}), read(second / "results.csv")]
     one, other = (table.set_index(key[:3]).sort_index()[scores] for table in rows)
     close(other, one)
-
-
-def numbers(text: str) -> list[float]:
-    """All numbers of a text."""
-    return [float(word) for word in re.findall(r"-?\d+(?:\.\d+)?", text)]

@@ -15,7 +15,9 @@ from brio.cohort import Atlas
 from made_cohorts import take_settings
 
 SMALL = Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, stable=0.8, dead_share=0.0, seed=7)
-"""Small enough for every method; the stable network is regions 0 to 2."""
+"""Small enough for every method."""
+STABLE = ["stable_1_L", "stable_2_R", "stable_3_L"]
+"""The stable network of twelve regions."""
 NOTHING = dataclasses.replace(SMALL, stable=0.0, unstable=0.0, spurious=0.0)
 """The same hospitals where patients do not differ from controls."""
 

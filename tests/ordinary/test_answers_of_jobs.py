@@ -4,7 +4,6 @@ import json
 import shutil
 
 import numpy as np
-import pandas as pd
 import pytest
 from checks import check_job, check_ridge, close, mark_long, read, same_predictions
 from cohorts import BUILDERS, build, other_sites, rename, rename_sites, run_job, shuffle
@@ -100,14 +99,6 @@ def test_every_method_answers_and_its_scores_are_right(name, method):
     check_job(run_job(name, method), BUILDERS[name](), n_methods=1, n_seeds=1)
 
 
-@pytest.mark.soak  # tests/jobs/test_checkpoints.py holds it for one network
-@pytest.mark.parametrize("method", ["gcn", "dann", "brio", "gsat", "brainood"])
-@pytest.mark.parametrize("name", ["3 sites", "4 sites", "5 sites"])
-def test_checkpoints_at_every_epoch_change_nothing(name, method):
-    plain, stored = (run_job(name, method, checkpoint_every=every) for every in (0, 0.001))
-    pd.testing.assert_frame_equal(read(plain / "predictions.csv"), read(stored / "predictions.csv"))
-
-
 def test_separable_classes_are_separated_and_printed_as_such():
     folder = run_job("separable", "ridge", "logistic", seeds=3)
     check_job(folder, BUILDERS["separable"](), n_methods=2, n_seeds=3)
@@ -156,8 +147,7 @@ def test_a_confound_is_found_by_the_confound_baseline(tmp_path):
 @pytest.mark.parametrize("name", mark_long(BUILDERS, ["unequal scans", "two sessions", "one-class site"]))
 def test_the_audit_counts_what_the_table_holds(name):
     people = BUILDERS[name]()
-    said, table = command("audit", build(name)), people.table.drop_duplicates("participant_id")
-    assert said.status == 0
+    said, table = command("audit", build(name)).succeed(), people.table.drop_duplicates("participant_id")
     n_scans, n_sites = len(people.table), table["site"].nunique()
     of = f" of {len(table)} participants" if len(table) < n_scans else ""
     counts = [f"{(table['label'] == k).sum()} {word}" for k, word in ((0, "control"), (1, "patient"))]

@@ -3,7 +3,6 @@
 A few steps of each command in every run of the tests, all of them in the soak tests.
 """
 
-import errno
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,10 +71,7 @@ def fill_disk(number: int, run: Callable[[], Said]) -> None:
     with failing(number):
         said = run()
     if said.status != 0:  # the very last steps may fail without harm
-        assert said.status == 2, said
-        assert said.err.startswith("brio: "), said
-        assert said.err.count("\n") == 1, said
-        assert "the disk is full; free some space and give the same command again" in said.err
+        assert "the disk is full; free some space and give the same command again" in said.refuse_in_a_line()
     assert not list(Path().rglob("*.partial"))
 
 
@@ -100,7 +96,7 @@ def test_ctrl_c_leaves_nothing_of_an_import(place):
 def test_a_job_on_a_full_disk_goes_on(place):
     fill_disk(60, lambda: command(*COMMANDS["run"]))
     said = command(*COMMANDS["run"]).succeed()
-    assert "of 4 runs are finished" in said.out
+    assert "of 5 runs are finished" in said.out
     assert read_without_seconds(place / "new") == read_without_seconds(place / "job")
 
 
@@ -120,15 +116,3 @@ def test_a_command_is_disturbed_at_every_step(name, disturb, place):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_is_killed_at_every_step(name, when, place):
     print(name, when, run_and_compare(name, place, lambda n, run: _kill(n, when, run), few=None), "steps")
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_a_folder_that_cannot_be_written_to_is_named(place, code):
-    for name in ("import", "run", "report", "fit"):
-        with failing(0, code, lasting=True):
-            said = command(*COMMANDS[name])
-        assert said.status == 2, said
-        assert said.err.startswith("brio: new"), said
-        assert said.err.count("\n") == 1
-        assert not (place / "new").exists()

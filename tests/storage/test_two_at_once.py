@@ -65,7 +65,7 @@ def run_job_at_once(here: Path, k: int) -> None:
             assert status == 2
             assert "another brio is at work there" in " ".join((here / name).read_text().split())
     job = StoredJob.read(here / f"job {k}")
-    assert len(job.runs) == len(job.rows) == 4
+    assert len(job.runs) == len(job.rows) == 5
     assert not list((here / f"job {k}").rglob("*.partial"))
 
 

@@ -2,19 +2,19 @@
 
 import contextlib
 import errno
-import importlib.util
 import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from brio import storage
 from brio.errors import BrioError
 from commands import command, refuse
-from faults import KILLED, die_at, failing, list_steps, raising, run_in_child, run_until, watching
-from stored import name_leftover
+from faults import die_at, failing, list_steps, raising, run_in_child, watching
+from stored import load_script, name_leftover
 
 
 def names(folder: Path) -> set[str]:
@@ -37,7 +37,7 @@ def test_a_killed_or_failing_process_leaves_the_old_file_or_the_new_one(tmp_path
     for number, step in enumerate(steps):
         for when in ("before", "after"):
             path.write_text("old")
-            assert run_until(number, when, lambda: storage.write_atomically(path, "new")) == KILLED
+            assert die_at(number, when, lambda: storage.write_atomically(path, "new"))
             renamed = (number, when) >= (3, "after") and (number, when) != (3, "before")
             assert path.read_text() == ("new" if renamed else "old"), (step, when)
             storage.remove_leftovers(tmp_path)
@@ -294,10 +294,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
 
 
 def test_a_folder_made_for_a_lock_that_cannot_be_written_goes_again(tmp_path, monkeypatch):
-    def fail(lock, blocking):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("filelock.FileLock.acquire", fail)
+    monkeypatch.setattr("filelock.FileLock.acquire", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(BrioError, match="the disk is full"), storage.lock_folder(tmp_path / "a" / "b"):
         pass
     assert not list(tmp_path.iterdir())
@@ -309,10 +306,7 @@ def test_a_folder_made_for_a_lock_that_cannot_be_written_goes_again(tmp_path, mo
 @pytest.fixture(scope="module")
 def disk():
     """The module as it is: tests replace its functions, since they need not wait."""
-    spec = importlib.util.spec_from_file_location("unpatched_disk", storage.disk.__file__)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(Path(storage.disk.__file__))
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """One run of all studies, shared by the tests."""
 
-import json
-import pickle
 import shutil
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import pandas as pd
@@ -34,16 +31,20 @@ def cohort() -> Cohort:
 
 
 @pytest.fixture(scope="session")
-def paper(tmp_path_factory) -> Path:
-    """The folder of :func:`study_contexts.make_paper`; never changed."""
+def all_studies(tmp_path_factory) -> tuple:
+    """A folder, and what :func:`study_contexts.make_paper` took and found there; never changed."""
     root = tmp_path_factory.mktemp("studies") / "paper"
-    make_paper(root)
-    return root
+    return root, *make_paper(root)
 
 
 @pytest.fixture(scope="session")
-def seen(paper) -> dict:
-    return json.loads((paper / "seen.json").read_text())
+def paper(all_studies) -> Path:
+    return all_studies[0]
+
+
+@pytest.fixture(scope="session")
+def seen(all_studies) -> dict:
+    return all_studies[1]
 
 
 @pytest.fixture(scope="session")
@@ -55,10 +56,9 @@ def context(cohort, paper, tmp_path_factory) -> StudyContext:
 
 
 @pytest.fixture(scope="session")
-def found(paper):
-    """Table, summary and text of what a study found, before they were written."""
-    findings = pickle.loads((paper / "findings.pickle").read_bytes())
-    return lambda name: SimpleNamespace(**findings[name])
+def found(all_studies):
+    """What a study found, before it was written."""
+    return all_studies[2].__getitem__
 
 
 @pytest.fixture(scope="session")

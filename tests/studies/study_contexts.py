@@ -1,7 +1,5 @@
 """A small cohort and settings on which all studies run in seconds, and one run of all of them for every test."""
 
-import json
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ from brio.cohort.simulate import Simulation, simulate
 from brio.drawing import render_figure
 from brio.jobs import JobSpec, train
 from brio.studies import StudyContext, agreement, comparison, context, run_study, study
+from brio.studies.study import Finding
 
 SIMULATION = Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, stable=0.8)
 SETTINGS = {
@@ -93,6 +92,14 @@ def watched() -> Iterator[dict[str, list]]:
 
 
 @contextmanager
+def training(*arms: str) -> Iterator[None]:
+    """Require that these arms, and no others, are trained meanwhile."""
+    with watched() as seen:
+        yield
+    assert seen["executed"] == list(arms)
+
+
+@contextmanager
 def shorter() -> Iterator[None]:
     """Fewer values of the settings that studies vary."""
     fewer = {"K_VALUES": (2, 4), "J_VALUES": (2, 4), "SCALES": (0.5, 1.0), "PAPERS": ("brio-wo-rs", "brio-wo-sm")}
@@ -112,21 +119,21 @@ def lay_out(figure, kind: str) -> bytes:
     return b"<svg/>"
 
 
-def make_paper(root: Path) -> None:
-    """All studies in ``root/out``, what that took and found beside it, and the same runs by ``brio.run``."""
-    cohort = simulate(SIMULATION)
-    said: list[str] = []
-    findings = {}
+def make_paper(root: Path) -> tuple[dict[str, list], dict[str, Finding]]:
+    """All studies in ``root/out``, and the same runs by ``brio.run``; returns what it took, and found.
+
+    Findings are as they were before they were written.
+    """
+    cohort, findings = simulate(SIMULATION), {}
     write = study._write_finding
 
     def kept(s, found, *rest):
-        findings[s.name] = {"table": found.table, "summary": found.summary, "text": found.text}
+        findings[s.name] = found
         render = render_figure if s.name == RENDERED else lay_out
         with mock.patch.object(study, "render_figure", render):
             write(s, found, *rest)
 
     with watched() as seen, shorter(), mock.patch.object(study, "_write_finding", kept):
-        run_study("paper", context_on(cohort, root / "out", say=said.append))
-    (root / "seen.json").write_text(json.dumps(seen | {"said": said}))
-    (root / "findings.pickle").write_bytes(pickle.dumps(findings))
+        run_study("paper", context_on(cohort, root / "out"))
     brio.run(cohort, [*PLAIN, *VARIANTS], seeds=SEEDS, settings=SETTINGS, device="cpu", out=root / "loso")
+    return seen, findings

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from study_contexts import SETTINGS, bare, context_on, read, watched
+from study_contexts import SETTINGS, bare, context_on, read, training, watched
 
 import brio
 from brio.cohort import Cohort
@@ -17,7 +17,8 @@ from brio.report.write import write_report
 from brio.studies import Arm, comparison, list_studies, make_arm, run_study
 from brio.studies.comparison import list_compared_arms
 from brio.studies.study import find_study
-from stored import rehash
+from commands import refuse
+from doctored import change_json
 
 QUICK = {"epochs": "2", "T_w": "1", "d_h": "8"}
 
@@ -48,8 +49,7 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
     ],
 )
 def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tmp_path):
-    with pytest.raises(BrioError, match=told.replace("?", r"\?")):
-        context_on(cohort, tmp_path / "out", **words)
+    refuse(told.replace("?", r"\?"), context_on, cohort, tmp_path / "out", **words)
     assert not (tmp_path / "out").exists()
 
 
@@ -64,9 +64,8 @@ def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tm
 )
 def test_what_an_arm_cannot_be_is_told_before_the_first_is_trained(study, words, told, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", **words)
-    with watched() as seen, pytest.raises(BrioError, match=told):
-        run_study(study, context)
-    assert seen["executed"] == []
+    with training():
+        refuse(told, run_study, study, context)
     assert not (tmp_path / "out").exists()
 
 
@@ -146,23 +145,19 @@ def test_tuned_rows_count_among_methods_and_not_among_parts_of_one(cohort, tuned
 def test_what_had_nothing_to_tune_is_the_methods_own(cohort, tmp_path):
     brio.tune(cohort, "dead-rois-only", seeds=2, budget=3, out=tmp_path / "tuned", device="cpu")
     context = context_on(cohort, tmp_path / "out", reuse=[tmp_path / "tuned"])
-    with watched() as seen:
+    with training():
         context.collect_rows([make_arm("dead-rois-only")])
-    assert seen["executed"] == []
 
 
 def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(cohort, tmp_path):
     first = context_on(cohort, tmp_path)
     first.train([make_arm("ridge"), make_arm("logistic")])
     plan = tmp_path / "arms" / "loso" / "logistic" / "plan.json"
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"device": "cuda", "threads": None}))
-    rehash(plan.parent)
-    with watched() as seen:
-        context_on(cohort, tmp_path).train([make_arm("ridge"), make_arm("logistic")])  # finished: read here as well
+    change_json(plan, lambda document: document.update(device="cuda", threads=None))
+    context_on(cohort, tmp_path).train([make_arm("ridge"), make_arm("logistic")])  # finished: read here as well
     shutil.rmtree(next((tmp_path / "arms" / "loso" / "logistic" / "runs").iterdir()))
-    with watched() as seen, pytest.raises(BrioError, match=r"begun on another device.*--device cuda,"):
+    with training(), pytest.raises(BrioError, match=r"begun on another device.*--device cuda,"):
         context_on(cohort, tmp_path).train([make_arm("svm"), make_arm("logistic")])
-    assert seen["executed"] == []
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -173,10 +168,7 @@ def test_a_study_says_where_its_arms_were_computed(cohort, tmp_path):
 
     assert "Computed on" not in compare()
     for path in (tmp_path / "arms" / "loso" / "logistic" / "runs").glob("*/run.json"):
-        record = json.loads(path.read_text())
-        record["row"]["device"] = "cuda (a GPU)"
-        path.write_text(json.dumps(record))
-        rehash(path.parent)
+        change_json(path, lambda record: record["row"].update(device="cuda (a GPU)"))
     assert "Computed on cpu, except on cuda (a GPU): logistic." in compare()
 
 
@@ -200,8 +192,7 @@ def test_a_finished_folder_is_not_trained_again(context, cohort):
 
 def test_another_job_in_the_folder_is_refused(context, cohort):
     other = context_on(cohort, context.out, settings={**SETTINGS, "epochs": "9"})
-    with pytest.raises(BrioError, match="belongs to another job"):
-        other.results_of(make_arm("brio"))
+    refuse("belongs to another job", other.results_of, make_arm("brio"))
 
 
 # ---------------------------------------------------------------- reused results
@@ -214,17 +205,15 @@ def linear(cohort, tmp_path_factory):
     brio.run(cohort, ["ridge", "logistic"], seeds=2, out=folder, device="cpu")
     table = read(folder / "results.csv")
     table.assign(auc=np.linspace(0.5, 1, len(table))).to_csv(folder / "results.csv", index=False)
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps(summary | {"smoke_run": False}))
-    return rehash(folder)
+    change_json(folder / "summary.json", lambda summary: summary.update(smoke_run=False))
+    return folder
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_reused_results_stand_for_their_methods(linear, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", methods=["logistic", "svm", "ridge"], reuse=[linear])
-    with watched() as seen:
+    with training("loso/svm"):
         place = run_study("comparison", context)
-    assert seen["executed"] == ["loso/svm"]
     rows, given = read(place / "table.csv"), read(linear / "results.csv")
     for name in ("ridge", "logistic"):
         mine, theirs = (t[t[c] == name] for t, c in ((rows, "arm"), (given, "method")))
@@ -261,20 +250,17 @@ def test_only_the_folds_and_seeds_of_the_study_count(linear, cohort, tmp_path):
 )
 def test_reused_runs_that_do_not_fit_are_refused(words, told, linear, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", methods=["svm", "ridge"], reuse=[linear], **words)
-    with watched() as seen, pytest.raises(BrioError, match=told):
-        run_study("comparison", context)
-    assert seen["executed"] == []
+    with training():
+        refuse(told, run_study, "comparison", context)
     same = context_on(cohort, tmp_path / "same", settings={"penalties": "5"}, methods=["ridge"], reuse=[linear])
     assert same.results_of(make_arm("ridge")).reused
 
 
 def test_rows_of_another_cohort_or_of_other_folds_are_refused(linear, tmp_path, cohort):
     other = simulate(Simulation(n_sites=5, per_class=5, n_rois=12, frames=60, seed=7))
-    with pytest.raises(BrioError, match="another cohort"):
-        context_on(other, tmp_path / "out", methods=["svm"], reuse=[linear])
+    refuse("another cohort", context_on, other, tmp_path / "out", methods=["svm"], reuse=[linear])
     fewer = cohort.select(np.arange(len(cohort)) > 0)
-    with pytest.raises(BrioError, match="other exclusions"):
-        context_on(fewer, tmp_path / "out", methods=["svm"], reuse=[linear])
+    refuse("other exclusions", context_on, fewer, tmp_path / "out", methods=["svm"], reuse=[linear])
     with pytest.raises(BrioError, match=r"protocol\.validation_sites is 2 there, 1 here"):
         context_on(cohort, tmp_path / "out", settings={"protocol.validation_sites": "1"}, reuse=[linear])
     assert not (tmp_path / "out").exists()
@@ -284,12 +270,10 @@ def test_results_of_a_variant_are_reused(paper, cohort, tmp_path):
     """Also of a job that is no smoke run, whose settings hold those that a variant fixes."""
     folder = tmp_path / "job"
     shutil.copytree(paper / "loso", folder)
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps(summary | {"smoke_run": False}))
-    context = context_on(cohort, tmp_path / "out", methods=["backbone"], reuse=[rehash(folder)])
-    with watched() as seen:
+    change_json(folder / "summary.json", lambda summary: summary.update(smoke_run=False))
+    context = context_on(cohort, tmp_path / "out", methods=["backbone"], reuse=[folder])
+    with training():
         found = context.results_of(make_arm("backbone"))
-    assert seen["executed"] == []
     table = read(folder / "results.csv")
     assert found.rows["auc"].tolist() == table[table["method"] == "backbone"]["auc"].tolist()
 
@@ -301,9 +285,8 @@ def test_participants_keep_their_leading_zeros_in_reused_results(cohort, tmp_pat
     numbered = bare(cohort, participant_id=ids)
     brio.run(numbered, ["ridge"], seeds=1, out=tmp_path / "job", device="cpu")
     context = context_on(numbered, tmp_path / "out", seeds=1, methods=["ridge"], settings={}, reuse=[tmp_path / "job"])
-    with watched() as seen:
+    with training():
         run_study("comparison", context)
-    assert seen["executed"] == []
     kept = tmp_path / "out" / "reused" / "loso" / "ridge" / "predictions.csv"
     assert kept.read_bytes() == (tmp_path / "job" / "predictions.csv").read_bytes()
     (ridge,) = read_evidence(tmp_path / "out").arms
@@ -313,9 +296,8 @@ def test_participants_keep_their_leading_zeros_in_reused_results(cohort, tmp_pat
 def test_studies_of_models_train_what_was_reused_and_leave_its_rows(linear, cohort, tmp_path):
     context = context_on(cohort, tmp_path / "out", seeds=1, methods=["ridge", "logistic"], reuse=[linear])
     before = find_study("comparison").find(context)
-    with watched() as seen:
+    with training("loso/ridge"):
         diagnosed = context.measure_discrepancies(make_arm("ridge"))
-    assert seen["executed"] == ["loso/ridge"]
     truth = read(tmp_path / "out" / "arms" / "loso" / "ridge" / "results.csv")
     assert diagnosed["auc"].tolist() == truth["auc"].tolist(), "those of the models that were looked into"
     after = find_study("comparison").find(context)
@@ -376,11 +358,9 @@ def test_what_is_left_out_is_written_down(cohort, tmp_path, monkeypatch):
 def test_a_method_that_was_asked_for_is_an_error_before_anything_is_trained(cohort, tmp_path):
     context = context_on(bare(cohort), tmp_path / "out", methods=["ridge", "core"])
     for study in ("comparison", "paper", "agreement", "scan-length"):
-        with watched() as seen, pytest.raises(BrioError, match=r"'core' needs the sex .* no column 'sex'"):
+        with training(), pytest.raises(BrioError, match=r"'core' needs the sex .* no column 'sex'"):
             run_study(study, context)
-        assert seen["executed"] == []
-    with pytest.raises(BrioError, match="'core' needs the sex"):
-        run_study("efficiency", context)
+    refuse("'core' needs the sex", run_study, "efficiency", context)
 
 
 # ---------------------------------------------------------------- poor cohorts

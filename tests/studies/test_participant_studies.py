@@ -11,6 +11,8 @@ from brio.cohort.simulate import PARTICIPANT_SD, Simulation, simulate
 from brio.errors import BrioError
 from brio.studies import participants
 from brio.studies.participants import collect_site_pairs, divide_into_thirds, score_subgroups
+from commands import refuse
+from made_cohorts import rebuild
 
 QUIET = {"unstable": 0.0, "spurious": 0.0, "dead_share": 0.0}
 SIZE = {"n_sites": 5, "per_class": 16, "n_rois": 12, "frames": 60, **QUIET}
@@ -22,9 +24,7 @@ def plant(of_women: float, of_men: float) -> Cohort:
     """Women as in a simulation with one strength of the planted network, men with another."""
     women, men = (simulate(Simulation(stable=strength, **SIZE)) for strength in (of_women, of_men))
     female = (women.participants["sex"] == "F").to_numpy()
-    scans = [(women if f else men).scan(i) for i, f in enumerate(female)]
-    known = {"site": women.sites, "label": women.labels, "participant_id": women.ids}
-    return Cohort.from_scans(scans, **known, covariates=women.participants[["age", "sex", "tr", "mean_fd"]])
+    return rebuild(women, [(women if f else men).scan(i) for i, f in enumerate(female)])
 
 
 def difference(place, variable):
@@ -66,6 +66,7 @@ def test_rows_are_pairs_within_site_and_subgroup_and_nothing_is_found_where_noth
         row = table[table["subgroup"] == name].iloc[0]
         assert row["AUC"] == pytest.approx(100 * np.mean(wins), abs=1e-3)
         assert (row["pairs"], row["patients"]) == (len(wins) / 2, (own["label"] == 1).sum() / 2)
+        assert row["controls"] == (own["label"] == 0).sum() / 2
     assert "participant_id" not in table
 
 
@@ -222,6 +223,5 @@ def test_fewer_than_two_participants_with_repeats_are_refused_before_training(tm
     twice = np.flatnonzero(second & np.isin(cohort.sites, repeated))
     keep = ~second
     keep[twice[: 1 if folds is None else None]] = True
-    with pytest.raises(BrioError, match=message):
-        make_study("retest", cohort.select(keep), tmp_path, folds=folds, exclude=False)
+    refuse(message, make_study, "retest", cohort.select(keep), tmp_path, folds=folds, exclude=False)
     assert not (tmp_path / "arms").exists()

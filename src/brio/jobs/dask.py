@@ -445,12 +445,10 @@ class _Dispatch:
 
             return get_worker().address, here, train_packed(packed, method_files)
 
-        options: dict[str, Any] = {"resources": {"GPU": 1} if self.gpu else None}
+        options: dict[str, Any] = {"resources": {"GPU": 1} if self.gpu else None, "pure": False}
         if self.engine.excluded:
             options |= {"workers": self.usable, "allow_other_workers": True}  # others where all of these have died
-        return self.engine.client.submit(
-            train_here, packed, __version__, self.engine.method_files, pure=False, **options
-        )
+        return self.engine.client.submit(train_here, packed, __version__, self.engine.method_files, **options)
 
     def _collect(self) -> None:
         """Take back what is finished, failed, refused by its worker, or was lost with the scheduler."""

@@ -314,16 +314,14 @@ def check_method(
         reason = "refit=true trains on validation sites, to which harmonise.kind is not fitted"
         raise BrioError(f"method '{name}': {reason}; leave out one of both")
     # folds have what a method chooses its model by: validation scans, or scans for inner folds
-    if all(len(fold.validation) for fold in folds):
-        if not method.needs_validation or method.facts.setting_without_validation:
-            for fold in folds:
-                protocol.folds.assign_inner_folds(cohort, fold, least_sites=2)
+    validated = all(len(fold.validation) for fold in folds)
+    if validated and method.needs_validation and not facts.setting_without_validation:
         return
     reason = explain_missing_validation(method, len(find_two_class_sites(cohort)), too_few_sites, final)
-    if reason:
+    if reason and not validated:
         raise BrioError(reason)
     for fold in folds:
-        if method.facts.chooses_epochs_by_inner_folds:
+        if facts.chooses_epochs_by_inner_folds and not validated:
             protocol.make_inner_folds(cohort, fold, 0)
         else:
             protocol.folds.assign_inner_folds(cohort, fold, least_sites=2)

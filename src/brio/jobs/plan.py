@@ -208,7 +208,7 @@ def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
     It is a hash of the cohort, the method (version, settings, code of a user's own file), the protocol, the
     harmonisation, the fold and the seed. Device and threads are not part of it.
     """
-    identity: dict[str, Any] = {
+    identity = {
         "cohort": plan.fingerprint,
         "method": method.name,
         "version": method.version,
@@ -218,12 +218,9 @@ def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
         "fold": fold.name,
         "seed": seed,
     }
-    if plan.fold_rule is not None:
-        identity["fold_rule"] = plan.fold_rule
-    if plan.harmonise is not None:
-        identity["harmonise"] = plan.harmonise
-    if find_method(method.name).code:
-        identity["code"] = find_method(method.name).code
+    code = find_method(method.name).code or None
+    further = {"fold_rule": plan.fold_rule, "harmonise": plan.harmonise, "code": code}  # not of every run
+    identity |= {name: value for name, value in further.items() if value is not None}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 

@@ -12,7 +12,7 @@ from ..drawing import ABOVE, OUTSIDE, label_axis, make_panels, series_style
 from ..formatting import bracket_interval, format_p, format_signed, state_p
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
-from .summaries import collect_facts, describe_differences, describe_left_out, pair_with_reference
+from .summaries import collect_facts, describe_differences, describe_left_out, pair_with_reference, stack_arms
 
 METHODS = ("coral", "irm", "gsat", "brainood", "core", "backbone", "brio")
 """The methods of the paper. BRIO w/o QG at lambda_env = 0 is the backbone."""
@@ -24,13 +24,8 @@ _OVERLAP = (
 
 
 def _diagnose_arms(context: StudyContext, arms: list[Arm]) -> pd.DataFrame:
-    """Measure site discrepancy and predictive variation of every run of some arms.
-
-    Returns one row per run: arm, fold, seed, ``D_site``, ``D_re_pred``, validation and test AUC, and
-    :data:`~brio.studies.summaries.FACTS`.
-    """
-    parts = [context.measure_discrepancies(a).assign(**context.trained_results(a).facts) for a in arms]
-    return pd.concat(parts, ignore_index=True)
+    """Measure ``D_site``, ``D_re_pred``, validation and test AUC of some arms, one row per run."""
+    return stack_arms({a: context.measure_discrepancies(a) for a in arms}, context.trained_results)
 
 
 def _average_runs(rows: pd.DataFrame, shares: dict[str, str], *measures: str) -> pd.DataFrame:
@@ -220,9 +215,8 @@ def _draw_rates(summary: pd.DataFrame, labels: dict[str, str], tests: dict[str, 
     figure, (axis,) = make_panels(1, 7.4, 3.6)
     x = np.arange(len(summary))
     for k, (kind, label) in enumerate(KINDS.items()):
-        look = {"color": series_style(k)["color"], "label": label} | (
-            {"hatch": "//", "edgecolor": "white"} if k else {}
-        )
+        hatching = {"hatch": "//", "edgecolor": "white"} if k else {}
+        look = {"color": series_style(k)["color"], "label": label} | hatching
         bars = axis.bar(x + 0.36 * (k - 0.5), summary[_RATES[kind]], 0.34, **look)
         p = tests[kind].set_index("arm")["p"]
         p_texts = [format_p(p[name]) if name in p else "" for name in summary["arm"]]

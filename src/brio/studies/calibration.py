@@ -10,15 +10,7 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from .. import draws
-from ..drawing import (
-    DASHED,
-    draw_dot,
-    draw_intervals,
-    horizontal_offset,
-    label_axis,
-    make_panels,
-    series_style,
-)
+from ..drawing import DASHED, draw_dot, draw_intervals, horizontal_offset, label_axis, make_panels, series_style
 from ..errors import BrioError
 from ..formatting import bracket_interval, format_count, format_interval, format_number, format_signed, join_names
 from ..models import PriorWidths, fit_adaptation
@@ -234,10 +226,8 @@ def draw_curves(curves: dict[str, pd.DataFrame]) -> Any:
         thin = {"capsize": 0, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9}
         draw_intervals(right, x, curve["gain"], curve["gain low"], curve["gain high"], k, **thin)
     top = max(float(curve["net_benefit"].max()) for curve in curves.values())
-    x, legend = "threshold probability", {"loc": "upper right"}
-    label_axis(
-        left, x, "net benefit per scan, mean over sites", xlim=(0, 1), ylim=(-0.12, 1.08 * max(top, 0.1)), legend=legend
-    )
+    x, limits, legend = "threshold probability", (-0.12, 1.08 * max(top, 0.1)), {"loc": "upper right"}
+    label_axis(left, x, "net benefit per scan, mean over sites", xlim=(0, 1), ylim=limits, legend=legend)
     label_axis(right, x, "gain over the better of all and none\n(95 % interval over sites)", xlim=(0, 1))
     return figure
 

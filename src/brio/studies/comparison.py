@@ -276,9 +276,8 @@ def _describe_consistency(summaries: dict[str, pd.DataFrame], reference: str, sh
 def _draw_labels(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
     """A panel for each label: methods as dots with intervals over sites, filled where they differ significantly."""
     labels = list(dict.fromkeys(summary["question"]))
-    figure, axes = make_panels(
-        len(labels), max(6.5, 2.0 + 0.5 * len(arms)), 1.2 + 1.3 * len(labels), len(labels), sharex=True
-    )
+    width, height = max(6.5, 2.0 + 0.5 * len(arms)), 1.2 + 1.3 * len(labels)
+    figure, axes = make_panels(len(labels), width, height, len(labels), sharex=True)
     for axis, label in zip(axes, labels, strict=True):
         rows = summary[summary["question"] == label].set_index("arm")
         for x, name in enumerate(arms):

@@ -50,14 +50,8 @@ TUNED = " (tuned)"
 """Suffix of the folder of an arm whose reused results are tuned."""
 
 _PAPER_NAMES = {
-    "brio": "BRIO",
-    "brio-wo-rs": "w/o RS",
-    "brio-wo-tr": "w/o TR",
-    "brio-wo-sm": "w/o SM",
-    "brio-wo-sf": "w/o SF",
-    "brio-wo-qg": "w/o QG",
-    "brio-shuffled": "shuffled sites",
-    "backbone-shuffled": "backbone, shuffled sites",
+    **{f"brio-wo-{part}": f"w/o {part.upper()}" for part in ("rs", "tr", "sm", "sf", "qg")},
+    **{"brio": "BRIO", "brio-shuffled": "shuffled sites", "backbone-shuffled": "backbone, shuffled sites"},
 }
 
 
@@ -414,17 +408,15 @@ class StudyContext:
         """
         if arm.settings or arm.label is not None:
             return None
-        tuned_alone = False
-        for job in self.reused:
-            summary, own = job.summary, job.summary.methods.get(arm.method)
-            if own is None or summary.protocol != plan.document.protocol or summary.harmonise:
-                continue
+        protocol = plan.document.protocol
+        jobs = [job for job in self.reused if job.summary.protocol == protocol and not job.summary.harmonise]
+        having = [job for job in jobs if arm.method in job.summary.methods]
+        for job in having:
             rows = self._select_reused_runs(job, arm.method, plan)
-            if arm.tuned or not own.is_tuned:
+            if arm.tuned or not job.summary.methods[arm.method].is_tuned:
                 self._check_reused_settings(job, arm.method)
                 return ArmResults(arm, job, rows, reused=True)
-            tuned_alone = True
-        if tuned_alone:
+        if having:
             self.say(f"{arm.name}: tuned results are not compared with variants that are not tuned; it is trained here")
         return None
 

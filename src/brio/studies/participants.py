@@ -15,14 +15,7 @@ from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
 from ..cohort.scans import average_over_scans, index_participants
 from ..drawing import DASHED, draw_dot, label_axis, make_panels, note_beside, series_style
 from ..errors import BrioError
-from ..formatting import (
-    bracket_interval,
-    format_interval,
-    format_number,
-    format_range,
-    format_signed,
-    state_p,
-)
+from ..formatting import bracket_interval, format_interval, format_number, format_range, format_signed, state_p
 from ..protocol.calibration import count_agreeing_pairs, estimate_session_variance, jackknife_participants
 from ..protocol.statistics import adjust_holm, site_correction
 from .context import Arm, StudyContext, display_method, list_own_arms
