@@ -139,7 +139,7 @@ def test_contributions_of_several_seeds_and_of_an_adapted_model_are_refused(ridg
     second = replace(member, fitted=replace(member.fitted, run=replace(member.fitted.run, seed=1)))
     local = cohort_of(X_NEW, Y_NEW, ["new"] * len(X_NEW))
     both = replace(ridge.to_model(), members=(member, second), patterns=ridge.to_model().patterns * 2)
-    write_model(both, tmp_path / "averages 2 seeds, and each has factors of its own")
+    write_model(both, tmp_path / "averages 2 seeds, each with factors of its own")
     write_model(adapt_model(ridge.to_model(), local, device="cpu"), tmp_path / "adapted to a hospital")
     for folder in tmp_path.iterdir():
         refuse(folder.name, BrioClassifier.load(folder).set_params(device="cpu").contributions, X_NEW)
@@ -421,8 +421,8 @@ def test_not_fitted(use):
 @pytest.mark.parametrize(
     ("scans", "message"),
     [
-        (np.ones((60, 12)), r"X has shape \(60, 12\), as one scan .* give one scan as a list, \[X\]"),
-        (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\), as one scan .* give one scan as a list, \[X\]"),
+        (np.ones((60, 12)), r"X has shape \(60, 12\), as one scan or a table; give a list of scans"),
+        (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\), as one scan or a table; give a list of scans"),
         (sparse.csr_array(np.ones((60, 12))), "X is sparse"),
         (np.ones((60, 12)).tolist(), r"X\[0\] has 1 axes"),
         ([*X[:-1], X[-1][:, :11]], r"X\[59\] has 11 ROIs, but X\[0\] has 12"),

@@ -395,7 +395,9 @@ def study(
     from .studies.study import choose_label, find_study
 
     if name == "paper":
-        raise BrioError("brio.study makes one study, all of the paper's 'brio study paper COHORT --out DIR'")
+        raise BrioError(
+            "brio.study makes one study; for all of the paper use the command 'brio study paper COHORT --out DIR'"
+        )
     find_study(name)  # an unknown name is reported before anything is read
     questions = [labels] if isinstance(labels, str) else list(labels)
     label = choose_label(name, questions)

@@ -50,9 +50,7 @@ def convert_scans(X: Any) -> list[np.ndarray]:
         X = np.asarray(X)
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) == 2:
-        raise BrioError(
-            f"X has shape {tuple(shape)}, as one scan or a table; give one scan as a list, [X], no features"
-        )
+        raise BrioError(f"X has shape {tuple(shape)}, as one scan or a table; give a list of scans (frames, ROIs)")
     if shape is not None and len(shape) not in (1, 3):
         raise BrioError(f"X has shape {tuple(shape)}; give a list of time series or one array (scans, frames, ROIs)")
     try:
@@ -450,9 +448,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         connectomes, ensemble = self._connectomes(X), self._ensemble
         if len(ensemble.members) > 1:
             n = len(ensemble.members)
-            raise BrioError(
-                f"the model averages {n} seeds, and each has factors of its own; see them with 'brio predict'"
-            )
+            raise BrioError(f"the model averages {n} seeds, each with factors of its own; see them with 'brio predict'")
         if self._model is not None and self._model.adaptation is not None:
             raise BrioError("the model is adapted to a hospital; load the original one for contributions")
         inputs = ensemble.gather_inputs(connectomes, ensemble.members[0])
@@ -495,9 +491,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if self._model is None:
             if self._training_scans is None:
-                raise BrioError(
-                    "this copy has lost the scans it was fitted to: call save() before pickle, or fit again"
-                )
+                raise BrioError("this copy has lost the scans it was fitted to: save() it before pickling, or refit")
             cohort, compute = self._training_scans, resolve_device(self.device)
             with compute.network_precision():
                 connectomes = Connectomes(cohort, compute.torch_device)

@@ -72,7 +72,7 @@ def format_points(difference: float | None) -> str:
     return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference)
 
 
-def format_interval(ends: Iterable[float] | None, write: Callable[[float], str] = format_percent) -> str:
+def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
     """Write both ends of an interval."""
     if ends is None or any(is_missing(end) for end in ends):
         return MISSING
@@ -80,7 +80,7 @@ def format_interval(ends: Iterable[float] | None, write: Callable[[float], str] 
     return f"{write(low)} to {write(high)}"
 
 
-def bracket_interval(ends: Iterable[float] | None, write: Callable[[float], str] = format_percent) -> str:
+def bracket_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
     """Write both ends of an interval in brackets, to follow a number; empty where one is missing."""
     interval = format_interval(ends, write)
     return "" if interval == MISSING else f" ({interval})"

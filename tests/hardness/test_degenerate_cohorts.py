@@ -185,4 +185,5 @@ def test_a_covariate_out_of_range_names_the_participant(column, value, message):
     values = [0.2 if column == "mean_fd" else 2.0] * len(cohort)
     values[3] = value
     read = partial(read_covariates, names=["motion"]) if column == "mean_fd" else read_repetition_times
-    refuse(message, read, rebuild(cohort, table=cohort.participants.assign(**{column: values})), requester="the method")
+    table = cohort.participants.assign(**{column: values})
+    refuse(message, lambda: read(rebuild(cohort, table=table), requester="the method"))

@@ -244,11 +244,11 @@ ENTRIES = {
     "methods": (
         {
             "ridge": {"version": 1, "code": "a", "settings": {"penalties": 5}},
-            "gcn": {"tuned": "x", "settings": {"patience": 25, "refit": False}, "configurations": [{"width": 2}]},
+            "gcn": {"settings": {"patience": 25, "refit": False}, "configurations": [{"width": 2}]},
         },
         {
             "ridge": {"version": 2, "code": "b", "settings": {"penalties": 5}},
-            "gcn": {"tuned": "y", "settings": {"patience": None, "refit": True}, "configurations": [{"width": 3}]},
+            "gcn": {"tuned": {"folds": {}}, "settings": {"patience": None, "refit": True}},
             "svm": {"version": 1, "code": "c", "settings": {"penalties": 5}},
         },
     ),
@@ -279,9 +279,9 @@ def test_what_differs_is_described():
         "setting harmonise.kind: none, now combat",
         "setting audit.min_frames: 40, now 30",
         "version of method ridge: 1, now 2",
-        "code of method ridge: a, now b",
-        "tuned of method gcn: x, now y",
-        "other configurations of method gcn",
+        "hash of the file of method ridge: a, now b",
+        "other configurations to try of method gcn",
+        "other tuned settings of method gcn",
         "setting patience of gcn: 25, now none",
         "setting refit of gcn: false, now true",
         "scans after exclusions (see --with): 40 (fingerprint fedcba), now 39 (fingerprint a)",

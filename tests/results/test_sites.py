@@ -10,7 +10,14 @@ from scipy import stats
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from brio.protocol.metrics import delong_covariance, placement_values
-from brio.results import assess_auc, compare_over_people, covariance_rows, describe_calibration, site_rows
+from brio.results import (
+    PAIR_WEIGHTED,
+    assess_auc,
+    compare_over_people,
+    covariance_rows,
+    describe_calibration,
+    site_rows,
+)
 from brio.results.summarise import (
     CALIBRATION_SUMS,
     collect_areas,
@@ -26,6 +33,17 @@ from commands import refuse
 @pytest.fixture(scope="module")
 def predictions():
     return make_predictions({"a": 1.0, "b": 0.4, "c": 1.0})
+
+
+def test_a_site_with_one_patient_counts_and_has_no_known_covariance():
+    """Means over participants are known then, and methods are compared; their intervals are not known."""
+    few = make_predictions({"a": 1.0, "b": 0.4}, sizes=SIZES | {"s1": (1, 15)})
+    sites, covariances = site_rows(few, "loso"), covariance_rows(few, "loso")
+    assert np.isnan(covariances.loc[covariances["fold"] == "s1", "covariance"]).all()
+    mean = assess_auc(sites, covariances, "a")[PAIR_WEIGHTED]
+    assert np.isfinite(mean.mean)
+    assert np.isnan(mean.low)
+    assert compare_over_people(sites, covariances, "b")["mean_difference"].notna().all()
 
 
 @pytest.fixture(scope="module")

@@ -270,9 +270,7 @@ def holds_fc(participants: pd.DataFrame) -> bool:
 def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> None:
     """Require that scans have frames."""
     if holds_fc(participants):
-        remedy = (
-            "import time series ('brio import table'), or choose methods that need connectomes alone, such as ridge"
-        )
+        remedy = "import time series ('brio import table'), or use methods that need connectomes alone, such as ridge"
         raise BrioError(f"cohort '{cohort}' holds connectomes and no frames, which {purpose} needs; {remedy}")
 
 

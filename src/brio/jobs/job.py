@@ -267,7 +267,8 @@ def state_needs(runs: Mapping[str, Method], cohort: Cohort, folder: Path, record
     number = format_count(len(runs), "run")
     advice = "choose another --out, or store no weights (--records-only)"
     require_disk(disk, folder, f"{number} need{'s' if len(runs) == 1 else ''}", advice)
-    return f"{number}: {format_bytes(needed)} of memory or more, about {format_bytes(disk)} on disk"
+    memory = f"{format_bytes(needed)} of memory or more for scans and models"
+    return f"{number}: {memory}, about {format_bytes(disk)} on disk"
 
 
 def describe_rest(runs: Mapping[str, Method], store: RunStore) -> str:

@@ -190,13 +190,22 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
     raise BrioError(f"{folder}: belongs to another job ({'; '.join(clashes[:3])}{more}). {remedy}")
 
 
+_OF_METHOD = {
+    "version": "version",
+    "code": "hash of the file",
+    "configurations": "configurations to try",
+    "tuned": "tuned settings",
+}
+"""What a plan says of a method besides its settings, in words."""
+
+
 def describe_clashes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Describe in what two plans differ; what one of them lacks follows from another difference."""
     stated, clashes = _state_plan(there), []
     for name, now in _state_plan(here).items():
         if (was := stated.get(name, now)) != now:
             values = f"{format_setting(was)}, now {format_setting(now)}"
-            clashes.append(f"other {name}" if isinstance(now, dict | list) else f"{name}: {values}")
+            clashes.append(f"other {name}" if isinstance(was or now, dict | list) else f"{name}: {values}")
     return clashes
 
 
@@ -219,7 +228,7 @@ def _state_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
     for part, values in (settings | {"audit": audit or {}}).items():
         stated |= {f"setting {part}.{key}": value for key, value in values.items()}
     for name, method in methods.items():
-        stated |= {f"{fact} of method {name}": value for fact, value in method.items() if fact != "settings"}
+        stated |= {f"{words} of method {name}": method.get(fact) for fact, words in _OF_METHOD.items()}
         stated |= {f"setting {key} of {name}": value for key, value in method["settings"].items()}
     stated["scans after exclusions (see --with)"] = f"{n_scans} (fingerprint {after[:12]})"
     stated["threads (OMP_NUM_THREADS; numbers repeat exactly only with as many)"] = rest.pop("threads")

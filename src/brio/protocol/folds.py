@@ -290,7 +290,7 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
     participants = cohort.participant_ids[fold.source]
     first, _ = index_participants(participants)
     needing = (f"fold {fold.name}: " if fold.test_sites else "") + "inner folds over participants need at least"
-    counts = pd.crosstab(sites[first], labels[first])
+    counts = pd.crosstab(sites[first], labels[first]).reindex(columns=[0, 1], fill_value=0)
     least = int(counts.sum().min())
     if least < FIFTHS:  # every fifth has both classes
         needed = f"{FIFTHS} participants of each class among the source scans, but one class has {least}"

@@ -11,17 +11,7 @@ import pandas as pd
 from msgspec import Meta
 
 from ..cohort import AuditRules, Cohort
-from ..cohort.auditing.findings import (
-    CovariateByLabel,
-    DuplicatePair,
-    LabelBySite,
-    LengthByLabel,
-    LengthBySite,
-    NonFiniteFrames,
-    PatternTest,
-    SiteCounts,
-    TooShort,
-)
+from ..cohort.auditing import findings
 from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
 from ..cohort.scans import holds_fc, index_participants
 from ..errors import REPEAT_JOB
@@ -189,20 +179,20 @@ class AuditRecord:
     classes: tuple[str, str]
     rules: AuditRules
     classes_after: tuple[StoredCount, StoredCount]
-    duplicates: tuple[DuplicatePair, ...] = ()
+    duplicates: tuple[findings.DuplicatePair, ...] = ()
     dead_by_site: dict[str, dict[str, StoredCount]] = field(default_factory=dict)
-    dead_patterns: dict[str, PatternTest] = field(default_factory=dict)
-    non_finite: tuple[NonFiniteFrames, ...] = ()
-    too_short: tuple[TooShort, ...] = ()
-    sites: tuple[SiteCounts, ...]
+    dead_patterns: dict[str, findings.PatternTest] = field(default_factory=dict)
+    non_finite: tuple[findings.NonFiniteFrames, ...] = ()
+    too_short: tuple[findings.TooShort, ...] = ()
+    sites: tuple[findings.SiteCounts, ...]
     one_class: tuple[str, ...] = ()
     small_class: tuple[str, ...] = ()
-    label_by_site: LabelBySite | None = None
-    length_by_site: LengthBySite | None = None
-    length_by_label: LengthByLabel | None = None
+    label_by_site: findings.LabelBySite | None = None
+    length_by_site: findings.LengthBySite | None = None
+    length_by_label: findings.LengthByLabel | None = None
     repetition_time: RepetitionTimeRecord | None = None
     not_checked: tuple[str, ...] = ()
-    covariates: tuple[CovariateByLabel, ...] = ()
+    covariates: tuple[findings.CovariateByLabel, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -277,11 +277,11 @@ def collect_areas(sites: pd.DataFrame, covariances: pd.DataFrame, methods: Seque
     pairs = covariances[covariances["method"].isin(names) & covariances["other"].isin(names)]
     mirrored = pairs.rename(columns={"method": "other", "other": "method"})
     stored = pd.concat([pairs, mirrored]).drop_duplicates(keys).set_index(keys)["covariance"]
-    covariance = stored.reindex(pd.MultiIndex.from_product([table.index, names, names], names=keys))
-    if table.empty or covariance.isna().any():
+    cells = pd.MultiIndex.from_product([table.index, names, names], names=keys)
+    if table.empty or not cells.isin(stored.index).all():  # a stored NaN is that of a site with one patient or control
         return None
     counts = sites.drop_duplicates("fold").set_index("fold").loc[table.index, ["n_patients", "n_controls"]]
-    matrices = covariance.to_numpy(dtype=float).reshape(len(table), len(names), len(names))
+    matrices = stored.reindex(cells).to_numpy(dtype=float).reshape(len(table), len(names), len(names))
     return SiteAreas(counts["n_patients"].to_numpy(), counts["n_controls"].to_numpy(), table.to_numpy(), matrices)
 
 

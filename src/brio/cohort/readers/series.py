@@ -402,12 +402,13 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
             is_first = number == rows[0][0]
             remedy = ROW_NAMES if is_first and len(cells) == width + 1 else "the file may be cut short"
             raise BrioError(f"{path}: line {number} has {len(cells)} cells where {width} were expected; {remedy}")
-    numbers = [cell for _, cells in rows for cell in _drop_missing(cells)]
-    if delimiter != "," and has_decimal_commas(numbers, delimiter):
+    text = "".join("".join(cells) for _, cells in rows)
+    numbers = (cell for _, cells in rows for cell in _drop_missing(cells))
+    if "," in text and delimiter != "," and has_decimal_commas(numbers, delimiter):
         rows = [(number, [cell.replace(",", ".") for cell in cells]) for number, cells in rows]
     try:
-        frames = np.array([cells for _, cells in rows], dtype=np.float64)
-        if not np.isinf(frames).any() and not any("_" in cell for cell in numbers):
+        frames = np.array([list(map(float, cells)) for _, cells in rows])
+        if not np.isinf(frames).any() and "_" not in text:
             return frames
     except ValueError:
         pass
