@@ -146,6 +146,8 @@ Spread = Annotated[float, Meta(ge=0, le=1_000)]
 """A standard deviation."""
 PositiveSpread = Annotated[float, Meta(gt=0, le=1_000)]
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+Frequency = Annotated[float, Meta(gt=0, le=50)]
+"""In Hz."""
 RepetitionTime = Annotated[float, Meta(ge=0.01, le=100)]
 """In seconds."""
 BlockLength = Annotated[float, Meta(ge=1, le=10_000)]

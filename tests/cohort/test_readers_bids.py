@@ -161,7 +161,7 @@ def test_cpac_variants_are_not_runs(src, tmp_path):
     np.testing.assert_allclose(cohort.scan(3), scan(3, 200), atol=1e-3)
     assert cohort.atlas.name == "cc200"
     assert cohort.provenance["rois"] == "header matched to the bundled atlas by index"
-    refuse("none of 8 time series matches 'reg-x'", import_cohort, "bids", src, tmp_path / "out2", match="reg-x")
+    refuse("none of 8 files matches 'reg-x'", import_cohort, "bids", src, tmp_path / "out2", match="reg-x")
 
 
 def test_cifti_alone_and_beside_its_tsv(src, tmp_path):
@@ -256,3 +256,29 @@ def test_no_table_and_no_series(xcpd, tmp_path):
     assert len(cohort) == 4
     participants(tmp_path / "bare")
     refuse("no file sub-", import_cohort, "bids", tmp_path / "bare", tmp_path / "out2")
+
+
+def test_sidecars_are_inherited(src, tmp_path):
+    """giga_connectome writes one json per scan without ``seg-``; a general one may lie at the top."""
+    pattern = "{sub}_task-rest_space-MNI_seg-Schaefer_desc-denoiseSimple_timeseries.tsv"
+    for i, sub in enumerate(SUBJECTS):
+        write_text(derivative(src, sub, pattern), scan(i), NAMES)
+        sidecar = derivative(src, sub, "{sub}_task-rest_space-MNI_desc-denoiseSimple_timeseries.json")
+        sidecar.write_text(json.dumps({"ConfoundRegressors": ["csf"]} | ({"RepetitionTime": 3.0} if i else {})))
+    (src / "task-rest_timeseries.json").write_text(json.dumps({"RepetitionTime": 2.0}))
+    (src / "task-nback_timeseries.json").write_text(json.dumps({"RepetitionTime": 1.0}))
+    cohort = import_cohort("bids", src, tmp_path / "out")
+    assert cohort.participants["tr"].tolist() == [2.0, 3.0, 3.0, 3.0]
+
+
+def test_motion_of_xcpd_becomes_the_mean_displacement(xcpd, tmp_path):
+    for i, sub in enumerate(SUBJECTS):
+        motion = derivative(xcpd, sub, "{sub}_task-rest_motion.tsv")
+        motion.write_text(f"rot_x\tframewise_displacement\n0.1\tn/a\n0.1\t0.{i + 1}\n0.1\t0.{i + 3}\n")
+        derivative(xcpd, sub, "{sub}_task-nback_motion.tsv").write_text("framewise_displacement\n9\n")
+    cohort = import_cohort("bids", xcpd, tmp_path / "out")
+    np.testing.assert_allclose(cohort.participants["mean_fd"], [0.2, 0.3, 0.4, 0.5])
+    participants(xcpd, "participant_id\tsite\tlabel\tmean_fd\n" + "".join(
+        f"{s}\t{'AB'[i // 2]}\t{i % 2}\t1\n" for i, s in enumerate(SUBJECTS)
+    ))  # fmt: skip
+    assert (import_cohort("bids", xcpd, tmp_path / "own").participants["mean_fd"] == 1).all()

@@ -7,24 +7,28 @@ from pathlib import Path
 from typing import Annotated
 
 from .. import settings
-from ..console import say
+from ..console import say, show_progress
 from ..storage import refuse_existing
 from .app import DATA, fetch_app
-from .options import Companions, Out, ReadingOptions, Sets, add_command, say_warnings
+from .options import Companions, ImageOptions, Out, ReadingOptions, Sets, add_command, say_warnings
 
 
 @add_command(DATA, "import")
 def import_(
     kind: Annotated[
         str,
-        "Layout of the files: 'pcp' (ABIDE of the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), "
-        "'bids' (derivatives of XCP-D, HALFpipe, C-PAC or CIFTI pipelines), 'table' (a participants table and one "
-        "file per scan), 'fc' (a participants table and one connectome per participant) or 'packed' (ABIDE as "
-        "8-bit integers).",
+        "Layout of the files: 'pcp' (ABIDE of the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), 'bids' "
+        "(derivatives of XCP-D, HALFpipe, C-PAC or CIFTI pipelines), 'fmriprep' (preprocessed images, of which series "
+        "are extracted), 'table' (a participants table and one file per scan), 'fc' (a participants table and one "
+        "connectome per participant) or 'packed' (ABIDE as 8-bit integers).",
     ],
     src: Annotated[Path, "Folder with the files."],
     out: Out,
-    atlas: Annotated[str | None, "Atlas to read, for example aal116 or cc200; required if there are several."] = None,
+    atlas: Annotated[
+        str | None,
+        "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: an image of labels, or "
+        "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, basc122.",
+    ] = None,
     participants: Annotated[Path | None, "Participants table, if it is not in its usual place."] = None,
     measure: Annotated[
         str | None, "fc: what the matrices hold, correlation or fisher-z, where it cannot be told."
@@ -33,20 +37,23 @@ def import_(
     frames_in_rows: Annotated[bool, "Take rows as frames although they seem to be the regions."] = False,
     *,
     reading: ReadingOptions,
+    images: ImageOptions,
 ) -> None:
     """Import scans from a folder and write them as a cohort.
 
     Several values of --patient make one class, several of --control the other.
+    To resume an import of images that was interrupted, run the same command again.
 
     Example: brio import table scans --label-column dx --patient MDD --control HC --out cohort
     """
     from ..cohort.readers import import_cohort, summarise_columns, summarise_import
 
-    options = reading.to_keywords()
+    options = reading.to_keywords() | images.to_keywords()
     for key in ("patient", "control"):  # one value stays as it is, so that a cohort records it as before
         options[key] = options[key][0] if options[key] and len(options[key]) == 1 else options[key]
     options |= {"atlas": atlas, "participants": participants, "measure": measure, "name": name}
-    cohort = import_cohort(kind, src, out, frames_in_rows=frames_in_rows or None, **options)
+    with show_progress(images.quiet or kind != "fmriprep") as progress:
+        cohort = import_cohort(kind, src, out, progress=progress, frames_in_rows=frames_in_rows or None, **options)
     say_warnings(cohort)
     say(summarise_import(cohort))
     say(summarise_columns(cohort))

@@ -166,6 +166,31 @@ class ReadingOptions:
 
 
 @dataclass(frozen=True)
+class ImageOptions:
+    """How the series of regions are extracted from images."""
+
+    panel: ClassVar[str] = "Images (fmriprep)"
+
+    denoise: Annotated[
+        str | None,
+        "What is removed: a strategy of nilearn (simple, scrubbing, compcor, ica_aroma; simple+gsr also removes "
+        "the global signal), columns of the confounds with commas between them, or none; required.",
+    ] = None
+    space: Annotated[str | None, "Template of the images, where there are several."] = None
+    res: Annotated[str | None, "Resolution of the images, where there are several."] = None
+    high_pass: Annotated[
+        settings.Frequency | None, "Cut-off in Hz; strategies filter by cosines of fMRIPrep instead."
+    ] = None
+    low_pass: Annotated[settings.Frequency | None, "Cut-off in Hz; by default none."] = None
+    jobs: Annotated[settings.Workers | None, "Scans that are extracted at once; 1 by default."] = None
+    quiet: Quiet = False
+
+    def to_keywords(self) -> dict[str, Any]:
+        """Return the options by their names in Python, without ``quiet``."""
+        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "quiet"}
+
+
+@dataclass(frozen=True)
 class ScanOptions(ReadingOptions):
     """How scans are read that a model is given."""
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,9 @@ def load_bundled_atlas(name: str) -> Atlas | None:
 
 
 # Names that `load_known_atlas` takes, and what they are.
+_SCHAEFER = "schaefer([1-9]00|1000)(?:-(7|17))?"
+_HARVARD_OXFORD = "harvard-oxford-(cort|cortl|sub)"
+_BASC = "basc0*(7|12|20|36|64|122|197|325|444)"
 KNOWN_ATLASES = {
     "aal116": "Tzourio-Mazoyer et al. 2002, bundled with brio",
     "cc200": "Craddock et al. 2012, bundled with brio",
@@ -187,59 +191,85 @@ def load_known_atlas(name: str) -> Atlas | None:
     loaders: dict[str, Callable[..., pd.DataFrame]] = {
         "power264": _load_power,
         "(dosenbach160|seitzman300)(-by-network)?": _load_spheres,
-        "schaefer([1-9]00|1000)(?:-(7|17))?": _load_schaefer,
+        _SCHAEFER: _load_schaefer,
         "difumo(64|128|256|512|1024)": _load_difumo,
-        "harvard-oxford-(cort|cortl|sub)": _load_harvard_oxford,
-        "basc0*(7|12|20|36|64|122|197|325|444)": _load_basc,
+        _HARVARD_OXFORD: _load_harvard_oxford,
+        _BASC: _load_basc,
     }
     for pattern, load in loaders.items():
         match = re.fullmatch(pattern, name.lower())
         if match is not None:
-            return Atlas(name.lower(), load(*match.groups()))
+            return Atlas(name.lower(), load(match[0]))
     return None
 
 
-def _load_power() -> pd.DataFrame:
+LABEL_ATLASES = ("aal116", "schaefer400", "harvard-oxford-cort", "basc122")  # one of each family, for messages
+
+
+def load_label_image(name: str) -> tuple[Path, Atlas] | None:
+    """Load the label image of a well-known atlas, as nilearn fetches it, and its table; None for other names."""
+    fetched = _fetch_labels(canonicalise_atlas_name(name).lower())
+    atlas = load_known_atlas(name)
+    if fetched is None or atlas is None:
+        return None
+    return Path(fetched.get("filename") or fetched["maps"]), atlas
+
+
+def _fetch_labels(name: str) -> Any:
+    """Fetch the image and the table of labels of a well-known atlas; None for other names."""
+    if name == "aal116":
+        return _download("fetch_atlas_aal", version="SPM12")
+    if match := re.fullmatch(_SCHAEFER, name):
+        n_rois, networks = int(match[1]), int(match[2] or 7)
+        return _download("fetch_atlas_schaefer_2018", n_rois=n_rois, yeo_networks=networks, resolution_mm=2)
+    if match := re.fullmatch(_HARVARD_OXFORD, name):
+        return _download("fetch_atlas_harvard_oxford", atlas_name=f"{match[1]}-maxprob-thr25-2mm")
+    if match := re.fullmatch(_BASC, name):
+        return _download("fetch_atlas_basc_multiscale_2015", resolution=int(match[1]), version="sym")
+    return None
+
+
+def _load_power(name: str) -> pd.DataFrame:
     from nilearn.datasets import fetch_coords_power_2011
 
     rois = fetch_coords_power_2011()["rois"]
     return _make_table([f"power_{k:03d}" for k in rois["roi"]], rois, index=rois["roi"])
 
 
-def _load_spheres(name: str, by_network: str | None) -> pd.DataFrame:
+def _load_spheres(name: str) -> pd.DataFrame:
     from nilearn import datasets
 
-    is_dosenbach = name == "dosenbach160"
+    is_dosenbach = name.startswith("dosenbach160")
     fetch = datasets.fetch_coords_dosenbach_2010 if is_dosenbach else datasets.fetch_coords_seitzman_2018
-    data = fetch(ordered_regions=by_network is not None)
+    data = fetch(ordered_regions=name.endswith("-by-network"))
     index = data["rois"].index + 1
     names = data["labels"] if is_dosenbach else [f"seitzman_{k:03d}" for k in index]
     return _make_table(names, data["rois"], index=index, network=data["networks"])
 
 
-def _load_schaefer(n_rois: str, networks: str | None) -> pd.DataFrame:
-    data = _download("fetch_atlas_schaefer_2018", n_rois=int(n_rois), yeo_networks=int(networks or 7), resolution_mm=2)
-    table = _locate_labels(data)
+def _load_schaefer(name: str) -> pd.DataFrame:
+    table = _locate_labels(_fetch_labels(name))
     parts = table["name"].str.split("_")  # 7Networks_LH_Vis_1
     table["network"] = [part[2] for part in parts]
     table["hemi"] = [part[1][0] for part in parts]
     return table
 
 
-def _load_difumo(dimension: str) -> pd.DataFrame:
-    data = _download("fetch_atlas_difumo", dimension=int(dimension), resolution_mm=3)
+def _load_difumo(name: str) -> pd.DataFrame:
+    data = _download("fetch_atlas_difumo", dimension=int(name.removeprefix("difumo")), resolution_mm=3)
     labels = data["labels"]
     names, _ = number_repeated_names(labels["difumo_names"].astype(str).str.strip())
     xyz = pd.DataFrame(_find_map_centres(data["maps"]), columns=list("xyz"))
     return _make_table(names, xyz, index=labels["component"], network=labels["yeo_networks7"])
 
 
-def _load_harvard_oxford(part: str) -> pd.DataFrame:
-    return _locate_labels(_download("fetch_atlas_harvard_oxford", atlas_name=f"{part}-maxprob-thr25-2mm"))
+def _load_harvard_oxford(name: str) -> pd.DataFrame:
+    return _locate_labels(_fetch_labels(name))
 
 
-def _load_basc(resolution: str) -> pd.DataFrame:
-    table = _locate_labels(_download("fetch_atlas_basc_multiscale_2015", resolution=int(resolution), version="sym"))
+def _load_basc(name: str) -> pd.DataFrame:
+    table = _locate_labels(_fetch_labels(name))
+    resolution = int(name.removeprefix("basc"))
     table["name"] = [f"basc{resolution}_{k:03d}" for k in table["index"]]
     return table
 
@@ -258,8 +288,12 @@ def _download(fetcher: str, **options: Any) -> Any:
         return getattr(datasets, fetcher)(**options, verbose=0)
     except Exception as error:  # the network fails in many ways
         message = (str(error).splitlines() or [type(error).__name__])[0]
-        remedy = "run again with a network, or give a table of its ROIs as a file (columns name, x, y, z, network)"
-        raise BrioError(f"atlas not downloaded by nilearn's {fetcher} ({message}); {remedy}") from error
+        folder = next(iter(datasets.get_data_dirs()))
+        raise BrioError(
+            f"the atlas could not be downloaded by nilearn's {fetcher} ({message}); run again with a network, copy the "
+            f"folder {folder} of a machine that has it, or give a file: a table of its ROIs (columns name, x, y, z, "
+            "network), or for images its labels"
+        ) from error
 
 
 def _open_image(maps: Any) -> Any:

@@ -8,6 +8,8 @@ dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required),
 bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participants, id_column, site_column,
           C-PAC or CIFTI pipelines                             label_column, patient, control, task, match, runs,
                                                                sessions, name
+fmriprep  preprocessed images of fMRIPrep                      as bids; atlas and denoise (required), space, res,
+                                                               high_pass, low_pass, jobs
 table     a participants table and one file per scan           atlas, participants, id_column, site_column,
                                                                label_column, patient, control, session_column,
                                                                sessions, name
@@ -29,14 +31,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...console import Progress, silent
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import refuse_existing
+from ...storage.disk import remove_tree
 from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
 from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, parse_name
+from .images import find_fmriprep
 from .participants import ImportOptions, Layout, find_table, has_table, read_participants, summarise_columns
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
 from .rois import add_atlas, load_atlas, refuse_file_as_name
@@ -64,26 +69,43 @@ class Reader(NamedTuple):
 
 _COMMON = ("name", "atlas_table", "drop_roi", "frames_in_rows")
 _TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control")
+_BIDS = ("task", "match", "runs", "sessions")
 
 READERS: dict[str, Reader] = {
     "pcp": Reader(find_pcp, "files <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants")),
     "dpabi": Reader(find_dpabi, "files ROISignals_<ID> of DPABI", ("atlas", "participants", "id_column")),
-    "bids": Reader(find_bids, "time series of BIDS derivatives", (*_TABLE, "task", "match", "runs", "sessions")),
+    "bids": Reader(find_bids, "time series of BIDS derivatives", (*_TABLE, *_BIDS)),
+    "fmriprep": Reader(
+        find_fmriprep,
+        "preprocessed images of fMRIPrep",
+        (*_TABLE, *_BIDS, "denoise", "space", "res", "high_pass", "low_pass", "jobs"),
+    ),
     "table": Reader(find_files, "one file per scan", (*_TABLE, "session_column", "sessions")),
     "packed": Reader(find_packed, "scans packed as 8-bit integers", ("atlas", "sessions")),
     "fc": Reader(find_fc, "connectomes", (*_TABLE, "session_column", "sessions", "measure")),
 }
 # What scans to predict may be, for messages.
-LAYOUTS = {"cohort": "a cohort folder of brio"} | {k: reader.layout for k, reader in READERS.items() if k != "fc"}
+LAYOUTS = {"cohort": "a cohort folder of brio"}
+LAYOUTS |= {kind: reader.layout for kind, reader in READERS.items() if kind not in ("fc", "fmriprep")}
 
 
-def import_cohort(kind: str, src: str | Path, out: str | Path, **options: Any) -> Cohort:
-    """Import a folder of scans as a cohort."""
+def import_cohort(
+    kind: str, src: str | Path, out: str | Path, *, progress: Progress = silent, **options: Any
+) -> Cohort:
+    """Import a folder of scans as a cohort.
+
+    Images are extracted to a folder ``OUT.extracted``, which an interrupted import goes on from.
+    """
     if kind not in READERS:
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
     refuse_existing(out)
-    return import_scans(kind, READERS[kind].find, src, out, selected)
+    if kind != "fmriprep":
+        return import_scans(kind, READERS[kind].find, src, out, selected)
+    workspace = Path(f"{out}.extracted")
+    cohort = import_scans(kind, find_fmriprep, src, out, replace(selected, workspace=workspace, progress=progress))
+    remove_tree(workspace)
+    return cohort
 
 
 def read_scans_to_predict(
@@ -173,7 +195,8 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
         if option not in (*reader.options, *_COMMON):
             flags = ", ".join(map(_format_flag, (*reader.options, *_COMMON)))
             raise BrioError(f"kind '{kind}' does not take {_format_flag(option)}; its options are {flags}")
-    refuse_file_as_name(values.get("atlas"))
+    if kind != "fmriprep":
+        refuse_file_as_name(values.get("atlas"))
     drop = values.get("drop_roi", ())
     values["drop_roi"] = (drop,) if isinstance(drop, str) else tuple(drop)
     if "atlas_table" in values:

@@ -67,6 +67,8 @@ def import_scans(
             raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
         raise BrioError(f"{src}: no such {'folder' if options.labels_required else 'file or folder'}")
     found = find(src, options)
+    if found.table is not None:
+        options = replace(options, atlas_table=found.table, atlas_source=f"the table of {found.options['atlas']}")
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
     provenance: dict[str, Any] = {
         "kind": kind,
@@ -84,6 +86,7 @@ def import_scans(
     if first is None:
         raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(found.skipped)}")
     atlas, order, provenance["rois"], warnings = resolve_atlas(found, first[2], first[1], options)
+    warnings = [*found.warnings, *warnings]
     header = first[2].columns or ()
     if len(set(header)) < len(header):  # a model then knows the order of the files
         provenance["header"] = list(header)
@@ -100,6 +103,8 @@ def import_scans(
                 left_out.setdefault(column, []).append(path)
             tr = choose_tr(series.tr, row.get("tr"), path, options.tr)
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
+            if series.mean_fd is not None and row.get("mean_fd") is None:
+                stated["mean_fd"] = series.mean_fd
             frames = order.reorder(series, path)
             lengths.add(len(frames))
             if not found.connectomes:

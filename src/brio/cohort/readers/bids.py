@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +15,23 @@ from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, require_repetition_time
 from .assembly import choose_atlas, join_scans
-from .participants import ImportOptions, Layout, find_rows
-from .series import SUFFIXES, Series, find_series, get_series_stem, get_series_suffix, read_series, read_sidecar
+from .participants import ImportOptions, Layout, find_rows, read_participants
+from .series import (
+    SUFFIXES,
+    Series,
+    find_series,
+    get_series_stem,
+    get_series_suffix,
+    is_regular,
+    parse_float,
+    read_json_object,
+    read_series,
+)
 
 # Entities that distinguish scans of a subject; all others say how a scan was processed.
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
+Sidecar = tuple[Path, frozenset[tuple[str, str]], str]  # a json file, its entities and its suffix
+ListSidecars = Callable[[Path], list[Sidecar]]
 SUFFIX_WORDS = frozenset({"bold", "timeseries"})  # last words of a name, which are not part of an atlas label
 
 
@@ -42,17 +56,11 @@ class SeriesFile(NamedTuple):
         return next((entity for entity in self.scan if entity.startswith("ses-")), "")
 
 
-def parse_name(path: Path) -> SeriesFile | None:
-    """Parse the entities of a file name.
-
-    Confounds (``desc-confounds_timeseries.tsv``) have no atlas and are not parcellated series. C-PAC may join an entity
-    to the next (``atlas-Yeo-17space-MNI152``) or split an atlas at an underscore; both are repaired.
-    """
-    suffix, stem = get_series_suffix(path), get_series_stem(path)
-    if not stem.startswith("sub-") or not (stem.endswith("_timeseries") or suffix == ".ptseries.nii"):
-        return None
+def parse_entities(path: Path) -> dict[str, str]:
+    """Parse the entities of a file name; what is joined to an atlas at an underscore belongs to it."""
     entities: dict[str, str] = {}
     previous = ""
+    stem = get_series_stem(path) if get_series_suffix(path) else path.name.split(".")[0]
     for piece in stem.split("_"):
         key, dash, value = piece.partition("-")
         if dash:
@@ -61,13 +69,30 @@ def parse_name(path: Path) -> SeriesFile | None:
             entities[previous] += f"_{piece}"
             key = previous
         previous = key
+    return entities
+
+
+def parse_name(path: Path) -> SeriesFile | None:
+    """Parse the name of a file of parcellated series.
+
+    Confounds (``desc-confounds_timeseries.tsv``) have no atlas and are not parcellated series. C-PAC may join an entity
+    to the next (``atlas-Yeo-17space-MNI152``) or split an atlas at an underscore; both are repaired.
+    """
+    suffix, stem = get_series_suffix(path), get_series_stem(path)
+    if not stem.startswith("sub-") or not (stem.endswith("_timeseries") or suffix == ".ptseries.nii"):
+        return None
+    entities = parse_entities(path)
     atlas = re.sub(r"(space|res|desc|reg)-.*$", "", entities.pop("atlas", "") or entities.pop("seg", ""))
     feature = entities.pop("feature", "")
     if not (atlas or feature) or entities.pop("stat", "mean") != "mean":
         return None
-    subject, task = f"sub-{entities.pop('sub')}", entities.get("task", "")
+    return describe_file(path, entities, atlas, feature)
+
+
+def describe_file(path: Path, entities: dict[str, str], atlas: str = "", feature: str = "") -> SeriesFile:
+    """Describe a file by the entities of its name."""
     scan = tuple(f"{key}-{entities[key]}" for key in SCAN_ENTITIES if key in entities)
-    return SeriesFile(path, subject, atlas, feature, task, scan)
+    return SeriesFile(path, f"sub-{entities['sub']}", atlas, feature, entities.get("task", ""), scan)
 
 
 def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
@@ -75,10 +100,15 @@ def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
     files = [file for path in find_series(src) if (file := parse_name(path))]
     if not files:
         raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
+    return select_matching(src, files, match)
+
+
+def select_matching(src: Path, files: list[SeriesFile], match: str | None) -> list[SeriesFile]:
+    """Select the files whose path below the folder holds a text, with wildcards."""
     folder = src if src.is_dir() else src.parent
     matching = [f for f in files if match is None or fnmatchcase(f.path.relative_to(folder).as_posix(), f"*{match}*")]
     if not matching:
-        raise BrioError(f"{src}: none of {len(files)} time series matches '{match}', for example {files[0].path.name}")
+        raise BrioError(f"{src}: none of {len(files)} files matches '{match}', for example {files[0].path.name}")
     return matching
 
 
@@ -89,7 +119,8 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
     which of them to read.
     """
     scans: dict[tuple[str, tuple[str, ...]], SeriesFile] = {}
-    for file in sorted(files, key=lambda f: (SUFFIXES.index(get_series_suffix(f.path) or ""), f.path)):
+    rank = {suffix: place for place, suffix in enumerate(SUFFIXES)}
+    for file in sorted(files, key=lambda f: (rank.get(get_series_suffix(f.path) or "", 0), f.path)):
         path = scans.setdefault((file.subject, file.scan), file).path
         if path.with_name(get_series_stem(path)) != file.path.with_name(get_series_stem(file.path)):
             problem = f"the same scan as {path}, processed in another way"
@@ -122,19 +153,31 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     ``seg-`` or ``feature-`` entity. Parcels that are missing in a scan (NaN, n/a) are kept as ROIs without signal.
     Columns are brought into one order by the names in the header.
     """
+    files = find_series_files(src, options.match)
+    names = {file.label: {file.label, file.atlas, file.feature} - {""} for file in files}
+    label = choose_atlas(names, options.atlas, src)
+    selected = [file for file in files if file.label == label]
+    list_sidecars = cache(_list_sidecars)
+    layout = lay_out_scans(src, options, selected, label, partial(_read_scan, root=src, list_sidecars=list_sidecars))
+    if layout.scans and (processing := _select_plain(read_metadata(layout.scans[0][1][0].path, src, list_sidecars))):
+        layout.notes["sidecar_of_first"] = processing
+    return replace(layout, atlas=canonicalise_atlas_name(selected[0].atlas or selected[0].feature))
+
+
+def lay_out_scans(
+    src: Path, options: ImportOptions, files: list[SeriesFile], label: str, read: Callable[[Path], Series]
+) -> Layout:
+    """Assign the files of a folder to participants, sessions and runs; several runs of a scan are joined."""
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
     table, layout = find_rows(src, options)
-    files = find_series_files(src, options.match)
-    names = {file.label: {file.label, file.atlas, file.feature} - {""} for file in files}
-    label = choose_atlas(names, options.atlas, src)
-    tasks = sorted({file.task for file in files if file.label == label and file.task})
+    tasks = sorted({file.task for file in files if file.task})
     if options.task is None and len(tasks) > 1:
         raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
     if options.task is not None and options.task not in tasks:
         raise BrioError(f"{src}: holds no task '{options.task}', {nearest(options.task, tasks)}")
-    selected = [file for file in files if file.label == label and options.task in (None, file.task)]
+    selected = [file for file in files if options.task in (None, file.task)]
     scan_files = choose_formats(selected)
     subjects: dict[str, list[SeriesFile]] = {}
     for file in scan_files:
@@ -163,16 +206,17 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     if table is not None:
         layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in listed))
     copies = len(selected) - len(scan_files)
-    notes: dict[str, Any] = {"copies_in_other_formats": copies} if copies else {}
-    if scans and (processing := _select_plain(read_sidecar(scans[0][1][0].path))):
-        notes["sidecar_of_first"] = processing
+
+    def read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
+        paths = [file.path for file in files]
+        return paths[0], join_scans([read(path) for path in paths], paths)
+
     return replace(
         layout,
         scans=scans,
-        read=_read_runs,
-        atlas=canonicalise_atlas_name(selected[0].atlas or selected[0].feature),
+        read=read_runs,
         options={"atlas": label, "participants": table, "runs": runs},
-        notes=notes,
+        notes={"copies_in_other_formats": copies} if copies else {},
     )
 
 
@@ -181,24 +225,59 @@ def _add_prefix(participant_id: str) -> str:
     return participant_id if participant_id.startswith("sub-") else f"sub-{participant_id}"
 
 
-def _read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
-    paths = [file.path for file in files]
-    return paths[0], join_scans([_read_with_tr(path) for path in paths], paths)
+def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
+    """Read a series with its repetition time and mean displacement, where json sidecars and XCP-D's motion say them."""
+    series, tr = read_series(path), find_repetition_time(read_metadata(path, root, list_sidecars), path)
+    return replace(series, tr=series.tr if tr is None else tr, mean_fd=_read_mean_fd(path))
 
 
-def _read_with_tr(path: Path) -> Series:
-    """Read a series with the repetition time that its json sidecar states, if it does."""
-    series, sidecar = read_series(path), read_sidecar(path)
+def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
+    """Find the repetition time that the json sidecars of a file state."""
     tr, frequency = sidecar.get("RepetitionTime"), sidecar.get("SamplingFrequency")
     if tr is not None:
-        return replace(series, tr=require_repetition_time(tr, f"{path}: RepetitionTime in its json sidecar"))
+        return require_repetition_time(tr, f"{path}: RepetitionTime in its json sidecar")
     if not frequency:
-        return series
+        return None
     is_number = isinstance(frequency, int | float) and not isinstance(frequency, bool)
     if not (is_number and 1.0 / LONGEST <= frequency <= 1.0 / SHORTEST):
         problem = f"SamplingFrequency in its json sidecar is {repr(frequency)[:40]}"
         raise BrioError(f"{path}: {problem}; a positive number of frames per second is needed")
-    return replace(series, tr=1.0 / frequency)
+    return 1.0 / frequency
+
+
+def _read_mean_fd(path: Path) -> float | None:
+    """Read the mean framewise displacement of a scan from the motion file that XCP-D writes beside its series."""
+    own = parse_entities(path).items()
+    for motion in sorted(path.parent.glob(f"{path.name.split('_')[0]}_*motion.tsv"), key=lambda file: len(file.name)):
+        if parse_entities(motion).items() <= own and is_regular(motion):
+            rows = read_participants(motion).rows
+            values = [parse_float(row.get("framewise_displacement") or "") for row in rows]
+            known = [value for value in values if math.isfinite(value)]
+            return sum(known) / len(known) if known else None
+    return None
+
+
+def read_metadata(path: Path, root: Path, list_sidecars: ListSidecars | None = None) -> dict[str, Any]:
+    """Read what json files say of a file by the inheritance of BIDS.
+
+    A json file in its folder, or in one above it up to ``root``, speaks of it if its entities are among those of the
+    file and its suffix is that of the file; the nearer file and the one of more entities win.
+    """
+    own, suffix = parse_entities(path), path.name.split(".")[0].rpartition("_")[2]
+    above = [folder for folder in path.parents if folder.is_relative_to(root)] or [path.parent]
+    metadata: dict[str, Any] = {}
+    for folder in reversed(above):
+        sidecars = (list_sidecars or _list_sidecars)(folder)
+        fitting = [(file, said) for file, said, last in sidecars if last == suffix and said <= own.items()]
+        for file, _ in sorted(fitting, key=lambda one: len(one[1])):
+            metadata |= read_json_object(file)
+    return metadata
+
+
+def _list_sidecars(folder: Path) -> list[Sidecar]:
+    """List the json files of a folder with their entities and suffixes."""
+    files = [file for file in sorted(folder.glob("*.json")) if is_regular(file)]
+    return [(f, frozenset(parse_entities(f).items()), f.name.split(".")[0].rpartition("_")[2]) for f in files]
 
 
 def _select_plain(sidecar: dict[str, Any]) -> dict[str, Any]:

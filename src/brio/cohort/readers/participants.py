@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from ...console import Progress, silent
 from ...errors import BrioError, find_control, find_nearest
 from ..atlas import Atlas
 from ..cohort import UNNAMED_CLASSES, Cohort, find_filled
@@ -42,6 +43,11 @@ class ImportOptions:
     session_column: str | None = None
     sessions: str | None = None
     measure: str | None = None  # of connectomes alone, see brio.cohort.readers.table.find_fc
+    denoise: str | None = None  # of images alone, see brio.cohort.readers.images.find_fmriprep
+    space: str | None = None
+    res: str | None = None
+    high_pass: float | None = None  # Hz
+    low_pass: float | None = None
     tr: float | None = None  # of scans to predict alone: seconds, where no file or table states them
     name: str | None = None  # name of the cohort
     frames_in_rows: bool = False  # whether to take rows as frames although they seem to be the ROIs
@@ -51,6 +57,9 @@ class ImportOptions:
     drop_roi: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
     labels_required: bool = True  # False for scans to predict: one scan without site and label is enough
     known_header: tuple[str, ...] = ()  # of scans to predict alone: the header of the scans of their model
+    jobs: int = 1  # of images alone: scans that are extracted at once
+    workspace: Path | None = None  # of images alone: folder of the extracted series until the cohort is written
+    progress: Progress = silent
 
     def describe(self, found: dict[str, Any]) -> dict[str, Any]:
         """Describe the options for the provenance; a reader may have found other values. Files without their path."""
@@ -85,6 +94,8 @@ class Layout:
     connectomes: bool = False
     n_files: int | None = None  # None where each source is a file, or a list of files
     notes: dict[str, Any] = field(default_factory=dict)  # further entries of the provenance
+    warnings: tuple[str, ...] = ()
+    table: Atlas | None = None  # table of the ROIs, where the layout knows it
 
     def skip(self, reason: str, *participants: str, file: str | None = None) -> None:
         """Record why participants, or a file, are skipped."""

@@ -60,7 +60,7 @@ def get_series_stem(path: Path) -> str:
 
 def find_series(src: Path) -> list[Path]:
     """List the files below a folder that may hold a time series. Hidden files and folders are ignored."""
-    files = sorted(path for path in ([src] if src.is_file() else _list_files(src)) if get_series_suffix(path))
+    files = sorted(path for path in ([src] if src.is_file() else list_files(src)) if get_series_suffix(path))
     for path in files:
         if (name := describe_name(path.name)) != path.name:
             raise BrioError(f"{src}: the name of the file {name} is not valid UTF-8; rename it")
@@ -69,7 +69,7 @@ def find_series(src: Path) -> list[Path]:
     return files
 
 
-def _list_files(src: Path) -> Iterator[Path]:
+def list_files(src: Path) -> Iterator[Path]:
     """List all files below a folder. A folder that is linked to is listed once, so links may form a circle."""
 
     def refuse(error: OSError) -> None:
@@ -175,11 +175,8 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_sidecar(series: Path) -> dict[str, Any]:
-    """Read the JSON file beside a time series, which must hold an object; empty if there is none."""
-    path = series.with_name(f"{get_series_stem(series)}.json")
-    if not is_regular(path):
-        return {}
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file, which must hold an object."""
     text = read_text_file(path, "JSON")
     try:
         content = json.loads(text)
@@ -204,6 +201,7 @@ class Series:
     frames: np.ndarray
     columns: tuple[str, ...] | None = None  # names of the P ROIs, where the file has them
     tr: float | None = None  # repetition time in seconds, where the file has it
+    mean_fd: float | None = None  # mean framewise displacement in mm, where a file beside it has it
     parts: tuple[Series, ...] = ()  # the scans that it was joined of, as they were read; empty where it is one scan
     left_out: tuple[tuple[int, str], ...] = ()  # number and name of columns that count the rows and name no region
 

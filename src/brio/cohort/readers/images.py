@@ -1,0 +1,464 @@
+"""Extract the series of regions from images that fMRIPrep preprocessed; nilearn averages, filters and denoises.
+
+Each scan is extracted by itself, several at once, into a folder beside the cohort, so that an import that was
+interrupted goes on where it was. Frames that a strategy removes stay as frames without values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import BrioError, nearest, take_first_line
+from ...formatting import format_count
+from ...storage import hash_file, make_folders, write_atomically
+from ..atlas import LABEL_ATLASES, Atlas, canonicalise_atlas_name, load_label_image
+from ..scans import find_live_rois, is_repetition_time
+from ..values import shorten_list
+from .bids import (
+    SeriesFile,
+    describe_file,
+    find_repetition_time,
+    lay_out_scans,
+    parse_entities,
+    read_metadata,
+    select_matching,
+)
+from .participants import ImportOptions, Layout
+from .rois import read_atlas_table
+from .series import Series, list_files
+
+STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of nilearn's load_confounds_strategy
+GLOBAL_SIGNAL = "+gsr"  # ending of a strategy that also removes the global signal
+FORMAT = 1  # increase it whenever an extracted file holds something else
+BLOCK_BYTES = 64 * 2**20  # of an image that are in memory at once, as float64
+IMAGE = ".nii.gz"
+
+
+@dataclass(frozen=True)
+class Denoising:
+    """What is removed from the series of regions; linear trends always are."""
+
+    strategy: str | None = None  # one of ``STRATEGIES``; None where columns are named, or nothing is removed
+    columns: tuple[str, ...] = ()
+    global_signal: bool = False
+    high_pass: float | None = None  # Hz
+    low_pass: float | None = None
+
+    @classmethod
+    def parse(cls, text: str, high_pass: float | None, low_pass: float | None) -> Denoising:
+        """Parse what ``--denoise`` names: a strategy of nilearn, columns of the confounds, or none."""
+        strategy = text.removesuffix(GLOBAL_SIGNAL)
+        if high_pass is not None and low_pass is not None and not high_pass < low_pass:
+            raise BrioError(f"--high-pass {high_pass:g} must be below --low-pass {low_pass:g}")
+        if strategy in STRATEGIES:
+            if high_pass is not None:
+                raise BrioError(
+                    f"strategy '{strategy}' filters by the cosine regressors of fMRIPrep, so that --high-pass would "
+                    "filter twice; leave it out, or list columns in --denoise"
+                )
+            return cls(strategy, (), text != strategy, None, low_pass)
+        if text == "none":
+            return cls(None, (), False, high_pass, low_pass)
+        columns = tuple(dict.fromkeys(column.strip() for column in text.split(",") if column.strip()))
+        if len(columns) < 2 and not re.search(r"[_\d]|csf|white", text):
+            raise BrioError(
+                f"--denoise '{text}' is unknown, {nearest(text, [*STRATEGIES, 'none'])}; or list columns of the "
+                "confounds, for example trans_x,trans_y,csf"
+            )
+        return cls(None, columns, False, high_pass, low_pass)
+
+    def describe(self) -> dict[str, Any]:
+        """Describe what was done, for the provenance: the values of nilearn's strategy, filters and versions."""
+        import nilearn
+
+        stated: dict[str, Any] = {"detrend": True, "standardize_confounds": True, "nilearn": nilearn.__version__}
+        if self.strategy is not None:
+            stated |= {"strategy": self.strategy, "parameters": self.parameters}
+        stated |= {"columns": list(self.columns)} if self.columns else {}
+        return stated | {"high_pass": self.high_pass, "low_pass": self.low_pass}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values that nilearn gives to ``load_confounds`` under this strategy."""
+        from nilearn.interfaces.fmriprep import load_confounds_strategy
+
+        presets = load_confounds_strategy.__globals__["preset_strategies"][self.strategy]
+        return {**presets, "global_signal": "basic"} if self.global_signal else dict(presets)
+
+    @property
+    def image_description(self) -> str:
+        """The entity ``desc-`` of the images that it is for."""
+        return "smoothAROMAnonaggr" if self.strategy == "ica_aroma" else "preproc"
+
+
+# ---------------------------------------------------------------- the atlas
+
+
+@dataclass(frozen=True, eq=False)
+class LabelAtlas:
+    """An image of labels, and the regions that they stand for."""
+
+    path: Path  # of the image
+    labels: tuple[int, ...]  # label of each region, ascending
+    rois: Atlas
+    space: str  # template of the image; empty where its name does not say
+    digest: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each region."""
+        return tuple(self.rois.rois["name"].astype(str))
+
+
+def open_label_atlas(options: ImportOptions) -> LabelAtlas:
+    """Open the atlas of an import: a file of labels with its table, or one that nilearn fetches by its name."""
+    text = str(options.atlas)
+    path = Path(text)
+    if not path.name.endswith((IMAGE, ".nii")):
+        found = load_label_image(text)
+        if found is None:
+            raise BrioError(f"--atlas '{text}' is unknown, {nearest(text, LABEL_ATLASES)}; or give a file of labels")
+        path, table = found
+        return _match_labels(path, table, "MNI152NLin6Asym", canonicalise_atlas_name(text))
+    if not path.is_file():
+        raise BrioError(f"{path}: no such image of labels")
+    entities, stem = parse_entities(path), path.name.removesuffix(".gz").removesuffix(".nii")
+    named, beside = options.atlas_table, path.with_name(f"{stem}.tsv")
+    if named is None and beside.is_file():
+        named, _ = read_atlas_table(beside)
+    return _match_labels(path, named, entities.get("space", entities.get("tpl", "")), entities.get("atlas", stem))
+
+
+def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> LabelAtlas:
+    """Find the regions that the labels of an image stand for, by the column ``index`` or ``code`` of their table."""
+    image = _open_image(path)
+    if len(image.shape) != 3:
+        raise BrioError(f"{path}: has {len(image.shape)} axes; an image of labels has three, one label per voxel")
+    values = np.unique(np.asarray(image.dataobj))
+    values = values[np.isfinite(values) & (values != 0)]
+    if not len(values) or (values != np.round(values)).any() or (values < 0).any():
+        raise BrioError(f"{path}: holds no labels, which are positive whole numbers; maps of weights cannot be used")
+    labels, digest = values.astype(int).tolist(), hash_file(path)
+    if table is None:
+        rois = pd.DataFrame({"name": [f"label_{label}" for label in labels], "index": labels})
+        return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, digest)
+    columns = [pd.to_numeric(table.rois[key], errors="coerce") for key in ("code", "index") if key in table.rois]
+    rows = [{int(label): row for row, label in column.dropna().items()} for column in columns]
+    row_of = max(rows, key=lambda known: len(known.keys() & set(labels)), default={})
+    if missing := [str(label) for label in labels if label not in row_of]:
+        raise BrioError(
+            f"{path}: its table has no row for the labels {shorten_list(missing)}; it needs a column 'index' with the "
+            "label of each region"
+        )
+    rois = table.rois.iloc[[row_of[label] for label in labels]].reset_index(drop=True)
+    return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, digest)
+
+
+def _open_image(path: Path) -> Any:
+    """Open an image without reading its voxels; frames of a compressed one are read one after the other."""
+    import nibabel
+
+    try:
+        return nibabel.load(path, keep_file_open=True)
+    except Exception as error:  # parsers raise exceptions of all kinds on damaged files
+        raise BrioError(f"{path}: cannot be read as NIfTI ({take_first_line(str(error))})") from error
+
+
+# ---------------------------------------------------------------- one scan
+
+
+@dataclass(frozen=True)
+class Confounds:
+    """What is removed from a scan, and how much its participant moved."""
+
+    table: pd.DataFrame | None  # one column for each confound
+    kept: np.ndarray | None  # frames that are used; None for all
+    mean_fd: float | None  # mean framewise displacement over all frames, mm
+
+
+def read_confounds(image: Path, denoising: Denoising) -> Confounds:
+    """Read the confounds of an image as its strategy says."""
+    from nilearn.interfaces.fmriprep import load_confounds_strategy
+
+    path = _find_confounds(image)
+    if path is None and (denoising.strategy or denoising.columns):
+        raise BrioError(f"{image}: no desc-confounds_timeseries.tsv beside it, which --denoise needs")
+    everything = pd.DataFrame() if path is None else _read_table(path)
+    fd = pd.to_numeric(everything.get("framewise_displacement", pd.Series(dtype=float)), errors="coerce")
+    mean_fd = None if fd.isna().all() else float(fd.mean())
+    if denoising.columns:
+        missing = [column for column in denoising.columns if column not in everything]
+        if missing:
+            raise BrioError(f"{path}: has no column '{missing[0]}', {nearest(missing[0], everything.columns)}")
+        chosen = everything[list(denoising.columns)].astype(float)
+        return Confounds(chosen.fillna(chosen.iloc[1:2].squeeze(axis=0)), None, mean_fd)  # derivatives begin with n/a
+    if denoising.strategy is None:
+        return Confounds(None, None, mean_fd)
+    more = {"global_signal": "basic"} if denoising.global_signal else {}
+    with _name_image(image, f"strategy '{denoising.strategy}' cannot be used"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table, kept = load_confounds_strategy(str(image), denoise_strategy=denoising.strategy, **more)
+    return Confounds(table, kept, mean_fd)
+
+
+def _find_confounds(image: Path) -> Path | None:
+    """Find the confounds of an image: those of the same scan in its folder, whatever its space."""
+    own = {k: v for k, v in parse_entities(image).items() if k not in ("space", "res", "desc", "den", "cohort")}
+    for path in sorted(image.parent.glob(f"sub-{own.get('sub', '')}_*desc-confounds_*.tsv")):
+        others = {k: v for k, v in parse_entities(path).items() if k != "desc"}
+        if others == own and path.name.endswith(("_timeseries.tsv", "_regressors.tsv")):
+            return path
+    return None
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(path, sep="\t", na_values=["n/a"])
+    except Exception as error:  # of a damaged file
+        raise BrioError(f"{path}: cannot be read as a table ({take_first_line(str(error))})") from error
+
+
+@contextmanager
+def _name_image(path: Path, problem: str) -> Iterator[None]:
+    """Turn an exception of nilearn into a :class:`BrioError` that names the image."""
+    try:
+        yield
+    except BrioError:
+        raise
+    except Exception as error:  # nilearn raises exceptions of all kinds
+        raise BrioError(f"{path}: {problem} ({' '.join(str(error).split())[:300]})") from error
+
+
+def average_regions(image: Any, labels: Any, numbers: Sequence[int]) -> np.ndarray:
+    """Average an image over the regions of a label image on its grid, some frames at a time.
+
+    A region that has no voxel on this grid is NaN.
+
+    Shapes: returns [T, P].
+    """
+    from nilearn.regions import img_to_signals_labels
+
+    n_frames = image.shape[3]
+    at_once = max(1, BLOCK_BYTES // (8 * math.prod(image.shape[:3])))
+    blocks, found = [], list[int]()
+    for start in range(0, n_frames, at_once):
+        signals, found, _ = img_to_signals_labels(image.slicer[..., start : start + at_once], labels)
+        blocks.append(signals)
+    signals = np.concatenate(blocks)
+    position = {int(label): i for i, label in enumerate(found)}
+    series = np.full((n_frames, len(numbers)), np.nan, dtype=signals.dtype)
+    for column, label in enumerate(numbers):
+        if label in position:
+            series[:, column] = signals[:, position[label]]
+    return series
+
+
+def denoise(series: np.ndarray, confounds: Confounds, denoising: Denoising, tr: float | None) -> np.ndarray:
+    """Remove trends, confounds and frequencies from series; removed frames and regions without signal are NaN.
+
+    Shapes: series [T, P]; returns [T, P].
+    """
+    from nilearn import signal
+
+    kept = np.arange(len(series)) if confounds.kept is None else np.asarray(confounds.kept)
+    alive = find_live_rois(series[kept])
+    cleaned = np.full(series.shape, np.nan)
+    if alive.any():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            cleaned[np.ix_(kept, alive)] = signal.clean(
+                series[:, alive],
+                detrend=True,
+                standardize=None,
+                confounds=confounds.table,
+                sample_mask=confounds.kept,
+                high_pass=denoising.high_pass,
+                low_pass=denoising.low_pass,
+                t_r=tr,
+            )
+    return cleaned
+
+
+@cache
+def _resample_labels(path: Path, shape: tuple[int, ...], affine: bytes) -> Any:
+    """Open an image of labels on a grid, by the nearest voxel where it has another one."""
+    from nilearn.image import resample_img
+
+    labels, target = _open_image(path), np.frombuffer(affine).reshape(4, 4)
+    if labels.shape == shape and np.allclose(labels.affine, target, atol=1e-4):
+        return labels
+    return resample_img(labels, target, shape, interpolation="nearest", copy_header=True, force_resample=True)
+
+
+def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path) -> tuple[np.ndarray, dict[str, Any]]:
+    """Extract the series of a scan: its frames, and repetition time and mean displacement where they are known.
+
+    Shapes: returns [T, P].
+    """
+    image = _open_image(path)
+    if len(image.shape) != 4 or image.shape[3] < 2:
+        raise BrioError(f"{path}: has the shape {image.shape}; four axes are needed, the last one of frames")
+    with _name_image(path, "cannot be read; it may be damaged or cut short"):
+        labels = _resample_labels(
+            atlas.path, image.shape[:3], np.ascontiguousarray(image.affine, dtype=float).tobytes()
+        )
+        series = average_regions(image, labels, atlas.labels)
+    confounds, tr = read_confounds(path, denoising), _read_tr(path, image, root)
+    if confounds.table is not None and len(confounds.table) != len(series):
+        raise BrioError(f"{path}: has {len(series)} frames, its confounds {len(confounds.table)} rows")
+    if tr is None and (denoising.high_pass, denoising.low_pass) != (None, None):
+        raise BrioError(f"{path}: has no repetition time, which a filter needs; add RepetitionTime to its json sidecar")
+    with _name_image(path, "cannot be denoised"):
+        frames = denoise(series, confounds, denoising, tr).astype(np.float32)
+    return frames, {"tr": tr, "mean_fd": confounds.mean_fd}
+
+
+def _read_tr(path: Path, image: Any, root: Path) -> float | None:
+    """Read the repetition time of an image: that of its sidecar, else of its header."""
+    if (stated := find_repetition_time(read_metadata(path, root), path)) is not None:
+        return stated
+    zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
+    seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
+    return round(seconds, 6) if is_repetition_time(seconds) else None
+
+
+# ---------------------------------------------------------------- all scans
+
+
+@dataclass(frozen=True, eq=False)
+class Extraction:
+    """Where the extracted series of an import lie; one file for each scan, named by all that decides its content."""
+
+    folder: Path
+    root: Path  # of the derivatives
+    atlas: LabelAtlas
+    denoising: Denoising
+
+    def find_file(self, path: Path) -> Path:
+        """Find the file of a scan."""
+        confounds = _find_confounds(path)
+        stamps = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in filter(None, (path, confounds))]
+        known = [FORMAT, str(path.resolve()), stamps, self.atlas.digest, self.atlas.labels, self.denoising.describe()]
+        return self.folder / f"{hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:24]}.npz"
+
+    def write(self, path: Path) -> None:
+        """Extract a scan and write its file."""
+        frames, stated = extract_scan(path, self.atlas, self.denoising, self.root)
+        stream = io.BytesIO()
+        np.savez(stream, frames=frames, stated=json.dumps(stated))
+        write_atomically(self.find_file(path), stream.getvalue())
+
+    def read(self, path: Path) -> Series:
+        """Read the series of a scan that was extracted."""
+        with np.load(self.find_file(path)) as archive:
+            return Series(archive["frames"], self.atlas.names, **json.loads(str(archive["stated"])))
+
+    def extract(self, paths: Sequence[Path], jobs: int, progress: Any) -> None:
+        """Extract the scans that have no file yet, several at once."""
+        missing = [path for path in paths if not self.find_file(path).exists()]
+        done = len(paths) - len(missing)
+        if done:
+            progress(f"{format_count(done, 'scan')} extracted before", done / len(paths))
+        for path in self._write_all(missing, min(jobs, len(missing))):
+            done += 1
+            progress(path.name, done / len(paths))
+
+    def _write_all(self, paths: Sequence[Path], jobs: int) -> Iterator[Path]:
+        if jobs <= 1:
+            for path in paths:
+                self.write(path)
+                yield path
+            return
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+            running = {pool.submit(self.write, path): path for path in paths}
+            try:
+                for future in as_completed(running):
+                    future.result()
+                    yield running[future]
+            finally:  # an error ends the import; scans that are being extracted are finished
+                pool.shutdown(cancel_futures=True)
+
+
+def find_images(src: Path, options: ImportOptions, description: str) -> list[SeriesFile]:
+    """Find the preprocessed images below a folder, in the space and resolution that is asked for."""
+    images, others = list[tuple[Path, dict[str, str]]](), list[Path]()
+    for path in list_files(src):
+        entities = parse_entities(path)
+        if path.name.endswith(f"_bold{IMAGE}") and "sub" in entities and entities.get("desc") == description:
+            images.append((path, entities))
+        elif path.name.endswith("_bold.dtseries.nii"):
+            others.append(path)
+    if not images and others:
+        raise BrioError(
+            f"{others[0]}: is a dense CIFTI series, which brio does not parcellate; run fMRIPrep with a volume space "
+            "(--output-spaces MNI152NLin6Asym), or let XCP-D write parcellated series and import them as 'bids'"
+        )
+    if not images:
+        raise BrioError(f"{src}: no file sub-*_desc-{description}_bold{IMAGE} below it")
+    for name, asked in (("space", options.space), ("res", options.res)):
+        known = sorted({entities.get(name, "") for _, entities in images})
+        if asked is not None and asked not in known:
+            raise BrioError(f"{src}: no image has {name}-{asked}, {nearest(asked, known)}")
+        if asked is None and len(known) > 1:
+            shown = ", ".join(value or f"(no {name}-)" for value in known)
+            raise BrioError(f"{src}: holds images with {name} {shown}; choose one with --{name}")
+        images = [(path, entities) for path, entities in images if asked in (None, entities.get(name, ""))]
+    return select_matching(src, [describe_file(path, entities) for path, entities in images], options.match)
+
+
+def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
+    """Refuse images that are not in the space of the atlas; returns a warning where the two templates are alike."""
+    if not space:
+        raise BrioError(f"{src}: its images are in the space of each scan, no atlas fits; choose others with --space")
+    if atlas.space in ("", space):
+        return ()
+    if not (atlas.space.startswith("MNI152") and space.startswith("MNI152")):
+        raise BrioError(f"{atlas.path}: is in the space {atlas.space}, the images are in {space}")
+    alike = "two versions of one template, whose cortex lies up to a few millimetres apart"
+    return (f"the atlas is in {atlas.space}, the images are in {space}: {alike}",)
+
+
+def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
+    """Find the scans of fMRIPrep, and extract the series of their regions."""
+    if options.denoise is None or options.atlas is None:
+        raise BrioError(f"kind 'fmriprep' needs --{'denoise' if options.denoise is None else 'atlas'}")
+    denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
+    atlas = open_label_atlas(options)
+    files = find_images(src, options, denoising.image_description)
+    space = parse_entities(files[0].path).get("space", "")
+    notes = check_space(atlas, space, src)
+    assert options.workspace is not None
+    make_folders(options.workspace)
+    extraction = Extraction(options.workspace, src, atlas, denoising)
+    layout = lay_out_scans(src, options, files, atlas.rois.name, extraction.read)
+    chosen = [file.path for _, sources in layout.scans for file in sources]
+    extraction.extract(chosen, options.jobs or 1, options.progress)
+    stated = {
+        "image": atlas.path.name,
+        "sha256": atlas.digest,
+        "space": atlas.space or None,
+        "images": space,
+        "resampled": "labels, to the nearest voxel of each image",
+    }
+    return replace(
+        layout,
+        notes=layout.notes | {"denoising": denoising.describe(), "atlas_image": stated},
+        warnings=notes,
+        table=atlas.rois,
+    )
