@@ -234,6 +234,9 @@ def test_an_atlas_without_a_table_names_its_labels(folder, tmp_path):
     atlas = write_atlas(tmp_path, table=False)
     cohort = import_images(folder, tmp_path / "cohort", atlas=str(atlas))
     assert cohort.atlas.rois["name"].tolist() == [f"label_{label}" for label in LABELS]
+    short = import_images(folder, tmp_path / "short", drop_roi="region11")
+    assert short.atlas.rois["name"].tolist() == [f"region{label}" for label in LABELS if label != 11]
+    np.testing.assert_array_equal(short.scan(0), cohort.scan(0)[:, [0, 2, 3, 4]])
     table = tmp_path / "rois.tsv"
     table.write_text("name\tcode\n" + "".join(f"r{label}\t{label}\n" for label in LABELS[1:]))
     with pytest.raises(BrioError, match="no row for the labels 3;"):
