@@ -216,7 +216,7 @@ def test_runs_of_a_changed_file_are_not_taken_for_those_of_the_old_one(tmp_path,
     file.write_text(text.replace("return authoring.", "return 2 * authoring."))
     again = subprocess.run(run, capture_output=True, text=True, check=False)
     assert again.returncode == 2
-    assert "belongs to another job (code of method gated-profiles: " in again.stderr
+    assert "belongs to another job (hash of the file of method gated-profiles: " in again.stderr
 
 
 def test_a_model_of_a_method_that_declares_no_state_is_read_again(tmp_path, short_job):

@@ -41,7 +41,7 @@ def test_calibration_says_where_a_slope_cannot_be_estimated():
     known = table.groupby("fold")["slope"].mean().notna().sum()
     assert known < 9
     assert f"mean over {known} site{'s' if known > 1 else ''} " in text
-    assert f"It cannot be estimated at {9 - known} of 9 sites" in text
+    assert f"Not estimated at {9 - known} of 9 sites" in text
 
 
 SMALL = {"epochs": 2, "K": 2, "T_w": 1, "M": 4, "J": 4, "d_t": 4, "d_h": 8, "d_e": 4, "d_mlp": 8}
