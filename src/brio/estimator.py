@@ -577,12 +577,6 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def _ensemble(self) -> Ensemble:
         return Ensemble(self.method_, self._members) if self._model is None else self._model
 
-    @property
-    def left_out_sites_(self) -> tuple[str, ...]:
-        """Deprecated name of ``one_class_sites_``."""
-        warnings.warn("left_out_sites_ is now one_class_sites_", DeprecationWarning, stacklevel=2)
-        return self.one_class_sites_
-
 
 @dataclass(frozen=True)
 class EstimatorRecord:

@@ -80,6 +80,8 @@ MISTAKES = [
     # options in a file
     ("run --config nowhere.toml", "nowhere.toml: cannot be read (No such file or directory); 'brio config run' prints"),
     ("run --config scans", "brio: scans: is no TOML file; 'brio config run' prints a file to start from\n"),
+    (f"{RUN} --engine cloud", "engine 'cloud' is unknown"),
+    (f"{RUN} --engine dask --shard 1/2", "--shard is for processes without a cluster; leave it out with --engine dask"),
     (f"{RUN} --engine dask --slurm none.toml", "none.toml: cannot be read (No such file or directory); --slurm takes"),
     ("run --config broken.toml", "broken.toml: is not TOML"),
     ("run --config unknown.toml", "'brio run' has no option 'methods'; did you mean 'method'?"),

@@ -211,15 +211,55 @@ def test_dense_surfaces_and_maps_of_weights_are_refused(folder, tmp_path):
     nibabel.save(nibabel.Nifti1Image(np.full((4, 4, 4), 0.5, dtype=np.float32), AFFINE), atlas)
     with pytest.raises(BrioError, match="holds no labels"):
         import_images(tmp_path, tmp_path / "cohort")
+    nibabel.save(nibabel.Nifti1Image(np.ones((4, 4, 4, 2), dtype=np.int16), AFFINE), atlas)
+    with pytest.raises(BrioError, match="has 4 axes; an image of labels has three"):
+        import_images(tmp_path, tmp_path / "cohort")
 
 
-@pytest.mark.parametrize("damage", ["cut", "no confounds", "short confounds", "three axes"])
+def test_an_atlas_by_its_name(folder, tmp_path, monkeypatch):
+    """The image is what nilearn fetches; regions are found by the codes of the table of that atlas."""
+    from nilearn import datasets
+
+    volume, codes = label_volume(), {3: 2001, 11: 2002, 12: 2101, 40: 9160, 41: 9170}
+    for label, code in codes.items():
+        volume[volume == label] = code
+    nibabel.save(nibabel.Nifti1Image(volume, AFFINE), tmp_path / "AAL.nii.gz")
+    monkeypatch.setattr(datasets, "fetch_atlas_aal", lambda **_: {"maps": str(tmp_path / "AAL.nii.gz")})
+    named, own = (import_images(folder, tmp_path / str(k), **o) for k, o in enumerate(({"atlas": "aal116"}, {})))
+    assert named.atlas.rois["name"].tolist()[:2] == ["Precentral_L", "Precentral_R"]
+    np.testing.assert_array_equal(named.frames, own.frames)
+
+
+def test_a_filter_needs_a_repetition_time_and_an_atlas_a_template(folder, tmp_path):
+    shutil.copytree(folder / "derivatives", tmp_path / "derivatives")
+    write_atlas(tmp_path)
+    path = image_of(tmp_path, "sub-05")
+    image = nibabel.load(path)
+    image.header.set_zooms((3, 3, 3, 0))
+    nibabel.save(image, tmp_path / "image.nii.gz")
+    (tmp_path / "image.nii.gz").replace(path)
+    next((tmp_path / "derivatives").glob("task-rest_*.json")).unlink()
+    with pytest.raises(BrioError, match=r"sub-05.*has no repetition time, which a filter needs"):
+        import_images(tmp_path, tmp_path / "cohort", low_pass=0.1)
+    for path in sorted((tmp_path / "derivatives").rglob("*_space-*")):
+        path.rename(path.with_name(path.name.replace(f"_space-{SPACE}", "")))
+    with pytest.raises(BrioError, match="images are in the space of each scan, no atlas fits"):
+        import_images(tmp_path, tmp_path / "cohort")
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", "no image", "no confounds", "short confounds", "binary confounds", "three axes"]
+)
 def test_a_damaged_scan_is_named(folder, tmp_path, damage):
     shutil.copytree(folder / "derivatives", tmp_path / "derivatives")
     write_atlas(tmp_path)
     path, confounds = image_of(tmp_path, "sub-03"), next((tmp_path / "derivatives/sub-03").rglob("*confounds*.tsv"))
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:20_000])
+    elif damage == "no image":
+        path.write_bytes(b"no image")
+    elif damage == "binary confounds":
+        confounds.write_bytes(bytes(range(256)))
     elif damage == "no confounds":
         confounds.unlink()
     elif damage == "short confounds":

@@ -173,6 +173,8 @@ FILES: list[tuple[str, str, Content, str]] = [
     ("a header with an open quote", "p2.csv", b'"a,b,c,d\n1,2,3,4\n', "p2.csv: line 1 has a quote"),
     ("a header of one long cell", "p2.csv", b"a" * 200_000 + b",b\n1,2\n", "p2.csv: line 1 has a cell of more than"),
     ("a row that is cut short", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
+    ("an archive called npy", "p2.npy", b"PK" + bytes(90), "p2.npy: is an npz archive, not an npy file; rename it"),
+    ("an array without numbers", "p2.npy", npy_bytes((0, 5)), "p2.npy: is empty, its shape is (0, 5)"),
     ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: holds 3 MB unpacked"),
     ("a scan without an end", "p2.csv", _link_to("/dev/zero"), f"p2.csv: cannot be read as text {PIPE}"),
     *(
