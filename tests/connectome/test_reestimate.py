@@ -26,11 +26,15 @@ def numpy_fc(x: np.ndarray) -> np.ndarray:
     return np.arctanh(r)
 
 
-def frames_of(seed: int, refresh: int, who: str, k: int, n_frames: int, block: int) -> np.ndarray:
-    """Frames of one resample: ceil(T / b) uniform starts, circular blocks end to end, cut to T."""
-    u = draws.draw_uniform(seed, "re-estimates", refresh, who, k, np.arange(-(-n_frames // block)))
-    starts = (u * n_frames).astype(int)
-    return np.array([(s + t) % n_frames for s in starts for t in range(block)])[:n_frames]
+def frames_of(seed: int, refresh: int, who: str, k: int, kept: np.ndarray, block: int) -> np.ndarray:
+    """Frames of one resample: uniform starts in time, circular blocks end to end less removed frames, cut to T."""
+    frames: list[int] = []
+    span, m = len(kept), 0
+    while len(frames) < kept.sum():
+        start = int(draws.draw_uniform(seed, "re-estimates", refresh, who, k, m) * span)
+        frames += [t % span for t in range(start, start + block) if kept[t % span]]
+        m += 1
+    return np.array(frames[: kept.sum()])
 
 
 @pytest.mark.parametrize(("n_frames", "block"), [(50, 7), (48, 8), (31, 30), (9, 2), (64, 1)])
@@ -82,11 +86,25 @@ def test_reestimates_are_psi_of_the_gathered_frames(graphs):
     found = collected(graphs, np.arange(6), block)
     for i, who in enumerate(graphs.cohort.ids):
         scan = graphs.cohort.scan(i).astype(float)
-        scan = scan[np.isfinite(scan).all(1)]
+        kept = np.isfinite(scan).all(1)
         for k in range(3):
-            frames = frames_of(5, 2, str(who), k, len(scan), int(block[i]))
-            assert len(frames) == len(scan)
+            frames = frames_of(5, 2, str(who), k, kept, int(block[i]))
             np.testing.assert_allclose(found[str(who)][k].numpy(), numpy_fc(scan[frames]), atol=1e-9)
+
+
+@pytest.mark.parametrize("removed", [[], [0, 1], [30], range(10, 50), [*range(0, 60, 2), 59]])
+def test_blocks_are_stretches_of_time_whatever_was_removed(removed):
+    """No block joins what a gap separates: neighbours in a resample lie within a block of time, or begin a new one."""
+    scan = np.random.default_rng(1).normal(size=(60, 3)) + np.arange(60)[:, None] / 30
+    scan[list(removed)] = np.nan
+    cohort = Cohort.from_scans([scan, scan[::-1]], site=["A", "A"], label=[0, 1], participant_id=["p", "q"])
+    graphs = Connectomes(cohort, dtype=torch.float64)
+    found = collected(graphs, [0, 1], np.array([7, 7]), K=20)["p"]
+    kept = np.isfinite(scan).all(1)
+    inner = kept[kept.argmax() : 60 - kept[::-1].argmax()]  # what was removed at the ends leaves no gap
+    for k in range(20):
+        frames = scan[kept.argmax() :][frames_of(5, 2, "p", k, inner, 7)].astype(np.float32)
+        np.testing.assert_allclose(found[k].numpy(), numpy_fc(frames), atol=1e-7)
 
 
 def test_an_roi_that_is_flat_in_a_resample_has_zero_rows():

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Cohort
-from ..cohort.scans import clean_scan, hash_scan, holds_fc, require_frames
+from ..cohort.scans import clean_scan, find_live_rois, find_valid_frames, hash_scan, holds_fc, require_frames
 from ..device import chunk_budget, find_free_memory, resident_budget
 from ..errors import BrioError
 from ..machine import require_memory
@@ -140,8 +140,14 @@ class Connectomes:
         stored = torch.empty(int(cohort.n_frames.sum()) if resident else 0, p, dtype=dtype, device=self.device)
         self._first = np.cumsum(cohort.n_frames) - cohort.n_frames  # first frame of each scan in the stored frames
 
+        self._gaps: dict[int, np.ndarray] = {}  # of scans with missing frames, the positions of those kept
+
         def clean(i: int) -> np.ndarray:
-            frames, alive[i] = clean_scan(cohort.scan(i))
+            scan = cohort.scan(i)
+            frames, alive[i] = clean_scan(scan)
+            if len(frames) < len(scan):
+                kept = np.flatnonzero(find_valid_frames(scan, find_live_rois(scan)))
+                self._gaps[i] = kept - kept[:1]
             self.n_frames[i] = len(frames)
             if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
                 usable = f"{len(frames)} usable frames and {int(alive[i].sum())} ROIs with signal"
@@ -246,13 +252,23 @@ class Connectomes:
             parts = []
             for batch in self._batches(chunk, sizes):
                 frames, first = self._frames(request.scans[batch])
-                how = block_length[batch], keys[batch], request.K, request.balanced
+                how = (
+                    block_length[batch],
+                    keys[batch],
+                    request.K,
+                    request.balanced,
+                    self._find_gaps(request.scans[batch]),
+                )
                 if self._sessions is None:
                     parts.append(reestimate(frames, first, lengths[batch], *how))
                 else:
                     own = index_sessions([self._sessions[i] for i in request.scans[batch]], lengths[batch])
                     parts.append(reestimate_sessions(frames, first, own, *how))
             yield chunk, torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def _find_gaps(self, scans: np.ndarray) -> dict[int, np.ndarray]:
+        """Positions of the kept frames of those scans that have gaps, by their place among these scans."""
+        return {row: self._gaps[i] for row, i in enumerate(scans.tolist()) if i in self._gaps}
 
     def find_design_scales(self, request: ReestimateRequest) -> np.ndarray:
         """Return :func:`~brio.connectome.resampling.find_design_scale` of each scan; of sessions, the mean."""
@@ -301,7 +317,8 @@ class Connectomes:
         for i, block, key in zip(request.scans, request.block_length, self._draw_keys(request), strict=True):
             x = self.scan(int(i))
             length, own, start = (np.array([number], dtype=np.int64) for number in (len(x), block, key))
-            index, _ = index_resamples(length, own, start, request.K, request.balanced, self.device)
+            kept = self._find_gaps(np.array([i]))
+            index, _ = index_resamples(length, own, start, request.K, request.balanced, self.device, kept)
             out.append(self._bold_window(int(i), x[index[0]], rule, tr))
         return torch.cat(out)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from ..cohort.scans import read_session_frames
 from ..draws import draw_uniform_tensor
 from ..errors import BrioError
 from .fc import psi, reestimate_fc
+
+NO_GAPS: Mapping[int, np.ndarray] = {}
 
 
 class ReestimateRequest(NamedTuple):
@@ -56,6 +58,25 @@ def block_indices(starts: Tensor, block_length: Tensor, n_frames: Tensor, width:
     length = block_length[:, None, None]
     block = (t // length).clamp_max(starts.shape[-1] - 1).expand(*starts.shape[:2], width)
     return (starts.gather(-1, block) + t % length) % n_frames[:, None, None]
+
+
+def skip_gaps(kept: np.ndarray, block_length: int, key: int, n_reestimates: int) -> Tensor:
+    """Compute the frames of the resamples of a scan from which frames were removed.
+
+    A block is a stretch of time, as in any scan, of which the frames that were kept are taken. Blocks are drawn until
+    a resample has as many frames as the scan. Without gaps these are the frames of :func:`block_indices`.
+
+    Shapes: kept [T], positions in time from 0; returns [K, T], positions among the kept frames.
+    """
+    span, n_blocks = int(kept[-1]) + 1, -(-int(kept[-1] + 1) // block_length)
+    position = torch.full((span,), -1)
+    position[torch.from_numpy(kept)] = torch.arange(len(kept))
+    while True:
+        starts = draw_block_starts(torch.tensor([key]), torch.tensor([span]), n_reestimates, n_blocks)[0]
+        index = position[(starts[..., None] + torch.arange(block_length)) % span].flatten(1)
+        if ((index >= 0).sum(-1) >= len(kept)).all():
+            return index.gather(-1, (index < 0).sort(dim=-1, stable=True).indices[:, : len(kept)])
+        n_blocks *= 2
 
 
 def find_design_size(least: int) -> int:
@@ -101,10 +122,11 @@ def index_resamples(
     n_reestimates: int,
     balanced: bool = False,
     device: torch.device | str = "cpu",
+    kept: Mapping[int, np.ndarray] = NO_GAPS,
 ) -> tuple[Tensor, np.ndarray]:
-    """Find the frames of the resamples of scans.
+    """Find the frames of the resamples of scans; a balanced design is laid over the frames that were kept.
 
-    Shapes: n_frames, block_length [n], keys [n]; returns index [n, K, width], size [n].
+    Shapes: n_frames, block_length, keys [n], kept [T] of scans with gaps; returns index [n, K, width], size [n].
     """
     if balanced:
         block_length = find_design_blocks(block_length, n_frames, n_reestimates)
@@ -116,7 +138,11 @@ def index_resamples(
         starts = _balance_block_starts(length, n_reestimates, key)
     else:
         starts = draw_block_starts(key, length, n_reestimates, n_blocks)
-    return block_indices(starts, block, length, width), size
+    index = block_indices(starts, block, length, width)
+    for i, positions in (NO_GAPS if balanced else kept).items():
+        own = skip_gaps(positions, int(block_length[i]), int(keys[i]), n_reestimates)
+        index[i, :, : len(positions)] = own.to(device)
+    return index, size
 
 
 def reestimate(
@@ -127,6 +153,7 @@ def reestimate(
     keys: np.ndarray,
     n_reestimates: int,
     balanced: bool = False,
+    kept: Mapping[int, np.ndarray] = NO_GAPS,
 ) -> Tensor:
     """Re-estimate the FC of scans from resampled frames: A^(k) = Psi(R_k(X)), Eq. (2).
 
@@ -134,7 +161,7 @@ def reestimate(
 
     Shapes: frames [F, P], first [n]; returns [n, K, P, P].
     """
-    index, size = index_resamples(n_frames, block_length, keys, n_reestimates, balanced, frames.device)
+    index, size = index_resamples(n_frames, block_length, keys, n_reestimates, balanced, frames.device, kept)
     index += torch.from_numpy(first).to(frames.device)[:, None, None]
     if frames.device.type == "cpu":
         return torch.from_numpy(reestimate_fc(frames.numpy(), index.numpy(), size))
@@ -325,6 +352,7 @@ def reestimate_sessions(
     keys: np.ndarray,
     n_reestimates: int,
     balanced: bool = False,
+    kept: Mapping[int, np.ndarray] = NO_GAPS,
 ) -> Tensor:
     """Re-estimate each session of some scans, and average over the sessions of a scan.
 
@@ -335,7 +363,8 @@ def reestimate_sessions(
     own_keys = np.where(sessions.n_sessions[owner] > 1, own_keys, keys[owner])  # a scan of one session keeps its draws
     if balanced:
         own_keys = 1 + sessions.number % (n_reestimates - 1)
-    A = reestimate(frames, first[owner] + sessions.offset, sessions.n_frames, blocks, own_keys, n_reestimates, balanced)
+    start, kept = first[owner] + sessions.offset, {row: kept[i] for row, i in enumerate(owner.tolist()) if i in kept}
+    A = reestimate(frames, start, sessions.n_frames, blocks, own_keys, n_reestimates, balanced, kept)
     weight = torch.from_numpy(1.0 / sessions.n_sessions[owner]).to(A)
     mean = A.new_zeros(len(first), *A.shape[1:])
     return mean.index_add_(0, torch.from_numpy(owner).to(A.device), A * weight[:, None, None, None])
