@@ -572,7 +572,9 @@ def predict(
         if not isinstance(scans, Cohort):
             from .cohort.readers import read_scans_to_predict
 
-            scans = read_scans_to_predict(scans, place / "scans", known_header=fitted.training.header, **options)
+            training = fitted.training
+            known: dict[str, Any] = {"known_header": training.header, "known_extraction": training.extraction}
+            scans = read_scans_to_predict(scans, place / "scans", **known, **options)
         predictions = predict_scans(fitted, scans, reestimates=reestimates, wanted_accuracy=accuracy, device=device)
         if out is not None:
             from .report.predictions import render_prediction_page

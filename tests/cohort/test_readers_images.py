@@ -15,8 +15,11 @@ from nilearn.image import resample_img
 from nilearn.interfaces.fmriprep import load_confounds_strategy
 from nilearn.maskers import NiftiLabelsMasker
 
+import brio
 from brio import BrioError, Cohort, import_cohort
 from brio.cohort.readers import images
+from brio.models import write_model
+from commands import command
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +248,21 @@ def test_a_filter_needs_a_repetition_time_and_an_atlas_a_template(folder, tmp_pa
         path.rename(path.with_name(path.name.replace(f"_space-{SPACE}", "")))
     with pytest.raises(BrioError, match="images are in the space of each scan, no atlas fits"):
         import_images(tmp_path, tmp_path / "cohort")
+
+
+def test_a_model_extracts_new_images_as_those_it_was_fitted_to(folder, tmp_path):
+    cohort = import_images(folder, tmp_path / "cohort", denoise="scrubbing")
+    write_model(brio.fit(cohort, "ridge", device="cpu"), tmp_path / "model")
+    atlas, images = next(folder.glob("*_dseg.nii.gz")), folder / "derivatives"
+    words = ["predict", tmp_path / "model", images, "--atlas", atlas, "--quiet", "--out"]
+    said = command(*words, tmp_path / "images")
+    command("predict", tmp_path / "model", tmp_path / "cohort", "--out", tmp_path / "scans")
+    one, other = (pd.read_csv(tmp_path / name / "predictions.csv") for name in ("images", "scans"))
+    pd.testing.assert_frame_equal(one, other)
+    assert "layout 'fmriprep'" in said.out
+    assert "extract them alike" not in said.out
+    said = command(*words, tmp_path / "other", "--denoise", "simple")
+    assert "with --denoise simple, those of the model with --denoise scrubbing: extract them alike" in said.out
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_kind_and_options_are_checked(tmp_path):
     refuse_scans("there is no layout 'tabel', did you mean 'table'", src, kind="tabel")
     refuse_scans("kind 'table' does not take --task", src, task="rest")
     refuse("study: exists already", read_scans_to_predict, src, src)
-    assert set(LAYOUTS) == {"cohort", *WRITERS}
+    assert set(LAYOUTS) == {"cohort", "fmriprep", *WRITERS}
 
 
 # ---------------------------------------------------------------- cohort folders

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from brio.connectome import Connectomes
 from brio.models import predict_scans, read_model, write_model
-from brio.models.sums import read_known_header
+from brio.models.sums import read_known_files
 from brio.storage import write_recorded
 from commands import command, refuse
 from doctored import change_json
@@ -156,12 +156,12 @@ def test_a_model_knows_the_header_of_its_files_where_names_are_repeated(cohort, 
     header = ["Insula", "Cuneus", "Insula", *(f"r{u}" for u in range(13))]
     model = fit("ridge", replace(cohort, provenance={"header": header}))
     write_model(model, tmp_path / "model")
-    assert list(read_known_header(tmp_path / "model")) == header
+    assert list(read_known_files(tmp_path / "model")["known_header"]) == header
     assert list(read_model(tmp_path / "model").training.header) == header
     write_model(fit("ridge"), tmp_path / "other")
-    assert read_known_header(tmp_path / "other") == ()
+    assert read_known_files(tmp_path / "other") == {"known_header": (), "known_extraction": None}
 
 
 def test_a_header_is_not_read_from_a_file_that_is_nested_too_deeply(tmp_path):
     write_recorded(tmp_path, {"model.json": "[" * 100_000})
-    refuse(r"model\.json.*nested", read_known_header, tmp_path)
+    refuse(r"model\.json.*nested", read_known_files, tmp_path)

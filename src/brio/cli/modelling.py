@@ -24,18 +24,24 @@ ModelFolder = Annotated[Path, "Model folder, written by 'brio fit'."]
 
 @contextmanager
 def _open_scans(
-    model: Path, scans: Path, out: Path, load: list[Path] | None, reading: options.ScanOptions
+    model: Path,
+    scans: Path,
+    out: Path,
+    load: list[Path] | None,
+    reading: options.ScanOptions,
+    images: options.ImageOptions,
 ) -> Iterator[tuple[Model, Cohort]]:
     """Read a model and the scans that it is given, into a folder that is removed at the end; say what was read."""
     from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
-    from ..models.sums import check_sums, read_known_header
+    from ..models.sums import check_sums, read_known_files
 
     refuse_existing(out)
     check_sums(model, scans_follow=True)
     options.load_own_methods(load)
-    header = read_known_header(model)
+    given = read_known_files(model) | reading.to_keywords() | images.to_keywords()
     with open_scratch_folder() as place:
-        cohort = read_scans_to_predict(scans, place / "scans", known_header=header, **reading.to_keywords())
+        with show_progress(images.quiet) as progress:
+            cohort = read_scans_to_predict(scans, place / "scans", progress=progress, **given)
         from ..models import read_model  # torch, after all that can be refused
 
         fitted = read_model(model)
@@ -123,9 +129,10 @@ def predict(
     device: options.Device = "auto",
     *,
     reading: options.ScanOptions,
+    images: options.ImageOptions,
 ) -> None:
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
-    with _open_scans(model, scans, out, load, reading) as (fitted, cohort):
+    with _open_scans(model, scans, out, load, reading, images) as (fitted, cohort):
         from ..models import predict_scans
         from ..models.external import write_predictions
         from ..models.predict import suggest_label_column
@@ -158,6 +165,7 @@ def adapt(
     device: options.Device = "auto",
     *,
     reading: options.ScanOptions,
+    images: options.ImageOptions,
 ) -> None:
     """Adapt a model to a hospital with labelled scans of its own: slope and intercept alone, never the weights.
 
@@ -168,7 +176,7 @@ def adapt(
 
     Example: brio adapt model cohort --out model-here
     """
-    with _open_scans(model, cohort, out, load, reading) as (fitted, local):
+    with _open_scans(model, cohort, out, load, reading, images) as (fitted, local):
         from ..models import adapt_model, write_model
         from ..models.predict import remark_on_local_scans
 

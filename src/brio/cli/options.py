@@ -174,7 +174,8 @@ class ImageOptions:
     denoise: Annotated[
         str | None,
         "What is removed: a strategy of nilearn (simple, scrubbing, compcor, ica_aroma; simple+gsr also removes "
-        "the global signal), columns of the confounds with commas between them, or none; required.",
+        "the global signal), columns of the confounds with commas between them, or none; required, but for a model "
+        "that was fitted to such images.",
     ] = None
     space: Annotated[str | None, "Template of the images, where there are several."] = None
     res: Annotated[str | None, "Resolution of the images, where there are several."] = None
@@ -195,7 +196,7 @@ class ScanOptions(ReadingOptions):
     """How scans are read that a model is given."""
 
     kind: Annotated[str | None, "Layout of the files, where it cannot be told."] = None
-    atlas: Annotated[str | None, "Atlas to read, where the files hold several."] = None
+    atlas: Annotated[str | None, "Atlas to read, where the files hold several; fmriprep: as in 'brio import'."] = None
     participants: Annotated[Path | None, "Participants table, if there is one elsewhere."] = None
     tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, where the files do not say."] = None
 

@@ -127,6 +127,18 @@ def find_joined_scans(provenance: Mapping[str, Any]) -> dict[str, list[str]]:
     return dict(stored) if isinstance(stored, Mapping) else {}
 
 
+EXTRACTION = ("denoise", "high_pass", "low_pass")
+
+
+def find_extraction(provenance: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Find the options by which the series of a cohort were extracted from images; None for other cohorts."""
+    inner = provenance.get("cohort")
+    stated = inner if isinstance(inner, Mapping) else provenance
+    if stated.get("kind") != "fmriprep":
+        return None
+    return {key: value for key, value in stated["options"].items() if key in EXTRACTION}
+
+
 RELATIVE_FLATNESS = 1e-6  # a series is flat when its range is below this share of its largest magnitude
 
 FEWEST_SCANS, FEWEST_ROWS = 6, 12  # fewer scans, rows or columns say nothing about which axis is which

@@ -24,7 +24,14 @@ from ..schemas import to_json
 from ..storage import create_whole_folder, write_new, write_sums
 from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites
 from .model import Model
-from .predict import ScanPredictions, find_called, find_flagged, warn_of_other_classes, warn_of_unnamed_rois
+from .predict import (
+    ScanPredictions,
+    find_called,
+    find_flagged,
+    warn_of_other_classes,
+    warn_of_other_extraction,
+    warn_of_unnamed_rois,
+)
 from .ranges import describe_codes
 from .text import fill_text
 
@@ -284,7 +291,7 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
         describe_codes=describe_codes,
         unnamed=warn_of_unnamed_rois(model, cohort),
         seen=seen,
-        other_classes=warn_of_other_classes(model, cohort),
+        differences=[*warn_of_other_classes(model, cohort), *warn_of_other_extraction(model, cohort)],
         evidence=model.evidence,
         adaptation=model.adaptation,
         rule=rule,

@@ -14,7 +14,14 @@ import torch
 
 from ..cohort import Cohort
 from ..cohort.cohort import locate_scans
-from ..cohort.scans import SESSION_FRAMES, find_live_rois, find_valid_frames, read_session_frames, require_frames
+from ..cohort.scans import (
+    SESSION_FRAMES,
+    find_extraction,
+    find_live_rois,
+    find_valid_frames,
+    read_session_frames,
+    require_frames,
+)
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, fit_harmoniser
 from ..connectome.connectomes import LEAST_FRAMES
 from ..connectome.resampling import choose_balanced_subset
@@ -185,6 +192,7 @@ def complete_model(method: Method, members: Sequence[Member], connectomes: Conne
         sites={str(e): tuple(np.bincount(labels[sites == e], minlength=2).tolist()) for e in np.unique(sites)},
         one_class_sites=folds[0].one_class_sites,
         versions={"brio": __version__, "torch": torch.__version__, "numpy": np.__version__},
+        extraction=find_extraction(cohort.provenance),
         header=tuple(cohort.provenance.get("header", ())),
     )
     block_length = members[0].fitted.block_length

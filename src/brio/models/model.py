@@ -53,6 +53,7 @@ class TrainingFacts:
     sites: dict[str, tuple[StoredCount, StoredCount]]  # controls and patients of each site that the model learned from
     one_class_sites: tuple[str, ...]  # sites that it did not learn from, because they hold one class
     versions: dict[str, str]  # of brio, torch and numpy
+    extraction: dict[str, Any] | None = None  # options of 'brio import fmriprep' that decide what is removed
     header: tuple[str, ...] = ()  # column names of the files of the scans, where some appear more than once; else empty
 
 

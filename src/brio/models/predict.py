@@ -13,7 +13,7 @@ from scipy.special import expit, stdtrit
 from ..cohort import Cohort
 from ..cohort.cohort import UNNAMED_CLASSES, find_filled
 from ..cohort.covariates import ClassNames
-from ..cohort.scans import FC_ONLY, SESSION_FRAMES
+from ..cohort.scans import FC_ONLY, SESSION_FRAMES, find_extraction
 from ..connectome import Connectomes
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..device import resolve_device
@@ -78,9 +78,21 @@ def warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
     ]
 
 
+def warn_of_other_extraction(model: Model, cohort: Cohort) -> list[str]:
+    """Say that the series of the scans were extracted from images in another way than those of the model."""
+    own, theirs = model.training.extraction, find_extraction(cohort.provenance)
+    if own is None or theirs is None or own == theirs:
+        return []
+    said, asked = (
+        " ".join(f"--{key.replace('_', '-')} {value}" for key, value in options.items()) for options in (theirs, own)
+    )
+    return [f"warning: the scans were extracted with {said}, those of the model with {asked}: extract them alike"]
+
+
 def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
     """Say what speaks against adapting a model to these scans."""
     lines = [*warn_of_unnamed_rois(model, cohort), *warn_of_other_classes(model, cohort)]
+    lines += warn_of_other_extraction(model, cohort)
     known = cohort.labelled & find_filled(cohort.participants, "site")
     sites = sorted(set(cohort.participants["site"][known].astype(str))) if known.any() else []
     if len(sites) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ..cohort.cohort import HEADER, name_other_folder
 from ..errors import BrioError
@@ -24,8 +25,12 @@ def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
     return check_all(folder, GET_AGAIN, (MODEL, ROIS, MEAN, CARD))
 
 
-def read_known_header(folder: Path) -> tuple[str, ...]:
-    """Read the column names of the files that a model was fitted to."""
+def read_known_files(folder: Path) -> dict[str, Any]:
+    """Read what a model says of the files that it was fitted to, as options of ``read_scans_to_predict``."""
     training = read_json(folder / MODEL, GET_AGAIN).get("training")
-    header = training.get("header") if isinstance(training, dict) else None  # read_model says what is wrong
-    return tuple(map(str, header)) if isinstance(header, list) else ()
+    stated = training if isinstance(training, dict) else {}  # read_model says what is wrong
+    header, extraction = stated.get("header"), stated.get("extraction")
+    return {
+        "known_header": tuple(map(str, header)) if isinstance(header, list) else (),
+        "known_extraction": extraction if isinstance(extraction, dict) else None,
+    }

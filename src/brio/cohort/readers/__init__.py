@@ -26,7 +26,7 @@ to drop) and ``frames_in_rows`` (whether rows are frames although they seem to b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, 
 from ..scans import is_repetition_time, require_frames
 from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, parse_name
-from .images import find_fmriprep
+from .images import find_fmriprep, holds_images
 from .participants import ImportOptions, Layout, find_table, has_table, read_participants, summarise_columns
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
 from .rois import add_atlas, load_atlas, refuse_file_as_name
@@ -86,7 +86,7 @@ READERS: dict[str, Reader] = {
 }
 # What scans to predict may be, for messages.
 LAYOUTS = {"cohort": "a cohort folder of brio"}
-LAYOUTS |= {kind: reader.layout for kind, reader in READERS.items() if kind not in ("fc", "fmriprep")}
+LAYOUTS |= {kind: reader.layout for kind, reader in READERS.items() if kind != "fc"}
 
 
 def import_cohort(
@@ -115,9 +115,13 @@ def read_scans_to_predict(
     kind: str | None = None,
     tr: float | None = None,
     known_header: Sequence[str] = (),
+    known_extraction: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
     **options: Any,
 ) -> Cohort:
     """Read scans to be predicted: one is enough, and they need no sites, labels or participants table.
+
+    Images are denoised as those of the model (``known_extraction``), unless ``denoise`` says otherwise.
 
     Where there is a table, it lists the scans to read; its sites and labels are read as :func:`import_cohort` reads
     them, and rows without them are kept. Where every scan has both, the cohort is that of :func:`import_cohort`, with
@@ -142,8 +146,11 @@ def read_scans_to_predict(
             flags = ", ".join(map(_format_flag, given))
             raise BrioError(f"{src}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
         return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
+    if kind == "fmriprep" and options.get("denoise") is None:
+        options |= known_extraction or {}
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
+    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
     selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
@@ -158,6 +165,8 @@ def find_layout(src: Path, participants: str | Path | None = None) -> str:
         raise BrioError(f"{src / HEADER}: is missing, though the other files of a cohort are there; {IMPORT_AGAIN}")
     if other := name_other_folder(src):
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
+    if holds_images(src):
+        return "fmriprep"
     files = find_series(src)
     if not files:
         problem = "not a time-series file" if src.is_file() else "no time-series file below it"

@@ -12,11 +12,11 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -349,6 +349,7 @@ class Extraction:
     root: Path  # of the derivatives
     atlas: LabelAtlas
     denoising: Denoising
+    failures: dict[Path, BrioError] = field(default_factory=dict)  # of scans that cannot be extracted
 
     def find_file(self, path: Path) -> Path:
         """Find the file of a scan."""
@@ -365,12 +366,14 @@ class Extraction:
         write_atomically(self.find_file(path), stream.getvalue())
 
     def read(self, path: Path) -> Series:
-        """Read the series of a scan that was extracted."""
+        """Read the series of a scan that was extracted, or raise what prevented it."""
+        if path in self.failures:
+            raise self.failures[path]
         with np.load(self.find_file(path)) as archive:
             return Series(archive["frames"], self.atlas.names, **json.loads(str(archive["stated"])))
 
     def extract(self, paths: Sequence[Path], jobs: int, progress: Any) -> None:
-        """Extract the scans that have no file yet, several at once."""
+        """Extract the scans that have no file yet, several at once; a failure is kept for :meth:`read`."""
         missing = [path for path in paths if not self.find_file(path).exists()]
         done = len(paths) - len(missing)
         if done:
@@ -382,17 +385,28 @@ class Extraction:
     def _write_all(self, paths: Sequence[Path], jobs: int) -> Iterator[Path]:
         if jobs <= 1:
             for path in paths:
-                self.write(path)
+                self._note_failure(path, partial(self.write, path))
                 yield path
             return
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
             running = {pool.submit(self.write, path): path for path in paths}
             try:
                 for future in as_completed(running):
-                    future.result()
+                    self._note_failure(running[future], future.result)
                     yield running[future]
-            finally:  # an error ends the import; scans that are being extracted are finished
+            finally:  # after an interruption, scans that are being extracted are finished
                 pool.shutdown(cancel_futures=True)
+
+    def _note_failure(self, path: Path, extract: Callable[[], None]) -> None:
+        try:
+            extract()
+        except BrioError as error:
+            self.failures[path] = error
+
+
+def holds_images(src: Path) -> bool:
+    """Return whether a folder holds images that fMRIPrep preprocessed."""
+    return src.is_dir() and any(re.search(r"_desc-\w+_bold\.nii\.gz$", path.name) for path in list_files(src))
 
 
 def find_images(src: Path, options: ImportOptions, description: str) -> list[SeriesFile]:
