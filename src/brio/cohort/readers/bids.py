@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from .series import (
     parse_float,
     read_json_object,
     read_series,
+    select_matching,
 )
 
 # Entities that distinguish scans of a subject; all others say how a scan was processed.
@@ -100,16 +100,8 @@ def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
     files = [file for path in find_series(src) if (file := parse_name(path))]
     if not files:
         raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
-    return select_matching(src, files, match)
-
-
-def select_matching(src: Path, files: list[SeriesFile], match: str | None) -> list[SeriesFile]:
-    """Select the files whose path below the folder holds a text, with wildcards."""
-    folder = src if src.is_dir() else src.parent
-    matching = [f for f in files if match is None or fnmatchcase(f.path.relative_to(folder).as_posix(), f"*{match}*")]
-    if not matching:
-        raise BrioError(f"{src}: none of {len(files)} files matches '{match}', for example {files[0].path.name}")
-    return matching
+    selected = set(select_matching(src, [file.path for file in files], match))
+    return [file for file in files if file.path in selected]
 
 
 def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:

@@ -37,11 +37,10 @@ from .bids import (
     lay_out_scans,
     parse_entities,
     read_metadata,
-    select_matching,
 )
 from .participants import ImportOptions, Layout
 from .rois import read_atlas_table
-from .series import Series, list_files
+from .series import Series, list_files, select_matching
 
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of nilearn's load_confounds_strategy
 GLOBAL_SIGNAL = "+gsr"  # ending of a strategy that also removes the global signal
@@ -419,7 +418,8 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
             shown = ", ".join(value or f"(no {name}-)" for value in known)
             raise BrioError(f"{src}: holds images with {name} {shown}; choose one with --{name}")
         images = [(path, entities) for path, entities in images if asked in (None, entities.get(name, ""))]
-    return select_matching(src, [describe_file(path, entities) for path, entities in images], options.match)
+    selected = set(select_matching(src, [path for path, _ in images], options.match))
+    return [describe_file(path, entities) for path, entities in images if path in selected]
 
 
 def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -58,15 +59,26 @@ def get_series_stem(path: Path) -> str:
     return path.name[: len(path.name) - len(get_series_suffix(path) or "")]
 
 
-def find_series(src: Path) -> list[Path]:
+def find_series(src: Path, match: str | None = None) -> list[Path]:
     """List the files below a folder that may hold a time series. Hidden files and folders are ignored."""
     files = sorted(path for path in ([src] if src.is_file() else list_files(src)) if get_series_suffix(path))
+    files = select_matching(src, files, match)
     for path in files:
         if (name := describe_name(path.name)) != path.name:
             raise BrioError(f"{src}: the name of the file {name} is not valid UTF-8; rename it")
         if control := find_control(path.name):
             raise BrioError(f"{path}: the name of this file has the control character {control}; rename it")
     return files
+
+
+def select_matching(src: Path, files: list[Path], match: str | None) -> list[Path]:
+    """Select the files whose path below the folder holds a text, with wildcards."""
+    folder = src if src.is_dir() else src.parent
+    names = {file: (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix() for file in files}
+    matching = [file for file in files if match is None or fnmatchcase(names[file], f"*{match}*")]
+    if files and not matching:
+        raise BrioError(f"{src}: none of {len(files)} files matches '{match}', for example {files[0].name}")
+    return matching
 
 
 def list_files(src: Path) -> Iterator[Path]:

@@ -85,7 +85,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
             own = [] if several else _split_sessions(row, {file: stems[file] for file in candidates})
             if not own:
                 problem = f"{candidates[0]} and {candidates[1]} both match"
-                raise BrioError(f"participant {name}: {problem}; name one in a column 'file' of {table}")
+                raise BrioError(f"participant {name}: {problem}; choose with --match or a column 'file' of {table}")
         without_file += [] if own else [participant]
         for _, file in own:
             if file in owner:
@@ -161,14 +161,19 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
     """Find one time-series file per scan, and the participants table that lists them."""
     path, layout = find_rows(src, options, of_scans=True)
     if path is None:
-        scans = name_by_file(series.find_series(src))
+        scans = name_by_file(series.find_series(src, options.match))
     elif layout.rows and "file" in layout.rows[0]:
         scans = match_by_column(layout, src if src.is_dir() else src.parent)
+        listed = set(series.select_matching(src, [file for _, file in scans], options.match))
+        layout.skip(
+            "its file does not match --match", *(r["participant_id"] for r, file in scans if file not in listed)
+        )
+        scans = [(row, file) for row, file in scans if file in listed]
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
     else:
         # not Path.resolve, which stops at a link to itself
-        files = [f for f in series.find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
+        files = [f for f in series.find_series(src, options.match) if os.path.realpath(f) != os.path.realpath(path)]
         scans = match_by_name(layout, files, path.name)
     return _describe(options, layout, scans, path)
 
