@@ -41,7 +41,7 @@ from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
 from .assembly import import_scans, summarise_skipped
-from .bids import find_bids, parse_name
+from .bids import find_bids, find_datasets, parse_name
 from .images import find_fmriprep
 from .participants import ImportOptions, Layout, find_table, has_table, read_participants, summarise_columns
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
@@ -159,7 +159,7 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         raise BrioError(f"{src / HEADER}: is missing, though the other files of a cohort are there; {IMPORT_AGAIN}")
     if other := name_other_folder(src):
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
-    files = find_series(src, match)
+    files = find_series(src, match) + find_datasets(src)
     if not files:
         problem = "not a time-series file" if src.is_file() else "no time-series file below it"
         raise BrioError(f"{src}: {problem}; supported: {', '.join(SUFFIXES)}")
