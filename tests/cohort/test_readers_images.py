@@ -214,7 +214,7 @@ def test_dense_surfaces_and_maps_of_weights_are_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "no confounds", "short confounds", "three axes"])
-def test_a_damaged_scan_is_named(folder, tmp_path, damage):
+def test_a_damaged_scan_is_left_out(folder, tmp_path, damage):
     shutil.copytree(folder / "derivatives", tmp_path / "derivatives")
     write_atlas(tmp_path)
     path, confounds = image_of(tmp_path, "sub-03"), next((tmp_path / "derivatives/sub-03").rglob("*confounds*.tsv"))
@@ -226,15 +226,18 @@ def test_a_damaged_scan_is_named(folder, tmp_path, damage):
         confounds.write_text("\n".join(confounds.read_text().splitlines()[:40]) + "\n")
     else:
         nibabel.save(nibabel.Nifti1Image(label_volume(), AFFINE), path)
-    with pytest.raises(BrioError, match="sub-03"):
-        import_images(tmp_path, tmp_path / "cohort")
+    cohort = import_images(tmp_path, tmp_path / "cohort")
+    (skipped,) = [entry for entry in cohort.provenance["skipped"] if entry["participant_id"] == "sub-03"]
+    assert "sub-03" not in cohort.ids
+    assert (skipped["file"], len(cohort)) == (path.name, len(list(folder.glob("derivatives/sub-*"))) - 1)
 
 
 def test_an_atlas_without_a_table_names_its_labels(folder, tmp_path):
     atlas = write_atlas(tmp_path, table=False)
     cohort = import_images(folder, tmp_path / "cohort", atlas=str(atlas))
     assert cohort.atlas.rois["name"].tolist() == [f"label_{label}" for label in LABELS]
-    short = import_images(folder, tmp_path / "short", drop_roi="region11")
+    short = import_images(folder, tmp_path / "short", drop_roi="region11", match="sub-0")
+    assert short.ids.tolist() == [f"sub-0{i}" for i in range(1, 10)]
     assert short.atlas.rois["name"].tolist() == [f"region{label}" for label in LABELS if label != 11]
     np.testing.assert_array_equal(short.scan(0), cohort.scan(0)[:, [0, 2, 3, 4]])
     table = tmp_path / "rois.tsv"

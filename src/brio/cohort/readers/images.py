@@ -12,11 +12,11 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from ...storage import hash_file, make_folders, write_atomically
 from ..atlas import LABEL_ATLASES, Atlas, canonicalise_atlas_name, load_label_image
 from ..scans import find_live_rois, is_repetition_time
 from ..values import shorten_list
+from .assembly import LEAST_AGREEMENT
 from .bids import (
     SeriesFile,
     describe_file,
@@ -348,6 +349,7 @@ class Extraction:
     root: Path  # of the derivatives
     atlas: LabelAtlas
     denoising: Denoising
+    failed: dict[Path, BrioError] = field(default_factory=dict)  # scans that cannot be extracted
 
     def find_file(self, path: Path) -> Path:
         """Find the file of a scan."""
@@ -365,6 +367,8 @@ class Extraction:
 
     def read(self, path: Path) -> Series:
         """Read the series of a scan that was extracted."""
+        if path in self.failed:
+            raise self.failed[path]
         with np.load(self.find_file(path)) as archive:
             return Series(archive["frames"], self.atlas.names, **json.loads(str(archive["stated"])))
 
@@ -374,24 +378,35 @@ class Extraction:
         done = len(paths) - len(missing)
         if done:
             progress(f"{format_count(done, 'scan')} extracted before", done / len(paths))
-        for path in self._write_all(missing, min(jobs, len(missing))):
+        for path, error in self._write_all(missing, min(jobs, len(missing))):
+            if error is not None:
+                self.failed[path] = error
+                if len(self.failed) > (1 - LEAST_AGREEMENT) * len(paths):
+                    raise error
             done += 1
             progress(path.name, done / len(paths))
 
-    def _write_all(self, paths: Sequence[Path], jobs: int) -> Iterator[Path]:
+    def _write_all(self, paths: Sequence[Path], jobs: int) -> Iterator[tuple[Path, BrioError | None]]:
         if jobs <= 1:
             for path in paths:
-                self.write(path)
-                yield path
+                yield path, _try(partial(self.write, path))
             return
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
             running = {pool.submit(self.write, path): path for path in paths}
             try:
                 for future in as_completed(running):
-                    future.result()
-                    yield running[future]
+                    yield running[future], _try(future.result)
             finally:  # an error ends the import; scans that are being extracted are finished
                 pool.shutdown(cancel_futures=True)
+
+
+def _try(write: Callable[[], None]) -> BrioError | None:
+    """Write a scan; an error about it is returned."""
+    try:
+        write()
+    except BrioError as error:
+        return error
+    return None
 
 
 def find_images(src: Path, options: ImportOptions, description: str) -> list[SeriesFile]:
