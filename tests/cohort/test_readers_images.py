@@ -242,8 +242,9 @@ def test_a_filter_needs_a_repetition_time_and_an_atlas_a_template(folder, tmp_pa
     nibabel.save(image, tmp_path / "image.nii.gz")
     (tmp_path / "image.nii.gz").replace(path)
     next((tmp_path / "derivatives").glob("task-rest_*.json")).unlink()
-    with pytest.raises(BrioError, match=r"sub-05.*has no repetition time, which a filter needs"):
-        import_images(tmp_path, tmp_path / "cohort", low_pass=0.1)
+    (skipped,) = import_images(tmp_path, tmp_path / "filtered", low_pass=0.1).provenance["skipped"]
+    assert skipped["participant_id"] == "sub-05"
+    assert "has no repetition time, which a filter needs" in skipped["reason"]
     for path in sorted((tmp_path / "derivatives").rglob("*_space-*")):
         path.rename(path.with_name(path.name.replace(f"_space-{SPACE}", "")))
     with pytest.raises(BrioError, match="images are in the space of each scan, no atlas fits"):
@@ -268,7 +269,7 @@ def test_a_model_extracts_new_images_as_those_it_was_fitted_to(folder, tmp_path)
 @pytest.mark.parametrize(
     "damage", ["cut", "no image", "no confounds", "short confounds", "binary confounds", "three axes"]
 )
-def test_a_damaged_scan_is_named(folder, tmp_path, damage):
+def test_a_damaged_scan_is_left_out(folder, tmp_path, damage):
     shutil.copytree(folder / "derivatives", tmp_path / "derivatives")
     write_atlas(tmp_path)
     path, confounds = image_of(tmp_path, "sub-03"), next((tmp_path / "derivatives/sub-03").rglob("*confounds*.tsv"))
@@ -284,15 +285,19 @@ def test_a_damaged_scan_is_named(folder, tmp_path, damage):
         confounds.write_text("\n".join(confounds.read_text().splitlines()[:40]) + "\n")
     else:
         nibabel.save(nibabel.Nifti1Image(label_volume(), AFFINE), path)
-    with pytest.raises(BrioError, match="sub-03"):
-        import_images(tmp_path, tmp_path / "cohort")
+    cohort = import_images(tmp_path, tmp_path / "cohort")
+    (skipped,) = [entry for entry in cohort.provenance["skipped"] if entry["participant_id"] == "sub-03"]
+    assert "sub-03" not in cohort.ids
+    assert skipped["file"] in (path.name, confounds.name)
+    assert len(cohort) == len(list(folder.glob("derivatives/sub-*"))) - 1
 
 
 def test_an_atlas_without_a_table_names_its_labels(folder, tmp_path):
     atlas = write_atlas(tmp_path, table=False)
     cohort = import_images(folder, tmp_path / "cohort", atlas=str(atlas))
     assert cohort.atlas.rois["name"].tolist() == [f"label_{label}" for label in LABELS]
-    short = import_images(folder, tmp_path / "short", drop_roi="region11")
+    short = import_images(folder, tmp_path / "short", drop_roi="region11", match="sub-0")
+    assert short.ids.tolist() == [f"sub-0{i}" for i in range(1, 10)]
     assert short.atlas.rois["name"].tolist() == [f"region{label}" for label in LABELS if label != 11]
     np.testing.assert_array_equal(short.scan(0), cohort.scan(0)[:, [0, 2, 3, 4]])
     table = tmp_path / "rois.tsv"

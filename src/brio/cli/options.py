@@ -145,7 +145,7 @@ class ReadingOptions:
     patient: Annotated[list[str] | None, "bids, table, fc: value of that column for patients; repeatable."] = None
     control: Annotated[list[str] | None, "bids, table, fc: value of that column for controls; repeatable."] = None
     task: Annotated[str | None, "bids: task to read, for example rest."] = None
-    match: Annotated[str | None, "bids: read only files whose path contains this text; * and ? are wildcards."] = None
+    match: Annotated[str | None, "Read only files whose path contains this text; * and ? are wildcards."] = None
     runs: Annotated[
         str | None, "--runs", "bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."
     ] = None

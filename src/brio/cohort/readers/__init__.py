@@ -6,7 +6,7 @@ kind      layout                                               options
 pcp       ABIDE of the Preprocessed Connectomes Project        atlas, participants, name
 dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required), participants, id_column, name
 bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participants, id_column, site_column,
-          C-PAC or CIFTI pipelines                             label_column, patient, control, task, match, runs,
+          C-PAC or CIFTI pipelines                             label_column, patient, control, task, runs,
                                                                sessions, name
 fmriprep  preprocessed images of fMRIPrep                      as bids; atlas and denoise (required), space, res,
                                                                high_pass, low_pass, jobs
@@ -18,8 +18,9 @@ fc        a participants table and one connectome per          as table, and mea
           participant, as files or in one npz file
 ========  ===================================================  ====================================================
 
-Every reader also takes ``atlas_table`` (a table of the ROIs: a file, or the name of a known atlas), ``drop_roi`` (ROIs
-to drop) and ``frames_in_rows`` (whether rows are frames although they seem to be the ROIs).
+Every reader also takes ``match`` (a text in the paths of the files to read), ``atlas_table`` (a table of the ROIs: a
+file, or the name of a known atlas), ``drop_roi`` (ROIs to drop) and ``frames_in_rows`` (whether rows are frames
+although they seem to be the ROIs).
 
 :func:`import_cohort` reads scans with sites and labels, :func:`read_scans_to_predict` scans that may have neither.
 """
@@ -40,7 +41,7 @@ from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
 from .assembly import import_scans, summarise_skipped
-from .bids import find_bids, parse_name
+from .bids import find_bids, find_datasets, parse_name
 from .images import find_fmriprep, holds_images
 from .participants import ImportOptions, Layout, find_table, has_table, read_participants, summarise_columns
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
@@ -67,9 +68,9 @@ class Reader(NamedTuple):
     options: tuple[str, ...]  # names of attributes of ImportOptions, besides those that all readers take
 
 
-_COMMON = ("name", "atlas_table", "drop_roi", "frames_in_rows")
+_COMMON = ("name", "match", "atlas_table", "drop_roi", "frames_in_rows")
 _TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control")
-_BIDS = ("task", "match", "runs", "sessions")
+_BIDS = ("task", "runs", "sessions")
 
 READERS: dict[str, Reader] = {
     "pcp": Reader(find_pcp, "files <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants")),
@@ -131,7 +132,7 @@ def read_scans_to_predict(
     if tr is not None and not is_repetition_time(tr):
         raise BrioError(f"the repetition time cannot be {tr}; give the seconds between frames, for example 2")
     if kind is None:
-        kind = find_layout(src, options.get("participants"))
+        kind = find_layout(src, options.get("participants"), options.get("match"))
     elif kind not in LAYOUTS:
         raise BrioError(f"there is no layout '{kind}', {nearest(kind, LAYOUTS)}")
     if kind == "cohort":  # which states everything itself
@@ -155,7 +156,7 @@ def read_scans_to_predict(
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
-def find_layout(src: Path, participants: str | Path | None = None) -> str:
+def find_layout(src: Path, participants: str | Path | None = None, match: str | None = None) -> str:
     """Find the layout of scans to predict."""
     if not src.exists():
         raise BrioError(f"{src}: no such file or folder")
@@ -167,7 +168,7 @@ def find_layout(src: Path, participants: str | Path | None = None) -> str:
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
     if holds_images(src):
         return "fmriprep"
-    files = find_series(src)
+    files = find_series(src, match) + find_datasets(src)
     if not files:
         problem = "not a time-series file" if src.is_file() else "no time-series file below it"
         raise BrioError(f"{src}: {problem}; supported: {', '.join(SUFFIXES)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BrioError, nearest
+from ...errors import BrioError, escape_controls, nearest
 from ...formatting import format_count
 from ...version import __version__
 from ..atlas import canonicalise_atlas_name
@@ -58,7 +59,10 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
 def import_scans(
     kind: str, find: Callable[[Path, ImportOptions], Layout], src: str | Path, out: str | Path, options: ImportOptions
 ) -> Cohort:
-    """Write the scans that a layout holds one by one to a cohort folder, and open it."""
+    """Write the scans that a layout holds one by one to a cohort folder, and open it.
+
+    Where a scan cannot be read, or has other regions than most scans, the others are written without it.
+    """
     src, sessions = Path(src), options.sessions
     if sessions is not None and sessions not in SESSIONS:
         raise BrioError(f"sessions cannot be '{sessions}', {nearest(sessions, SESSIONS)}")
@@ -70,10 +74,87 @@ def import_scans(
     if found.table is not None:
         options = replace(options, atlas_table=found.table, atlas_source=f"the table of {found.options['atlas']}")
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
-    provenance: dict[str, Any] = {
-        "kind": kind,
-        "source": describe_name(src.resolve().name),
-        "options": options.describe(found.options),
+    head = {"kind": kind, "source": describe_name(src.resolve().name), "options": options.describe(found.options)}
+    try:
+        _write_scans(found, chosen, options, head, out)
+    except DeviatingScanError as error:
+        _write_scans(found, _keep_majority(found, chosen, options, error), options, head, out)
+    return Cohort.load(out)
+
+
+Chosen = Sequence[tuple[Row, list[Any]]]  # row and sources of each scan of a cohort
+
+
+class DeviatingScanError(BrioError):
+    """A scan cannot be read, or not in the order of the first one."""
+
+
+@contextmanager
+def _find_deviation() -> Iterator[None]:
+    """Turn errors about a scan into a kind of their own."""
+    try:
+        yield
+    except BrioError as error:
+        raise DeviatingScanError(str(error)) from error
+
+
+LEAST_AGREEMENT = 0.8  # share of scans that must have the same regions for the others to be left out
+
+
+def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, problem: DeviatingScanError) -> Chosen:
+    """Keep the scans that have the regions of most, and record why the others are skipped."""
+    groups: dict[str | tuple[bool, Any], list[tuple[int, Path]]] = {}
+    for i, item in enumerate(chosen):
+        try:
+            ((_, path, series),) = read_chosen(found, [item], options)
+            _refuse_other_content(series.frames, path, found)
+            names = frozenset(name_columns(series)) - set(options.drop_roi)
+            repeated = series.columns is not None and len(set(series.columns)) < len(series.columns)
+            group: str | tuple[bool, Any] = series.columns is not None, series.columns if repeated else names
+        except DeviatingScanError as error:
+            place, _, group = str(error).partition(": ")
+            path = Path(place)
+        groups.setdefault(group, []).append((i, path))
+    alike = max((group for group in groups if not isinstance(group, str)), key=lambda g: len(groups[g]), default=None)
+    if alike is None or len(groups) == 1:
+        raise problem
+    reasons = {g: g if isinstance(g, str) else escape_controls(_compare_regions(g, alike)) for g in groups}
+    if len(groups[alike]) < LEAST_AGREEMENT * len(chosen):
+        reasons[alike] = f"{len(alike[1])} regions"
+        ordered = sorted(groups, key=lambda g: -len(groups[g]))
+        listing = "; ".join(f"{reasons[g]} ({len(groups[g])}, such as {groups[g][0][1].name})" for g in ordered)
+        rule = f"Such scans are left out only where {LEAST_AGREEMENT:.0%} of all agree"
+        raise BrioError(f"{problem}. {rule}; of {len(chosen)} scans here: {listing}")
+    for group, scans in groups.items():
+        for i, path in scans if group != alike else ():
+            found.skip(reasons[group], chosen[i][0]["participant_id"], file=path.name)
+    return [chosen[i] for i, _ in groups[alike]]
+
+
+def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any]) -> str:
+    """Say how the regions of a scan differ from those of most scans."""
+    lacking, other = sorted(set(most[1]) - set(group[1])), sorted(set(group[1]) - set(most[1]))
+    if group[0] != most[0]:
+        return f"{'column names' if group[0] else 'no column names'}, unlike most scans"
+    if len(group[1]) != len(most[1]):
+        named = f" (without {shorten_list(lacking, 3)})" if group[0] and lacking and not other else ""
+        return f"{len(group[1])} regions, most scans have {len(most[1])}{named}"
+    differing = f"('{other[0]}', not '{lacking[0]}')" if other else "(some names repeat, in another order)"
+    return f"other regions than most scans {differing}"
+
+
+def _refuse_other_content(frames: np.ndarray, path: Path, found: Layout) -> None:
+    """Refuse frames that are a connectome where series are read, and those without any value."""
+    with _find_deviation():
+        if not found.connectomes:
+            refuse_fc(frames, str(path))
+        if not np.isfinite(frames).any():
+            raise BrioError(f"{path}: the scan holds no finite value")
+
+
+def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: dict[str, Any], out: str | Path) -> None:
+    """Write scans to a cohort folder; the head begins its provenance."""
+    provenance: dict[str, Any] = head | {
         "brio": __version__,
         "n_files": found.n_files or sum(len(s) if isinstance(s, list) else 1 for _, sources in chosen for s in sources),
         "skipped": found.skipped,
@@ -85,7 +166,8 @@ def import_scans(
     first = next(stream, None)
     if first is None:
         raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(found.skipped)}")
-    atlas, order, provenance["rois"], warnings = resolve_atlas(found, first[2], first[1], options)
+    with _find_deviation():
+        atlas, order, provenance["rois"], warnings = resolve_atlas(found, first[2], first[1], options)
     warnings = [*found.warnings, *warnings]
     header = first[2].columns or ()
     if len(set(header)) < len(header):  # a model then knows the order of the files
@@ -105,10 +187,11 @@ def import_scans(
             stated = {} if tr is None or row.get("tr") is not None else {"tr": tr}
             if series.mean_fd is not None and row.get("mean_fd") is None:
                 stated["mean_fd"] = series.mean_fd
-            frames = order.reorder(series, path)
+            with _find_deviation():
+                frames = order.reorder(series, path)
+            _refuse_other_content(frames, path, found)
             lengths.add(len(frames))
             if not found.connectomes:
-                refuse_fc(frames, str(path))
                 alive |= find_live_rois(frames)
                 sample += [frames] if len(sample) < MOST_SCANS else []
             if series.parts:  # a model then recognises each of them
@@ -130,7 +213,6 @@ def import_scans(
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
             provenance["warnings"] = warnings
-    return Cohort.load(out)
 
 
 def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_scans: int) -> list[str]:
@@ -216,16 +298,20 @@ def read_chosen(
 ) -> Iterator[tuple[Row, Path, Series]]:
     """Read scans one by one; several sources of a row become one scan."""
     for row, sources in chosen:
-        paths, parts = zip(*map(found.read, sources), strict=True)
-        for path, part in zip(paths, parts, strict=True):  # before the atlas is matched, which may hide their number
-            for scan in () if found.connectomes else part.parts or (part,):
-                refuse_row_counters(scan.frames, name_columns(scan), path, options.drop_roi)
+        with _find_deviation():
+            paths, parts = zip(*map(found.read, sources), strict=True)
+            for path, part in zip(
+                paths, parts, strict=True
+            ):  # before the atlas is matched, which may hide their number
+                for scan in () if found.connectomes else part.parts or (part,):
+                    refuse_row_counters(scan.frames, name_columns(scan), path, options.drop_roi)
         scans = list(parts)
         if options.sessions == "average" and len(parts) > 1:
             # frames with missing values go now, so that the ends of sessions stay where they are recorded
             scans = [replace(part, frames=clean_scan(part.frames)[0]) for part in parts]
             row = row | {SESSION_FRAMES: "+".join(str(len(scan.frames)) for scan in scans)}
-        joined = join_scans(scans, list(paths))
+        with _find_deviation():
+            joined = join_scans(scans, list(paths))
         yield row, paths[0], joined if len(parts) == 1 else replace(joined, parts=_list_parts(parts))
 
 

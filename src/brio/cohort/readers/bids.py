@@ -6,16 +6,17 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
-from ..scans import LONGEST, SHORTEST, require_repetition_time
+from ..scans import LONGEST, SHORTEST, convert_frames, require_repetition_time
 from .assembly import choose_atlas, join_scans
-from .participants import ImportOptions, Layout, find_rows, read_participants
+from .participants import ImportOptions, Layout, find_rows
 from .series import (
     SUFFIXES,
     Series,
@@ -23,15 +24,21 @@ from .series import (
     get_series_stem,
     get_series_suffix,
     is_regular,
-    parse_float,
+    list_files,
+    name_damaged_file,
     read_json_object,
     read_series,
+    require_bounded,
+    require_regular,
+    select_matching,
 )
 
 # Entities that distinguish scans of a subject; all others say how a scan was processed.
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
 Sidecar = tuple[Path, frozenset[tuple[str, str]], str]  # a json file, its entities and its suffix
 ListSidecars = Callable[[Path], list[Sidecar]]
+# Starts of ``desc-`` under which C-PAC writes series of an atlas that are no means of its regions.
+OTHER_SERIES = ("MeanSCA", "SpatReg", "Voxel")
 SUFFIX_WORDS = frozenset({"bold", "timeseries"})  # last words of a name, which are not part of an atlas label
 
 
@@ -86,6 +93,8 @@ def parse_name(path: Path) -> SeriesFile | None:
     feature = entities.pop("feature", "")
     if not (atlas or feature) or entities.pop("stat", "mean") != "mean":
         return None
+    if entities.get("desc", "").startswith(OTHER_SERIES):
+        return None
     return describe_file(path, entities, atlas, feature)
 
 
@@ -97,19 +106,12 @@ def describe_file(path: Path, entities: dict[str, str], atlas: str = "", feature
 
 def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
     """Find the parcellated time series below a folder."""
-    files = [file for path in find_series(src) if (file := parse_name(path))]
+    found = [*find_series(src), *find_datasets(src)]
+    files = [file for path in found if (file := parse_name(path))]
     if not files:
         raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
-    return select_matching(src, files, match)
-
-
-def select_matching(src: Path, files: list[SeriesFile], match: str | None) -> list[SeriesFile]:
-    """Select the files whose path below the folder holds a text, with wildcards."""
-    folder = src if src.is_dir() else src.parent
-    matching = [f for f in files if match is None or fnmatchcase(f.path.relative_to(folder).as_posix(), f"*{match}*")]
-    if not matching:
-        raise BrioError(f"{src}: none of {len(files)} files matches '{match}', for example {files[0].path.name}")
-    return matching
+    selected = set(select_matching(src, [file.path for file in files], match))
+    return [file for file in files if file.path in selected]
 
 
 def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
@@ -122,7 +124,7 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
     rank = {suffix: place for place, suffix in enumerate(SUFFIXES)}
     for file in sorted(files, key=lambda f: (rank.get(get_series_suffix(f.path) or "", 0), f.path)):
         path = scans.setdefault((file.subject, file.scan), file).path
-        if path.with_name(get_series_stem(path)) != file.path.with_name(get_series_stem(file.path)):
+        if not _are_copies(path, file.path):
             problem = f"the same scan as {path}, processed in another way"
             raise BrioError(f"{file.path}: {problem}; choose by a part of the path with --match")
 
@@ -130,6 +132,13 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
         return [int(p) if i % 2 else p for i, p in enumerate(re.split(r"([0-9]+)", file.path.name))]
 
     return sorted(scans.values(), key=split_name)
+
+
+def _are_copies(*paths: Path) -> bool:
+    """Return whether files hold one scan in several formats; XCP-D gives ``den-`` to CIFTI alone."""
+    differ = len({get_series_suffix(path) for path in paths}) > 1
+    names = {re.sub("_den-[^_]+", "", get_series_stem(path)) if differ else get_series_stem(path) for path in paths}
+    return len(names) == len({path.parent for path in paths}) == 1
 
 
 def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
@@ -141,6 +150,35 @@ def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
         session = "_".join(entities).removeprefix("ses-") or "1"
         groups.setdefault(session, []).append(file)
     return groups
+
+
+def find_datasets(src: Path) -> list[Path]:
+    """List the series in the h5 files of older releases of giga_connectome, each as a path below its file."""
+    paths = list[Path]()
+    for file in sorted(path for path in ([src] if src.is_file() else list_files(src)) if path.suffix == ".h5"):
+        import h5py
+
+        require_regular(file, "HDF5")
+        with name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
+            names = list[str]()
+            archive.visit(names.append)
+        paths += [file / name for name in names if name.endswith("_timeseries")]
+    return paths
+
+
+def _read_dataset(path: Path) -> Series:
+    """Read a series of an h5 file; links to other files, and data kept in them, are not followed."""
+    import h5py
+
+    file = next(folder for folder in path.parents if folder.suffix == ".h5")
+    with name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
+        node = archive[path.relative_to(file).as_posix()]
+        if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.external or node.is_virtual:
+            raise BrioError(f"{path}: is no matrix (frames, regions)")
+        require_bounded(node.size * node.dtype.itemsize, file)
+        tr = node.attrs.get("RepetitionTime")
+        tr = None if tr is None else require_repetition_time(float(tr), f"{path}: RepetitionTime")
+        return Series(convert_frames(node[()], str(path)), tr=tr)
 
 
 RUNS = ("first", "concatenate")
@@ -226,9 +264,13 @@ def _add_prefix(participant_id: str) -> str:
 
 
 def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
-    """Read a series with its repetition time and mean displacement, where json sidecars and XCP-D's motion say them."""
-    series, tr = read_series(path), find_repetition_time(read_metadata(path, root, list_sidecars), path)
-    return replace(series, tr=series.tr if tr is None else tr, mean_fd=_read_mean_fd(path))
+    """Read a series with its repetition time and mean displacement, where the files beside it say them."""
+    series = read_series(path) if get_series_suffix(path) else _read_dataset(path)
+    metadata = read_metadata(path, root, list_sidecars)
+    tr = find_repetition_time(metadata, path)
+    if tr is None and series.tr is None:  # XCP-D and C-PAC state it for the images alone
+        tr = find_repetition_time(read_metadata(path, root, list_sidecars, suffix="bold"), path)
+    return replace(series, tr=series.tr if tr is None else tr, mean_fd=_read_mean_fd(path, metadata))
 
 
 def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
@@ -236,8 +278,10 @@ def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
     tr, frequency = sidecar.get("RepetitionTime"), sidecar.get("SamplingFrequency")
     if tr is not None:
         return require_repetition_time(tr, f"{path}: RepetitionTime in its json sidecar")
-    if not frequency:
+    if not frequency or frequency == "TR":  # XCP-D writes the word
         return None
+    if "feature" in parse_entities(path):  # HALFpipe writes seconds
+        return require_repetition_time(frequency, f"{path}: SamplingFrequency in its json sidecar")
     is_number = isinstance(frequency, int | float) and not isinstance(frequency, bool)
     if not (is_number and 1.0 / LONGEST <= frequency <= 1.0 / SHORTEST):
         problem = f"SamplingFrequency in its json sidecar is {repr(frequency)[:40]}"
@@ -245,31 +289,54 @@ def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
     return 1.0 / frequency
 
 
-def _read_mean_fd(path: Path) -> float | None:
-    """Read the mean framewise displacement of a scan from the motion file that XCP-D writes beside its series."""
-    own = parse_entities(path).items()
-    for motion in sorted(path.parent.glob(f"{path.name.split('_')[0]}_*motion.tsv"), key=lambda file: len(file.name)):
-        if parse_entities(motion).items() <= own and is_regular(motion):
-            rows = read_participants(motion).rows
-            values = [parse_float(row.get("framewise_displacement") or "") for row in rows]
-            known = [value for value in values if math.isfinite(value)]
-            return sum(known) / len(known) if known else None
+# Where pipelines state the framewise displacement: keys of a sidecar with its mean (giga_connectome, HALFpipe), endings
+# of files with a value per frame (XCP-D, C-PAC), and their columns. As in fMRIPrep, that of Power comes first.
+MEAN_FD_KEYS = ("MeanFramewiseDisplacement", "FDMean")
+FD_FILES = ("motion.tsv", "FDPower_motion.1D", "nt-power.1D", "FDJenkinson_motion.1D", "nt-jenkinson.1D")
+FD_COLUMNS = ("framewise_displacement", "framewise displacement power", "framewise displacement jenkinson")
+
+
+def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
+    """Read the mean framewise displacement of a scan from its sidecar, or the files of motion beside its series."""
+    stated = next((metadata[key] for key in MEAN_FD_KEYS if key in metadata), None)
+    if isinstance(stated, int | float) and math.isfinite(stated):
+        return float(stated)
+    own, subject = _list_scan_entities(path), path.name.split("_")[0]
+    for ending in FD_FILES:
+        files = [f for f in path.parent.glob(f"{subject}_*{ending}") if _list_scan_entities(f) <= own and is_regular(f)]
+        for file in sorted(files, key=lambda f: (-len(_list_scan_entities(f)), len(f.name))):
+            motion = read_series(file)
+            names = [name.lower() for name in motion.columns or FD_COLUMNS[:1]]
+            known = next((motion.frames[:, names.index(name)] for name in FD_COLUMNS if name in names), np.empty(0))
+            if np.isfinite(known).any():
+                return float(known[np.isfinite(known)].mean(dtype=np.float64))
     return None
 
 
-def read_metadata(path: Path, root: Path, list_sidecars: ListSidecars | None = None) -> dict[str, Any]:
+def _list_scan_entities(path: Path) -> set[tuple[str, str]]:
+    """List the entities of a file that say which scan it is of."""
+    return {item for item in parse_entities(path).items() if item[0] in ("sub", *SCAN_ENTITIES)}
+
+
+def read_metadata(
+    path: Path, root: Path, list_sidecars: ListSidecars | None = None, suffix: str | None = None
+) -> dict[str, Any]:
     """Read what json files say of a file by the inheritance of BIDS.
 
     A json file in its folder, or in one above it up to ``root``, speaks of it if its entities are among those of the
-    file and its suffix is that of the file; the nearer file and the one of more entities win.
+    file and its suffix is that of the file; the nearer file and the one of more entities win. Another suffix reads what
+    is said of other files of the same scan, however they were processed.
     """
-    own, suffix = parse_entities(path), path.name.split(".")[0].rpartition("_")[2]
+    own, last = set(parse_entities(path).items()), suffix or path.name.split(".")[0].rpartition("_")[2]
     above = [folder for folder in path.parents if folder.is_relative_to(root)] or [path.parent]
     metadata: dict[str, Any] = {}
     for folder in reversed(above):
-        sidecars = (list_sidecars or _list_sidecars)(folder)
-        fitting = [(file, said) for file, said, last in sidecars if last == suffix and said <= own.items()]
-        for file, _ in sorted(fitting, key=lambda one: len(one[1])):
+        sidecars = [one for one in (list_sidecars or _list_sidecars)(folder) if one[2] == last]
+        if suffix is not None:  # statistics of an image say nothing of the scan
+            sidecars = [
+                (f, frozenset(_list_scan_entities(f)), last) for f, said, _ in sidecars if "stat" not in dict(said)
+            ]
+        for file, _, _ in sorted((one for one in sidecars if one[1] <= own), key=lambda one: len(one[1])):
             metadata |= read_json_object(file)
     return metadata
 

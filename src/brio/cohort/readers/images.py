@@ -30,6 +30,7 @@ from ...storage import hash_file, make_folders, write_atomically
 from ..atlas import LABEL_ATLASES, Atlas, canonicalise_atlas_name, load_label_image
 from ..scans import find_live_rois, is_repetition_time
 from ..values import shorten_list
+from .assembly import LEAST_AGREEMENT
 from .bids import (
     SeriesFile,
     describe_file,
@@ -37,11 +38,10 @@ from .bids import (
     lay_out_scans,
     parse_entities,
     read_metadata,
-    select_matching,
 )
 from .participants import ImportOptions, Layout
 from .rois import read_atlas_table
-from .series import Series, list_files
+from .series import Series, list_files, select_matching
 
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of nilearn's load_confounds_strategy
 GLOBAL_SIGNAL = "+gsr"  # ending of a strategy that also removes the global signal
@@ -349,7 +349,7 @@ class Extraction:
     root: Path  # of the derivatives
     atlas: LabelAtlas
     denoising: Denoising
-    failures: dict[Path, BrioError] = field(default_factory=dict)  # of scans that cannot be extracted
+    failed: dict[Path, BrioError] = field(default_factory=dict)  # scans that cannot be extracted
 
     def find_file(self, path: Path) -> Path:
         """Find the file of a scan."""
@@ -366,9 +366,9 @@ class Extraction:
         write_atomically(self.find_file(path), stream.getvalue())
 
     def read(self, path: Path) -> Series:
-        """Read the series of a scan that was extracted, or raise what prevented it."""
-        if path in self.failures:
-            raise self.failures[path]
+        """Read the series of a scan that was extracted."""
+        if path in self.failed:
+            raise self.failed[path]
         with np.load(self.find_file(path)) as archive:
             return Series(archive["frames"], self.atlas.names, **json.loads(str(archive["stated"])))
 
@@ -378,35 +378,40 @@ class Extraction:
         done = len(paths) - len(missing)
         if done:
             progress(f"{format_count(done, 'scan')} extracted before", done / len(paths))
-        for path in self._write_all(missing, min(jobs, len(missing))):
+        for path, error in self._write_all(missing, min(jobs, len(missing))):
+            if error is not None:
+                self.failed[path] = error
+                if len(self.failed) > (1 - LEAST_AGREEMENT) * len(paths):
+                    raise error
             done += 1
             progress(path.name, done / len(paths))
 
-    def _write_all(self, paths: Sequence[Path], jobs: int) -> Iterator[Path]:
+    def _write_all(self, paths: Sequence[Path], jobs: int) -> Iterator[tuple[Path, BrioError | None]]:
         if jobs <= 1:
             for path in paths:
-                self._note_failure(path, partial(self.write, path))
-                yield path
+                yield path, _try(partial(self.write, path))
             return
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
             running = {pool.submit(self.write, path): path for path in paths}
             try:
                 for future in as_completed(running):
-                    self._note_failure(running[future], future.result)
-                    yield running[future]
-            finally:  # after an interruption, scans that are being extracted are finished
+                    yield running[future], _try(future.result)
+            finally:  # an error ends the import; scans that are being extracted are finished
                 pool.shutdown(cancel_futures=True)
-
-    def _note_failure(self, path: Path, extract: Callable[[], None]) -> None:
-        try:
-            extract()
-        except BrioError as error:
-            self.failures[path] = error
 
 
 def holds_images(src: Path) -> bool:
     """Return whether a folder holds images that fMRIPrep preprocessed."""
     return src.is_dir() and any(re.search(r"_desc-\w+_bold\.nii\.gz$", path.name) for path in list_files(src))
+
+
+def _try(write: Callable[[], None]) -> BrioError | None:
+    """Write a scan; an error about it is returned."""
+    try:
+        write()
+    except BrioError as error:
+        return error
+    return None
 
 
 def find_images(src: Path, options: ImportOptions, description: str) -> list[SeriesFile]:
@@ -433,7 +438,8 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
             shown = ", ".join(value or f"(no {name}-)" for value in known)
             raise BrioError(f"{src}: holds images with {name} {shown}; choose one with --{name}")
         images = [(path, entities) for path, entities in images if asked in (None, entities.get(name, ""))]
-    return select_matching(src, [describe_file(path, entities) for path, entities in images], options.match)
+    selected = set(select_matching(src, [path for path, _ in images], options.match))
+    return [describe_file(path, entities) for path, entities in images if path in selected]
 
 
 def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ CODES = {"sex": {"1": "M", "2": "F"}, "eye_status": {"1": "open", "2": "closed"}
 
 def find_pcp(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of ABIDE of the Preprocessed Connectomes Project."""
-    files = [(m, path) for path in series.find_series(src) if (m := PCP_NAME.fullmatch(path.name))]
+    files = [(m, path) for path in series.find_series(src, options.match) if (m := PCP_NAME.fullmatch(path.name))]
     if not files:
         raise BrioError(f"{src}: no file named <FILE_ID>_rois_<atlas>.1D below it")
     label = choose_atlas({m["atlas"]: {m["atlas"]} for m, _ in files}, options.atlas, src)
@@ -228,7 +228,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
     if options.id_column is not None and options.participants is None:
         raise BrioError("--id-column names a column of a participants table: give the table with --participants")
-    candidates = [path for path in series.find_series(src) if is_dpabi_file(path)]
+    candidates = [path for path in series.find_series(src, options.match) if is_dpabi_file(path)]
     if not candidates:
         raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
     originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
@@ -305,7 +305,8 @@ PACKED_COVARIATES = {name: name for name in ("age", "sex", "mean_fd", "fiq", "ey
 
 def find_packed(src: Path, options: ImportOptions) -> Layout:
     """Find packed scans, ``x = frames * scale``."""
-    archives = {p.stem: p for p in ([src] if src.is_file() else sorted(src.glob("*.npz")))}
+    files = [src] if src.is_file() else sorted(src.glob("*.npz"))
+    archives = {path.stem: path for path in series.select_matching(src, files, options.match)}
     if not archives:
         raise BrioError(f"{src}: holds no <atlas>.npz")
     atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)

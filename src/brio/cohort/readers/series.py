@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -58,15 +59,26 @@ def get_series_stem(path: Path) -> str:
     return path.name[: len(path.name) - len(get_series_suffix(path) or "")]
 
 
-def find_series(src: Path) -> list[Path]:
+def find_series(src: Path, match: str | None = None) -> list[Path]:
     """List the files below a folder that may hold a time series. Hidden files and folders are ignored."""
     files = sorted(path for path in ([src] if src.is_file() else list_files(src)) if get_series_suffix(path))
+    files = select_matching(src, files, match)
     for path in files:
         if (name := describe_name(path.name)) != path.name:
             raise BrioError(f"{src}: the name of the file {name} is not valid UTF-8; rename it")
         if control := find_control(path.name):
             raise BrioError(f"{path}: the name of this file has the control character {control}; rename it")
     return files
+
+
+def select_matching(src: Path, files: list[Path], match: str | None) -> list[Path]:
+    """Select the files whose path below the folder holds a text, with wildcards."""
+    folder = src if src.is_dir() else src.parent
+    names = {file: (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix() for file in files}
+    matching = [file for file in files if match is None or fnmatchcase(names[file], f"*{match}*")]
+    if files and not matching:
+        raise BrioError(f"{src}: none of {len(files)} files matches '{match}', for example {files[0].name}")
+    return matching
 
 
 def list_files(src: Path) -> Iterator[Path]:
@@ -206,12 +218,12 @@ class Series:
     left_out: tuple[tuple[int, str], ...] = ()  # number and name of columns that count the rows and name no region
 
 
-def read_series(path: str | Path, variable: str | None = None) -> Series:
-    """Read a time-series file. The array is never transposed."""
+def read_series(path: str | Path, variable: str | None = None, connectome: bool = False) -> Series:
+    """Read a time-series file, or a connectome, whose rows may have names. The array is never transposed."""
     path = Path(path)
     suffix = get_series_suffix(path)
     if suffix in TEXT:
-        series = read_text(path)
+        series = read_text(path, connectome)
     elif suffix == ".ptseries.nii":
         series = read_cifti(path)
     elif suffix is not None:
@@ -283,7 +295,7 @@ def has_decimal_commas(cells: Iterable[str], delimiter: str | None) -> bool:
     return delimiter == ";" or not all(map(_THOUSANDS.fullmatch, cells))
 
 
-def read_text(path: Path) -> Series:
+def read_text(path: Path, connectome: bool = False) -> Series:
     """Read a text file whose rows are frames and whose columns are ROIs.
 
     A header is a first row without any number, a first row of consecutive numbers (0, 1, 2, ... or 1, 2, 3, ..., which
@@ -291,7 +303,8 @@ def read_text(path: Path) -> Series:
     different whole numbers above a row that has none), or a leading ``#`` line with one name per column
     (``#2001  #2002``). Other lines that start with ``#`` are comments. Missing values are nan, inf, na, n/a or empty
     cells. Decimal commas are read where they cannot be anything else, see :func:`has_decimal_commas`. A column that the
-    header does not name is left out if it counts the rows, as the index of pandas does.
+    header does not name is left out if it counts the rows, as the index of pandas does. Rows of a connectome may have
+    names, which must be those of the columns.
     """
     comments, lines = list[Line](), list[Line]()
     for number, line in enumerate(read_lines(path), start=1):
@@ -304,6 +317,10 @@ def read_text(path: Path) -> Series:
     rows = [(number, cells) for number, line in lines if (cells := split_line(path, number, line, delimiter))]
     if not rows:
         raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
+    if connectome and _has_row_names(path, rows):
+        frames = _parse_frames(path, [(n, cells[1:]) for n, cells in rows[1:]], len(rows[1][1]) - 1, delimiter)
+        names = rows[0][1][1 - len(rows[1][1]) :]
+        return Series(frames, None if _is_consecutive(names) else _clean_names(path, names))
     first, second = rows[0][1], rows[:2][-1][1]
     if not _is_header(first, second) or has_decimal_commas(_drop_missing(first), delimiter):
         columns = _find_header_comment(path, comments, len(first), delimiter)
@@ -356,6 +373,22 @@ def _is_header(first: list[str], second: list[str]) -> bool:
     codes = {cell.removesuffix(".0") for cell in first}
     are_whole = all(code.isdecimal() for code in codes) and not any(map(_WHOLE.fullmatch, second))
     return len(codes) == len(first) > 2 and are_whole and bool(_drop_missing(second))
+
+
+def _has_row_names(path: Path, rows: list[tuple[int, list[str]]]) -> bool:
+    """Return whether the rows of a matrix have names, and require that they are those of the columns, in their order.
+
+    The corner is empty or a word (pandas, XCP-D), or the header has no corner (R).
+    """
+    header, width = rows[0][1], len(rows[-1][1])
+    labels, names = [cells[0] for _, cells in rows[1:]], header[1 - width :]
+    if len(header) not in (width, width - 1) or (header[0] and _parse_number(header[0]) is not None):
+        return False
+    differing = [(i, *pair) for i, pair in enumerate(zip(labels, names, strict=False), 1) if pair[0] != pair[1]]
+    if differing and any(_parse_number(label) is None for label in labels):
+        problem = "row {0} is called '{1}' and column {0} '{2}'".format(*differing[0])
+        raise BrioError(f"{path}: {problem}; a connectome has the same regions in rows and columns")
+    return labels == names
 
 
 def _is_consecutive(cells: list[str]) -> bool:

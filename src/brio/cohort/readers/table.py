@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
             own = [] if several else _split_sessions(row, {file: stems[file] for file in candidates})
             if not own:
                 problem = f"{candidates[0]} and {candidates[1]} both match"
-                raise BrioError(f"participant {name}: {problem}; name one in a column 'file' of {table}")
+                raise BrioError(f"participant {name}: {problem}; choose with --match or a column 'file' of {table}")
         without_file += [] if own else [participant]
         for _, file in own:
             if file in owner:
@@ -161,14 +162,19 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
     """Find one time-series file per scan, and the participants table that lists them."""
     path, layout = find_rows(src, options, of_scans=True)
     if path is None:
-        scans = name_by_file(series.find_series(src))
+        scans = name_by_file(series.find_series(src, options.match))
     elif layout.rows and "file" in layout.rows[0]:
         scans = match_by_column(layout, src if src.is_dir() else src.parent)
+        listed = set(series.select_matching(src, [file for _, file in scans], options.match))
+        layout.skip(
+            "its file does not match --match", *(r["participant_id"] for r, file in scans if file not in listed)
+        )
+        scans = [(row, file) for row, file in scans if file in listed]
         if src.is_file():
             scans = [(row, file) for row, file in scans if file.resolve() == src.resolve()]
     else:
         # not Path.resolve, which stops at a link to itself
-        files = [f for f in series.find_series(src) if os.path.realpath(f) != os.path.realpath(path)]
+        files = [f for f in series.find_series(src, options.match) if os.path.realpath(f) != os.path.realpath(path)]
         scans = match_by_name(layout, files, path.name)
     return _describe(options, layout, scans, path)
 
@@ -202,36 +208,58 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
-        scan = series.read_series(path)
+        scan = series.read_series(path, connectome=True)
         return path, replace(scan, frames=convert(scan.frames, str(path)))
 
+    folder, name = src, ""
     if src.is_dir():
-        return replace(find_files(src, options), read=read, connectomes=True)
-    if src.suffix.lower() != ".npz":
+        archives = [file for file in series.find_series(src, options.match) if file.suffix.lower() == ".npz"]
+        if len(archives) != 1:
+            return replace(find_files(src, options), read=read, connectomes=True)
+        src = archives[0]
+    elif src.suffix.lower() == ".npz":
+        folder, name = src.parent, series.describe_name(src.stem)
+    else:
         raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
     if (sessions, options.session_column) != (None, None):
         raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
-    declared = series.list_npz_arrays(src)
-    square = {key: len(array.shape) == 3 and array.shape[1] == array.shape[2] for key, array in declared.items()}
-    stacks = [key for key, array in declared.items() if square[key] and array.kind in "fiu"]
-    if len(stacks) != 1 or "participant_id" not in declared:
-        held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
-        needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id'"
-        raise BrioError(f"{src}: holds {held}; it needs {needed}")
-    (matrices,), ids = series.load_arrays(src, declared, stacks), series.read_packed_ids(src, declared)
-    if len(ids) != len(matrices) or len(set(ids)) < len(ids):
-        raise BrioError(f"{src}: 'participant_id' must name each of the {len(matrices)} connectomes once")
-    path, layout = find_rows(src.parent, options)
-    position = {participant: i for i, participant in enumerate(ids)}
+    matrices = _open_archive(src)
+    path, layout = find_rows(folder, options)
     listed = [row["participant_id"] for row in layout.rows]
     known = {*listed, *(entry["participant_id"] for entry in layout.skipped)}
     archive, table = series.describe_name(src.name), "the table" if path is None else path.name
-    layout.skip(f"no connectome in {archive}", *(p for p in listed if p not in position))
-    layout.skip(f"no row in {table}", *(p for p in ids if p not in known))
-    scans = [(row, row["participant_id"]) for row in layout.rows if row["participant_id"] in position]
+    layout.skip(f"no connectome in {archive}", *(p for p in listed if p not in matrices))
+    layout.skip(f"no row in {table}", *(p for p in matrices if p not in known))
+    scans = [(row, row["participant_id"]) for row in layout.rows if row["participant_id"] in matrices]
 
-    def read_one(name: str) -> tuple[Path, Series]:
-        return src, Series(convert(matrices[position[name]], f"{src}, participant {name}"))
+    def read_one(participant: str) -> tuple[Path, Series]:
+        return src, Series(convert(matrices[participant](), f"{src}, participant {participant}"))
 
     found = _describe(options, layout, scans, path)
-    return replace(found, read=read_one, name=series.describe_name(src.stem), connectomes=True, n_files=1)
+    return replace(found, read=read_one, name=name, connectomes=True, n_files=1)
+
+
+def _open_archive(path: Path) -> dict[str, Callable[[], np.ndarray]]:
+    """Open an npz file of connectomes, and return what loads the matrix of each participant.
+
+    It holds one array (participants, ROIs, ROIs) and their ids, or one matrix under the id of each participant.
+    """
+    declared = series.list_npz_arrays(path)
+    square = {
+        key: array for key, array in declared.items() if array.kind in "fiu" and array.shape[-1:] == array.shape[-2:-1]
+    }
+    stacks = [key for key, array in square.items() if len(array.shape) == 3]
+    matrices = [key for key, array in square.items() if len(array.shape) == 2]
+    lists = [key for key, array in declared.items() if len(array.shape) == 1 and array.kind in "USiu"]
+    key = "participant_id" if "participant_id" in declared else lists[0] if len(lists) == 1 else None
+    if len(stacks) == 1 and key is not None:
+        ids = series.read_packed_ids(path, {"participant_id": declared[key]})
+        (stack,) = series.load_arrays(path, declared, stacks)
+        if len(ids) != len(stack) or len(set(ids)) < len(ids):
+            raise BrioError(f"{path}: '{key}' must name each of the {len(stack)} connectomes once")
+        return {participant: partial(stack.__getitem__, i) for i, participant in enumerate(ids)}
+    if stacks or len(matrices) < 2:
+        held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
+        needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id', or one matrix per participant"
+        raise BrioError(f"{path}: holds {held}; it needs {needed}")
+    return {participant: declared[participant].read for participant in matrices}

@@ -1,0 +1,124 @@
+"""Output of XCP-D, giga_connectome, HALFpipe and C-PAC; scans that deviate; named connectomes; ``match``."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from file_layouts import check_scans, list_skipped, make_frames, refuse_import, write_layout, write_study, write_text
+from pipeline_folders import MEAN_FD, PIPELINES, TR, write_pipeline
+
+from brio.cohort.readers import import_cohort, read_scans_to_predict, summarise_import
+
+CLASSES = {"label_column": "dx", "patient": "MDD", "control": "HC"}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_output_of_a_pipeline_is_imported_with_tr_and_motion(name, tmp_path):
+    frames = write_pipeline(name, tmp_path / "study")
+    _, atlas, has_motion = PIPELINES[name]
+    cohort = import_cohort("bids", tmp_path / "study", tmp_path / "out", atlas=atlas, **CLASSES)
+    check_scans(cohort, frames)
+    np.testing.assert_allclose(cohort.participants["tr"], TR, rtol=1e-6)
+    if has_motion:
+        np.testing.assert_allclose(cohort.participants["mean_fd"], MEAN_FD)
+    assert (cohort.labels.sum(), cohort.provenance["skipped"]) == (3, [])
+    scans = read_scans_to_predict(tmp_path / "study", tmp_path / "scans", atlas=atlas, **CLASSES)
+    assert (scans.provenance["kind"], scans.fingerprint) == ("bids", cohort.fingerprint)
+
+
+NAMES = [f"r{i}" for i in range(5)]
+TEN = [f"p{i:02d}" for i in range(10)]
+DEVIATIONS = {
+    "4 regions, most scans have 5 (without r2)": lambda x: (np.delete(x, 2, axis=1), [*NAMES[:2], *NAMES[3:]]),
+    "other regions than most scans ('s0', not 'r0')": lambda x: (x, ["s0", *NAMES[1:]]),
+    "6 regions, most scans have 5": lambda x: (np.hstack([x, x[:, :1]]), [*NAMES, "r5"]),
+    "no column names, unlike most scans": lambda x: (x, None),
+    "the scan holds no finite value": lambda x: (x * np.nan, NAMES),
+    "has a header but holds no frames": lambda x: (x[:0], NAMES),
+}
+
+
+def write_deviating(src: Path, deviating: dict[int, str]) -> Path:
+    """Write ten scans, some of which deviate from the others."""
+
+    def write(frames: np.ndarray, path: Path) -> None:
+        change = DEVIATIONS.get(deviating.get(TEN.index(path.name), ""), lambda x: (x, NAMES))
+        write_text(path.with_suffix(".tsv"), *change(frames))
+
+    return write_study(src, TEN, write)
+
+
+@pytest.mark.parametrize("reason", DEVIATIONS)
+@pytest.mark.parametrize("position", [0, 4])
+def test_a_scan_that_deviates_is_skipped_with_its_reason(reason, position, tmp_path):
+    src = write_deviating(tmp_path / "study", {position: reason})
+    cohort = import_cohort("table", src, tmp_path / "out")
+    check_scans(cohort, [make_frames(i) for i in range(10) if i != position])
+    name = TEN[position]
+    assert cohort.provenance["skipped"] == [{"participant_id": name, "reason": reason, "file": f"{name}.tsv"}]
+    assert f"9 scans imported, 1 row or file skipped: {reason} (1)" in summarise_import(cohort)
+    scans = read_scans_to_predict(src, tmp_path / "scans")
+    assert list_skipped(scans) == {name: reason}
+
+
+def test_scans_without_a_clear_majority_are_refused_with_their_counts(tmp_path):
+    first, other = list(DEVIATIONS)[:2]
+    src = write_deviating(tmp_path / "study", {0: first, 3: first, 8: other})
+    counts = r"of 10 scans here: 5 regions \(7, such as p01\.tsv\); 4 regions.* \(2, such as p00\.tsv\); other .* \(1, "
+    refuse_import(counts, src)
+    write_deviating(tmp_path / "none", dict.fromkeys(range(10), list(DEVIATIONS)[-1]))
+    refuse_import(r"p00\.tsv: has a header but holds no frames$", tmp_path / "none")
+
+
+@pytest.mark.parametrize("form", ["pandas", "xcpd", "r", "numbers", "stack", "arrays"])
+def test_connectomes_with_names_and_in_one_archive(form, tmp_path):
+    fc = {name: np.corrcoef(make_frames(i).T) for i, name in enumerate(TEN)}
+
+    def write(frames: np.ndarray, path: Path) -> None:
+        names = NAMES if form != "numbers" else range(len(NAMES))
+        table = pd.DataFrame(fc[path.name], names, names)
+        if form not in ("stack", "arrays"):
+            table.to_csv(f"{path}.csv", index_label="Node" if form == "xcpd" else "")
+        if form == "r":  # whose header has no corner
+            path.with_suffix(".csv").write_text(path.with_suffix(".csv").read_text().split(",", 1)[1])
+
+    src = write_study(tmp_path / "study", TEN, write)
+    if form == "stack":
+        np.savez(src / "all.npz", fc=np.array([fc[name] for name in TEN[::-1]]), subjects=np.array(TEN[::-1]))
+    elif form == "arrays":
+        np.savez(src / "all.npz", **fc)
+    cohort = import_cohort("fc", src, tmp_path / "out")
+    expected = [np.arctanh(one - np.eye(5)) for one in fc.values()]
+    np.testing.assert_allclose([cohort.scan(i) for i in range(10)], expected, atol=1e-6)
+    assert (cohort.name, cohort.ids.tolist()) == ("study", TEN)
+    if form in ("pandas", "xcpd", "r"):
+        assert cohort.atlas.rois["name"].tolist() == NAMES
+        for name in TEN:
+            path = src / f"{name}.csv"
+            path.write_text(path.read_text().replace("\nr1,", "\nr9,"))
+        refuse_import(r"p00\.csv: row 2 is called 'r9' and column 2 'r1'; a connectome has the same", src, "fc")
+
+
+@pytest.mark.parametrize("kind", ["pcp", "dpabi", "bids", "table", "packed", "fc"])
+def test_match_chooses_files_in_every_layout(kind, tmp_path):
+    src, options = tmp_path / "study", {"atlas": "aal116"} if kind == "dpabi" else {}
+    if kind == "fc":
+        write_study(src, TEN, lambda x, path: np.save(f"{path}.npy", np.corrcoef(x.T)))
+    else:
+        write_layout(kind, src)
+    expected = import_cohort(kind, src, tmp_path / "out", **options).fingerprint
+    for file in [path for path in src.rglob("*") if path.suffix in (".1D", ".mat", ".tsv", ".json", ".npy", ".npz")]:
+        if file.parent != src or not file.name.startswith("participants"):
+            copy = src / "again" / file.relative_to(src) if kind != "packed" else src / "again.npz"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, copy)
+    refuse_import("also at|both match|another way|choose one", src, kind, **options)
+    options["match"] = "aal116." if kind == "packed" else "again"
+    cohort = import_cohort(kind, src, tmp_path / "matching", **options)
+    assert cohort.fingerprint == expected
+    if kind != "fc":
+        scans = read_scans_to_predict(src, tmp_path / "scans", **options)
+        assert (scans.provenance["kind"], scans.fingerprint) == (kind, expected)
+    refuse_import("files matches 'nowhere'", src, kind, **options | {"match": "nowhere"})
