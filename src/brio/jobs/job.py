@@ -373,7 +373,7 @@ def check_frames(method: Method, cohort: Cohort) -> None:
     names = [entry.name for entry in list_methods() if not entry.fixed]
     work = [name for name in names if not _explain_frames(make_method(name))]
     problem = f"method '{method.name}' needs the frames of scans for {purpose}, but cohort '{cohort.name}' has none"
-    raise BrioError(f"{problem}; import the time series, or choose among {', '.join(work)}")
+    raise BrioError(f"{problem}; give the time series, or choose among {', '.join(work)}")
 
 
 def _explain_frames(method: Method) -> str:
