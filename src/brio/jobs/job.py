@@ -362,7 +362,8 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
     words = ["brio", "run", folder, *methods, *options, "--protocol", "kfold", "--seeds", str(spec.seeds)]
     command = shlex.join([*words, "--out", f"{Path(folder).name}-kfold"])
     there = f"there {'is' if len(sites) == 1 else 'are'} {len(sites)} ({', '.join(sites)})"
-    raise BrioError(f"{needed}, but {there}; add sites, or test new participants of these by k-fold: {command}")
+    remedy = f"add sites, or test new participants of these by k-fold, --protocol kfold: {command}"
+    raise BrioError(f"{needed}, but {there}; {remedy}")
 
 
 def check_frames(method: Method, cohort: Cohort) -> None:
