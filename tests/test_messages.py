@@ -13,6 +13,7 @@ from commands import command
 
 RNG = np.random.default_rng(0)
 SITES = ["A", "B", "C"]
+COLUMNS = "participant_id\tsite\tlabel\tdx\tage"
 
 
 @pytest.fixture(autouse=True)
@@ -22,44 +23,29 @@ def in_python(monkeypatch):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Files of scans in several layouts, and a cohort of two sites."""
+    """Files of scans and of connectomes, and cohorts of three sites and of two."""
     place = tmp_path_factory.mktemp("messages")
-    rows = [f"s{k:02d}\t{SITES[k % 3]}\t{k // 3 % 2}\t{('ASD', 'ADHD', 'TC')[k % 3]}\t{k + 0.5}" for k in range(24)]
-    table = "\n".join(["participant_id\tsite\tlabel\tdx\tage", *rows])
-    for folder in ("table", "fc", "flat", "twice", "two"):
+    rows = [f"s{k:02d}\t{SITES[k % 3]}\t{k // 3 % 2}\t{'abc'[k % 3]}\t{k + 0.5}" for k in range(24)]
+    for folder in ("table", "fc"):
         (place / folder).mkdir()
-        (place / folder / "participants.tsv").write_text(table + "\n")
+        (place / folder / "participants.tsv").write_text("\n".join([COLUMNS, *rows]) + "\n")
         for k in range(24):
             scan = RNG.normal(size=(60, 5))
-            scan[:, 4] *= folder != "flat"
-            if folder == "fc":
-                scan = 0.5 * np.corrcoef(scan.T)
-            header = "a,b,c,d,GlobalSignal" if folder == "flat" else ""
-            np.savetxt(place / folder / f"s{k:02d}.csv", scan, delimiter=",", header=header, comments="")
-    (place / "two" / "participants.csv").write_text(table.replace("\t", ",") + "\n")
-    sessions = [f"s{k % 12:02d}\tA\t{k % 2}\t{k // 12}\ts{k:02d}.csv" for k in range(24)]
-    lines = "\n".join(["participant_id\tsite\tlabel\tsession\tfile", *sessions])
-    (place / "twice" / "participants.tsv").write_text(lines + "\n")
-    (place / "atlas.tsv").write_text("name\na\nb\nc\nd\n")
+            scan = 0.5 * np.corrcoef(scan.T) if folder == "fc" else scan
+            np.savetxt(place / folder / f"s{k:02d}.csv", scan, delimiter=",")
     brio.simulate(brio.Simulation(n_sites=2, per_class=6, n_rois=8, frames=60)).save(place / "few")
     brio.import_cohort("table", place / "table", out=place / "cohort")
     return place
 
 
-def import_table(place, kind="table", folder="table", **options):
+def read(place, kind="table", folder="table", **options):
     brio.import_cohort(kind, place / folder, out=place / "new", **options)
 
 
-def save(place):
-    cohort = brio.Cohort.load(place / "cohort")
-    cohort.save(place / "cohort")
-
-
-def fit_scans(place):
-    scans = [RNG.normal(size=(60, 4)) for _ in range(24)]
-    labels, sites = np.arange(24) // 3 % 2, np.resize(SITES, 24)
-    model = brio.BrioClassifier("ridge", device="cpu").fit(scans, labels, sites=sites)
-    model.predict([RNG.normal(size=(60, 5))])
+def predict_other_rois(place):
+    scans, labels = RNG.normal(size=(24, 60, 4)), np.arange(24) // 3 % 2
+    model = brio.BrioClassifier("ridge", device="cpu").fit(scans, labels, sites=np.resize(SITES, 24))
+    model.predict(RNG.normal(size=(2, 60, 5)))
 
 
 def repeat_participant(place):
@@ -68,48 +54,42 @@ def repeat_participant(place):
 
 
 PROVOKED = {
-    "label column": (lambda p: import_table(p, label_column="diagnosis"), "label_column= can name another"),
-    "three classes": (lambda p: import_table(p, label_column="dx"), "name two values with patient= and control="),
-    "numbers": (lambda p: import_table(p, label_column="age"), "ask 'brio run' with label='age>14.5'"),
-    "no such class": (lambda p: import_table(p, label_column="dx", patient="X"), "no value 'X' for patient=;"),
-    "both classes": (lambda p: import_table(p, patient="1", control="1"), "patient= and control= are both '1'"),
-    "id column": (lambda p: import_table(p, id_column="who"), "id_column= can name another"),
-    "two tables": (lambda p: import_table(p, folder="two"), "name the table with participants="),
+    "label column": (lambda p: read(p, label_column="diagnosis"), "label_column= can name another"),
+    "three classes": (lambda p: read(p, label_column="dx"), "name two values with patient= and control="),
+    "numbers": (lambda p: read(p, label_column="age"), "ask 'brio run' with label='age>14.5'"),
+    "no such class": (lambda p: read(p, label_column="dx", patient="X"), "no value 'X' for patient=;"),
+    "both classes": (lambda p: read(p, patient="1", control="1"), "patient= and control= are both '1'"),
+    "id column": (lambda p: read(p, id_column="who"), "id_column= can name another"),
     "an option of another kind": (
-        lambda p: import_table(p, task="rest"),
+        lambda p: read(p, task="rest"),
         "does not take task=; its options are atlas=",
     ),
-    "atlas table": (lambda p: import_table(p, atlas="table.csv"), "atlas= takes the name of an atlas"),
-    "sessions": (lambda p: import_table(p, folder="twice"), "choose with sessions=: first"),
-    "no atlas": (lambda p: import_table(p, "dpabi"), "needs atlas="),
-    "measure": (lambda p: import_table(p, "fc", "fc"), "say which with measure='correlation' or fisher-z"),
-    "no measure": (lambda p: import_table(p, "fc", measure="covariance"), "measure='covariance': is unknown"),
-    "sessions of connectomes": (lambda p: import_table(p, "fc", sessions="join"), "sessions='join': connectomes"),
-    "a column": (
-        lambda p: import_table(p, folder="flat", atlas_table=p / "atlas.tsv"),
-        "drop the column with drop_roi=",
-    ),
-    "no denoise": (lambda p: import_table(p, "fmriprep", atlas="aal"), "needs denoise="),
+    "atlas table": (lambda p: read(p, atlas="table.csv"), "atlas= takes the name of an atlas"),
+    "no atlas": (lambda p: read(p, "dpabi"), "needs atlas="),
+    "measure": (lambda p: read(p, "fc", "fc"), "say which with measure='correlation' or fisher-z"),
+    "no measure": (lambda p: read(p, "fc", measure="covariance"), "measure='covariance': is unknown"),
+    "sessions of connectomes": (lambda p: read(p, "fc", sessions="join"), "sessions='join': connectomes"),
+    "no denoise": (lambda p: read(p, "fmriprep", atlas="aal"), "needs denoise="),
     "few sites": (lambda p: brio.run(p / "few", "ridge", device="cpu"), "by k-fold, protocol='kfold'$"),
     "folds": (
         lambda p: brio.run(p / "cohort", "ridge", protocol="kfold", settings={"protocol.n_folds": 50}, device="cpu"),
         "settings={'protocol.n_folds': 5}",
     ),
     "classes at sites": (
-        lambda p: brio.run(p / "cohort", "ridge", label="dx=ASD", device="cpu"),
+        lambda p: brio.run(p / "cohort", "ridge", label="dx=a", device="cpu"),
         "settings={'audit.min_class': N}",
     ),
     "seeds of a search": (
         lambda p: brio.tune(p / "cohort", "ridge", out=p / "tuned", protocol="kfold", seeds=2),
         "tune with seeds=1, or with protocol='loso'",
     ),
-    "folder there": (save, "exists already; choose another folder"),
+    "folder there": (lambda p: brio.Cohort.load(p / "cohort").save(p / "few"), "exists already; choose another folder"),
     "single scans": (lambda p: brio.fit(p / "cohort", "fc-hgnn", device="cpu"), "holds_scans=True"),
     "validation sites": (
         lambda p: brio.fit(p / "cohort", "ridge", validation_sites=["A"], device="cpu"),
         "leave out validation_sites=",
     ),
-    "columns": (fit_scans, "leave out further columns with drop_roi="),
+    "columns": (predict_other_rois, "leave out further columns with drop_roi="),
     "sites of a participant": (repeat_participant, "keep one scan with sessions='first'"),
 }
 
