@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from brio import Atlas, BrioError, Cohort
 from brio import run as evaluate
 from brio.cohort.simulate import Simulation, simulate
-from brio.estimator import MAIN_SETTINGS, BrioClassifier
+from brio.estimator import MAIN_SETTINGS, BrioClassifier, convert_connectomes
 from brio.jobs import JobSpec
 from brio.methods import BrioSettings
 from brio.models import adapt_model, fit_model, write_model
@@ -430,6 +430,14 @@ def test_a_pipeline_after_nilearn_equals_the_fit_to_scans(method, measure):
     margin = from_scans.decision_function(X_NEW)
     assert np.ptp(margin) > 1
     np.testing.assert_allclose(pipeline.decision_function(X_NEW), margin, rtol=1e-4, atol=1e-4)
+
+
+def test_lower_triangles_are_unfolded_with_any_diagonal():
+    i, j = np.tril_indices(12)
+    for diagonal in (1.0, np.sqrt(0.5), 0.0, np.nan):
+        edges = np.where(i == j, diagonal, FC[:, i, j])
+        np.testing.assert_array_equal(convert_connectomes(edges), convert_connectomes(FC))
+    np.testing.assert_array_equal(convert_connectomes(FC[:1, i[i != j], j[i != j]]), convert_connectomes(FC[:1]))
 
 
 def test_a_pipeline_is_cross_validated_over_sites():

@@ -78,7 +78,7 @@ _OTHER_NAMES = {
     "with": "companions",
 }
 _ALONE = {"keep-all": "exclude=False", "load": "brio.methods.load_methods()"}
-_ALONE |= {f"{n}": f"{n.replace('-', '_')}=True" for n in ("evaluate", "frames-in-rows", "holds-scans", "records-only")}
+_ALONE |= {n: f"{n.replace('-', '_')}=True" for n in ("evaluate", "frames-in-rows", "holds-scans", "records-only")}
 
 
 def name_arguments(text: str) -> str:
@@ -94,7 +94,7 @@ def name_arguments(text: str) -> str:
             return _ALONE[name] + (match[0].partition(name)[2])
         return f"{_OTHER_NAMES.get(name, name).replace('-', '_')}={_quote(value)}"
 
-    return _OPTION.sub(replace_option, re.sub(": brio [a-z]+ .*$", "", text).replace("another --out", "another folder"))
+    return _OPTION.sub(replace_option, re.sub(": brio run .*$", "", text).replace("another --out", "another folder"))
 
 
 def _quote(value: str) -> str:

@@ -112,7 +112,7 @@ def convert_connectomes(X: Any) -> list[np.ndarray]:
 
 
 def _unfold_edges(edges: np.ndarray) -> np.ndarray | None:
-    """Unfold lower triangles, whose diagonal nilearn divides by the root of two or leaves out; None where none fits.
+    """Unfold lower triangles; None where none fits. With their diagonal, its entries are alike in all scans.
 
     Shapes: edges [n, edges]; returns [n, P, P].
     """
@@ -121,7 +121,8 @@ def _unfold_edges(edges: np.ndarray) -> np.ndarray | None:
         return None
     i, j = np.tril_indices(p)
     diagonal = edges[:, i == j]
-    if not np.allclose(diagonal[np.isfinite(diagonal)], np.sqrt(0.5), atol=1e-3):
+    known = diagonal[np.isfinite(diagonal) & (diagonal != 0)]  # others are of ROIs without signal
+    if known.size and np.ptp(known) > 1e-3:
         p += 1
         i, j = np.tril_indices(p, -1)
     matrices = np.zeros((len(edges), p, p))
