@@ -9,8 +9,12 @@ TEST := $(MEMORY) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m py
 
 .PHONY: demo readme results test unit soak bench lint docs package browser audit clean
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/package-installed: pyproject.toml constraints.txt  # what users need
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/installed: .venv/package-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
@@ -18,7 +22,7 @@ TEST := $(MEMORY) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-demo: .venv/installed  ## simulated hospitals, audited and evaluated, and a new one: demo/report.html, demo/predictions
+demo: .venv/package-installed  ## simulated hospitals, audited and evaluated, and a new one: demo/report.html, demo/predictions
 	rm -rf demo
 	$(BIN)/brio demo --out demo
 

@@ -18,9 +18,13 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, settings
 
+from brio.errors import BrioError
+
 # a busy machine is no defect: no property is held to the time that an example takes, or that drawing it takes
 settings.register_profile("brio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("brio")
+# messages are compared as they are written, with options; tests/test_messages.py reads them as users of Python do
+BrioError.names_options = True
 
 TOGETHER = (
     *("jobs", "models", "report", "studies"),

@@ -11,14 +11,16 @@ import torch
 from scipy import sparse
 from scipy.special import expit
 from sklearn.base import clone
+from sklearn.covariance import EmpiricalCovariance
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
 
 from brio import Atlas, BrioError, Cohort
 from brio import run as evaluate
 from brio.cohort.simulate import Simulation, simulate
-from brio.estimator import MAIN_SETTINGS, BrioClassifier
+from brio.estimator import MAIN_SETTINGS, BrioClassifier, convert_connectomes
 from brio.jobs import JobSpec
 from brio.methods import BrioSettings
 from brio.models import adapt_model, fit_model, write_model
@@ -407,6 +409,75 @@ def test_a_model_of_the_gpu_scores_alike_on_the_cpu(method):
     model = BrioClassifier(method, random_state=0).set_params(**settings | {"device": "cuda"})
     margin = model.fit(X, Y, sites=SITES).decision_function(X_NEW)
     np.testing.assert_allclose(model.set_params(device="cpu").decision_function(X_NEW), margin, rtol=1e-3, atol=1e-4)
+
+
+# ---------------------------------------------------------------- connectomes
+
+
+def after_nilearn(method, **measure):
+    from nilearn.connectome import ConnectivityMeasure
+
+    fc = ConnectivityMeasure(EmpiricalCovariance(), kind="correlation", **measure)
+    return make_pipeline(fc, BrioClassifier(method, kind="connectome", device="cpu", random_state=0))
+
+
+@pytest.mark.parametrize("method", ["ridge", "log-ridge"])
+@pytest.mark.parametrize("measure", [{}, {"vectorize": True}, {"vectorize": True, "discard_diagonal": True}])
+def test_a_pipeline_after_nilearn_equals_the_fit_to_scans(method, measure):
+    dead = [np.where(np.arange(12) == 5, 0.0, scan) if i in (0, 7) else scan for i, scan in enumerate(X)]
+    from_scans = BrioClassifier(method, device="cpu", random_state=0).fit(dead, Y, sites=SITES)
+    pipeline = after_nilearn(method, **measure).fit(dead, Y, brioclassifier__sites=SITES)
+    margin = from_scans.decision_function(X_NEW)
+    assert np.ptp(margin) > 1
+    np.testing.assert_allclose(pipeline.decision_function(X_NEW), margin, rtol=1e-4, atol=1e-4)
+
+
+def test_lower_triangles_are_unfolded_with_any_diagonal():
+    i, j = np.tril_indices(12)
+    for diagonal in (1.0, np.sqrt(0.5), 0.0, np.nan):
+        edges = np.where(i == j, diagonal, FC[:, i, j])
+        np.testing.assert_array_equal(convert_connectomes(edges), convert_connectomes(FC))
+    np.testing.assert_array_equal(convert_connectomes(FC[:1, i[i != j], j[i != j]]), convert_connectomes(FC[:1]))
+
+
+def test_a_pipeline_is_cross_validated_over_sites():
+    options = {"groups": SITES, "cv": LeaveOneSiteOut(), "scoring": "roc_auc"}
+    scans = cross_validate(BrioClassifier("ridge", random_state=0), X, Y, params={"sites": SITES}, **options)
+    params = {"brioclassifier__sites": SITES}
+    pipeline = cross_validate(after_nilearn("ridge", vectorize=True), X, Y, params=params, **options)
+    np.testing.assert_array_equal(pipeline["test_score"], scans["test_score"])
+
+
+FC = np.array([np.corrcoef(scan.T) for scan in X])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"method": "brio"}, "'brio' needs the frames of scans for re-estimating connectomes"),
+        ({"method": "brio-plus"}, "'brio-plus' needs the frames of scans"),
+        ({"kind": "fc"}, "kind='fc': give 'scans' or 'connectome'"),
+        ({"X": X}, "X is not one array of real numbers; kind='connectome' takes correlations"),
+        ({"X": FC[:, :5]}, r"X has shape \(60, 5, 12\)"),
+        ({"X": FC[:, 0]}, r"X has shape \(60, 12\)"),
+        ({"X": FC + 0j}, "X is not one array of real numbers"),
+        ({"X": FC[:0]}, "X holds no connectomes"),
+        ({"X": 3 * FC}, "X holds 3, which is no correlation"),
+        ({"X": np.triu(FC)}, r"X\[0\]: is not symmetric"),
+        ({"X": np.ma.masked_less(FC, 0)}, "row 1, column . has no value"),
+    ],
+)
+def test_connectomes_that_are_refused(changed, message):
+    given = {"method": "ridge", "kind": "connectome", "X": FC} | changed
+    scans = given.pop("X")
+    refuse(message, BrioClassifier(**given, device="cpu").fit, scans, Y, sites=SITES)
+
+
+def test_connectomes_give_no_model_and_no_interval(tmp_path):
+    model = BrioClassifier("ridge", kind="connectome", device="cpu").fit(FC, Y, sites=SITES)
+    refuse("the scans have 5 ROIs", model.predict, FC[:, :5, :5])
+    refuse("connectomes have no frames", model.save, tmp_path / "model")
+    refuse("connectomes have no frames", model.predict_interval, FC)
 
 
 # ---------------------------------------------------------------- refusals

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 REPEAT_JOB = "repeat the job that wrote it"
 """What to do about a file of a job that cannot be used."""
@@ -37,11 +39,68 @@ class BrioError(ValueError):
     """An error in the user's input; its message says what is wrong, where, and what to do.
 
     The command line prints the message as one line and ends with exit status 2. What it quotes of files has no control
-    characters.
+    characters. Messages are written with the options of the command line, and name arguments everywhere else.
     """
 
+    names_options: ClassVar[bool] = False
+
     def __str__(self) -> str:
-        return escape_controls(super().__str__())
+        text = escape_controls(super().__str__())
+        return text if BrioError.names_options else name_arguments(text)
+
+
+@contextmanager
+def name_options() -> Iterator[None]:
+    """Let messages name the options of the command line while one runs."""
+    earlier, BrioError.names_options = BrioError.names_options, True
+    try:
+        yield
+    finally:
+        BrioError.names_options = earlier
+
+
+_OPTION = re.compile(
+    r"""
+    (?P<command> '(?:brio|fmriprep)\ [^']*')
+    | (?<![\w-])--(?P<name> [a-z][a-z-]*)
+      (?: \ (?P<key> [a-z][\w.]*)=(?P<set> '[^']*' | [^\s,;)]+)
+        | [ =](?P<value> '[^']*' | \w*\d[\w.]* | [A-Z]{4,} | [^\s:]+(?=:) | (?<=drop-roi\ )[^\s,;)]+
+          | loso | kfold | first | join | average | all | correlation | fisher-z | concatenate | cpu | cuda)(?![\w-]) )?
+    """,
+    re.VERBOSE,
+)
+"""A command in quotes, which stays, or an option with its value, if what follows can be nothing else."""
+_OTHER_NAMES = {
+    "fold": "folds",
+    "method": "methods",
+    "set": "settings",
+    "validation-site": "validation_sites",
+    "with": "companions",
+}
+_ALONE = {"keep-all": "exclude=False", "load": "brio.methods.load_methods()"}
+_ALONE |= {n: f"{n.replace('-', '_')}=True" for n in ("evaluate", "frames-in-rows", "holds-scans", "records-only")}
+
+
+def name_arguments(text: str) -> str:
+    """Write the options of a message as arguments in Python; a command at its end is left out."""
+
+    def replace_option(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"] or ""
+        if match["command"]:
+            return match[0]
+        if match["key"]:
+            return f"settings={{'{match['key']}': {_quote(match['set'])}}}"
+        if name in _ALONE:
+            return _ALONE[name] + (match[0].partition(name)[2])
+        return f"{_OTHER_NAMES.get(name, name).replace('-', '_')}={_quote(value)}"
+
+    return _OPTION.sub(replace_option, re.sub(": brio run .*$", "", text).replace("another --out", "another folder"))
+
+
+def _quote(value: str) -> str:
+    """Quote a value that is neither a number nor quoted nor a placeholder."""
+    plain = not value or value[0] in "'" or value.isupper() or re.fullmatch(r"[\d.]+", value)
+    return value if plain else "None" if value == "none" else f"'{value}'"
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:

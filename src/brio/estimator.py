@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: its arguments (scans, labels, sites) become a cohort, its fit a model."""
+"""The scikit-learn estimator: its arguments (scans or connectomes, labels, sites) become a cohort, its fit a model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 
 from .cohort import Atlas, Cohort
 from .cohort.cohort import check_participants, format_table, locate_scans
-from .cohort.scans import convert_frames, refuse_fc
+from .cohort.scans import FC_ONLY, convert_fc, convert_frames, holds_fc, refuse_fc
 from .connectome import Connectomes
 from .console import silent
 from .device import resolve_device
 from .errors import BrioError
-from .jobs.job import check_memory
+from .jobs.job import check_frames, check_memory
 from .methods import find_method
 from .models.explain import EXPLAINED_REESTIMATES, ModelExplanation, explain_model
 from .models.fit import complete_model, define_final_model, require_consent_to_scans
@@ -50,7 +50,8 @@ def convert_scans(X: Any) -> list[np.ndarray]:
         X = np.asarray(X)
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) == 2:
-        raise BrioError(f"X has shape {tuple(shape)}, as one scan or a table; give a list of scans (frames, ROIs)")
+        remedy = "give a list of scans (frames, ROIs), or say kind='connectome' of vectorised correlations"
+        raise BrioError(f"X has shape {tuple(shape)}, as one scan or a table; {remedy}")
     if shape is not None and len(shape) not in (1, 3):
         raise BrioError(f"X has shape {tuple(shape)}; give a list of time series or one array (scans, frames, ROIs)")
     try:
@@ -86,6 +87,49 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
     return frames
 
 
+def convert_connectomes(X: Any) -> list[np.ndarray]:
+    """Convert correlations, as matrices or as nilearn vectorises them, to Fisher z.
+
+    Shapes: X [n, P, P] or [n, edges]; returns [P, P].
+    """
+    needed = "kind='connectome' takes correlations (n, ROIs, ROIs), or vectorised as by nilearn's ConnectivityMeasure"
+    try:
+        array = np.ma.asarray(X)
+    except ValueError:  # of scans of unequal length
+        array = np.ma.asarray([None])
+    if array.dtype.kind not in "fiu":
+        raise BrioError(f"X is not one array of real numbers; {needed}")
+    values = np.ma.filled(array.astype(np.float64), np.nan)
+    matrices = _unfold_edges(values) if values.ndim == 2 else values
+    if matrices is None or matrices.ndim != 3 or matrices.shape[1] != matrices.shape[2]:
+        raise BrioError(f"X has shape {values.shape}; {needed}")
+    if len(matrices) == 0:
+        raise BrioError("X holds no connectomes")
+    largest = np.abs(matrices[np.isfinite(matrices)]).max(initial=0.0)
+    if largest > 1 + 1e-3:
+        raise BrioError(f"X holds {largest:.3g}, which is no correlation; give ConnectivityMeasure(kind='correlation')")
+    return [convert_fc(matrix.clip(-1, 1), "correlation", f"X[{i}]") for i, matrix in enumerate(matrices)]
+
+
+def _unfold_edges(edges: np.ndarray) -> np.ndarray | None:
+    """Unfold lower triangles; None where none fits. With their diagonal, its entries are alike in all scans.
+
+    Shapes: edges [n, edges]; returns [n, P, P].
+    """
+    p = int(np.sqrt(2 * edges.shape[1]))  # rows of the triangle with its diagonal
+    if p * (p + 1) != 2 * edges.shape[1] or p == 0:
+        return None
+    i, j = np.tril_indices(p)
+    diagonal = edges[:, i == j]
+    known = diagonal[np.isfinite(diagonal) & (diagonal != 0)]  # others are of ROIs without signal
+    if known.size and np.ptp(known) > 1e-3:
+        p += 1
+        i, j = np.tril_indices(p, -1)
+    matrices = np.zeros((len(edges), p, p))
+    matrices[:, i, j] = matrices[:, j, i] = edges
+    return matrices
+
+
 def _refuse_masked(values: Any, name: str) -> None:
     """Refuse masked labels and sites: without their mask, they would be taken as they are."""
     if np.ma.is_masked(values):
@@ -106,18 +150,21 @@ def encode_labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
         raise BrioError("y holds no labels")
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     if kind != "binary":
-        raise BrioError(f"Only binary classification is supported. The type of the target is {kind}.")
+        remedy = "Compare numbers, as in y > 14.5, or leave out the other classes."
+        raise BrioError(f"Only binary classification is supported. The type of the target is {kind}. {remedy}")
     classes, label = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise BrioError(f"y holds one class only ({classes[0]}); two are needed")
     return classes, label
 
 
-def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarray]:
+def build_labelled_cohort(X: Any, y: Any, sites: Any, kind: str = "scans") -> tuple[Cohort, np.ndarray]:
     """Build the cohort that an estimator is fitted to.
 
-    Shapes: X [T_i, P]; returns classes [2].
+    Shapes: X [T_i, P], or connectomes; returns classes [2].
     """
+    if kind not in CONVERT:
+        raise BrioError(f"kind={kind!r}: give {' or '.join(map(repr, CONVERT))}")
     is_cohort, own_labels = isinstance(X, Cohort), y is None and sites is None
     if is_cohort:
         X.verify()
@@ -126,7 +173,7 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
     if y is None:
         raise BrioError("BrioClassifier requires y to be passed, but the target y is None")
     classes, label = encode_labels(y)
-    scans = None if is_cohort else convert_scans(X)
+    scans = None if is_cohort else CONVERT[kind](X)
     if sites is None:
         raise BrioError("fit needs the site of every scan: sites=sites, and in cross_validate params={'sites': sites}")
     _refuse_masked(sites, "sites")
@@ -141,8 +188,19 @@ def build_labelled_cohort(X: Any, y: Any, sites: Any) -> tuple[Cohort, np.ndarra
         if classes.tolist() == [0, 1]:  # labels as the cohort has them
             names = X.classes
         return replace(X, participants=table, fingerprint=fingerprint, path=None, classes=names), classes
-    ids = [f"X[{i}]" for i in range(len(scans))]
-    return Cohort.from_scans(scans, site=sites, label=label.tolist(), participant_id=ids, classes=names), classes
+    own = _describe_rows(len(scans), kind)
+    rows: dict[str, Any] = {"participant_id": own.pop("participant_id").tolist(), "covariates": own}
+    return Cohort.from_scans(scans, site=sites, label=label.tolist(), classes=names, **rows), classes
+
+
+def _describe_rows(n: int, kind: str) -> pd.DataFrame:
+    """Make the table of scans without names; connectomes are marked as such."""
+    table = pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(n)]})
+    return table if kind == "scans" else table.assign(**{FC_ONLY: 1})
+
+
+CONVERT = {"scans": convert_scans, "connectome": convert_connectomes}
+"""What ``X`` may hold, and what converts it."""
 
 
 ARRAY_TYPE = Meta(
@@ -189,6 +247,10 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     verbose : bool
         Print the progress.
+    kind : {"scans", "connectome"}
+        What ``X`` holds. ``"connectome"``: correlations, an array of shape [n, P, P] or the edges that nilearn's
+        ``ConnectivityMeasure(kind="correlation", vectorize=True)`` gives, with or without the diagonal. Methods that
+        need frames, such as BRIO and BRIO plus, refuse them, as do :meth:`save` and intervals.
 
     Attributes
     ----------
@@ -262,6 +324,16 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     ...     cv = LeaveOneSiteOut().set_split_request(groups="sites")
     ...     cross_val_score(ridge, X, y, scoring="roc_auc", cv=cv, params={"sites": sites})
     array([1., 1., 1., 1., 1., 1.])
+
+    Behind nilearn's connectomes, in a pipeline:
+
+    >>> from nilearn.connectome import ConnectivityMeasure
+    >>> from sklearn.covariance import EmpiricalCovariance
+    >>> from sklearn.pipeline import make_pipeline
+    >>> fc = ConnectivityMeasure(EmpiricalCovariance(), kind="correlation", vectorize=True, discard_diagonal=True)
+    >>> pipeline = make_pipeline(fc, BrioClassifier("ridge", kind="connectome", random_state=0))
+    >>> pipeline.fit(X, y, brioclassifier__sites=sites).predict_proba(X[:4]).shape
+    (4, 2)
     """
 
     __metadata_request__fit = {"sites": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
@@ -284,6 +356,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     random_state: int | np.random.RandomState | None = None
     device: str = "auto"
     verbose: bool = False
+    kind: str = "scans"
     _training_scans: Cohort | None = field(init=False)
     _model: Model | None = field(init=False)
     method_: Method = field(init=False)
@@ -301,7 +374,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : sequence of arrays of shape [T_i, P], array of shape [n, T, P], or Cohort
+        X : sequence of arrays of shape [T_i, P], array of shape [n, T, P], or Cohort; connectomes as ``kind`` says
         y : sequence of n labels
             Two different values. May be left out for a Cohort; ``classes_`` are then 0 and 1.
         sites : sequence of n site names or numbers
@@ -316,7 +389,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         BrioError
             If labels, sites or settings are wrong, too few sites hold both classes, or training diverges.
         """
-        cohort, classes = build_labelled_cohort(X, y, sites)
+        cohort, classes = build_labelled_cohort(X, y, sites, self.kind)
         device = resolve_device(self.device)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)  # refuses what is none
         if isinstance(self.random_state, int | np.integer):
@@ -329,6 +402,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             raise BrioError(f"'{twice[0]}' is given twice, as a parameter and in settings; keep one")
         values |= self.settings or {}
         method, runs = define_final_model(self.method, values, cohort, [int(seed)], self.validation_sites)
+        check_frames(method, cohort)
         check_memory([method], cohort, device)
         fold = runs[0].fold
         if fold.one_class_sites:
@@ -493,6 +567,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             if self._training_scans is None:
                 raise BrioError("this copy has lost the scans it was fitted to: save() it before pickling, or refit")
             cohort, compute = self._training_scans, resolve_device(self.device)
+            if holds_fc(cohort.participants):
+                raise BrioError("connectomes have no frames, which a model and its intervals need; fit it to scans")
             with compute.network_precision():
                 connectomes = Connectomes(cohort, compute.torch_device)
                 self._model = complete_model(self.method_, self._members, connectomes, cohort)
@@ -556,14 +632,14 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         """Scans to be scored, with the ROIs of the model; without sites and labels where they are no cohort."""
         check_is_fitted(self)
         if not isinstance(X, Cohort):
-            scans = convert_scans(X)
+            scans = CONVERT[self.kind](X)
             lengths = np.array([len(scan) for scan in scans], dtype=np.int64)
             X = Cohort(
                 name="scans to predict",
                 frames=np.concatenate(scans),
                 starts=locate_scans(lengths),
                 n_frames=lengths,
-                participants=pd.DataFrame({"participant_id": [f"X[{i}]" for i in range(len(scans))]}),
+                participants=_describe_rows(len(scans), self.kind),
                 atlas=Atlas.unnamed(scans[0].shape[1]),
             )
         check_atlas(self._atlas, X)

@@ -117,7 +117,7 @@ def test_scans_without_a_diagnosis_can_be_asked_for_their_age(cohort):
         ("label=1", "'label' cannot be a question"),
         ("age>old", "'old' is not a number; write 'age>NUMBER' or 'age>site-median'"),
         ("sex>1", "which is not a number to compare; ask 'sex="),
-        ("age", "values (.*), and a question needs two; ask 'age=VALUE'"),
+        ("age", "values (.*), and brio separates two classes; ask 'age>NUMBER'"),
         ("age>300", "leaves one class: none of the 112 participants .* is 'age above 300'"),
         ("age>1", "is 'age up to 1'"),
         ("sex=X", "no participant has the value 'X' of 'sex'; it holds F, M"),

@@ -172,7 +172,7 @@ def test_what_few_sites_do_not_allow(here, n_sites, one_class, per_class, name, 
 def test_the_proposed_command_works(here, brio):
     few(2, per_class=7).save(here / "cohort")
     said = brio("run", "cohort", "--method", "ridge", "--set", "penalties=2", "--keep-all", "--out", "new")
-    proposed = shlex.split(said.err.split("by k-fold: ")[1])
+    proposed = shlex.split(said.err.split("by k-fold, --protocol kfold: ")[1])
     assert proposed[:2] == ["brio", "run"]
     brio(*proposed[1:], "--device", "cpu", "--quiet").succeed()
     assert len(read_rows(here / "cohort-kfold")) == 10

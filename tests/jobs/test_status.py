@@ -227,6 +227,17 @@ def test_shards_make_up_the_job(brio, folder, whole, tmp_path, monkeypatch):
     assert read_without_seconds(out) == read_without_seconds(whole)
 
 
+def test_a_job_is_planned_and_a_shard_without_a_stack_says_so(brio, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a run was trained"))
+    out = tmp_path / "out"
+    said = brio("run", folder, "--out", out, *RIDGE, "--shard", "plan").succeed()
+    assert f"{N_STACKS} stacks in all: --shard 1/{N_STACKS} to {N_STACKS}/{N_STACKS} train one each\n" in said.out
+    assert "nothing was trained" in said.out
+    assert f"{N_STACKS} waiting" in brio("status", out).out
+    said = brio("run", folder, "--out", out, *RIDGE, "--shard", "7/8").succeed()
+    assert f"shard 7 of 8: no stack falls to it; {N_STACKS} stacks in all\n" in said.out
+
+
 def test_the_first_process_decides_the_stacks(brio, folder, tmp_path):
     """As on machines whose memory differs."""
     out = tmp_path / "out"

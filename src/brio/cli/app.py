@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ..console import protect_streams
-from ..errors import WHILE_TRAINING, BrioError, escape_controls
+from ..errors import WHILE_TRAINING, BrioError, escape_controls, name_options
 from ..storage import remove_old_scratch
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
@@ -83,6 +83,7 @@ def _read_options(
     """Read the options that stand before the command."""
 
 
+@name_options()
 def main() -> None:
     """Run the command line.
 

@@ -308,7 +308,7 @@ class SharedEngineOptions(EngineOptions):
         str | None,
         "I/N",
         "Train every N-th stack from the I-th on and write no tables, for job arrays; the same command without it "
-        "writes them when all shards are through.",
+        "writes them when all shards are through. 'plan' trains none and prints the number of stacks.",
     ] = None
 
 

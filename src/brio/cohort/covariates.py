@@ -273,9 +273,11 @@ def _compare_values(column: str, values: pd.Series, asked: str | None, participa
     distinct = sorted(set(text.dropna()))
     if asked is None:
         if len(distinct) != 2:
-            held = f"{format_count(len(distinct), 'value')} ({shorten_list(distinct, _MOST_SHOWN)})"
-            remedy = f"ask '{column}=VALUE', '{column}>NUMBER' or '{column}>{SITE_MEDIAN}'"
-            raise BrioError(f"the column '{column}' has {held}, and a question needs two; {remedy}")
+            held = f"{format_count(len(distinct), 'value')} ({shorten_list(distinct, _MOST_SHOWN) or 'all are empty'})"
+            is_continuous = pd.to_numeric(text, errors="coerce").notna().sum() == text.notna().sum()
+            compared = f"{column}>NUMBER' or '{column}>{SITE_MEDIAN}" if is_continuous else f"{column}=VALUE"
+            remedy = f"ask '{compared}'" if len(distinct) > 2 else "ask about another column"
+            raise BrioError(f"the column '{column}' has {held}, and brio separates two classes; {remedy}")
         one, classes = distinct[1], (f"{column} {distinct[0]}", f"{column} {distinct[1]}")
     else:
         found = [value for value in distinct if value.casefold() == _write_value(asked).casefold()]

@@ -295,7 +295,7 @@ def refuse_fc(matrix: np.ndarray, where: str) -> None:
         return
     scale = np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)
     if np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True):
-        remedy = "give the frames it was estimated from ('brio import fc' reads correlations and Fisher z)"
+        remedy = "give the frames ('brio import fc' and BrioClassifier(kind='connectome') take correlations)"
         raise BrioError(f"{where}: is a square symmetric matrix (such as a connectome), not a time series; {remedy}")
 
 

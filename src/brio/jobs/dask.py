@@ -29,7 +29,7 @@ from .. import settings
 from ..cohort import Cohort, relabel
 from ..configuration import read_configuration
 from ..device import resolve_device
-from ..errors import BrioError, describe_error, take_first_line
+from ..errors import BrioError, describe_error, name_options, take_first_line
 from ..formatting import format_count
 from ..methods import find_method, load_methods, make_method
 from ..results import RunStore
@@ -229,6 +229,7 @@ def pack_stack(job: Job, plan: JobPlan, number: int, store: RunStore, allow_dive
     return pickle.dumps((*content, job.device.describe(), allow_divergence))
 
 
+@name_options()  # only the command line has workers
 def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
     """Train a packed stack and store its runs, unless it is finished; returns why this worker cannot, else nothing.
 

@@ -362,7 +362,8 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
     words = ["brio", "run", folder, *methods, *options, "--protocol", "kfold", "--seeds", str(spec.seeds)]
     command = shlex.join([*words, "--out", f"{Path(folder).name}-kfold"])
     there = f"there {'is' if len(sites) == 1 else 'are'} {len(sites)} ({', '.join(sites)})"
-    raise BrioError(f"{needed}, but {there}; add sites, or test new participants of these by k-fold: {command}")
+    remedy = f"add sites, or test new participants of these by k-fold, --protocol kfold: {command}"
+    raise BrioError(f"{needed}, but {there}; {remedy}")
 
 
 def check_frames(method: Method, cohort: Cohort) -> None:
@@ -373,7 +374,7 @@ def check_frames(method: Method, cohort: Cohort) -> None:
     names = [entry.name for entry in list_methods() if not entry.fixed]
     work = [name for name in names if not _explain_frames(make_method(name))]
     problem = f"method '{method.name}' needs the frames of scans for {purpose}, but cohort '{cohort.name}' has none"
-    raise BrioError(f"{problem}; import the time series, or choose among {', '.join(work)}")
+    raise BrioError(f"{problem}; give the time series, or choose among {', '.join(work)}")
 
 
 def _explain_frames(method: Method) -> str:

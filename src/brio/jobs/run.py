@@ -19,6 +19,7 @@ import pandas as pd
 from ..console import Progress, report_part, silent
 from ..device import check_device_name
 from ..errors import BrioError
+from ..formatting import format_count
 from ..methods import find_method, list_methods, make_method
 from ..results import RunStore, StoredJob, TuningRecord, prediction_rows, result_rows, summarise, write_tables
 from ..results.cohort import is_label_sex
@@ -34,18 +35,23 @@ if TYPE_CHECKING:
     from ..training import FittedRun, Method, Run
 
 
+PLAN_ONLY: Shard = (0, 0)
+
+
 @dataclass(frozen=True)
 class LocalEngine(Engine):
-    """Train stacks in this process: all of a plan, or those of one shard."""
+    """Train stacks in this process: all of a plan, those of one shard, or none."""
 
-    shard: Shard | None = None  # i of n: stacks i, i + n, ... of every plan; others train the rest
+    shard: Shard | None = None  # i of n: stacks i, i + n, ... of every plan, none for (0, 0); others train the rest
 
     @classmethod
     def parse(cls, shard: str) -> LocalEngine:
-        """Make the engine of a shard from ``i/n``."""
+        """Make the engine of a shard from ``i/n``, or of none from ``plan``."""
+        if shard == "plan":
+            return cls(PLAN_ONLY)
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise BrioError(f"--shard {shard}: write i/n with i from 1 to n, for example 2/8")
+            raise BrioError(f"--shard {shard}: write i/n with i from 1 to n, for example 2/8, or plan")
         return cls((int(match[1]), int(match[2])))
 
     @property
@@ -58,6 +64,11 @@ class LocalEngine(Engine):
         from .train import train_stack
 
         first, step = self.shard or (1, 1)
+        n = len(plan.document.stacks)
+        if self.shard == PLAN_ONLY:
+            return job.say(f"{format_count(n, 'stack')} in all: --shard 1/{n} to {n}/{n} train one each")
+        if first > n:
+            return job.say(f"shard {first} of {step}: no stack falls to it; {format_count(n, 'stack')} in all")
         costs = dict(list(plan.estimate_costs(job.cohort).items())[first - 1 :: step])
         total, done = sum(costs.values()), 0.0
         elsewhere = {heartbeat.stack for heartbeat in list_heartbeats(store.folder.parent)}
@@ -126,6 +137,8 @@ def _execute_or_train_shard(job: Job, plan: JobPlan, out: Path, **opening: Any) 
 
 def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
     """Say that a shard is trained, and what is left to do."""
+    if shard == PLAN_ONLY:
+        return f"the job is planned, and nothing was trained; 'brio status {out}' shows how far it is"
     rest = "all runs are finished" if finished else f"other runs are not; 'brio status {out}' shows how far they are"
     return f"shard {shard[0]}/{shard[1]} is finished, {rest}. Tables: the same command without --shard"
 

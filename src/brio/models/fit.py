@@ -79,7 +79,7 @@ def fit_model(
     method = settle_final_settings(spec.methods[0], values, harmonised)
     require_consent_to_scans(method, holds_scans)
     if validation_sites and not method.needs_validation:
-        raise BrioError(f"'{method.name}' is fitted to all sites; leave out --validation-site (validation_sites)")
+        raise BrioError(f"'{method.name}' is fitted to all sites; leave out --validation-site")
     job = prepare_job(spec, progress, say, [method]) if prepared is None else prepared
     require_frames(job.cohort.participants, job.cohort.name, "a model, whose intervals come from re-estimates,")
     n_sites = len(find_two_class_sites(job.cohort))

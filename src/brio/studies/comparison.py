@@ -184,7 +184,7 @@ def _ask_questions(context: StudyContext) -> tuple[list[str], list[str]]:
                 raise
             left_out.append(f"The question '{question}' is not asked: {error}.")
     if not asked:
-        raise BrioError(f"study 'labels' has no other label to ask for. {' '.join(left_out)} Give one with --label")
+        raise BrioError(f"study 'labels' has no other label to ask for. {' '.join(left_out)} Name one, as 'age>14.5'")
     return asked, left_out
 
 

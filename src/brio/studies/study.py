@@ -92,7 +92,7 @@ def choose_label(name: str, questions: Sequence[str]) -> str | None:
     if name == "labels" or not questions:
         return None
     if len(questions) > 1:
-        raise BrioError(f"study '{name}' has one label: give --label once, or ask several with the study 'labels'")
+        raise BrioError(f"study '{name}' has one label: ask one question, or several with the study 'labels'")
     return questions[0]
 
 

@@ -200,6 +200,9 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
             if found.connectomes:  # the rows too: those of the transposed matrix are its columns
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             add(frames, row | stated)
+        if lengths == {1} and options.labels_required:
+            problem = "has one value for each region, as a contrast of task fMRI; brio reads time series of many frames"
+            raise BrioError(f"{first[1]}: {problem}")
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
             n_rows, n_columns = sample[0].shape

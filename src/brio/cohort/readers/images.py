@@ -425,8 +425,8 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
             others.append(path)
     if not images and others:
         raise BrioError(
-            f"{others[0]}: is a dense CIFTI series, which brio does not parcellate; run fMRIPrep with a volume space "
-            "(--output-spaces MNI152NLin6Asym), or let XCP-D write parcellated series and import them as 'bids'"
+            f"{others[0]}: is a dense CIFTI series, which brio does not parcellate; use a volume space "
+            "('fmriprep ... --output-spaces MNI152NLin6Asym'), or let XCP-D write series to import as 'bids'"
         )
     if not images:
         raise BrioError(f"{src}: no file sub-*_desc-{description}_bold{IMAGE} below it")

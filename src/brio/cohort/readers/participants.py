@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -275,15 +276,23 @@ def map_labels(
     """Map text to the labels 1 (patient) and 0 (control)."""
     patients, controls = list_class_values(patient), list_class_values(control)
     counts = Counter(v for v in values if v is not None)
-    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())[:LONGEST_LIST]) or "nothing"
+    if not counts and labels_required:
+        raise BrioError(f"{where} is empty in every row; two classes are needed")
+    listing = ", ".join(f"'{v}' ({n})" for v, n in sorted(counts.items())) or "nothing"
+    choose = "name two values with --patient and --control (both can be repeated)"
     if len(counts) > LONGEST_LIST:
-        listing += f" and {len(counts) - LONGEST_LIST:,} more values"
+        kind = "multi-class" if any(math.isnan(series.parse_float(v)) for v in counts) else "continuous"
+        listing = f"{len(counts):,} values, as a {kind} column"
+        choose += ", or import by another column and ask 'brio run' with --label 'age>14.5'"
     rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
     for named, option in ((patients, "--patient"), (controls, "--control")):
         absent = [value for value in named if not _is_among(value, counts)]
         if absent and (labels_required or rest):
             raise BrioError(f"{where} has no value '{absent[0]}' for {option}; it holds {listing}")
-    unclear = BrioError(f"{where} holds {listing}; name two values with --patient and --control (both can be repeated)")
+    unclear = BrioError(f"{where} holds {listing}; {'' if len(counts) < 3 else 'brio separates two classes: '}{choose}")
+    one_class = BrioError(f"{where} holds {listing}: one class only; two classes are needed")
+    if len(counts) == 1 and labels_required:
+        raise one_class
     if not patients and not controls:
         if not all(_is_among(v, ["0", "1"]) for v in counts):
             raise unclear
@@ -299,7 +308,7 @@ def map_labels(
     label_of = {v: 1 if _is_among(v, patients) else 0 if _is_among(v, controls) else None for v in counts}
     mapped = [None if v is None else label_of[v] for v in values]
     if labels_required and {0, 1} - set(mapped):
-        raise BrioError(f"{where} holds {listing}: one class only; two classes are needed")
+        raise one_class
     return mapped, ("/".join(controls), "/".join(patients))
 
 
