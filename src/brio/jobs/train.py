@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import math
+import platform
 import time
 import traceback
 from pathlib import Path
@@ -191,7 +192,12 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
             label=tuple(label.tolist()),
             logit=tuple(logit.tolist()) if finite else None,
         ),
-        versions={"brio": plan.brio, "torch": torch.__version__, "numpy": np.__version__},
+        versions={
+            "brio": plan.brio,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
     )
 
 

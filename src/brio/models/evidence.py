@@ -259,9 +259,7 @@ class Estimate:
         """Both ends of the interval; None where there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
-    def write(
-        self, show: Callable[[float], str], unit: str = "", kind: str = "", whole: float = WHOLE_SHARE
-    ) -> str:
+    def write(self, show: Callable[[float], str], unit: str = "", kind: str = "", whole: float = WHOLE_SHARE) -> str:
         """Write the number with its unit, and its interval in brackets."""
         if self.value is None:
             return "unknown"

@@ -114,6 +114,7 @@ class ScoreRow(NamedTuple):
 
     def write(self, estimate: Estimate) -> tuple[str, str]:
         """Write one of the two, and its interval; empty where they are unknown."""
+
         def show(value: float) -> str:
             return f"{self.factor * value:.{self.digits}f}"
 

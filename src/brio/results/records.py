@@ -124,7 +124,7 @@ class RunRecord:
     settings: dict[str, Setting]  # of the method
     source_sites: tuple[str, ...]  # sites that the model learned from, sorted
     predictions: Predictions
-    versions: dict[str, str] = field(default_factory=dict)  # of brio, torch and numpy
+    versions: dict[str, str] = field(default_factory=dict)  # of brio, torch, numpy and Python
 
 
 @dataclass(frozen=True)

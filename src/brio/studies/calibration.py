@@ -113,7 +113,8 @@ def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd
         n_sites, (interval, at_new) = format_count(mean.n, "site"), _format_intervals(mean)
         sentence = (
             f"{display_method(name)}, {words}: mean over {n_sites} {format_number(mean.mean)} (95 % interval "
-            f"{interval}; at a new site {at_new}; calibrated would be {_IDEAL[quantity]:g}). The interval of {len(off)} of {n_sites} excludes it{listed}."
+            f"{interval}; at a new site {at_new}; calibrated would be {_IDEAL[quantity]:g}). The interval of "
+            f"{len(off)} of {n_sites} excludes it{listed}."
         )
         if mean.n < len(sites):
             without = f"{len(sites) - mean.n} of {format_count(len(sites), 'site')}"

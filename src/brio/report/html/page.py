@@ -14,6 +14,7 @@ from ...results import StoredStudy
 from ...results.files import is_kept, read_file
 from ...schemas import to_json
 from ..evidence import Evidence
+from ..paper import list_references, write_paragraph
 from ..repeat import describe_settings, wrap_command
 from ..verdict import write_verdict
 from . import fill_template
@@ -128,6 +129,8 @@ def build_context(evidence: Evidence) -> dict[str, Any]:
         "brain": describe_brain(*next(iter(factors.items())), facts) if factors else None,
         "studies": [describe_study(study) for study in evidence.studies],
         "settings": [describe_settings(arm) for arm in arms],
+        "paragraph": (paragraph := write_paragraph(evidence)),
+        "references": list_references(paragraph),
         "commands": [wrap_command(command) for command in evidence.commands],
         "max_bytes": MAX_BYTES,
     }
