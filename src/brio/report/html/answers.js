@@ -25,7 +25,7 @@
     for (const name of ["positive", "negative"]) {
       out(name).textContent = `${percent(mean[name])} %`;
       const [from, to] = [low[name], high[name]].sort((a, b) => a - b).map(percent);
-      out(`${name}-ends`).textContent = from === to ? "" : unknown ? "(unknown: too few sites)" : `(${from} to ${to})`;
+      out(`${name}-ends`).textContent = from === to ? "" : unknown ? "interval unknown: too few sites" : `(${from} to ${to})`;
     }
     const positives = Math.round(1000 * share);
     const truePositive = Math.round(positives * sensitivity[0]);
