@@ -10,7 +10,7 @@ from ..version import __version__
 from .evidence import Evidence, read_evidence
 from .html import fill_template
 from .html.page import render_page
-from .paper import BIBLIOGRAPHY_MARK, write_bibliography
+from .html.paper import BIBLIOGRAPHY_MARK, write_bibliography
 from .verdict import write_verdict
 
 

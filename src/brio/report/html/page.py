@@ -14,7 +14,6 @@ from ...results import StoredStudy
 from ...results.files import is_kept, read_file
 from ...schemas import to_json
 from ..evidence import Evidence
-from ..paper import list_references, write_paragraph
 from ..repeat import describe_settings, wrap_command
 from ..verdict import write_verdict
 from . import fill_template
@@ -28,6 +27,7 @@ from .figures import (
     read_factors,
     summarise_qualification,
 )
+from .paper import list_references, write_paragraph
 
 MAX_OPEN_ROWS = 8
 """Longer tables inside the text of a study are folded."""

@@ -8,12 +8,12 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from ..errors import BrioError
-from ..methods import find_method
-from ..settings import format_setting
-from .comparisons import EvidenceArm
-from .evidence import Evidence
-from .html import make_environment
+from ...errors import BrioError
+from ...methods import find_method
+from ...settings import format_setting
+from ..comparisons import EvidenceArm
+from ..evidence import Evidence
+from . import make_environment
 
 BIBLIOGRAPHY_MARK = "% Written by brio "
 """How a bibliography begins that brio wrote."""
