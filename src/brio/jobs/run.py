@@ -107,17 +107,15 @@ def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ig
 
 def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
     """Check the methods and settings of a job, then its cohort; ``all`` is every method that is no variant."""
-    sets = {
-        ("all",): [entry.name for entry in list_methods() if not entry.fixed],
-        (RECOMMENDED,): list(RECOMMENDED_METHODS),
-    }
+    every = [entry.name for entry in list_methods() if not entry.fixed]
+    sets: dict[tuple[str, ...], list[str]] = {("all",): every, (RECOMMENDED,): list(RECOMMENDED_METHODS)}
     names = sets.get(tuple(spec.methods), list(spec.methods))
     check_settings(names, spec.method_settings)
     check_device_name(spec.device)
     spec, _ = open_cohort(spec)  # until here nothing needs torch, so that a wrong name is reported at once
     methods = [make_method(name, spec.settings_of(name)) for name in names]  # wrong values, before the audit
     job = prepare_job(spec, progress, say, methods)
-    if spec.methods not in sets:
+    if tuple(spec.methods) not in sets:
         return job, names
     names = job.runnable_methods(names)
     if spec.methods == (RECOMMENDED,):

@@ -26,7 +26,7 @@ from ..formatting import (
 )
 from ..methods import list_methods
 from ..methods.registry import rank_block
-from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings
+from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings, explain_few_sites
 from ..protocol.calibration import RocBand, calibration_error, reliability_curve, roc_band
 from ..results import (
     INTERVALS,
@@ -476,7 +476,6 @@ class JoinedJobs:
     sites: pd.DataFrame
     covariances: pd.DataFrame
     smoke_note: str = ""  # which jobs are smoke runs, which are not tested; empty where none is
-    few_sites_note: str = ""  # what so few sites can show; empty where they are more
 
     @property
     def protocol(self) -> str:
@@ -513,7 +512,6 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
         sites=_join_tables(sites, ["method", "seed", "fold"], SITE_COLUMNS),
         covariances=_join_tables(covariances, ["method", "other", "fold"], COVARIANCE_COLUMNS),
         smoke_note=smoke_note,
-        few_sites_note=jobs[0].summary.few_sites_note,
     )
 
 
@@ -580,7 +578,7 @@ def _write_scores(joined: JoinedJobs) -> str:
         header, lines, notes = header[:-1], [line[:-1] for line in lines], []
     if over_sites:
         notes.append("At a new site: 95 % prediction interval of the AUC at one new site of a size like these.")
-        notes += [OVER_PEOPLE, *filter(None, [joined.few_sites_note])]
+        notes += filter(None, [OVER_PEOPLE, explain_few_sites(int(scores.count().max()))])
     return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
 
 
