@@ -19,7 +19,7 @@ import numpy as np
 
 from brio.cohort.simulate import Simulation, simulate
 from brio.connectome import Connectomes
-from brio.formatting import format_interval, format_signed
+from brio.formatting import WHOLE_PERCENT, format_interval, format_signed
 from brio.methods import make_method
 from brio.protocol import auc, leave_one_site_out, t_interval
 from brio.training import Run
@@ -70,7 +70,7 @@ def main() -> None:
         scores = np.array([score_arms(arms, REGIMES[regime], seed, args.device) for seed in range(args.cohorts)])
         for k, arm in enumerate(arms):
             gains = scores[:, k] - scores[:, 0]
-            interval = format_interval(t_interval(gains, 0.0), format_signed)  # cohorts are independent
+            interval = format_interval(t_interval(gains, 0.0), format_signed, WHOLE_PERCENT)  # cohorts are independent
             cells = [regime, arm, f"{scores[:, k].mean():.1f}", format_signed(gains.mean()), interval]
             print("| " + " | ".join(cells) + " |", flush=True)
 

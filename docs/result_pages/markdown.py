@@ -14,6 +14,7 @@ from functools import partial
 import pandas as pd
 
 from brio.formatting import (
+    WHOLE_PERCENT,
     format_interval,
     format_number,
     format_p,
@@ -135,7 +136,7 @@ def interval(low: float, high: float, digits: int = 1) -> str:
     >>> interval(61.51, 68.42)
     '61.5 to 68.4'
     """
-    return format_interval((low, high), partial(format_number, digits=digits))
+    return format_interval((low, high), partial(format_number, digits=digits), WHOLE_PERCENT)
 
 
 def signed_interval(low: float, high: float, digits: int = 1) -> str:
@@ -146,7 +147,7 @@ def signed_interval(low: float, high: float, digits: int = 1) -> str:
     >>> signed_interval(-0.72, 1.8)
     '-0.7 to +1.8'
     """
-    return format_interval((low, high), partial(format_signed, digits=digits))
+    return format_interval((low, high), partial(format_signed, digits=digits), WHOLE_PERCENT)
 
 
 def value_with_interval(value: float, low: float, high: float, digits: int = 1) -> str:

@@ -14,9 +14,10 @@ import pandas as pd
 from .cohort import Cohort
 from .console import Progress, silent
 from .errors import BrioError
-from .formatting import MISSING, format_interval, format_number, typeset
+from .formatting import MISSING, WHOLE_PERCENT, format_interval, format_number, typeset
 from .jobs import JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
+from .jobs.spec import RECOMMENDED, choose_seeds
 from .results import StoredJob, StoredStudy, TuningRecord
 from .storage import open_scratch_folder, refuse_existing
 
@@ -134,7 +135,7 @@ class Result(StoredJob):
         header += ["AUC, seeds averaged"] if several else []
         rows = []
         for name, row in self.table().iterrows():
-            interval = format_interval([row["low"], row["high"]], _one_decimal)
+            interval = format_interval([row["low"], row["high"]], _one_decimal, WHOLE_PERCENT)
             cells = [_one_decimal(row["AUC"]), interval, *(_one_decimal(row[c]) for c in ("SD", "ACC", "balanced ACC"))]
             rows.append([str(name), *cells, *([_one_decimal(row["AUC, seeds averaged"])] if several else [])])
         return header, rows
@@ -180,11 +181,11 @@ def _one_decimal(value: float) -> str:
 
 def run(
     cohort: Cohort | str | Path,
-    methods: Sequence[str] | str = ("brio",),
+    methods: Sequence[str] | str = RECOMMENDED,
     *,
     label: str | None = None,
     protocol: str = "loso",
-    seeds: int = 1,
+    seeds: int | None = None,
     out: str | Path | None = None,
     tuned: str | Path | TuningRecord | None = None,
     settings: dict[str, Any] | None = None,
@@ -206,15 +207,17 @@ def run(
     Parameters
     ----------
     cohort : Cohort or path of a cohort folder
-    methods : names, see ``brio methods``, or "all"
-        ``"all"`` stands for every method whose inputs the cohort has, without variants of another one.
+    methods : names, see ``brio methods``, "recommended" or "all"
+        ``"recommended"`` stands for log-ridge, ridge, BRIO and the confound baselines that suit the cohort, ``"all"``
+        for every method whose inputs the cohort has, without variants of another one.
     label : str, optional
         Another question of the same scans, in place of the cohort's labels: ``"sex"``, ``"age>14.5"``,
         ``"age>site-median"``, ``"handedness=left"``. What it is made of is given to no method.
     protocol : {"loso", "kfold"}
         Leave one site out, or folds stratified by site and class.
-    seeds : int
-        Seeds 0 to seeds - 1. With fewer than three, the result is marked as a smoke run. A seed decides initial
+    seeds : int, optional
+        Seeds 0 to seeds - 1; by default three for the recommended methods, one for those that are named. With fewer
+        than three, the result is marked as a smoke run. A seed decides initial
         weights, random draws, and the validation sites (leave-one-site-out) or the folds (k-fold).
     out : path, optional
         Folder of the job; by default a new temporary folder, which is not deleted.
@@ -262,7 +265,7 @@ def run(
         methods=methods,
         label=label,
         protocol=protocol,
-        seeds=seeds,
+        seeds=choose_seeds(methods, seeds),
         settings=settings or {},
         folds=folds,
         companions=companions,

@@ -72,17 +72,32 @@ def format_points(difference: float | None) -> str:
     return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference)
 
 
-def format_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
-    """Write both ends of an interval."""
+UNKNOWN_INTERVAL = "unknown: too few sites"
+WHOLE_SHARE, WHOLE_PERCENT, WHOLE_COEFFICIENT = 1.0, 100.0, 4.0
+"""Widths from which an interval says nothing: of shares and their differences, the same in percent, and of slopes and
+intercepts of calibration, whose interval then holds, for example, -1 to 3."""
+
+
+def format_detectable(difference: float | None) -> str:
+    """Write a smallest detectable difference of shares in percentage points."""
+    return "above 100" if difference is not None and difference > 1 else format_points(difference).removeprefix("+")
+
+
+def format_interval(
+    ends: Sequence[float] | None, write: Callable[[float], str] = format_percent, whole: float = WHOLE_SHARE
+) -> str:
+    """Write both ends of an interval; one at least as wide as ``whole`` is unknown."""
     if ends is None or any(is_missing(end) for end in ends):
         return MISSING
     low, high = ends
-    return f"{write(low)} to {write(high)}"
+    return UNKNOWN_INTERVAL if high - low >= whole else f"{write(low)} to {write(high)}"
 
 
-def bracket_interval(ends: Sequence[float] | None, write: Callable[[float], str] = format_percent) -> str:
+def bracket_interval(
+    ends: Sequence[float] | None, write: Callable[[float], str] = format_percent, whole: float = WHOLE_SHARE
+) -> str:
     """Write both ends of an interval in brackets, to follow a number; empty where one is missing."""
-    interval = format_interval(ends, write)
+    interval = format_interval(ends, write, whole)
     return "" if interval == MISSING else f" ({interval})"
 
 

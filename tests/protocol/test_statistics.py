@@ -16,6 +16,7 @@ from brio.protocol.statistics import (
     compare_family,
     compare_groups,
     detectable_difference,
+    explain_few_sites,
     fold_correction,
     new_site_interval,
     standard_error,
@@ -45,6 +46,15 @@ def test_equal_scores_are_equal_whatever_their_last_bits():
     found = compare_by_corrected_t([0.1 + 0.2, 0.7, 0.9], [0.3, 0.6, 1.0])  # 0.1 + 0.2 > 0.3; 0.7 - 0.6 < 0.1
     assert (found.better, found.worse) == (1, 1)
     assert found.p == 1.0
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
+def test_few_sites_are_told_how_far_their_interval_reaches(n):
+    scores = np.linspace(0.4, 0.8, n)
+    low, high = t_interval(scores)
+    reach = f"reach {(high - low) / 2 / scores.std(ddof=1):.1f} SDs of the sites to either side (t, {n - 1} degrees"
+    assert (reach in explain_few_sites(n)) == (3 <= n <= 5)
+    assert bool(explain_few_sites(n)) == (3 <= n <= 5)
 
 
 def test_scores_without_spread_or_in_common_claim_nothing():

@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 
-from brio.formatting import escape_markdown
+from brio.formatting import escape_markdown, format_interval
 from brio.report.evidence import read_evidence
 from brio.report.write import write_model_card
 
@@ -22,7 +22,7 @@ def test_it_has_the_numbers_of_the_summary(card, finished):
     for name, scores in summary["methods"].items():
         wanted = [scores[m]["mean"] for m in ("acc", "balanced_acc", "sensitivity", "specificity", "brier")]
         assert rows[name][1] == f"{100 * scores['auc']['mean']:.1f}"
-        assert rows[name][2] == " to ".join(f"{100 * v:.1f}" for v in scores["auc"]["interval"])
+        assert rows[name][2] == format_interval(scores["auc"]["interval"])
         assert rows[name][3] == f"{100 * scores['pair_weighted_auc']['mean']:.1f}"
         assert rows[name][4:9] == [f"{100 * v:.1f}" for v in wanted]
 

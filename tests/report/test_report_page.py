@@ -14,6 +14,7 @@ import pytest
 from harmful import NASTY
 from pages import read_rows, read_section
 
+from brio.formatting import format_interval
 from brio.report.cohort import draw_sites
 from brio.report.comparisons import compare_methods, markdown_table
 from brio.report.html import figures
@@ -59,8 +60,7 @@ def test_the_table_holds_the_numbers_of_the_summary(page, finished):
             raw, text = shown[name][metric]
             assert float(raw) == value, (name, metric)
             assert text == f"{100 * value:.1f}", (name, metric)
-        low, high = (f"{100 * v:.1f}" for v in scores["auc"]["interval"])
-        assert f"{low} to {high}" in read_section(page, "results")
+        assert format_interval(scores["auc"]["interval"]) in read_section(page, "results")
     assert ">Seeds averaged<" in read_section(page, "results")
     assert not re.search(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}", read_section(page, "results")), "no escape of ours is shown"
 
@@ -220,7 +220,7 @@ def test_every_fold_of_every_seed_is_shown_by_itself(by_folds, tmp_path):
 def test_tables_and_figures_of_a_smoke_run_say_so(finished, tmp_path, monkeypatch):
     job, drawn = StoredJob.read(finished), []
     summaries = [replace(job.summary, smoke_run=True), job.summary]
-    assert markdown_table(summaries).splitlines()[-1] == describe_smoke_run()
+    assert markdown_table(summaries).splitlines()[-2:] == [describe_smoke_run(), job.summary.few_sites_note]
     assert "smoke" not in markdown_table(summaries[1:])
     monkeypatch.setattr("brio.report.cohort.save_figure", lambda figure, path: drawn.append(figure))
     for summary in summaries:

@@ -5,7 +5,21 @@ import math
 import pandas as pd
 import pytest
 
-from brio.formatting import format_frame, format_interval, format_p, format_points, format_table, state_p, typeset
+from brio.formatting import (
+    WHOLE_COEFFICIENT,
+    WHOLE_PERCENT,
+    bracket_interval,
+    format_detectable,
+    format_frame,
+    format_interval,
+    format_number,
+    format_p,
+    format_points,
+    format_signed,
+    format_table,
+    state_p,
+    typeset,
+)
 from brio.report.html import typeset_formats
 from brio.studies.summaries import describe_differences
 
@@ -28,6 +42,27 @@ def test_missing_numbers_are_a_dash():
         assert write(None) == write(math.nan) == "-"
     assert format_interval([0.5, math.nan]) == "-"
     assert typeset_formats()["percent"](None) == typeset_formats()["interval"](None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("ends", "text", "rule"),
+    [
+        ((0.001, 1.0), "0.1 to 100.0", []),
+        ((0.0, 1.0), "", []),
+        ((-0.5, 0.5), "", [format_points]),
+        ((-0.49, 0.5), "-49.0 to +50.0", [format_points]),
+        ((-239.6, 315.3), "", [format_signed, WHOLE_PERCENT]),
+        ((-1.0, 3.0), "", [format_number, WHOLE_COEFFICIENT]),
+        ((-1.0, 2.9), "-1.00 to 2.90", [format_number, WHOLE_COEFFICIENT]),
+    ],
+)
+def test_an_interval_as_wide_as_all_that_could_be_is_unknown(ends, text, rule):
+    assert format_interval(ends, *rule) == (text or "unknown: too few sites")
+    assert bracket_interval(ends, *rule) == f" ({text or 'unknown: too few sites'})"
+
+
+def test_a_detectable_difference_is_one_that_could_be():
+    assert [format_detectable(d) for d in (0.123, 1.5, math.nan, None)] == ["12.3", "above 100", "-", "-"]
 
 
 def test_signs_of_a_printed_page_change_numbers_alone():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..results import StoredJob
 
 
-def show_result(stored: StoredJob | None, report: bool, hint: str = "") -> None:
+def show_result(stored: StoredJob | None, report: bool) -> None:
     """Print the table of a job, unless it is a shard, and what a reader should know; write a report if asked."""
     from ..api import Result
 
@@ -36,7 +36,7 @@ def show_result(stored: StoredJob | None, report: bool, hint: str = "") -> None:
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table, width=max(console.width, sum(widths) + len(widths)), crop=False, soft_wrap=False)
-    for line in [*result.notes, f"results: {result.folder}", *([hint] if hint else [])]:
+    for line in [*result.notes, f"results: {result.folder}"]:
         say(line)
     if report:
         from ..report.cohort import draw_sites
@@ -56,11 +56,13 @@ def run(
     out: options.JobOut,
     method: Annotated[
         list[str] | None,
-        "Method, see 'brio methods'; repeatable; 'all' for all. By default those of --load, or else brio, the "
-        "method of the paper; 'ridge' is the one to compare it with.",
+        "Method, see 'brio methods'; repeatable; 'all' for all. By default those of --load, or else 'recommended': "
+        "log-ridge, ridge, brio and the confound baselines that suit the cohort.",
     ] = None,
     label: options.Label = None,
-    seeds: options.Seeds = 1,
+    seeds: Annotated[
+        settings.Seeds | None, "Number of seeds; by default 3 for the recommended methods, 1 for those that are named."
+    ] = None,
     tuned: Annotated[Path | None, "Folder of 'brio tune': use the settings it chose for each fold."] = None,
     records_only: options.RecordsOnly = False,
     report: options.Report = False,
@@ -71,19 +73,22 @@ def run(
 ) -> None:
     """Evaluate methods at sites they were not trained on.
 
+    Example: brio run cohort --out results
+
     Example: brio run cohort --method ridge --method brio --seeds 3 --out results
     """
     from ..jobs.run import run_job
+    from ..jobs.spec import RECOMMENDED, choose_seeds
     from ..results import TuningRecord
 
     own = options.load_own_methods(job.load)
     record = None if tuned is None else TuningRecord.read(tuned)
-    further = {"label": label, "seeds": seeds, "records_only": records_only, "tuned": record}
-    spec = job.make_spec(cohort, method or own or ["brio"], **further, **evaluation.to_keywords())
+    methods = method or own or [RECOMMENDED]
+    further = {"label": label, "seeds": choose_seeds(methods, seeds), "records_only": records_only, "tuned": record}
+    spec = job.make_spec(cohort, methods, **further, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
         stored = run_job(dataclasses.replace(spec, engine=opened), out, progress, say)
-    hint = "brio, the method of the paper, was evaluated since no --method was given; compare it with --method ridge"
-    show_result(stored, report, "" if method or own else hint)
+    show_result(stored, report)
 
 
 @options.add_command(EVALUATION)

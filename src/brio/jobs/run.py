@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import pandas as pd
 from ..console import Progress, report_part, silent
 from ..device import check_device_name
 from ..errors import BrioError
-from ..formatting import format_count
+from ..formatting import format_count, format_time
 from ..methods import find_method, list_methods, make_method
 from ..results import RunStore, StoredJob, TuningRecord, prediction_rows, result_rows, summarise, write_tables
 from ..results.cohort import is_label_sex
@@ -29,7 +30,7 @@ from ..settings import Budget, draw_configurations, require_number
 from .job import Job, Say, ignore, open_cohort, prepare_job
 from .plan import JobPlan, PlannedRun, build_plan, describe_job, describe_method, method_identity, plan_runs, run_key
 from .resume import open_job, read_earlier_plan, reserve_folder
-from .spec import Engine, JobSpec, Shard, check_settings
+from .spec import RECOMMENDED, RECOMMENDED_METHODS, Engine, JobSpec, Shard, check_settings
 
 if TYPE_CHECKING:
     from ..training import FittedRun, Method, Run
@@ -71,12 +72,37 @@ class LocalEngine(Engine):
             return job.say(f"shard {first} of {step}: no stack falls to it; {format_count(n, 'stack')} in all")
         costs = dict(list(plan.estimate_costs(job.cohort).items())[first - 1 :: step])
         total, done = sum(costs.values()), 0.0
+        largest: float | None = max(costs.values(), default=None)
         elsewhere = {heartbeat.stack for heartbeat in list_heartbeats(store.folder.parent)}
         for number, cost in sorted(costs.items(), key=lambda item: item[0] in elsewhere):
             if not plan.close_if_finished(number, store):
                 report = report_part(job.progress, done / total, cost / total)
+                if cost == largest:  # the first of them tells best how long the job takes
+                    report, largest = announce_time(report, job.say, (total - done) / cost), None
                 train_stack(job, plan, number, store, progress=report, allow_divergence=allow_divergence)
             done += cost
+
+
+MEASURED, LEAST_SECONDS = 0.03, 60.0
+"""Share of a stack after which the time of the rest is estimated, and from how many seconds on it is said."""
+
+
+def announce_time(progress: Progress, say: Say, left: float) -> Progress:
+    """Return the progress of a stack that also says, once, how long the job takes.
+
+    ``left`` is the cost of what is left of the job in units of that of the stack, which is left as well.
+    """
+    start, said = time.monotonic(), False
+
+    def report(message: str, share: float) -> None:
+        nonlocal said
+        if share >= MEASURED and not said:
+            said, seconds = True, time.monotonic() - start
+            if (rest := seconds * (left / share - 1)) >= LEAST_SECONDS:
+                say(f"time left: about {format_time(rest)}, judging by the first {100 * share:.0f} % of this stack")
+        progress(message, share)
+
+    return report
 
 
 # ---------------------------------------------------------------- a job, and a shard of it
@@ -91,14 +117,28 @@ def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ig
 
 def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
     """Check the methods and settings of a job, then its cohort; ``all`` is every method that is no variant."""
-    wants_all = spec.methods == ("all",)
-    names = [entry.name for entry in list_methods() if not entry.fixed] if wants_all else list(spec.methods)
+    every = [entry.name for entry in list_methods() if not entry.fixed]
+    sets: dict[tuple[str, ...], list[str]] = {("all",): every, (RECOMMENDED,): list(RECOMMENDED_METHODS)}
+    names = sets.get(tuple(spec.methods), list(spec.methods))
     check_settings(names, spec.method_settings)
     check_device_name(spec.device)
     spec, _ = open_cohort(spec)  # until here nothing needs torch, so that a wrong name is reported at once
     methods = [make_method(name, spec.settings_of(name)) for name in names]  # wrong values, before the audit
     job = prepare_job(spec, progress, say, methods)
-    return job, job.runnable_methods(names) if wants_all else names
+    if tuple(spec.methods) not in sets:
+        return job, names
+    names = job.runnable_methods(names)
+    if spec.methods == (RECOMMENDED,):
+        unsuited = {}
+        if is_label_sex(job.cohort):
+            unsuited["covariates-only"] = "is given sex, which is the label here"
+        if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
+            unsuited["length-only"] = "cannot tell scans of a site apart: all have the same length"
+        for name in [name for name in names if name in unsuited]:
+            names.remove(name)
+            say(f"left out: method '{name}' {unsuited[name]}")
+        say(f"recommended methods, {format_count(spec.seeds, 'seed')}: {', '.join(names)}")
+    return job, names
 
 
 def train_stacks(job: Job, plan: JobPlan, store: RunStore, allow_divergence: bool = False) -> None:

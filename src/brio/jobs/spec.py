@@ -14,6 +14,7 @@ from ..methods import find_method, list_methods, make_method
 from ..methods.registry import MethodEntry
 from ..protocol import PROTOCOLS, ProtocolSettings
 from ..results import RunStore, TuningRecord
+from ..results.summarise import FULL_SEEDS
 from ..settings import (
     RunsPerStack,
     Seconds,
@@ -60,6 +61,18 @@ def _list_all_methods() -> list[SettingFacts]:
     return listed
 
 
+RECOMMENDED = "recommended"
+"""Stands for :data:`RECOMMENDED_METHODS`, without those that the cohort does not suit."""
+RECOMMENDED_METHODS = ("log-ridge", "ridge", "covariates-only", "length-only", "dead-rois-only", "brio")
+"""What docs/methods.md recommends to begin with: linear models, confound baselines, and BRIO."""
+
+
+def choose_seeds(methods: Sequence[str], seeds: int | None) -> int:
+    """Return the number of seeds, by default three for the recommended methods, one for those that are named."""
+    recommended = RECOMMENDED in ((methods,) if isinstance(methods, str) else methods)
+    return seeds if seeds is not None else FULL_SEEDS if recommended else 1
+
+
 Shard = tuple[int, int]
 """Number of a shard, from 1, and how many there are."""
 
@@ -82,7 +95,7 @@ class JobSpec:
     """What a job is asked to do."""
 
     cohort: Cohort | str | Path  # what methods are evaluated on
-    methods: Sequence[str] = ()  # names, see brio methods, or "all"; stored as a tuple without duplicates
+    methods: Sequence[str] = ()  # names, see brio methods, "all" or "recommended"; stored as a tuple without duplicates
     protocol: str = "loso"
     seeds: Seeds = 1  # seeds 0 to seeds - 1
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import math
+import platform
 import time
 import traceback
 from pathlib import Path
@@ -28,6 +29,7 @@ from ..training import CheckpointStore, FittedRun, Method, Run, StackCheckpoint,
 from .job import Job
 from .plan import JobPlan, PlannedRun, build_plan
 
+_VERSIONS = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
 FORMAT = 3
 """Increase it whenever a checkpoint holds something else, or means it otherwise."""
 
@@ -81,7 +83,7 @@ def checkpoint_identity(job: Job, plan: Plan, stack: tuple[str, ...]) -> str:
         "plan": plan.identify(),
         "stack": stack,
         "device": job.device.describe(),
-        "versions": {"torch": torch.__version__, "numpy": np.__version__},
+        "versions": _VERSIONS,
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
@@ -191,7 +193,7 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
             label=tuple(label.tolist()),
             logit=tuple(logit.tolist()) if finite else None,
         ),
-        versions={"brio": plan.brio, "torch": torch.__version__, "numpy": np.__version__},
+        versions=_VERSIONS | {"brio": plan.brio},
     )
 
 

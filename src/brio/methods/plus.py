@@ -93,7 +93,7 @@ class _PenalisedRows(HeldRows):
     family="BRIO",
     needs={"sites"},
     provenance=Provenance("ours", "log-ridge with the paper's re-estimates as a penalty"),
-    reference="docs/brio-plus.md",
+    reference="The brio developers (docs/brio-plus.md)",
 )
 class BrioPlus(LogRidge):
     """Ridge regression on log-connectomes, penalised for margins that do not survive re-estimation."""

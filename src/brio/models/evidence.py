@@ -22,7 +22,7 @@ from ..cohort import Cohort
 from ..cohort.cohort import UNNAMED_CLASSES
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, file_error
-from ..formatting import format_count, format_percent
+from ..formatting import WHOLE_COEFFICIENT, WHOLE_SHARE, bracket_interval, format_count, format_percent
 from ..protocol.calibration import average_over_sites, fit_recalibration
 from ..results import StoredJob, describe_smoke_run
 from ..results.files import PREDICTIONS
@@ -254,14 +254,20 @@ class Estimate:
         if (self.low is None) != (self.high is None):
             raise BrioError("has one end of an interval; both or none are expected")
 
-    def write(self, show: Callable[[float], str], unit: str = "", kind: str = "") -> str:
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both ends of the interval; None where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    def write(self, show: Callable[[float], str], unit: str = "", kind: str = "", whole: float = WHOLE_SHARE) -> str:
         """Write the number with its unit, and its interval in brackets."""
         if self.value is None:
             return "unknown"
-        number = f"{show(self.value)}{unit}"
-        if self.low is None or self.high is None:
-            return number
-        return f"{number} ({kind}{show(self.low)} to {show(self.high)})"
+        return f"{show(self.value)}{unit}{bracket_interval(self.ends, show, whole).replace('(', f'({kind}', 1)}"
+
+    def write_coefficient(self) -> str:
+        """Write a slope or an intercept of calibration with its interval."""
+        return self.write("{:.2f}".format, whole=WHOLE_COEFFICIENT)
 
 
 UNKNOWN = Estimate(None, None, None)

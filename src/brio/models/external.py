@@ -13,7 +13,7 @@ from scipy.special import logit as to_logit
 
 from ..cohort import Cohort
 from ..cohort.covariates import ClassNames
-from ..formatting import format_count
+from ..formatting import WHOLE_COEFFICIENT, WHOLE_SHARE, format_count, format_interval
 from ..protocol import auc, average_margins
 from ..protocol.calibration import fit_recalibration
 from ..protocol.metrics import SiteAreas, assess_over_people, delong_covariance, placement_values
@@ -121,8 +121,13 @@ class ScoreRow(NamedTuple):
 
     def write(self, estimate: Estimate) -> tuple[str, str]:
         """Write one of the two, and its interval; empty where they are unknown."""
-        value, *ends = ("" if v is None else f"{self.factor * v:.{self.digits}f}" for v in vars(estimate).values())
-        return value, " to ".join(ends) if all(ends) else ""
+
+        def show(value: float) -> str:
+            return f"{self.factor * value:.{self.digits}f}"
+
+        whole = WHOLE_COEFFICIENT if self.field in ("slope", "intercept") else WHOLE_SHARE
+        interval = "" if estimate.ends is None else format_interval(estimate.ends, show, whole)
+        return "" if estimate.value is None else show(estimate.value), interval
 
 
 def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: CallRule | None) -> list[ScoreRow]:

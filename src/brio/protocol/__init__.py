@@ -27,6 +27,7 @@ from .statistics import (
     EQUIVALENCE_MARGIN,
     adjust_holm,
     compare_family,
+    explain_few_sites,
     new_site_interval,
     t_interval,
 )
@@ -34,5 +35,5 @@ from .statistics import (
 __all__ = ["EQUIVALENCE_MARGIN", "FOLD_RULE", "LEAST_SITES", "PROTOCOLS", "USUAL_VALIDATION_SITES", "Fold"]
 __all__ += ["PeopleEstimate", "ProtocolSettings", "adjust_holm", "auc", "average_margins"]
 __all__ += ["calibrate_margins", "compare_family", "count_inner_folds", "count_participants"]
-__all__ += ["find_two_class_sites", "leave_one_site_out", "list_fold_names", "make_folds"]
+__all__ += ["explain_few_sites", "find_two_class_sites", "leave_one_site_out", "list_fold_names", "make_folds"]
 __all__ += ["make_inner_folds", "make_training_fold", "new_site_interval", "score_predictions", "t_interval"]

@@ -53,6 +53,21 @@ def site_correction(n_sites: int) -> float:
     return 1 / max(n_sites - 2, 1)
 
 
+FEW_SITES = 5
+
+
+def explain_few_sites(n_sites: int) -> str:
+    """Say what three to five sites can show, in a sentence; empty for other numbers."""
+    if not 3 <= n_sites <= FEW_SITES:
+        return ""
+    reach = stdtrit(n_sites - 1, 1 - ALPHA / 2) * np.sqrt(1 / n_sites + site_correction(n_sites))
+    return (
+        f"With {n_sites} sites, intervals and p values over sites, which are about new sites, reach {reach:.1f} SDs of "
+        f"the sites to either side (t, {n_sites - 1} degrees of freedom) and show very large effects only; those over "
+        "participants or permuted labels are about these sites alone, so they do not contradict them."
+    )
+
+
 Correction = FoldOverlap | float | None
 
 

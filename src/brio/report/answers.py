@@ -14,7 +14,7 @@ from scipy.special import logit, ndtr, ndtri
 from ..formatting import format_number
 from ..protocol import PeopleEstimate
 from ..protocol.calibration import SiteMean, average_over_sites, fit_recalibration
-from ..protocol.statistics import degrees_of_freedom, detectable_difference, standard_error
+from ..protocol.statistics import FEW_SITES, degrees_of_freedom, detectable_difference, standard_error
 from ..results import (
     GROUP_COLUMNS,
     PAIR_WEIGHTED,
@@ -221,7 +221,8 @@ def judge_usability(answers: Answers | None, smoke_reason: str = "") -> Usabilit
     if auc.interval is None:
         return Usability("No", f"one site is too few to say how {name} does at another")
     if auc.interval[0] <= 0.5:
-        return Usability("No", f"at new sites {name} is not shown to be better than chance")
+        few = f"{auc.n} sites are few: " if auc.n <= FEW_SITES else ""
+        return Usability("No", f"{few}at new sites {name} is not shown to be better than chance")
     if not answers.points:
         return Usability("No", f"sensitivity and specificity of {name} are not known")
     positive, negative = answers.points[0].likelihood_ratios

@@ -16,6 +16,7 @@ from ..errors import BrioError, nearest
 from ..formatting import (
     MISSING,
     format_count,
+    format_detectable,
     format_interval,
     format_p,
     format_percent,
@@ -25,7 +26,7 @@ from ..formatting import (
 )
 from ..methods import list_methods
 from ..methods.registry import rank_block
-from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings
+from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings, explain_few_sites
 from ..protocol.calibration import RocBand, calibration_error, reliability_curve, roc_band
 from ..results import (
     INTERVALS,
@@ -254,7 +255,8 @@ def write_differences(jobs: Sequence[StoredJob], reference: str) -> str:
     labelled, smoke_note = _label_jobs(jobs)
     rows, _ = join_rows({label: job.rows for label, job in labelled.items()})
     text = comparison_table(rows, reference, tested=not smoke_note)
-    return f"{smoke_note}\n\n{text}" if smoke_note else text
+    notes = dict.fromkeys([smoke_note, *(job.summary.few_sites_note for job in jobs)])
+    return "\n\n".join([*filter(None, notes), text])
 
 
 def compare_methods(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
@@ -334,7 +336,7 @@ def _format_differences(differences: pd.DataFrame, units: str, tested: bool) -> 
     for row in differences.itertuples():
         interval = format_interval([row.low, row.high], format_points)
         cells = [row.method, row.n, format_points(row.mean_difference), interval, row.better, row.worse]
-        detectable = [format_points(d).removeprefix("+") for d in (row.detectable, row.detectable_in_family)]
+        detectable = [format_detectable(d) for d in (row.detectable, row.detectable_in_family)]
         cells += [format_p(row.p), format_p(row.p_holm), *detectable[: 1 + several]] if tested else []
         rows.append([str(cell) for cell in cells])
     return format_table(header, rows)
@@ -576,7 +578,7 @@ def _write_scores(joined: JoinedJobs) -> str:
         header, lines, notes = header[:-1], [line[:-1] for line in lines], []
     if over_sites:
         notes.append("At a new site: 95 % prediction interval of the AUC at one new site of a size like these.")
-        notes.append(OVER_PEOPLE)
+        notes += filter(None, [OVER_PEOPLE, explain_few_sites(int(scores.count().max()))])
     return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
 
 

@@ -12,12 +12,13 @@ from .repeat import read_defaults
 
 
 def write_verdict(evidence: Evidence) -> list[str]:
-    """Write three sentences: the best method, its difference from the reference, and reasons for caution."""
+    """Write the best method, its difference from the reference, reasons for caution, and what few sites can show."""
     parts = [_describe_controls(evidence), _describe_audit(evidence), *_describe_short_training(evidence.comparison)]
     caution = f"{'; '.join(parts)}."
     if not evidence.comparison.ranked:
         return ["No method that uses connectomes has an AUC here, so there is no ranking.", "No comparison.", caution]
-    return [_describe_best(evidence), _describe_difference(evidence), caution]
+    few_sites = evidence.comparison.ranked[0].job.summary.few_sites_note
+    return [_describe_best(evidence), _describe_difference(evidence), caution, *filter(None, [few_sites])]
 
 
 def _describe_best(evidence: Evidence) -> str:

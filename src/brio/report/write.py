@@ -1,4 +1,4 @@
-"""Write a report: the page and the model card."""
+"""Write a report: the page, the model card, and the references that the page cites."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 from ..errors import BrioError
 from ..storage import make_folders, remove_leftovers, write_atomically
+from ..version import __version__
 from .evidence import Evidence, read_evidence
 from .html import fill_template
 from .html.page import render_page
+from .html.paper import BIBLIOGRAPHY_MARK, write_bibliography
 from .verdict import write_verdict
 
 
@@ -23,7 +25,7 @@ _PAGE_MARK, _CARD_MARK = '<meta name="generator" content="brio ', "\n\nWritten b
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of a folder of results as one HTML file, and ``MODEL_CARD.md`` beside it.
+    """Write the report of a folder of results as one HTML file; ``MODEL_CARD.md`` and its references beside it.
 
     The page is self-contained and needs no network. Nothing is trained.
     """
@@ -31,13 +33,15 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     evidence = read_evidence(Path(folder))
     if page.is_dir():
         raise BrioError(f"{page}: is a folder; give the name of the page, for example {page / PAGE}")
-    card = page.with_name(CARD)
+    card, references = page.with_name(CARD), page.with_suffix(".bib")
     _refuse_foreign(page, _PAGE_MARK)
     _refuse_foreign(card, _CARD_MARK)
+    _refuse_foreign(references, BIBLIOGRAPHY_MARK)
     page_text, card_text = render_page(evidence), write_model_card(evidence)
     make_folders(page.parent)
     remove_leftovers(page.parent)
     write_atomically(card, card_text)
+    write_atomically(references, write_bibliography(evidence, __version__))
     write_atomically(page, page_text)
     return page
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +40,7 @@ def describe_cohort(cohort: Cohort) -> dict[str, Any]:
         "name": cohort.name,
         "fingerprint": cohort.fingerprint,
         "classes": list(cohort.classes),
+        **_name_layout(cohort.provenance),
         **({} if cohort.label_covariate is None else {"label_covariate": cohort.label_covariate}),
         "atlas": cohort.atlas.name,
         "rois": _describe_rois(cohort),
@@ -88,6 +90,12 @@ def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
         "motion": _mean_sd(table, COVARIATE_COLUMNS["motion"]),
         "sex": _count_sexes(table),
     }
+
+
+def _name_layout(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Name the layout of the files that a cohort was imported from, where it is known."""
+    kind = provenance.get("cohort", provenance).get("kind")
+    return {"layout": str(kind)} if kind else {}
 
 
 def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:
@@ -242,6 +250,7 @@ class CohortFacts:
     name: str = ""
     fingerprint: str = ""
     classes: tuple[str, str]
+    layout: str | None = field(default=None, metadata=OMIT_NONE)  # of the imported files, one of brio import's
     label_covariate: str | None = field(default=None, metadata=OMIT_NONE)
     atlas: str = ""
     rois: RoiRecord | None = None

@@ -17,7 +17,7 @@ from ..cohort.auditing.audit import ExclusionReason
 from ..connectome.harmonisation_rule import HarmonisationRule
 from ..errors import REPEAT_JOB, BrioError, file_error
 from ..formatting import MISSING, disarm_html
-from ..protocol import PROTOCOLS, ProtocolSettings, new_site_interval
+from ..protocol import PROTOCOLS, ProtocolSettings, explain_few_sites, new_site_interval
 from ..schemas import (
     OMIT_NONE,
     Hex,
@@ -124,7 +124,7 @@ class RunRecord:
     settings: dict[str, Setting]  # of the method
     source_sites: tuple[str, ...]  # sites that the model learned from, sorted
     predictions: Predictions
-    versions: dict[str, str] = field(default_factory=dict)  # of brio, torch and numpy
+    versions: dict[str, str] = field(default_factory=dict)  # of brio, torch, numpy and Python
 
 
 @dataclass(frozen=True)
@@ -311,11 +311,17 @@ class Summary:
         return describe_smoke_run() if self.smoke_run else ""
 
     @property
+    def few_sites_note(self) -> str:
+        """What so few sites can show; empty where they are more, and under k-fold."""
+        n_sites = max((method.auc.n for method in self.methods.values()), default=0)
+        return explain_few_sites(n_sites) if self.protocol == "loso" else ""
+
+    @property
     def cautions(self) -> list[str]:
-        """Sentences without which the scores must not be read: smoke run, folds without AUC, confound baselines."""
+        """Sentences without which the scores must not be read: smoke run, few sites, folds without AUC, baselines."""
         without_auc = {fold: why for m in self.methods.values() for fold, why in m.without_auc.items()}
         return [
-            *([self.smoke_note] if self.smoke_run else []),
+            *filter(None, (self.smoke_note, self.few_sites_note)),
             *(f"no AUC for {fold}: {why}" for fold, why in without_auc.items()),
             *(f"warning: {warning}" for warning in self.warnings),
         ]

@@ -12,7 +12,17 @@ from scipy.special import expit, logit
 from .. import draws
 from ..drawing import DASHED, draw_dot, draw_intervals, horizontal_offset, label_axis, make_panels, series_style
 from ..errors import BrioError
-from ..formatting import bracket_interval, format_count, format_interval, format_number, format_signed, join_names
+from ..formatting import (
+    WHOLE_COEFFICIENT,
+    WHOLE_PERCENT,
+    WHOLE_SHARE,
+    bracket_interval,
+    format_count,
+    format_interval,
+    format_number,
+    format_signed,
+    join_names,
+)
 from ..models import PriorWidths, fit_adaptation
 from ..protocol.calibration import (
     SiteMean,
@@ -78,13 +88,19 @@ def _summarise(name: str, predictions: pd.DataFrame, means: dict[tuple[str, str]
     for quantity, words in _QUANTITIES.items():
         mean, short = means[name, quantity], words.replace("calibration ", "")
         row[short] = format_number(mean.mean)
-        row[f"{short}, 95 % interval"] = format_interval((mean.low, mean.high), format_number)
-        row[f"{short}, new site"] = format_interval((mean.new_low, mean.new_high), format_number)
+        intervals = _format_intervals(mean)
+        row |= {f"{short}, 95 % interval": intervals[0], f"{short}, new site": intervals[1]}
     split = [split_brier(*_read_run(own))._asdict() for _, own in predictions.groupby("seed")]
     row |= pd.DataFrame(split).mean().to_dict()
     raw = expit(predictions["logit"].to_numpy(dtype=float))
     row["brier of margins as logits"] = float(((raw - predictions["label"]) ** 2).mean())
     return {key.replace("brier", "Brier score", 1): value for key, value in row.items()}
+
+
+def _format_intervals(mean: SiteMean) -> list[str]:
+    """The interval of a mean, and that of a new site."""
+    pairs = (mean.low, mean.high), (mean.new_low, mean.new_high)
+    return [format_interval(ends, format_number, WHOLE_COEFFICIENT) for ends in pairs]
 
 
 def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd.DataFrame) -> list[str]:
@@ -94,12 +110,11 @@ def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd
         mean, se = means[name, quantity], sites[f"{quantity}_se"]
         off = sites[(sites[quantity] - _IDEAL[quantity]).abs() > 1.96 * se]
         listed = f" ({join_names(map(str, off.index))})" if len(off) else ""
-        n_sites = format_count(mean.n, "site")
+        n_sites, (interval, at_new) = format_count(mean.n, "site"), _format_intervals(mean)
         sentence = (
             f"{display_method(name)}, {words}: mean over {n_sites} {format_number(mean.mean)} (95 % interval "
-            f"{format_interval((mean.low, mean.high), format_number)}; at a new site "
-            f"{format_interval((mean.new_low, mean.new_high), format_number)}; calibrated would be "
-            f"{_IDEAL[quantity]:g}). The interval of {len(off)} of {n_sites} excludes it{listed}."
+            f"{interval}; at a new site {at_new}; calibrated would be {_IDEAL[quantity]:g}). The interval of "
+            f"{len(off)} of {n_sites} excludes it{listed}."
         )
         if mean.n < len(sites):
             without = f"{len(sites) - mean.n} of {format_count(len(sites), 'site')}"
@@ -351,7 +366,8 @@ def _format_sizes(name: str, points: pd.DataFrame) -> pd.DataFrame:
 def _format_changes(points: pd.DataFrame, name: str, digits: int) -> list[str]:
     write = partial(format_signed, digits=digits)
     values = points[[name, f"{name} low", f"{name} high"]].to_numpy()
-    return [f"{write(change)}{bracket_interval(ends, write)}" for change, *ends in values]
+    whole = WHOLE_PERCENT if name.startswith("accuracy") else WHOLE_SHARE
+    return [f"{write(change)}{bracket_interval(ends, write, whole)}" for change, *ends in values]
 
 
 def _describe_sizes(name: str, points: pd.DataFrame) -> str:

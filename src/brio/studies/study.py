@@ -14,8 +14,8 @@ from pandas.api.types import is_float_dtype
 
 from ..drawing import render_figure
 from ..errors import BrioError, nearest
-from ..formatting import format_frame, format_interval, format_signed
-from ..protocol import LEAST_SITES, find_two_class_sites
+from ..formatting import WHOLE_PERCENT, format_frame, format_interval, format_signed
+from ..protocol import LEAST_SITES, explain_few_sites, find_two_class_sites
 from ..results import StoredStudy, StudyRecord
 from ..version import __version__
 from .context import Arm, StudyContext, display_name, list_own_arms
@@ -162,7 +162,8 @@ def _write_finding(study: Study, finding: Finding, arms: list[Arm], context: Stu
         options=context.record_options(arms),
         brio=__version__,
     )
-    text = [*([record.smoke_note] if smoke else []), *finding.text]
+    few_sites = explain_few_sites(record.folds) if context.job.spec.protocol == "loso" else ""
+    text = [*([record.smoke_note] if smoke else []), *finding.text, *filter(None, [few_sites])]
     record = replace(record, text=tuple(text))
     paragraphs = record.frame([*text, *_describe_devices(arms, context), _format_summary(finding.summary)])
     float_format = None if finding.digits is None else f"%.{finding.digits}g"
@@ -202,7 +203,7 @@ def _format_summary(summary: pd.DataFrame) -> str:
         low, high = f"{prefix}low", f"{prefix}high"
         if low in shown:
             write = signed if prefix == "difference " else "{:.1f}".format
-            joined = [format_interval(pair, write) for pair in shown[[low, high]].to_numpy(dtype=float)]
+            joined = [format_interval(pair, write, WHOLE_PERCENT) for pair in shown[[low, high]].to_numpy(dtype=float)]
             shown = shown.assign(**{low: joined}).drop(columns=high).rename(columns={low: header})
     headers = {name: f"AUC minus {display_name(name.removeprefix('minus '))}" for name in references}
     return format_frame(shown.rename(columns=headers))

@@ -47,7 +47,7 @@ class _Control(LogisticMethod):
     "covariates-only",
     family="control",
     provenance=TEXTBOOK,
-    reference="logistic regression",
+    reference="Cox 1958 (logistic regression)",
     needs={"sex", "age", "motion"},
     control=True,
 )
@@ -60,7 +60,7 @@ class CovariatesOnly(_Control):
         return scans.covariates
 
 
-@method("length-only", family="control", provenance=TEXTBOOK, reference="logistic regression", control=True)
+@method("length-only", family="control", provenance=TEXTBOOK, reference="Cox 1958 (logistic regression)", control=True)
 class LengthOnly(_Control):
     """The number of frames of a scan, no connectome."""
 
@@ -75,7 +75,9 @@ class LengthOnly(_Control):
         return torch.stack([scans.n_frames, scans.n_frames.log()], dim=-1)
 
 
-@method("dead-rois-only", family="control", provenance=TEXTBOOK, reference="logistic regression", control=True)
+@method(
+    "dead-rois-only", family="control", provenance=TEXTBOOK, reference="Cox 1958 (logistic regression)", control=True
+)
 class DeadRoisOnly(_Control):
     """Which ROIs have no signal, no connectome."""
 

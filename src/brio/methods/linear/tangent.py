@@ -135,7 +135,10 @@ class TangentRidge(KernelRidgeMethod):
 
 
 @method(
-    "fc-tangent-ridge", family="linear", provenance=TEXTBOOK, reference="sum of the kernels of ridge and tangent-ridge"
+    "fc-tangent-ridge",
+    family="linear",
+    provenance=TEXTBOOK,
+    reference="Hoerl & Kennard 1970; Varoquaux et al. 2010 (sum of the kernels of ridge and tangent-ridge)",
 )
 class FCTangentRidge(TangentRidge):
     """Ridge regression on FC entries and tangent space together, both scaled to the same mean square."""

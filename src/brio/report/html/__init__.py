@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import escape_controls
 from ...formatting import (
     MISSING,
+    WHOLE_COEFFICIENT,
     escape_markdown,
     format_count,
+    format_detectable,
     format_interval,
     format_number,
     format_p,
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
 FORMATS: dict[str, Callable[..., str]] = {
     "percent": format_percent,
     "points": format_points,
+    "detectable": format_detectable,
     "interval": format_interval,
     "difference_interval": lambda ends: format_interval(ends, format_points),
-    "number_interval": lambda ends: format_interval(ends, format_number),
+    "number_interval": lambda ends: format_interval(ends, format_number, WHOLE_COEFFICIENT),
     "p_value": format_p,
     "stated_p": state_p,
     "number": format_number,

@@ -15,15 +15,17 @@
     return { positive: tp / (tp + fp), negative: tn / (tn + fn) };
   };
   const ends = ({ mean, interval }) => [mean, ...(interval ?? [mean, mean])];
+  const isUnknown = ({ interval }) => interval && interval[1] - interval[0] >= 1; // as in formatting.py
   function update() {
     const point = points[choice ? Number(choice.value) : 0];
     const [sensitivity, specificity] = [ends(point.sensitivity), ends(point.specificity)];
+    const unknown = isUnknown(point.sensitivity) || isUnknown(point.specificity);
     const share = slider.value / 100;
     const [mean, low, high] = [0, 1, 2].map((k) => predictive(sensitivity[k], specificity[k], share));
     for (const name of ["positive", "negative"]) {
       out(name).textContent = `${percent(mean[name])} %`;
       const [from, to] = [low[name], high[name]].sort((a, b) => a - b).map(percent);
-      out(`${name}-ends`).textContent = from === to ? "" : `(${from} to ${to})`;
+      out(`${name}-ends`).textContent = from === to ? "" : unknown ? "interval unknown: too few sites" : `(${from} to ${to})`;
     }
     const positives = Math.round(1000 * share);
     const truePositive = Math.round(positives * sensitivity[0]);

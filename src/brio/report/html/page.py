@@ -27,6 +27,7 @@ from .figures import (
     read_factors,
     summarise_qualification,
 )
+from .paper import list_references, write_paragraph
 
 MAX_OPEN_ROWS = 8
 """Longer tables inside the text of a study are folded."""
@@ -128,6 +129,8 @@ def build_context(evidence: Evidence) -> dict[str, Any]:
         "brain": describe_brain(*next(iter(factors.items())), facts) if factors else None,
         "studies": [describe_study(study) for study in evidence.studies],
         "settings": [describe_settings(arm) for arm in arms],
+        "paragraph": (paragraph := write_paragraph(evidence)),
+        "references": list_references(paragraph),
         "commands": [wrap_command(command) for command in evidence.commands],
         "max_bytes": MAX_BYTES,
     }

@@ -24,6 +24,14 @@
     updateCharts();
   });
 
+  // ---- the paragraph for a paper; the older command needs neither a network nor a permission
+  const copy = document.getElementById("copy-paragraph");
+  if (copy) copy.hidden = false;
+  copy?.addEventListener("click", () => {
+    getSelection().selectAllChildren(document.getElementById("paragraph"));
+    copy.textContent = document.execCommand("copy") ? "copied" : "selected: press Ctrl-C";
+  });
+
   // ---- order of the sites
   const order = document.getElementById("forest-order");
   order?.addEventListener("change", () => {
