@@ -182,7 +182,7 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, options, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("label\tx\ty\tz\na\t1\t2\t3\n", "no column 'name' with the names of the ROIs; it has label, x, y, z"),
+        ("region\tx\ty\tz\na\t1\t2\t3\n", "no column 'name' with the names of the ROIs; it has region, x, y, z"),
         ("name\tx\ty\na\t1\t2\n", "has a column 'x', but not all of x, y and z"),
         ("name\tx\ty\tz\na\t1\t2\t3\nb\t1,250\t2\t3\n", "column 'x' holds '1,250' in row 2"),
         ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' holds 'inf' in row 1"),

@@ -226,6 +226,14 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     )
 
 
+def leave_out_sites(cohort: Cohort, names: Sequence[str]) -> Cohort:
+    """Return a cohort without the scans of some sites."""
+    for name in names:
+        if name not in cohort.sites:
+            raise BrioError(f"there is no site '{name}' to leave out; {nearest(name, cohort.sites.tolist())}")
+    return cohort.select(~np.isin(cohort.sites, names)) if names else cohort
+
+
 def describe_question(cohort: Cohort) -> str:
     """Say in a sentence what a cohort of :func:`relabel` asks, and who is left out; empty for any other cohort."""
     asks = cohort.provenance.get("label")

@@ -53,6 +53,7 @@ class TrainingFacts:
     sites: dict[str, tuple[StoredCount, StoredCount]]  # controls and patients of each site that the model learned from
     one_class_sites: tuple[str, ...]  # sites that it did not learn from, because they hold one class
     versions: dict[str, str]  # of brio, torch and numpy
+    left_out_sites: tuple[str, ...] = ()  # as the user asked, so that they are new to it
     header: tuple[str, ...] = ()  # column names of the files of the scans, where some appear more than once; else empty
 
 

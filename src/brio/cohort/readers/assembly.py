@@ -32,7 +32,7 @@ from ..scans import (
     refuse_fc,
 )
 from ..values import shorten_list
-from .participants import ImportOptions, Layout, Row
+from .participants import ImportOptions, Layout, Row, convert_sexes
 from .rois import RoiOrder, name_columns, resolve_atlas
 from .series import Series, describe_name, parse_float, refuse_row_counters
 
@@ -69,6 +69,8 @@ def import_scans(
     found = find(src, options)
     if found.table is not None:
         options = replace(options, atlas_table=found.table, atlas_source=f"the table of {found.options['atlas']}")
+    sex = f"{src}: column '{options.sex_column or found.renamed.get('sex', 'sex')}'"
+    unclear = convert_sexes([row for row, _ in found.scans], options, sex)
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
     provenance: dict[str, Any] = {
         "kind": kind,
@@ -86,7 +88,7 @@ def import_scans(
     if first is None:
         raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(found.skipped)}")
     atlas, order, provenance["rois"], warnings = resolve_atlas(found, first[2], first[1], options)
-    warnings = [*found.warnings, *warnings]
+    warnings = [*found.warnings, *unclear, *warnings]
     header = first[2].columns or ()
     if len(set(header)) < len(header):  # a model then knows the order of the files
         provenance["header"] = list(header)
@@ -96,7 +98,8 @@ def import_scans(
     alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
     name = options.name or found.name or provenance["source"]
-    with write_cohort(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as add:
+    classes = options.class_names or found.classes
+    with write_cohort(out, name, atlas, classes, provenance, labels_required=options.labels_required) as add:
         for row, path, series in chain([first], stream):
             sites.append(row.get("site"))
             for column in series.left_out:
