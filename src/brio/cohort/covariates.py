@@ -228,10 +228,15 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
 
 def leave_out_sites(cohort: Cohort, names: Sequence[str]) -> Cohort:
     """Return a cohort without the scans of some sites."""
+    if not names:
+        return cohort
     for name in names:
         if name not in cohort.sites:
             raise BrioError(f"there is no site '{name}' to leave out; {nearest(name, cohort.sites.tolist())}")
-    return cohort.select(~np.isin(cohort.sites, names)) if names else cohort
+    left_out = np.isin(cohort.sites, names)
+    if left_out.all():
+        raise BrioError(f"cohort '{cohort.name}' has no sites but {shorten_list(names)}; leave out fewer")
+    return cohort.select(~left_out)
 
 
 def describe_question(cohort: Cohort) -> str:

@@ -16,7 +16,7 @@ from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, require_repetition_time
 from .assembly import choose_atlas, join_scans
-from .participants import ImportOptions, Layout, add_prefix, find_rows, read_participants, simplify_session
+from .participants import ImportOptions, Layout, find_rows, read_participants, simplify_session
 from .series import (
     SUFFIXES,
     Series,
@@ -186,10 +186,10 @@ def lay_out_scans(
     if table is None:
         layout.rows = [{"participant_id": subject} for subject in subjects]
     scans = []
-    listed = {add_prefix(entry["participant_id"]) for entry in layout.skipped}
-    n_rows, rows_read = Counter(add_prefix(row["participant_id"]) for row in layout.rows), set()
+    listed = {_add_prefix(entry["participant_id"]) for entry in layout.skipped}
+    n_rows, rows_read = Counter(_add_prefix(row["participant_id"]) for row in layout.rows), set()
     for row in layout.rows:
-        subject, wanted = add_prefix(row["participant_id"]), simplify_session(row.get("session"))
+        subject, wanted = _add_prefix(row["participant_id"]), simplify_session(row.get("session"))
         if (subject, wanted) in rows_read:
             raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
         rows_read.add((subject, wanted))
@@ -228,6 +228,11 @@ def lay_out_scans(
         options={"atlas": label, "participants": table, "runs": runs},
         notes={"copies_in_other_formats": copies} if copies else {},
     )
+
+
+def _add_prefix(participant_id: str) -> str:
+    """Return ``sub-01`` for both ``sub-01`` and ``01``."""
+    return participant_id if participant_id.startswith("sub-") else f"sub-{participant_id}"
 
 
 def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from ...console import Progress, silent
@@ -144,8 +145,7 @@ def find_covariates(table: TextTable, options: ImportOptions, taken: Collection[
     """
     named = {"age": options.age_column, "sex": options.sex_column}
     for name, column in named.items():
-        if column is not None:
-            table.require_column(column, f"--{name}-column")
+        table.require_column(column or table.columns[0], f"--{name}-column")
     spellings: dict[str, list[str]] = {}
     for column in table.columns:
         name = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
@@ -423,58 +423,50 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
             continue
         if is_other:
             layout.leave_unlabelled(participant, reason)
-        covariates = extract_covariates(row, used, names, (*RESERVED_COLUMNS, *found, *names.values()))
+        covariates = extract_covariates(row, used, names, (*RESERVED_COLUMNS, *found))
         layout.rows.append({"participant_id": participant, "site": site, "label": label} | covariates)
     return path, layout
 
 
-def select_rows(
-    table: TextTable, options: ImportOptions, layout: Layout, id_column: str, session_column: str = "session"
-) -> TextTable:
-    """Select the rows of a table by ``--where`` and ``--exclude``; the layout lists the others as skipped."""
+def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: str, sessions: str = "") -> TextTable:
+    """Select the rows of a table by ``--where`` and ``--exclude``; the layout lists the others as skipped.
+
+    ``ids`` and ``sessions`` are the names of columns.
+    """
     if options.where is None and options.exclude is None:
         return table
-    table.require_column(id_column, "--id-column")
-    rows = pd.DataFrame(table.rows, dtype=object)
-    reasons, warnings = explain_left_out(
-        rows, options.where, options.exclude, str(table.path), id_column, session_column
-    )
+    table.require_column(ids, "--id-column")
+    rows, where = pd.DataFrame(table.rows, dtype=object), str(table.path)
+    reasons, warnings = explain_left_out(rows, options.where, options.exclude, where, ids, sessions)
     layout.warnings += warnings
+    kept = [(number, row) for number, row in enumerate(table.rows, start=1) if not reasons[number - 1]]
     for row, reason in zip(table.rows, reasons, strict=True):
-        layout.skip(reason, *([row[id_column] or ""] if reason else []))
-    numbers = [number for number, reason in enumerate(reasons, start=1) if not reason]
-    return replace(table, rows=[table.rows[number - 1] for number in numbers], numbers=numbers)
+        layout.skip(reason, *([row[ids] or ""] if reason else []))
+    return replace(table, rows=[row for _, row in kept], numbers=[number for number, _ in kept])
 
 
 def explain_left_out(
-    table: pd.DataFrame,
-    where: str | None,
-    exclude: str | Path | None,
-    name: str,
-    id_column: str = "participant_id",
-    session_column: str = "session",
+    table: pd.DataFrame, where: str | None, exclude: str | Path | None, name: str, ids: str, sessions: str
 ) -> tuple[list[str], tuple[str, ...]]:
     """Say for each row of a table why it is left out, empty where it is not; and what is odd about the list."""
-    reasons, warnings = [""] * len(table), ()
+    reasons, warnings = np.full(len(table), "", dtype=object), ()
     if where is not None:
-        fulfilling, missing, columns = find_fulfilling(table, where, name)
-        lack = f"no value of {' or '.join(columns)}, which --where compares"
-        reasons = [
-            lack if m else "" if f else f"'{where}' does not hold" for f, m in zip(fulfilling, missing, strict=True)
-        ]
+        fulfilled, missing, columns = find_fulfilling(table, where, name)
+        reasons[~fulfilled] = f"'{where}' does not hold"
+        reasons[missing] = f"no value of {' or '.join(columns)}, which --where compares"
     if exclude is not None:
-        listed, met = _read_exclusions(Path(exclude)), set()
-        sessions = table.get(session_column, pd.Series("", table.index))
-        for i, (participant, session) in enumerate(zip(table[id_column], map(simplify_session, sessions), strict=True)):
-            for key in {(simplify_id(participant), one) for one in ("", session)} & listed.keys():
-                met.add(key)
-                reasons[i] = f"excluded by {series.describe_name(Path(exclude).name)}{listed[key]}"
-        if absent := sorted({participant for participant, _ in listed.keys() - met}):
+        listed, file = _read_exclusions(Path(exclude)), series.describe_name(Path(exclude).name)
+        rows = zip(table[ids], table.get(sessions, [None] * len(table)), strict=True)
+        keys = [[(_shorten(p, "sub-"), session) for session in ("", simplify_session(s))] for p, s in rows]
+        for i, own in enumerate(keys):
+            for key in filter(listed.__contains__, own):
+                reasons[i] = f"excluded by {file}{listed[key]}"
+        if absent := sorted({participant for participant, _ in listed.keys() - set(chain(*keys))}):
             warnings = (f"{exclude}: not in {name}: {shorten_list(absent)}",)
-    if all(reasons):
+    if reasons.all():
         counts = ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).items())
         raise BrioError(f"{name}: nothing is left of {len(table)} rows: {counts}")
-    return reasons, warnings
+    return reasons.tolist(), warnings
 
 
 def _read_exclusions(path: Path) -> dict[tuple[str, str], str]:
@@ -485,14 +477,15 @@ def _read_exclusions(path: Path) -> dict[tuple[str, str], str]:
         table = read_participants(path)
         columns = [find_column(table.columns, name, path) for name in ("participant_id", "session", "reason")]
         rows = [[row.get(column) for column in columns] for row in table.rows]
-    return {(simplify_id(p), simplify_session(s)): f": {why}" if why else "" for p, s, why in rows}
+    return {(_shorten(p, "sub-"), simplify_session(s)): f": {why}" if why else "" for p, s, why in rows}
 
 
 def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) -> tuple[Cohort, tuple[str, ...]]:
     """Select scans of a cohort by ``--where`` and ``--exclude``, as its provenance records; and say what was odd."""
     if where is None and exclude is None:
         raise BrioError("nothing says which scans to select; give --where, --exclude or both")
-    reasons, warnings = explain_left_out(cohort.participants, where, exclude, f"cohort '{cohort.name}'")
+    name, columns = f"cohort '{cohort.name}'", ("participant_id", "session")
+    reasons, warnings = explain_left_out(cohort.participants, where, exclude, name, *columns)
     record = {"fingerprint": cohort.fingerprint, "where": where, "left_out": Counter(filter(None, reasons))}
     record |= {"exclude": exclude and series.describe_name(Path(exclude).name), "brio": __version__}
     selected = cohort.select([i for i, reason in enumerate(reasons) if not reason])
@@ -500,14 +493,14 @@ def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) 
     return replace(selected, provenance={**cohort.provenance, "selected": steps}), warnings
 
 
-def simplify_id(participant: object) -> str:
-    """Write a participant without ``sub-``."""
-    return str(participant).removeprefix("sub-")
+def _shorten(value: object, prefix: str) -> str:
+    """Write a value without the prefix of BIDS; empty where it is missing."""
+    return "" if value is None or value != value else str(value).removeprefix(prefix)
 
 
 def simplify_session(session: object) -> str:
     """Write a session without what tables leave out: ``ses-01`` is ``1``; empty where there is none."""
-    return "" if session is None or session != session else str(session).removeprefix("ses-").lstrip("0") or "0"
+    return _shorten(session, "ses-").lstrip("0")
 
 
 def _add_sessions(table: TextTable, id_column: str) -> TextTable:
@@ -515,20 +508,15 @@ def _add_sessions(table: TextTable, id_column: str) -> TextTable:
     rows: list[dict[str, str | None]] = []
     columns = dict.fromkeys(table.columns)
     for row in table.rows:
-        subject = add_prefix(row.get(id_column) or "")
+        subject = f"sub-{_shorten(row.get(id_column), 'sub-')}"
         path = table.path.parent / subject / f"{subject}_sessions.tsv"
-        own = read_participants(path) if series.is_regular(path) else None
-        if own is not None:
-            own.require_column("session_id")
-            columns |= dict.fromkeys(own.columns)
-        sessions = [{}] if own is None else own.rows
-        rows += [row | {c: value for c, value in one.items() if value is not None} for one in sessions]
+        own: list[dict[str, str | None]] = [{}]
+        if series.is_regular(path):
+            sessions = read_participants(path)
+            sessions.require_column("session_id")
+            own, columns = sessions.rows, columns | dict.fromkeys(sessions.columns)
+        rows += [row | {c: value for c, value in one.items() if value is not None} for one in own]
     return replace(table, columns=[*columns], rows=[dict.fromkeys(columns) | row for row in rows])
-
-
-def add_prefix(participant_id: str) -> str:
-    """Return ``sub-01`` for both ``sub-01`` and ``01``."""
-    return participant_id if participant_id.startswith("sub-") else f"sub-{participant_id}"
 
 
 _COPY = re.compile(r"(.+)\.[0-9]+")  # how pandas numbers columns of one name: age, age.1
@@ -539,4 +527,5 @@ def extract_covariates(
 ) -> dict[str, str | None]:
     """Extract the columns of a row that are kept as covariates, under their names; others do not get reserved names."""
     kept = {column: value for column, value in row.items() if column and column not in used}
+    reserved = {*reserved, *names.values()}
     return {names.get(c) or (f"{c}_in_source" if c in reserved else c): value for c, value in kept.items()}

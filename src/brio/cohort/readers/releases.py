@@ -27,7 +27,6 @@ from ..scans import find_live_rois
 from . import series
 from .assembly import choose_atlas, import_scans
 from .participants import (
-    RESERVED_COLUMNS,
     ImportOptions,
     Layout,
     Row,
@@ -238,10 +237,10 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
     atlas_name = canonicalise_atlas_name(options.atlas).lower()
     if atlas_name not in ATLAS_COLUMNS:
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
-    for name in ("id_column", "age_column", "sex_column", "ignore_columns", "where", "exclude"):
-        if getattr(options, name) and options.participants is None:
-            flag = f"--{name.replace('_', '-')}"
-            raise BrioError(f"{flag} is about a participants table: give the table with --participants")
+    about_table = ("id_column", "age_column", "sex_column", "ignore_columns", "where", "exclude")
+    if options.participants is None and (given := [name for name in about_table if getattr(options, name)]):
+        flag = f"--{given[0].replace('_', '-')}"
+        raise BrioError(f"{flag} is about a participants table: give the table with --participants")
     candidates = [path for path in series.find_series(src) if is_dpabi_file(path)]
     if not candidates:
         raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
@@ -302,19 +301,17 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
     if column is None:
         problem = f"no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
         raise BrioError(f"{path}: {problem}; --id-column can name another")
-    n_skipped = len(layout.skipped)
-    table = select_rows(table, options, layout, column)
-    left_out = {entry["participant_id"] for entry in layout.skipped[n_skipped:]}
-    layout.rows = [row for row in layout.rows if row["participant_id"] not in left_out]
+    everyone, table = {row.get(column) for row in table.rows}, select_rows(table, options, layout, column)
     listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
+    left_out = everyone - listed.keys()
+    layout.rows = [row for row in layout.rows if row["participant_id"] not in left_out]
     ignored = find_ignored(table.columns, options, path) - {column}
     names = find_covariates(table, options, taken={column, *ignored})
     layout.renamed |= {ours: theirs for theirs, ours in names.items() if ours != theirs}
     known = {row["participant_id"]: row for row in layout.rows}
     layout.skip("no file ROISignals_<ID>", *(participant for participant in listed if participant not in known))
     for participant, row in known.items():
-        reserved = (*RESERVED_COLUMNS, *names.values())
-        row |= extract_covariates(listed.get(participant, {}), {column, *ignored}, names, reserved)
+        row |= extract_covariates(listed.get(participant, {}), {column, *ignored}, names)
     return [participant for participant in known if participant not in listed]
 
 
@@ -331,7 +328,7 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
     atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)
     path = archives[atlas_name]
     if options.labels_required or series.is_regular(src / "participants.tsv"):
-        layout = _read_packed_table(src / "participants.tsv", options)
+        layout = _read_packed_table(src / "participants.tsv", options.labels_required)
     else:
         ids = series.read_packed_ids(path, series.list_npz_arrays(path))
         if len(set(ids)) < len(ids):
@@ -361,9 +358,9 @@ def is_packed_file(path: Path) -> bool:
     return series.is_regular(path) and is_zipfile(path) and set(ARRAYS) <= set(series.list_npz_arrays(path))
 
 
-def _read_packed_table(path: Path, options: ImportOptions) -> Layout:
+def _read_packed_table(path: Path, labels_required: bool) -> Layout:
     """Read the rows of the participants table, with ``n_frames`` as text."""
-    table, labels_required = read_participants(path), options.labels_required
+    table = read_participants(path)
     for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)
