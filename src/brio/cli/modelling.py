@@ -88,7 +88,7 @@ def fit(
     options.load_own_methods(job.load)
     seconds = 120.0 if checkpoint_every is None else checkpoint_every
     spec = job.make_spec(
-        cohort, [method], label=label, leave_out=leave_out or (), seeds=seeds, checkpoint_every=seconds
+        cohort, [method], label=label, leave_out=tuple(leave_out or ()), seeds=seeds, checkpoint_every=seconds
     )
     check_settings(spec.methods, spec.method_settings)
     spec, opened = open_cohort(spec)

@@ -71,7 +71,8 @@ def _convert_sex(values: pd.Series, names: np.ndarray, what: str) -> pd.Series:
     unknown = (text.notna() & codes.isna()).to_numpy()
     if unknown.any():
         value = values[unknown].iloc[0]
-        raise BrioError(f"{what} of participant {names[unknown][0]} is '{value}'; write F and M, then import again")
+        remedy = "write F and M, or import again with --male and --female"
+        raise BrioError(f"{what} of participant {names[unknown][0]} is '{value}'; {remedy}")
     return codes
 
 

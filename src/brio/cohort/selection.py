@@ -13,8 +13,8 @@ from .values import convert_column
 
 LONGEST_EXPRESSION = 1000  # characters
 # What an expression may be made of: nothing that calls, reads attributes or computes.
-_ALLOWED = (ast.Expression, ast.BoolOp, ast.boolop, ast.Not, ast.UnaryOp, ast.USub, ast.Compare, ast.cmpop)
-_ALLOWED += (ast.Name, ast.List, ast.Tuple, ast.Load, ast.Constant)
+_CONDITIONS = (ast.Expression, ast.BoolOp, ast.boolop, ast.Not, ast.UnaryOp, ast.USub, ast.Compare, ast.cmpop)
+_ALLOWED = (*_CONDITIONS, ast.Name, ast.List, ast.Tuple, ast.Load, ast.Constant)
 _EQUALITIES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 _FORMS = "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not"
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`([^`]*)`")  # texts, and names of columns in backticks

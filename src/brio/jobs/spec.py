@@ -88,7 +88,7 @@ class JobSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     folds: Sequence[str] | None = None  # names of the folds to run: test sites, or numbers under k-fold; None for all
     label: str | None = None
-    leave_out: Sequence[str] = ()  # sites that are not used
+    leave_out: tuple[str, ...] = ()  # sites that are not used
     companions: Sequence[Cohort] = ()
     exclude: bool = True  # apply the exclusions that the audit proposes
     device: str = "auto"  # where runs are computed; auto is a GPU if there is one

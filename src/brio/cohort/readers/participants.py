@@ -49,7 +49,7 @@ class ImportOptions:
     ignore_columns: tuple[str, ...] = ()  # names or patterns of columns that are no covariates
     where: str | None = None  # the condition of brio.cohort.selection that rows of the table fulfil
     exclude: str | Path | None = None  # list of participants to leave out
-    class_names: tuple[str, ...] = ()  # of controls and patients; by default the values that name them
+    class_names: tuple[str, str] | None = None  # of controls and patients; by default the values that name them
     patient: ClassValues = None
     control: ClassValues = None
     task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
@@ -148,9 +148,9 @@ def find_covariates(table: TextTable, options: ImportOptions, taken: Collection[
         table.require_column(column or table.columns[0], f"--{name}-column")
     spellings: dict[str, list[str]] = {}
     for column in table.columns:
-        name = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
-        if name is not None and name not in table.columns and column not in taken and named.get(name) is None:
-            spellings.setdefault(name, []).append(column)
+        ours = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
+        if ours is not None and ours not in table.columns and column not in taken and named.get(ours) is None:
+            spellings.setdefault(ours, []).append(column)
     found = {_require_one(table.path, same, name): name for name, same in spellings.items()}
     return found | {column: name for name, column in named.items() if column is not None}
 
@@ -449,7 +449,7 @@ def explain_left_out(
     table: pd.DataFrame, where: str | None, exclude: str | Path | None, name: str, ids: str, sessions: str
 ) -> tuple[list[str], tuple[str, ...]]:
     """Say for each row of a table why it is left out, empty where it is not; and what is odd about the list."""
-    reasons, warnings = np.full(len(table), "", dtype=object), ()
+    reasons, warnings = np.full(len(table), "", dtype=object), tuple[str, ...]()
     if where is not None:
         fulfilled, missing, columns = find_fulfilling(table, where, name)
         reasons[~fulfilled] = f"'{where}' does not hold"
@@ -486,10 +486,11 @@ def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) 
         raise BrioError("nothing says which scans to select; give --where, --exclude or both")
     name, columns = f"cohort '{cohort.name}'", ("participant_id", "session")
     reasons, warnings = explain_left_out(cohort.participants, where, exclude, name, *columns)
-    record = {"fingerprint": cohort.fingerprint, "where": where, "left_out": Counter(filter(None, reasons))}
-    record |= {"exclude": exclude and series.describe_name(Path(exclude).name), "brio": __version__}
+    file = None if exclude is None else series.describe_name(Path(exclude).name)
+    record = {"fingerprint": cohort.fingerprint, "where": where, "exclude": file, "brio": __version__}
+    counts = Counter(filter(None, reasons))
     selected = cohort.select([i for i, reason in enumerate(reasons) if not reason])
-    steps = [*cohort.provenance.get("selected", []), record]
+    steps = [*cohort.provenance.get("selected", []), {**record, "left_out": counts}]
     return replace(selected, provenance={**cohort.provenance, "selected": steps}), warnings
 
 

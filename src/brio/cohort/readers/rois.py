@@ -37,8 +37,8 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     if not path.is_file():
         raise BrioError(f"{path}: no such table of ROIs")
     if path.suffix.lower() == ".json":  # names by their values in the image
-        listed = [{"index": index, "name": str(name)} for index, name in read_json_object(path).items()]
-        table = TextTable(path, ["index", "name"], listed)
+        said = read_json_object(path)
+        table = TextTable(path, ["index", "name"], [{"index": i, "name": str(name)} for i, name in said.items()])
     else:
         table = read_participants(path)
     rows = [row for row in table.rows if {"0", "Background"} - {*row.values()}]
