@@ -447,7 +447,7 @@ def fit(
         As for :func:`brio.run`.
     **options
         ``label``, ``settings``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as for
-        :func:`brio.run`.
+        :func:`brio.run`; ``leave_out``, names of sites that the model does not see.
 
     Returns
     -------

@@ -41,7 +41,10 @@ def test_help(words):
 
 
 def test_the_commands_there_are():
-    data, running = {"import", "fetch", "simulate", "atlas", "audit"}, {"run", "tune", "study", "demo", "config"}
+    data, running = (
+        {"import", "fetch", "simulate", "atlas", "select", "audit"},
+        {"run", "tune", "study", "demo", "config"},
+    )
     models, showing = {"fit", "predict", "explain", "adapt"}, {"status", "table", "compare", "report"}
     lists = {"methods", "settings", "studies", "version"}
     assert {words[0] for words in COMMANDS} == data | running | models | showing | lists

@@ -180,9 +180,29 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, options, message):
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "rois"),
+    [
+        (
+            "xcpd.tsv",
+            "index\tlabel\tnetwork_label\n1\ta\tVis\n2\tb\tDMN\n",
+            {"name": ["a", "b"], "network": ["Vis", "DMN"]},
+        ),
+        ("mist.csv", "roi;label;name\n1;a;AREA A\n2;b;AREA B\n", {"name": ["AREA A", "AREA B"], "code": ["a", "b"]}),
+        ("nilearn.csv", "index,name\n0,Background\n1,a\n2,b\n", {"name": ["a", "b"], "index": ["1", "2"]}),
+        ("labels.json", '{"0": "Background", "1": "a", "2": "b"}', {"name": ["a", "b"], "index": ["1", "2"]}),
+    ],
+)
+def test_tables_of_other_tools(tmp_path, name, text, rois):
+    (tmp_path / name).write_text(text)
+    atlas, warnings = read_atlas_table(tmp_path / name)
+    assert (atlas.rois[[*rois]].to_dict("list"), warnings) == (rois, [])
+    assert atlas.find_rows(["b", "a"])[0].tolist() == [1, 0], "the columns of scans are called so"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("label\tx\ty\tz\na\t1\t2\t3\n", "no column 'name' with the names of the ROIs; it has label, x, y, z"),
+        ("region\tx\ty\tz\na\t1\t2\t3\n", "no column 'name' with the names of the ROIs; it has region, x, y, z"),
         ("name\tx\ty\na\t1\t2\n", "has a column 'x', but not all of x, y and z"),
         ("name\tx\ty\tz\na\t1\t2\t3\nb\t1,250\t2\t3\n", "column 'x' holds '1,250' in row 2"),
         ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' holds 'inf' in row 1"),

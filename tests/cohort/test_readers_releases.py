@@ -309,7 +309,10 @@ def test_two_folders_are_ambiguous(results, tmp_path):
 def test_covariates(results, tmp_path):
     table = results / "covariates.csv"
     table.write_text("ID,Age,Sex,site\nS1-1-0001,30,1,x\nS1-2-0001,,2,x\nS20-1-0007,41,1,y\nS9-1-0001,50,1,z\n")
-    cohort = import_cohort("dpabi", results, tmp_path / "out", atlas="aal116", participants="covariates.csv")
+    given = {"atlas": "aal116", "participants": "covariates.csv"}
+    refuse_import(r"column 'Sex' holds codes, 1 \(2\), 2 \(1\); .* --male 1 --female 2", results, "dpabi", **given)
+    cohort = import_cohort("dpabi", results, tmp_path / "out", **given, male="1", female="2")
+    assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.sites.tolist() == ["S1", "S1", "S20", "S20"]
     assert cohort.participants["site_in_source"].tolist()[:3] == ["x", "x", "y"]
     np.testing.assert_array_equal(cohort.participants["age"], [30, np.nan, 41, np.nan])
@@ -321,7 +324,7 @@ def test_covariates(results, tmp_path):
     refuse_import(message, results, "dpabi", atlas="aal116", participants=table)
     cohort = import_cohort("dpabi", results, tmp_path / "out2", atlas="aal116", participants=table, id_column="name")
     np.testing.assert_array_equal(cohort.participants["age"], [30, np.nan, np.nan, np.nan])
-    message = "--id-column names a column .* give the table with --participants"
+    message = "--id-column is about a participants table: give the table with --participants"
     refuse_import(message, results, "dpabi", atlas="aal116", id_column="name")
 
 

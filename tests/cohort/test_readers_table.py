@@ -192,7 +192,7 @@ def test_a_class_of_several_groups_keeps_the_groups(folder, tmp_path, column, ke
 
 
 def test_options_that_a_kind_does_not_take_or_needs(folder, tmp_path):
-    message = "kind 'pcp' does not take --site-column; its options are --atlas, --participants, --name"
+    message = "kind 'pcp' does not take --site-column; its options are --atlas, --participants, --where, --exclude"
     refuse_import(message, folder, "pcp", site_column="x", patient=None)
     refuse("kind 'dpabi' needs --atlas", import_cohort, "dpabi", folder, tmp_path / "out", atlas=None)
 

@@ -94,6 +94,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "scans": ("new1.npy",),
     "rois.tsv": ("",),
     "options.toml": ("",),
+    "left.txt": ("",),
     "own.py": ("",),
 }
 """Files of users: they are refused, or what is made of them can be read."""
@@ -210,7 +211,8 @@ def list_option_cases() -> Iterator[Case]:
 
 # ---------------------------------------------------------------- places that a command is to write to
 
-WRITING = ("simulate", "demo", "atlas", "run", "tune", "study", "fit", "predict", "explain", "adapt", "report")
+WRITING = ("simulate", "demo", "atlas", "select", "run", "tune", "study", "fit", "predict", "explain", "adapt")
+WRITING += ("report",)
 
 
 def _write_mine(*folders: str) -> Make:

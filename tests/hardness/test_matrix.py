@@ -10,7 +10,7 @@ from running import Runner, Trial
 pytestmark = pytest.mark.xdist_group("hardness")
 
 COMMANDS = list(dict.fromkeys(case.recipe.command for case in list_cases()))
-QUICK = ("import", "audit", "table", "compare", "config", "settings", "atlas", "simulate", "run")
+QUICK = ("import", "audit", "table", "compare", "config", "settings", "atlas", "select", "simulate", "run")
 FAST = 30
 
 

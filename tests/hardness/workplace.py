@@ -53,6 +53,7 @@ COMMANDS = {
     "import dpabi": "import dpabi dpabi --atlas aal116 --out new",
     "simulate": "simulate --sites 2 --per-class 2 --rois 8 --frames 40 --out new",
     "atlas": "atlas cohort rois.tsv --by-order --out new",
+    "select": "select cohort --where label<2 --exclude left.txt --out new",
     "audit": "audit cohort",
     "run": f"run cohort {RIDGE} --out new",
     "run again": f"run cohort {RIDGE} --out job",
@@ -115,6 +116,7 @@ WRITTEN: dict[str, Callable[[Path], object]] = {
     "hospital": lambda path: simulate(HOSPITAL).save(path),
     "rois.tsv": lambda path: path.write_text("name\tx\ty\tz\n" + "".join(f"r{i}\t{i}\t0\t9\n" for i in range(8))),
     "options.toml": lambda path: path.write_text(CONFIG_FILE),
+    "left.txt": lambda path: path.write_text("sim0001\n"),
     "own.py": lambda path: path.write_text(OWN_METHOD),
 }
 """Parts that are written; those in a layout of ``brio import`` by their own writer."""

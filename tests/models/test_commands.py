@@ -74,6 +74,24 @@ def test_a_model_is_fitted_evaluated_and_used(fitted, predicted, folders):
     assert "low and high are about other minutes of the same scan" in predicted.text
 
 
+def test_a_left_out_site_is_new_to_the_model(folders, cohort):
+    whole = cohort.save(folders / "whole")
+    fit = ("fit", folders / "whole", "--method", "ridge", *QUICK, "--leave-out")
+    assert "no site 'site3' to leave out; did you mean 'site03'" in command(*fit, "site3", "--out", "x").refuse().err
+    everything = ("site03", *(word for site in sorted(set(whole.sites) - {"site03"}) for word in ("--leave-out", site)))
+    assert "leave out fewer" in command(*fit, *everything, "--out", "x").refuse().err
+    command(*fit, "site03", "--out", folders / "without").succeed()
+    model = read_model(folders / "without")
+    assert model.training.left_out_sites == ("site03",)
+    assert sorted(model.training.sites) == sorted(set(whole.sites) - {"site03"})
+    assert "new to the model and to its evidence: site03." in (folders / "without" / "MODEL_CARD.md").read_text()
+    assert model.find_known_scans(whole).tolist() == (whole.sites != "site03").tolist()
+    explain = ("explain", folders / "without", "--reestimates", 2, *QUICK, "--cohort")
+    assert "those it was fitted to" in command(*explain, folders / "whole", "--out", folders / "read").succeed().out
+    said = command(*explain, folders / "sixth", "--out", folders / "elsewhere").succeed().out
+    assert f"read on {len(Cohort.load(folders / 'sixth'))} scans" in said, "the left-out site itself may be read"
+
+
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
     job, model, there = (folders / name for name in ("plain", "of-plain", "by-plain"))
     ran = command("run", folders / "five", "--method", "ridge", "--seeds", 2, "--out", job, *QUICK).succeed()

@@ -1,4 +1,4 @@
-"""Commands that make and check cohorts: import, fetch, simulate, atlas and audit."""
+"""Commands that make and check cohorts: import, fetch, simulate, atlas, select and audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from .. import settings
 from ..console import say, show_progress
 from ..storage import refuse_existing
 from .app import DATA, fetch_app
-from .options import Companions, ImageOptions, Out, ReadingOptions, Sets, add_command, say_warnings
+from .options import (
+    Companions,
+    Exclude,
+    ImageOptions,
+    Out,
+    ReadingOptions,
+    Sets,
+    TableOptions,
+    Where,
+    add_command,
+    say_warnings,
+)
 
 
 @add_command(DATA, "import")
@@ -37,6 +48,7 @@ def import_(
     frames_in_rows: Annotated[bool, "Take rows as frames although they seem to be the regions."] = False,
     *,
     reading: ReadingOptions,
+    table: TableOptions,
     images: ImageOptions,
 ) -> None:
     """Import scans from a folder and write them as a cohort.
@@ -48,7 +60,7 @@ def import_(
     """
     from ..cohort.readers import import_cohort, summarise_columns, summarise_import
 
-    options = reading.to_keywords() | images.to_keywords()
+    options = reading.to_keywords() | vars(table) | images.to_keywords()
     for key in ("patient", "control"):  # one value stays as it is, so that a cohort records it as before
         options[key] = options[key][0] if options[key] and len(options[key]) == 1 else options[key]
     options |= {"atlas": atlas, "participants": participants, "measure": measure, "name": name}
@@ -94,6 +106,29 @@ def atlas(
     matched_by = named.provenance["atlas_added"]["matched_by"]
     say(f"{named.n_rois} ROIs matched by {matched_by}; columns: {', '.join(named.atlas.rois.columns)}")
     say(f"wrote {named!r} to {out}")
+
+
+@add_command(DATA)
+def select(cohort: Annotated[Path, "Cohort folder."], out: Out, where: Where = None, exclude: Exclude = None) -> None:
+    """Write some of the scans of a cohort as a new cohort.
+
+    The new cohort has a fingerprint of its own and records that of the cohort it was selected from.
+
+    Example: brio select cohort --where "age >= 18 and mean_fd < 0.5" --out adults
+    """
+    from ..cohort import Cohort
+    from ..cohort.readers import select_scans
+
+    refuse_existing(out)
+    loaded = Cohort.load(cohort)
+    loaded.verify()
+    selected, warnings = select_scans(loaded, where, exclude)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    say(f"{len(selected)} of {len(loaded)} scans selected")
+    for reason, n in selected.provenance["selected"][-1]["left_out"].items():
+        say(f"  left out, {reason}: {n}")
+    say(f"wrote {selected.save(out)!r} to {out}")
 
 
 @add_command(None, "abide", fetch_app)

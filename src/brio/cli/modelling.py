@@ -56,6 +56,12 @@ def fit(
     out: options.Out,
     method: Annotated[str, "Method, see 'brio methods'."] = "log-ridge",
     label: options.Label = None,
+    leave_out: Annotated[
+        list[str] | None,
+        "--leave-out",
+        "SITE",
+        "Site that the model does not see, so that it is new to it; repeatable.",
+    ] = None,
     seeds: options.Seeds = 1,
     evidence: Annotated[Path | None, "Folder of 'brio run' that evaluated this method at left-out sites."] = None,
     evaluate: Annotated[bool, "Evaluate the method at each site in turn, and keep the evidence."] = False,
@@ -87,7 +93,9 @@ def fit(
         raise BrioError("--evidence and --evaluate exclude each other; give one of them")
     options.load_own_methods(job.load)
     seconds = 120.0 if checkpoint_every is None else checkpoint_every
-    spec = job.make_spec(cohort, [method], label=label, seeds=seeds, checkpoint_every=seconds)
+    spec = job.make_spec(
+        cohort, [method], label=label, leave_out=tuple(leave_out or ()), seeds=seeds, checkpoint_every=seconds
+    )
     check_settings(spec.methods, spec.method_settings)
     spec, opened = open_cohort(spec)
     if evidence is not None:
@@ -215,6 +223,7 @@ def explain(
 
     Example: brio explain model --cohort cohort --sites --out explanation
     """
+    from ..cohort import Cohort
     from ..jobs.job import prepare_job
     from ..models.sums import check_sums
 
@@ -229,7 +238,11 @@ def explain(
     with show_progress(quiet) as progress:
         if cohort is not None:
             job = options.JobOptions(companion=companion, keep_all=keep_all, device=device)
-            spec = job.make_spec(cohort, [fitted.method.name])
+            left_out = fitted.training.left_out_sites
+            whole = set(Cohort.load(cohort).sites) > set(
+                left_out
+            )  # as the model was fitted to, and not another hospital
+            spec = job.make_spec(cohort, [fitted.method.name], leave_out=left_out if whole else ())
             scans = prepare_job(spec, progress, say).cohort
         explanation = explain_model(
             fitted, scans, reestimates=reestimates, sites=sites, device=device, progress=progress

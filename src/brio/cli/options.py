@@ -142,6 +142,10 @@ class ReadingOptions:
     ] = None
     site_column: Annotated[str | None, "bids, table, fc: column of the site; 'site' by default."] = None
     label_column: Annotated[str | None, "bids, table, fc: column of the diagnosis; 'label' by default."] = None
+    age_column: Annotated[str | None, "bids, table, fc, dpabi: column of the age; 'age' by default."] = None
+    sex_column: Annotated[str | None, "bids, table, fc, dpabi: column of the sex; 'sex' by default."] = None
+    male: Annotated[str | None, "bids, table, fc, dpabi: code of that column for males, where it holds numbers."] = None
+    female: Annotated[str | None, "bids, table, fc, dpabi: code of that column for females."] = None
     patient: Annotated[list[str] | None, "bids, table, fc: value of that column for patients; repeatable."] = None
     control: Annotated[list[str] | None, "bids, table, fc: value of that column for controls; repeatable."] = None
     task: Annotated[str | None, "bids: task to read, for example rest."] = None
@@ -150,7 +154,7 @@ class ReadingOptions:
         str | None, "--runs", "bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."
     ] = None
     session_column: Annotated[
-        str | None, "table, fc: column that tells apart the scans of a participant; 'session' by default."
+        str | None, "bids, table, fc: column that tells apart the scans of a participant; 'session' by default."
     ] = None
     sessions: Annotated[
         str | None,
@@ -163,6 +167,33 @@ class ReadingOptions:
         """Return the options by their names in Python; None for those that were not given."""
         values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         return {name: None if value == [] else value for name, value in values.items()}
+
+
+Where = Annotated[
+    str | None,
+    'Take the scans whose row fulfils this, for example \'age >= 18 and site in ["A", "B"]\'; a row without a value '
+    "that is compared does not. Names with blanks stand in `backticks`.",
+]
+Exclude = Annotated[
+    Path | None,
+    "File of participants to leave out: one id per line, or a table with participant_id, perhaps session and reason.",
+]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What is taken of the participants table."""
+
+    panel: ClassVar[str] = "What is taken of the participants table"
+
+    where: Where = None
+    exclude: Exclude = None
+    ignore_columns: Annotated[
+        str | None, "Columns that are no covariates, with commas between them; * and ? are wildcards."
+    ] = None
+    class_names: Annotated[
+        str | None, "Names of controls and patients, HC,MDD; by default the values of --control and --patient."
+    ] = None
 
 
 @dataclass(frozen=True)

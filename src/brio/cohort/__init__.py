@@ -3,7 +3,7 @@
 from .atlas import Atlas, load_bundled_atlas
 from .auditing import Audit, AuditRules, audit, format_audit
 from .cohort import Cohort, write_cohort
-from .covariates import relabel
+from .covariates import leave_out_sites, relabel
 
 __all__ = ["Atlas", "Audit", "AuditRules", "Cohort", "audit", "format_audit", "load_bundled_atlas"]
-__all__ += ["relabel", "write_cohort"]
+__all__ += ["leave_out_sites", "relabel", "write_cohort"]

@@ -71,7 +71,8 @@ def _convert_sex(values: pd.Series, names: np.ndarray, what: str) -> pd.Series:
     unknown = (text.notna() & codes.isna()).to_numpy()
     if unknown.any():
         value = values[unknown].iloc[0]
-        raise BrioError(f"{what} of participant {names[unknown][0]} is '{value}'; write F and M, then import again")
+        remedy = "write F and M, or import again with --male and --female"
+        raise BrioError(f"{what} of participant {names[unknown][0]} is '{value}'; {remedy}")
     return codes
 
 
@@ -224,6 +225,19 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
         fingerprint=digest.hexdigest(),
         path=None,
     )
+
+
+def leave_out_sites(cohort: Cohort, names: Sequence[str]) -> Cohort:
+    """Return a cohort without the scans of some sites."""
+    if not names:
+        return cohort
+    for name in names:
+        if name not in cohort.sites:
+            raise BrioError(f"there is no site '{name}' to leave out; {nearest(name, cohort.sites.tolist())}")
+    left_out = np.isin(cohort.sites, names)
+    if left_out.all():
+        raise BrioError(f"cohort '{cohort.name}' has no sites but {shorten_list(names)}; leave out fewer")
+    return cohort.select(~left_out)
 
 
 def describe_question(cohort: Cohort) -> str:

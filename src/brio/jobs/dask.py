@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import settings
-from ..cohort import Cohort, relabel
+from ..cohort import Cohort, leave_out_sites, relabel
 from ..configuration import read_configuration
 from ..device import resolve_device
 from ..errors import BrioError, describe_error, name_options, take_first_line
@@ -254,7 +254,7 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
             device = resolve_device(spec.device)
             if device.describe() != device_name:
                 raise BrioError(f"this job trains on {device_name}, the worker has {device.describe()}")
-            cohorts = _load_cohort(spec.cohort, spec.question, keep, document.fingerprint)
+            cohorts = _load_cohort(spec.cohort, spec.leave_out, spec.question, keep, document.fingerprint)
             estimate = _estimate(cohorts[1], device.torch_device)
             job, prepared = Job(spec, *cohorts, None, device, estimate), True
             train_stack(job, plan, number, store, allow_divergence=allow_divergence)
@@ -283,11 +283,16 @@ def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a co
 
 @lru_cache(maxsize=1)
 def _load_cohort(
-    folder: Path, question: tuple[str, int] | None, keep: tuple[int, ...] | None, fingerprint: str
+    folder: Path,
+    leave_out: tuple[str, ...],
+    question: tuple[str, int] | None,
+    keep: tuple[int, ...] | None,
+    fingerprint: str,
 ) -> tuple[Cohort, Cohort]:
     """Load a cohort, whole and as a job uses it, once for all stacks of the job; it is not audited again."""
     whole = Cohort.load(folder)
     whole.verify()
+    whole = leave_out_sites(whole, leave_out)
     whole = whole if question is None else relabel(whole, *question)
     used = whole if keep is None else whole.select(np.array(keep))
     if used.fingerprint != fingerprint:

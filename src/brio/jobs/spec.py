@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..cohort import AuditRules, Cohort, relabel
+from ..cohort import AuditRules, Cohort, leave_out_sites, relabel
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, nearest
 from ..methods import find_method, list_methods, make_method
@@ -101,6 +101,7 @@ class JobSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     folds: Sequence[str] | None = None  # names of the folds to run: test sites, or numbers under k-fold; None for all
     label: str | None = None
+    leave_out: tuple[str, ...] = ()  # sites that are not used
     companions: Sequence[Cohort] = ()
     exclude: bool = True  # apply the exclusions that the audit proposes
     device: str = "auto"  # where runs are computed; auto is a GPU if there is one
@@ -125,6 +126,7 @@ class JobSpec:
             "methods": tuple(dict.fromkeys(requested)),
             "settings": dict(self.settings),
             "folds": None if folds is None else tuple(folds),
+            "leave_out": (self.leave_out,) if isinstance(self.leave_out, str) else tuple(self.leave_out),
             "companions": tuple(companions),
             "method_settings": parts[""],
             "audit_rules": replace_values(AuditRules(), parts["audit"], "audit."),
@@ -140,7 +142,8 @@ class JobSpec:
         return None if self.label is None else (self.label, self.audit_rules.min_class if self.exclude else 0)
 
     def relabel(self, cohort: Cohort) -> Cohort:
-        """Return a cohort with the labels that the job asks for."""
+        """Return a cohort with the labels that the job asks for, without the sites that it leaves out."""
+        cohort = leave_out_sites(cohort, self.leave_out)
         return cohort if self.question is None else relabel(cohort, *self.question)
 
     def settings_of(self, method: str) -> dict[str, Any]:

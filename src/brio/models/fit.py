@@ -109,6 +109,7 @@ def fit_model(
     with job.device.network_precision():
         members = [Member(*pair) for pair in zip(fitted, harmonisers, strict=True)]
         model = complete_model(method, members, job.connectomes, job.cohort_before_exclusions)
+        model = replace(model, training=replace(model.training, left_out_sites=job.spec.leave_out))
     if to_evaluate:
         return evaluate_model(model, job, progress, folder=folder)
     return replace(model, evidence=gathered)

@@ -54,6 +54,7 @@ class TrainingFacts:
     one_class_sites: tuple[str, ...]  # sites that it did not learn from, because they hold one class
     versions: dict[str, str]  # of brio, torch and numpy
     extraction: dict[str, Any] | None = None  # options of 'brio import fmriprep' that decide what is removed
+    left_out_sites: tuple[str, ...] = ()  # as the user asked, so that they are new to it
     header: tuple[str, ...] = ()  # column names of the files of the scans, where some appear more than once; else empty
 
 

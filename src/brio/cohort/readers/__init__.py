@@ -3,16 +3,17 @@
 ========  ===================================================  ====================================================
 kind      layout                                               options
 ========  ===================================================  ====================================================
-pcp       ABIDE of the Preprocessed Connectomes Project        atlas, participants, name
-dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required), participants, id_column, name
+pcp       ABIDE of the Preprocessed Connectomes Project        atlas, participants, where, exclude, name
+dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required), participants, id_column, name; and as
+                                                               table: ``_COVARIATES``
 bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participants, id_column, site_column,
           C-PAC or CIFTI pipelines                             label_column, patient, control, task, runs,
-                                                               sessions, name
+                                                               session_column, sessions, name; ``_COVARIATES``
 fmriprep  preprocessed images of fMRIPrep                      as bids; atlas and denoise (required), space, res,
                                                                high_pass, low_pass, jobs
 table     a participants table and one file per scan           atlas, participants, id_column, site_column,
                                                                label_column, patient, control, session_column,
-                                                               sessions, name
+                                                               sessions, name; ``_COVARIATES``
 packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, sessions, name
 fc        a participants table and one connectome per          as table, and measure
           participant, as files or in one npz file
@@ -43,7 +44,15 @@ from ..scans import is_repetition_time, require_frames
 from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, find_datasets, parse_name
 from .images import find_fmriprep, holds_images
-from .participants import ImportOptions, Layout, find_table, has_table, read_participants, summarise_columns
+from .participants import (
+    ImportOptions,
+    Layout,
+    find_table,
+    has_table,
+    read_participants,
+    select_scans,
+    summarise_columns,
+)
 from .releases import PCP_NAME, fetch_abide, find_dpabi, find_packed, find_pcp, is_dpabi_file, is_packed_file
 from .rois import add_atlas, load_atlas, refuse_file_as_name
 from .series import SUFFIXES, describe_name, find_series, get_series_stem
@@ -54,6 +63,7 @@ __all__ = [
     "fetch_abide",
     "import_cohort",
     "read_scans_to_predict",
+    "select_scans",
     "summarise_columns",
     "summarise_import",
     "summarise_scans_to_predict",
@@ -69,12 +79,13 @@ class Reader(NamedTuple):
 
 
 _COMMON = ("name", "match", "atlas_table", "drop_roi", "frames_in_rows")
-_TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control")
-_BIDS = ("task", "runs", "sessions")
+_COVARIATES = ("age_column", "sex_column", "male", "female", "ignore_columns", "where", "exclude", "class_names")
+_TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "patient", "control", *_COVARIATES)
+_BIDS = ("task", "runs", "session_column", "sessions")
 
 READERS: dict[str, Reader] = {
-    "pcp": Reader(find_pcp, "files <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants")),
-    "dpabi": Reader(find_dpabi, "files ROISignals_<ID> of DPABI", ("atlas", "participants", "id_column")),
+    "pcp": Reader(find_pcp, "files <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants", "where", "exclude")),
+    "dpabi": Reader(find_dpabi, "files ROISignals_<ID> of DPABI", ("atlas", "participants", "id_column", *_COVARIATES)),
     "bids": Reader(find_bids, "time series of BIDS derivatives", (*_TABLE, *_BIDS)),
     "fmriprep": Reader(
         find_fmriprep,
@@ -209,6 +220,11 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
         refuse_file_as_name(values.get("atlas"))
     drop = values.get("drop_roi", ())
     values["drop_roi"] = (drop,) if isinstance(drop, str) else tuple(drop)
+    for key in {"ignore_columns", "class_names"} & values.keys():
+        parts = values[key].split(",") if isinstance(values[key], str) else values[key]
+        values[key] = tuple(map(str.strip, parts))
+    if len(set(values.get("class_names", "01")) - {""}) != 2:
+        raise BrioError("--class-names takes two names, of controls and of patients: --class-names HC,MDD")
     if "atlas_table" in values:
         values["atlas_source"] = Path(values["atlas_table"]).name
         values["atlas_table"], values["atlas_warnings"] = load_atlas(values["atlas_table"])

@@ -33,7 +33,7 @@ from ..scans import (
     refuse_fc,
 )
 from ..values import shorten_list
-from .participants import ImportOptions, Layout, Row
+from .participants import ImportOptions, Layout, Row, convert_sexes
 from .rois import RoiOrder, name_columns, resolve_atlas
 from .series import Series, describe_name, parse_float, refuse_row_counters
 
@@ -73,6 +73,8 @@ def import_scans(
     found = find(src, options)
     if found.table is not None:
         options = replace(options, atlas_table=found.table, atlas_source=f"the table of {found.options['atlas']}")
+    sex = f"{src}: column '{options.sex_column or found.renamed.get('sex', 'sex')}'"
+    found.warnings += tuple(convert_sexes([row for row, _ in found.scans], options, sex))
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
     head = {"kind": kind, "source": describe_name(src.resolve().name), "options": options.describe(found.options)}
     try:
@@ -178,7 +180,8 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
     alive = np.zeros(len(atlas), dtype=bool)
     lengths = set()
     name = options.name or found.name or provenance["source"]
-    with write_cohort(out, name, atlas, found.classes, provenance, labels_required=options.labels_required) as add:
+    classes = options.class_names or found.classes
+    with write_cohort(out, name, atlas, classes, provenance, labels_required=options.labels_required) as add:
         for row, path, series in chain([first], stream):
             sites.append(row.get("site"))
             for column in series.left_out:

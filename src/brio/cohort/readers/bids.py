@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, partial
@@ -16,7 +17,7 @@ from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, convert_frames, require_repetition_time
 from .assembly import choose_atlas, join_scans
-from .participants import ImportOptions, Layout, find_rows
+from .participants import ImportOptions, Layout, find_rows, simplify_session
 from .series import (
     SUFFIXES,
     Series,
@@ -209,7 +210,7 @@ def lay_out_scans(
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
         raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
-    table, layout = find_rows(src, options)
+    table, layout = find_rows(src, options, ("session",))
     tasks = sorted({file.task for file in files if file.task})
     if options.task is None and len(tasks) > 1:
         raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
@@ -224,17 +225,26 @@ def lay_out_scans(
         layout.rows = [{"participant_id": subject} for subject in subjects]
     scans = []
     listed = {_add_prefix(entry["participant_id"]) for entry in layout.skipped}
+    n_rows, rows_read = Counter(_add_prefix(row["participant_id"]) for row in layout.rows), set()
     for row in layout.rows:
-        subject = _add_prefix(row["participant_id"])
-        if subject in listed:
+        subject, wanted = _add_prefix(row["participant_id"]), simplify_session(row.get("session"))
+        if (subject, wanted) in rows_read:
             raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
+        rows_read.add((subject, wanted))
         listed.add(subject)
         if subject not in subjects:
             layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
             continue
-        by_session = {"": subjects[subject]} if sessions is None else group_by_session(subjects[subject])
+        by_session = {"": subjects[subject]}
+        if wanted and (n_rows[subject] > 1 or any(file.session for file in subjects[subject])):
+            groups = group_by_session(subjects[subject])
+            by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
+            if not by_session:
+                layout.skip("no time series of the session of its row", row["participant_id"])
+        elif sessions is not None:
+            by_session = group_by_session(subjects[subject])
         for session, own in by_session.items():
-            named = row if sessions is None else row | {"session": session}
+            named = row | {"session": session} if session else row
             scans.append((named, own if runs == "concatenate" else own[:1]))
             for further in own[1:] if runs == "first" else []:
                 reason = "a further run, only the first was taken (--runs concatenate joins runs)"

@@ -7,16 +7,23 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import pandas as pd
+
 from ...console import Progress, silent
-from ...errors import BrioError, find_control, find_nearest
+from ...errors import BrioError, find_control, find_nearest, nearest
+from ...version import __version__
 from ..atlas import Atlas
 from ..cohort import UNNAMED_CLASSES, Cohort, find_filled
 from ..covariates import COVARIATE_COLUMNS
-from ..values import refuse_unsafe_names
+from ..selection import find_fulfilling
+from ..values import refuse_unsafe_names, shorten_list
 from . import series
 from .series import Series
 
@@ -36,6 +43,14 @@ class ImportOptions:
     id_column: str | None = None
     site_column: str | None = None
     label_column: str | None = None
+    age_column: str | None = None
+    sex_column: str | None = None
+    male: str | None = None  # values of that column
+    female: str | None = None
+    ignore_columns: tuple[str, ...] = ()  # names or patterns of columns that are no covariates
+    where: str | None = None  # the condition of brio.cohort.selection that rows of the table fulfil
+    exclude: str | Path | None = None  # list of participants to leave out
+    class_names: tuple[str, str] | None = None  # of controls and patients; by default the values that name them
     patient: ClassValues = None
     control: ClassValues = None
     task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
@@ -66,10 +81,11 @@ class ImportOptions:
         """Describe the options for the provenance; a reader may have found other values. Files without their path."""
         names = [option.name for option in fields(self)]
         stated = {name: getattr(self, name) for name in names[: names.index("name")]} | found
-        if stated["participants"] is not None:
-            stated["participants"] = series.describe_name(Path(stated["participants"]).name)
-        stated |= {"atlas_table": self.atlas_source or None, "drop_roi": list(self.drop_roi) or None}
-        return {name: value for name, value in stated.items() if value is not None}
+        for name in ("participants", "exclude"):
+            if stated[name] is not None:
+                stated[name] = series.describe_name(Path(stated[name]).name)
+        stated |= {"atlas_table": self.atlas_source or None, "drop_roi": list(self.drop_roi)}
+        return {name: value for name, value in stated.items() if value not in (None, (), [])}
 
 
 def read_file(path: Path) -> tuple[Path, Series]:
@@ -123,14 +139,49 @@ def find_column(columns: Sequence[str], name: str, path: Path) -> str:
     return name if name in spellings or not spellings else _require_one(path, spellings, name)
 
 
-def find_covariates(columns: Sequence[str], path: Path, taken: Collection[str] = ()) -> dict[str, str]:
-    """Find the columns that some methods need under another spelling: capitals, and signs between words."""
+def find_covariates(table: TextTable, options: ImportOptions, taken: Collection[str] = ()) -> dict[str, str]:
+    """Find the columns that some methods need: those that options name, else other spellings of their names.
+
+    Spellings differ in capitals, and in signs between words.
+    """
+    named = {"age": options.age_column, "sex": options.sex_column}
+    for name, column in named.items():
+        table.require_column(column or table.columns[0], f"--{name}-column")
     spellings: dict[str, list[str]] = {}
-    for column in columns:
-        name = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
-        if name is not None and name not in columns and column not in taken:
-            spellings.setdefault(name, []).append(column)
-    return {_require_one(path, same, name): name for name, same in spellings.items()}
+    for column in table.columns:
+        ours = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
+        if ours is not None and ours not in table.columns and column not in taken and named.get(ours) is None:
+            spellings.setdefault(ours, []).append(column)
+    found = {_require_one(table.path, same, name): name for name, same in spellings.items()}
+    return found | {column: name for name, column in named.items() if column is not None}
+
+
+def find_ignored(columns: Sequence[str], options: ImportOptions, path: Path) -> set[str]:
+    """Find the columns that ``--ignore-columns`` names, by patterns such as ``*_raw``."""
+    ignored = {p: {c for c in columns if c == p or fnmatchcase(c, p)} for p in options.ignore_columns}
+    for pattern, found in ignored.items():
+        if not found:
+            raise BrioError(f"{path}: --ignore-columns: there is no column '{pattern}'; {nearest(pattern, columns)}")
+    return set[str]().union(*ignored.values())
+
+
+def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tuple[str, ...]:
+    """Write a sex for the codes of ``--male`` and ``--female``; refuse numbers that nobody has given a meaning."""
+    unclear = Counter[str]()
+    for row in rows:
+        sex = str(row.get("sex") or "").removesuffix(".0")
+        if sex in (options.male, options.female):
+            row["sex"] = "M" if sex == options.male else "F"
+        elif _NUMBER.fullmatch(sex):
+            unclear[sex] += 1
+            row["sex"] = sex if options.male is None or options.female is None else None
+    listing = ", ".join(f"{code} ({n})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
+    if not unclear or not options.labels_required:
+        return ()
+    if options.male is None or options.female is None:
+        example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
+        raise BrioError(f"{where} holds codes, {listing}; say which sex they are, for example {example}")
+    return (f"{where}: neither --male nor --female, so taken as missing: {listing}",)
 
 
 def _require_one(path: Path, spellings: list[str], name: str) -> str:
@@ -175,6 +226,7 @@ class TextTable:
     path: Path  # its file, for error messages
     columns: list[str]
     rows: list[dict[str, str | None]]  # value of each column; None where it is missing
+    numbers: Sequence[int] = ()  # of the rows in the file, where not all are taken
 
     def require_column(self, column: str, option: str | None = None, taken: Iterable[str] = ()) -> None:
         """Raise :class:`BrioError` unless the table has a column."""
@@ -191,7 +243,7 @@ class TextTable:
         """Read a column whose values must be present and unique, but for the sessions of a participant."""
         self.require_column(column, option)
         first_row: dict[tuple[str, str | None], int] = {}
-        for number, row in enumerate(self.rows, start=1):
+        for number, row in zip(self.numbers or count(1), self.rows, strict=False):
             participant, session = row[column], row.get(session_column or "")
             if participant is None:
                 raise BrioError(f"{self.path}: column '{column}' is empty in row {number}")
@@ -327,15 +379,16 @@ def _is_among(value: str, others: Iterable[str]) -> bool:
 # ---------------------------------------------------------------- rows of the table
 
 
-def find_rows(src: Path, options: ImportOptions, of_scans: bool = False) -> tuple[Path | None, Layout]:
-    """Find the participants table, and read it with its sites and labels; rows of scans have sessions and files too.
+def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tuple[Path | None, Layout]:
+    """Find the participants table, and read it with its sites and labels; ``also`` may name ``session`` and ``file``.
 
     Returns no rows if there is no table, none is required and no option speaks of one.
     """
     session = None if options.session_column == "session" else options.session_column
     named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
-    named |= {"session": session, "file": None} if of_scans else {}
+    named |= {name: session if name == "session" else None for name in also}
     stated = (*named.values(), options.participants, options.patient, options.control)
+    stated += (options.age_column, options.sex_column)
     required = options.labels_required
     if not (required or has_table(src) or any(value is not None for value in stated)):
         return None, Layout([])
@@ -344,7 +397,12 @@ def find_rows(src: Path, options: ImportOptions, of_scans: bool = False) -> tupl
     if session is not None:
         table.require_column(session, "--session-column")
     own = {name: column or find_column(table.columns, name, path) for name, column in named.items()}
+    if also == ("session",) and own["session"] not in table.columns:  # BIDS
+        own["session"] = "session_id"
+        table = table if "session_id" in table.columns else _add_sessions(table, own["participant_id"])
     site_column, label_column, session_column = own["site"], own["label"], own.get("session")
+    layout = Layout([])
+    table = select_rows(table, options, layout, own["participant_id"], session_column or "")
     ids = table.read_ids(own["participant_id"], session_column, "--id-column")
     if required or options.site_column is not None:
         table.require_column(site_column, "--site-column", taken=[label_column])
@@ -352,11 +410,17 @@ def find_rows(src: Path, options: ImportOptions, of_scans: bool = False) -> tupl
     if required or options.label_column is not None or patients or controls:
         table.require_column(label_column, "--label-column", taken=[site_column])
     groups = [row.get(label_column) for row in table.rows]
-    labels, classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, required)
-    names = find_covariates(table.columns, path, taken=own.values())
+    labels, layout.classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, required)
+    ignored = find_ignored(table.columns, options, path) - {*own.values()}
+    names = find_covariates(table, options, taken={*own.values(), *ignored})
     own |= {ours: theirs for theirs, ours in names.items()}
-    layout = Layout([], classes, renamed={n: c for n, c in own.items() if n != c and named.get(n) is None})
+    layout.renamed = {n: c for n, c in own.items() if n != c and named.get(n) is None and c in table.columns}
     used = {own["participant_id"], site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
+    used |= ignored
+    copies = [c for c in table.columns if c not in used and (m := _COPY.fullmatch(c)) and m[1] in table.columns]
+    if copies:
+        problem = f"{shorten_list(copies)}: seem to be columns of the same name, as pandas numbers them"
+        layout.warnings += (f"{path}: {problem}; read as covariates of their own (--ignore-columns leaves them out)",)
     found = [name for name in ("session", "file") if own.get(name) in table.columns]
     names |= {own[name]: name for name in found}
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
@@ -373,9 +437,105 @@ def find_rows(src: Path, options: ImportOptions, of_scans: bool = False) -> tupl
     return path, layout
 
 
+def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: str, sessions: str = "") -> TextTable:
+    """Select the rows of a table by ``--where`` and ``--exclude``; the layout lists the others as skipped.
+
+    ``ids`` and ``sessions`` are the names of columns.
+    """
+    if options.where is None and options.exclude is None:
+        return table
+    table.require_column(ids, "--id-column")
+    rows, where = pd.DataFrame(table.rows, dtype=object), str(table.path)
+    reasons, warnings = explain_left_out(rows, options.where, options.exclude, where, ids, sessions)
+    layout.warnings += warnings
+    kept = [(number, row) for number, row in enumerate(table.rows, start=1) if not reasons[number - 1]]
+    for row, reason in zip(table.rows, reasons, strict=True):
+        layout.skip(reason, *([row[ids] or ""] if reason else []))
+    return replace(table, rows=[row for _, row in kept], numbers=[number for number, _ in kept])
+
+
+def explain_left_out(
+    table: pd.DataFrame, where: str | None, exclude: str | Path | None, name: str, ids: str, sessions: str
+) -> tuple[list[str], tuple[str, ...]]:
+    """Say for each row of a table why it is left out, empty where it is not; and what is odd about the list."""
+    reasons, warnings = np.full(len(table), "", dtype=object), tuple[str, ...]()
+    if where is not None:
+        fulfilled, missing, columns = find_fulfilling(table, where, name)
+        reasons[~fulfilled] = f"'{where}' does not hold"
+        reasons[missing] = f"no value of {' or '.join(columns)}, which --where compares"
+    if exclude is not None:
+        listed, file = _read_exclusions(Path(exclude)), series.describe_name(Path(exclude).name)
+        rows = zip(table[ids], table.get(sessions, [None] * len(table)), strict=True)
+        keys = [[(_shorten(p, "sub-"), session) for session in ("", simplify_session(s))] for p, s in rows]
+        for i, own in enumerate(keys):
+            for key in filter(listed.__contains__, own):
+                reasons[i] = f"excluded by {file}{listed[key]}"
+        if absent := sorted({participant for participant, _ in listed.keys() - set(chain(*keys))}):
+            warnings = (f"{exclude}: not in {name}: {shorten_list(absent)}",)
+    if reasons.all():
+        counts = ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).items())
+        raise BrioError(f"{name}: nothing is left of {len(table)} rows: {counts}")
+    return reasons.tolist(), warnings
+
+
+def _read_exclusions(path: Path) -> dict[tuple[str, str], str]:
+    """Read whom to leave out and why: one id per line, or a table with participant_id, perhaps session and reason."""
+    lines = [line for line in map(str.strip, series.read_lines(path, "a list of participants")) if line]
+    rows: list[Any] = [(line, None, None) for line in lines]
+    if lines and "participant_id" in lines[0].lower():
+        table = read_participants(path)
+        columns = [find_column(table.columns, name, path) for name in ("participant_id", "session", "reason")]
+        rows = [[row.get(column) for column in columns] for row in table.rows]
+    return {(_shorten(p, "sub-"), simplify_session(s)): f": {why}" if why else "" for p, s, why in rows}
+
+
+def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) -> tuple[Cohort, tuple[str, ...]]:
+    """Select scans of a cohort by ``--where`` and ``--exclude``, as its provenance records; and say what was odd."""
+    if where is None and exclude is None:
+        raise BrioError("nothing says which scans to select; give --where, --exclude or both")
+    name, columns = f"cohort '{cohort.name}'", ("participant_id", "session")
+    reasons, warnings = explain_left_out(cohort.participants, where, exclude, name, *columns)
+    file = None if exclude is None else series.describe_name(Path(exclude).name)
+    record = {"fingerprint": cohort.fingerprint, "where": where, "exclude": file, "brio": __version__}
+    counts = Counter(filter(None, reasons))
+    selected = cohort.select([i for i, reason in enumerate(reasons) if not reason])
+    steps = [*cohort.provenance.get("selected", []), {**record, "left_out": counts}]
+    return replace(selected, provenance={**cohort.provenance, "selected": steps}), warnings
+
+
+def _shorten(value: object, prefix: str) -> str:
+    """Write a value without the prefix of BIDS; empty where it is missing."""
+    return "" if value is None or value != value else str(value).removeprefix(prefix)
+
+
+def simplify_session(session: object) -> str:
+    """Write a session without what tables leave out: ``ses-01`` is ``1``; empty where there is none."""
+    return _shorten(session, "ses-").lstrip("0")
+
+
+def _add_sessions(table: TextTable, id_column: str) -> TextTable:
+    """Give each session that BIDS lists in ``sub-*/sub-*_sessions.tsv``, beside the table, a row of its own."""
+    rows: list[dict[str, str | None]] = []
+    columns = dict.fromkeys(table.columns)
+    for row in table.rows:
+        subject = f"sub-{_shorten(row.get(id_column), 'sub-')}"
+        path = table.path.parent / subject / f"{subject}_sessions.tsv"
+        own: list[dict[str, str | None]] = [{}]
+        if series.is_regular(path):
+            sessions = read_participants(path)
+            sessions.require_column("session_id")
+            own, columns = sessions.rows, columns | dict.fromkeys(sessions.columns)
+        rows += [row | {c: value for c, value in one.items() if value is not None} for one in own]
+    return replace(table, columns=[*columns], rows=[dict.fromkeys(columns) | row for row in rows])
+
+
+_COPY = re.compile(r"(.+)\.[0-9]+")  # how pandas numbers columns of one name: age, age.1
+
+
 def extract_covariates(
     row: dict[str, str | None], used: set[str], names: Mapping[str, str], reserved: Collection[str] = RESERVED_COLUMNS
 ) -> dict[str, str | None]:
     """Extract the columns of a row that are kept as covariates, under their names; others do not get reserved names."""
     kept = {column: value for column, value in row.items() if column and column not in used}
+    reserved = {*reserved, *names.values()}
     return {names.get(c) or (f"{c}_in_source" if c in reserved else c): value for c, value in kept.items()}

@@ -26,7 +26,17 @@ from ..cohort import Cohort
 from ..scans import find_live_rois
 from . import series
 from .assembly import choose_atlas, import_scans
-from .participants import ImportOptions, Layout, Row, extract_covariates, find_covariates, find_table, read_participants
+from .participants import (
+    ImportOptions,
+    Layout,
+    Row,
+    extract_covariates,
+    find_covariates,
+    find_ignored,
+    find_table,
+    read_participants,
+    select_rows,
+)
 from .series import Series
 
 ABIDE_CLASSES = ("TD", "ASD")
@@ -78,7 +88,7 @@ def find_pcp(src: Path, options: ImportOptions) -> Layout:
     if phenotypic is None:
         layout = Layout([{"participant_id": file_id} for file_id in by_id])
     else:
-        layout = _read_phenotypic(phenotypic, by_id, label, options.labels_required)
+        layout = _read_phenotypic(phenotypic, by_id, label, options)
     atlas_name = canonicalise_atlas_name(label)
     scans, options_found = [(row, by_id[row["participant_id"]]) for row in layout.rows], {"atlas": label}
     name = f"abide-{atlas_name}"
@@ -98,13 +108,14 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     return paths[0]
 
 
-def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, labels_required: bool) -> Layout:
+def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: ImportOptions) -> Layout:
     """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
-    table = read_participants(path)
+    table, labels_required = read_participants(path), options.labels_required
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)
-    seen: set[str] = set()
+    table = select_rows(table, options, layout, "FILE_ID")
+    seen = {entry["participant_id"] for entry in layout.skipped}
     for number, row in enumerate(table.rows, start=1):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
@@ -226,8 +237,10 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
     atlas_name = canonicalise_atlas_name(options.atlas).lower()
     if atlas_name not in ATLAS_COLUMNS:
         raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
-    if options.id_column is not None and options.participants is None:
-        raise BrioError("--id-column names a column of a participants table: give the table with --participants")
+    about_table = ("id_column", "age_column", "sex_column", "ignore_columns", "where", "exclude")
+    if options.participants is None and (given := [name for name in about_table if getattr(options, name)]):
+        flag = f"--{given[0].replace('_', '-')}"
+        raise BrioError(f"{flag} is about a participants table: give the table with --participants")
     candidates = [path for path in series.find_series(src, options.match) if is_dpabi_file(path)]
     if not candidates:
         raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
@@ -253,7 +266,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
             layout.leave_unlabelled(participant, reason)
     without_covariates = []
     if options.participants is not None:
-        without_covariates = _add_covariates(layout, find_table(src, options.participants), options.id_column)
+        without_covariates = _add_covariates(layout, find_table(src, options.participants), options)
     first, last = ATLAS_COLUMNS[atlas_name]
 
     def read(path: Path) -> tuple[Path, Series]:
@@ -267,7 +280,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
 
     return replace(
         layout,
-        scans=list(zip(layout.rows, files.values(), strict=True)),
+        scans=[(row, files[row["participant_id"]]) for row in layout.rows],
         read=read,
         atlas=atlas_name,
         name=f"rest-meta-mdd-{atlas_name}",
@@ -281,20 +294,24 @@ def is_dpabi_file(path: Path) -> bool:
     return path.name.startswith(PREFIX) and path.suffix.lower() in (".mat", ".txt")
 
 
-def _add_covariates(layout: Layout, path: Path, id_column: str | None) -> list[str]:
+def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[str]:
     """Add the covariates of a table to the rows of a layout, and list the participants without any."""
     table = read_participants(path)
-    column = id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
+    column = options.id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
         problem = f"no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
         raise BrioError(f"{path}: {problem}; --id-column can name another")
+    everyone, table = {row.get(column) for row in table.rows}, select_rows(table, options, layout, column)
     listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
-    names = find_covariates(table.columns, path, taken=[column])
-    layout.renamed |= {ours: theirs for theirs, ours in names.items()}
+    left_out = everyone - listed.keys()
+    layout.rows = [row for row in layout.rows if row["participant_id"] not in left_out]
+    ignored = find_ignored(table.columns, options, path) - {column}
+    names = find_covariates(table, options, taken={column, *ignored})
+    layout.renamed |= {ours: theirs for theirs, ours in names.items() if ours != theirs}
     known = {row["participant_id"]: row for row in layout.rows}
     layout.skip("no file ROISignals_<ID>", *(participant for participant in listed if participant not in known))
     for participant, row in known.items():
-        row |= extract_covariates(listed.get(participant, {}), {column}, names)
+        row |= extract_covariates(listed.get(participant, {}), {column, *ignored}, names)
     return [participant for participant in known if participant not in listed]
 
 

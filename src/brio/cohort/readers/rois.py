@@ -17,8 +17,8 @@ from ...version import __version__
 from ..atlas import KNOWN_ATLASES, Atlas, load_bundled_atlas, load_known_atlas, number_repeated_names, number_rois
 from ..cohort import Cohort
 from ..values import shorten_list
-from .participants import ImportOptions, Layout, read_participants
-from .series import Series, parse_float
+from .participants import ImportOptions, Layout, TextTable, read_participants
+from .series import Series, parse_float, read_json_object
 
 TABLE_SUFFIXES = (".tsv", ".csv", ".txt")  # suffixes of a table of ROIs
 # Suffixes of files that are no table of ROIs, and no names of atlases either.
@@ -26,6 +26,8 @@ OTHER_SUFFIXES = (".nii", ".nii.gz", ".xlsx", ".json", ".mat", ".npy")
 # Columns that brio reads, in upper or lower case; all others are kept as they are.
 KNOWN_COLUMNS = frozenset({"name", "x", "y", "z", "network", "hemi", "code", "index"})
 
+# Columns of XCP-D and MIST, and what they stand for where the table has no column of that name.
+OTHER_COLUMNS = (("label", "name"), ("label", "code"), ("roi", "index"), ("network_label", "network"))
 HEMISPHERES = {"l": "L", "lh": "L", "left": "L", "r": "R", "rh": "R", "right": "R"}  # spellings of a hemisphere
 
 
@@ -34,11 +36,19 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     path = Path(path)
     if not path.is_file():
         raise BrioError(f"{path}: no such table of ROIs")
-    table = read_participants(path)
+    if path.suffix.lower() == ".json":  # names by their values in the image
+        said = read_json_object(path)
+        table = TextTable(path, ["index", "name"], [{"index": i, "name": str(name)} for i, name in said.items()])
+    else:
+        table = read_participants(path)
+    rows = [row for row in table.rows if {"0", "Background"} - {*row.values()}]
     columns: dict[str, list[str | None] | np.ndarray] = {}
     for column in filter(None, table.columns):
         known = column.lower() if column.lower() in KNOWN_COLUMNS else column
-        columns[known] = [row[column] for row in table.rows]
+        columns[known] = [row[column] for row in rows]
+    for theirs, ours in OTHER_COLUMNS:
+        if theirs in columns and ours not in columns:
+            columns[ours] = columns.pop(theirs) if ours == "name" else columns[theirs]
     axes = [axis for axis in "xyz" if axis in columns]
     if "name" not in columns:
         raise BrioError(f"{path}: no column 'name' with the names of the ROIs; it has {', '.join(columns)}")

@@ -73,7 +73,9 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
     scans: Scans = []
     without_file: list[str] = []
     owner: dict[Path, str] = {}
-    n_rows = Counter(row["participant_id"] for row in layout.rows)
+    has_sessions = any(row.get("session") for row in layout.rows)
+    known = [*layout.rows, *layout.skipped] if has_sessions else layout.rows  # files of skipped sessions are not taken
+    n_rows = Counter(row["participant_id"] for row in known)
     for row in layout.rows:
         participant, session, name = row["participant_id"], row.get("session"), _name_row(row, n_rows)
         several = n_rows[participant] > 1
@@ -160,7 +162,7 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
 
 def find_files(src: Path, options: ImportOptions) -> Layout:
     """Find one time-series file per scan, and the participants table that lists them."""
-    path, layout = find_rows(src, options, of_scans=True)
+    path, layout = find_rows(src, options, ("session", "file"))
     if path is None:
         scans = name_by_file(series.find_series(src, options.match))
     elif layout.rows and "file" in layout.rows[0]:

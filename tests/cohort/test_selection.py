@@ -1,0 +1,211 @@
+"""Participants' tables as hospitals have them: which rows and columns are taken, codes of the sex, rows of sessions."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from file_layouts import (
+    check,
+    check_scans,
+    list_skipped,
+    make_frames,
+    refuse,
+    refuse_import,
+    write_layout,
+    write_study,
+    write_text,
+)
+
+from brio import Cohort
+from brio.cohort.readers import import_cohort, select_scans
+from brio.cohort.selection import find_fulfilling
+from brio.cohort.simulate import Simulation, simulate
+from commands import command
+
+TABLE = pd.DataFrame(
+    {"age": ["20", "30.5", None, "9"], "site": list("ABCA"), "my col": list("xyxy"), "code": ["007", "08", "n/a", "9"]}
+)
+HEADER = "participant_id;site;label;Sex;Alter;IQ_raw;age;age.1"
+ROWS = ("p1;A;0;1;20;9;3;4", "p2;B;0;2;17;9;3;4", "p3;A;1;1;;9;3;4", "p4;B;1;2;30;9;3;4")
+NAMED = {"age_column": "Alter", "male": "1", "female": "2", "ignore_columns": "*_raw,age.1"}
+
+
+def write_table(src: Path) -> Path:
+    """Write four scans and a table from Excel."""
+    src.mkdir()
+    write_study(src)
+    (src / "participants.csv").write_text("\n".join([HEADER, *ROWS]))
+    return src
+
+
+@pytest.mark.parametrize(
+    ("expression", "rows"),
+    [
+        ("age >= 18 and site in ['A', 'B']", [0, 1]),
+        ("10 < age <= 20 or age == 9", [0, 3]),
+        ("not age > 25", [0, 3]),
+        ("site not in ('A',)", [1, 2]),
+        ('`my col` == "x" and age > -1', [0]),
+        ('code != "007"', [1, 3]),
+        ("site == '`a` and @b.c()'", []),
+    ],
+)
+def test_expressions(expression, rows):
+    assert find_fulfilling(TABLE, expression, "t.csv")[0].nonzero()[0].tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
+        ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
+        ("site > 5", "compares 'site', a text, by order or with a number"),
+        ("site > 'A'", "by order"),
+        ("age == '20'", "compares '20', a text"),
+        *[(text, r"cannot be read; .*equal is ==") for text in ("age = 3", "", "@age > 3", "age", "1 < 2", "age in 5")],
+        *[(text, "cannot be read") for text in ("(" * 300, "-" * 900 + "1 < age", "age < 1" * 400, "\0", "not age")],
+        *[
+            (text, f"holds more than comparisons .{what}.")
+            for text, what in {
+                "__import__('os').system('ls') == 1": "Call",
+                "age.__class__ == 1": "Attribute",
+                "age > 3 & age < 4": "BinOp",
+                "[x for x in age] == 1": "ListComp",
+                "(lambda: 3) == age": "Lambda",
+                "f'{age}' == 'x'": "JoinedStr",
+                "(age := 3) > 2": "NamedExpr",
+                "age[0] > 2": "Subscript",
+                "age == None": "Constant",
+            }.items()
+        ],
+    ],
+)
+def test_expressions_that_are_refused(expression, message):
+    refuse(message, find_fulfilling, TABLE, expression, "t.csv")
+
+
+def test_a_table_from_excel(tmp_path):
+    src = write_table(tmp_path / "study")
+    (tmp_path / "qc.tsv").write_text("participant_id\treason\np4\tmotion\nq9\tmotion\n")
+    cohort = import_cohort("table", src, tmp_path / "all", **NAMED, class_names="HC,MDD")
+    check(cohort, ids=["p1", "p2", "p3", "p4"], sex=["M", "F", "M", "F"], classes=["HC", "MDD"])
+    columns = ["participant_id", "site", "label", "sex", "age", "age_in_source", "n_frames"]
+    assert cohort.participants.columns.tolist() == columns
+    assert cohort.participants["age"].tolist()[:2] == [20, 17]
+    options = cohort.provenance["options"]
+    assert options["ignore_columns"] == ["*_raw", "age.1"]
+    given = NAMED | {"where": "Alter >= 18 or IQ_raw < 5", "exclude": tmp_path / "qc.tsv"}
+    rows = [*ROWS, "p5;B;0;2;30;9;3;4", "p6;B;1;1;4;9;3;4", "p6;B;1;1;40;9;3;4"]
+    write_study(src, [f"p{i}" for i in range(1, 7)], header=HEADER, rows=rows)
+    cohort = import_cohort("table", src, tmp_path / "some", **given)
+    check(cohort, ids=["p1", "p5", "p6"])
+    why = list_skipped(cohort)
+    assert (why["p2"], why["p4"]) == ("'Alter >= 18 or IQ_raw < 5' does not hold", "excluded by qc.tsv: motion")
+    assert why["p3"] == "no value of Alter or IQ_raw, which --where compares"
+    assert cohort.provenance["warnings"][0].endswith("participants.csv: q9")
+    options = cohort.provenance["options"]
+    assert (options["where"], options["exclude"]) == (given["where"], "qc.tsv")
+    refuse_import(r"nothing is left of 7 rows: 'label > 1' does not hold \(7\)", src, where="label > 1")
+    refuse_import(r"participant p6 appears in rows 6 and 7", src)
+    (src / "participants.csv").write_text("\n".join([HEADER, *ROWS]))
+    refuse_import("--ignore-columns: there is no column 'IQraw'; did you mean 'IQ_raw'", src, ignore_columns="IQraw")
+    refuse_import("no column 'alter', did you mean 'Alter'", src, age_column="alter")
+    refuse_import("--class-names takes two names", src, class_names="HC")
+
+
+def test_what_is_asked_or_said_of_columns(tmp_path):
+    src = write_table(tmp_path / "study")
+    refuse_import(r"column 'Sex' holds codes, 1 \(2\), 2 \(2\); say which .*--male 1 --female 2", src)
+    text = (src / "participants.csv").read_text()
+    (src / "participants.csv").write_text(text.replace("p4;B;1;2", "p4;B;1;9"))
+    cohort = import_cohort("table", src, tmp_path / "cohort", male="1", female="2")
+    assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
+    assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
+    copies, unclear = cohort.provenance["warnings"]
+    assert "column 'Sex': neither --male nor --female, so taken as missing: 9 (1)" in unclear
+    assert "age.1: seem to be columns of the same name, as pandas numbers them" in copies
+    (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
+    refuse_import(r"holds codes, 0 \(2\), 2 \(2\)", src)
+    for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
+        text = text.replace(code, word)
+    (src / "participants.csv").write_text(text)
+    check(import_cohort("table", src, tmp_path / "words"), sex=["Male", "w", "m", "F"])
+
+
+def test_left_out_sessions_do_not_lend_their_files(tmp_path):
+    rows = [f"p{i},{'AB'[i % 2]},{i // 2},{session}" for i in range(4) for session in (1, 2)]
+    names = [f"p{i}_ses-{session}" for i in range(4) for session in (1, 2)][1:]  # p0_ses-1 is not there
+    write_study(tmp_path, names, header="participant_id,site,label,session", rows=rows)
+    cohort = import_cohort("table", tmp_path, tmp_path / "cohort", where="session == 1")
+    check(cohort, ids=["p1", "p2", "p3"])
+    (tmp_path / "out.csv").write_text("participant_id,session\np1,2\np2,\n")
+    cohort = import_cohort("table", tmp_path, tmp_path / "other", sessions="all", exclude=tmp_path / "out.csv")
+    assert cohort.ids.tolist() == ["p0_ses-2", "p1_ses-1", "p3_ses-1", "p3_ses-2"]
+
+
+def write_sessions(src: Path, listed: bool) -> Path:
+    """Write two sessions of four participants, with rows in the participants table, or in files of their own."""
+    src.mkdir()
+    rows, people = ["participant_id\tsession_id\tsite\tlabel\tage"], ["participant_id\tsite\tlabel"]
+    for i in range(4):
+        ages = [(f"ses-0{k}", 20 + i + k) for k in (1, 2)]
+        rows += [f"sub-{i}\t{session}\t{'AB'[i % 2]}\t{i // 2}\t{age}" for session, age in ages]
+        people.append(f"sub-{i}\t{'AB'[i % 2]}\t{i // 2}")
+        for session, age in ages:
+            path = src / f"sub-{i}" / session / "func" / f"sub-{i}_{session}_task-rest_atlas-Tian_timeseries.tsv"
+            write_text(path, make_frames(age, 2), ["a", "b"])
+        if not listed:
+            text = "".join(f"{session}\t{age}\n" for session, age in ages)
+            (src / f"sub-{i}" / f"sub-{i}_sessions.tsv").write_text(f"session_id\tage\n{text}")
+    (src / "participants.tsv").write_text("\n".join(rows if listed else people))
+    return src
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_sessions_of_bids_have_rows(tmp_path, listed):
+    src = write_sessions(tmp_path / "bids", listed)
+    refuse_import("4 of 4 participants have several scans .*sessions 01, 02.*--sessions", src, "bids")
+    cohort = import_cohort("bids", src, tmp_path / "all", sessions="all")
+    check(cohort, session=["01", "02"] * 4, age=[21, 22, 22, 23, 23, 24, 24, 25])
+    cohort = import_cohort("bids", src, tmp_path / "second", where="session_id == 'ses-02'")
+    check(cohort, session=["02"] * 4, age=[22, 23, 24, 25])
+    check_scans(cohort, [make_frames(age, 2) for age in (22, 23, 24, 25)])
+
+
+@pytest.mark.parametrize("sessions", ["all", "join", "average"])
+def test_sessions_with_two_labels_are_refused(tmp_path, sessions):
+    src = write_sessions(tmp_path / "bids", True)
+    text = (src / "participants.tsv").read_text()
+    (src / "participants.tsv").write_text(text.replace("sub-0\tses-02\tA\t0", "sub-0\tses-02\tA\t1"))
+    refuse_import("participant sub-0 has scans with label 0 and 1; .* --sessions first", src, "bids", sessions=sessions)
+
+
+@pytest.mark.parametrize("kind", ["pcp", "dpabi"])
+def test_releases_leave_rows_out(tmp_path, kind):
+    src = write_layout(kind, tmp_path / kind)
+    people = {"pcp": None, "dpabi": src / "table.csv"}[kind]
+    (src / "table.csv").write_text("id,AGE_AT_SCAN\nS1-1-0001,20\nS1-2-0001,31\nS20-1-0007,42\n")
+    given = {"atlas": "aal116" if kind == "dpabi" else None, "participants": people, "where": "AGE_AT_SCAN < 40"}
+    cohort = import_cohort(kind, src, tmp_path / "cohort", **given)
+    assert (len(cohort), list(list_skipped(cohort).values())) == (2, ["'AGE_AT_SCAN < 40' does not hold"])
+
+
+def test_select_writes_a_cohort(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = simulate(Simulation(n_sites=3, per_class=3, n_rois=8, frames=40)).save("whole")
+    (tmp_path / "out.txt").write_text(f"{whole.ids[0]}\n\n")
+    said = command("select", "whole", "--where", "site != 'site02'", "--exclude", "out.txt", "--out", "some").succeed()
+    kept = (whole.sites != "site02") & (whole.ids != whole.ids[0])
+    assert f"{kept.sum()} of {len(whole)} scans selected\n" in said.out
+    assert "  left out, excluded by out.txt: 1\n" in said.out
+    some = Cohort.load("some")
+    some.verify()
+    check(some, ids=whole.ids[kept])
+    assert (some.scan(1) == whole.scan(int(kept.nonzero()[0][1]))).all()
+    (step,) = json.loads(Path("some/cohort.json").read_text())["provenance"]["selected"]
+    assert (step["fingerprint"], step["where"], step["exclude"]) == (whole.fingerprint, "site != 'site02'", "out.txt")
+    assert step["left_out"] == {"excluded by out.txt": 1, "'site != 'site02'' does not hold": int((~kept).sum()) - 1}
+    assert "give --where, --exclude or both" in command("select", "whole", "--out", "x").refuse_in_a_line()
+    again, _ = select_scans(some, "label == 1", None)
+    assert [step["where"] for step in again.provenance["selected"]] == ["site != 'site02'", "label == 1"]
