@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from ..errors import BrioError, nearest
+from ..errors import BrioError, find_control, nearest
 from .values import convert_column
 
 LONGEST_EXPRESSION = 1000  # characters
@@ -37,7 +37,7 @@ def find_fulfilling(table: pd.DataFrame, expression: str, where: str) -> tuple[n
     option, text = f"--where '{expression[:LONGEST_EXPRESSION]}'", _QUOTED.sub(number_name, expression).strip()
     unreadable = BrioError(f"{option} cannot be read; {_FORMS} (equal is ==, texts stand in quotes)")
     try:
-        tree = ast.parse(text if len(text) <= LONGEST_EXPRESSION else "", mode="eval")
+        tree = ast.parse("" if len(text) > LONGEST_EXPRESSION or find_control(text) else text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise unreadable from None
     columns = {f"in_backticks_{i}": name for i, name in enumerate(names)}

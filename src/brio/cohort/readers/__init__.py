@@ -41,6 +41,7 @@ from ...storage.disk import remove_tree
 from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
+from ..values import refuse_unsafe_names
 from .assembly import import_scans, summarise_skipped
 from .bids import find_bids, find_datasets, parse_name
 from .images import find_fmriprep, holds_images
@@ -223,6 +224,8 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     for key in {"ignore_columns", "class_names"} & values.keys():
         parts = values[key].split(",") if isinstance(values[key], str) else values[key]
         values[key] = tuple(map(str.strip, parts))
+    given = [values.get("male", ""), values.get("female", ""), *values.get("class_names", ())]
+    refuse_unsafe_names(given, "--male, --female or --class-names")
     if len(set(values.get("class_names", "01")) - {""}) != 2:
         raise BrioError("--class-names takes two names, of controls and of patients: --class-names HC,MDD")
     if "atlas_table" in values:

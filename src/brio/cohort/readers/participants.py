@@ -465,6 +465,7 @@ def explain_left_out(
         reasons[missing] = f"no value of {' or '.join(columns)}, which --where compares"
     if exclude is not None:
         listed, file = _read_exclusions(Path(exclude)), series.describe_name(Path(exclude).name)
+        refuse_unsafe_names([file], "--exclude")
         rows = zip(table[ids], table.get(sessions, [None] * len(table)), strict=True)
         keys = [[(_shorten(p, "sub-"), session) for session in ("", simplify_session(s))] for p, s in rows]
         for i, own in enumerate(keys):
