@@ -102,7 +102,7 @@ def execute_plan(
     with open_job(job, plan, folder, quiet=quiet, finished_runs=finished_runs) as (plan, store):
         train_stacks(job, plan, store)
         records = [store.read_record(key) for key in plan.runs]
-        rows, predictions = result_rows(records), prediction_rows(records)
+        rows, predictions = result_rows(record.row for record in records), prediction_rows(records)
         summary = summarise(plan.document, rows, predictions, plan.facts, is_label_sex(job.cohort))
         write_tables(folder, rows, predictions, summary)
     audited = None if job.audit is None else job.audit.to_dict()
