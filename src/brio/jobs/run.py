@@ -142,7 +142,7 @@ def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path
     for run in runs:
         chosen_at = ", ".join(run.fold.validation_sites)
         name = f"{run.fold.name}, validated at {chosen_at}" if chosen_at else run.fold.name
-        key = run_key(document, method, dataclasses.replace(run.fold, name=name), run.seed)
+        key = run_key(document, method.name, dataclasses.asdict(method.settings), name, run.seed)
         planned[key] = PlannedRun(method, run, key)
         names.add(name)
     plan = JobPlan(dataclasses.replace(document, folds=tuple(sorted(names))), planned)
