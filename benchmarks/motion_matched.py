@@ -4,7 +4,7 @@
 
 Patients and controls of each site are paired: as many as possible whose mean displacement differs by at most a quarter
 of the standard deviation of all participants, and of all such pairings the one with the least sum of differences. JOBS
-are folders of ``brio run`` with predictions, leave one site out; logits of seeds are averaged. Each method is scored on
+are folders of ``brio run`` with predictions, leave one site out; margins are averaged over seeds. Each is scored on
 all test participants and on the paired ones, at the sites with at least five pairs; displacement alone stands in the
 first row. Prints a Markdown table: means over sites in percent, and the difference with its corrected t interval.
 """
@@ -32,10 +32,10 @@ def pair_participants(motion: np.ndarray, label: np.ndarray, most: float) -> np.
     return np.sort(np.concatenate([patients[rows[near]], controls[columns[near]]]))
 
 
-def read_logits(job: Path) -> pd.DataFrame:
-    """Read the logits of each method (columns) for each participant, means over seeds."""
+def read_margins(job: Path) -> pd.DataFrame:
+    """Read the margins of each method (columns) for each participant, means over seeds."""
     rows = pd.read_csv(job / "predictions.csv", dtype={"participant_id": str})
-    return rows.pivot_table(index="participant_id", columns="method", values="logit", aggfunc="mean")
+    return rows.pivot_table(index="participant_id", columns="method", values="margin", aggfunc="mean")
 
 
 def main() -> None:
@@ -48,11 +48,11 @@ def main() -> None:
 
     cohort = Cohort.load(args.cohort)
     people = cohort.participants.set_index("participant_id")[["site", "label", "mean_fd"]]
-    logits = pd.concat([read_logits(job) for job in args.jobs], axis=1)
-    if logits.columns.duplicated().any() or logits.isna().any(axis=None):
+    margins = pd.concat([read_margins(job) for job in args.jobs], axis=1)
+    if margins.columns.duplicated().any() or margins.isna().any(axis=None):
         parser.error("each method must be in one job, and all jobs must have the same participants")
-    people = people.loc[logits.index].dropna()
-    scores = logits.loc[people.index]
+    people = people.loc[margins.index].dropna()
+    scores = margins.loc[people.index]
     scores.insert(0, "displacement alone", people["mean_fd"])
     most = args.caliper * people["mean_fd"].std()
     every, paired, n_pairs = [], [], 0

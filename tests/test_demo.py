@@ -90,7 +90,7 @@ def test_the_planted_copy_is_found_and_not_used(shown):
 def test_what_is_said_of_unseen_sites_is_what_the_predictions_hold(shown):
     out, _, said, _ = shown
     for method, own in pd.read_csv(out / "results" / "predictions.csv").groupby("method"):
-        auc = np.mean([roc_auc_score(fold["label"], fold["logit"]) for _, fold in own.groupby(["fold", "seed"])])
+        auc = np.mean([roc_auc_score(fold["label"], fold["margin"]) for _, fold in own.groupby(["fold", "seed"])])
         assert f"{100 * auc:.1f}" in "\n".join(said), method
 
 

@@ -116,7 +116,7 @@ def test_probabilities_are_those_of_a_job_on_the_same_scans(method, tmp_path):
     np.testing.assert_allclose(probability[:, 1], expected, atol=1e-6)
     np.testing.assert_allclose(probability.sum(1), 1.0)
     np.testing.assert_array_equal(model.predict(new), probability.argmax(1))
-    margin = job.predictions["logit"].to_numpy(dtype=float)
+    margin = job.predictions["margin"].to_numpy(dtype=float)
     moved = np.abs(model.decision_function(new) - margin).max()
     assert (moved < 1e-4) if method == "log-ridge" else (moved > 0.1)  # its margins are calibrated themselves
     np.testing.assert_array_equal(np.argsort(model.decision_function(new)), np.argsort(margin))

@@ -3,7 +3,7 @@
 The process is a copy of this one, so that nothing has to be imported again; it runs in a folder that holds the input
 and nothing else. A case fails where the command
 
-* ends in a stack trace, another exit status than 0 or 2, or not in time;
+* ends in a stack trace, another exit status than 0 or 2 (1 where ``verify`` names a difference), or not in time;
 * needs more memory than a limit;
 * is refused in more than one line, or in a line that names nothing that the case expects;
 * is refused and leaves anything changed, or succeeds and changes more than its output;
@@ -160,10 +160,15 @@ class Runner:
         changed = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
         left = sorted(path.name for path in self.temporary.iterdir())
         assert not ended.trace, ended.trace
-        assert said.status in (0, 2), f"exit status {said.status}: {said.text}"
+        differs = case.recipe.command == "verify" and said.status == 1
+        assert said.status in (0, 2) or differs, f"exit status {said.status}: {said.text}"
         assert not ended.elsewhere, f"writes elsewhere: {ended.elsewhere[:3]}"
         assert not left, f"leaves temporary files: {left}"
-        if said.status:
+        if differs:
+            assert case.expected != "refused", f"is accepted: {said.text[-300:]}"
+            assert not changed, f"leaves {changed[:5]}"
+            assert "\n\nDiffer: " in said.out, f"names no difference: {said.text}"
+        elif said.status:
             judge_refusal(case, said, changed)
         else:
             judge_result(case, said, ended.result, changed, good)

@@ -84,7 +84,7 @@ def require_answer(cohort, name, tmp_path, **settings):
         result = run_job(cohort, name, tmp_path, **settings)
     except BrioError:
         return
-    assert np.isfinite(result.predictions["logit"].astype(float)).all()
+    assert np.isfinite(result.predictions["margin"].astype(float)).all()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def require_answer(cohort, name, tmp_path, **settings):
 )
 def test_closed_form_methods_answer_degenerate_cohorts(case, name, tmp_path):
     result = run_job(make_degenerate(case), name, tmp_path)
-    assert np.isfinite(result.predictions["logit"].astype(float)).all()
+    assert np.isfinite(result.predictions["margin"].astype(float)).all()
 
 
 @pytest.mark.soak

@@ -43,7 +43,7 @@ def test_runs_answer_as_they_did(name, jobs):
         fold, seed = fitted.run.fold, fitted.run.seed
         mine = said[(said["fold"] == fold.name) & (said["seed"] == seed)]
         assert mine["participant_id"].tolist() == job.cohort.ids[fold.test].tolist()
-        assert fitted.test_logit.tolist() == mine["logit"].tolist()
+        assert fitted.test_logit.tolist() == mine["margin"].tolist()
         np.testing.assert_array_equal(method.predict_margins(fitted, graphs, fold.test), fitted.test_logit)
         assert auc(labels[fold.test], fitted.test_logit) == row["auc"]
         chosen = auc(labels[fold.validation], method.predict_margins(fitted, graphs, fold.validation))

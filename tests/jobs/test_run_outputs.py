@@ -97,7 +97,7 @@ def test_epochs_and_block_lengths(job):
 
 
 def test_predictions_follow_the_order_of_the_cohort(job):
-    columns = ["method", "fold", "seed", "participant_id", "site", "label", "logit", "probability"]
+    columns = ["method", "fold", "seed", "participant_id", "site", "label", "margin", "logit", "probability"]
     assert job.predictions.columns.tolist() == columns
     people = job.cohort.participants.query("participant_id != 'twin'")
     for (_, _, fold), part in job.predictions.groupby(["method", "seed", "fold"]):
@@ -110,7 +110,8 @@ def test_probabilities_are_those_of_the_logits_after_the_calibration_of_the_run(
     for key, part in job.predictions.groupby(["method", "fold", "seed"]):
         slope, intercept = details[key]["calibration"] if key[0] == "ridge" else (1.0, 0.0)
         assert ("calibration" in details[key]) == (key[0] == "ridge")
-        np.testing.assert_allclose(part["probability"], expit(slope * part["logit"] + intercept), rtol=1e-12)
+        np.testing.assert_allclose(part["logit"], slope * part["margin"] + intercept, rtol=1e-12)
+        np.testing.assert_allclose(part["probability"], expit(part["logit"]), rtol=1e-12)
 
 
 def test_summary_counts_runs_folds_and_seeds(job):
@@ -129,7 +130,7 @@ def test_summary_of_the_seeds_together(job):
         mine = job.predictions[job.predictions["method"] == name]
         aucs = []
         for _, part in mine.groupby("fold"):
-            wide = part.pivot(index="participant_id", columns="seed", values="logit")
+            wide = part.pivot(index="participant_id", columns="seed", values="margin")
             y = part[part["seed"] == 0].set_index("participant_id")["label"]
             aucs.append(roc_auc_score(y, wide.mean(axis=1)[y.index]))
         assert found["auc_of_averaged_logits"]["mean"] == pytest.approx(np.mean(aucs))
@@ -246,11 +247,11 @@ def test_kfold_numbers_its_folds(kfold):
     assert "4 test folds, 3 seeds" in kfold.said.out
 
 
-def test_kfold_averages_the_logits_of_one_scan_over_all_seeds(kfold):
+def test_kfold_averages_the_margins_of_one_scan_over_all_seeds(kfold):
     """Folds of one number hold other scans under another seed: seeds are averaged scan by scan, or not at all."""
-    by_scan = kfold.predictions.groupby("participant_id").agg(y=("label", "first"), logit=("logit", "mean"))
+    by_scan = kfold.predictions.groupby("participant_id").agg(y=("label", "first"), margin=("margin", "mean"))
     found = kfold.summary["methods"]["ridge"]["auc_of_averaged_logits"]["mean"]
-    assert found is None or found == pytest.approx(roc_auc_score(by_scan["y"], by_scan["logit"]))
+    assert found is None or found == pytest.approx(roc_auc_score(by_scan["y"], by_scan["margin"]))
 
 
 # ---------------------------------------------------------------- a run alone and among others

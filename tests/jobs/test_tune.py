@@ -139,9 +139,9 @@ def test_harmonised_runs_are_named_and_differ(cohort, tmp_path):
     assert plain.summary.harmonise is None
     assert flat.summary.harmonise == "ComBat, unseen sites: identity"
     assert [r.summary.methods["ridge"].transductive for r in (plain, flat, seen)] == [False, False, True]
-    logits = [r.predictions["logit"].to_numpy() for r in (plain, flat, seen)]
-    assert not np.allclose(logits[0], logits[1])
-    assert not np.allclose(logits[1], logits[2])
+    margins = [r.predictions["margin"].to_numpy() for r in (plain, flat, seen)]
+    assert not np.allclose(margins[0], margins[1])
+    assert not np.allclose(margins[1], margins[2])
 
 
 def test_under_k_fold_no_test_scan_may_have_chosen(cohort, tuned, tmp_path):

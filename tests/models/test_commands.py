@@ -61,7 +61,7 @@ def test_a_model_is_fitted_evaluated_and_used(fitted, predicted, folders):
     files = {path.name for path in (folders / "there").iterdir()}
     assert files == {"SHA256SUMS", *list_hashed(folders / "there" / "SHA256SUMS")}
     table = pd.read_csv(folders / "there" / "predictions.csv", dtype={"participant_id": str})
-    names = ["participant_id", "probability", "margin", "low", "high", "agreement"]
+    names = ["participant_id", "margin", "logit", "probability", "low", "high", "agreement"]
     more = ["predicted", "interval_crosses_half", "distance", "flag", "notes", "reasons"]
     assert table.columns.tolist() == names + more
     sixth = Cohort.load(folders / "sixth")

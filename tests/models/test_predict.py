@@ -53,7 +53,8 @@ def predictions(ridge, new_scans):
 def test_probabilities_are_calibrated_margins_and_intervals_hold_them(predictions, ridge, cohort):
     table = predictions.table
     slope, intercept = ridge.members[0].fitted.details["calibration"]
-    np.testing.assert_allclose(table["probability"], expit(slope * table["margin"] + intercept))
+    np.testing.assert_allclose(table["logit"], slope * table["margin"] + intercept)
+    np.testing.assert_allclose(table["probability"], expit(table["logit"]))
     assert (table["low"] <= table["probability"]).all()
     assert (table["probability"] <= table["high"]).all()
     _, reestimated = ridge.average_members(ridge.compute_margins(Connectomes(cohort), 8))

@@ -88,7 +88,7 @@ def check_job(folder: Path, people: People, n_methods: int, n_seeds: int, protoc
 def _check_run(run: dict, predictions: pd.DataFrame, table: pd.DataFrame, protocol: str) -> None:
     """Scores of one run, and that no participant is on two sides."""
     key = (predictions[["method", "fold", "seed"]] == [run["method"], run["fold"], run["seed"]]).all(axis=1)
-    label, logit, probability = (predictions.loc[key, c].to_numpy() for c in ("label", "logit", "probability"))
+    label, logit, probability = (predictions.loc[key, c].to_numpy() for c in ("label", "margin", "probability"))
     predicted = (logit > 0).astype(int)
     expected = {
         "acc": accuracy_score(label, predicted),
@@ -155,7 +155,7 @@ def _over_participants(predictions: pd.DataFrame) -> tuple[np.ndarray, np.ndarra
     for _, site in predictions.groupby("fold"):
         if site["label"].nunique() < 2:
             continue
-        margins = site.pivot(index="participant_id", columns="seed", values="logit")
+        margins = site.pivot(index="participant_id", columns="seed", values="margin")
         label = site.drop_duplicates("participant_id").set_index("participant_id")["label"].loc[margins.index]
         patient, control = margins[label == 1].to_numpy(), margins[label == 0].to_numpy()
         order = ((patient[:, None] > control[None]) + 0.5 * (patient[:, None] == control[None])).mean(axis=2)
@@ -197,7 +197,7 @@ def check_ridge(folder: Path, people: People, X: np.ndarray | None = None) -> No
         filled = fill_dead(X, X, sites.to_numpy(), sites[source].unique())
         own = found[(found["fold"] == row["fold"]) & (found["seed"] == row["seed"])]
         expected = pd.Series(model.predict(filled[test])).groupby(ids[test].to_numpy()).mean()
-        close(own.set_index("participant_id")["logit"].loc[expected.index], expected, 2e-5)
+        close(own.set_index("participant_id")["margin"].loc[expected.index], expected, 2e-5)
 
 
 def same_predictions(first: Path, second: Path, tolerance: float = 1e-6, renamed: dict | None = None) -> None:
@@ -208,8 +208,8 @@ def same_predictions(first: Path, second: Path, tolerance: float = 1e-6, renamed
     one, other = (table.set_index(key).sort_index() for table in (one, other))
     assert list(one.index) == list(other.index)
     close(other["probability"], one["probability"], tolerance)
-    scale = np.maximum(1, one["logit"].abs())
-    close(other["logit"] / scale, one["logit"] / scale, 10 * tolerance)
+    scale = np.maximum(1, one["margin"].abs())
+    close(other["margin"] / scale, one["margin"] / scale, 10 * tolerance)
     scores = ["auc", "acc", "validation_auc"]
     rows = [read(first / "results.csv").replace({"fold": renamed or {}}), read(second / "results.csv")]
     one, other = (table.set_index(key[:3]).sort_index()[scores] for table in rows)

@@ -15,8 +15,8 @@ def score(out: Path, arm: str, protocol: str = "loso") -> pd.DataFrame:
     """AUC and accuracy of every run of an arm, from its predictions; no AUC of one class."""
     rows = []
     for (fold, seed), own in read(out / "arms" / protocol / arm / "predictions.csv").groupby(["fold", "seed"]):
-        auc = roc_auc_score(own["label"], own["logit"]) if own["label"].nunique() == 2 else np.nan
-        rows.append({"fold": fold, "seed": seed, "auc": auc, "acc": accuracy_score(own["label"], own["logit"] > 0)})
+        auc = roc_auc_score(own["label"], own["margin"]) if own["label"].nunique() == 2 else np.nan
+        rows.append({"fold": fold, "seed": seed, "auc": auc, "acc": accuracy_score(own["label"], own["margin"] > 0)})
     return pd.DataFrame(rows).set_index(["fold", "seed"]).sort_index()
 
 

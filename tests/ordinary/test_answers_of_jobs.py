@@ -55,7 +55,7 @@ def test_the_order_of_participants_decides_nothing(name, methods):
     options = {} if methods == CLOSED_FORM else {"folds": ("site01",)}  # where all folds are alike
     first, second = (run_job(name, *methods, change=change, **options) for change in (None, shuffle))
     same_predictions(first, second, TOLERANCE.get(methods[0], 1e-6))
-    assert read(first / "predictions.csv")["logit"].std() > 0
+    assert read(first / "predictions.csv")["margin"].std() > 0
 
 
 @pytest.mark.parametrize(("name", "methods"), [("numbered", ("logistic", "covariates-only")), *EVERYWHERE])
@@ -209,7 +209,7 @@ def change_summary(folder):
     [
         change_table("results.csv", "auc", lambda auc: auc - 0.01),
         change_table("results.csv", "n_source", lambda n: n + 1),
-        change_table("predictions.csv", "logit", lambda margin: margin + 1e-4),
+        change_table("predictions.csv", "margin", lambda margin: margin + 1e-4),
         change_table("predictions.csv", "probability", lambda p: p * 0.999),
         change_table("predictions.csv", "label", lambda label: 1 - label),
         change_table("predictions.csv", "participant_id", lambda name: "nobody"),

@@ -103,18 +103,18 @@ def predictions(sites: int, seeds: int, per_site: int = 40, seed: int = 0) -> pd
         label = np.arange(per_site) % 2
         signal = label * rng.uniform(0.2, 1.5) + rng.normal(size=per_site) + 3 * rng.normal()
         for s in range(seeds):
-            logit = signal + 0.3 * rng.normal(size=per_site)
-            parts.append(pd.DataFrame({"fold": f"s{k:02d}", "seed": s, "label": label, "logit": logit}))
+            margin = signal + 0.3 * rng.normal(size=per_site)
+            parts.append(pd.DataFrame({"fold": f"s{k:02d}", "seed": s, "label": label, "margin": margin}))
     return pd.concat(parts, ignore_index=True)
 
 
 def test_roc_band_of_one_run_is_the_roc_curve():
     rows = predictions(1, 1)
     band = roc_band(rows, points=101)
-    false_positive, true_positive, _ = roc_curve(rows["label"], rows["logit"], drop_intermediate=False)
+    false_positive, true_positive, _ = roc_curve(rows["label"], rows["margin"], drop_intermediate=False)
     expected = [true_positive[false_positive <= x + 1e-12].max() for x in band.false_positive_rate]  # upper end
     assert band.true_positive_rate == pytest.approx(np.array(expected))
-    assert band.auc == pytest.approx(roc_auc_score(rows["label"], rows["logit"]))
+    assert band.auc == pytest.approx(roc_auc_score(rows["label"], rows["margin"]))
     assert np.isnan(band.low).all()
     assert np.isnan([band.auc_low, band.auc_high]).all()
 
@@ -129,10 +129,10 @@ def test_corners_of_a_curve_are_those_of_scikit_learn_bit_for_bit(levels):
             assert np.array_equal(mine, theirs)
 
 
-def test_a_curve_with_a_missing_logit_is_refused():
+def test_a_curve_with_a_missing_margin_is_refused():
     rows = predictions(1, 1)
-    rows.loc[3, "logit"] = np.nan
-    refuse("a logit is missing or infinite", roc_band, rows)
+    rows.loc[3, "margin"] = np.nan
+    refuse("a margin is missing or infinite", roc_band, rows)
 
 
 def test_roc_band_averages_seeds_then_sites():

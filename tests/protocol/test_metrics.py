@@ -53,7 +53,7 @@ def test_margins_that_agree_to_rounding_are_ties_in_every_auc(size):
         assert auc(label, logit) == pytest.approx(expected, abs=1e-15)
         assert score_columns(label[:, None], logit[:, None])[0] == pytest.approx(expected)
         assert placement_values(label, logit)[label == 1].mean() == pytest.approx(expected)
-        table = pd.DataFrame({"fold": "A", "seed": 0, "label": label, "logit": logit})
+        table = pd.DataFrame({"fold": "A", "seed": 0, "label": label, "margin": logit})
         assert roc_band(table).auc == pytest.approx(expected)
 
 

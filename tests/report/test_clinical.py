@@ -29,7 +29,7 @@ from doctored import change_json, make_method, make_summary
 
 def make_arm(predictions, *, groups=None, facts=None, protocol="loso", **means):
     """An arm with these predictions; scores that are not given are those of the predictions."""
-    scores = predictions.groupby("fold").apply(lambda p: roc_auc_score(p["label"], p["logit"]), include_groups=False)
+    scores = predictions.groupby("fold").apply(lambda p: roc_auc_score(p["label"], p["margin"]), include_groups=False)
     rows = pd.DataFrame({"method": "ridge", "fold": scores.index, "seed": 0, "auc": scores.to_numpy()})
     rows = rows.assign(n_test=10, n_source=90, n_validation=0)
     rates = {"balanced_acc": 0.65, "sensitivity": 0.6, "specificity": 0.7, "acc": 0.65, "brier": 0.2} | means
@@ -51,10 +51,10 @@ def draw(sites=8, per_site=60, slope=1.0, seed=0, seeds=1):
             "fold": np.repeat([f"s{k}" for k in range(sites)], per_site),
             "participant_id": [f"p{k:04d}" for k in range(len(truth))],
             "label": (rng.random(len(truth)) < expit(truth)).astype(int),
-            "logit": truth / slope,
+            "margin": truth / slope,
         }
     )
-    table = table.assign(site=table["fold"], probability=expit(table["logit"]))
+    table = table.assign(site=table["fold"], probability=expit(table["margin"]))
     return pd.concat([table.assign(seed=k) for k in range(seeds)], ignore_index=True)
 
 
@@ -89,11 +89,11 @@ def test_a_thousand_people_are_a_thousand(share):
 
 def test_decisions_count_every_participant_once():
     table = draw(seeds=3)
-    table["logit"] += np.random.default_rng(1).normal(scale=2, size=len(table))  # seeds disagree
+    table["margin"] += np.random.default_rng(1).normal(scale=2, size=len(table))  # seeds disagree
     confusion = Answers(make_arm(table)).confusion
     counts = {(y, d): 0 for y in (0, 1) for d in (False, True)}
     for _, own in table.groupby("participant_id"):
-        counts[own["label"].iloc[0], own["logit"].mean() > 0] += 1
+        counts[own["label"].iloc[0], own["margin"].mean() > 0] += 1
     assert (confusion.true_positive, confusion.false_negative) == (counts[1, True], counts[1, False])
     assert (confusion.false_positive, confusion.true_negative) == (counts[0, True], counts[0, False])
     assert confusion.prevalence == round(table["label"].mean(), 3)
@@ -103,7 +103,7 @@ def test_sensitivity_at_90_percent_specificity_is_the_mean_over_sites():
     table = draw()
     rates = []
     for _, own in table.groupby("fold"):
-        false, true, _ = roc_curve(own["label"], own["logit"])
+        false, true, _ = roc_curve(own["label"], own["margin"])
         rates.append(np.interp(0.1, false, true))
     own, high = Answers(make_arm(table)).points
     assert own.sensitivity.mean == 0.6, "that of the summary"
@@ -125,7 +125,7 @@ def test_calibration_at_new_sites_finds_the_planted_slope(slope, says):
 def test_what_was_detectable_has_80_percent_power():
     table = draw()
     answers = Answers(make_arm(table))
-    scores = np.array([roc_auc_score(own["label"], own["logit"]) for _, own in table.groupby("fold")])
+    scores = np.array([roc_auc_score(own["label"], own["margin"]) for _, own in table.groupby("fold")])
     n = len(scores)
     error = scores.std(ddof=1) * np.sqrt(1 / n + 1 / (n - 2))
     shift, critical = (answers.detectable_auc - 0.5) / error, t.ppf(0.975, n - 1)
@@ -138,7 +138,7 @@ def test_what_was_detectable_has_80_percent_power():
 
 
 def test_few_sites_could_have_shown_nothing():
-    wide = draw(sites=6).assign(logit=lambda p: p["logit"] * np.where(p["fold"] < "s3", 1, -1))
+    wide = draw(sites=6).assign(margin=lambda p: p["margin"] * np.where(p["fold"] < "s3", 1, -1))
     answers = Answers(make_arm(wide))
     assert answers.detectable_auc is None, "no AUC above 100 %"
     text = say("detectable", answers)
@@ -174,7 +174,7 @@ def test_a_threshold_that_does_not_fit_is_explained():
     assert "An AUC of 75.0 % allows a balanced accuracy of about 68.3 %, but decisions reach 58.0 %" in text
     assert "sensitivity 90.0 %, specificity 26.0 %: too many positive answers" in text
     fits = Answers(make_arm(draw(), auc=0.75, balanced_acc=0.68))
-    noise = draw().assign(logit=lambda p: np.random.default_rng(9).normal(size=len(p)))
+    noise = draw().assign(margin=lambda p: np.random.default_rng(9).normal(size=len(p)))
     chance = Answers(make_arm(noise, auc=0.54, balanced_acc=0.46))
     assert not any("allows" in say("notes", answers) for answers in (fits, chance)), "no threshold helps a random order"
 
@@ -202,7 +202,7 @@ def test_usable_or_not(change, answer, says):
 
 
 def test_chance_and_smoke_runs_are_not_usable():
-    noise = draw().assign(logit=lambda p: np.random.default_rng(9).normal(size=len(p)))
+    noise = draw().assign(margin=lambda p: np.random.default_rng(9).normal(size=len(p)))
     assert "not shown to be better than chance" in judge_usability(Answers(make_arm(noise))).reason
     assert "smoke run (1 seed)" in judge_usability(Answers(make_arm(draw())), "1 seed").reason
     assert judge_usability(None).answer == "No"
@@ -212,7 +212,7 @@ def test_subgroups_are_scored_on_their_own_participants():
     table = draw(sites=4, per_site=80)
     people = table["participant_id"].unique()
     sex = np.where(np.arange(len(people)) % 3 == 0, "F", "M")
-    table.loc[table["participant_id"].isin(people[sex == "F"]), "logit"] *= -1  # misleads for one sex
+    table.loc[table["participant_id"].isin(people[sex == "F"]), "margin"] *= -1  # misleads for one sex
     groups = pd.DataFrame({"participant_id": people, "sex": sex, "age": ["younger"] * 12 + ["older"] * 308})
     facts = {"halves": {"age": ["younger", "older"]}}  # the order is stored, not read from the words
     scored = {(g.kind, g.value): g for g in score_subgroups(make_arm(table, groups=groups, facts=facts))}
@@ -220,13 +220,13 @@ def test_subgroups_are_scored_on_their_own_participants():
     for value in "FM":
         own = table[table["participant_id"].isin(people[sex == value])]
         sites = [part for _, part in own.groupby("fold")]
-        areas = [roc_auc_score(part["label"], part["logit"]) for part in sites]
+        areas = [roc_auc_score(part["label"], part["margin"]) for part in sites]
         pairs = [part["label"].sum() * (1 - part["label"]).sum() for part in sites]
         group = scored["sex", value]
         assert group.auc.mean == pytest.approx(np.average(areas, weights=pairs))
         assert group.auc.low < group.auc.mean < group.auc.high
         assert group.counts.of_classes == ((own["label"] == 0).sum(), (own["label"] == 1).sum())
-        assert group.rates[0] == pytest.approx((own["logit"] > 0)[own["label"] == 1].mean())
+        assert group.rates[0] == pytest.approx((own["margin"] > 0)[own["label"] == 1].mean())
         assert group.p < 0.001
     few = scored["age", "younger"]
     assert min(few.counts.of_classes) < SMALLEST_CLASS

@@ -15,9 +15,9 @@ def make_predictions(effects, seeds=3, sizes=SIZES, seed=0):
         person = rng.standard_normal(len(label))
         for method, effect in effects.items():
             for one in range(seeds):
-                logit = effect * label + person + 0.5 * rng.standard_normal(len(label))
+                margin = effect * label + person + 0.5 * rng.standard_normal(len(label))
                 ids = [f"{fold}-{k}" for k in range(len(label))]
                 row = {"method": method, "fold": fold, "seed": one, "participant_id": ids, "site": fold}
-                rows.append(pd.DataFrame(row | {"label": label, "logit": logit}))
+                rows.append(pd.DataFrame(row | {"label": label, "margin": margin}))
     table = pd.concat(rows, ignore_index=True)
-    return table.assign(probability=1 / (1 + np.exp(-table["logit"])))
+    return table.assign(logit=table["margin"], probability=1 / (1 + np.exp(-table["margin"])))

@@ -30,11 +30,11 @@ def test_a_site_without_all_its_scores_has_none():
 
 
 @pytest.mark.parametrize(("protocol", "n", "n_diverged"), [("loso", 2, 1), ("kfold", 1, 0)])
-def test_an_ensemble_with_a_missing_logit_has_no_score(protocol, n, n_diverged):
+def test_an_ensemble_with_a_missing_margin_has_no_score(protocol, n, n_diverged):
     predictions = make_predictions({"a": 9.0}, seeds=2, sizes=dict.fromkeys(("s1", "s2"), (1, 1)))
     whole = summarise_ensemble(predictions, protocol)
     assert (whole.mean, whole.n) == (1.0, n)
-    predictions.loc[(predictions["seed"] == 1) & (predictions["fold"] == "s1"), "logit"] = np.nan
+    predictions.loc[(predictions["seed"] == 1) & (predictions["fold"] == "s1"), "margin"] = np.nan
     assert summarise_ensemble(predictions, protocol).n == n_diverged
 
 

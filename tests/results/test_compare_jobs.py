@@ -21,7 +21,7 @@ def write_job(folder, predictions, protocol="loso", cohort="small", smoke_run=Fa
     folder.mkdir(parents=True)
     rows = [
         {"method": method, "fold": fold, "seed": seed, "n_test": len(part)}
-        | score_predictions(part["label"].to_numpy(), part["logit"].to_numpy())
+        | score_predictions(part["label"].to_numpy(), part["margin"].to_numpy())
         for (method, fold, seed), part in predictions.groupby(["method", "fold", "seed"], sort=False)
     ]
     run = {"cohort": cohort, "protocol": protocol, "test_sites": "a", "validation_sites": "b", "device": "cpu"}
@@ -123,7 +123,7 @@ def test_one_smoke_run_among_whole_jobs_is_named(tmp_path, predictions):
 
 def test_a_method_of_two_jobs_has_the_name_of_its_job(tmp_path, predictions):
     ridge = predictions[predictions["method"] == "ridge"]
-    other = ridge.assign(logit=ridge["logit"] + ridge["label"])
+    other = ridge.assign(margin=ridge["margin"] + ridge["label"])
     folders = [write_job(tmp_path / "plain", ridge), write_job(tmp_path / "other", other)]
     table = compare_over_people(gather(folders).sites, gather(folders).covariances, "ridge (plain)")
     assert set(table["method"]) == {"ridge (other)"}

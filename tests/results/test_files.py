@@ -136,7 +136,7 @@ def copy(tuned, tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("predictions.csv", {"logit": [None]}, "has one of logit and probability in row 1; both or none"),
+        ("predictions.csv", {"margin": [None]}, "has some of margin, logit and probability in row 1; all or none"),
         ("predictions.csv", {"fold": ["site99"]}, "has the fold 'site99', which summary.json does not have"),
         ("results.csv", {"method": ["svm"]}, "has the method 'svm', which summary.json does not have"),
         ("results.csv", {"method": ["ridge"] * 10}, "has no row of the method 'brio'"),

@@ -67,18 +67,18 @@ def test_a_site_has_the_scores_of_its_predictions(predictions, sites):
     assert len(sites) == 9
     for (method, fold), part in predictions.groupby(["method", "fold"]):
         row = sites.loc[(method, fold)]
-        by_seed = [roc_auc_score(run["label"], run["logit"]) for _, run in part.groupby("seed")]
-        mean = part.groupby("participant_id").agg(label=("label", "first"), logit=("logit", "mean"))
+        by_seed = [roc_auc_score(run["label"], run["margin"]) for _, run in part.groupby("seed")]
+        mean = part.groupby("participant_id").agg(label=("label", "first"), margin=("margin", "mean"))
         assert (row["n_patients"], row["n_controls"]) == SIZES[fold]
         assert row["auc"] == pytest.approx(np.mean(by_seed))
-        assert row["ensemble_auc"] == pytest.approx(roc_auc_score(mean["label"], mean["logit"]))
+        assert row["ensemble_auc"] == pytest.approx(roc_auc_score(mean["label"], mean["margin"]))
 
 
 def test_the_variance_of_a_site_is_that_of_placement_values_averaged_over_seeds(predictions, sites, covariances):
     part = predictions[(predictions["method"] == "b") & (predictions["fold"] == "s2")]
     runs = [run.sort_values("participant_id") for _, run in part.groupby("seed")]
     label = runs[0]["label"].to_numpy()
-    mean = np.mean([placement_values(label, run["logit"].to_numpy()) for run in runs], axis=0)
+    mean = np.mean([placement_values(label, run["margin"].to_numpy()) for run in runs], axis=0)
     expected = delong_covariance(label, mean[:, None])[1].item()
     assert sites.set_index(["method", "fold"]).loc[("b", "s2"), "auc_variance"] == pytest.approx(expected)
     stored = covariances.set_index(["method", "other", "fold"])["covariance"]
@@ -102,7 +102,7 @@ def test_no_brier_score_is_negative_where_every_prediction_is_right():
         label = np.arange(n) % 2
         own = pd.DataFrame({"method": "a", "fold": "s", "seed": 0, "participant_id": np.arange(n).astype(str)})
         p = np.where(label == 1, 1 - (gap := rng.uniform(0, 1e-9)), gap)
-        scores = describe_calibration(site_rows(own.assign(label=label, logit=p, probability=p), "loso")).loc["a"]
+        scores = describe_calibration(site_rows(own.assign(label=label, margin=p, probability=p), "loso")).loc["a"]
         assert scores["brier"] >= 0
         assert scores["recalibrated_brier"] >= 0
 
@@ -118,13 +118,13 @@ def test_under_kfold_every_fold_of_every_seed_has_a_row_and_there_are_no_covaria
     assert len(sites) == 27
     runs = predictions.groupby(["method", "seed", "fold"])
     for unit, part in runs:
-        assert sites.loc[unit, "auc"] == pytest.approx(roc_auc_score(part["label"], part["logit"]))
+        assert sites.loc[unit, "auc"] == pytest.approx(roc_auc_score(part["label"], part["margin"]))
     assert covariance_rows(predictions, "kfold").empty
     assert summarise_people(predictions, "kfold", "a") == {}
 
 
-def test_a_site_with_a_missing_logit_or_run_has_no_score(predictions):
-    broken = lose(predictions, "logit")
+def test_a_site_with_a_missing_margin_or_run_has_no_score(predictions):
+    broken = lose(predictions, "margin")
     broken = broken[~((broken["method"] == "b") & (broken["fold"] == "s2") & (broken["seed"] == 1))]
     sites = site_rows(broken, "loso").set_index(["method", "fold"])["auc"]
     assert sites[sites.isna()].index.tolist() == [("a", "s1"), ("b", "s2")]

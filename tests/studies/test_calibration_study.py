@@ -72,14 +72,14 @@ def test_probabilities_and_brier_are_calibrated_and_classes_are_those_of_margins
     result = brio.run(cohort, ["ridge", "gcn"], out=tmp_path / "run", **options)
     rows, own = result.rows.set_index("method"), result.predictions.set_index("method")
     ridge, gcn = own.loc["ridge"], own.loc["gcn"]
-    assert ridge["logit"].between(-3, 3).all()
-    slope, intercept = np.polyfit(ridge["logit"], logit(ridge["probability"]), 1)
+    assert ridge["margin"].between(-3, 3).all()
+    slope, intercept = np.polyfit(ridge["margin"], logit(ridge["probability"]), 1)
     assert slope != pytest.approx(1.0, abs=0.05)
-    np.testing.assert_allclose(expit(slope * ridge["logit"] + intercept), ridge["probability"], atol=1e-9)
-    np.testing.assert_allclose(expit(gcn["logit"]), gcn["probability"], atol=1e-12)
+    np.testing.assert_allclose(expit(slope * ridge["margin"] + intercept), ridge["probability"], atol=1e-9)
+    np.testing.assert_allclose(expit(gcn["margin"]), gcn["probability"], atol=1e-12)
     for name, part in (("ridge", ridge), ("gcn", gcn)):
         assert rows.loc[name, "brier"] == pytest.approx(brier_score_loss(part["label"], part["probability"]))
-        assert rows.loc[name, "acc"] == pytest.approx(((part["logit"] > 0) == (part["label"] == 1)).mean())
+        assert rows.loc[name, "acc"] == pytest.approx(((part["margin"] > 0) == (part["label"] == 1)).mean())
 
 
 @pytest.mark.parametrize("choose_by", ["validation", "source-sites"])
@@ -96,8 +96,8 @@ def test_margins_that_are_log_odds_are_not_calibrated(cohort, choose_by, tmp_pat
     result = brio.run(cohort, ["logistic"], settings=settings, folds=["site02"], out=tmp_path / "run", device="cpu")
     assert len(fits) == {"validation": 3, "source-sites": 3 * 4}[choose_by]
     own = result.predictions
-    np.testing.assert_allclose(own["probability"], expit(own["logit"]), rtol=1e-12)
-    assert result.rows["brier"].item() == pytest.approx(brier_score_loss(own["label"], expit(own["logit"])))
+    np.testing.assert_allclose(own["probability"], expit(own["margin"]), rtol=1e-12)
+    assert result.rows["brier"].item() == pytest.approx(brier_score_loss(own["label"], expit(own["margin"])))
 
 
 def test_features_that_know_labels_are_not_calibrated(cohort):
@@ -139,7 +139,7 @@ def test_rows_are_recalibrations_of_each_site(out):
 def test_calibrated_probabilities_beat_margins_taken_as_logits(out):
     own = predictions(out, "ridge,choose_by=source-sites")
     calibrated = brier_score_loss(own["label"], own["probability"])
-    assert calibrated < brier_score_loss(own["label"], expit(own["logit"])) - 0.005
+    assert calibrated < brier_score_loss(own["label"], expit(own["margin"])) - 0.005
 
 
 def test_deciding_by_planted_signal_beats_both_rules_at_the_middle(out):

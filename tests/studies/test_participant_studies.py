@@ -61,7 +61,7 @@ def test_rows_are_pairs_within_site_and_subgroup_and_nothing_is_found_where_noth
     for name, sex in (("female", "F"), ("male", "M")):
         own, wins = predictions[predictions["sex"] == sex], []
         for _, run in own.groupby(["site", "seed"]):
-            patients, controls = run[run["label"] == 1]["logit"], run[run["label"] == 0]["logit"]
+            patients, controls = run[run["label"] == 1]["margin"], run[run["label"] == 0]["margin"]
             wins += [float(p > c) + 0.5 * (p == c) for p in patients for c in controls]
         row = table[table["subgroup"] == name].iloc[0]
         assert row["AUC"] == pytest.approx(100 * np.mean(wins), abs=1e-3)
@@ -88,8 +88,9 @@ def draw_pairs(seed, n_sites=8, n=24, shift=(1.0, 1.0), site_sd=0.0):
         effect = site_sd * rng.normal()
         for k in range(n):
             label, group = k % 2, int(rng.uniform() < 0.4)
-            logit = rng.normal() + label * (shift[group] + effect)
-            rows.append({"participant_id": f"{e}-{k:02d}", "site": f"s{e}", "seed": 0, "label": label, "logit": logit})
+            margin = rng.normal() + label * (shift[group] + effect)
+            row = {"participant_id": f"{e}-{k:02d}", "site": f"s{e}", "seed": 0, "label": label, "margin": margin}
+            rows.append(row)
             rows[-1]["group"] = group
     table = pd.DataFrame(rows)
     people, pairs = collect_site_pairs(table)

@@ -1,4 +1,4 @@
-"""Commands that train: run, tune, the studies of the paper, the demonstration."""
+"""Commands that train: run, tune, the studies of the paper, the demonstration; and verify, which may train again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -125,6 +126,30 @@ def tune(
         spec = dataclasses.replace(spec, engine=opened)
         stored = tune_job(spec, out, budget=budget, oracle=oracle, progress=progress, say=say)
     show_result(stored, report)
+
+
+@options.add_command(EVALUATION)
+def verify(
+    folder: Annotated[Path, "Folder of 'brio run', 'brio tune' or 'brio study'."],
+    cohort: Annotated[Path | None, "--cohort", "Its cohort: also check ids, labels, sites and folds."] = None,
+    again: Annotated[settings.Count | None, "With --cohort: train this many runs again, drawn at random"] = None,
+    seed: Annotated[settings.Seed, "Seed of the draw of these runs"] = 0,
+    device: Annotated[str | None, "Where they are trained; by default where they were, see 'brio run --help'."] = None,
+    load: options.Load = None,
+) -> None:
+    """Recompute every number of finished jobs from their predictions, and say which stored ones differ.
+
+    The exit status is 1 where anything differs.
+    """
+    from ..verification import verify_folder
+
+    if again and cohort is None:
+        raise BrioError("--again trains on the scans; give their --cohort too")
+    options.load_own_methods(load)
+    found = verify_folder(folder, cohort, again or 0, seed, device)
+    print(escape_controls(found.write()), end="")
+    if found.differences:
+        raise typer.Exit(1)
 
 
 @options.add_command(STUDIES)

@@ -31,7 +31,8 @@ from ..configuration import read_configuration
 from ..device import resolve_device
 from ..errors import BrioError, describe_error, name_options, take_first_line
 from ..formatting import format_count
-from ..methods import find_method, load_methods, make_method
+from ..methods import find_method, load_methods
+from ..methods.registry import restore_method
 from ..results import RunStore
 from ..results.store import Failure, list_heartbeats, record_failure
 from ..schemas import check_fields
@@ -246,7 +247,7 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
         entry = find_method(name)  # the class of a user's own method cannot travel, and must be the same here
         if (document.methods[name].code or "") != (entry.code or ""):
             raise BrioError(f"{entry.file}: is another file on this worker than where the job was planned")
-        method = make_method(name, {key: value for key, value in values.items() if key not in entry.fixed})
+        method = restore_method(name, values)
         plan = JobPlan(document, {key: PlannedRun(method, run, key) for key, run in runs.items()})
         with _one_at_a_time, _limit_threads(document.threads):
             if plan.close_if_finished(number, store):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +164,7 @@ def plan_runs(
             for fold in folds_of[seed]:
                 if spec.folds is None or fold.name in spec.folds:
                     for method in choose(name, fold):
-                        key = run_key(document, method, fold, seed)
+                        key = run_key(document, name, dataclasses.asdict(method.settings), fold.name, seed)
                         runs[key] = PlannedRun(method, Run(fold, seed), key)
     if not runs:
         raise BrioError("nothing to run: give at least one method and one fold")
@@ -202,7 +202,7 @@ def describe_job(job: Job, methods: dict[str, PlannedMethod], seeds: Sequence[in
     )
 
 
-def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
+def run_key(plan: Plan, method: str, settings: Mapping[str, Any], fold: str, seed: int) -> str:
     """Compute the key of a run, which names its record.
 
     It is a hash of the cohort, the method (version, settings, code of a user's own file), the protocol, the
@@ -210,15 +210,15 @@ def run_key(plan: Plan, method: Method, fold: Fold, seed: int) -> str:
     """
     identity = {
         "cohort": plan.fingerprint,
-        "method": method.name,
-        "version": method.version,
-        "settings": dataclasses.asdict(method.settings),
+        "method": method,
+        "version": plan.methods[method].version,
+        "settings": settings,
         "protocol": plan.protocol,
         "protocol_settings": plan.protocol_settings,
-        "fold": fold.name,
+        "fold": fold,
         "seed": seed,
     }
-    code = find_method(method.name).code or None
+    code = plan.methods[method].code
     further = {"fold_rule": plan.fold_rule, "harmonise": plan.harmonise, "code": code}  # not of every run
     identity |= {name: value for name, value in further.items() if value is not None}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]

@@ -153,7 +153,7 @@ def execute_plan(
     with open_job(job, plan, folder, quiet=quiet, finished_runs=finished_runs) as (plan, store):
         train_stacks(job, plan, store)
         records = [store.read_record(key) for key in plan.runs]
-        rows, predictions = result_rows(records), prediction_rows(records)
+        rows, predictions = result_rows(record.row for record in records), prediction_rows(records)
         summary = summarise(plan.document, rows, predictions, plan.facts, is_label_sex(job.cohort))
         write_tables(folder, rows, predictions, summary)
     audited = None if job.audit is None else job.audit.to_dict()
@@ -195,7 +195,7 @@ def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path
     for run in runs:
         chosen_at = ", ".join(run.fold.validation_sites)
         name = f"{run.fold.name}, validated at {chosen_at}" if chosen_at else run.fold.name
-        key = run_key(document, method, dataclasses.replace(run.fold, name=name), run.seed)
+        key = run_key(document, method.name, dataclasses.asdict(method.settings), name, run.seed)
         planned[key] = PlannedRun(method, run, key)
         names.add(name)
     plan = JobPlan(dataclasses.replace(document, folds=tuple(sorted(names))), planned)

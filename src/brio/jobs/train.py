@@ -19,11 +19,9 @@ from ..connectome import Connectomes, harmonise_connectomes
 from ..console import Progress, silent
 from ..errors import BrioError
 from ..methods import find_method
-from ..protocol import average_margins, calibrate_margins, count_participants, score_predictions
-from ..protocol.metrics import ONE_CLASS
-from ..results import Plan, Predictions, RunRecord, RunRow, RunStore
+from ..protocol import average_margins, calibrate_margins, count_participants
+from ..results import Plan, Predictions, RunRecord, RunRow, RunStore, score_run
 from ..results.files import RUNS
-from ..results.records import METRICS
 from ..results.store import read_checkpoint, remove_checkpoint, report_stack, write_checkpoint
 from ..training import CheckpointStore, FittedRun, Method, Run, StackCheckpoint, group_tensors
 from .job import Job
@@ -150,15 +148,10 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
     """Make the record of a finished run."""
     cohort, fold = job.cohort, planned.run.fold
     learned = planned.method.training_scans(cohort, fold)
-    test, logit = average_margins(cohort, fold.test, fitted.test_logit)
+    test, margin = average_margins(cohort, fold.test, fitted.test_logit)
     label = cohort.labels[test]
-    finite = bool(np.isfinite(logit).all())
-    scored = finite and len(test) > 0  # a final model has no test scans
-    known: dict[str, float | None] = dict.fromkeys(METRICS)  # None where a score is undefined
-    if scored:
-        scores = score_predictions(label, logit, calibrate_margins(logit, fitted.details))
-        known = {name: None if math.isnan(value) else value for name, value in scores.items()}
-    notes = ["training diverged"] if not finite else [ONE_CLASS] if scored and known["auc"] is None else []
+    finite = bool(np.isfinite(margin).all())
+    known, notes = score_run(label, margin, calibrate_margins(margin, fitted.details))
     if fold.one_class_sites:
         notes.append(f"not used as source, one class only: {', '.join(fold.one_class_sites)}")
     row = RunRow(
@@ -191,7 +184,7 @@ def _make_record(job: Job, plan: Plan, planned: PlannedRun, fitted: FittedRun, s
             participant_id=tuple(cohort.participant_ids[test].tolist()),
             site=tuple(cohort.sites[test].tolist()),
             label=tuple(label.tolist()),
-            logit=tuple(logit.tolist()) if finite else None,
+            margin=tuple(margin.tolist()) if finite else None,
         ),
         versions=_VERSIONS | {"brio": plan.brio},
     )
@@ -210,11 +203,11 @@ def load_fitted_runs(job: Job, name: str, folder: Path) -> tuple[Method, list[Fi
 def load_fitted_run(planned: PlannedRun, store: RunStore) -> FittedRun:
     """Load one fitted run."""
     record = store.read_record(planned.key)
-    row, logit, details = record.row, record.predictions.logit, dict(record.details)
+    row, margin, details = record.row, record.predictions.margin, dict(record.details)
     trained_epochs = details.pop("trained_epochs", None)  # which a record adds
     return FittedRun(
         planned.run,
-        np.array([] if logit is None else logit),
+        np.array([] if margin is None else margin),
         float("nan") if row.validation_auc is None else row.validation_auc,
         row.selected_epoch,
         trained_epochs,

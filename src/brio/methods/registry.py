@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -294,6 +294,12 @@ def make_method(name: str, values: dict[str, Any] | None = None) -> Method:
     instance = entry.method_class(replace_values(entry.method_class.Settings(), {**values, **entry.fixed}))
     instance.name = entry.name  # type: ignore[misc]
     return instance
+
+
+def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
+    """Make a method again with all of its settings, as records hold them, those that its name fixes included."""
+    fixed = find_method(name, list_all=False).fixed
+    return make_method(name, {key: value for key, value in settings.items() if key not in fixed})
 
 
 def load_methods(path: str | Path) -> list[str]:

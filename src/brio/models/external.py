@@ -213,14 +213,14 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
             "fold": named.where(named.notna(), "").to_numpy(dtype=str)[people],
             "participant_id": labelled.participant_ids[people],
             "label": label,
-            "logit": logits,
+            "margin": logits,  # of which the areas are
             "probability": probability,
         }
     )
     # one model for all sites: nothing is shared that another cohort would change
     tests = assess_auc(site_rows(table, "loso"), covariance_rows(table, "loso"), "model", correction=0.0)
     by_site = table.assign(right=right).groupby("fold")
-    aucs = by_site.apply(lambda own: auc(own["label"].to_numpy(), own["logit"].to_numpy()), include_groups=False)
+    aucs = by_site.apply(lambda own: auc(own["label"].to_numpy(), own["margin"].to_numpy()), include_groups=False)
     over_sites, weighted = (
         _estimate_normal(tests[name].mean, tests[name].error, 0, 1) if tests else UNKNOWN
         for name in (MEAN_OVER_SITES, PAIR_WEIGHTED)

@@ -35,7 +35,8 @@ from ..connectome import HarmonisationRule, Harmoniser
 from ..connectome.harmonisation import Combat, Residualiser
 from ..errors import BrioError, file_error
 from ..formatting import format_percent
-from ..methods import find_method, make_method
+from ..methods import find_method
+from ..methods.registry import restore_method
 from ..protocol import Fold
 from ..results.files import read_json
 from ..results.records import RunDetails
@@ -279,9 +280,9 @@ def _check_record(record: ModelRecord, path: Path) -> None:
 def _make_method(record: ModelRecord, folder: Path) -> Method:
     remedy = "load the file that declares it (--load), use the version of brio that wrote the model, or fit it again"
     try:
-        fixed = find_method(record.method, list_all=False).fixed
+        find_method(record.method, list_all=False)
         remedy = GET_AGAIN
-        method = make_method(record.method, {k: v for k, v in record.settings.items() if k not in fixed})
+        method = restore_method(record.method, record.settings)
     except BrioError as error:
         raise file_error(folder / MODEL, str(error), remedy) from error
     if method.version != record.version:

@@ -163,8 +163,9 @@ def predict_scans(
     table = pd.DataFrame(
         {
             "participant_id": cohort.ids,
-            "probability": expit(logit),
             "margin": margins.full.mean(0),
+            "logit": logit,
+            "probability": expit(logit),
             "low": expit(logit - half),
             "high": expit(logit + half),
             "agreement": ((resampled > 0) == (logit > 0)[:, None]).mean(1),

@@ -116,7 +116,7 @@ def roc_band(
             one_class_units.append(", ".join(map(str, name)))
             continue
         runs = unit.groupby("seed")
-        steps = [_trace_roc(run["label"].to_numpy(), run["logit"].to_numpy(float)) for _, run in runs]
+        steps = [_trace_roc(run["label"].to_numpy(), run["margin"].to_numpy(float)) for _, run in runs]
         # on a vertical step, np.interp returns the upper end
         curves.append(np.mean([np.interp(grid, *step) for step in steps], axis=0))
         areas.append(np.mean([np.trapezoid(true, false) for false, true in steps]))
@@ -147,7 +147,7 @@ def _trace_roc(label: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.nda
     As ``sklearn.metrics.roc_curve``, whose checks of its input take many times as long as the curve of one site.
     """
     if not np.isfinite(score).all():
-        raise BrioError("no ROC curve: a logit is missing or infinite")
+        raise BrioError("no ROC curve: a margin is missing or infinite")
     score = merge_ties(score)
     order = np.argsort(score, kind="stable")[::-1]
     last_of_ties = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)

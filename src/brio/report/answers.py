@@ -188,7 +188,7 @@ def _count_decisions(predictions: pd.DataFrame) -> Confusion:
 
     A participant whose runs all diverged has no decision.
     """
-    people = predictions.groupby("participant_id").agg(label=("label", "first"), margin=("logit", "mean")).dropna()
+    people = predictions.groupby("participant_id").agg(label=("label", "first"), margin=("margin", "mean")).dropna()
     label, decision = people["label"] == 1, people["margin"] > 0
     cells = label & decision, label & ~decision, ~label & decision, ~label & ~decision
     return Confusion(*(int(cell.sum()) for cell in cells))

@@ -121,7 +121,7 @@ class EvidenceArm:
         """Predictions for test scans, without runs that diverged; empty where predictions were not stored."""
         if self.job.predictions is None:
             return pd.DataFrame(columns=[f.name for f in fields(PredictionRow)])
-        return self.job.predictions[self.job.predictions["method"] == self.method].dropna(subset=["logit"])
+        return self.job.predictions[self.job.predictions["method"] == self.method].dropna(subset=["margin"])
 
     @cached_property
     def calibration_error(self) -> float | None:
@@ -424,7 +424,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
         )
     if any(summary.protocol == "loso" for summary in summaries):
         notes.append(
-            "AUC and ACC: over test sites, of the mean over seeds. AUC, seeds averaged: of the mean logits over seeds."
+            "AUC and ACC: over test sites, of the mean over seeds. AUC, seeds averaged: of the mean margins over seeds."
         )
     notes += dict.fromkeys(caution for summary in summaries for caution in summary.cautions)
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"

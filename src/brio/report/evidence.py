@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -107,7 +108,7 @@ class Evidence:
     @property
     def label_is_sex(self) -> bool:
         """Whether the classes are the sexes: by their names, or by their counts at every site."""
-        return self.classes.are_sexes or _count_alike((self.cohort_facts or {}).get("sites", []))
+        return self.classes.are_sexes or count_alike((self.cohort_facts or {}).get("sites", []))
 
     @property
     def label_covariate(self) -> str | None:
@@ -188,7 +189,7 @@ class Evidence:
         return list_versions(self.jobs)
 
 
-def _count_alike(sites: list[dict[str, Any]]) -> bool:
+def count_alike(sites: list[dict[str, Any]]) -> bool:
     """Return whether every site has as many participants of a sex as of a class; sites of equal counts say nothing."""
     counts = [(site["n"], site["sex"]) for site in sites if site.get("sex") and site["n"][0] != site["n"][1]]
     names = sorted({name for _, sex in counts for name in sex})
@@ -198,12 +199,24 @@ def _count_alike(sites: list[dict[str, Any]]) -> bool:
     return any(all([sex.get(name, 0) for name in order] == list(n) for n, sex in counts) for order in orders)
 
 
-def read_evidence(folder: Path) -> Evidence:
-    """Read a folder of ``brio run``, ``brio tune`` or ``brio study``."""
+def read_job(folder: Path) -> StoredJob:
+    """Read a job with its plan and, unless its results are reused, its predictions."""
+    job = StoredJob.read(folder)
+    plan = job.require_plan()
+    for method in job.summary.methods:
+        if method not in plan.methods:
+            raise file_error(folder / PLAN, f"does not have method '{method}' of {SUMMARY}")
+    if job.predictions is None and plan.reused_from is None:
+        raise file_error(folder / PREDICTIONS, "cannot be read (there is no such file)")
+    return job
+
+
+def read_evidence(folder: Path, read_job: Callable[[Path], StoredJob] = read_job) -> Evidence:
+    """Read a folder of ``brio run``, ``brio tune`` or ``brio study``; ``read_job`` may recompute its jobs."""
     require_folder(folder)
     studies = _read_studies(folder)
     if is_kept(folder / SUMMARY):
-        job = _read_job(folder)
+        job = read_job(folder)
         return Evidence(folder, [job], [EvidenceArm(m, m, job, plain=True) for m in job.summary.methods], studies)
     places: list[Path] = []  # of arms: those trained here, then those with reused results that were not trained here
     for parent in ("arms", REUSED):
@@ -216,7 +229,7 @@ def read_evidence(folder: Path) -> Evidence:
             f"{folder}: {problem} (no summary.json, no studies); give the folder of a finished 'brio run', "
             "'brio tune' or 'brio study'"
         )
-    jobs = [_read_job(place) for place in finished]
+    jobs = [read_job(place) for place in finished]
     # the scans that most jobs have are the usual ones; leave-one-site-out jobs decide where there are some
     deciding = [job for job in jobs if job.summary.protocol == "loso"] or jobs
     usual = Counter(job.summary.fingerprint for job in deciding).most_common(1)
@@ -242,18 +255,6 @@ def _list_arms(job: StoredJob, usual: str, places: set[tuple[str, ...]]) -> list
     if len(methods) == 1:
         return [EvidenceArm(name, methods[0], job, plain=same_scans and name == methods[0])]
     return [EvidenceArm(m if name == m else f"{name}: {m}", m, job, plain=False) for m in methods]
-
-
-def _read_job(folder: Path) -> StoredJob:
-    """Read a job with its plan and, unless its results are reused, its predictions."""
-    job = StoredJob.read(folder)
-    plan = job.require_plan()
-    for method in job.summary.methods:
-        if method not in plan.methods:
-            raise file_error(folder / PLAN, f"does not have method '{method}' of {SUMMARY}")
-    if job.predictions is None and plan.reused_from is None:
-        raise file_error(folder / PREDICTIONS, "cannot be read (there is no such file)")
-    return job
 
 
 def _read_studies(folder: Path) -> list[StoredStudy]:

@@ -5,7 +5,7 @@ No other room reads or writes these files.
 
 from ..storage import lock_folder
 from .cohort import GROUP_COLUMNS
-from .job import COLUMNS, StoredJob, StoredRun, prediction_rows, result_rows, write_plan, write_tables
+from .job import COLUMNS, StoredJob, StoredRun, prediction_rows, result_rows, score_run, write_plan, write_tables
 from .records import (
     INTERVALS,
     METRICS,
@@ -45,7 +45,8 @@ from .summarise import (
 
 __all__ = ["lock_folder"]
 __all__ += ["GROUP_COLUMNS"]
-__all__ += ["COLUMNS", "StoredJob", "StoredRun", "prediction_rows", "result_rows", "write_plan", "write_tables"]
+__all__ += ["COLUMNS", "StoredJob", "StoredRun", "prediction_rows", "result_rows", "score_run"]
+__all__ += ["write_plan", "write_tables"]
 __all__ += ["INTERVALS", "METRICS", "MethodSummary", "MetricSummary", "Plan", "PlannedMethod", "Predictions"]
 __all__ += ["RunRecord", "RunRow", "StoredStudy", "StudyOptions", "StudyRecord", "Summary", "TuningRecord"]
 __all__ += ["describe_smoke_run"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from ..errors import file_error
-from ..protocol import calibrate_margins
+from ..protocol import calibrate_margins, score_predictions
+from ..protocol.metrics import ONE_CLASS
 from ..schemas import MAX_PARTICIPANT_TABLE_BYTES, Name, StoredCount, StoredLabel, StoredShare, show_value
 from ..storage import write_recorded
 from .cohort import read_audit, read_cohort_facts, read_groups
@@ -39,12 +40,13 @@ from .store import RunStore
 from .summarise import covariance_rows, format_site_tables, read_covariances, read_sites, site_rows
 
 COLUMNS = [f.name for f in dataclasses.fields(RunRow)]
+DIVERGED = "training diverged"
 WHOLE = ("selected_epoch", "trained_epochs", "steps")
 
 
 @dataclass(frozen=True)
 class PredictionRow:
-    """A row of ``predictions.csv``: a test participant of a run; logit and probability are empty where it diverged."""
+    """A row of ``predictions.csv``: a test participant of a run; numbers are empty where it diverged."""
 
     method: Name
     fold: Name
@@ -52,15 +54,30 @@ class PredictionRow:
     participant_id: Name
     site: str
     label: StoredLabel
+    margin: float | None
     logit: float | None
     probability: StoredShare | None
 
 
-def result_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Make the rows of ``results.csv`` from records, in their order."""
-    rows = [dataclasses.asdict(record.row) for record in records]
+def score_run(label: np.ndarray, margin: np.ndarray, logit: np.ndarray) -> tuple[dict[str, float | None], list[str]]:
+    """Score the predictions of a run: its scores, None where one is undefined, and notes that say why.
+
+    Shapes: label, margin, logit [n]; without test participants, as of a final model, there is no score.
+    """
+    scores: dict[str, float | None] = dict.fromkeys(METRICS)
+    if not np.isfinite(margin).all():
+        return scores, [DIVERGED]
+    if not len(label):
+        return scores, []
+    for name, value in score_predictions(label, margin, logit).items():
+        scores[name] = None if np.isnan(value) else value
+    return scores, [ONE_CLASS] if scores["auc"] is None else []
+
+
+def result_rows(rows: Iterable[RunRow]) -> pd.DataFrame:
+    """Make the table ``results.csv`` of the rows of runs, in their order."""
     numbers = dict.fromkeys((*METRICS, "validation_auc", "block_length"), float)  # also where none is known
-    return pd.DataFrame(rows, columns=COLUMNS).astype(numbers | dict.fromkeys(WHOLE, "Int64"))
+    return pd.DataFrame(map(dataclasses.asdict, rows), columns=COLUMNS).astype(numbers | dict.fromkeys(WHOLE, "Int64"))
 
 
 def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
@@ -71,8 +88,9 @@ def prediction_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
         part.insert(0, "seed", record.row.seed)
         part.insert(0, "fold", record.row.fold)
         part.insert(0, "method", record.row.method)
-        logit = calibrate_margins(part["logit"].to_numpy(dtype=float), record.details)
-        part["probability"] = 0.5 * (1.0 + np.tanh(0.5 * logit))
+        part["margin"] = part["margin"].astype(float)
+        part["logit"] = calibrate_margins(part["margin"].to_numpy(), record.details)
+        part["probability"] = 0.5 * (1.0 + np.tanh(0.5 * part["logit"]))
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
@@ -88,10 +106,11 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
     if not is_kept(path):
         return None
     predictions = read_csv(path, PredictionRow, max_bytes=MAX_PARTICIPANT_TABLE_BYTES)
-    one_alone = predictions["logit"].isna() != predictions["probability"].isna()
-    if one_alone.any():
-        k = int(one_alone.argmax()) + 1
-        raise file_error(path, f"has one of logit and probability in row {k}; both or none are expected")
+    missing = predictions[["margin", "logit", "probability"]].isna()
+    some_alone = missing.any(axis=1) & ~missing.all(axis=1)
+    if some_alone.any():
+        k = int(some_alone.argmax()) + 1
+        raise file_error(path, f"has some of margin, logit and probability in row {k}; all or none are expected")
     if predictions.duplicated(["method", "fold", "seed", "participant_id"]).any():
         raise file_error(path, "has a participant more than once under one method, fold and seed")
     return predictions

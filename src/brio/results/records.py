@@ -101,18 +101,18 @@ class RunDetails:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a run predicts for its test participants, in their order; ``logit`` is None where training diverged.
+    """What a run predicts for its test participants, in their order; ``margin`` is None where training diverged.
 
-    The logit of a participant with several scans is the mean of theirs.
+    The margin of a participant with several scans is the mean of theirs.
     """
 
-    participant_id: tuple[str, ...] = ()
-    site: tuple[str, ...] = ()
-    label: tuple[Literal[0, 1], ...] = ()
-    logit: tuple[float, ...] | None = None
+    participant_id: tuple[str, ...]
+    site: tuple[str, ...]
+    label: tuple[Literal[0, 1], ...]
+    margin: tuple[float, ...] | None
 
     def __post_init__(self) -> None:
-        check_lengths(self, "participant_id", "site", "label", "logit")
+        check_lengths(self, "participant_id", "site", "label", "margin")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +251,7 @@ class MethodSummary:
     sensitivity: MetricSummary
     specificity: MetricSummary
     brier: MetricSummary
-    auc_of_averaged_logits: MetricSummary  # AUC, seeds averaged: that of the mean logits over seeds
+    auc_of_averaged_logits: MetricSummary  # AUC, seeds averaged: that of the mean margins over seeds
     pair_weighted_auc: MetricSummary | None = None
     auc_interval_over_people: tuple[float, float] | None = None
     p_chance: StoredShare | None = None  # two-sided p of the mean AUC against chance, over sites or folds

@@ -129,23 +129,23 @@ def summarise_metrics(rows: pd.DataFrame, protocol: str) -> dict[str, MetricSumm
 
 
 def summarise_ensemble(predictions: pd.DataFrame, protocol: str) -> MetricSummary:
-    """Summarise the AUC of an ensemble: the logit of each scan is averaged over the seeds first.
+    """Summarise the AUC of an ensemble: the margin of each scan is averaged over the seeds first.
 
     Under leave-one-site-out, there is one AUC per site. Under k-fold, there is one AUC over all scans, because a scan
-    is in a different fold under each seed; ``sd`` and ``interval`` are then None. A logit that is missing under one
+    is in a different fold under each seed; ``sd`` and ``interval`` are then None. A margin that is missing under one
     seed (NaN, as of a run that diverged) leaves its site, or the cohort under k-fold, without a score.
     """
     by = ["fold"] if protocol == "loso" else []
     groups = predictions.groupby([*by, "participant_id"])
-    scans = groups.agg(label=("label", "first"), logit=("logit", "mean"))
-    scans["logit"] = scans["logit"].where(groups["logit"].count() == groups.size())
+    scans = groups.agg(label=("label", "first"), margin=("margin", "mean"))
+    scans["margin"] = scans["margin"].where(groups["margin"].count() == groups.size())
     return summarise_scores(scans.groupby(by or (lambda scan: 0)).apply(_auc_if_complete), limits=(0.0, 1.0))
 
 
 def _auc_if_complete(scans: pd.DataFrame) -> float:
-    if scans["logit"].isna().any():
+    if scans["margin"].isna().any():
         return float("nan")
-    return auc(scans["label"].to_numpy(), scans["logit"].to_numpy())
+    return auc(scans["label"].to_numpy(), scans["margin"].to_numpy())
 
 
 SITE_COLUMNS = ["method", "seed", "fold", "n_patients", "n_controls", "auc", "ensemble_auc", "auc_variance"]
@@ -184,16 +184,16 @@ def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """Make the rows of ``sites.csv`` from predictions.
 
     Returns ``method``; ``seed``, under k-fold alone; ``fold``; ``n_patients``, ``n_controls``; ``auc``, averaged over
-    seeds, and ``ensemble_auc``, that of the averaged logits (under k-fold, both are those of one run); ``auc_variance``
+    seeds, and ``ensemble_auc``, that of the averaged margins (under k-fold, both of one run); ``auc_variance``
     over participants; ``sum_p``, ``sum_p2``, ``sum_py``: sums over scans of the predicted probability, its square and
-    its product with the label, averaged over seeds. Scores are NaN where a logit is missing under one seed.
+    its product with the label, averaged over seeds. Scores are NaN where a margin is missing under one seed.
     """
     by_seed = protocol == "kfold"
     rows = []
     for name, own in predictions.groupby("method", sort=False):
         seeds = own["seed"].nunique()
         for unit, part in own.groupby(["fold", "seed"] if by_seed else ["fold"]):
-            label, logit = _stack_seeds(part, 1 if by_seed else seeds)
+            label, margin = _stack_seeds(part, 1 if by_seed else seeds)
             fold, *seed = unit
             patients = int((label == 1).sum())
             row = {"method": name, "seed": seed[0] if seed else pd.NA, "fold": fold}
@@ -202,38 +202,38 @@ def site_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
             terms = (probability, probability**2, probability * part["label"])
             sums = (term.sum(skipna=False) for term in terms)
             n_seeds = part["seed"].nunique()
-            row |= _score_site(label, logit)
+            row |= _score_site(label, margin)
             row |= dict(zip(CALIBRATION_SUMS, (total / n_seeds for total in sums), strict=True))
             rows.append(row)
     return pd.DataFrame(rows, columns=[*SITE_COLUMNS, *CALIBRATION_SUMS]).astype({"seed": "Int64"})
 
 
 def _stack_seeds(part: pd.DataFrame, seeds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels [n] of a site and the logits [n, seeds] of one method, in the order of its participants."""
+    """Return the labels [n] of a site and the margins [n, seeds] of one method, in the order of its participants."""
     scans, first, row = np.unique(part["participant_id"].to_numpy(str), return_index=True, return_inverse=True)
     known, column = np.unique(part["seed"].to_numpy(), return_inverse=True)
     place = row * len(known) + column
     if len(np.unique(place)) < len(place):
         raise BrioError("predictions: a participant occurs more than once under one method, fold and seed")
     # a run without a row for a participant counts as a run without a score
-    logit = np.full((len(scans), max(seeds, len(known))), np.nan)
-    logit[row, column] = part["logit"].to_numpy(float)
-    return part["label"].to_numpy()[first], logit
+    margin = np.full((len(scans), max(seeds, len(known))), np.nan)
+    margin[row, column] = part["margin"].to_numpy(float)
+    return part["label"].to_numpy()[first], margin
 
 
-def _average_placements(label: np.ndarray, logit: np.ndarray) -> np.ndarray:
-    """Return the placement values of one method averaged over seeds, shape [n]; NaN where a logit is missing."""
-    if np.isnan(logit).any():
+def _average_placements(label: np.ndarray, margin: np.ndarray) -> np.ndarray:
+    """Return the placement values of one method averaged over seeds, shape [n]; NaN where a margin is missing."""
+    if np.isnan(margin).any():
         return np.full(len(label), np.nan)
-    return np.mean([placement_values(label, column) for column in logit.T], axis=0)
+    return np.mean([placement_values(label, column) for column in margin.T], axis=0)
 
 
-def _score_site(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
-    placements = _average_placements(label, logit)
+def _score_site(label: np.ndarray, margin: np.ndarray) -> dict[str, float]:
+    placements = _average_placements(label, margin)
     if np.isnan(placements).any():
         return dict.fromkeys(("auc", "ensemble_auc", "auc_variance"), float("nan"))
     area, covariance = delong_covariance(label, placements[:, None])
-    ensemble = auc(label, logit.mean(axis=1))
+    ensemble = auc(label, margin.mean(axis=1))
     return {"auc": float(area[0]), "ensemble_auc": ensemble, "auc_variance": float(covariance[0, 0])}
 
 
@@ -250,9 +250,9 @@ def covariance_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
     for fold, part in predictions.groupby("fold"):
         labels, placements = {}, {}
         for name, own in part.groupby("method", sort=False):
-            label, logit = _stack_seeds(own, int(seeds[name]))
+            label, margin = _stack_seeds(own, int(seeds[name]))
             labels[name] = (tuple(sorted(own["participant_id"].unique())), label)
-            placements[name] = _average_placements(label, logit)
+            placements[name] = _average_placements(label, margin)
         scans, label = next(iter(labels.values()))
         for name, (others, _) in labels.items():
             if others != scans:

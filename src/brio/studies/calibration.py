@@ -92,7 +92,7 @@ def _summarise(name: str, predictions: pd.DataFrame, means: dict[tuple[str, str]
         row |= {f"{short}, 95 % interval": intervals[0], f"{short}, new site": intervals[1]}
     split = [split_brier(*_read_run(own))._asdict() for _, own in predictions.groupby("seed")]
     row |= pd.DataFrame(split).mean().to_dict()
-    raw = expit(predictions["logit"].to_numpy(dtype=float))
+    raw = expit(predictions["margin"].to_numpy(dtype=float))
     row["brier of margins as logits"] = float(((raw - predictions["label"]) ** 2).mean())
     return {key.replace("brier", "Brier score", 1): value for key, value in row.items()}
 

@@ -59,7 +59,7 @@ def collect_site_pairs(predictions: pd.DataFrame) -> tuple[pd.DataFrame, list[Si
 
     Returns participants: participant_id, site and label, one row per participant.
     """
-    margins = predictions.pivot_table(index=["site", "participant_id", "label"], columns="seed", values="logit")
+    margins = predictions.pivot_table(index=["site", "participant_id", "label"], columns="seed", values="margin")
     participants = margins.index.to_frame(index=False)
     site, label, margin = participants["site"].to_numpy(), participants["label"].to_numpy(), margins.to_numpy()
     pairs = []
