@@ -152,10 +152,13 @@ def test_a_checkpoint_belongs_to_one_plan_stack_version_and_device(folder, monke
     others = [checkpoint_identity(job, plan, ("a",))]
     for change in ({"brio": "0.0"}, {"threads": 99}, {"seeds": (0, 1)}, {"fingerprint": "another"}):
         others.append(checkpoint_identity(job, dataclasses.replace(plan, **change), ("a", "b")))
-    for name in ("torch.__version__", "numpy.__version__", "brio.jobs.train.FORMAT"):
+    for name in ("torch", "numpy", "python"):
         with monkeypatch.context() as patch:
-            patch.setattr(name, "another")
+            patch.setitem(train._VERSIONS, name, "another")
             others.append(checkpoint_identity(job, plan, ("a", "b")))
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "FORMAT", "another")
+        others.append(checkpoint_identity(job, plan, ("a", "b")))
     monkeypatch.setattr(ComputeDevice, "describe", lambda self: "another")
     others.append(checkpoint_identity(job, plan, ("a", "b")))
     assert len({own, *others}) == 1 + len(others)

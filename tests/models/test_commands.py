@@ -163,7 +163,7 @@ def test_errors_are_for_people(fitted, folders):
 
 
 def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(folders, monkeypatch):
-    words = ("--method", "ridge", "--fold", "site01", "--out", folders / "elsewhere", *QUICK)
+    words = ("--method", "ridge", "--fold", "site01", "--out", folders / "one-site", *QUICK)
     assert command("run", folders / "five", *words).status == 0
     five = Cohort.load(folders / "five")
     replace(five, atlas=Atlas("finer", five.atlas.rois)).save(folders / "finer")
@@ -176,7 +176,7 @@ def test_evidence_that_does_not_fit_is_refused_before_anything_is_fitted(folders
         ("five", "svm", "evaluated ridge, not 'svm'; give a folder of 'brio run --method svm'"),
         ("finer", "ridge", "was evaluated in the atlas 'mine', but the model is fitted in 'finer'"),
     ):
-        words = ("--method", method, "--evidence", folders / "elsewhere", "--out", folders / "y", *QUICK)
+        words = ("--method", method, "--evidence", folders / "one-site", "--out", folders / "y", *QUICK)
         assert answer in command("fit", folders / cohort, *words).refuse().err
 
 
