@@ -159,8 +159,9 @@ def read_scans_to_predict(
             flags = ", ".join(map(_format_flag, given))
             raise BrioError(f"{src}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
         return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
-    if kind == "fmriprep" and options.get("denoise") is None:
-        options |= known_extraction or {}
+    options = {option: value for option, value in options.items() if value is not None}
+    if kind == "fmriprep" and "denoise" not in options:
+        options = {**(known_extraction or {}), **options}
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
     selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
@@ -178,10 +179,8 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         raise BrioError(f"{src / HEADER}: is missing, though the other files of a cohort are there; {IMPORT_AGAIN}")
     if other := name_other_folder(src):
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
-    if holds_images(src):
-        return "fmriprep"
-    files = find_series(src, match) + find_datasets(src)
-    if not files:
+    files, has_images = find_series(src, match) + find_datasets(src), holds_images(src)
+    if not (files or has_images):
         problem = "not a time-series file" if src.is_file() else "no time-series file below it"
         raise BrioError(f"{src}: {problem}; supported: {', '.join(SUFFIXES)}")
     for file in files:
@@ -198,6 +197,7 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         "dpabi": any(is_dpabi_file(file) for file in files),
         "bids": any(parse_name(file) is not None for file in files),
         "packed": archive is not None and is_packed_file(archive),
+        "fmriprep": has_images,
     }
     kinds = [kind for kind, fit in fits.items() if fit]
     # the table of 'pcp' has other columns, and 'dpabi' needs none: files with such names may be listed in any table
@@ -224,9 +224,11 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     for key in {"ignore_columns", "class_names"} & values.keys():
         parts = values[key].split(",") if isinstance(values[key], str) else values[key]
         values[key] = tuple(map(str.strip, parts))
-    given = [values.get("male", ""), values.get("female", ""), *values.get("class_names", ())]
-    refuse_unsafe_names(given, "--male, --female or --class-names")
-    if len(set(values.get("class_names", "01")) - {""}) != 2:
+    sexes, classes = [values.get(key) for key in ("male", "female")], values.get("class_names", ("0", "1"))
+    refuse_unsafe_names([*filter(None, sexes), *classes], "--male, --female or --class-names")
+    if sexes[0] == sexes[1] is not None:
+        raise BrioError(f"--male and --female are both '{sexes[0]}'; each sex needs a code of its own")
+    if len(classes) != 2 or len({*classes} - {""}) != 2:
         raise BrioError("--class-names takes two names, of controls and of patients: --class-names HC,MDD")
     if "atlas_table" in values:
         values["atlas_source"] = Path(values["atlas_table"]).name

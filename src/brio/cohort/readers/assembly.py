@@ -25,6 +25,7 @@ from ..scans import (
     JOINED_SCANS,
     MOST_SCANS,
     SESSION_FRAMES,
+    UnknownMeasureError,
     are_transposed,
     clean_scan,
     find_live_rois,
@@ -73,6 +74,10 @@ def import_scans(
     found = find(src, options)
     if found.table is not None:
         options = replace(options, atlas_table=found.table, atlas_source=f"the table of {found.options['atlas']}")
+    for name, others in zip(options.class_names or (), reversed(found.classes), strict=False):
+        if name.casefold() in others.casefold().split("/"):
+            problem = f"'{name}' is a value of the other class ({others})"
+            raise BrioError(f"--class-names: {problem}; the name of controls comes first, that of patients second")
     sex = f"{src}: column '{options.sex_column or found.renamed.get('sex', 'sex')}'"
     found.warnings += tuple(convert_sexes([row for row, _ in found.scans], options, sex))
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
@@ -96,6 +101,8 @@ def _find_deviation() -> Iterator[None]:
     """Turn errors about a scan into a kind of their own."""
     try:
         yield
+    except UnknownMeasureError:
+        raise
     except BrioError as error:
         raise DeviatingScanError(str(error)) from error
 

@@ -17,7 +17,7 @@ from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, convert_frames, require_repetition_time
 from .assembly import choose_atlas, join_scans
-from .participants import ImportOptions, Layout, find_rows, simplify_session
+from .participants import ImportOptions, Layout, Row, find_rows, simplify_session
 from .series import (
     SUFFIXES,
     Series,
@@ -156,7 +156,8 @@ def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
 def find_datasets(src: Path) -> list[Path]:
     """List the series in the h5 files of older releases of giga_connectome, each as a path below its file."""
     paths = list[Path]()
-    for file in sorted(path for path in ([src] if src.is_file() else list_files(src)) if path.suffix == ".h5"):
+    files = [src] if src.is_file() else list_files(src)
+    for file in sorted(path for path in files if path.suffix == ".h5" and "atlas-" in path.name):  # others: transforms
         import h5py
 
         require_regular(file, "HDF5")
@@ -224,23 +225,24 @@ def lay_out_scans(
     if table is None:
         layout.rows = [{"participant_id": subject} for subject in subjects]
     scans = []
-    listed = {_add_prefix(entry["participant_id"]) for entry in layout.skipped}
-    n_rows, rows_read = Counter(_add_prefix(row["participant_id"]) for row in layout.rows), set()
+    # rows that are left out too, whose scans are not taken for those of other rows
+    listed = Counter(_identify_row(row) for row in (*layout.rows, *layout.skipped))
+    n_rows, rows_read, read_by_session = Counter(subject for subject, _ in listed.elements()), set(), set[str]()
     for row in layout.rows:
-        subject, wanted = _add_prefix(row["participant_id"]), simplify_session(row.get("session"))
+        subject, wanted = _identify_row(row)
         if (subject, wanted) in rows_read:
             raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
         rows_read.add((subject, wanted))
-        listed.add(subject)
         if subject not in subjects:
             layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
             continue
         by_session = {"": subjects[subject]}
         if wanted and (n_rows[subject] > 1 or any(file.session for file in subjects[subject])):
+            read_by_session.add(subject)
             groups = group_by_session(subjects[subject])
             by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
             if not by_session:
-                layout.skip("no time series of the session of its row", row["participant_id"])
+                layout.skip("no time series of the session of its row", row["participant_id"], session=row["session"])
         elif sessions is not None:
             by_session = group_by_session(subjects[subject])
         for session, own in by_session.items():
@@ -252,7 +254,11 @@ def lay_out_scans(
                     reason = "a further session, only the first was taken (--sessions join, average or all takes more)"
                 layout.skip(reason, row["participant_id"], file=further.path.name)
     if table is not None:
-        layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in listed))
+        layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in n_rows))
+    for subject in sorted(read_by_session):
+        for session, own in group_by_session(subjects[subject]).items():
+            if (subject, simplify_session(session)) not in listed:
+                layout.skip("no row of its session", subject, session=session, file=own[0].path.name)
     copies = len(selected) - len(scan_files)
 
     def read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
@@ -266,6 +272,11 @@ def lay_out_scans(
         options={"atlas": label, "participants": table, "runs": runs},
         notes={"copies_in_other_formats": copies} if copies else {},
     )
+
+
+def _identify_row(row: Row) -> tuple[str, str]:
+    """Return subject and session of a row of the participants table."""
+    return _add_prefix(row["participant_id"]), simplify_session(row.get("session"))
 
 
 def _add_prefix(participant_id: str) -> str:

@@ -353,8 +353,10 @@ class Extraction:
 
     def find_file(self, path: Path) -> Path:
         """Find the file of a scan."""
-        confounds = _find_confounds(path)
-        stamps = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in filter(None, (path, confounds))]
+        folders = [folder for folder in path.parents if folder.is_relative_to(self.root)]
+        stated = [file for folder in folders for file in sorted(folder.glob("*.json")) if file.is_file()]
+        files = filter(None, (path, _find_confounds(path), *stated))
+        stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         known = [FORMAT, str(path.resolve()), stamps, self.atlas.digest, self.atlas.labels, self.denoising.describe()]
         return self.folder / f"{hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:24]}.npz"
 
@@ -402,7 +404,9 @@ class Extraction:
 
 def holds_images(src: Path) -> bool:
     """Return whether a folder holds images that fMRIPrep preprocessed."""
-    return src.is_dir() and any(re.search(r"_desc-\w+_bold\.nii\.gz$", path.name) for path in list_files(src))
+    return src.is_dir() and any(
+        re.search(r"_desc-(preproc|smoothAROMAnonaggr)_bold\.nii\.gz$", path.name) for path in list_files(src)
+    )
 
 
 def _try(write: Callable[[], None]) -> BrioError | None:
@@ -464,10 +468,10 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
     space = parse_entities(files[0].path).get("space", "")
     notes = check_space(atlas, space, src)
     assert options.workspace is not None
-    make_folders(options.workspace)
     extraction = Extraction(options.workspace, src, atlas, denoising)
     layout = lay_out_scans(src, options, files, atlas.rois.name, extraction.read)
     chosen = [file.path for _, sources in layout.scans for file in sources]
+    make_folders(options.workspace)
     extraction.extract(chosen, options.jobs or 1, options.progress)
     stated = {
         "image": atlas.path.name,

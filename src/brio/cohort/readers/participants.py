@@ -114,9 +114,9 @@ class Layout:
     warnings: tuple[str, ...] = ()
     table: Atlas | None = None  # table of the ROIs, where the layout knows it
 
-    def skip(self, reason: str, *participants: str, file: str | None = None) -> None:
-        """Record why participants, or a file, are skipped."""
-        stated = {"reason": reason} | ({"file": file} if file else {})
+    def skip(self, reason: str, *participants: str, **which: str | None) -> None:
+        """Record why participants are skipped; ``which`` says of which ``session`` or ``file``, where known."""
+        stated = {"reason": reason} | {key: value for key, value in which.items() if value}
         self.skipped += [{"participant_id": participant} | stated for participant in participants]
 
     def leave_unlabelled(self, participant_id: str, reason: str) -> None:
@@ -167,21 +167,22 @@ def find_ignored(columns: Sequence[str], options: ImportOptions, path: Path) -> 
 
 def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tuple[str, ...]:
     """Write a sex for the codes of ``--male`` and ``--female``; refuse numbers that nobody has given a meaning."""
-    unclear = Counter[str]()
+    unclear, codes = Counter[str](), {"M": options.male, "F": options.female}
     for row in rows:
         sex = str(row.get("sex") or "").removesuffix(".0")
-        if sex in (options.male, options.female):
-            row["sex"] = "M" if sex == options.male else "F"
+        meant = next((ours for ours, code in codes.items() if sex and code and _is_among(sex, [code])), None)
+        if meant is not None:
+            row["sex"] = meant
         elif _NUMBER.fullmatch(sex):
             unclear[sex] += 1
-            row["sex"] = sex if options.male is None or options.female is None else None
+            row["sex"] = None if all(codes.values()) else sex
     listing = ", ".join(f"{code} ({n})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
-    if not unclear or not options.labels_required:
-        return ()
-    if options.male is None or options.female is None:
+    if unclear and all(codes.values()):
+        return (f"{where}: neither --male nor --female, so taken as missing: {listing}",)
+    if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
         raise BrioError(f"{where} holds codes, {listing}; say which sex they are, for example {example}")
-    return (f"{where}: neither --male nor --female, so taken as missing: {listing}",)
+    return ()
 
 
 def _require_one(path: Path, spellings: list[str], name: str) -> str:
@@ -388,7 +389,7 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
     named |= {name: session if name == "session" else None for name in also}
     stated = (*named.values(), options.participants, options.patient, options.control)
-    stated += (options.age_column, options.sex_column)
+    stated += (options.age_column, options.sex_column, options.where, options.exclude)
     required = options.labels_required
     if not (required or has_table(src) or any(value is not None for value in stated)):
         return None, Layout([])
@@ -428,7 +429,8 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         reason = f"no label in column '{label_column}'"
         reason = explain_other_group(group or "", patients, controls) if is_other else reason
         if required and None in (site, label):
-            layout.skip(f"no site in column '{site_column}'" if site is None else reason, participant)
+            reason = f"no site in column '{site_column}'" if site is None else reason
+            layout.skip(reason, participant, session=row.get(session_column or ""))
             continue
         if is_other:
             layout.leave_unlabelled(participant, reason)
@@ -450,7 +452,7 @@ def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: s
     layout.warnings += warnings
     kept = [(number, row) for number, row in enumerate(table.rows, start=1) if not reasons[number - 1]]
     for row, reason in zip(table.rows, reasons, strict=True):
-        layout.skip(reason, *([row[ids] or ""] if reason else []))
+        layout.skip(reason, *([row[ids] or ""] if reason else []), session=row.get(sessions))
     return replace(table, rows=[row for _, row in kept], numbers=[number for number, _ in kept])
 
 
@@ -464,29 +466,39 @@ def explain_left_out(
         reasons[~fulfilled] = f"'{where}' does not hold"
         reasons[missing] = f"no value of {' or '.join(columns)}, which --where compares"
     if exclude is not None:
-        listed, file = _read_exclusions(Path(exclude)), series.describe_name(Path(exclude).name)
+        listed, file = _read_exclusions(Path(exclude), ids), series.describe_name(Path(exclude).name)
         refuse_unsafe_names([file], "--exclude")
         rows = zip(table[ids], table.get(sessions, [None] * len(table)), strict=True)
         keys = [[(_shorten(p, "sub-"), session) for session in ("", simplify_session(s))] for p, s in rows]
         for i, own in enumerate(keys):
             for key in filter(listed.__contains__, own):
                 reasons[i] = f"excluded by {file}{listed[key]}"
-        if absent := sorted({participant for participant, _ in listed.keys() - set(chain(*keys))}):
-            warnings = (f"{exclude}: not in {name}: {shorten_list(absent)}",)
+        unknown = sorted(listed.keys() - set(chain(*keys)))
+        absent = f"not in {name}: {shorten_list([f'{p} (session {s})' if s else p for p, s in unknown])}"
+        if len(unknown) == len(listed):  # the list is of another study, or writes identifiers in another way
+            raise BrioError(f"{exclude}: names nobody to leave out: {absent if unknown else 'it is empty'}")
+        warnings = (f"{exclude}: {absent}",) if unknown else ()
     if reasons.all():
         counts = ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).items())
         raise BrioError(f"{name}: nothing is left of {len(table)} rows: {counts}")
     return reasons.tolist(), warnings
 
 
-def _read_exclusions(path: Path) -> dict[tuple[str, str], str]:
-    """Read whom to leave out and why: one id per line, or a table with participant_id, perhaps session and reason."""
+def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
+    """Read whom to leave out and why: one id per line, or a table with ids, perhaps session and reason.
+
+    The column of ids is ``participant_id``, or the one of the participants table.
+    """
     lines = [line for line in map(str.strip, series.read_lines(path, "a list of participants")) if line]
-    rows: list[Any] = [(line, None, None) for line in lines]
-    if lines and "participant_id" in lines[0].lower():
+    rows: list[Any] = [(line.strip('"'), None, None) for line in lines]
+    header = re.split('[\t,;" ]+', lines[0]) if lines else []
+    if ids in header or "participant_id" in map(str.lower, header):
         table = read_participants(path)
         columns = [find_column(table.columns, name, path) for name in ("participant_id", "session", "reason")]
+        columns[0] = columns[0] if columns[0] in table.columns else ids
         rows = [[row.get(column) for column in columns] for row in table.rows]
+        if None in (ids_of_rows := [row[0] for row in rows]):
+            raise BrioError(f"{path}: column '{columns[0]}' is empty in row {ids_of_rows.index(None) + 1}")
     return {(_shorten(p, "sub-"), simplify_session(s)): f": {why}" if why else "" for p, s, why in rows}
 
 
@@ -510,8 +522,9 @@ def _shorten(value: object, prefix: str) -> str:
 
 
 def simplify_session(session: object) -> str:
-    """Write a session without what tables leave out: ``ses-01`` is ``1``; empty where there is none."""
-    return _shorten(session, "ses-").lstrip("0")
+    """Write a session without what tables leave out or add: ``ses-01`` and ``1.0`` are ``1``; empty for none."""
+    text = _shorten(session, "ses-").removesuffix(".0")
+    return text.lstrip("0") or text[:1]
 
 
 def _add_sessions(table: TextTable, id_column: str) -> TextTable:

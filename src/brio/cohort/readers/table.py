@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import BrioError, nearest
 from ..atlas import canonicalise_atlas_name
-from ..scans import MEASURES, convert_fc, find_measure, name_scan
+from ..scans import MEASURES, UnknownMeasureError, convert_fc, find_measure, name_scan
 from . import series
 from .participants import ImportOptions, Layout, Row, find_rows
 from .series import Series
@@ -206,7 +206,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         first.append((own, where))
         if own != first[0][0]:
             problem = f"seems to hold {own}, but {first[0][1]} {first[0][0]}"
-            raise BrioError(f"{where}: {problem}; state what all hold with --measure correlation or fisher-z")
+            raise UnknownMeasureError(f"{where}: {problem}; state what all hold with --measure correlation or fisher-z")
         return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
@@ -264,4 +264,8 @@ def _open_archive(path: Path) -> dict[str, Callable[[], np.ndarray]]:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
         needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id', or one matrix per participant"
         raise BrioError(f"{path}: holds {held}; it needs {needed}")
-    return {participant: declared[participant].read for participant in matrices}
+    return {participant: partial(_load, path, declared, participant) for participant in matrices}
+
+
+def _load(path: Path, declared: dict[str, series.StoredArray], name: str) -> np.ndarray:
+    return series.load_arrays(path, declared, [name])[0]
