@@ -113,12 +113,7 @@ def import_cohort(
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
     refuse_existing(out)
-    if kind != "fmriprep":
-        return import_scans(kind, READERS[kind].find, src, out, selected)
-    workspace = Path(f"{out}.extracted")
-    cohort = import_scans(kind, find_fmriprep, src, out, replace(selected, workspace=workspace, progress=progress))
-    remove_tree(workspace)
-    return cohort
+    return _import(kind, src, out, selected, progress)
 
 
 def read_scans_to_predict(
@@ -164,9 +159,17 @@ def read_scans_to_predict(
         options = {**(known_extraction or {}), **options}
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
-    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
     selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
-    return import_scans(kind, READERS[kind].find, src, out, selected)
+    return _import(kind, src, out, selected, progress)
+
+
+def _import(kind: str, src: str | Path, out: str | Path, options: ImportOptions, progress: Progress) -> Cohort:
+    workspace = Path(f"{out}.extracted")
+    options = replace(options, workspace=workspace, progress=progress)
+    cohort = import_scans(kind, READERS[kind].find, src, out, options)
+    if kind == "fmriprep":
+        remove_tree(workspace)
+    return cohort
 
 
 def find_layout(src: Path, participants: str | Path | None = None, match: str | None = None) -> str:

@@ -363,6 +363,7 @@ class Extraction:
     def write(self, path: Path) -> None:
         """Extract a scan and write its file."""
         frames, stated = extract_scan(path, self.atlas, self.denoising, self.root)
+        make_folders(self.folder)
         stream = io.BytesIO()
         np.savez(stream, frames=frames, stated=json.dumps(stated))
         write_atomically(self.find_file(path), stream.getvalue())
@@ -471,7 +472,6 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
     extraction = Extraction(options.workspace, src, atlas, denoising)
     layout = lay_out_scans(src, options, files, atlas.rois.name, extraction.read)
     chosen = [file.path for _, sources in layout.scans for file in sources]
-    make_folders(options.workspace)
     extraction.extract(chosen, options.jobs or 1, options.progress)
     stated = {
         "image": atlas.path.name,
