@@ -95,6 +95,7 @@ def test_a_table_from_excel(tmp_path):
     columns = ["participant_id", "site", "label", "sex", "age", "age_in_source", "n_frames"]
     assert cohort.participants.columns.tolist() == columns
     assert cohort.participants["age"].tolist()[:2] == [20, 17]
+    assert cohort.provenance["renamed_columns"] == {"age": "Alter", "sex": "Sex"}
     options = cohort.provenance["options"]
     assert options["ignore_columns"] == ["*_raw", "age.1"]
     given = NAMED | {"where": "Alter >= 18 or IQ_raw < 5", "exclude": tmp_path / "qc.tsv"}

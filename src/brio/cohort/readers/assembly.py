@@ -112,32 +112,30 @@ LEAST_AGREEMENT = 0.8  # share of scans that must have the same regions for the 
 
 def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, problem: DeviatingScanError) -> Chosen:
     """Keep the scans that have the regions of most, and record why the others are skipped."""
-    groups: dict[str | tuple[bool, Any], list[tuple[int, Path]]] = {}
+    regions: dict[int, tuple[bool, Any]] = {}  # of each scan that can be read: whether they are named, and their names
+    reasons, paths = dict[int, str](), dict[int, Path]()
     for i, item in enumerate(chosen):
         try:
-            ((_, path, series),) = read_chosen(found, [item], options)
-            _refuse_other_content(series.frames, path, found)
-            names = frozenset(name_columns(series)) - set(options.drop_roi)
-            repeated = series.columns is not None and len(set(series.columns)) < len(series.columns)
-            group: str | tuple[bool, Any] = series.columns is not None, series.columns if repeated else names
+            ((_, paths[i], series),) = read_chosen(found, [item], options)
+            _refuse_other_content(series.frames, paths[i], found)
+            header, names = series.columns, frozenset(name_columns(series)) - set(options.drop_roi)
+            regions[i] = header is not None, header if header and len({*header}) < len(header) else names
         except DeviatingScanError as error:
-            place, _, group = str(error).partition(": ")
-            path = Path(place)
-        groups.setdefault(group, []).append((i, path))
-    alike = max((group for group in groups if not isinstance(group, str)), key=lambda g: len(groups[g]), default=None)
-    if alike is None or len(groups) == 1:
+            place, _, reasons[i] = str(error).partition(": ")
+            paths[i] = Path(place)
+    ((alike, n_alike),) = Counter(regions.values()).most_common(1) or [((False, ()), 0)]
+    reasons |= {i: escape_controls(_compare_regions(own, alike)) for i, own in regions.items() if own != alike}
+    if not n_alike or not reasons:
         raise problem
-    reasons = {g: g if isinstance(g, str) else escape_controls(_compare_regions(g, alike)) for g in groups}
-    if len(groups[alike]) < LEAST_AGREEMENT * len(chosen):
-        reasons[alike] = f"{len(alike[1])} regions"
-        ordered = sorted(groups, key=lambda g: -len(groups[g]))
-        listing = "; ".join(f"{reasons[g]} ({len(groups[g])}, such as {groups[g][0][1].name})" for g in ordered)
+    if n_alike < LEAST_AGREEMENT * len(chosen):
+        kinds = [reasons.get(i, f"{len(alike[1])} regions") for i in range(len(chosen))]
+        examples = {kind: paths[i].name for i, kind in reversed([*enumerate(kinds)])}
+        listing = "; ".join(f"{kind} ({n}, such as {examples[kind]})" for kind, n in Counter(kinds).most_common())
         rule = f"Such scans are left out only where {LEAST_AGREEMENT:.0%} of all agree"
         raise BrioError(f"{problem}. {rule}; of {len(chosen)} scans here: {listing}")
-    for group, scans in groups.items():
-        for i, path in scans if group != alike else ():
-            found.skip(reasons[group], chosen[i][0]["participant_id"], file=path.name)
-    return [chosen[i] for i, _ in groups[alike]]
+    for i, reason in sorted(reasons.items()):
+        found.skip(reason, chosen[i][0]["participant_id"], file=paths[i].name)
+    return [item for i, item in enumerate(chosen) if i not in reasons]
 
 
 def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any]) -> str:

@@ -16,23 +16,10 @@ import numpy as np
 from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
 from ..scans import LONGEST, SHORTEST, convert_frames, require_repetition_time
+from . import series
 from .assembly import choose_atlas, join_scans
 from .participants import ImportOptions, Layout, Row, find_rows, simplify_session
-from .series import (
-    SUFFIXES,
-    Series,
-    find_series,
-    get_series_stem,
-    get_series_suffix,
-    is_regular,
-    list_files,
-    name_damaged_file,
-    read_json_object,
-    read_series,
-    require_bounded,
-    require_regular,
-    select_matching,
-)
+from .series import Series
 
 # Entities that distinguish scans of a subject; all others say how a scan was processed.
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
@@ -68,7 +55,7 @@ def parse_entities(path: Path) -> dict[str, str]:
     """Parse the entities of a file name; what is joined to an atlas at an underscore belongs to it."""
     entities: dict[str, str] = {}
     previous = ""
-    stem = get_series_stem(path) if get_series_suffix(path) else path.name.split(".")[0]
+    stem = series.get_series_stem(path) if series.get_series_suffix(path) else path.name.split(".")[0]
     for piece in stem.split("_"):
         key, dash, value = piece.partition("-")
         if dash:
@@ -86,7 +73,7 @@ def parse_name(path: Path) -> SeriesFile | None:
     Confounds (``desc-confounds_timeseries.tsv``) have no atlas and are not parcellated series. C-PAC may join an entity
     to the next (``atlas-Yeo-17space-MNI152``) or split an atlas at an underscore; both are repaired.
     """
-    suffix, stem = get_series_suffix(path), get_series_stem(path)
+    suffix, stem = series.get_series_suffix(path), series.get_series_stem(path)
     if not stem.startswith("sub-") or not (stem.endswith("_timeseries") or suffix == ".ptseries.nii"):
         return None
     entities = parse_entities(path)
@@ -107,11 +94,11 @@ def describe_file(path: Path, entities: dict[str, str], atlas: str = "", feature
 
 def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
     """Find the parcellated time series below a folder."""
-    found = [*find_series(src), *find_datasets(src)]
+    found = [*series.find_series(src), *find_datasets(src)]
     files = [file for path in found if (file := parse_name(path))]
     if not files:
         raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
-    selected = set(select_matching(src, [file.path for file in files], match))
+    selected = set(series.select_matching(src, [file.path for file in files], match))
     return [file for file in files if file.path in selected]
 
 
@@ -122,8 +109,8 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
     which of them to read.
     """
     scans: dict[tuple[str, tuple[str, ...]], SeriesFile] = {}
-    rank = {suffix: place for place, suffix in enumerate(SUFFIXES)}
-    for file in sorted(files, key=lambda f: (rank.get(get_series_suffix(f.path) or "", 0), f.path)):
+    rank = {suffix: place for place, suffix in enumerate(series.SUFFIXES)}
+    for file in sorted(files, key=lambda f: (rank.get(series.get_series_suffix(f.path) or "", 0), f.path)):
         path = scans.setdefault((file.subject, file.scan), file).path
         if not _are_copies(path, file.path):
             problem = f"the same scan as {path}, processed in another way"
@@ -137,8 +124,11 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
 
 def _are_copies(*paths: Path) -> bool:
     """Return whether files hold one scan in several formats; XCP-D gives ``den-`` to CIFTI alone."""
-    differ = len({get_series_suffix(path) for path in paths}) > 1
-    names = {re.sub("_den-[^_]+", "", get_series_stem(path)) if differ else get_series_stem(path) for path in paths}
+    differ = len({series.get_series_suffix(path) for path in paths}) > 1
+    names = {
+        re.sub("_den-[^_]+", "", series.get_series_stem(path)) if differ else series.get_series_stem(path)
+        for path in paths
+    }
     return len(names) == len({path.parent for path in paths}) == 1
 
 
@@ -156,12 +146,12 @@ def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
 def find_datasets(src: Path) -> list[Path]:
     """List the series in the h5 files of older releases of giga_connectome, each as a path below its file."""
     paths = list[Path]()
-    files = [src] if src.is_file() else list_files(src)
+    files = [src] if src.is_file() else series.list_files(src)
     for file in sorted(path for path in files if path.suffix == ".h5" and "atlas-" in path.name):  # others: transforms
         import h5py
 
-        require_regular(file, "HDF5")
-        with name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
+        series.require_regular(file, "HDF5")
+        with series.name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
             names = list[str]()
             archive.visit(names.append)
         paths += [file / name for name in names if name.endswith("_timeseries")]
@@ -173,11 +163,11 @@ def _read_dataset(path: Path) -> Series:
     import h5py
 
     file = next(folder for folder in path.parents if folder.suffix == ".h5")
-    with name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
+    with series.name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
         node = archive[path.relative_to(file).as_posix()]
         if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.external or node.is_virtual:
             raise BrioError(f"{path}: is no matrix (frames, regions)")
-        require_bounded(node.size * node.dtype.itemsize, file)
+        series.require_bounded(node.size * node.dtype.itemsize, file)
         tr = node.attrs.get("RepetitionTime")
         tr = None if tr is None else require_repetition_time(float(tr), f"{path}: RepetitionTime")
         return Series(convert_frames(node[()], str(path)), tr=tr)
@@ -286,12 +276,12 @@ def _add_prefix(participant_id: str) -> str:
 
 def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
     """Read a series with its repetition time and mean displacement, where the files beside it say them."""
-    series = read_series(path) if get_series_suffix(path) else _read_dataset(path)
+    scan = series.read_series(path) if series.get_series_suffix(path) else _read_dataset(path)
     metadata = read_metadata(path, root, list_sidecars)
     tr = find_repetition_time(metadata, path)
-    if tr is None and series.tr is None:  # XCP-D and C-PAC state it for the images alone
+    if tr is None and scan.tr is None:  # XCP-D and C-PAC state it for the images alone
         tr = find_repetition_time(read_metadata(path, root, list_sidecars, suffix="bold"), path)
-    return replace(series, tr=series.tr if tr is None else tr, mean_fd=_read_mean_fd(path, metadata))
+    return replace(scan, tr=scan.tr if tr is None else tr, mean_fd=_read_mean_fd(path, metadata))
 
 
 def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
@@ -324,9 +314,13 @@ def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
         return float(stated)
     own, subject = _list_scan_entities(path), path.name.split("_")[0]
     for ending in FD_FILES:
-        files = [f for f in path.parent.glob(f"{subject}_*{ending}") if _list_scan_entities(f) <= own and is_regular(f)]
+        files = [
+            f
+            for f in path.parent.glob(f"{subject}_*{ending}")
+            if _list_scan_entities(f) <= own and series.is_regular(f)
+        ]
         for file in sorted(files, key=lambda f: (-len(_list_scan_entities(f)), len(f.name))):
-            motion = read_series(file)
+            motion = series.read_series(file)
             names = [name.lower() for name in motion.columns or FD_COLUMNS[:1]]
             known = next((motion.frames[:, names.index(name)] for name in FD_COLUMNS if name in names), np.empty(0))
             if np.isfinite(known).any():
@@ -358,13 +352,13 @@ def read_metadata(
                 (f, frozenset(_list_scan_entities(f)), last) for f, said, _ in sidecars if "stat" not in dict(said)
             ]
         for file, _, _ in sorted((one for one in sidecars if one[1] <= own), key=lambda one: len(one[1])):
-            metadata |= read_json_object(file)
+            metadata |= series.read_json_object(file)
     return metadata
 
 
 def _list_sidecars(folder: Path) -> list[Sidecar]:
     """List the json files of a folder with their entities and suffixes."""
-    files = [file for file in sorted(folder.glob("*.json")) if is_regular(file)]
+    files = [file for file in sorted(folder.glob("*.json")) if series.is_regular(file)]
     return [(f, frozenset(parse_entities(f).items()), f.name.split(".")[0].rpartition("_")[2]) for f in files]
 
 

@@ -139,30 +139,32 @@ def find_column(columns: Sequence[str], name: str, path: Path) -> str:
     return name if name in spellings or not spellings else _require_one(path, spellings, name)
 
 
-def find_covariates(table: TextTable, options: ImportOptions, taken: Collection[str] = ()) -> dict[str, str]:
-    """Find the columns that some methods need: those that options name, else other spellings of their names.
+def choose_covariates(
+    table: TextTable, options: ImportOptions, layout: Layout, taken: set[str]
+) -> tuple[set[str], dict[str, str]]:
+    """Choose the columns that are no covariates, by ``--ignore-columns``, and name those that some methods need.
 
-    Spellings differ in capitals, and in signs between words.
+    These are columns that options name, else those whose names differ in capitals or in signs between words alone.
     """
+    ignored = set[str]()
+    for pattern in options.ignore_columns:
+        found = {column for column in table.columns if column == pattern or fnmatchcase(column, pattern)}
+        if not found:
+            known = nearest(pattern, table.columns)
+            raise BrioError(f"{table.path}: --ignore-columns: there is no column '{pattern}'; {known}")
+        ignored |= found - taken
     named = {"age": options.age_column, "sex": options.sex_column}
     for name, column in named.items():
         table.require_column(column or table.columns[0], f"--{name}-column")
     spellings: dict[str, list[str]] = {}
     for column in table.columns:
         ours = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
-        if ours is not None and ours not in table.columns and column not in taken and named.get(ours) is None:
+        if ours not in (None, *table.columns) and column not in taken | ignored and named.get(ours) is None:
             spellings.setdefault(ours, []).append(column)
-    found = {_require_one(table.path, same, name): name for name, same in spellings.items()}
-    return found | {column: name for name, column in named.items() if column is not None}
-
-
-def find_ignored(columns: Sequence[str], options: ImportOptions, path: Path) -> set[str]:
-    """Find the columns that ``--ignore-columns`` names, by patterns such as ``*_raw``."""
-    ignored = {p: {c for c in columns if c == p or fnmatchcase(c, p)} for p in options.ignore_columns}
-    for pattern, found in ignored.items():
-        if not found:
-            raise BrioError(f"{path}: --ignore-columns: there is no column '{pattern}'; {nearest(pattern, columns)}")
-    return set[str]().union(*ignored.values())
+    names = {_require_one(table.path, same, name): name for name, same in spellings.items()}
+    names |= {column: name for name, column in named.items() if column is not None}
+    layout.renamed |= {ours: theirs for theirs, ours in names.items() if ours != theirs}
+    return ignored, names
 
 
 def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tuple[str, ...]:
@@ -412,12 +414,10 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         table.require_column(label_column, "--label-column", taken=[site_column])
     groups = [row.get(label_column) for row in table.rows]
     labels, layout.classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, required)
-    ignored = find_ignored(table.columns, options, path) - {*own.values()}
-    names = find_covariates(table, options, taken={*own.values(), *ignored})
-    own |= {ours: theirs for theirs, ours in names.items()}
-    layout.renamed = {n: c for n, c in own.items() if n != c and named.get(n) is None and c in table.columns}
-    used = {own["participant_id"], site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
-    used |= ignored
+    layout.renamed = {n: c for n, c in own.items() if n != c and named[n] is None and c in table.columns}
+    ignored, names = choose_covariates(table, options, layout, {*own.values()})
+    used = {own["participant_id"], site_column, *ignored}
+    used |= {label_column} if max(len(patients), len(controls)) < 2 else set()
     copies = [c for c in table.columns if c not in used and (m := _COPY.fullmatch(c)) and m[1] in table.columns]
     if copies:
         problem = f"{shorten_list(copies)}: seem to be columns of the same name, as pandas numbers them"

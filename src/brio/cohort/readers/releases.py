@@ -31,9 +31,8 @@ from .participants import (
     ImportOptions,
     Layout,
     Row,
+    choose_covariates,
     extract_covariates,
-    find_covariates,
-    find_ignored,
     find_table,
     read_participants,
     select_rows,
@@ -309,9 +308,7 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
         layout.skip(f"no row in {path.name}, whose columns --where compares", *absent)
         left_out |= {*absent}
     layout.rows = [row for row in layout.rows if row["participant_id"] not in left_out]
-    ignored = find_ignored(table.columns, options, path) - {column}
-    names = find_covariates(table, options, taken={column, *ignored})
-    layout.renamed |= {ours: theirs for theirs, ours in names.items() if ours != theirs}
+    ignored, names = choose_covariates(table, options, layout, {column})
     known = {row["participant_id"]: row for row in layout.rows}
     layout.skip("no file ROISignals_<ID>", *(participant for participant in listed if participant not in known))
     for participant, row in known.items():
