@@ -191,10 +191,8 @@ def load_known_atlas(name: str) -> Atlas | None:
     loaders: dict[str, Callable[..., pd.DataFrame]] = {
         "power264": _load_power,
         "(dosenbach160|seitzman300)(-by-network)?": _load_spheres,
-        _SCHAEFER: _load_schaefer,
+        f"{_SCHAEFER}|{_HARVARD_OXFORD}|{_BASC}": _load_labels,
         "difumo(64|128|256|512|1024)": _load_difumo,
-        _HARVARD_OXFORD: _load_harvard_oxford,
-        _BASC: _load_basc,
     }
     for pattern, load in loaders.items():
         match = re.fullmatch(pattern, name.lower())
@@ -247,11 +245,13 @@ def _load_spheres(name: str) -> pd.DataFrame:
     return _make_table(names, data["rois"], index=index, network=data["networks"])
 
 
-def _load_schaefer(name: str) -> pd.DataFrame:
+def _load_labels(name: str) -> pd.DataFrame:
     table = _locate_labels(_fetch_labels(name))
-    parts = table["name"].str.split("_")  # 7Networks_LH_Vis_1
-    table["network"] = [part[2] for part in parts]
-    table["hemi"] = [part[1][0] for part in parts]
+    if re.fullmatch(_SCHAEFER, name):
+        parts = table["name"].str.split("_")  # 7Networks_LH_Vis_1
+        table["network"], table["hemi"] = [part[2] for part in parts], [part[1][0] for part in parts]
+    if match := re.fullmatch(_BASC, name):
+        table["name"] = [f"basc{match[1]}_{k:03d}" for k in table["index"]]
     return table
 
 
@@ -261,17 +261,6 @@ def _load_difumo(name: str) -> pd.DataFrame:
     names, _ = number_repeated_names(labels["difumo_names"].astype(str).str.strip())
     xyz = pd.DataFrame(_find_map_centres(data["maps"]), columns=list("xyz"))
     return _make_table(names, xyz, index=labels["component"], network=labels["yeo_networks7"])
-
-
-def _load_harvard_oxford(name: str) -> pd.DataFrame:
-    return _locate_labels(_fetch_labels(name))
-
-
-def _load_basc(name: str) -> pd.DataFrame:
-    table = _locate_labels(_fetch_labels(name))
-    resolution = int(name.removeprefix("basc"))
-    table["name"] = [f"basc{resolution}_{k:03d}" for k in table["index"]]
-    return table
 
 
 def _make_table(names: Any, xyz: pd.DataFrame, **columns: Any) -> pd.DataFrame:

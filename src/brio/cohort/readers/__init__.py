@@ -1,23 +1,6 @@
 """Readers of file layouts. Each reader writes a cohort folder.
 
-========  ===================================================  ====================================================
-kind      layout                                               options
-========  ===================================================  ====================================================
-pcp       ABIDE of the Preprocessed Connectomes Project        atlas, participants, where, exclude, name
-dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required), participants, id_column, name; and as
-                                                               table: ``_COVARIATES``
-bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participants, id_column, site_column,
-          C-PAC or CIFTI pipelines                             label_column, patient, control, task, runs,
-                                                               session_column, sessions, name; ``_COVARIATES``
-fmriprep  preprocessed images of fMRIPrep                      as bids; atlas and denoise (required), space, res,
-                                                               high_pass, low_pass, jobs
-table     a participants table and one file per scan           atlas, participants, id_column, site_column,
-                                                               label_column, patient, control, session_column,
-                                                               sessions, name; ``_COVARIATES``
-packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, sessions, name
-fc        a participants table and one connectome per          as table, and measure
-          participant, as files or in one npz file
-========  ===================================================  ====================================================
+``READERS`` lists the options of each.
 
 Every reader also takes ``match`` (a text in the paths of the files to read), ``atlas_table`` (a table of the ROIs: a
 file, or the name of a known atlas), ``drop_roi`` (ROIs to drop) and ``frames_in_rows`` (whether rows are frames
@@ -37,7 +20,6 @@ from ...console import Progress, silent
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import refuse_existing
-from ...storage.disk import remove_tree
 from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
@@ -113,7 +95,8 @@ def import_cohort(
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
     refuse_existing(out)
-    return _import(kind, src, out, selected, progress)
+    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
+    return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
 def read_scans_to_predict(
@@ -160,16 +143,8 @@ def read_scans_to_predict(
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
     selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
-    return _import(kind, src, out, selected, progress)
-
-
-def _import(kind: str, src: str | Path, out: str | Path, options: ImportOptions, progress: Progress) -> Cohort:
-    workspace = Path(f"{out}.extracted")
-    options = replace(options, workspace=workspace, progress=progress)
-    cohort = import_scans(kind, READERS[kind].find, src, out, options)
-    if kind == "fmriprep":
-        remove_tree(workspace)
-    return cohort
+    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
+    return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
 def find_layout(src: Path, participants: str | Path | None = None, match: str | None = None) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import BrioError, escape_controls, nearest
 from ...formatting import format_count
+from ...storage.disk import remove_tree
 from ...version import __version__
 from ..atlas import canonicalise_atlas_name
 from ..auditing.audit import DEFAULT_RULES
@@ -86,6 +87,8 @@ def import_scans(
         _write_scans(found, chosen, options, head, out)
     except DeviatingScanError as error:
         _write_scans(found, _keep_majority(found, chosen, options, error), options, head, out)
+    if kind == "fmriprep" and options.workspace is not None:
+        remove_tree(options.workspace)
     return Cohort.load(out)
 
 

@@ -23,7 +23,7 @@ from .series import Series
 
 # Entities that distinguish scans of a subject; all others say how a scan was processed.
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
-Sidecar = tuple[Path, frozenset[tuple[str, str]], str]  # a json file, its entities and its suffix
+Sidecar = tuple[Path, dict[str, str]]  # a json file and its entities
 ListSidecars = Callable[[Path], list[Sidecar]]
 # Starts of ``desc-`` under which C-PAC writes series of an atlas that are no means of its regions.
 OTHER_SERIES = ("MeanSCA", "SpatReg", "Voxel")
@@ -90,16 +90,6 @@ def describe_file(path: Path, entities: dict[str, str], atlas: str = "", feature
     """Describe a file by the entities of its name."""
     scan = tuple(f"{key}-{entities[key]}" for key in SCAN_ENTITIES if key in entities)
     return SeriesFile(path, f"sub-{entities['sub']}", atlas, feature, entities.get("task", ""), scan)
-
-
-def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
-    """Find the parcellated time series below a folder."""
-    found = [*series.find_series(src), *find_datasets(src)]
-    files = [file for path in found if (file := parse_name(path))]
-    if not files:
-        raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
-    selected = set(series.select_matching(src, [file.path for file in files], match))
-    return [file for file in files if file.path in selected]
 
 
 def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
@@ -183,7 +173,11 @@ def find_bids(src: Path, options: ImportOptions) -> Layout:
     ``seg-`` or ``feature-`` entity. Parcels that are missing in a scan (NaN, n/a) are kept as ROIs without signal.
     Columns are brought into one order by the names in the header.
     """
-    files = find_series_files(src, options.match)
+    files = [file for path in (*series.find_series(src), *find_datasets(src)) if (file := parse_name(path))]
+    if not files:
+        raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
+    matching = set(series.select_matching(src, [file.path for file in files], options.match))
+    files = [file for file in files if file.path in matching]
     names = {file.label: {file.label, file.atlas, file.feature} - {""} for file in files}
     label = choose_atlas(names, options.atlas, src)
     selected = [file for file in files if file.label == label]
@@ -312,15 +306,11 @@ def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
     stated = next((metadata[key] for key in MEAN_FD_KEYS if key in metadata), None)
     if isinstance(stated, int | float) and math.isfinite(stated):
         return float(stated)
-    own, subject = _list_scan_entities(path), path.name.split("_")[0]
+    own, subject = _list_scan_entities(parse_entities(path)), path.name.split("_")[0]
     for ending in FD_FILES:
-        files = [
-            f
-            for f in path.parent.glob(f"{subject}_*{ending}")
-            if _list_scan_entities(f) <= own and series.is_regular(f)
-        ]
-        for file in sorted(files, key=lambda f: (-len(_list_scan_entities(f)), len(f.name))):
-            motion = series.read_series(file)
+        files = {file: _list_scan_entities(parse_entities(file)) for file in path.parent.glob(f"{subject}_*{ending}")}
+        for file in sorted(filter(series.is_regular, files), key=lambda file: (-len(files[file]), len(file.name))):
+            motion = series.read_series(file) if files[file] <= own else Series(np.empty((0, 1)))
             names = [name.lower() for name in motion.columns or FD_COLUMNS[:1]]
             known = next((motion.frames[:, names.index(name)] for name in FD_COLUMNS if name in names), np.empty(0))
             if np.isfinite(known).any():
@@ -328,13 +318,13 @@ def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
     return None
 
 
-def _list_scan_entities(path: Path) -> set[tuple[str, str]]:
-    """List the entities of a file that say which scan it is of."""
-    return {item for item in parse_entities(path).items() if item[0] in ("sub", *SCAN_ENTITIES)}
+def _list_scan_entities(entities: dict[str, str]) -> set[tuple[str, str]]:
+    """List the entities that say of which scan a file is."""
+    return {item for item in entities.items() if item[0] in ("sub", *SCAN_ENTITIES)}
 
 
 def read_metadata(
-    path: Path, root: Path, list_sidecars: ListSidecars | None = None, suffix: str | None = None
+    path: Path, root: Path, list_sidecars: ListSidecars | None = None, suffix: str = ""
 ) -> dict[str, Any]:
     """Read what json files say of a file by the inheritance of BIDS.
 
@@ -342,24 +332,26 @@ def read_metadata(
     file and its suffix is that of the file; the nearer file and the one of more entities win. Another suffix reads what
     is said of other files of the same scan, however they were processed.
     """
-    own, last = set(parse_entities(path).items()), suffix or path.name.split(".")[0].rpartition("_")[2]
-    above = [folder for folder in path.parents if folder.is_relative_to(root)] or [path.parent]
-    metadata: dict[str, Any] = {}
-    for folder in reversed(above):
-        sidecars = [one for one in (list_sidecars or _list_sidecars)(folder) if one[2] == last]
-        if suffix is not None:  # statistics of an image say nothing of the scan
-            sidecars = [
-                (f, frozenset(_list_scan_entities(f)), last) for f, said, _ in sidecars if "stat" not in dict(said)
-            ]
-        for file, _, _ in sorted((one for one in sidecars if one[1] <= own), key=lambda one: len(one[1])):
+    own, metadata = set(parse_entities(path).items()), dict[str, Any]()
+    for folder in reversed([folder for folder in path.parents if folder.is_relative_to(root)] or [path.parent]):
+        speaking = []
+        for file, said in (list_sidecars or _list_sidecars)(folder):
+            entities = _list_scan_entities(said) if suffix else {*said.items()}
+            is_statistic = suffix and "stat" in said  # of an image, which says nothing of the scan
+            if _get_last_word(file) == (suffix or _get_last_word(path)) and entities <= own and not is_statistic:
+                speaking.append((len(entities), file))
+        for _, file in sorted(speaking):
             metadata |= series.read_json_object(file)
     return metadata
 
 
 def _list_sidecars(folder: Path) -> list[Sidecar]:
-    """List the json files of a folder with their entities and suffixes."""
-    files = [file for file in sorted(folder.glob("*.json")) if series.is_regular(file)]
-    return [(f, frozenset(parse_entities(f).items()), f.name.split(".")[0].rpartition("_")[2]) for f in files]
+    """List the json files of a folder with their entities."""
+    return [(file, parse_entities(file)) for file in folder.glob("*.json") if series.is_regular(file)]
+
+
+def _get_last_word(path: Path) -> str:
+    return path.name.split(".")[0].rpartition("_")[2]
 
 
 def _select_plain(sidecar: dict[str, Any]) -> dict[str, Any]:

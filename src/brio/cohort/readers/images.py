@@ -38,6 +38,7 @@ from .rois import read_atlas_table
 from .series import Series, is_regular, list_files, name_damaged_file, select_matching
 
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of nilearn's load_confounds_strategy
+DESCRIPTIONS = ("preproc", "smoothAROMAnonaggr")  # ``desc-`` of images, and of those for the last strategy
 GLOBAL_SIGNAL = "+gsr"  # ending of a strategy that also removes the global signal
 FORMAT = 1  # increase it whenever an extracted file holds something else
 BLOCK_BYTES = 64 * 2**20  # of an image that are in memory at once, as float64
@@ -95,11 +96,6 @@ class Denoising:
         presets = load_confounds_strategy.__globals__["preset_strategies"][self.strategy]
         return {**presets, "global_signal": "basic"} if self.global_signal else dict(presets)
 
-    @property
-    def image_description(self) -> str:
-        """The entity ``desc-`` of the images that it is for."""
-        return "smoothAROMAnonaggr" if self.strategy == "ica_aroma" else "preproc"
-
 
 # ---------------------------------------------------------------- the atlas
 
@@ -113,11 +109,6 @@ class LabelAtlas:
     rois: Atlas
     space: str  # template of the image; empty where its name does not say
     digest: str
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name of each region."""
-        return tuple(self.rois.rois["name"].astype(str))
 
 
 def open_label_atlas(options: ImportOptions) -> LabelAtlas:
@@ -382,7 +373,7 @@ def _run_all(
 
 def holds_images(src: Path) -> bool:
     """Return whether a folder holds images that fMRIPrep preprocessed."""
-    endings = tuple(f"_desc-{description}_bold{IMAGE}" for description in ("preproc", "smoothAROMAnonaggr"))
+    endings = tuple(f"_desc-{description}_bold{IMAGE}" for description in DESCRIPTIONS)
     return src.is_dir() and any(path.name.endswith(endings) for path in list_files(src))
 
 
@@ -432,16 +423,16 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
         raise BrioError(f"kind 'fmriprep' needs --{'denoise' if options.denoise is None else 'atlas'}")
     denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
     atlas = open_label_atlas(options)
-    images = find_images(src, options, denoising.image_description)
+    images = find_images(src, options, DESCRIPTIONS[denoising.strategy == "ica_aroma"])
     space = parse_entities(images[0].path).get("space", "")
     notes = check_space(atlas, space, src)
-    files: Extracted = {}
+    files, names = Extracted(), tuple(atlas.rois.rois["name"].astype(str))
 
     def read(path: Path) -> Series:
         if isinstance(file := files[path], BrioError):
             raise file
         with np.load(file) as archive:
-            return Series(archive["frames"], atlas.names, **json.loads(str(archive["stated"])))
+            return Series(archive["frames"], names, **json.loads(str(archive["stated"])))
 
     layout = lay_out_scans(src, options, images, atlas.rois.name, read)
     chosen = [image.path for _, sources in layout.scans for image in sources]

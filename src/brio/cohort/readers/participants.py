@@ -159,8 +159,9 @@ def choose_covariates(
     spellings: dict[str, list[str]] = {}
     for column in table.columns:
         ours = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
-        if ours not in (None, *table.columns) and column not in taken | ignored and named.get(ours) is None:
-            spellings.setdefault(ours, []).append(column)
+        if ours is None or ours in table.columns or column in taken | ignored or named.get(ours) is not None:
+            continue
+        spellings.setdefault(ours, []).append(column)
     names = {_require_one(table.path, same, name): name for name, same in spellings.items()}
     names |= {column: name for name, column in named.items() if column is not None}
     layout.renamed |= {ours: theirs for theirs, ours in names.items() if ours != theirs}
