@@ -164,3 +164,12 @@ def test_a_damaged_connectome_of_an_archive_is_left_out(tmp_path):
     (src / "all.npz").write_bytes(content)
     reason = list_skipped(import_cohort("fc", src, tmp_path / "cohort"))["p04"]
     assert reason.startswith("cannot be read as npz (Bad CRC-32")
+
+
+def test_a_participant_with_one_scan_under_two_sessions_is_left_out(tmp_path):
+    people = TEN[:6]
+    src = write_study(tmp_path / "study", [f"{name}_ses-{k}" for name in people for k in (1, 2)], ids=people)
+    shutil.copy(src / "p00_ses-1.npy", src / "p00_ses-2.npy")
+    cohort = import_cohort("table", src, tmp_path / "cohort", sessions="join")
+    (reason,) = list_skipped(cohort).values()
+    assert (len(cohort), reason.split(";")[0]) == (5, "is the same scan as p00_ses-1.npy under another name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -124,8 +125,9 @@ def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, proble
             header, names = series.columns, frozenset(name_columns(series)) - set(options.drop_roi)
             regions[i] = header is not None, header if header and len({*header}) < len(header) else names
         except DeviatingScanError as error:
-            place, _, reasons[i] = str(error).partition(": ")
+            place, _, reason = str(error).partition(": ")
             paths[i] = Path(place)
+            reasons[i] = reason.replace(f"{paths[i].parent}{os.sep}", "")
     ((alike, n_alike),) = Counter(regions.values()).most_common(1) or [((False, ()), 0)]
     reasons |= {i: escape_controls(_compare_regions(own, alike)) for i, own in regions.items() if own != alike}
     if not n_alike or not reasons:
