@@ -191,6 +191,7 @@ def test_the_command(folder, tmp_path):
         ({"denoise": "smple"}, "'smple' is unknown, did you mean 'simple'"),
         ({"denoise": "simple", "high_pass": 0.01}, "would filter twice"),
         ({"denoise": "trans_x,trans_w"}, "no column 'trans_w', did you mean"),
+        ({"denoise": "trans_x,words"}, "cannot be read as a table of numbers .could not convert string to float"),
         ({"denoise": "compcor"}, "strategy 'compcor' cannot be used"),
         ({"denoise": "ica_aroma"}, "no file sub-.*smoothAROMAnonaggr"),
         ({"atlas": "schafer400"}, "'schafer400' is unknown, did you mean 'schaefer400'"),

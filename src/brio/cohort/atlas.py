@@ -159,23 +159,14 @@ def load_bundled_atlas(name: str) -> Atlas | None:
     return Atlas(bundled_name, rois)
 
 
-# Names that `load_known_atlas` takes, and what they are.
 _SCHAEFER = "schaefer([1-9]00|1000)(?:-(7|17))?"
 _HARVARD_OXFORD = "harvard-oxford-(cort|cortl|sub)"
 _BASC = "basc0*(7|12|20|36|64|122|197|325|444)"
-KNOWN_ATLASES = {
-    "aal116": "Tzourio-Mazoyer et al. 2002, bundled with brio",
-    "cc200": "Craddock et al. 2012, bundled with brio",
-    "power264": "Power et al. 2011",
-    "dosenbach160": "Dosenbach et al. 2010, in the order of its numbers",
-    "dosenbach160-by-network": "the same, network by network as nilearn orders it",
-    "seitzman300": "Seitzman et al. 2018, in the order of its numbers",
-    "seitzman300-by-network": "the same, network by network as nilearn orders it",
-    "schaefer100 to schaefer1000": "Schaefer et al. 2018 in 7 networks, downloaded; schaefer400-17 in 17 networks",
-    "difumo64 to difumo1024": "Dadi et al. 2020, downloaded",
-    "harvard-oxford-cort, -cortl, -sub": "FSL's maximum-probability regions at 25 %, downloaded; cortl has both sides",
-    "basc7 to basc444": "Bellec et al. 2010, symmetric version, downloaded",
-}
+# Names that `load_known_atlas` takes, for messages; docs/data.md says what they are.
+KNOWN_ATLASES = (
+    "aal116, cc200, power264, dosenbach160, dosenbach160-by-network, seitzman300, seitzman300-by-network, schaefer100 "
+    "to schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl, -sub, basc7 to basc444"
+)
 
 
 def load_known_atlas(name: str) -> Atlas | None:

@@ -1,11 +1,6 @@
 """Readers of file layouts. Each reader writes a cohort folder.
 
-``READERS`` lists the options of each.
-
-Every reader also takes ``match`` (a text in the paths of the files to read), ``atlas_table`` (a table of the ROIs: a
-file, or the name of a known atlas), ``drop_roi`` (ROIs to drop) and ``frames_in_rows`` (whether rows are frames
-although they seem to be the ROIs).
-
+``READERS`` lists them with their options, :class:`~.participants.ImportOptions` what these mean.
 :func:`import_cohort` reads scans with sites and labels, :func:`read_scans_to_predict` scans that may have neither.
 """
 

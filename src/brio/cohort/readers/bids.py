@@ -114,12 +114,10 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
 
 def _are_copies(*paths: Path) -> bool:
     """Return whether files hold one scan in several formats; XCP-D gives ``den-`` to CIFTI alone."""
-    differ = len({series.get_series_suffix(path) for path in paths}) > 1
-    names = {
-        re.sub("_den-[^_]+", "", series.get_series_stem(path)) if differ else series.get_series_stem(path)
-        for path in paths
-    }
-    return len(names) == len({path.parent for path in paths}) == 1
+    stems = {series.get_series_stem(path) for path in paths}
+    if len({series.get_series_suffix(path) for path in paths}) > 1:
+        stems = {re.sub("_den-[^_]+", "", stem) for stem in stems}
+    return len(stems) == len({path.parent for path in paths}) == 1
 
 
 def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
@@ -167,12 +165,7 @@ RUNS = ("first", "concatenate")
 
 
 def find_bids(src: Path, options: ImportOptions) -> Layout:
-    """Find parcellated time series of BIDS derivatives.
-
-    These are ``*_timeseries.tsv``, ``.txt``, ``.1D`` and ``*.ptseries.nii`` files whose name has an ``atlas-``,
-    ``seg-`` or ``feature-`` entity. Parcels that are missing in a scan (NaN, n/a) are kept as ROIs without signal.
-    Columns are brought into one order by the names in the header.
-    """
+    """Find parcellated time series of BIDS derivatives, see :func:`parse_name`."""
     files = [file for path in (*series.find_series(src), *find_datasets(src)) if (file := parse_name(path))]
     if not files:
         raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
@@ -259,13 +252,8 @@ def lay_out_scans(
 
 
 def _identify_row(row: Row) -> tuple[str, str]:
-    """Return subject and session of a row of the participants table."""
-    return _add_prefix(row["participant_id"]), simplify_session(row.get("session"))
-
-
-def _add_prefix(participant_id: str) -> str:
-    """Return ``sub-01`` for both ``sub-01`` and ``01``."""
-    return participant_id if participant_id.startswith("sub-") else f"sub-{participant_id}"
+    """Return subject, with ``sub-``, and session of a row of the participants table."""
+    return f"sub-{row['participant_id'].removeprefix('sub-')}", simplify_session(row.get("session"))
 
 
 def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:

@@ -81,20 +81,15 @@ class Denoising:
     def describe(self) -> dict[str, Any]:
         """Describe what was done, for the provenance: the values of nilearn's strategy, filters and versions."""
         import nilearn
+        from nilearn.interfaces.fmriprep import load_confounds_strategy
 
         stated: dict[str, Any] = {"detrend": True, "standardize_confounds": True, "nilearn": nilearn.__version__}
         if self.strategy is not None:
-            stated |= {"strategy": self.strategy, "parameters": self.parameters}
+            presets = load_confounds_strategy.__globals__["preset_strategies"][self.strategy]
+            signal = {"global_signal": "basic"} if self.global_signal else {}
+            stated |= {"strategy": self.strategy, "parameters": {**presets, **signal}}
         stated |= {"columns": list(self.columns)} if self.columns else {}
         return stated | {"high_pass": self.high_pass, "low_pass": self.low_pass}
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The values that nilearn gives to ``load_confounds`` under this strategy."""
-        from nilearn.interfaces.fmriprep import load_confounds_strategy
-
-        presets = load_confounds_strategy.__globals__["preset_strategies"][self.strategy]
-        return {**presets, "global_signal": "basic"} if self.global_signal else dict(presets)
 
 
 # ---------------------------------------------------------------- the atlas
@@ -139,10 +134,9 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     values = values[np.isfinite(values) & (values != 0)]
     if not len(values) or (values != np.round(values)).any() or (values < 0).any():
         raise BrioError(f"{path}: holds no labels, which are positive whole numbers; maps of weights cannot be used")
-    labels, digest = values.astype(int).tolist(), hash_file(path)
+    labels = values.astype(int).tolist()
     if table is None:
-        rois = pd.DataFrame({"name": [f"label_{label}" for label in labels], "index": labels})
-        return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, digest)
+        table = Atlas(name, pd.DataFrame({"name": [f"label_{label}" for label in labels], "index": labels}))
     columns = [pd.to_numeric(table.rois[key], errors="coerce") for key in ("code", "index") if key in table.rois]
     rows = [{int(label): row for row, label in column.dropna().items()} for column in columns]
     row_of = max(rows, key=lambda known: len(known.keys() & set(labels)), default={})
@@ -152,7 +146,7 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
             "label of each region"
         )
     rois = table.rois.iloc[[row_of[label] for label in labels]].reset_index(drop=True)
-    return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, digest)
+    return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, hash_file(path))
 
 
 def _open_image(path: Path) -> Any:
@@ -192,7 +186,8 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
         missing = [column for column in denoising.columns if column not in everything]
         if missing:
             raise BrioError(f"{path}: has no column '{missing[0]}', {nearest(missing[0], everything.columns)}")
-        chosen = everything[list(denoising.columns)].astype(float)
+        with name_damaged_file(path or image, "a table of numbers"):
+            chosen = everything[list(denoising.columns)].astype(float)
         return Confounds(chosen.fillna(chosen.iloc[1:2].squeeze(axis=0)), None, mean_fd)  # derivatives begin with n/a
     if denoising.strategy is None:
         return Confounds(None, None, mean_fd)

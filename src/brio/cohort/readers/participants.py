@@ -54,7 +54,7 @@ class ImportOptions:
     patient: ClassValues = None
     control: ClassValues = None
     task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
-    match: str | None = None
+    match: str | None = None  # a text, with wildcards, in the paths of the files to read
     runs: str | None = None
     session_column: str | None = None
     sessions: str | None = None
@@ -67,7 +67,7 @@ class ImportOptions:
     tr: float | None = None  # of scans to predict alone: seconds, where no file or table states them
     name: str | None = None  # name of the cohort
     frames_in_rows: bool = False  # whether to take rows as frames although they seem to be the ROIs
-    atlas_table: Atlas | None = None  # table of the ROIs, the name of its file, and what was odd about it
+    atlas_table: Atlas | None = None  # table of the ROIs, the name of its file or known atlas, and what was odd
     atlas_source: str = ""
     atlas_warnings: tuple[str, ...] = ()
     drop_roi: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
