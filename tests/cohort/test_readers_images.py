@@ -193,6 +193,7 @@ def test_the_command(folder, tmp_path):
         ({"denoise": "trans_x,trans_w"}, "no column 'trans_w', did you mean"),
         ({"denoise": "trans_x,words"}, "cannot be read as a table of numbers .could not convert string to float"),
         ({"denoise": "compcor"}, "strategy 'compcor' cannot be used"),
+        ({"denoise": "compcor", "jobs": 2}, "strategy 'compcor' cannot be used"),
         ({"denoise": "ica_aroma"}, "no file sub-.*smoothAROMAnonaggr"),
         ({"atlas": "schafer400"}, "'schafer400' is unknown, did you mean 'schaefer400'"),
         ({"atlas": "nowhere.nii.gz"}, "no such image of labels"),

@@ -132,12 +132,12 @@ def test_a_list_that_names_nobody_is_refused(tmp_path):
         listed.write_text(content)
         refuse_import(message, src, **NAMED, exclude=listed)
     text = (src / "participants.csv").read_text()
-    (src / "participants.csv").write_text(text.replace("participant_id", "Proband"))
-    listed.write_text('"Proband";"reason"\n"p3";"motion"\n')
-    cohort = import_cohort("table", src, tmp_path / "cohort", **NAMED, id_column="Proband", exclude=listed)
+    (src / "participants.csv").write_text(text.replace("participant_id", "Proband (ID)"))
+    listed.write_text('"Proband (ID)";"reason"\n"p3";"motion"\n')
+    cohort = import_cohort("table", src, tmp_path / "cohort", **NAMED, id_column="Proband (ID)", exclude=listed)
     assert list_skipped(cohort) == {"p3": "excluded by qc.csv: motion"}
     listed.write_text('"p3"\n')
-    again = import_cohort("table", src, tmp_path / "again", **NAMED, id_column="Proband", exclude=listed)
+    again = import_cohort("table", src, tmp_path / "again", **NAMED, id_column="Proband (ID)", exclude=listed)
     assert again.fingerprint == cohort.fingerprint
 
 

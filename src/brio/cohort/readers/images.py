@@ -12,9 +12,9 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
@@ -330,12 +330,13 @@ def extract_scans(
     if done:
         options.progress(f"{format_count(done, 'scan')} extracted before", done / len(paths))
     write, targets = partial(_write_scan, src, atlas, denoising), [files[path] for path in missing]
-    for path, error in zip(missing, _run_all(write, missing, targets, options.jobs or 1), strict=True):
-        errors |= {} if error is None else {path: error}
-        if error is not None and len(errors) > (1 - LEAST_AGREEMENT) * len(paths):
-            raise error
-        done += 1
-        options.progress(path.name, done / len(paths))
+    with closing(_run_all(write, missing, targets, options.jobs or 1)) as written:
+        for path, error in zip(missing, written, strict=True):
+            done += 1
+            errors |= {} if error is None else {path: error}
+            if error is not None and len(errors) > (1 - LEAST_AGREEMENT) * len(paths):
+                raise error
+            options.progress(path.name, done / len(paths))
     return files | errors
 
 
@@ -354,7 +355,7 @@ def _write_scan(src: Path, atlas: LabelAtlas, denoising: Denoising, path: Path, 
 
 def _run_all(
     write: Callable[[Path, Path], BrioError | None], paths: list[Path], files: list[Path], jobs: int
-) -> Iterator[BrioError | None]:
+) -> Generator[BrioError | None]:
     """Write files in their order, several at once in processes of their own."""
     if jobs == 1:
         yield from map(write, paths, files)

@@ -405,8 +405,9 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         own["session"] = "session_id"
         table = table if "session_id" in table.columns else _add_sessions(table, own["participant_id"])
     site_column, label_column, session_column = own["site"], own["label"], own.get("session")
+    sessions = session_column or "session"
     layout = Layout([])
-    table = select_rows(table, options, layout, own["participant_id"], session_column or "")
+    table = select_rows(table, options, layout, own["participant_id"], sessions)
     ids = table.read_ids(own["participant_id"], session_column, "--id-column")
     if required or options.site_column is not None:
         table.require_column(site_column, "--site-column", taken=[label_column])
@@ -431,7 +432,7 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         reason = explain_other_group(group or "", patients, controls) if is_other else reason
         if required and None in (site, label):
             reason = f"no site in column '{site_column}'" if site is None else reason
-            layout.skip(reason, participant, session=row.get(session_column or ""))
+            layout.skip(reason, participant, session=row.get(sessions))
             continue
         if is_other:
             layout.leave_unlabelled(participant, reason)
@@ -440,7 +441,7 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     return path, layout
 
 
-def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: str, sessions: str = "") -> TextTable:
+def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: str, sessions: str) -> TextTable:
     """Select the rows of a table by ``--where`` and ``--exclude``; the layout lists the others as skipped.
 
     ``ids`` and ``sessions`` are the names of columns.
@@ -492,7 +493,7 @@ def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
     """
     lines = [line for line in map(str.strip, series.read_lines(path, "a list of participants")) if line]
     rows: list[Any] = [(line.strip('"'), None, None) for line in lines]
-    header = re.split('[\t,;" ]+', lines[0]) if lines else []
+    header = [cell.strip('" ') for cell in re.split("[\t,;]", lines[0])] if lines else []
     if ids in header or "participant_id" in map(str.lower, header):
         table = read_participants(path)
         columns = [find_column(table.columns, name, path) for name in ("participant_id", "session", "reason")]

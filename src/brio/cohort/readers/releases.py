@@ -116,7 +116,7 @@ def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: Im
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)
-    table = select_rows(table, options, layout, "FILE_ID")
+    table = select_rows(table, options, layout, "FILE_ID", "session")
     seen = {entry["participant_id"] for entry in layout.skipped}
     for number, row in zip(table.numbers or count(1), table.rows, strict=False):
         file_id = row["FILE_ID"]
@@ -300,7 +300,7 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
     if column is None:
         problem = f"no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
         raise BrioError(f"{path}: {problem}; --id-column can name another")
-    everyone, table = {row.get(column) for row in table.rows}, select_rows(table, options, layout, column)
+    everyone, table = {row.get(column) for row in table.rows}, select_rows(table, options, layout, column, "session")
     listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
     left_out = everyone - listed.keys()
     if options.where is not None:  # which holds for no participant without a row
