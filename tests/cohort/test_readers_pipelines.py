@@ -2,11 +2,21 @@
 
 import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import check_scans, list_skipped, make_frames, refuse_import, write_layout, write_study, write_text
+from file_layouts import (
+    check_scans,
+    list_skipped,
+    make_frames,
+    refuse,
+    refuse_import,
+    write_layout,
+    write_study,
+    write_text,
+)
 from pipeline_folders import MEAN_FD, PIPELINES, TR, write_pipeline
 
 from brio.cohort.readers import import_cohort, read_scans_to_predict, summarise_import
@@ -122,3 +132,44 @@ def test_match_chooses_files_in_every_layout(kind, tmp_path):
         scans = read_scans_to_predict(src, tmp_path / "scans", **options)
         assert (scans.provenance["kind"], scans.fingerprint) == (kind, expected)
     refuse_import("files matches 'nowhere'", src, kind, **options | {"match": "nowhere"})
+
+
+def test_images_beside_series_do_not_decide_the_layout(tmp_path):
+    """XCP-D leaves its denoised images, C-PAC preprocessed ones; transforms of fMRIPrep are no series."""
+    write_pipeline("xcpd-linc", tmp_path / "xcpd")
+    folder = tmp_path / "xcpd" / "sub-01" / "func"
+    (folder / "sub-01_task-rest_space-MNI152NLin2009cAsym_desc-denoised_bold.nii.gz").write_bytes(b"")
+    (folder / "sub-01_from-T1w_to-MNI152NLin2009cAsym_mode-image_xfm.h5").symlink_to("nowhere")
+    scans = read_scans_to_predict(tmp_path / "xcpd", tmp_path / "scans", atlas="4S156Parcels", **CLASSES)
+    assert (scans.provenance["kind"], len(scans)) == ("bids", 6)
+    (folder / "sub-01_task-rest_space-MNI152NLin2009cAsym_desc-preproc_bold.nii.gz").write_bytes(b"")
+    message = "fits several layouts, 'bids' .*, 'fmriprep' .*--kind"
+    refuse(message, read_scans_to_predict, tmp_path / "xcpd", tmp_path / "other", atlas="4S156Parcels")
+
+
+def test_no_connectome_is_left_out_since_its_measure_is_unclear(tmp_path):
+    """Low values of Fisher z may as well be correlations."""
+    fc = {name: np.full((5, 5), 0.4 if name == "p03" else 1.4) * (1 - np.eye(5)) for name in TEN}
+    src = write_study(tmp_path / "study", TEN, lambda _, path: np.save(f"{path}.npy", fc[path.name]))
+    refuse_import(r"p03\.npy: may hold correlations or Fisher z; say which with --measure", src, "fc")
+    assert len(import_cohort("fc", src, tmp_path / "cohort", measure="fisher-z")) == 10
+
+
+def test_a_damaged_connectome_of_an_archive_is_left_out(tmp_path):
+    src = write_study(tmp_path / "study", TEN, lambda *_: None)
+    np.savez(src / "all.npz", **{name: np.corrcoef(make_frames(i, 40).T) for i, name in enumerate(TEN)})
+    content = bytearray((src / "all.npz").read_bytes())
+    with ZipFile(src / "all.npz") as archive:
+        content[archive.getinfo("p04.npy").header_offset + 9000] ^= 1
+    (src / "all.npz").write_bytes(content)
+    reason = list_skipped(import_cohort("fc", src, tmp_path / "cohort"))["p04"]
+    assert reason.startswith("cannot be read as npz (Bad CRC-32")
+
+
+def test_a_participant_with_one_scan_under_two_sessions_is_left_out(tmp_path):
+    people = TEN[:6]
+    src = write_study(tmp_path / "study", [f"{name}_ses-{k}" for name in people for k in (1, 2)], ids=people)
+    shutil.copy(src / "p00_ses-1.npy", src / "p00_ses-2.npy")
+    cohort = import_cohort("table", src, tmp_path / "cohort", sessions="join")
+    (reason,) = list_skipped(cohort).values()
+    assert (len(cohort), reason.split(";")[0]) == (5, "is the same scan as p00_ses-1.npy under another name")
