@@ -178,7 +178,7 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         raise BrioError(f"{src / HEADER}: is missing, though the other files of a cohort are there; {IMPORT_AGAIN}")
     if other := name_other_folder(src):
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
-    if holds_images(src):
+    if holds_images(src) and not any(map(parse_name, find_series(src))):  # C-PAC writes images beside its series
         return "fmriprep"
     files = find_series(src, match) + find_datasets(src)
     if not files:

@@ -28,7 +28,7 @@ from ...errors import BrioError, nearest, take_first_line
 from ...formatting import format_count
 from ...storage import hash_file, make_folders, write_atomically
 from ..atlas import LABEL_ATLASES, Atlas, canonicalise_atlas_name, load_label_image
-from ..scans import find_live_rois, is_repetition_time
+from ..scans import find_live_rois
 from ..values import shorten_list
 from .assembly import LEAST_AGREEMENT
 from .bids import (
@@ -37,6 +37,7 @@ from .bids import (
     find_repetition_time,
     lay_out_scans,
     parse_entities,
+    read_header_tr,
     read_metadata,
 )
 from .participants import ImportOptions, Layout
@@ -333,9 +334,7 @@ def _read_tr(path: Path, image: Any, root: Path) -> float | None:
     """Read the repetition time of an image: that of its sidecar, else of its header."""
     if (stated := find_repetition_time(read_metadata(path, root), path)) is not None:
         return stated
-    zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
-    seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
-    return round(seconds, 6) if is_repetition_time(seconds) else None
+    return read_header_tr(image.header)
 
 
 # ---------------------------------------------------------------- all scans
