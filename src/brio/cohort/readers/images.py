@@ -455,11 +455,13 @@ def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
 
 def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of fMRIPrep, and extract the series of their regions."""
-    if options.denoise is None or options.atlas is None:
-        raise BrioError(f"kind 'fmriprep' needs --{'denoise' if options.denoise is None else 'atlas'}")
+    if options.denoise is None:
+        raise BrioError(f"kind 'fmriprep' needs --denoise: {', '.join(STRATEGIES)}, columns of the confounds, or none")
+    if options.atlas is None:
+        raise BrioError("kind 'fmriprep' needs --atlas: a name such as schaefer400, or an image of labels")
     denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
-    atlas = open_label_atlas(options)
     files = find_images(src, options, denoising.image_description)
+    atlas = open_label_atlas(options)  # may be downloaded, so after all that needs no network
     space = parse_entities(files[0].path).get("space", "")
     notes = check_space(atlas, space, src)
     assert options.workspace is not None
