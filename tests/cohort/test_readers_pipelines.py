@@ -35,7 +35,7 @@ def test_the_output_of_a_pipeline_is_imported_with_tr_and_motion(name, tmp_path)
 def test_joined_runs_of_xcpd_are_left_out_beside_their_runs(tmp_path):
     src, runs = tmp_path / "study", [make_frames(i) for i in range(2)]
     for k in range(2):
-        write_xcpd_scan("linc", src, f"sub-01_task-rest_dir-{'AP' if k else 'PA'}_run-{k + 1}", runs[k], MEAN_FD + k)
+        write_xcpd_scan("linc", src, f"sub-01_task-rest_dir-{'PA' if k else 'AP'}_run-{k + 1}", runs[k], MEAN_FD + k)
     write_xcpd_scan("linc", src, "sub-01_task-rest", np.vstack(runs), 7.0)
     write_xcpd_scan("linc", src, "sub-02_task-rest", np.vstack(runs[::-1]), 7.0)  # has no runs beside it
     (src / "participants.tsv").write_text("participant_id\tsite\tlabel\n01\tA\t0\nsub-02\tB\t1\n")
@@ -43,6 +43,8 @@ def test_joined_runs_of_xcpd_are_left_out_beside_their_runs(tmp_path):
     for name, (options, lengths) in (cases | {"all": ({"sessions": "all"}, [60, 60, 120])}).items():
         cohort = import_cohort("bids", src, tmp_path / name, atlas="Gordon", **options)
         assert cohort.n_frames.tolist() == lengths
+        fds = {"first": [MEAN_FD, 7], "join": [MEAN_FD + 0.5, 7], "all": [MEAN_FD, MEAN_FD + 1, 7]}[name]
+        np.testing.assert_allclose(cohort.participants["mean_fd"], fds)
         skipped = [row["file"] for row in cohort.provenance["skipped"] if row["reason"] == JOINED]
         assert skipped == ["sub-01_task-rest_space-fsLR_atlas-Gordon_stat-mean_timeseries.tsv"]
 
