@@ -229,8 +229,10 @@ def test_dense_surfaces_and_maps_of_weights_are_refused(folder, tmp_path):
     dense.parent.mkdir(parents=True)
     dense.write_bytes(b"")
     atlas = write_atlas(tmp_path)
-    with pytest.raises(BrioError, match=r"dense CIFTI series.*XCP-D"):
-        import_images(tmp_path, tmp_path / "cohort")
+    for name in (str(atlas), "schaefer400"):  # which would have to be downloaded
+        with pytest.raises(BrioError, match=r"dense CIFTI series.*XCP-D"):
+            import_images(tmp_path, tmp_path / "cohort", atlas=name)
+    write_scan(tmp_path / "derivatives", "sub-01", 0, 60, np.float32)
     nibabel.save(nibabel.Nifti1Image(np.full((4, 4, 4), 0.5, dtype=np.float32), AFFINE), atlas)
     with pytest.raises(BrioError, match="holds no labels"):
         import_images(tmp_path, tmp_path / "cohort")

@@ -157,7 +157,7 @@ def test_what_is_asked_or_said_of_columns(tmp_path):
     assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
     copies, unclear = cohort.provenance["warnings"]
     assert "column 'Sex': neither --male nor --female, so taken as missing: 9 (1)" in unclear
-    assert "age.1: seem to be columns of the same name, as pandas numbers them" in copies
+    assert "age.1: named as pandas names further columns of one name; kept as covariates" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
     refuse_import(r"holds codes, 0 \(2\), 2 \(2\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():

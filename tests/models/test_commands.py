@@ -80,7 +80,8 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
     assert "no site 'site3' to leave out; did you mean 'site03'" in command(*fit, "site3", "--out", "x").refuse().err
     everything = ("site03", *(word for site in sorted(set(whole.sites) - {"site03"}) for word in ("--leave-out", site)))
     assert "leave out fewer" in command(*fit, *everything, "--out", "x").refuse().err
-    command(*fit, "site03", "--out", folders / "without").succeed()
+    said = command(*fit, "site03", "--out", folders / "without").succeed().out
+    assert f"left out: site03 ({(whole.sites == 'site03').sum()} scans)" in said
     model = read_model(folders / "without")
     assert model.training.left_out_sites == ("site03",)
     assert sorted(model.training.sites) == sorted(set(whole.sites) - {"site03"})

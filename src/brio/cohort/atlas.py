@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import BrioError
+from ..errors import BrioError, take_first_line
 from .values import refuse_unsafe_cells, refuse_unsafe_names
 
 # Columns of a table of ROIs by which the columns of a scan are recognised, in this order.
@@ -267,10 +267,13 @@ def _download(fetcher: str, **options: Any) -> Any:
     try:
         return getattr(datasets, fetcher)(**options, verbose=0)
     except Exception as error:  # the network fails in many ways
-        message = (str(error).splitlines() or [type(error).__name__])[0]
+        cause: BaseException = error
+        while cause.__context__ is not None:  # "name not known", below a page of addresses
+            cause = cause.__context__
+        reason = take_first_line(str(cause))[:100] or type(cause).__name__
         folder = next(iter(datasets.get_data_dirs()))
         raise BrioError(
-            f"the atlas could not be downloaded by nilearn's {fetcher} ({message}); run again with a network, copy the "
+            f"the atlas could not be downloaded by nilearn's {fetcher} ({reason}); run again with a network, copy the "
             f"folder {folder} of a machine that has it, or give a file: a table of its ROIs (columns name, x, y, z, "
             "network), or for images its labels"
         ) from error

@@ -170,8 +170,8 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         "dpabi": any(is_dpabi_file(file) for file in files),
         "bids": any(parse_name(file) is not None for file in files),
         "packed": archive is not None and is_packed_file(archive),
-        "fmriprep": has_images,
     }
+    fits["fmriprep"] = has_images and not fits["bids"]  # C-PAC and XCP-D write images beside their series
     kinds = [kind for kind, fit in fits.items() if fit]
     # the table of 'pcp' has other columns, and 'dpabi' needs none: files with such names may be listed in any table
     if columns and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None)):

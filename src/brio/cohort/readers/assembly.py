@@ -335,7 +335,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     """Join scans of a participant end to end, with each ROI z-scored within each scan.
 
     Otherwise differences in level and scale between scans would appear as correlation. An ROI without signal in one of
-    the scans has none in the joined scan (NaN).
+    the scans has none in the joined scan (NaN). The mean displacement is that over all frames, if all scans state it.
 
     Shapes: scans [T_r, P]; returns [sum of T_r, P].
     """
@@ -355,7 +355,9 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     live = [f[:, alive] for f in frames]
     finite = [np.where(np.isfinite(x), x, np.nan).astype(np.float64) for x in live]
     joined[:, alive] = np.concatenate([(x - np.nanmean(x, axis=0)) / np.nanstd(x, axis=0) for x in finite])
-    return replace(scans[0], frames=joined, parts=_list_parts(scans))
+    known = [scan.mean_fd for scan in scans if scan.mean_fd is not None]
+    mean_fd = float(np.average(known, weights=[len(f) for f in frames])) if len(known) == len(scans) else None
+    return replace(scans[0], frames=joined, mean_fd=mean_fd, parts=_list_parts(scans))
 
 
 def _list_parts(scans: Sequence[Series]) -> tuple[Series, ...]:

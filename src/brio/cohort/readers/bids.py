@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
-from ..scans import LONGEST, SHORTEST, convert_frames, require_repetition_time
+from ..scans import LONGEST, SHORTEST, convert_frames, is_repetition_time, require_repetition_time
 from . import series
 from .assembly import choose_atlas, join_scans
 from .participants import ImportOptions, Layout, Row, find_rows, simplify_session
@@ -120,6 +121,17 @@ def _are_copies(*paths: Path) -> bool:
     return len(stems) == len({path.parent for path in paths}) == 1
 
 
+def separate_joined_runs(files: list[SeriesFile]) -> tuple[list[SeriesFile], list[SeriesFile]]:
+    """Separate what XCP-D joins from runs and directions: its name has neither, and theirs lie beside it."""
+
+    def drop_runs(file: SeriesFile) -> tuple[str, ...]:
+        return tuple(entity for entity in file.scan if not entity.startswith(("run-", "dir-")))
+
+    parts = {(file.subject, drop_runs(file)) for file in files if drop_runs(file) != file.scan}
+    joined = [f for f in files if "_stat-mean_" in f.path.name and (f.subject, f.scan) in parts]
+    return [file for file in files if file not in joined], joined
+
+
 def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
     """Group the files of one subject by session; without sessions in the names, each run is one."""
     has_sessions = any(file.session for file in files)
@@ -162,6 +174,7 @@ def _read_dataset(path: Path) -> Series:
 
 
 RUNS = ("first", "concatenate")
+JOINED = "a series that the pipeline joined from the runs beside it"
 
 
 def find_bids(src: Path, options: ImportOptions) -> Layout:
@@ -195,7 +208,8 @@ def lay_out_scans(
     if options.task is not None and options.task not in tasks:
         raise BrioError(f"{src}: holds no task '{options.task}', {nearest(options.task, tasks)}")
     selected = [file for file in files if options.task in (None, file.task)]
-    scan_files = choose_formats(selected)
+    chosen = choose_formats(selected)
+    scan_files, joined = separate_joined_runs(chosen)
     subjects: dict[str, list[SeriesFile]] = {}
     for file in scan_files:
         subjects.setdefault(file.subject, []).append(file)
@@ -236,7 +250,10 @@ def lay_out_scans(
         for session, own in group_by_session(subjects[subject]).items():
             if (subject, simplify_session(session)) not in listed:
                 layout.skip("no row of its session", subject, session=session, file=own[0].path.name)
-    copies = len(selected) - len(scan_files)
+    for file in joined:
+        if file.subject in {_identify_row(row)[0] for row, _ in scans}:
+            layout.skip(JOINED, file.subject, file=file.path.name)
+    copies = len(selected) - len(chosen)
 
     def read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
         paths = [file.path for file in files]
@@ -261,8 +278,9 @@ def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
     scan = series.read_series(path) if series.get_series_suffix(path) else _read_dataset(path)
     metadata = read_metadata(path, root, list_sidecars)
     tr = find_repetition_time(metadata, path)
-    if tr is None and scan.tr is None:  # XCP-D and C-PAC state it for the images alone
+    if tr is None and scan.tr is None:  # XCP-D states it for the images alone, C-PAC in their headers
         tr = find_repetition_time(read_metadata(path, root, list_sidecars, suffix="bold"), path)
+        tr = _read_tr_of_images(path) if tr is None else tr
     return replace(scan, tr=scan.tr if tr is None else tr, mean_fd=_read_mean_fd(path, metadata))
 
 
@@ -282,6 +300,24 @@ def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
     return 1.0 / frequency
 
 
+def _read_tr_of_images(path: Path) -> float | None:
+    """Read the repetition time of a scan from the header of an image beside its series; a damaged one states none."""
+    import nibabel
+
+    for file in _find_files_of_scan(path, "_bold.nii.gz"):
+        with suppress(nibabel.filebasedimages.ImageFileError, OSError, EOFError, ValueError):
+            if (tr := read_header_tr(nibabel.load(file).header)) is not None:
+                return tr
+    return None
+
+
+def read_header_tr(header: Any) -> float | None:
+    """Read the repetition time from the header of a NIfTI image, in seconds."""
+    zooms, unit = header.get_zooms(), header.get_xyzt_units()[1]
+    seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0) if len(zooms) == 4 else 0.0
+    return round(seconds, 6) if is_repetition_time(seconds) else None
+
+
 # Where pipelines state the framewise displacement: keys of a sidecar with its mean (giga_connectome, HALFpipe), endings
 # of files with a value per frame (XCP-D, C-PAC), and their columns. As in fMRIPrep, that of Power comes first.
 MEAN_FD_KEYS = ("MeanFramewiseDisplacement", "FDMean")
@@ -294,16 +330,23 @@ def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
     stated = next((metadata[key] for key in MEAN_FD_KEYS if key in metadata), None)
     if isinstance(stated, int | float) and math.isfinite(stated):
         return float(stated)
-    own, subject = _list_scan_entities(parse_entities(path)), path.name.split("_")[0]
     for ending in FD_FILES:
-        files = {file: _list_scan_entities(parse_entities(file)) for file in path.parent.glob(f"{subject}_*{ending}")}
-        for file in sorted(filter(series.is_regular, files), key=lambda file: (-len(files[file]), len(file.name))):
-            motion = series.read_series(file) if files[file] <= own else Series(np.empty((0, 1)))
+        for file in _find_files_of_scan(path, ending):
+            motion = series.read_series(file)
             names = [name.lower() for name in motion.columns or FD_COLUMNS[:1]]
             known = next((motion.frames[:, names.index(name)] for name in FD_COLUMNS if name in names), np.empty(0))
             if np.isfinite(known).any():
                 return float(known[np.isfinite(known)].mean(dtype=np.float64))
     return None
+
+
+def _find_files_of_scan(path: Path, ending: str) -> list[Path]:
+    """Find the files beside a series that are of its scan; the one whose name says most of the scan comes first."""
+    own, subject = _list_scan_entities(parse_entities(path)), path.name.split("_")[0]
+    found = filter(series.is_regular, path.parent.glob(f"{subject}_*{ending}"))
+    said = {file: _list_scan_entities(parse_entities(file)) for file in found}
+    of_scan = [file for file, entities in said.items() if entities <= own]
+    return sorted(of_scan, key=lambda file: (-len(said[file]), len(file.name)))
 
 
 def _list_scan_entities(entities: dict[str, str]) -> set[tuple[str, str]]:

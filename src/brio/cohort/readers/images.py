@@ -29,10 +29,18 @@ from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import hash_file, make_folders, write_atomically
 from ..atlas import LABEL_ATLASES, Atlas, canonicalise_atlas_name, load_label_image
-from ..scans import find_live_rois, is_repetition_time
+from ..scans import find_live_rois
 from ..values import shorten_list
 from .assembly import LEAST_AGREEMENT
-from .bids import SeriesFile, describe_file, find_repetition_time, lay_out_scans, parse_entities, read_metadata
+from .bids import (
+    SeriesFile,
+    describe_file,
+    find_repetition_time,
+    lay_out_scans,
+    parse_entities,
+    read_header_tr,
+    read_metadata,
+)
 from .participants import ImportOptions, Layout
 from .rois import read_atlas_table
 from .series import Series, is_regular, list_files, name_damaged_file, select_matching
@@ -301,9 +309,7 @@ def _read_tr(path: Path, image: Any, root: Path) -> float | None:
     """Read the repetition time of an image: that of its sidecar, else of its header."""
     if (stated := find_repetition_time(read_metadata(path, root), path)) is not None:
         return stated
-    zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
-    seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
-    return round(seconds, 6) if is_repetition_time(seconds) else None
+    return read_header_tr(image.header)
 
 
 # ---------------------------------------------------------------- all scans
@@ -415,11 +421,13 @@ def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
 
 def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of fMRIPrep, and extract the series of their regions."""
-    if options.denoise is None or options.atlas is None:
-        raise BrioError(f"kind 'fmriprep' needs --{'denoise' if options.denoise is None else 'atlas'}")
+    if options.denoise is None:
+        raise BrioError(f"kind 'fmriprep' needs --denoise: {', '.join(STRATEGIES)}, columns of the confounds, or none")
+    if options.atlas is None:
+        raise BrioError("kind 'fmriprep' needs --atlas: a name such as schaefer400, or an image of labels")
     denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
-    atlas = open_label_atlas(options)
     images = find_images(src, options, DESCRIPTIONS[denoising.strategy == "ica_aroma"])
+    atlas = open_label_atlas(options)  # may be downloaded, so after all that needs no network
     space = parse_entities(images[0].path).get("space", "")
     notes = check_space(atlas, space, src)
     files, names = Extracted(), tuple(atlas.rois.rois["name"].astype(str))

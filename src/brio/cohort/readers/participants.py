@@ -422,8 +422,8 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     used |= {label_column} if max(len(patients), len(controls)) < 2 else set()
     copies = [c for c in table.columns if c not in used and (m := _COPY.fullmatch(c)) and m[1] in table.columns]
     if copies:
-        problem = f"{shorten_list(copies)}: seem to be columns of the same name, as pandas numbers them"
-        layout.warnings += (f"{path}: {problem}; read as covariates of their own (--ignore-columns leaves them out)",)
+        problem = f"{shorten_list(copies)}: named as pandas names further columns of one name"
+        layout.warnings += (f"{path}: {problem}; kept as covariates (--ignore-columns leaves them out)",)
     found = [name for name in ("session", "file") if own.get(name) in table.columns]
     names |= {own[name]: name for name in found}
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
