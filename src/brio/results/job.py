@@ -116,8 +116,8 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
     return predictions
 
 
-def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:
-    """Write the tables of a finished job; the summary comes last, and with it the job is finished.
+def format_tables(rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> dict[str, str]:
+    """Return the texts of the tables of a finished job by file name, the summary last.
 
     With predictions come ``sites.csv`` and ``covariances.csv``, see :mod:`brio.results.summarise`.
     """
@@ -127,7 +127,12 @@ def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | N
         files |= format_site_tables(
             site_rows(predictions, summary.protocol), covariance_rows(predictions, summary.protocol)
         )
-    write_recorded(folder, files | {SUMMARY: format_json(summary, indent=2)})
+    return files | {SUMMARY: format_json(summary, indent=2)}
+
+
+def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:
+    """Write the tables of a finished job; the summary comes last, and with it the job is finished."""
+    write_recorded(folder, format_tables(rows, predictions, summary))
 
 
 @dataclass(frozen=True, eq=False)

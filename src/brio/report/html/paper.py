@@ -11,12 +11,8 @@ from typing import NamedTuple
 from ...errors import BrioError
 from ...methods import find_method
 from ...settings import format_setting
-from ..comparisons import EvidenceArm
 from ..evidence import Evidence
 from . import make_environment
-
-BIBLIOGRAPHY_MARK = "% Written by brio "
-"""How a bibliography begins that brio wrote."""
 
 
 class Reference(NamedTuple):
@@ -62,22 +58,12 @@ def cite_use(name: str | None) -> str:
     return f" ({'; '.join(cited)})" if cited else ""
 
 
-def describe_arm(arm: EvidenceArm) -> str:
-    """Describe a method in a clause: name, reference, how far to trust it, what differs from its defaults."""
+def cite_method(name: str) -> str:
+    """Return the reference of a method; empty for a user's own method that is not loaded."""
     try:
-        reference = find_method(arm.method).reference
-    except BrioError:  # a user's own method that is not loaded
-        reference = ""
-    summary, tuned = arm.summary, arm.planned.tuned
-    changed = ", ".join(f"{name}={format_setting(value)}" for name, value in summary.changed.items())
-    parts = [
-        reference,
-        "" if summary.provenance == "textbook" else summary.provenance,
-        f"with {changed}" if changed else "",
-        f"tuned over {tuned.budget} configurations per fold" if tuned else "",
-        "transductive: it uses unlabelled scans of the test site" if summary.transductive else "",
-    ]
-    return f"{arm.name} ({'; '.join(filter(None, parts))})".removesuffix(" ()")
+        return find_method(name).reference
+    except BrioError:
+        return ""
 
 
 def write_paragraph(evidence: Evidence) -> str:
@@ -88,9 +74,9 @@ def write_paragraph(evidence: Evidence) -> str:
     context = {
         "evidence": evidence,
         "reasons": Counter(code for reasons in excluded.values() for code in {one.code: one for one in reasons}),
-        "methods": [describe_arm(arm) for arm in evidence.main if not arm.control],
-        "controls": [describe_arm(arm) for arm in evidence.main if arm.control],
         "cite": cite_use,
+        "cite_method": cite_method,
+        "format_setting": format_setting,
     }
     text = make_environment(is_page=False).get_template("paragraph.txt.j2").render(context)
     return " ".join(text.split())
@@ -99,4 +85,4 @@ def write_paragraph(evidence: Evidence) -> str:
 def write_bibliography(evidence: Evidence, version: str) -> str:
     """Write the references of the paragraph as BibTeX."""
     entries = [reference.bibtex for reference in list_references(write_paragraph(evidence))]
-    return "\n".join([f"{BIBLIOGRAPHY_MARK}{version}\n", *entries])
+    return "\n".join([f"% Written by brio {version}\n", *entries])
