@@ -61,46 +61,41 @@ def name_options() -> Iterator[None]:
 
 _OPTION = re.compile(
     r"""
-    (?P<command> '(?:brio|fmriprep)\ [^']*')
+    (?P<command> '(?:brio|fmriprep)(?:\ '[^']*'|[^'])*')
     | (?<![\w-])--(?P<name> [a-z][a-z-]*)
-      (?: \ (?P<key> [a-z][\w.]*)=(?P<set> '[^']*' | [^\s,;)]+)
+      (?: \ (?P<key> [a-z][\w.]*)=(?P<set> '[^']*' | [^\s,;)]*[^\s,;).])
         | [ =](?P<value> '[^']*' | \w*\d[\w.]* | [A-Z]{4,} | [^\s:]+(?=:) | (?<=drop-roi\ )[^\s,;)]+
           | loso | kfold | first | join | average | all | correlation | fisher-z | concatenate | cpu | cuda)(?![\w-]) )?
     """,
     re.VERBOSE,
 )
 """A command in quotes, which stays, or an option with its value, if what follows can be nothing else."""
-_OTHER_NAMES = {
-    "fold": "folds",
-    "method": "methods",
-    "set": "settings",
-    "validation-site": "validation_sites",
-    "with": "companions",
-}
-_ALONE = {"keep-all": "exclude=False", "load": "brio.methods.load_methods()"}
-_ALONE |= {n: f"{n.replace('-', '_')}=True" for n in ("evaluate", "frames-in-rows", "holds-scans", "records-only")}
+_ARGUMENTS = dict.fromkeys(("evaluate", "frames-in-rows", "holds-scans", "records-only", "by-order"), "{}=True")
+_ARGUMENTS |= {"fold": "folds=", "method": "methods=", "set": "settings=", "with": "companions="}
+_ARGUMENTS |= {"keep-all": "exclude=False", "load": "brio.methods.load_methods()"}
+_ARGUMENTS |= {"validation-site": "validation_sites="}
+"""Arguments that are not named as their options."""
 
 
 def name_arguments(text: str) -> str:
     """Write the options of a message as arguments in Python; a command at its end is left out."""
+    text = re.sub(": brio run .*$", "", text).replace("another --out", "another folder")
+    return _OPTION.sub(_name_argument, text)
 
-    def replace_option(match: re.Match[str]) -> str:
-        name, value = match["name"], match["value"] or ""
-        if match["command"]:
-            return match[0]
-        if match["key"]:
-            return f"settings={{'{match['key']}': {_quote(match['set'])}}}"
-        if name in _ALONE:
-            return _ALONE[name] + (match[0].partition(name)[2])
-        return f"{_OTHER_NAMES.get(name, name).replace('-', '_')}={_quote(value)}"
 
-    return _OPTION.sub(replace_option, re.sub(": brio run .*$", "", text).replace("another --out", "another folder"))
+def _name_argument(option: re.Match[str]) -> str:
+    if option["command"]:
+        return option["command"]
+    if option["key"]:
+        return f"settings={{'{option['key']}': {_quote(option['set'])}}}"
+    argument = _ARGUMENTS.get(option["name"], "{}=").format(option["name"].replace("-", "_"))
+    return argument + _quote(option["value"] or "")
 
 
 def _quote(value: str) -> str:
     """Quote a value that is neither a number nor quoted nor a placeholder."""
-    plain = not value or value[0] in "'" or value.isupper() or re.fullmatch(r"[\d.]+", value)
-    return value if plain else "None" if value == "none" else f"'{value}'"
+    plain = re.fullmatch(r"'.*'|[A-Z]*|[\d.]+", value)
+    return value if plain else {"none": "None", "true": "True"}.get(value, f"'{value}'")
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
