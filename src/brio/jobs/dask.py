@@ -39,6 +39,7 @@ from ..schemas import check_fields
 from ..version import __version__
 from .job import Job, estimate_once
 from .plan import JobPlan, PlannedRun
+from .spec import Question
 
 # ---------------------------------------------------------------- clusters
 
@@ -284,11 +285,7 @@ def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a co
 
 @lru_cache(maxsize=1)
 def _load_cohort(
-    folder: Path,
-    leave_out: tuple[str, ...],
-    question: tuple[str, int] | None,
-    keep: tuple[int, ...] | None,
-    fingerprint: str,
+    folder: Path, leave_out: tuple[str, ...], question: Question | None, keep: tuple[int, ...] | None, fingerprint: str
 ) -> tuple[Cohort, Cohort]:
     """Load a cohort, whole and as a job uses it, once for all stacks of the job; it is not audited again."""
     whole = Cohort.load(folder)

@@ -83,22 +83,19 @@ class LocalEngine(Engine):
             done += cost
 
 
+# share of a stack after which the time of the rest is estimated, and from how many seconds on it is said
 MEASURED, LEAST_SECONDS = 0.03, 60.0
-"""Share of a stack after which the time of the rest is estimated, and from how many seconds on it is said."""
 
 
 def announce_time(progress: Progress, say: Say, left: float) -> Progress:
-    """Return the progress of a stack that also says, once, how long the job takes.
-
-    ``left`` is the cost of what is left of the job in units of that of the stack, which is left as well.
-    """
+    """Return the progress of a stack that says once how long the job takes; ``left`` is its cost in such stacks."""
     start, said = time.monotonic(), False
 
     def report(message: str, share: float) -> None:
         nonlocal said
         if share >= MEASURED and not said:
-            said, seconds = True, time.monotonic() - start
-            if (rest := seconds * (left / share - 1)) >= LEAST_SECONDS:
+            said, rest = True, (time.monotonic() - start) * (left / share - 1)
+            if rest >= LEAST_SECONDS:
                 say(f"time left: about {format_time(rest)}, judging by the first {100 * share:.0f} % of this stack")
         progress(message, share)
 
