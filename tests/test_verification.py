@@ -181,6 +181,19 @@ def test_files_that_were_changed_or_removed_without_their_hash_are_found(copy):
     assert "everything from here on" in command("verify", folder).out
 
 
+def test_runs_that_are_left_out_or_of_no_fold_end_in_no_trace(copy, tmp_path):
+    make(3, 3).save(tmp_path / "cohort")
+    folder = copy()
+    first, second, *_ = sorted(folder.glob("runs/*"))
+    shutil.rmtree(first)
+    change_json(second / "run.json", ("row", "fold"))
+    said = command("verify", rehash(folder), "--cohort", tmp_path / "cohort", "--again", 9)
+    assert said.status == 1
+    assert f"{first.name}: stored {first.name}, recomputed nothing" in said.out
+    assert f"{second.name}: stored {second.name}, recomputed " in said.out
+    assert "Traceback" not in said.err
+
+
 def test_what_is_not_there_is_said_not_to_be_checked(copy):
     folder = copy()
     shutil.rmtree(folder / "runs")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,21 +41,11 @@ class BrioError(ValueError):
     characters. Messages are written with the options of the command line, and name arguments everywhere else.
     """
 
-    names_options: ClassVar[bool] = False
+    names_options: ClassVar[bool] = False  # set by the command line
 
     def __str__(self) -> str:
         text = escape_controls(super().__str__())
         return text if BrioError.names_options else name_arguments(text)
-
-
-@contextmanager
-def name_options() -> Iterator[None]:
-    """Let messages name the options of the command line while one runs."""
-    earlier, BrioError.names_options = BrioError.names_options, True
-    try:
-        yield
-    finally:
-        BrioError.names_options = earlier
 
 
 _OPTION = re.compile(
@@ -100,7 +89,7 @@ def _quote(value: str) -> str:
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
     """Find the known name that is closest to ``name``; None where none is close."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not close:  # capitals are what people get wrong most
         lowered = {one.lower(): one for one in names}
@@ -110,7 +99,7 @@ def find_nearest(name: str, known: Iterable[str]) -> str | None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that suggests the known name closest to ``name``, or lists all known names."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = find_nearest(name, names)
     return f"known: {', '.join(names)}" if close is None else f"did you mean '{close}'?"
 

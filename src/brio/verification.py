@@ -1,13 +1,8 @@
-"""Check a folder of results from its predictions alone, with the code that made it; train some of its runs again.
-
-Every table and page that follows from ``predictions.csv``, the plan and the records of the runs is made again in memory
-and compared, value by value, with the file that is there. Nothing is written to the folder.
-"""
+"""Check a folder of results: all that follows from its predictions is made again in memory, and compared by value."""
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
@@ -45,7 +40,6 @@ from .version import __version__
 TOLERANCE = 1e-9  # relative difference up to which stored numbers are the same; printed ones are to the last digit
 RETRAINED, RETRAINED_NETWORK = 1e-6, 1e-3  # the same of margins of a run that is trained again, in their SD
 MOST_SHOWN = 50  # differences of one kind that are named; further ones are counted
-TABLE = "table.md"
 NOT_CHECKED = """\
 what only training knows, such as epochs, validation AUC, block length, seconds, device and source sites: results.csv \
 is compared with the records of runs, which may have been changed alike
@@ -114,8 +108,7 @@ def _parse(text: str, path: Path) -> Any:
         return parse_json(text.encode(), path)
     if path.suffix == ".csv":
         return {f"line {k}": row for k, row in enumerate(csv.DictReader(io.StringIO(text)), 2)}
-    text = re.sub(r"[\w+/=]{400,}", lambda blob: f"picture-{hashlib.sha256(blob[0].encode()).hexdigest()[:8]}", text)
-    words = (re.findall(r"\d+(?:[.,]\d+)*|[^\d\s]+", line) for line in text.split("\n"))
+    words = (re.findall(r"[\w+/=]{400,}|\d+(?:[.,]\d+)*|[^\d\s]+", line) for line in text.split("\n"))
     return {f"line {k}": {f"word {j}": word for j, word in enumerate(line, 1)} for k, line in enumerate(words, 1)}
 
 
@@ -181,7 +174,7 @@ def _verify_job(found: Verification, folder: Path) -> tuple[StoredJob, dict[str,
     facts = {name: restore_method(name, values).facts for name, values in settings.items()}
     summary = results.summarise(plan, table, predictions, facts, are_classes_sexes(read_cohort_facts(folder)))
     texts = format_tables(table, predictions, summary)
-    texts |= {TABLE: markdown_table([summary])} if (folder / TABLE).is_file() else {}
+    texts |= {"table.md": markdown_table([summary])} if (folder / "table.md").is_file() else {}
     del texts[files.PREDICTIONS]
     for name, text in texts.items():
         found.compare_file(folder / name, text)
@@ -248,10 +241,7 @@ def _train_again(
     drawn: set[str],
     device: str | None,
 ) -> None:
-    """Train runs of a job again and compare their margins; networks with the whole stack that they were trained in.
-
-    The last bits of a network follow those that are trained beside it, and training magnifies them.
-    """
+    """Train runs of a job again and compare their margins; networks with the whole stack that they were trained in."""
     from .jobs.train import train_stack
 
     plan = job.require_plan()
@@ -265,6 +255,7 @@ def _train_again(
             method = planned[key].method
             if method.version != plan.methods[method.name].version:
                 raise BrioError(f"'{method.name}' has another version here; use brio {plan.brio} to train it again")
+            # the last bits of a network follow those that are trained beside it, and training magnifies them
             is_network = method.facts.epochs is not None
             together = next(stack for stack in plan.stacks if key in stack) if is_network else (key,)
             stacks = (tuple(one for one in together if one in planned),)
@@ -280,10 +271,7 @@ def _train_again(
 def verify_folder(
     folder: Path, cohort: Path | None = None, again: int = 0, seed: int = 0, device: str | None = None
 ) -> Verification:
-    """Check a folder of ``brio run``, ``brio tune`` or ``brio study``.
-
-    With its cohort, labels and sites are compared too, and some runs, drawn by a seed, are trained again.
-    """
+    """Check a folder of jobs; with their cohort, also labels and sites, and runs drawn by a seed, trained again."""
     files.require_folder(folder)
     places = [folder] if (folder / files.PLAN).is_file() else [p.parent for p in folder.rglob(files.PREDICTIONS)]
     found, jobs = Verification(), {}

@@ -29,7 +29,7 @@ from .. import settings
 from ..cohort import Cohort, leave_out_sites, relabel
 from ..configuration import read_configuration
 from ..device import resolve_device
-from ..errors import BrioError, describe_error, name_options, take_first_line
+from ..errors import BrioError, describe_error, take_first_line
 from ..formatting import format_count
 from ..methods import find_method, load_methods
 from ..methods.registry import restore_method
@@ -231,7 +231,6 @@ def pack_stack(job: Job, plan: JobPlan, number: int, store: RunStore, allow_dive
     return pickle.dumps((*content, job.device.describe(), allow_divergence))
 
 
-@name_options()  # only the command line has workers
 def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
     """Train a packed stack and store its runs, unless it is finished; returns why this worker cannot, else nothing.
 
@@ -240,6 +239,7 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
     """
     from .train import train_stack
 
+    BrioError.names_options = True  # only the command line has workers
     prepared = False
     try:
         for file in method_files:

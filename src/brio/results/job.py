@@ -60,14 +60,11 @@ class PredictionRow:
 
 
 def score_run(label: np.ndarray, margin: np.ndarray, logit: np.ndarray) -> tuple[dict[str, float | None], list[str]]:
-    """Score the predictions of a run: its scores, None where one is undefined, and notes that say why.
-
-    Shapes: label, margin, logit [n]; without test participants, as of a final model, there is no score.
-    """
+    """Score the predictions [n] of a run: its scores, None where one is undefined, and notes that say why."""
     scores: dict[str, float | None] = dict.fromkeys(METRICS)
     if not np.isfinite(margin).all():
         return scores, [DIVERGED]
-    if not len(label):
+    if not len(label):  # a final model has no test participants
         return scores, []
     for name, value in score_predictions(label, margin, logit).items():
         scores[name] = None if np.isnan(value) else value

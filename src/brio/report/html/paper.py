@@ -8,8 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from ...errors import BrioError
-from ...methods import find_method
+from ...methods import list_methods
 from ...settings import format_setting
 from ..evidence import Evidence
 from . import make_environment
@@ -27,12 +26,10 @@ class Reference(NamedTuple):
     def text(self) -> str:
         """The entry in words, for a list."""
         authors = self.fields["author"].strip("{}").replace(" and others", " et al.").replace(" and ", "; ")
-        venue = self.fields.get("journal") or self.fields.get("booktitle")
-        numbers = ", ".join(filter(None, map(self.fields.get, ("volume", "pages"))))
-        place = ", ".join(filter(None, (venue, numbers, self.fields.get("year"), self.fields.get("note"))))
+        place = map(self.fields.get, ("journal", "booktitle", "volume", "pages", "year", "note"))
         doi = f"doi:{self.fields['doi']}" if "doi" in self.fields else ""
-        parts = filter(None, (authors.rstrip("."), self.fields.get("title"), place, doi))
-        return ". ".join(parts).replace("--", "-") + "."
+        parts = authors.rstrip("."), self.fields.get("title"), ", ".join(filter(None, place)), doi
+        return ". ".join(filter(None, parts)).replace("--", "-") + "."
 
 
 @cache
@@ -58,14 +55,6 @@ def cite_use(name: str | None) -> str:
     return f" ({'; '.join(cited)})" if cited else ""
 
 
-def cite_method(name: str) -> str:
-    """Return the reference of a method; empty for a user's own method that is not loaded."""
-    try:
-        return find_method(name).reference
-    except BrioError:
-        return ""
-
-
 def write_paragraph(evidence: Evidence) -> str:
     """Write the paragraph of a report that can be pasted into a paper; empty where no method was evaluated."""
     if evidence.summary is None:
@@ -75,7 +64,7 @@ def write_paragraph(evidence: Evidence) -> str:
         "evidence": evidence,
         "reasons": Counter(code for reasons in excluded.values() for code in {one.code: one for one in reasons}),
         "cite": cite_use,
-        "cite_method": cite_method,
+        "methods_cited": {entry.name: entry.reference for entry in list_methods()},
         "format_setting": format_setting,
     }
     text = make_environment(is_page=False).get_template("paragraph.txt.j2").render(context)
