@@ -253,13 +253,8 @@ class Connectomes:
             parts = []
             for batch in self._batches(chunk, sizes):
                 frames, first = self._frames(request.scans[batch])
-                how = (
-                    block_length[batch],
-                    keys[batch],
-                    request.K,
-                    request.balanced,
-                    self._find_gaps(request.scans[batch]),
-                )
+                gaps = self._find_gaps(request.scans[batch])
+                how = block_length[batch], keys[batch], request.K, request.balanced, gaps
                 if self._sessions is None:
                     parts.append(reestimate(frames, first, lengths[batch], *how))
                 else:
