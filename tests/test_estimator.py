@@ -497,6 +497,7 @@ def test_not_fitted(use):
         (pd.DataFrame(np.ones((60, 12))), r"X has shape \(60, 12\), as one scan or a table; give a list of scans"),
         (sparse.csr_array(np.ones((60, 12))), "X is sparse"),
         (np.ones((60, 12)).tolist(), r"X\[0\] has 1 axes"),
+        (np.ones((1, 2, 60, 12)), r"X has shape \(1, 2, 60, 12\); give a list of time series or one array"),
         ([*X[:-1], X[-1][:, :11]], r"X\[59\] has 11 ROIs, but X\[0\] has 12"),
         ([*X[:-1], [["a", "b"]]], r"X\[59\] is not an array of numbers"),
         ([*X[:-1], np.corrcoef(X[-1].T)], r"X\[59\]: is a square symmetric matrix .*give the frames"),
@@ -529,6 +530,8 @@ def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
         ({"y": np.linspace(0, 1, 60)}, "continuous"),
         ({"y": np.where(Y == 1, np.nan, 0.0)}, "Input y contains NaN"),
         ({"y": Y[:-1]}, "inconsistent numbers of samples"),
+        ({"y": np.ma.masked_equal(np.arange(60), 7) % 2}, r"y\[7\] is masked; leave out the scan"),
+        ({"sites": np.ma.masked_where(np.arange(60) == 3, SITES)}, r"sites\[3\] is masked; leave out the scan"),
         ({"sites": None}, r"needs the site of every scan: .* cross_validate params=\{'sites': sites\}"),
         (
             {"sites": ["A"] * 60},

@@ -206,6 +206,17 @@ def test_what_is_not_there_is_said_not_to_be_checked(copy):
     assert "give their --cohort too" in command("verify", folder, "--again", 1).refuse_in_a_line()
 
 
+def test_a_method_of_another_version_is_not_trained_again(copy, tmp_path):
+    folder = copy()
+    make(3, 3).save(tmp_path / "cohort")
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["methods"]["ridge"]["version"] += 1
+    (folder / "plan.json").write_text(json.dumps(plan))
+    words = ("verify", rehash(folder), "--cohort", tmp_path / "cohort")
+    assert "keys of runs" in command(*words).out
+    assert "'ridge' has another version here" in command(*words, "--again", 1).refuse_in_a_line()
+
+
 def test_labels_sites_and_margins_that_are_not_of_the_cohort_are_found(copy, whole, tmp_path):
     make(3, 3).save(tmp_path / "cohort")
     make(3, 3, seed=1).save(tmp_path / "other")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 from file_layouts import check, check_scans, list_skipped, refuse, refuse_import, save_cifti, write_text
@@ -11,7 +12,7 @@ from brio.cohort import load_bundled_atlas
 from brio.cohort.readers import import_cohort, summarise_import
 from brio.cohort.readers.assembly import join_scans
 from brio.cohort.readers.bids import parse_name
-from brio.cohort.readers.series import Series
+from brio.cohort.readers.series import Series, read_series
 
 NAMES = ("LH-Vis", "RH-Vis", "LH-Mot", "RH-Mot", "Thalamus")
 SUBJECTS = ("sub-001", "sub-002", "sub-003", "sub-004")
@@ -177,6 +178,14 @@ def test_cifti_alone_and_beside_its_tsv(src, tmp_path):
     cohort = import_cohort("bids", src, tmp_path / "beside", runs="concatenate")
     assert cohort.n_frames.tolist() == [10, 11, 12, 13]
     assert cohort.provenance["copies_in_other_formats"] == 4
+
+
+def test_a_cifti_file_of_other_axes_is_refused(src, tmp_path):
+    path = derivative(src, "sub-01", "sub-01_task-rest_seg-Tian_timeseries.ptseries.nii")
+    save_cifti(path, scan(1), NAMES, 0.8)
+    parcels = nibabel.load(path).header.get_axis(1)
+    nibabel.Cifti2Image(np.eye(len(NAMES)), header=(parcels, parcels)).to_filename(path)
+    refuse("has the axes ParcelsAxis, ParcelsAxis; a parcellated series", read_series, path)
 
 
 def test_the_first_run_is_taken_or_runs_are_joined_on_request(xcpd, tmp_path):

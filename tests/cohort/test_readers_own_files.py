@@ -273,6 +273,8 @@ def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
     header = "a,b,c,global_signal,e"
     src = write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=header))
     refuse_import(r"\(global_signal\); .*--drop-roi global_signal.*--atlas-table", src)
+    confounds = write_study(tmp_path / "confounds", write=partial(write_csv, header="csf,trans_x,rot_z,dvars,e"))
+    refuse_import(r"4 of its 5 columns are confounds \(csf, trans_x, rot_z and 1 more\)", confounds)
     (tmp_path / "rois.csv").write_text("\n".join(["name", *header.split(",")]))
     assert import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "rois.csv").n_rois == 5
 
@@ -502,6 +504,12 @@ def test_an_archive_lists_connectomes_without_a_row_and_refuses_sessions(tmp_pat
     cohort = import_cohort("fc", src, tmp_path / "out")
     assert list_skipped(cohort) == {"p9": "no connectome in all.npz", "p2": "no row in participants.tsv"}
     refuse("leave out --sessions and --session-column", import_cohort, "fc", src, tmp_path / "again", sessions="first")
+
+
+@pytest.mark.parametrize("ids", [["p0", "p0"], ["p0"]])
+def test_an_archive_whose_ids_do_not_fit_its_connectomes_is_refused(tmp_path, ids):
+    src = write_connectomes(tmp_path / "fc", ids, make_connectomes(2), ["p0", "p1"])
+    refuse_import("'participant_id' must name each of the 2 connectomes once", src, "fc")
 
 
 def test_connectomes_of_two_measures_are_refused(tmp_path):

@@ -14,10 +14,12 @@ import pytest
 from file_layouts import CODES, check, check_scans, list_skipped, refuse, refuse_import, write_layout, write_text
 from scipy.io import savemat
 
+from brio import Cohort
 from brio.cohort import load_bundled_atlas
 from brio.cohort.readers import fetch_abide, import_cohort, summarise_import
 from brio.cohort.readers.releases import ATLAS_COLUMNS
 from brio.cohort.readers.series import read_series
+from commands import command
 
 # ---------------------------------------------------------------- pcp, from the disk and through the fetcher
 
@@ -104,6 +106,12 @@ def test_cc200_beside_aal_must_be_chosen(release, tmp_path):
     assert (len(cohort), cohort.n_rois, cohort.atlas.name) == (2, 200, "cc200")
 
 
+def test_a_folder_without_scans_is_refused(tmp_path):
+    (tmp_path / "none").mkdir()
+    refuse_import("no file named <FILE_ID>_rois_<atlas>.1D below it", tmp_path / "none", "pcp")
+    refuse_import("holds no <atlas>.npz", tmp_path / "none", "packed")
+
+
 def test_two_pipelines_are_ambiguous(release, tmp_path):
     write_text(release / "cpac" / "nofilt_noglobal" / "North_001_rois_aal.1D", scan(0), HEADER)
     refuse(r"North_001_rois_aal\.1D: also at .*--participants", import_cohort, "pcp", release, tmp_path / "out")
@@ -162,6 +170,15 @@ def test_fetch_calls_nilearn_with_options_it_has(downloads, tmp_path, monkeypatc
     (call,) = downloads
     assert (call["derivatives"], call["quality_checked"]) == (["rois_aal"], False)
     assert (call["pipeline"], call["band_pass_filtering"], call["global_signal_regression"]) == ("cpac", True, True)
+
+
+@pytest.mark.usefixtures("downloads")
+def test_the_command_says_what_it_fetched(tmp_path):
+    words = ("--data-dir", tmp_path / "data", "--out", tmp_path / "out")
+    said = command("fetch", "abide", *words).succeed()
+    assert "5 scans imported" in said.out
+    assert f"to {tmp_path / 'out'}" in said.out
+    assert len(Cohort.load(tmp_path / "out")) == 5
 
 
 def test_fetch_that_fails(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Participants' tables as hospitals have them: which rows and columns are taken, codes of the sex, rows of sessions."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -243,6 +244,14 @@ def test_runs_of_rows_that_are_left_out_are_not_read_for_others(tmp_path):
     (src / "participants.tsv").write_text("\n".join(rows))
     cohort = import_cohort("bids", src, tmp_path / "cohort", where="session == 'run-2'")
     check_scans(cohort, [make_frames(10 * i + 2, 2) for i in range(4)])
+
+
+def test_a_row_whose_session_has_no_series_is_skipped(tmp_path):
+    src = write_sessions(tmp_path / "bids", True)
+    shutil.rmtree(src / "sub-1" / "ses-02")
+    cohort = import_cohort("bids", src, tmp_path / "out", sessions="all")
+    assert list_skipped(cohort) == {"sub-1": "no time series of the session of its row"}
+    check(cohort, session=["01", "02", "01", "01", "02", "01", "02"], age=[21, 22, 22, 23, 24, 24, 25])
 
 
 @pytest.mark.parametrize("sessions", ["all", "join", "average"])

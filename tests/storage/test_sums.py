@@ -122,6 +122,11 @@ def test_every_required_file_has_a_line(folder):
         storage.check_all(folder, "get it again", ["a.csv", "b.json"])
 
 
+def test_hashes_that_are_no_text_are_refused(folder):
+    (folder / storage.SUMS).write_bytes(b"\xff\xfe")
+    refuse(f"{storage.SUMS}: cannot be read .*; import it again", storage.read_sums, folder, "import it again")
+
+
 def test_a_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "a.csv")
     with pytest.raises(OSError, match="it is no ordinary file"):

@@ -20,6 +20,7 @@ from brio.studies import make_arm
 from brio.studies.comparison import make_setting_arms
 from brio.studies.study import choose_label, find_study
 from commands import command, refuse
+from made_cohorts import rebuild
 
 SCORES = ["auc", "acc", "balanced_acc", "brier", "validation_auc"]
 
@@ -249,6 +250,32 @@ def test_questions_of_ones_own(planted, tmp_path):
     command("report", tmp_path / "o").succeed()
     assert "--label &#39;mean_fd&gt;site-median&#39;" in (tmp_path / "o" / "report.html").read_text()
     assert "did you mean 'age'?" in command(*words, "--label", "agee", "--out", tmp_path / "p").refuse().err
+
+
+@pytest.mark.parametrize(
+    ("varying", "options", "message"),
+    [
+        ("site0[2-5]", ["--fold", "site01"], "the question 'sex' leaves none of the sites site01"),
+        ("site02", ["--set", "audit.min_class=0"], "the question 'sex' leaves 1 sites with both classes of 3"),
+    ],
+)
+def test_a_question_with_one_answer_at_most_sites_is_refused(planted, tmp_path, varying, options, message):
+    table = planted.participants
+    sexes = table["sex"].where(table["site"].str.fullmatch(varying), "F")
+    rebuild(planted, table=table.assign(sex=sexes)).save(tmp_path / "cohort")
+    words = (
+        "study",
+        "labels",
+        tmp_path / "cohort",
+        "--method",
+        "ridge",
+        "--label",
+        "sex",
+        "--device",
+        "cpu",
+        "--quiet",
+    )
+    assert message in command(*words, *options, "--out", tmp_path / "out").refuse_in_a_line()
 
 
 def test_what_cannot_be_compared_is_refused(planted, tmp_path):
