@@ -48,7 +48,7 @@ def copy(begun, tmp_path) -> Path:
 def add_worker(
     out: Path, stack: int, host: str, process: int | None, age: float = 0.0, share: float = 0.25, since: float = 600.0
 ) -> None:
-    """Add the file of a worker that has done a share of a stack in some seconds; it is dead where no process is given."""
+    """Add the file of a worker that did a share of a stack in some seconds; it is dead where no process is given."""
     if process is None:
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
