@@ -50,10 +50,10 @@ def drop_folder(lines, folder):
 
 
 def drop_numbers(lines):
-    """Words alone, without what numbers decide: spaces of columns, why scans are flagged, what turns round."""
+    """Words alone, without what numbers decide: spaces of columns, why scans are flagged, what reverses."""
     words = [re.sub(r"\s+", " ", re.sub(NUMBER, "#", line)) for line in lines]
     words = [re.sub(r"(Flagged .* scans) \(.+\);", r"\1;", line) for line in words]
-    return [re.sub(r"(turns round at site#): .+", r"\1", line) for line in words]
+    return [re.sub(r"(reverses at site#): .+", r"\1", line) for line in words]
 
 
 def test_the_demonstration_leaves_results_models_predictions_and_a_report(shown):
@@ -188,8 +188,8 @@ def test_the_readme_has_the_numbers_of_the_demonstration(tmp_path, monkeypatch):
     ours, theirs = ([float(x) for x in re.findall(NUMBER, "\n".join(lines))] for lines in (said, block))
     # a network's AUC moves by tenths when its last bits do; the rest is the same to the last digit
     np.testing.assert_allclose(ours, theirs, atol=1.0)
-    turned = [line for line in said if line.startswith("   Evidence that turns round")]
-    assert turned == ["   Evidence that turns round at site08: unstable."]
+    turned = [line for line in said if line.startswith("   Evidence that reverses")]
+    assert turned == ["   Evidence that reverses at site08: unstable."]
     assert "stable_" in command(*list_commands(said)[2][1:]).succeed().out
 
 

@@ -221,7 +221,7 @@ def list_networks(
 
 
 def tabulate_networks(networks: Mapping[str, np.ndarray], site: str, n_sites: int) -> dict[str, Any]:
-    """Tabulate the evidence by network and name what turns round: it misleads at the new site."""
+    """Tabulate the evidence by network and name what reverses: it misleads at the new site."""
     rows = [["network", f"log-ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
     rows += [[name, *(format_signed(100 * x, 0) + " %" for x in shares.flat)] for name, shares in networks.items()]
     turned = [name for name, own in networks.items() if ((own[:, 0] >= LEAST_SHARE) & (own[:, 1] < 0)).any()]

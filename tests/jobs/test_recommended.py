@@ -32,6 +32,12 @@ def without_motion(cohort):
     return rebuild(cohort, table=cohort.participants.drop(columns="mean_fd"))
 
 
+def small(cohort):
+    """Two participants of each class at each of three sites: a fold has four to learn from, too few for inner folds."""
+    rank = cohort.participants.groupby(["site", "label"]).cumcount()
+    return cohort.select((rank < 2).to_numpy())
+
+
 @pytest.mark.parametrize(
     ("change", "options", "left_out", "why"),
     [
@@ -40,8 +46,9 @@ def without_motion(cohort):
         (of_sex, {}, "covariates-only", "is given sex, which is the label here"),
         (without_motion, {}, "covariates-only", "has no column 'mean_fd'"),
         (lambda same: same, {"label": "sex"}, "covariates-only", "the labels are made of it"),
+        (small, {}, "brio", "cannot choose its number of epochs: fold site01: inner folds over participants need"),
     ],
-    ids=["all", "one length", "sex", "no motion", "asked for sex"],
+    ids=["all", "one length", "sex", "no motion", "asked for sex", "few participants"],
 )
 def test_methods_that_do_not_suit_the_cohort_are_left_out_with_the_reason(cohort, change, options, left_out, why):
     said = []

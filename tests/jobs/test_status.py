@@ -45,8 +45,10 @@ def copy(begun, tmp_path) -> Path:
     return Path(shutil.copytree(begun, tmp_path / "copy"))
 
 
-def add_worker(out: Path, stack: int, host: str, process: int | None, age: float = 0.0) -> None:
-    """Add the file of a worker; of a process that is dead where none is given."""
+def add_worker(
+    out: Path, stack: int, host: str, process: int | None, age: float = 0.0, share: float = 0.25, since: float = 600.0
+) -> None:
+    """Add the file of a worker that did a share of a stack in some seconds; it is dead where no process is given."""
     if process is None:
         ended = subprocess.Popen([sys.executable, "-c", ""])
         ended.wait()
@@ -54,7 +56,7 @@ def add_worker(out: Path, stack: int, host: str, process: int | None, age: float
     (out / "workers").mkdir(exist_ok=True)
     path = out / "workers" / f"stack-{stack}-{process}.json"
     facts = {"stack": stack, "title": f"ridge, stack {stack}", "host": host, "process": process}
-    path.write_text(json.dumps({**facts, "started": 0.0, "share": 0.25}))
+    path.write_text(json.dumps({**facts, "started": time.time() - since, "share": share}))
     os.utime(path, (time.time() - age, time.time() - age))
 
 
@@ -84,13 +86,22 @@ def test_what_is_done_and_who_is_at_work(brio, copy, workers, expected):
 
 
 def test_time_left_from_finished_stacks(brio, copy):
-    """Two runs of 600 s are finished; the other three take 1800 s, or half of it with two workers."""
+    """Two runs of 600 s are finished; the other three take 1800 s, or half of it with two workers that just began."""
     for path in (copy / "runs").glob("*/run.json"):
         change_json(path, lambda record: record["row"].update(seconds=600.0))
     assert "about 30 min" in brio("status", copy).out
-    add_worker(copy, 1, "node7", 41)
-    add_worker(copy, 3, "node7", 42)
+    add_worker(copy, 1, "node7", 41, share=0.0)
+    add_worker(copy, 3, "node7", 42, share=0.0)
     assert "about 15 min with 2 workers" in brio("status", copy).out
+
+
+def test_time_left_of_a_stack_that_is_slower_than_those_before(brio, copy):
+    """Half an hour is left of a stack of which a quarter took ten minutes, however quick finished stacks were."""
+    shutil.rmtree(copy / "runs")
+    assert "time left: not known before a stack is finished" in brio("status", copy).out
+    for stack in (1, 2, 3):
+        add_worker(copy, stack, "node7", 40 + stack)
+    assert "time left: about 30 min with 3 workers" in brio("status", copy).out
 
 
 def test_a_defect_names_its_stack_before_the_trace(brio, folder, copy, monkeypatch, capsys):

@@ -127,7 +127,7 @@ def test_chance_is_not_called_better_than_chance(methods):
     assert len(rows) == len(methods)
     assert min(float(row[-1]) for row in rows) > 0.05 / len(methods)
     assert command("report", folder, "--out", folder.parent / "report.html").status == 0
-    assert "is not shown to be better than chance" in (folder.parent / "report.html").read_text()
+    assert "was not significantly better than chance" in (folder.parent / "report.html").read_text()
 
 
 def test_a_confound_is_found_by_the_confound_baseline(tmp_path):

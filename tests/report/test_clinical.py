@@ -203,7 +203,7 @@ def test_usable_or_not(change, answer, says):
 
 def test_chance_and_smoke_runs_are_not_usable():
     noise = draw().assign(margin=lambda p: np.random.default_rng(9).normal(size=len(p)))
-    assert "not shown to be better than chance" in judge_usability(Answers(make_arm(noise))).reason
+    assert "not significantly better than chance" in judge_usability(Answers(make_arm(noise))).reason
     assert "smoke run (1 seed)" in judge_usability(Answers(make_arm(draw())), "1 seed").reason
     assert judge_usability(None).answer == "No"
 

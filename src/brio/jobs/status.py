@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +42,6 @@ def _describe_job(folder: Path) -> list[str]:
     keys = [key for stack in plan.stacks for key in stack]
     done = [key for key in keys if key in store]
     lines = [f"{folder}: {len(done)} of {len(keys)} runs are finished ({100 * len(done) // max(1, len(keys))} %)"]
-    seconds = sum(store.read_record(key).row.seconds for key in done) / max(1, len(done)) * (len(keys) - len(done))
     if len(done) == len(keys):
         has_tables = is_kept(folder / SUMMARY) or folder.name in (SEARCH, MEMBERS)
         return lines if has_tables else [*lines, "  no tables yet: the command without --shard writes them"]
@@ -53,8 +53,13 @@ def _describe_job(folder: Path) -> list[str]:
     lines.append(f"  stacks: {len(finished)} done, {len(at_work)} running, {waiting} waiting, {len(failed)} failed")
     lines += [f"  running on {h.host}, process {h.process}: {h.title}, {100 * h.share:.0f} %" for h in running]
     lines += [f"  failed on {f.host}: {f.title}: {take_first_line(f.reason)}" for f in failed]
-    if not done:
+    measured = {h.stack: max(0.0, time.time() - h.started) * (1 / h.share - 1) for h in running if h.share}
+    others = [key for number, stack in enumerate(plan.stacks, 1) if number not in measured for key in stack]
+    missing = len(others) - sum(key in store for key in others)
+    if missing and not done:
         return [*lines, "  time left: not known before a stack is finished"]
+    seconds_per_run = sum(store.read_record(key).row.seconds for key in done) / max(1, len(done))
+    seconds = missing * seconds_per_run + sum(measured.values())
     workers = len({(heartbeat.host, heartbeat.process) for heartbeat in running})
     pace = f"with {format_count(workers, 'worker', 'workers')}" if workers else "once a worker is there"
     return [*lines, f"  time left: about {format_time(seconds / max(1, workers))} {pace}, if the rest takes as long"]

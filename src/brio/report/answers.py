@@ -222,7 +222,7 @@ def judge_usability(answers: Answers | None, smoke_reason: str = "") -> Usabilit
         return Usability("No", f"one site is too few to say how {name} does at another")
     if auc.interval[0] <= 0.5:
         few = f"{auc.n} sites are few: " if auc.n <= FEW_SITES else ""
-        return Usability("No", f"{few}at new sites {name} is not shown to be better than chance")
+        return Usability("No", f"{few}at new sites {name} was not significantly better than chance")
     if not answers.points:
         return Usability("No", f"sensitivity and specificity of {name} are not known")
     positive, negative = answers.points[0].likelihood_ratios

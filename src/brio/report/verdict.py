@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..formatting import format_count, format_interval, format_percent, format_points, join_names, state_p, typeset
+from ..formatting import (
+    UNKNOWN_INTERVAL,
+    format_count,
+    format_interval,
+    format_percent,
+    format_points,
+    join_names,
+    state_p,
+    typeset,
+)
 from ..protocol import EQUIVALENCE_MARGIN
 from .comparisons import ALPHA, LINEAR_METHODS, Comparison, EvidenceArm
 from .evidence import Evidence
@@ -25,12 +34,14 @@ def _describe_best(evidence: Evidence) -> str:
     ranked, smoke = evidence.comparison.ranked, evidence.smoke_reason
     best, auc = ranked[0], ranked[0].summary.auc
     where = "at sites it was not trained on" if best.protocol == "loso" else "on new scans from sites it was trained on"
-    interval = f"95 % interval {format_interval(auc.interval)}, " if auc.interval else ""
+    units, interval = format_count(auc.n, best.unit), format_interval(auc.interval)
+    certainty = f"95 % interval {interval}, {units}" if auc.interval else units
+    if interval == UNKNOWN_INTERVAL:
+        certainty = f"{units}, too few for an interval"
     n_methods = evidence.comparison.n_methods
     rank = f", the highest of {n_methods} methods" if n_methods > 1 else ""
-    scores = f"{format_percent(auc.mean)} % ({interval}{format_count(auc.n, best.unit)})"
-    text = f"{best.name} reaches a mean AUC of {scores} {where}{rank}"
-    if auc.interval is not None and auc.interval[0] <= 0.5:
+    text = f"{best.name} reaches a mean AUC of {format_percent(auc.mean)} % ({certainty}) {where}{rank}"
+    if auc.interval is not None and auc.interval[0] <= 0.5 and interval != UNKNOWN_INTERVAL:
         text += "; the interval includes chance"
     if best.summary.transductive:
         text += "; it used unlabelled scans of the test site"
