@@ -1,5 +1,6 @@
 """The paragraph for a paper, and its references: true to what the job stored, and to the methods."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -80,6 +81,19 @@ def test_smoke_runs_and_unlabelled_test_scans_are_named(cohort, tmp_path):
     assert "this is transductive: unlabelled scans of the test site are used" in text
     assert "ComBat, unseen sites: unlabelled; Johnson et al. 2007" in text
     assert "t test" not in text
+
+
+def test_denoising_of_images_is_described(cohort, tmp_path):
+    stated = {"kind": "fmriprep", "options": {"denoise": "simple+gsr", "low_pass": 0.1, "space": "MNI"}}
+    imported = dataclasses.replace(cohort, provenance=stated | {"denoising": {"nilearn": "0.12.0"}})
+    run(imported, ["ridge"], seeds=1, folds=["plain"], out=tmp_path, device="cpu")
+    text = write_paragraph(read_evidence(tmp_path))
+    assert (
+        "preprocessed with fMRIPrep (Esteban et al. 2019), denoised with nilearn 0.12.0 (Abraham et al. 2014) by"
+        in text
+    )
+    assert "by simple+gsr, low-pass 0.1 Hz." in text
+    assert text.count("Esteban") == 1
 
 
 def test_the_files_hold_the_same_references_each_time(copy):

@@ -13,7 +13,7 @@ from msgspec import Meta
 from ..cohort import AuditRules, Cohort
 from ..cohort.auditing import findings
 from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
-from ..cohort.scans import holds_fc, index_participants
+from ..cohort.scans import find_extraction, holds_fc, index_participants
 from ..errors import REPEAT_JOB
 from ..schemas import (
     MAX_PARTICIPANT_TABLE_BYTES,
@@ -34,12 +34,14 @@ SMALLEST_GROUP = 5
 
 def describe_cohort(cohort: Cohort) -> dict[str, Any]:
     """Describe a cohort without describing any one participant, ready for ``json.dumps``."""
-    sites, kind = cohort.sites, cohort.provenance.get("cohort", cohort.provenance).get("kind")
+    sites, imported = cohort.sites, cohort.provenance.get("cohort", cohort.provenance)
+    kind, denoising = imported.get("kind"), find_extraction(cohort.provenance)
     return {
         "name": cohort.name,
         "fingerprint": cohort.fingerprint,
         "classes": list(cohort.classes),
         **({"layout": str(kind)} if kind else {}),
+        **({} if denoising is None else {"denoising": denoising | {"nilearn": imported["denoising"]["nilearn"]}}),
         **({} if cohort.label_covariate is None else {"label_covariate": cohort.label_covariate}),
         "atlas": cohort.atlas.name,
         "rois": _describe_rois(cohort),
@@ -244,6 +246,7 @@ class CohortFacts:
     fingerprint: str = ""
     classes: tuple[str, str]
     layout: str | None = field(default=None, metadata=OMIT_NONE)  # of the imported files, one of brio import's
+    denoising: dict[str, str | float] | None = field(default=None, metadata=OMIT_NONE)  # of images, by what options
     label_covariate: str | None = field(default=None, metadata=OMIT_NONE)
     atlas: str = ""
     rois: RoiRecord | None = None
