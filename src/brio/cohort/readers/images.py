@@ -12,9 +12,9 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
@@ -43,7 +43,7 @@ from .bids import (
 )
 from .participants import ImportOptions, Layout
 from .rois import read_atlas_table
-from .series import Series, is_regular, list_files, name_damaged_file, select_matching
+from .series import Series, is_regular, list_files, name_damaged_file, name_failure, select_matching
 
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of nilearn's load_confounds_strategy
 DESCRIPTIONS = ("preproc", "smoothAROMAnonaggr")  # ``desc-`` of images, and of those for the last strategy
@@ -200,7 +200,7 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
     if denoising.strategy is None:
         return Confounds(None, None, mean_fd)
     more = {"global_signal": "basic"} if denoising.global_signal else {}
-    with _name_image(image, f"strategy '{denoising.strategy}' cannot be used"), warnings.catch_warnings():
+    with name_failure(image, f"strategy '{denoising.strategy}' cannot be used"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table, kept = load_confounds_strategy(str(image), denoise_strategy=denoising.strategy, **more)
     return Confounds(table, kept, mean_fd)
@@ -214,17 +214,6 @@ def _find_confounds(image: Path) -> Path | None:
         if others == own and path.name.endswith(("_timeseries.tsv", "_regressors.tsv")):
             return path
     return None
-
-
-@contextmanager
-def _name_image(path: Path, problem: str) -> Iterator[None]:
-    """Turn an exception of nilearn into a :class:`BrioError` that names the image."""
-    try:
-        yield
-    except BrioError:
-        raise
-    except Exception as error:  # nilearn raises exceptions of all kinds
-        raise BrioError(f"{path}: {problem} ({' '.join(str(error).split())[:300]})") from error
 
 
 def average_regions(image: Any, labels: Any, numbers: Sequence[int]) -> np.ndarray:
@@ -290,26 +279,20 @@ def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path
     image = _open_image(path)
     if len(image.shape) != 4 or image.shape[3] < 2:
         raise BrioError(f"{path}: has the shape {image.shape}; four axes are needed, the last one of frames")
-    with _name_image(path, "cannot be read; it may be damaged or cut short"):
+    with name_damaged_file(path, "NIfTI"):
         labels = _resample_labels(
             atlas.path, image.shape[:3], np.ascontiguousarray(image.affine, dtype=float).tobytes()
         )
         series = average_regions(image, labels, atlas.labels)
-    confounds, tr = read_confounds(path, denoising), _read_tr(path, image, root)
+    confounds, tr = read_confounds(path, denoising), find_repetition_time(read_metadata(path, root), path)
+    tr = read_header_tr(image.header) if tr is None else tr
     if confounds.table is not None and len(confounds.table) != len(series):
         raise BrioError(f"{path}: has {len(series)} frames, its confounds {len(confounds.table)} rows")
     if tr is None and (denoising.high_pass, denoising.low_pass) != (None, None):
         raise BrioError(f"{path}: has no repetition time, which a filter needs; add RepetitionTime to its json sidecar")
-    with _name_image(path, "cannot be denoised"):
+    with name_failure(path, "cannot be denoised"):
         frames = denoise(series, confounds, denoising, tr).astype(np.float32)
     return frames, {"tr": tr, "mean_fd": confounds.mean_fd}
-
-
-def _read_tr(path: Path, image: Any, root: Path) -> float | None:
-    """Read the repetition time of an image: that of its sidecar, else of its header."""
-    if (stated := find_repetition_time(read_metadata(path, root), path)) is not None:
-        return stated
-    return read_header_tr(image.header)
 
 
 # ---------------------------------------------------------------- all scans
