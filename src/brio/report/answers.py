@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from ..formatting import format_number
 from ..protocol import PeopleEstimate
-from ..protocol.calibration import SiteMean, average_over_sites, fit_recalibration
+from ..protocol.calibration import SiteMean, average_recalibration, recalibrate_sites
 from ..protocol.statistics import FEW_SITES, degrees_of_freedom, detectable_difference, standard_error
 from ..results import (
     GROUP_COLUMNS,
@@ -34,8 +34,6 @@ DISAGREEMENT = 0.03
 
 
 HIGH_SPECIFICITY = 0.9
-_CLIP = 1e-12
-"""Probabilities are kept this far from 0 and 1, where they have no logit."""
 
 
 @dataclass(frozen=True)
@@ -149,15 +147,11 @@ class Answers:
 
         None under k-fold, where predictions were not stored, and where no site has a slope.
         """
-        predictions, rows = self.arm.predictions, []
+        predictions = self.arm.predictions
         if self.arm.unit == "fold" or predictions.empty:
             return None
-        for (fold, _), run in predictions.groupby(["fold", "seed"]):
-            probability = run["probability"].to_numpy(dtype=float).clip(_CLIP, 1 - _CLIP)
-            fit = fit_recalibration(run["label"].to_numpy(), logit(probability))
-            rows.append({"fold": fold, "slope": fit.slope, "se": fit.slope_se})
-        sites = pd.DataFrame(rows).groupby("fold").mean()
-        slope = average_over_sites(sites["slope"].to_numpy(), sites["se"].to_numpy())
+        sites = recalibrate_sites(predictions)
+        slope = average_recalibration(sites, "slope")
         people = predictions.groupby("participant_id")["probability"].mean()
         if slope.n == 0:
             return None

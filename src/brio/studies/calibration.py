@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from .. import draws
 from ..drawing import DASHED, draw_dot, draw_intervals, horizontal_offset, label_axis, make_panels, series_style
@@ -17,9 +17,10 @@ from ..models import PriorWidths, fit_adaptation
 from ..protocol.calibration import (
     WHOLE_COEFFICIENT,
     SiteMean,
-    average_over_sites,
+    average_recalibration,
     compute_net_benefit,
     fit_recalibration,
+    read_logits,
     reliability_curve,
     split_brier,
 )
@@ -39,7 +40,7 @@ def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     predictions = {a.name: read_arm_predictions(context, a) for a in arms}
     sites = table.groupby(["arm", "fold"], sort=False).mean(numeric_only=True)  # over seeds
     means = {
-        (name, quantity): average_over_sites(*(sites.loc[name][[quantity, f"{quantity}_se"]].to_numpy(dtype=float).T))
+        (name, quantity): average_recalibration(sites.loc[name], quantity)
         for name in predictions
         for quantity in _QUANTITIES
     }
@@ -61,14 +62,10 @@ def _count_classes(label: np.ndarray) -> dict[str, int]:
     return {"patients": int(label.sum()), "controls": int((1 - label).sum())}
 
 
-def _read_logits(probability: np.ndarray) -> np.ndarray:
-    return logit(probability.clip(1e-12, 1 - 1e-12))
-
-
 def _measure_site(run: pd.DataFrame) -> pd.DataFrame:
     """Recalibration of a run at its test site, and its Brier score, in one row."""
     label, probability = _read_run(run)
-    row = _count_classes(label) | fit_recalibration(label, _read_logits(probability))._asdict()
+    row = _count_classes(label) | fit_recalibration(label, read_logits(probability))._asdict()
     brier = float(((probability - label) ** 2).mean())
     return pd.DataFrame([row | {"predicted_share": probability.mean(), "brier": brier}])
 
@@ -296,7 +293,7 @@ def choose_local_scans(label: np.ndarray, order: np.ndarray, size: int) -> np.nd
 def _score_sizes(run: pd.DataFrame) -> pd.DataFrame:
     """Scores of a run without adaptation (size 0), and at each size: means over draws of those of the other scans."""
     label, probability = _read_run(run)
-    logits = _read_logits(probability)
+    logits = read_logits(probability)
     rows = [{"size": 0, "draws": 1, **_score(label, logits, "")}]
     sizes = [size for size in SIZES if len(label) >= size + LEAST_REST and 0 < label.mean() < 1]
     fold, seed = draws.address(str(run["fold"].iloc[0])), int(run["seed"].iloc[0])
