@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,6 @@ from .app import app
 from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
-    from ..cohort import Cohort
     from ..jobs import JobSpec
     from ..jobs.spec import Engine
 
@@ -343,9 +342,9 @@ class SharedEngineOptions(EngineOptions):
     ] = None
 
 
-def say_warnings(cohort: Cohort) -> None:
+def say_warnings(warnings: Iterable[str]) -> None:
     """Print what a reader found odd about the scans."""
-    for warning in cohort.provenance.get("warnings", []):
+    for warning in warnings:
         say(f"warning: {warning}")
 
 
