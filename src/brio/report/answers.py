@@ -11,19 +11,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
 
+from .. import results
 from ..formatting import format_number
 from ..protocol import PeopleEstimate
 from ..protocol.calibration import SiteMean, average_recalibration, recalibrate_sites
 from ..protocol.statistics import FEW_SITES, degrees_of_freedom, detectable_difference, standard_error
-from ..results import (
-    GROUP_COLUMNS,
-    PAIR_WEIGHTED,
-    MetricSummary,
-    assess_auc,
-    covariance_rows,
-    mean_correction,
-    site_rows,
-)
 from .comparisons import EvidenceArm
 
 STRONG, WEAK = (10.0, 0.1), (2.0, 0.5)
@@ -62,8 +54,8 @@ class OperatingPoint:
     """Sensitivity and specificity at one threshold, mean over sites (or folds)."""
 
     name: str
-    sensitivity: MetricSummary
-    specificity: MetricSummary
+    sensitivity: results.MetricSummary
+    specificity: results.MetricSummary
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -126,8 +118,8 @@ class Answers:
         if (roc := self.arm.roc) is not None:  # at 90 % specificity each site (or fold) has its own threshold
             k = int(np.argmin(np.abs(roc.false_positive_rate - (1 - HIGH_SPECIFICITY))))
             interval = None if np.isnan(roc.low[k]) else (float(roc.low[k]), float(roc.high[k]))
-            sensitivity = MetricSummary(mean=float(roc.true_positive_rate[k]), interval=interval, n=roc.n_sites)
-            specificity = MetricSummary(mean=HIGH_SPECIFICITY, n=roc.n_sites)
+            sensitivity = results.MetricSummary(mean=float(roc.true_positive_rate[k]), interval=interval, n=roc.n_sites)
+            specificity = results.MetricSummary(mean=HIGH_SPECIFICITY, n=roc.n_sites)
             points.append(OperatingPoint("90 % specificity", sensitivity, specificity))
         return points
 
@@ -160,7 +152,7 @@ class Answers:
     @property
     def detectable_auc(self) -> float | None:
         """The smallest true mean AUC that a test against chance finds with 80 % power; None where no AUC is."""
-        scores, correction = self.arm.scores, mean_correction(self.arm.rows, self.arm.protocol)
+        scores, correction = self.arm.scores, results.mean_correction(self.arm.rows, self.arm.protocol)
         if len(scores) < 2:
             return None
         error = standard_error(scores, correction)
@@ -269,7 +261,7 @@ def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Sub
         return []
     by_participant = groups.drop_duplicates("participant_id").set_index("participant_id")
     scored = []
-    for kind in (kind for kind in GROUP_COLUMNS if kind in by_participant and kind not in skip):
+    for kind in (kind for kind in results.GROUP_COLUMNS if kind in by_participant and kind not in skip):
         value = predictions["participant_id"].map(by_participant[kind])
         halves = ((arm.job.cohort_facts or {}).get("halves") or {}).get(kind, [])
         values = [*halves, *sorted(set(value.dropna()) - set(halves))]  # the lower half first
@@ -296,8 +288,8 @@ def _tabulate_sites(predictions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFra
     placed = predictions.drop_duplicates(["fold", "participant_id"])
     fewest = pd.crosstab(placed["fold"], placed["label"]).reindex(columns=[0, 1], fill_value=0).min(axis=1)
     own = predictions[predictions["fold"].map(fewest) >= 2].assign(method="own")
-    return None if own.empty else (site_rows(own, "loso"), covariance_rows(own, "loso"))
+    return None if own.empty else (results.site_rows(own, "loso"), results.covariance_rows(own, "loso"))
 
 
 def _estimate_auc(tables: tuple[pd.DataFrame, pd.DataFrame] | None, correction: float | None) -> PeopleEstimate | None:
-    return None if tables is None else assess_auc(*tables, "own", correction).get(PAIR_WEIGHTED)
+    return None if tables is None else results.assess_auc(*tables, "own", correction).get(results.PAIR_WEIGHTED)
