@@ -164,8 +164,7 @@ class ReadingOptions:
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the options by their names in Python; None for those that were not given."""
-        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        return {name: None if value == [] else value for name, value in values.items()}
+        return {name: None if value == [] else value for name, value in vars(self).items()}
 
 
 Where = Annotated[
@@ -218,7 +217,7 @@ class ImageOptions:
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the options by their names in Python, without ``quiet``."""
-        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "quiet"}
+        return {name: value for name, value in vars(self).items() if name != "quiet"}
 
 
 @dataclass(frozen=True)
