@@ -108,13 +108,12 @@ def test_a_lazy_package_exports_what_type_checkers_and_readers_see(name):
     package = importlib.import_module(name)
     tree = ast.parse(Path(package.__file__).read_text())
     checked = next(node for node in tree.body if isinstance(node, ast.If) and node.test.id == "TYPE_CHECKING")
-    seen = {(node.module, alias.name) for node in checked.body for alias in node.names}
-    table = next(node.args[1] for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 2)
-    exported = {(module, name) for module, names in ast.literal_eval(table).items() for name in names}
-    assert exported == seen
-    assert {name for _, name in exported} <= set(package.__all__)
+    seen = {alias.name: node.module for node in checked.body for alias in node.names}
+    assert seen.keys() <= set(package.__all__)
     assert set(dir(package)) == set(package.__all__)
     for attribute in package.__all__:
         assert getattr(package, attribute) is not None
+    for attribute, module in seen.items():
+        assert getattr(package, attribute) is getattr(importlib.import_module(f"{name}.{module}"), attribute)
     with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
         _ = package.nothing

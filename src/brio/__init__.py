@@ -44,13 +44,4 @@ __all__ = [
     "tune",
 ]
 
-__getattr__, __dir__ = export_lazily(
-    __name__,
-    {
-        "api": ("Result", "fit", "import_cohort", "load_model", "predict", "run", "study", "tune"),
-        "cohort": ("Atlas", "AuditRules", "Cohort", "audit"),
-        "cohort.simulate": ("Simulation", "simulate"),
-        "estimator": ("BrioClassifier",),
-        "protocol.splitters": ("LeaveOneSiteOut", "SiteStratifiedKFold"),
-    },
-)
+__getattr__, __dir__ = export_lazily(__name__)

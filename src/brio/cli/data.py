@@ -9,22 +9,11 @@ from typing import Annotated
 from .. import settings
 from ..console import say, show_progress
 from ..storage import refuse_existing
+from . import options
 from .app import DATA, fetch_app
-from .options import (
-    Companions,
-    Exclude,
-    ImageOptions,
-    Out,
-    ReadingOptions,
-    Sets,
-    TableOptions,
-    Where,
-    add_command,
-    say_warnings,
-)
 
 
-@add_command(DATA, "import")
+@options.add_command(DATA, "import")
 def import_(
     kind: Annotated[
         str,
@@ -34,7 +23,7 @@ def import_(
         "table and one connectome per participant) or 'packed' (ABIDE as 8-bit integers).",
     ],
     src: Annotated[Path, "Folder with the files."],
-    out: Out,
+    out: options.Out,
     atlas: Annotated[
         str | None,
         "Atlas to read, for example aal116 or cc200; required if there are several. fmriprep: an image of labels, or "
@@ -47,9 +36,9 @@ def import_(
     name: Annotated[str | None, "Name of the cohort."] = None,
     frames_in_rows: Annotated[bool, "Take rows as frames although they seem to be the regions."] = False,
     *,
-    reading: ReadingOptions,
-    table: TableOptions,
-    images: ImageOptions,
+    reading: options.ReadingOptions,
+    table: options.TableOptions,
+    images: options.ImageOptions,
 ) -> None:
     """Import scans from a folder and write them as a cohort.
 
@@ -60,13 +49,13 @@ def import_(
     """
     from ..cohort.readers import import_cohort, summarise_columns, summarise_import
 
-    options = reading.to_keywords() | vars(table) | images.to_keywords()
+    given = reading.to_keywords() | vars(table) | images.to_keywords()
     for key in ("patient", "control"):  # one value stays as it is, so that a cohort records it as before
-        options[key] = options[key][0] if options[key] and len(options[key]) == 1 else options[key]
-    options |= {"atlas": atlas, "participants": participants, "measure": measure, "name": name}
+        given[key] = given[key][0] if given[key] and len(given[key]) == 1 else given[key]
+    given |= {"atlas": atlas, "participants": participants, "measure": measure, "name": name}
     with show_progress(images.quiet or kind != "fmriprep") as progress:
-        cohort = import_cohort(kind, src, out, progress=progress, frames_in_rows=frames_in_rows or None, **options)
-    say_warnings(cohort)
+        cohort = import_cohort(kind, src, out, progress=progress, frames_in_rows=frames_in_rows or None, **given)
+    options.say_warnings(cohort.provenance.get("warnings", []))
     say(summarise_import(cohort))
     say(summarise_columns(cohort))
     say(f"wrote {cohort!r} to {out}")
@@ -75,7 +64,7 @@ def import_(
         say(f"its regions have no coordinates, so that no figure shows the brain; {how}")
 
 
-@add_command(DATA)
+@options.add_command(DATA)
 def atlas(
     cohort: Annotated[Path, "Cohort folder."],
     table: Annotated[
@@ -84,7 +73,7 @@ def atlas(
         "known atlas: aal116, cc200, power264, dosenbach160, seitzman300; downloaded by nilearn: schaefer100 to "
         "schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl or -sub, basc7 to basc444.",
     ],
-    out: Out,
+    out: options.Out,
     by_order: Annotated[bool, "Take the rows in the order of the ROIs, whatever these are called."] = False,
 ) -> None:
     """Add names, coordinates and networks of the ROIs to a cohort, so that figures show the brain.
@@ -101,15 +90,19 @@ def atlas(
     loaded = Cohort.load(cohort)
     loaded.verify()
     named, warnings = add_atlas(loaded, table, out, by_order)
-    for warning in warnings:
-        say(f"warning: {warning}")
+    options.say_warnings(warnings)
     matched_by = named.provenance["atlas_added"]["matched_by"]
     say(f"{named.n_rois} ROIs matched by {matched_by}; columns: {', '.join(named.atlas.rois.columns)}")
     say(f"wrote {named!r} to {out}")
 
 
-@add_command(DATA)
-def select(cohort: Annotated[Path, "Cohort folder."], out: Out, where: Where = None, exclude: Exclude = None) -> None:
+@options.add_command(DATA)
+def select(
+    cohort: Annotated[Path, "Cohort folder."],
+    out: options.Out,
+    where: options.Where = None,
+    exclude: options.Exclude = None,
+) -> None:
     """Write some of the scans of a cohort as a new cohort.
 
     The new cohort has a fingerprint of its own and records that of the cohort it was selected from.
@@ -123,17 +116,16 @@ def select(cohort: Annotated[Path, "Cohort folder."], out: Out, where: Where = N
     loaded = Cohort.load(cohort)
     loaded.verify()
     selected, warnings = select_scans(loaded, where, exclude)
-    for warning in warnings:
-        say(f"warning: {warning}")
+    options.say_warnings(warnings)
     say(f"{len(selected)} of {len(loaded)} scans selected")
     for reason, n in selected.provenance["selected"][-1]["left_out"].items():
         say(f"  left out, {reason}: {n}")
     say(f"wrote {selected.save(out)!r} to {out}")
 
 
-@add_command(None, "abide", fetch_app)
+@options.add_command(None, "abide", fetch_app)
 def fetch_abide_(
-    out: Out,
+    out: options.Out,
     atlas: Annotated[str, "Atlas: aal or cc200."] = "aal",
     data_dir: Annotated[Path | None, "Folder for the downloaded files; that of nilearn by default."] = None,
     n_subjects: Annotated[settings.Participants | None, "Import only the first so many participants."] = None,
@@ -155,9 +147,9 @@ def fetch_abide_(
     say(f"wrote {cohort!r} to {out}")
 
 
-@add_command(DATA)
+@options.add_command(DATA)
 def simulate(
-    out: Out,
+    out: options.Out,
     sites: Annotated[settings.Count, "Number of sites."] = 6,
     per_class: Annotated[settings.Participants, "Participants per class at an average site."] = 14,
     rois: Annotated[settings.SimulatedRois, "Number of ROIs, a multiple of four."] = 24,
@@ -182,12 +174,12 @@ def simulate(
     say(f"wrote {cohort!r} to {out}")
 
 
-@add_command(DATA)
+@options.add_command(DATA)
 def audit(
     cohort: Annotated[Path, "Cohort folder."],
-    companion: Companions = None,
+    companion: options.Companions = None,
     as_json: Annotated[bool, "--json", "Print the whole audit as JSON."] = False,
-    setting: Sets = None,
+    setting: options.Sets = None,
 ) -> None:
     """Check a cohort for defects and propose exclusions, with reasons.
 

@@ -39,7 +39,7 @@ def _open_scans(
         from ..models import read_model  # torch, after all that can be refused
 
         fitted = read_model(model)
-        options.say_warnings(cohort)
+        options.say_warnings(cohort.provenance.get("warnings", []))
         say(summarise_scans_to_predict(cohort))
         yield fitted, cohort
 

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,6 @@ from .app import app
 from .config_file import merge_settings, read_config
 
 if TYPE_CHECKING:
-    from ..cohort import Cohort
     from ..jobs import JobSpec
     from ..jobs.spec import Engine
 
@@ -165,8 +164,7 @@ class ReadingOptions:
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the options by their names in Python; None for those that were not given."""
-        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        return {name: None if value == [] else value for name, value in values.items()}
+        return {name: None if value == [] else value for name, value in vars(self).items()}
 
 
 Where = Annotated[
@@ -219,7 +217,7 @@ class ImageOptions:
 
     def to_keywords(self) -> dict[str, Any]:
         """Return the options by their names in Python, without ``quiet``."""
-        return {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "quiet"}
+        return {name: value for name, value in vars(self).items() if name != "quiet"}
 
 
 @dataclass(frozen=True)
@@ -343,9 +341,9 @@ class SharedEngineOptions(EngineOptions):
     ] = None
 
 
-def say_warnings(cohort: Cohort) -> None:
+def say_warnings(warnings: Iterable[str]) -> None:
     """Print what a reader found odd about the scans."""
-    for warning in cohort.provenance.get("warnings", []):
+    for warning in warnings:
         say(f"warning: {warning}")
 
 

@@ -20,14 +20,4 @@ __all__ += ["find_live_edges", "fit_harmoniser", "harmonise_connectomes", "inver
 __all__ += ["log_connectome", "read_edges", "require_covariates", "source_mean", "source_strength"]
 __all__ += ["sym_top"]
 
-__getattr__, __dir__ = export_lazily(
-    __name__,
-    {
-        "connectomes": ("BoldRule", "Connectomes"),
-        "fc": ("fill_dead", "find_live_edges", "invert_fisher_z", "log_connectome", "read_edges"),
-        "harmonisation": ("HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"),
-        "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
-        "resampling": ("BlockRule", "ReestimateRequest", "clip_block_length"),
-        "support": ("edge_cut", "source_mean", "source_strength", "sym_top"),
-    },
-)
+__getattr__, __dir__ = export_lazily(__name__)

@@ -23,23 +23,9 @@ from ..device import chunk_budget, find_free_memory, resident_budget
 from ..errors import BrioError
 from ..machine import require_memory
 from ..settings import require
+from . import resampling
 from .fc import average_fc, map_parts, standardise, standardise_frames
-from .resampling import (
-    BlockRule,
-    ReestimateRequest,
-    average_psi,
-    choose_balanced_subset,
-    clip_session_blocks,
-    estimate_horizon,
-    find_design_blocks,
-    find_design_scale,
-    index_resamples,
-    index_sessions,
-    list_sessions,
-    pool_horizons,
-    reestimate,
-    reestimate_sessions,
-)
+from .resampling import BlockRule, ReestimateRequest
 from .support import edge_cut, site_mean, site_median
 
 
@@ -121,7 +107,7 @@ class Connectomes:
         self.device = torch.device(device)
         self.dtype = dtype
         self.ids = draws.addresses(cohort.ids)
-        self._sessions = list_sessions(cohort)
+        self._sessions = resampling.list_sessions(cohort)
         n, p = len(cohort), cohort.n_rois
         if p < LEAST_ROIS:
             raise BrioError(f"cohort '{cohort.name}' has {p} ROI; a connectome needs at least {LEAST_ROIS}")
@@ -164,7 +150,7 @@ class Connectomes:
                     self.full[i], self.n_frames[i] = torch.tensor(frames, dtype=dtype), 0
                     continue
                 sessions = self._standardise_sessions(i, frames)
-                self.full[i] = average_psi(sessions)
+                self.full[i] = resampling.average_psi(sessions)
                 if resident:
                     stored[self._first[i] :][: len(frames)] = torch.cat(sessions)
         self._resident = stored if resident else None
@@ -229,12 +215,12 @@ class Connectomes:
 
         Shapes: source [n], site, label [n].
         """
-        subset = choose_balanced_subset(self.ids[source], site, label, rule.subjects, seed)
+        subset = resampling.choose_balanced_subset(self.ids[source], site, label, rule.subjects, seed)
         horizons = self._horizons.setdefault((rule, seed), {})  # all folds of a seed share them
         for i in source[subset].tolist():
             if i not in horizons:
-                horizons[i] = estimate_horizon(self.scan(i), self._alive[i], int(self.ids[i]), rule, seed)
-        return pool_horizons(np.array([horizons[i] for i in source[subset].tolist()]), site[subset])
+                horizons[i] = resampling.estimate_horizon(self.scan(i), self._alive[i], int(self.ids[i]), rule, seed)
+        return resampling.pool_horizons(np.array([horizons[i] for i in source[subset].tolist()]), site[subset])
 
     def iterate_reestimates(
         self, request: ReestimateRequest, max_bytes: int | None = None
@@ -247,7 +233,7 @@ class Connectomes:
         block_length, keys = request.block_length.astype(np.int64), self._draw_keys(request)
         sizes = lengths
         if request.balanced:
-            sizes = find_design_blocks(block_length, lengths, request.K) * (request.K // 2)
+            sizes = resampling.find_design_blocks(block_length, lengths, request.K) * (request.K // 2)
         most_sessions = 1 if self._sessions is None else max(len(self._sessions[i]) for i in request.scans)
         for chunk in self._chunks(sizes, request.K * most_sessions, max_bytes):
             parts = []
@@ -256,10 +242,10 @@ class Connectomes:
                 gaps = self._find_gaps(request.scans[batch])
                 how = block_length[batch], keys[batch], request.K, request.balanced, gaps
                 if self._sessions is None:
-                    parts.append(reestimate(frames, first, lengths[batch], *how))
+                    parts.append(resampling.reestimate(frames, first, lengths[batch], *how))
                 else:
-                    own = index_sessions([self._sessions[i] for i in request.scans[batch]], lengths[batch])
-                    parts.append(reestimate_sessions(frames, first, own, *how))
+                    own = resampling.index_sessions([self._sessions[i] for i in request.scans[batch]], lengths[batch])
+                    parts.append(resampling.reestimate_sessions(frames, first, own, *how))
             yield chunk, torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def _find_gaps(self, scans: np.ndarray) -> dict[int, np.ndarray]:
@@ -270,10 +256,10 @@ class Connectomes:
         """Return :func:`~brio.connectome.resampling.find_design_scale` of each scan; of sessions, the mean."""
         lengths = self.n_frames[request.scans]
         if self._sessions is None:
-            return find_design_scale(request.block_length, lengths, request.K)
-        own = index_sessions([self._sessions[i] for i in request.scans], lengths)
-        blocks = clip_session_blocks(request.block_length, own)
-        scale = find_design_scale(blocks, own.n_frames, request.K)
+            return resampling.find_design_scale(request.block_length, lengths, request.K)
+        own = resampling.index_sessions([self._sessions[i] for i in request.scans], lengths)
+        blocks = resampling.clip_session_blocks(request.block_length, own)
+        scale = resampling.find_design_scale(blocks, own.n_frames, request.K)
         return np.bincount(own.owner, scale) / own.n_sessions
 
     def address_by_content(self) -> Connectomes:
@@ -314,7 +300,7 @@ class Connectomes:
             x = self.scan(int(i))
             length, own, start = (np.array([number], dtype=np.int64) for number in (len(x), block, key))
             kept = self._find_gaps(np.array([i]))
-            index, _ = index_resamples(length, own, start, request.K, request.balanced, self.device, kept)
+            index, _ = resampling.index_resamples(length, own, start, request.K, request.balanced, self.device, kept)
             out.append(self._bold_window(int(i), x[index[0]], rule, tr))
         return torch.cat(out)
 

@@ -90,6 +90,17 @@ def read_edges(A: Tensor) -> Tensor:
     return A.flatten(-2).index_select(-1, u * n_rois + v)
 
 
+def unfold_edges(edges: Tensor, n_rois: int) -> Tensor:
+    """Make symmetric matrices of their edges, with a zero diagonal.
+
+    Shapes: edges [..., P (P - 1) / 2]; returns [..., P, P].
+    """
+    u, v = torch.triu_indices(n_rois, n_rois, 1, device=edges.device)
+    matrices = edges.new_zeros(*edges.shape[:-1], n_rois, n_rois)
+    matrices[..., u, v] = edges
+    return matrices + matrices.mT
+
+
 def find_live_edges(alive: Tensor) -> Tensor:
     """Find the edges whose two ends have signal.
 

@@ -13,7 +13,7 @@ from ..cohort import Cohort
 from ..cohort.covariates import read_covariates
 from ..errors import BrioError
 from .connectomes import Connectomes
-from .fc import fill_dead, read_edges
+from .fc import fill_dead, read_edges, unfold_edges
 from .harmonisation_rule import HarmonisationRule, require_covariates
 from .resampling import ReestimateRequest
 from .support import source_mean
@@ -259,11 +259,8 @@ class HarmonisedConnectomes(Connectomes):
         """Symmetric matrices of harmonised edges, zero rows for dead ROIs. Shape [n, P, P]."""
         known = None if self._covariates is None else self._covariates[scans]
         harmonised = self.effects.apply(edges, self._sites[scans], known)
-        u, v = torch.triu_indices(A.shape[-1], A.shape[-1], 1, device=A.device)
         live = alive.to(A.dtype)
-        full = torch.zeros_like(A)
-        full[:, u, v] = torch.from_numpy(harmonised).to(A)
-        full = full + full.mT
+        full = unfold_edges(torch.from_numpy(harmonised).to(A), A.shape[-1])
         return full * live.unsqueeze(-1) * live.unsqueeze(-2)
 
 

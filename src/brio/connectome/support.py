@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .fc import unfold_edges
+
 
 def masked_median(x: Tensor, valid: Tensor) -> Tensor:
     """Compute the median of the valid entries over the first axis: the mean of the middle two, NaN if there are none.
@@ -41,11 +43,7 @@ def source_strength(site_medians: Sequence[Tensor], n_rois: int) -> Tensor:
     Shapes: site_medians [P (P - 1) / 2]; returns [P, P].
     """
     stacked = torch.stack(list(site_medians))
-    strength = torch.nan_to_num(masked_median(stacked, ~stacked.isnan()), nan=0.0)
-    u, v = torch.triu_indices(n_rois, n_rois, 1, device=strength.device)
-    matrix = strength.new_zeros(n_rois, n_rois)
-    matrix[u, v] = strength
-    return matrix + matrix.T
+    return unfold_edges(torch.nan_to_num(masked_median(stacked, ~stacked.isnan()), nan=0.0), n_rois)
 
 
 def sym_top(strength: Tensor, rho_g: float) -> Tensor:

@@ -27,11 +27,4 @@ __all__ = [
     "variant",
 ]
 
-__getattr__, __dir__ = export_lazily(
-    __name__,
-    {
-        "brio": ("Brio", "BrioSettings"),
-        "linear.ridge": ("Ridge",),
-        "plus": ("BrioPlus", "BrioPlusSettings"),
-    },
-)
+__getattr__, __dir__ = export_lazily(__name__)

@@ -88,15 +88,11 @@ class GATNetwork(nn.Module):
 
     def __init__(self, shape: InputShape, s: GATSettings) -> None:
         super().__init__()
-        n_concatenated = s.layers - 1
-        concatenated = [
-            layers.GATLayer(s.width if i else shape.n_rois, s.width // s.heads, s.heads, True, s.attention_dropout)
-            for i in range(n_concatenated)
-        ]
-        averaged = layers.GATLayer(
-            s.width if n_concatenated else shape.n_rois, s.width, s.heads, False, s.attention_dropout
+        widths = [*[s.width // s.heads] * (s.layers - 1), s.width]  # of a head
+        self.layers = nn.ModuleList(
+            layers.GATLayer(s.width if i else shape.n_rois, width, s.heads, i < s.layers - 1, s.attention_dropout)
+            for i, width in enumerate(widths)
         )
-        self.layers = nn.ModuleList([*concatenated, averaged])
         self.dropout = layers.Dropout(s.dropout)
         self.classify = nn.Linear(s.width, 1)
 

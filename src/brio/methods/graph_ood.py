@@ -15,7 +15,7 @@ from ..training import Batch, InputShape, Output, Stage, StepContext
 from . import layers
 from .edges import scorer
 from .edges.scorer import EdgeMethod, EdgeMLP, EdgeNetwork, Edges, EdgeSettings, GINEncoder
-from .ood import ramp_up
+from .ood import ramp_up, vrex_penalty
 from .registry import follow_code, follow_paper, method, reconstruct
 
 
@@ -347,14 +347,12 @@ class CEPG(EdgeMethod):
         """
         s = self.settings
         r = scorer.find_keep_rate(batch, s.epochs, s.final_r)
-        risks = layers.average_by_site(layers.bce(out.logit, batch.label), batch)
-        mean = (batch.site_weight * risks).sum()
         return (
             layers.classification_loss(out.logit, batch)
             + s.environment * layers.site_cross_entropy(out.site_of_rest, batch)
             + s.adversary * ramp_up(batch.epoch, s.epochs) * layers.site_cross_entropy(out.site_of_kept, batch)
             + s.information * layers.average_losses(scorer.bernoulli_kl(out.edge_sample, out.edges, r), batch)
-            + s.risk_variance * (batch.site_weight * (risks - mean).square()).sum()
+            + s.risk_variance * vrex_penalty(out.logit, batch)
         )
 
 

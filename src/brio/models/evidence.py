@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit, ndtr
+from scipy.special import ndtr
 
 from ..cohort import Cohort
 from ..cohort.cohort import UNNAMED_CLASSES
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, file_error
 from ..formatting import bracket_interval, format_count, format_percent
-from ..protocol.calibration import WHOLE_COEFFICIENT, average_over_sites, fit_recalibration
+from ..protocol.calibration import WHOLE_COEFFICIENT, average_recalibration, read_logits, recalibrate_sites
 from ..results import StoredJob, describe_smoke_run
 from ..results.files import PREDICTIONS
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, one_of
@@ -273,6 +273,11 @@ class Estimate:
 UNKNOWN = Estimate(None, None, None)
 
 
+def make_estimate(value: float | None, low: float = np.nan, high: float = np.nan) -> Estimate:
+    """Make an estimate; what is not a number is not known."""
+    return Estimate(*(float(x) if x is not None and np.isfinite(x) else None for x in (value, low, high)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Scores of a method at test sites, each left out in turn. A participant counts once, with the mean over scans."""
@@ -405,27 +410,18 @@ def average_logits(predictions: pd.DataFrame) -> pd.DataFrame:
 
     Returns ``fold``, ``participant_id``, ``label``, ``logit`` and ``probability``.
     """
-    groups = predictions.assign(logit=_read_logits(predictions)).groupby(["fold", "participant_id"], sort=False)
+    groups = predictions.assign(logit=read_logits(predictions["probability"])).groupby(
+        ["fold", "participant_id"], sort=False
+    )
     people = groups.agg(label=("label", "first"), logit=("logit", "mean"))
     return people.reset_index().assign(probability=lambda t: 1 / (1 + np.exp(-t["logit"])))
 
 
-def _read_logits(predictions: pd.DataFrame) -> np.ndarray:
-    return np.asarray(logit(predictions["probability"].to_numpy(dtype=float).clip(1e-12, 1 - 1e-12)))
-
-
 def calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
     """Calibration slope and intercept in the large over sites, each with its standard deviation between sites."""
-    rows = []
-    for (fold, _), run in predictions.groupby(["fold", "seed"], sort=False):
-        rows.append({"fold": fold} | fit_recalibration(run["label"].to_numpy(), _read_logits(run))._asdict())
-    sites = pd.DataFrame(rows).groupby("fold").mean(numeric_only=True)
-    means = []
-    for name in ("slope", "in_the_large"):
-        mean = average_over_sites(*(sites[[name, f"{name}_se"]].to_numpy(dtype=float).T))
-        *estimate, sd = (float(v) if np.isfinite(v) else None for v in (mean.mean, mean.low, mean.high, mean.sd))
-        means.append((Estimate(*estimate), sd))
-    return means
+    sites = recalibrate_sites(predictions)
+    means = [average_recalibration(sites, name) for name in ("slope", "in_the_large")]
+    return [(make_estimate(mean.mean, mean.low, mean.high), make_estimate(mean.sd).value) for mean in means]
 
 
 def trace_risk(label: np.ndarray, logits: np.ndarray) -> tuple[RiskPoint, ...]:

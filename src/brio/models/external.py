@@ -9,20 +9,19 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import betaincinv, expit
-from scipy.special import logit as to_logit
 
 from ..cohort import Cohort
 from ..cohort.covariates import ClassNames
 from ..formatting import format_count, format_interval
 from ..protocol import auc, average_margins
-from ..protocol.calibration import WHOLE_COEFFICIENT, fit_recalibration
+from ..protocol.calibration import WHOLE_COEFFICIENT, fit_recalibration, read_logits
 from ..protocol.metrics import SiteAreas, assess_over_people, delong_covariance, placement_values
 from ..protocol.statistics import t_interval
 from ..results.files import format_json, write_csv
 from ..results.summarise import MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
 from ..schemas import to_json
 from ..storage import create_whole_folder, write_new, write_sums
-from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites
+from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites, make_estimate
 from .model import Model
 from .predict import ScanPredictions, find_called, find_flagged, warn_of_differences
 from .ranges import describe_codes
@@ -130,7 +129,7 @@ def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: Cal
 
     def compare(name: str, words: str, promised: str = "", factor: int = 100, digits: int = 1) -> ScoreRow:
         pair = (getattr(scores, name), getattr(evidence, promised or name, None))
-        here, expected = (one if isinstance(one, Estimate) else _estimate(one) for one in pair)
+        here, expected = (one if isinstance(one, Estimate) else make_estimate(one) for one in pair)
         return ScoreRow(name, words, here, expected, factor, digits)
 
     rows = [compare("auc", f"AUC{over}, %")]
@@ -141,7 +140,7 @@ def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: Cal
         here, expected = scores.n_called / n_people, rule.coverage * scores.n_unflagged / n_people
         called = f"accuracy of the {scores.n_called} called, %"
         rows += [
-            ScoreRow("called", "called, % (never those with a flag)", _estimate(here), _estimate(expected)),
+            ScoreRow("called", "called, % (never those with a flag)", make_estimate(here), make_estimate(expected)),
             ScoreRow("accuracy_called", called, scores.accuracy_called, rule.accuracy),
         ]
     rows += [
@@ -152,14 +151,9 @@ def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: Cal
     return [row for row in rows if row.here.value is not None]
 
 
-def _estimate(value: float | None, low: float = np.nan, high: float = np.nan) -> Estimate:
-    """Make an estimate; what is not a number is not known."""
-    return Estimate(*(float(x) if x is not None and np.isfinite(x) else None for x in (value, low, high)))
-
-
 def _estimate_normal(value: float, error: float, low: float = -np.inf, high: float = np.inf) -> Estimate:
     """Estimate a number by its standard error, within limits."""
-    return _estimate(value, *np.clip(value + np.array([-_Z, _Z]) * error, low, high))
+    return make_estimate(value, *np.clip(value + np.array([-_Z, _Z]) * error, low, high))
 
 
 def _estimate_share(right: np.ndarray) -> Estimate:
@@ -167,7 +161,7 @@ def _estimate_share(right: np.ndarray) -> Estimate:
     n, k = len(right), int(right.sum())
     if n == 0:
         return UNKNOWN
-    return _estimate(
+    return make_estimate(
         k / n, betaincinv(k, n - k + 1, 0.025) if k else 0, betaincinv(k + 1, n - k, 0.975) if k < n else 1
     )
 
@@ -175,7 +169,7 @@ def _estimate_share(right: np.ndarray) -> Estimate:
 def _average_sites(scores: pd.Series) -> Estimate:
     """Mean over sites with its t interval."""
     known = scores.dropna().to_numpy(dtype=float)
-    return _estimate(known.mean(), *t_interval(known, 0.0, limits=(0, 1)))
+    return make_estimate(known.mean(), *t_interval(known, 0.0, limits=(0, 1)))
 
 
 def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> ExternalScores | None:
@@ -222,7 +216,7 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     n_patients, n_controls, one = int(label.sum()), int((1 - label).sum()), np.ones(1)
     areas = SiteAreas(np.array([n_patients]), np.array([n_controls]), area[None], covariance[None])
     together = assess_over_people(areas, one, one, correction=0.0)
-    fitted = fit_recalibration(label, to_logit(probability.clip(1e-12, 1 - 1e-12)))
+    fitted = fit_recalibration(label, read_logits(probability))
     pooled = PooledScores(
         auc=_estimate_normal(together.mean, together.error, 0, 1),
         accuracy=_estimate_share(right),

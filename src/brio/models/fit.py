@@ -12,16 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..cohort import Cohort
+from ..cohort import Cohort, find_extraction
 from ..cohort.cohort import locate_scans
-from ..cohort.scans import (
-    SESSION_FRAMES,
-    find_extraction,
-    find_live_rois,
-    find_valid_frames,
-    read_session_frames,
-    require_frames,
-)
+from ..cohort.scans import SESSION_FRAMES, find_live_rois, find_valid_frames, read_session_frames, require_frames
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, fit_harmoniser
 from ..connectome.connectomes import LEAST_FRAMES
 from ..connectome.resampling import choose_balanced_subset

@@ -10,10 +10,10 @@ import torch
 from scipy.sparse import csr_array
 from scipy.special import expit, stdtrit
 
-from ..cohort import Cohort
+from ..cohort import Cohort, find_extraction
 from ..cohort.cohort import UNNAMED_CLASSES, find_filled
 from ..cohort.covariates import ClassNames
-from ..cohort.scans import FC_ONLY, SESSION_FRAMES, find_extraction
+from ..cohort.scans import FC_ONLY, SESSION_FRAMES
 from ..connectome import Connectomes
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..device import resolve_device

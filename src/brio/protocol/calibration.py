@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import expit, stdtrit
+from scipy.special import logit as to_logit
 
 from ..errors import BrioError
 from .metrics import merge_ties
@@ -194,6 +195,23 @@ def fit_recalibration(label: np.ndarray, logit: np.ndarray) -> Recalibration:
     return Recalibration(*map(float, (beta[1], se[1], beta[0], se[0], large[0], large_se[0])))
 
 
+def read_logits(probability: pd.Series | np.ndarray) -> np.ndarray:
+    """Return the logits of probabilities, which are kept away from 0 and 1, where they have none. Shape [n]."""
+    return np.asarray(to_logit(np.asarray(probability, dtype=float).clip(1e-12, 1 - 1e-12)))
+
+
+def recalibrate_sites(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Recalibrate every run at its test site; seeds of a site are averaged, since they see the same participants.
+
+    Returns the columns of :class:`Recalibration` by site.
+    """
+    rows = []
+    for (fold, _), run in predictions.groupby(["fold", "seed"], sort=False):
+        fitted = fit_recalibration(run["label"].to_numpy(), read_logits(run["probability"]))
+        rows.append({"fold": fold} | fitted._asdict())
+    return pd.DataFrame(rows).groupby("fold").mean()
+
+
 def _fit_logistic(X: np.ndarray, y: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Coefficients and standard errors of an unpenalised logistic regression by Newton's method; None without one."""
     beta = np.zeros(X.shape[1])
@@ -220,6 +238,11 @@ class SiteMean:
     new_low: float  # 95 % interval of the true value at a new site
     new_high: float
     n: int  # sites that have a value
+
+
+def average_recalibration(sites: pd.DataFrame, name: str) -> SiteMean:
+    """Average a column of :func:`recalibrate_sites` over sites, by :func:`average_over_sites`."""
+    return average_over_sites(*sites[[name, f"{name}_se"]].to_numpy(dtype=float).T)
 
 
 def average_over_sites(value: np.ndarray, se: np.ndarray) -> SiteMean:

@@ -9,21 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
+from .. import results
 from ..formatting import format_number
 from ..protocol import PeopleEstimate
-from ..protocol.calibration import SiteMean, average_over_sites, fit_recalibration
+from ..protocol.calibration import SiteMean, average_recalibration, recalibrate_sites
 from ..protocol.statistics import FEW_SITES, degrees_of_freedom, detectable_difference, standard_error
-from ..results import (
-    GROUP_COLUMNS,
-    PAIR_WEIGHTED,
-    MetricSummary,
-    assess_auc,
-    covariance_rows,
-    mean_correction,
-    site_rows,
-)
 from .comparisons import EvidenceArm
 
 STRONG, WEAK = (10.0, 0.1), (2.0, 0.5)
@@ -34,8 +26,6 @@ DISAGREEMENT = 0.03
 
 
 HIGH_SPECIFICITY = 0.9
-_CLIP = 1e-12
-"""Probabilities are kept this far from 0 and 1, where they have no logit."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +54,8 @@ class OperatingPoint:
     """Sensitivity and specificity at one threshold, mean over sites (or folds)."""
 
     name: str
-    sensitivity: MetricSummary
-    specificity: MetricSummary
+    sensitivity: results.MetricSummary
+    specificity: results.MetricSummary
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -128,8 +118,8 @@ class Answers:
         if (roc := self.arm.roc) is not None:  # at 90 % specificity each site (or fold) has its own threshold
             k = int(np.argmin(np.abs(roc.false_positive_rate - (1 - HIGH_SPECIFICITY))))
             interval = None if np.isnan(roc.low[k]) else (float(roc.low[k]), float(roc.high[k]))
-            sensitivity = MetricSummary(mean=float(roc.true_positive_rate[k]), interval=interval, n=roc.n_sites)
-            specificity = MetricSummary(mean=HIGH_SPECIFICITY, n=roc.n_sites)
+            sensitivity = results.MetricSummary(mean=float(roc.true_positive_rate[k]), interval=interval, n=roc.n_sites)
+            specificity = results.MetricSummary(mean=HIGH_SPECIFICITY, n=roc.n_sites)
             points.append(OperatingPoint("90 % specificity", sensitivity, specificity))
         return points
 
@@ -149,15 +139,11 @@ class Answers:
 
         None under k-fold, where predictions were not stored, and where no site has a slope.
         """
-        predictions, rows = self.arm.predictions, []
+        predictions = self.arm.predictions
         if self.arm.unit == "fold" or predictions.empty:
             return None
-        for (fold, _), run in predictions.groupby(["fold", "seed"]):
-            probability = run["probability"].to_numpy(dtype=float).clip(_CLIP, 1 - _CLIP)
-            fit = fit_recalibration(run["label"].to_numpy(), logit(probability))
-            rows.append({"fold": fold, "slope": fit.slope, "se": fit.slope_se})
-        sites = pd.DataFrame(rows).groupby("fold").mean()
-        slope = average_over_sites(sites["slope"].to_numpy(), sites["se"].to_numpy())
+        sites = recalibrate_sites(predictions)
+        slope = average_recalibration(sites, "slope")
         people = predictions.groupby("participant_id")["probability"].mean()
         if slope.n == 0:
             return None
@@ -166,7 +152,7 @@ class Answers:
     @property
     def detectable_auc(self) -> float | None:
         """The smallest true mean AUC that a test against chance finds with 80 % power; None where no AUC is."""
-        scores, correction = self.arm.scores, mean_correction(self.arm.rows, self.arm.protocol)
+        scores, correction = self.arm.scores, results.mean_correction(self.arm.rows, self.arm.protocol)
         if len(scores) < 2:
             return None
         error = standard_error(scores, correction)
@@ -275,7 +261,7 @@ def score_subgroups(arm: EvidenceArm, *, skip: tuple[str, ...] = ()) -> list[Sub
         return []
     by_participant = groups.drop_duplicates("participant_id").set_index("participant_id")
     scored = []
-    for kind in (kind for kind in GROUP_COLUMNS if kind in by_participant and kind not in skip):
+    for kind in (kind for kind in results.GROUP_COLUMNS if kind in by_participant and kind not in skip):
         value = predictions["participant_id"].map(by_participant[kind])
         halves = ((arm.job.cohort_facts or {}).get("halves") or {}).get(kind, [])
         values = [*halves, *sorted(set(value.dropna()) - set(halves))]  # the lower half first
@@ -302,8 +288,8 @@ def _tabulate_sites(predictions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFra
     placed = predictions.drop_duplicates(["fold", "participant_id"])
     fewest = pd.crosstab(placed["fold"], placed["label"]).reindex(columns=[0, 1], fill_value=0).min(axis=1)
     own = predictions[predictions["fold"].map(fewest) >= 2].assign(method="own")
-    return None if own.empty else (site_rows(own, "loso"), covariance_rows(own, "loso"))
+    return None if own.empty else (results.site_rows(own, "loso"), results.covariance_rows(own, "loso"))
 
 
 def _estimate_auc(tables: tuple[pd.DataFrame, pd.DataFrame] | None, correction: float | None) -> PeopleEstimate | None:
-    return None if tables is None else assess_auc(*tables, "own", correction).get(PAIR_WEIGHTED)
+    return None if tables is None else results.assess_auc(*tables, "own", correction).get(results.PAIR_WEIGHTED)

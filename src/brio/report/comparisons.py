@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from .. import results
 from ..errors import BrioError, nearest
 from ..formatting import (
     MISSING,
@@ -28,27 +29,7 @@ from ..methods import list_methods
 from ..methods.registry import rank_block
 from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings, explain_few_sites
 from ..protocol.calibration import RocBand, calibration_error, reliability_curve, roc_band
-from ..results import (
-    INTERVALS,
-    MEAN_OVER_SITES,
-    METRICS,
-    PAIR_WEIGHTED,
-    MethodSummary,
-    MetricSummary,
-    PlannedMethod,
-    StoredJob,
-    StoredRun,
-    Summary,
-    assess_auc,
-    average_seeds,
-    compare_over_people,
-    covariance_rows,
-    describe_smoke_run,
-    mean_correction,
-    name_units,
-    summarise_scores,
-    unit_columns,
-)
+from ..results import MethodSummary, StoredJob, Summary
 from ..results.files import PLAN, SUMMARY
 from ..results.job import PredictionRow
 from ..results.summarise import (
@@ -86,7 +67,7 @@ class EvidenceArm:
         return self.summary.auc.mean or 0.0
 
     @property
-    def planned(self) -> PlannedMethod:
+    def planned(self) -> results.PlannedMethod:
         """What the plan of its job says about the method."""
         return self.job.require_plan().methods[self.method]
 
@@ -113,8 +94,8 @@ class EvidenceArm:
     @cached_property
     def scores(self) -> pd.Series:
         """The AUC of every unit that has one, by its name: a test site, or a fold of one seed."""
-        scores = average_seeds(self.rows, units=unit_columns(self.protocol))[self.name]
-        return scores.set_axis(name_units(scores.index)).dropna()
+        scores = results.average_seeds(self.rows, units=results.unit_columns(self.protocol))[self.name]
+        return scores.set_axis(results.name_units(scores.index)).dropna()
 
     @cached_property
     def predictions(self) -> pd.DataFrame:
@@ -143,14 +124,14 @@ class EvidenceArm:
     @cached_property
     def roc(self) -> RocBand | None:
         """The mean ROC curve over sites (or folds) with its band; None where none of them has both classes."""
-        correction = mean_correction(self.rows, self.protocol)
+        correction = results.mean_correction(self.rows, self.protocol)
         try:
-            return roc_band(self.predictions, by=unit_columns(self.protocol), points=51, correction=correction)
+            return roc_band(self.predictions, by=results.unit_columns(self.protocol), points=51, correction=correction)
         except BrioError:
             return None
 
     @property
-    def runs(self) -> list[StoredRun]:
+    def runs(self) -> list[results.StoredRun]:
         """The stored runs of the arm."""
         return [run for run in self.job.runs if run.record.row.method == self.method]
 
@@ -187,7 +168,9 @@ def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
     differences: dict[str, dict[str, Any]] = {}
     if len(ranked) > 1:
         rows, protocol = pd.concat([arm.rows for arm in ranked], ignore_index=True), reference.protocol
-        table = compare_scores(average_seeds(rows, units=unit_columns(protocol)), rows, protocol, reference.name)
+        table = compare_scores(
+            results.average_seeds(rows, units=results.unit_columns(protocol)), rows, protocol, reference.name
+        )
         differences = {str(row["method"]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
     return Comparison(ranked, reference, linear is not None, differences)
 
@@ -226,8 +209,8 @@ def _label_jobs(jobs: Sequence[StoredJob]) -> tuple[dict[str, StoredJob], str]:
         return labelled, ""
     left_out = "Smoke runs are not tested: p values are left out."
     if len(smoke) == len(labelled):
-        return labelled, f"{describe_smoke_run()} {left_out}"
-    marked = " ".join(map(describe_smoke_run, smoke))
+        return labelled, f"{results.describe_smoke_run()} {left_out}"
+    marked = " ".join(map(results.describe_smoke_run, smoke))
     return labelled, f"{marked} {left_out} Leave out {join_names(smoke)} to test the others."
 
 
@@ -239,7 +222,7 @@ def join_rows(jobs: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[tupl
     """
     run, group = ["cohort", "method", "protocol", "fold", "seed"], ["cohort", "protocol", "method"]
     rows = pd.concat([frame.assign(job=label) for label, frame in jobs.items()], ignore_index=True)
-    rows = rows.drop_duplicates([*run, *(name for name in ("n_test", *METRICS) if name in rows)])
+    rows = rows.drop_duplicates([*run, *(name for name in ("n_test", *results.METRICS) if name in rows)])
     clashing = set(rows.loc[rows.duplicated(run, keep=False), group].itertuples(index=False, name=None))
     names = {
         (label, method): f"{method} ({label})" if (cohort, protocol, method) in clashing else method
@@ -314,15 +297,15 @@ def paired_scores(rows: pd.DataFrame) -> pd.DataFrame:
 
     It is averaged over seeds; under k-fold the rows are the folds of each seed.
     """
-    cohort, units = rows["cohort"].iloc[0], unit_columns(rows["protocol"].iloc[0])
+    cohort, units = rows["cohort"].iloc[0], results.unit_columns(rows["protocol"].iloc[0])
     n_test = rows.groupby(units)["n_test"].agg(["min", "max"])
     unequal = n_test[n_test["min"] != n_test["max"]]
-    for unit, (least, most) in zip(name_units(unequal.index), unequal.to_numpy().tolist(), strict=True):
+    for unit, (least, most) in zip(results.name_units(unequal.index), unequal.to_numpy().tolist(), strict=True):
         raise BrioError(
             f"{cohort}, {unit}: some methods were tested on {least} participants, others on {most}; "
             "run them with the same exclusions and folds"
         )
-    scores = average_seeds(rows, units=units)
+    scores = results.average_seeds(rows, units=units)
     position = {entry.name: k for k, entry in enumerate(list_methods())}
     registered = dict(zip(rows["method"], rows.get("registered", rows["method"]), strict=True))
     return scores[sorted(scores.columns, key=lambda name: position.get(registered[name], len(position)))]
@@ -359,11 +342,11 @@ def _describe_test(group: pd.DataFrame, units: str, comparisons: int, tested: bo
 
 def _name_missing(group: pd.DataFrame, units: str) -> list[str]:
     """Name the sites that are not paired, and what they lack."""
-    scores, by = paired_scores(group), unit_columns(group["protocol"].iloc[0])
+    scores, by = paired_scores(group), results.unit_columns(group["protocol"].iloc[0])
     ran = group.groupby([*by, "method"]).size().unstack("method")[scores.columns].notna()
     missing = scores.index[scores.isna().any(axis=1)]
     parts = []
-    for name, index in zip(name_units(missing), missing, strict=True):
+    for name, index in zip(results.name_units(missing), missing, strict=True):
         absent = [m for m in scores if not ran.loc[index, m]]
         silent = [m for m in scores if ran.loc[index, m] and pd.isna(scores.loc[index, m])]
         why = [f"no run of {', '.join(absent)}"] if absent else []
@@ -404,7 +387,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
         for name, method in summary.methods.items():
             row = [f"{summary.cohort} ({summary.n_scans})", method.family, name]
             row += [_format_mean_sd(method.auc), format_interval(method.auc.interval)]
-            pairs = method.pair_weighted_auc or MetricSummary()
+            pairs = method.pair_weighted_auc or results.MetricSummary()
             row += [format_percent(pairs.mean), format_interval(pairs.interval)]
             row += [_format_mean_sd(method.auc_of_averaged_logits), _format_mean_sd(method.acc)]
             if paper:
@@ -430,7 +413,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     return "\n".join([format_table(header, [row for *_, row in rows]), "", *notes]) + "\n"
 
 
-def _format_mean_sd(metric: MetricSummary) -> str:
+def _format_mean_sd(metric: results.MetricSummary) -> str:
     spread = "" if metric.mean is None or metric.sd is None else f" ± {format_percent(metric.sd)}"
     return f"{format_percent(metric.mean)}{spread}"
 
@@ -504,7 +487,7 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
     if predictions:
         together = pd.concat(predictions, ignore_index=True)
         together = together.drop_duplicates(["method", "fold", "seed", "participant_id"])
-        covariances.insert(0, covariance_rows(together, str(rows["protocol"].iloc[0])))
+        covariances.insert(0, results.covariance_rows(together, str(rows["protocol"].iloc[0])))
     above = [read_covariances(folder) for folder in dict.fromkeys(job.folder.resolve().parent for job in jobs)]
     covariances += [table for table in above if table is not None]
     return JoinedJobs(
@@ -553,20 +536,20 @@ def _write_scores(joined: JoinedJobs) -> str:
     """Write both means of the AUC of each method with their intervals, and the tests against chance."""
     rows, protocol = joined.rows, joined.protocol
     units, over_sites = UNITS[protocol], protocol == "loso"
-    scores = average_seeds(rows, units=unit_columns(protocol))
-    header = ["method", f"AUC, mean over {units}", f"95 % interval, {INTERVALS[protocol]}"]
+    scores = results.average_seeds(rows, units=results.unit_columns(protocol))
+    header = ["method", f"AUC, mean over {units}", f"95 % interval, {results.INTERVALS[protocol]}"]
     if over_sites:
         header += ["at a new site", "95 % interval, participants", "AUC, pair-weighted", "95 % interval, participants"]
     header.append("p, chance" if over_sites else f"p, chance, {units}")
     lines = []
     for name in scores:
         own = rows[rows["method"] == name]
-        summary = summarise_scores(scores[name], mean_correction(own, protocol), limits=(0.0, 1.0))
+        summary = results.summarise_scores(scores[name], results.mean_correction(own, protocol), limits=(0.0, 1.0))
         line = [str(name), format_percent(summary.mean), format_interval(summary.interval)]
         if over_sites:
             line.append(format_interval(summary.new_site_interval))
-            if tests := assess_auc(joined.sites, joined.covariances, str(name)):
-                mean, pairs = tests[MEAN_OVER_SITES], tests[PAIR_WEIGHTED]
+            if tests := results.assess_auc(joined.sites, joined.covariances, str(name)):
+                mean, pairs = tests[results.MEAN_OVER_SITES], tests[results.PAIR_WEIGHTED]
                 line += [format_interval([mean.low, mean.high]), format_percent(pairs.mean)]
                 line.append(format_interval([pairs.low, pairs.high]))
             else:
@@ -589,7 +572,7 @@ def _write_people(joined: JoinedJobs, reference: str) -> str:
             "Not compared over participants: under k-fold the models of different folds share training scans, and "
             "intervals over participants are too narrow.\n"
         )
-    table = compare_over_people(joined.sites, joined.covariances, reference)
+    table = results.compare_over_people(joined.sites, joined.covariances, reference)
     lines = []
     for row in table.itertuples():
         interval = format_interval([row.low, row.high], format_points)

@@ -7,22 +7,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from .. import draws
 from ..drawing import DASHED, draw_dot, draw_intervals, horizontal_offset, label_axis, make_panels, series_style
 from ..errors import BrioError
 from ..formatting import bracket_interval, format_count, format_interval, format_number, format_signed, join_names
 from ..models import PriorWidths, fit_adaptation
-from ..protocol.calibration import (
-    WHOLE_COEFFICIENT,
-    SiteMean,
-    average_over_sites,
-    compute_net_benefit,
-    fit_recalibration,
-    reliability_curve,
-    split_brier,
-)
+from ..protocol import calibration
+from ..protocol.calibration import SiteMean
 from .context import Arm, StudyContext, display_method
 from .study import Finding, register_study
 from .summaries import average_sites, move_first, read_arm_predictions, tabulate_runs
@@ -39,7 +32,7 @@ def measure_calibration(context: StudyContext, arms: list[Arm]) -> Finding:
     predictions = {a.name: read_arm_predictions(context, a) for a in arms}
     sites = table.groupby(["arm", "fold"], sort=False).mean(numeric_only=True)  # over seeds
     means = {
-        (name, quantity): average_over_sites(*(sites.loc[name][[quantity, f"{quantity}_se"]].to_numpy(dtype=float).T))
+        (name, quantity): calibration.average_recalibration(sites.loc[name], quantity)
         for name in predictions
         for quantity in _QUANTITIES
     }
@@ -61,14 +54,10 @@ def _count_classes(label: np.ndarray) -> dict[str, int]:
     return {"patients": int(label.sum()), "controls": int((1 - label).sum())}
 
 
-def _read_logits(probability: np.ndarray) -> np.ndarray:
-    return logit(probability.clip(1e-12, 1 - 1e-12))
-
-
 def _measure_site(run: pd.DataFrame) -> pd.DataFrame:
     """Recalibration of a run at its test site, and its Brier score, in one row."""
     label, probability = _read_run(run)
-    row = _count_classes(label) | fit_recalibration(label, _read_logits(probability))._asdict()
+    row = _count_classes(label) | calibration.fit_recalibration(label, calibration.read_logits(probability))._asdict()
     brier = float(((probability - label) ** 2).mean())
     return pd.DataFrame([row | {"predicted_share": probability.mean(), "brier": brier}])
 
@@ -81,7 +70,7 @@ def _summarise(name: str, predictions: pd.DataFrame, means: dict[tuple[str, str]
         row[short] = format_number(mean.mean)
         intervals = _format_intervals(mean)
         row |= {f"{short}, 95 % interval": intervals[0], f"{short}, new site": intervals[1]}
-    split = [split_brier(*_read_run(own))._asdict() for _, own in predictions.groupby("seed")]
+    split = [calibration.split_brier(*_read_run(own))._asdict() for _, own in predictions.groupby("seed")]
     row |= pd.DataFrame(split).mean().to_dict()
     raw = expit(predictions["margin"].to_numpy(dtype=float))
     row["brier of margins as logits"] = float(((raw - predictions["label"]) ** 2).mean())
@@ -91,7 +80,7 @@ def _summarise(name: str, predictions: pd.DataFrame, means: dict[tuple[str, str]
 def _format_intervals(mean: SiteMean) -> list[str]:
     """The interval of a mean, and that of a new site."""
     pairs = (mean.low, mean.high), (mean.new_low, mean.new_high)
-    return [format_interval(ends, format_number, WHOLE_COEFFICIENT) for ends in pairs]
+    return [format_interval(ends, format_number, calibration.WHOLE_COEFFICIENT) for ends in pairs]
 
 
 def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd.DataFrame) -> list[str]:
@@ -121,7 +110,7 @@ def _draw_calibration(
     folds = sorted(sites.index.get_level_values("fold").unique())
     figure, axes = make_panels(3, 10.8, max(3.6, 1.4 + 0.21 * len(folds)), width_ratios=[1.3, 1, 1])
     for k, (name, own) in enumerate(predictions.items()):
-        curve = reliability_curve(*_read_run(own), BINS, own["site"].to_numpy()).dropna()
+        curve = calibration.reliability_curve(*_read_run(own), BINS, own["site"].to_numpy()).dropna()
         ends, shown = (curve["low"], curve["high"]), {"linewidth": 1.2, "label": display_method(name)}
         draw_intervals(axes[0], curve["probability"], curve["observed"], *ends, k, **shown)
         for axis, quantity in zip(axes[1:], _QUANTITIES, strict=True):
@@ -187,7 +176,9 @@ def draw_decision_curve(context: StudyContext, arms: list[Arm]) -> Finding:
 def _score_thresholds(run: pd.DataFrame) -> pd.DataFrame:
     """Net benefit of a run and of treating all, a row for each threshold."""
     label, probability = _read_run(run)
-    benefit, of_all = (compute_net_benefit(label, p, THRESHOLDS) for p in (probability, np.ones(len(label))))
+    benefit, of_all = (
+        calibration.compute_net_benefit(label, p, THRESHOLDS) for p in (probability, np.ones(len(label)))
+    )
     return pd.DataFrame({"threshold": THRESHOLDS, "net_benefit": benefit, "treat_all": of_all})
 
 
@@ -296,7 +287,7 @@ def choose_local_scans(label: np.ndarray, order: np.ndarray, size: int) -> np.nd
 def _score_sizes(run: pd.DataFrame) -> pd.DataFrame:
     """Scores of a run without adaptation (size 0), and at each size: means over draws of those of the other scans."""
     label, probability = _read_run(run)
-    logits = _read_logits(probability)
+    logits = calibration.read_logits(probability)
     rows = [{"size": 0, "draws": 1, **_score(label, logits, "")}]
     sizes = [size for size in SIZES if len(label) >= size + LEAST_REST and 0 < label.mean() < 1]
     fold, seed = draws.address(str(run["fold"].iloc[0])), int(run["seed"].iloc[0])

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from .. import draws
 from ..cohort import Cohort
 from ..connectome import Connectomes
-from ..console import Progress
+from ..console import Progress, report_part
 from ..errors import BrioError
 from ..formatting import format_count
 from ..protocol import auc, count_inner_folds, make_inner_folds
@@ -26,11 +26,6 @@ from .stack import Stack, StackedAdamW
 
 if TYPE_CHECKING:
     from .neural import NeuralMethod, NeuralSettings
-
-
-def report_part(progress: Progress, before: float, share: float) -> Progress:
-    """Return a progress of a part of the work, which begins at ``before`` and is a share of the whole."""
-    return lambda message, part: progress(message, before + share * part)
 
 
 COMPACT_BELOW = 0.75

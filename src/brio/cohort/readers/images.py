@@ -12,9 +12,9 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
@@ -31,19 +31,12 @@ from ...storage import hash_file, make_folders, write_atomically
 from ..atlas import LABEL_ATLASES, Atlas, canonicalise_atlas_name, load_label_image
 from ..scans import find_live_rois
 from ..values import shorten_list
+from . import bids
 from .assembly import LEAST_AGREEMENT
-from .bids import (
-    SeriesFile,
-    describe_file,
-    find_repetition_time,
-    lay_out_scans,
-    parse_entities,
-    read_header_tr,
-    read_metadata,
-)
+from .bids import SeriesFile
 from .participants import ImportOptions, Layout
 from .rois import read_atlas_table
-from .series import Series, is_regular, list_files, name_damaged_file, select_matching
+from .series import Series, is_regular, list_files, name_damaged_file, name_failure, select_matching
 
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of nilearn's load_confounds_strategy
 DESCRIPTIONS = ("preproc", "smoothAROMAnonaggr")  # ``desc-`` of images, and of those for the last strategy
@@ -126,7 +119,7 @@ def open_label_atlas(options: ImportOptions) -> LabelAtlas:
         return _match_labels(path, table, "MNI152NLin6Asym", canonicalise_atlas_name(text))
     if not path.is_file():
         raise BrioError(f"{path}: no such image of labels")
-    entities, stem = parse_entities(path), path.name.removesuffix(".gz").removesuffix(".nii")
+    entities, stem = bids.parse_entities(path), path.name.removesuffix(".gz").removesuffix(".nii")
     named, beside = options.atlas_table, path.with_name(f"{stem}.tsv")
     if named is None and beside.is_file():
         named, _ = read_atlas_table(beside)
@@ -200,7 +193,7 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
     if denoising.strategy is None:
         return Confounds(None, None, mean_fd)
     more = {"global_signal": "basic"} if denoising.global_signal else {}
-    with _name_image(image, f"strategy '{denoising.strategy}' cannot be used"), warnings.catch_warnings():
+    with name_failure(image, f"strategy '{denoising.strategy}' cannot be used"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table, kept = load_confounds_strategy(str(image), denoise_strategy=denoising.strategy, **more)
     return Confounds(table, kept, mean_fd)
@@ -208,23 +201,12 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
 
 def _find_confounds(image: Path) -> Path | None:
     """Find the confounds of an image: those of the same scan in its folder, whatever its space."""
-    own = {k: v for k, v in parse_entities(image).items() if k not in ("space", "res", "desc", "den", "cohort")}
+    own = {k: v for k, v in bids.parse_entities(image).items() if k not in ("space", "res", "desc", "den", "cohort")}
     for path in sorted(image.parent.glob(f"sub-{own.get('sub', '')}_*desc-confounds_*.tsv")):
-        others = {k: v for k, v in parse_entities(path).items() if k != "desc"}
+        others = {k: v for k, v in bids.parse_entities(path).items() if k != "desc"}
         if others == own and path.name.endswith(("_timeseries.tsv", "_regressors.tsv")):
             return path
     return None
-
-
-@contextmanager
-def _name_image(path: Path, problem: str) -> Iterator[None]:
-    """Turn an exception of nilearn into a :class:`BrioError` that names the image."""
-    try:
-        yield
-    except BrioError:
-        raise
-    except Exception as error:  # nilearn raises exceptions of all kinds
-        raise BrioError(f"{path}: {problem} ({' '.join(str(error).split())[:300]})") from error
 
 
 def average_regions(image: Any, labels: Any, numbers: Sequence[int]) -> np.ndarray:
@@ -290,26 +272,20 @@ def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path
     image = _open_image(path)
     if len(image.shape) != 4 or image.shape[3] < 2:
         raise BrioError(f"{path}: has the shape {image.shape}; four axes are needed, the last one of frames")
-    with _name_image(path, "cannot be read; it may be damaged or cut short"):
+    with name_damaged_file(path, "NIfTI"):
         labels = _resample_labels(
             atlas.path, image.shape[:3], np.ascontiguousarray(image.affine, dtype=float).tobytes()
         )
         series = average_regions(image, labels, atlas.labels)
-    confounds, tr = read_confounds(path, denoising), _read_tr(path, image, root)
+    confounds, tr = read_confounds(path, denoising), bids.find_repetition_time(bids.read_metadata(path, root), path)
+    tr = bids.read_header_tr(image.header) if tr is None else tr
     if confounds.table is not None and len(confounds.table) != len(series):
         raise BrioError(f"{path}: has {len(series)} frames, its confounds {len(confounds.table)} rows")
     if tr is None and (denoising.high_pass, denoising.low_pass) != (None, None):
         raise BrioError(f"{path}: has no repetition time, which a filter needs; add RepetitionTime to its json sidecar")
-    with _name_image(path, "cannot be denoised"):
+    with name_failure(path, "cannot be denoised"):
         frames = denoise(series, confounds, denoising, tr).astype(np.float32)
     return frames, {"tr": tr, "mean_fd": confounds.mean_fd}
-
-
-def _read_tr(path: Path, image: Any, root: Path) -> float | None:
-    """Read the repetition time of an image: that of its sidecar, else of its header."""
-    if (stated := find_repetition_time(read_metadata(path, root), path)) is not None:
-        return stated
-    return read_header_tr(image.header)
 
 
 # ---------------------------------------------------------------- all scans
@@ -383,7 +359,7 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
     """Find the preprocessed images below a folder, in the space and resolution that is asked for."""
     images, others = list[tuple[Path, dict[str, str]]](), list[Path]()
     for path in list_files(src):
-        entities = parse_entities(path)
+        entities = bids.parse_entities(path)
         if path.name.endswith(f"_bold{IMAGE}") and "sub" in entities and entities.get("desc") == description:
             images.append((path, entities))
         elif path.name.endswith("_bold.dtseries.nii"):
@@ -404,7 +380,7 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
             raise BrioError(f"{src}: holds images with {name} {shown}; choose one with --{name}")
         images = [(path, entities) for path, entities in images if asked in (None, entities.get(name, ""))]
     selected = set(select_matching(src, [path for path, _ in images], options.match))
-    return [describe_file(path, entities) for path, entities in images if path in selected]
+    return [bids.describe_file(path, entities) for path, entities in images if path in selected]
 
 
 def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
@@ -428,7 +404,7 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
     denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
     images = find_images(src, options, DESCRIPTIONS[denoising.strategy == "ica_aroma"])
     atlas = open_label_atlas(options)  # may be downloaded, so after all that needs no network
-    space = parse_entities(images[0].path).get("space", "")
+    space = bids.parse_entities(images[0].path).get("space", "")
     notes = check_space(atlas, space, src)
     files, names = Extracted(), tuple(atlas.rois.rois["name"].astype(str))
 
@@ -438,7 +414,7 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
         with np.load(file) as archive:
             return Series(archive["frames"], names, **json.loads(str(archive["stated"])))
 
-    layout = lay_out_scans(src, options, images, atlas.rois.name, read)
+    layout = bids.lay_out_scans(src, options, images, atlas.rois.name, read)
     chosen = [image.path for _, sources in layout.scans for image in sources]
     files |= extract_scans(chosen, src, atlas, denoising, options)
     stated = {

@@ -25,18 +25,9 @@ from ...storage import hash_file, refuse_existing, write_atomically
 from ..atlas import canonicalise_atlas_name
 from ..cohort import Cohort
 from ..scans import find_live_rois
-from . import series
+from . import participants, series
 from .assembly import choose_atlas, import_scans
-from .participants import (
-    ImportOptions,
-    Layout,
-    Row,
-    choose_covariates,
-    extract_covariates,
-    find_table,
-    read_participants,
-    select_rows,
-)
+from .participants import ImportOptions, Layout, Row
 from .series import Series
 
 ABIDE_CLASSES = ("TD", "ASD")
@@ -98,7 +89,7 @@ def find_pcp(src: Path, options: ImportOptions) -> Layout:
 def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     """Find the phenotypic table; None if there is none and none is required."""
     if options.participants is not None:
-        return find_table(src, options.participants)
+        return participants.find_table(src, options.participants)
     paths = sorted(src.glob("*henotypic*.csv")) or sorted(src.rglob("*henotypic*.csv"))
     if not (paths or options.labels_required or options.where or options.exclude):
         return None
@@ -110,13 +101,13 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
 
 def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: ImportOptions) -> Layout:
     """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
-    table, labels_required = read_participants(path), options.labels_required
+    table, labels_required = participants.read_participants(path), options.labels_required
     for row in table.rows:  # -9999 is how the release writes a missing value
         row |= {column: None for column, value in row.items() if value in ("-9999", "-9999.0")}
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)
-    table = select_rows(table, options, layout, "FILE_ID", "session")
+    table = participants.select_rows(table, options, layout, "FILE_ID", "session")
     seen = {entry["participant_id"] for entry in layout.skipped}
     for number, row in zip(table.numbers or count(1), table.rows, strict=False):
         file_id = row["FILE_ID"]
@@ -265,7 +256,7 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
             layout.leave_unlabelled(participant, reason)
     without_covariates = []
     if options.participants is not None:
-        without_covariates = _add_covariates(layout, find_table(src, options.participants), options)
+        without_covariates = _add_covariates(layout, participants.find_table(src, options.participants), options)
     first, last = ATLAS_COLUMNS[atlas_name]
 
     def read(path: Path) -> tuple[Path, Series]:
@@ -295,12 +286,15 @@ def is_dpabi_file(path: Path) -> bool:
 
 def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[str]:
     """Add the covariates of a table to the rows of a layout, and list the participants without any."""
-    table = read_participants(path)
+    table = participants.read_participants(path)
     column = options.id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
         problem = f"no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
         raise BrioError(f"{path}: {problem}; --id-column can name another")
-    everyone, table = {row.get(column) for row in table.rows}, select_rows(table, options, layout, column, "session")
+    everyone, table = (
+        {row.get(column) for row in table.rows},
+        participants.select_rows(table, options, layout, column, "session"),
+    )
     listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
     left_out = everyone - listed.keys()
     if options.where is not None:  # which holds for no participant without a row
@@ -308,11 +302,11 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
         layout.skip(f"no row in {path.name}, whose columns --where compares", *absent)
         left_out |= {*absent}
     layout.rows = [row for row in layout.rows if row["participant_id"] not in left_out]
-    ignored, names = choose_covariates(table, options, layout, {column})
+    ignored, names = participants.choose_covariates(table, options, layout, {column})
     known = {row["participant_id"]: row for row in layout.rows}
     layout.skip("no file ROISignals_<ID>", *(participant for participant in listed if participant not in known))
     for participant, row in known.items():
-        row |= extract_covariates(listed.get(participant, {}), {column, *ignored}, names)
+        row |= participants.extract_covariates(listed.get(participant, {}), {column, *ignored}, names)
     return [participant for participant in known if participant not in listed]
 
 
@@ -362,7 +356,7 @@ def is_packed_file(path: Path) -> bool:
 
 def _read_packed_table(path: Path, labels_required: bool) -> Layout:
     """Read the rows of the participants table, with ``n_frames`` as text."""
-    table = read_participants(path)
+    table = participants.read_participants(path)
     for column in ("participant_id", "n_frames", *(("site", "diagnosis") if labels_required else ())):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)
@@ -377,20 +371,20 @@ def _read_packed_table(path: Path, labels_required: bool) -> Layout:
     return layout
 
 
-def _open_archive(path: Path, participants: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
+def _open_archive(path: Path, rows: list[dict[str, Any]]) -> Callable[[int], np.ndarray]:
     """Return a function that unpacks scan i, float32 [T, P]; scans must be in the order of the participants table."""
     declared = series.list_npz_arrays(path)
     series.require_arrays(path, declared, ARRAYS)
     # the names and lengths first: nothing larger is unpacked unless it is what the table lists
     (lengths,), ids = series.load_arrays(path, declared, ["n_frames"]), series.read_packed_ids(path, declared)
-    if len(ids) != len(participants):
-        raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(participants)}")
+    if len(ids) != len(rows):
+        raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(rows)}")
     frames, scale = declared["frames"], declared["scale"]
     if not set(frames.kind + scale.kind) <= set("fiu") or lengths.dtype.kind not in "iu":
         raise BrioError(f"{path}: frames and scale must be real numbers, and n_frames whole numbers")
     if lengths.shape != (len(ids),) or (lengths < 1).any():
         raise BrioError(f"{path}: 'n_frames' must have a positive number for each of the {len(ids)} participants")
-    for number, (own, length, row) in enumerate(zip(ids, lengths.tolist(), participants, strict=True), start=1):
+    for number, (own, length, row) in enumerate(zip(ids, lengths.tolist(), rows, strict=True), start=1):
         if own != row["participant_id"]:
             raise BrioError(f"{path}: participant {number} is {own}, but {row['participant_id']} in participants.tsv")
         if str(length) != row.get("n_frames", str(length)):

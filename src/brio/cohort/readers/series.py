@@ -16,7 +16,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -152,16 +152,20 @@ def require_regular(path: Path, file_format: str, share: float = 1.0) -> int:
 
 
 @contextmanager
-def name_damaged_file(path: Path, file_format: str) -> Iterator[None]:
-    """Turn any exception of a parser into a :class:`BrioError` that names the file."""
+def name_failure(path: Path, problem: str, remedy: str = "") -> Iterator[None]:
+    """Turn any exception of another package into a :class:`BrioError` that names the file."""
     try:
         yield
     except BrioError:
         raise
-    except Exception as error:  # parsers raise exceptions of all kinds on damaged files
-        message = (str(error).splitlines() or [type(error).__name__])[0]
-        problem = f"cannot be read as {file_format} ({message})"
-        raise BrioError(f"{path}: {problem}; it may be damaged or cut short") from error
+    except Exception as error:  # exceptions of all kinds, on damaged files above all
+        message = " ".join(str(error).split())[:300] or type(error).__name__
+        raise BrioError(f"{path}: {problem} ({message}){remedy}") from error
+
+
+def name_damaged_file(path: Path, file_format: str) -> AbstractContextManager[None]:
+    """Turn any exception of a parser into a :class:`BrioError` that names the file."""
+    return name_failure(path, f"cannot be read as {file_format}", "; it may be damaged or cut short")
 
 
 def read_text_file(path: Path, file_format: str = "text") -> str:

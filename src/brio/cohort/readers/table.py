@@ -6,7 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,7 +68,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
     by_stem, by_prefix = defaultdict(list), defaultdict(list)
     for file, stem in stems.items():
         by_stem[stem].append(file)
-        for prefix in _list_prefixes(stem):
+        for prefix in _list_starts(stem)[1:]:
             by_prefix[prefix].append(file)
     scans: Scans = []
     without_file: list[str] = []
@@ -81,8 +81,8 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
         several = n_rows[participant] > 1
         starts = [name_scan(participant, str(session)), f"{participant}_{session}", f"{participant}-{session}"]
         starts = (starts if several or session else []) + ([] if several else [participant])
-        composed = map(_compose, starts)
-        candidates = next((found for start in composed if (found := by_stem.get(start) or by_prefix.get(start))), [])
+        found = (by_stem.get(start) or by_prefix.get(start) for start in map(_compose, starts))
+        candidates = next(filter(None, found), [])
         own = [(row, file) for file in candidates]
         if len(candidates) > 1:
             own = [] if several else _split_sessions(row, {file: stems[file] for file in candidates})
@@ -103,13 +103,11 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
         wanted = "participant_id and session" if n_rows[participant] > 1 else "the participant_id"
         layout.skip(f"no file whose name starts with {wanted}{hint}", participant)
     for file, stem in stems.items():
-        names = {stem, *_list_prefixes(stem)}
-        if file in owner or names & left_out:
-            continue
-        if names & matched:
-            layout.skip("another file is named exactly after the participant", max(names & matched), file=file.name)
-        else:
-            layout.skip(f"no row in {table}", stem, file=file.name)
+        starts = _list_starts(stem)
+        if file not in owner and left_out.isdisjoint(starts):
+            same = matched.intersection(starts)
+            reason = "another file is named exactly after the participant" if same else f"no row in {table}"
+            layout.skip(reason, max(same, default=stem), file=file.name)
     return scans
 
 
@@ -124,9 +122,9 @@ def _compose(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def _list_prefixes(stem: str) -> Iterable[str]:
-    """List the starts of a name that end where a word ends, so that ``p1`` does not match ``p10``."""
-    return (stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())
+def _list_starts(stem: str) -> list[str]:
+    """List a name and those of its starts that end where a word ends, so that ``p1`` does not match ``p10``."""
+    return [stem, *(stem[:i] for i in range(1, len(stem)) if not stem[i].isalnum())]
 
 
 def _split_sessions(row: Row, stems: dict[Path, str]) -> Scans:
@@ -139,7 +137,7 @@ def _split_sessions(row: Row, stems: dict[Path, str]) -> Scans:
 
 def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     """Say how files seem to write the participants that have none; empty where no rule fits more than half of them."""
-    firsts = {prefix for stem in stems for prefix in (stem, *_list_prefixes(stem))}
+    firsts = {start for stem in stems for start in _list_starts(stem)}
     unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
     lower = {first.lower() for first in firsts}
     rules: dict[str, Callable[[str], bool]] = {
