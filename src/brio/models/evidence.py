@@ -283,8 +283,8 @@ class Evidence:
     fingerprint: str  # of the cohort
     auc: Estimate  # mean over test sites, t interval
     pair_weighted_auc: Estimate
-    accuracy: StoredShare  # of all participants, logits averaged over seeds
-    brier: StoredShare
+    accuracy: StoredShare | None  # of all participants, logits averaged over seeds; None where no logit was checked
+    brier: StoredShare | None
     slope: Estimate  # calibration at test sites: means of a random-effects model; 1 and 0 are perfect
     intercept: Estimate
     risk: tuple[RiskPoint, ...]  # accuracy against coverage
@@ -306,6 +306,8 @@ class Evidence:
     @property
     def accuracy_in_words(self) -> str:
         """The accuracy over participants beside that over sites, so that nobody takes one for the other."""
+        if self.accuracy is None:
+            return "unknown"
         text = f"{format_percent(self.accuracy)} % of all participants, logits averaged over seeds"
         if self.mean_accuracy is None:
             return text

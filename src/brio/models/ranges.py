@@ -93,7 +93,7 @@ def learn_ranges(
         return ScanRanges(), mean
     others = torch.stack([source_mean(means[:e] + means[e + 1 :]) for e in range(len(means))])
     distances = measure_distances(connectomes, source, others)[np.arange(len(source)), own]
-    facts = (_describe_scans(connectomes) if facts is None else facts).iloc[source].assign(distance=distances)
+    facts = (describe_scans(connectomes) if facts is None else facts).iloc[source].assign(distance=distances)
     usual = pd.DataFrame(average_margins(cohort, source, facts.to_numpy())[1], columns=facts.columns)
     dead_rois, distance = _find_limits(usual["dead_rois"]), _find_fences(usual["distance"])
     frames = _find_limits(usual["frames"], SHORT_SHARE)
@@ -158,7 +158,7 @@ def check_ranges(
     Returns ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
     :data:`REASONS`; ``reasons``, all of them in words.
     """
-    facts = _describe_scans(connectomes)
+    facts = describe_scans(connectomes)
     facts["distance"] = measure_distances(connectomes, np.arange(len(facts)), mean[None])[:, 0]
     found = _find_reasons(ranges, facts)
     found["known"] = known
@@ -221,7 +221,7 @@ def check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
 
     Returns the index is ``participant_id``; one column of bool per code, true where it holds of any of their scans.
     """
-    cohort, facts = connectomes.cohort, _describe_scans(connectomes)
+    cohort, facts = connectomes.cohort, describe_scans(connectomes)
     learned = np.flatnonzero(np.isin(cohort.sites, find_two_class_sites(cohort)))
     parts = []
     for site in np.unique(cohort.sites):
@@ -232,7 +232,7 @@ def check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
     return pd.concat(parts).sort_index().groupby(cohort.participant_ids).any()
 
 
-def _describe_scans(connectomes: Connectomes) -> pd.DataFrame:
+def describe_scans(connectomes: Connectomes) -> pd.DataFrame:
     """One row per scan: frames, repetition time, motion, ROIs without signal, spread of the edges."""
     u, v = torch.triu_indices(connectomes.n_rois, connectomes.n_rois, 1, device=connectomes.device)
     alive, table = connectomes.alive, connectomes.cohort.participants

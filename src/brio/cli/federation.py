@@ -1,0 +1,119 @@
+"""Commands for hospitals that may not share scans: federate start, answer, combine, show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..console import say
+from ..errors import BrioError
+from . import options
+from .app import MODELS, app
+
+federate_app = typer.Typer(help="Fit one model at sites that share no scan, by files of sums.", no_args_is_help=True)
+app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
+
+
+@options.add_command(None, group=federate_app)
+def start(
+    out: options.Out,
+    rois: Annotated[str, "--rois", "Regions in the order that scans must have: a cohort folder, a table, or a known atlas."],
+    classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as the cohorts have them."],
+    method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
+    penalty: Annotated[float, "Penalty, in units of the mean squared norm of the features of a scan."] = 3.0,
+    iterations: Annotated[int, "Iterations; each but the first takes two rounds more."] = 2,
+    evaluation: Annotated[str, "site-models, or leave-one-site-out, to which every site must agree."] = "site-models",
+    label: options.Label = None,
+) -> None:
+    """Start a project, and write its first request.
+
+    Example: brio federate start --out project --rois cohort --classes HC,MDD
+    """
+    from ..federation import Terms, describe_message, read_message
+    from ..federation.project import read_rois, start_project
+
+    names = tuple(part.strip() for part in classes.split(","))
+    atlas = read_rois(rois)
+    terms = Terms.check(
+        project=out.name,
+        method=method,
+        atlas=atlas.name,
+        rois={str(name): column.tolist() for name, column in atlas.rois.items()},
+        classes=names,
+        penalty=penalty,
+        iterations=iterations,
+        evaluation=evaluation,
+        label=label,
+    )
+    path = start_project(out, terms)
+    say("\n".join(describe_message(read_message(path))))
+    say(f"send {path} to every site, which gives 'brio federate answer {path.name} COHORT'")
+
+
+@options.add_command(None, group=federate_app)
+def answer(
+    request: Annotated[Path, "File of a request, or the folder of a project, of which the newest is taken."],
+    cohort: Annotated[Path, "Cohort folder of this site."],
+    out: Annotated[Path | None, "File of the answer; by default beside the request, named by round and site."] = None,
+    vectors: Annotated[int | None, "First answer: requests with a vector that the site agrees to; 4 by default."] = None,
+    agree_leave_out: Annotated[bool, "First answer: agree that sites are left out in turn."] = False,
+    least_per_class: Annotated[int | None, "First answer: fewest participants of each class; 10 by default."] = None,
+) -> None:
+    """Answer a request from the scans of this site, and say in words what leaves.
+
+    Example: brio federate answer request-1.brio cohort
+    """
+    from ..cohort import Cohort
+    from ..federation import Agreement, answer_and_record, describe_message
+    from ..federation.project import ANSWERS, find_request, name_answer, read_answer, read_request
+    from ..storage import write_atomically
+
+    path = find_request(request) if request.is_dir() else request
+    asked = read_request(path)
+    given = {"vectors": vectors, "leave_out": agree_leave_out or None, "least_per_class": least_per_class}
+    agreed = {name: value for name, value in given.items() if value is not None}
+    record = cohort / "federation" / asked.terms.project
+    stored, words = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)
+    made = read_answer(stored)
+    folder = request / ANSWERS if request.is_dir() else path.parent
+    out = out or folder / name_answer(made)
+    write_atomically(out, stored.read_bytes())
+    say("\n".join(words))
+    say(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB: send it to the coordinator. The log is {record / 'log.md'}")
+
+
+@options.add_command(None, group=federate_app)
+def combine(
+    project: Annotated[Path, "Folder of a project."],
+    answers: Annotated[list[Path] | None, typer.Argument(help="Answers; those in the folder 'answers' count too.")] = None,
+) -> None:
+    """Add up the answers of all sites, and write the next request, or the model.
+
+    Example: brio federate combine project answer-1-*.brio
+    """
+    from ..federation import Request, describe_message
+    from ..federation.project import combine_project
+
+    path, found = combine_project(project, answers or ())
+    if isinstance(found, Request):
+        say("\n".join(describe_message(found)))
+        say(f"send {path} to every site")
+        return
+    if found.evidence is not None:
+        say(found.evidence.describe())
+    say(f"wrote {found!r} to {path}")
+
+
+@options.add_command(None, group=federate_app)
+def show(file: Annotated[Path, "A request, or an answer."]) -> None:
+    """Say in words what every number in a file is.
+
+    Example: brio federate show answer-1-NYU.brio
+    """
+    from ..federation import describe_message, read_message
+
+    if not file.is_file():
+        raise BrioError(f"{file}: no such file; give a request or an answer")
+    say("\n".join(describe_message(read_message(file))))
