@@ -110,6 +110,15 @@ def test_a_provoked_error_names_arguments(place, name):
         ("resume with --device cuda, or choose another --out", "resume with device='cuda', or choose another folder"),
         ("--high-pass 0.1 must be below --low-pass 0.05", "high_pass=0.1 must be below low_pass=0.05"),
         ("give --set bold_tr=none to use", "give settings={'bold_tr': None} to use"),
+        ("set one with --set refit=true.", "set one with settings={'refit': True}."),
+        (
+            "give --holds-scans, --by-order or --validation-site",
+            "give holds_scans=True, by_order=True or validation_sites=",
+        ),
+        (
+            "give --evaluate, or a folder of 'brio run C --label 'age>14.5' --seeds 3'",
+            "give evaluate=True, or a folder of 'brio run C --label 'age>14.5' --seeds 3'",
+        ),
         ("leave it out (--drop-roi 'a b' --drop-roi c)", "leave it out (drop_roi='a b' drop_roi='c')"),
         ("run again without --records-only", "run again without records_only=True"),
         ("add --fold, --with or --keep-all", "add folds=, companions= or exclude=False"),
@@ -125,9 +134,9 @@ def test_options_become_arguments(text, translated):
 
 
 def test_the_command_line_names_options(place):
+    assert str(BrioError("--patient")) == "patient="
     said = command("import", "table", place / "table", "--label-column", "dx", "--out", place / "new").refuse()
     assert "with --patient and --control" in said.err
-    assert str(BrioError("--patient")) == "patient="
 
 
 def test_a_user_of_python_reads_arguments(place):

@@ -16,7 +16,7 @@ from commands import command
 from stored import rehash
 
 NETWORK = {"epochs": 2}
-PAGES = ("report.html", "MODEL_CARD.md", "table.md")
+PAGES = ("report.html", "MODEL_CARD.md", "report.bib", "table.md")
 TABLES = ("results.csv", "sites.csv", "covariances.csv", "predictions.csv")
 UNKNOWABLE = {("details", "penalty"), ("details", "trained_epochs"), ("source_sites",)}
 """What stands in a record alone: training says it, and nothing else of a job follows from it."""
@@ -91,7 +91,7 @@ def test_nothing_differs_in_a_job_as_it_was_written(cohort, options, tmp_path):
 def test_arms_of_a_study_and_tuned_jobs_are_verified(tmp_path):
     cohort = make(4)
     cohort.save(tmp_path / "cohort")
-    tune(cohort, ["ridge"], budget=2, seeds=1, out=tmp_path / "tuned", device="cpu")
+    tune(cohort, ["ridge", "mlp"], budget=3, seeds=1, out=tmp_path / "tuned", settings=NETWORK, device="cpu")
     words = ("comparison", tmp_path / "cohort", "--method", "ridge", "--method", "svm", "--seeds", 1, "--device", "cpu")
     command("study", *words, "--out", tmp_path / "study").succeed()
     for name in ("tuned", "study"):
@@ -144,7 +144,7 @@ def test_a_change_of_any_key_of_the_summary_is_found(copy, whole):
     folder, unspoilt = copy(), (whole / "summary.json").read_text()
     for place in list_places(json.loads(unspoilt)):
         change_json(folder / "summary.json", place)
-        assert f"{folder / 'summary.json'}.{'.'.join(map(str, place))}" in differing(folder)[0], place
+        assert f"{folder / 'summary.json'}, {', '.join(map(str, place))}" in differing(folder)[0], place
         (folder / "summary.json").write_text(unspoilt)
 
 
@@ -157,7 +157,7 @@ def test_a_change_in_the_record_of_a_run_is_found_unless_training_alone_knows_it
             assert bool(differing(folder)) == (not UNKNOWABLE & {place, place[:1]}), place
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["report.html", "MODEL_CARD.md", "table.md"])
 def test_a_change_of_a_printed_number_is_found(name, copy, whole):
     text = (whole / name).read_text()
     numbers = list(re.finditer(r"(?<![\d.])\d\d\.\d(?=\D)", text))
@@ -174,11 +174,24 @@ def test_files_that_were_changed_or_removed_without_their_hash_are_found(copy):
     (folder / "audit.json").unlink()
     said = command("verify", folder)
     assert said.status == 1
-    assert f"{folder}/audit.json: stored " in said.out
-    assert f"{folder}/groups.csv: stored " in said.out
+    assert f"{folder}, audit.json: stored " in said.out
+    assert f"{folder}, groups.csv: stored " in said.out
     for path in folder.glob("runs/*/SHA256SUMS"):
         path.write_text("0" * 64 + path.read_text()[64:])
     assert "everything from here on" in command("verify", folder).out
+
+
+def test_runs_that_are_left_out_or_of_no_fold_end_in_no_trace(copy, tmp_path):
+    make(3, 3).save(tmp_path / "cohort")
+    folder = copy()
+    first, second, *_ = sorted(folder.glob("runs/*"))
+    shutil.rmtree(first)
+    change_json(second / "run.json", ("row", "fold"))
+    said = command("verify", rehash(folder), "--cohort", tmp_path / "cohort", "--again", 9)
+    assert said.status == 1
+    assert f"{first.name}: stored {first.name}, recomputed nothing" in said.out
+    assert f"{second.name}: stored {second.name}, recomputed " in said.out
+    assert "Traceback" not in said.err
 
 
 def test_what_is_not_there_is_said_not_to_be_checked(copy):
@@ -204,5 +217,5 @@ def test_labels_sites_and_margins_that_are_not_of_the_cohort_are_found(copy, who
         record["row"]["n_source"] += 1
         path.write_text(json.dumps(record))
     lines = differing(folder, "--cohort", tmp_path / "cohort", "--again", 2)
-    assert sum(".n_source: stored " in line for line in lines) == 6
-    assert sum(", ridge, participant ." in line for line in lines) == 12
+    assert sum("runs" in line and ", n_source: stored " in line for line in lines) == 6
+    assert sum("runs" in line and ", ridge, " in line for line in lines) == 12

@@ -13,15 +13,7 @@ from functools import partial
 
 import pandas as pd
 
-from brio.formatting import (
-    WHOLE_PERCENT,
-    format_interval,
-    format_number,
-    format_p,
-    format_signed,
-    format_table,
-    join_names,
-)
+from brio.formatting import format_interval, format_number, format_p, format_signed, format_table, join_names
 
 _NUMBERS = re.compile(r"< \d\S*|[+-]?\d\S*(?: (?:±|to|of) [+-]?\d\S*)+")
 _NO_BREAK = "\u00a0"
@@ -136,7 +128,7 @@ def interval(low: float, high: float, digits: int = 1) -> str:
     >>> interval(61.51, 68.42)
     '61.5 to 68.4'
     """
-    return format_interval((low, high), partial(format_number, digits=digits), WHOLE_PERCENT)
+    return format_interval((low, high), partial(format_number, digits=digits), whole=100)
 
 
 def signed_interval(low: float, high: float, digits: int = 1) -> str:
@@ -147,7 +139,7 @@ def signed_interval(low: float, high: float, digits: int = 1) -> str:
     >>> signed_interval(-0.72, 1.8)
     '-0.7 to +1.8'
     """
-    return format_interval((low, high), partial(format_signed, digits=digits), WHOLE_PERCENT)
+    return format_interval((low, high), partial(format_signed, digits=digits), whole=100)
 
 
 def value_with_interval(value: float, low: float, high: float, digits: int = 1) -> str:

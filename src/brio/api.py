@@ -14,7 +14,7 @@ import pandas as pd
 from .cohort import Cohort
 from .console import Progress, silent
 from .errors import BrioError
-from .formatting import MISSING, WHOLE_PERCENT, format_interval, format_number, typeset
+from .formatting import MISSING, format_interval, format_number, typeset
 from .jobs import JobSpec, run_job, tune_job
 from .jobs.job import Say, ignore
 from .jobs.spec import RECOMMENDED, choose_seeds
@@ -135,7 +135,7 @@ class Result(StoredJob):
         header += ["AUC, seeds averaged"] if several else []
         rows = []
         for name, row in self.table().iterrows():
-            interval = format_interval([row["low"], row["high"]], _one_decimal, WHOLE_PERCENT)
+            interval = format_interval([row["low"], row["high"]], _one_decimal, whole=100)
             cells = [_one_decimal(row["AUC"]), interval, *(_one_decimal(row[c]) for c in ("SD", "ACC", "balanced ACC"))]
             rows.append([str(name), *cells, *([_one_decimal(row["AUC, seeds averaged"])] if several else [])])
         return header, rows

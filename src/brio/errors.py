@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -42,70 +41,55 @@ class BrioError(ValueError):
     characters. Messages are written with the options of the command line, and name arguments everywhere else.
     """
 
-    names_options: ClassVar[bool] = False
+    names_options: ClassVar[bool] = False  # set by the command line
 
     def __str__(self) -> str:
         text = escape_controls(super().__str__())
         return text if BrioError.names_options else name_arguments(text)
 
 
-@contextmanager
-def name_options() -> Iterator[None]:
-    """Let messages name the options of the command line while one runs."""
-    earlier, BrioError.names_options = BrioError.names_options, True
-    try:
-        yield
-    finally:
-        BrioError.names_options = earlier
-
-
 _OPTION = re.compile(
     r"""
-    (?P<command> '(?:brio|fmriprep)\ [^']*')
+    (?P<command> '(?:brio|fmriprep)(?:\ '[^']*'|[^'])*')
     | (?<![\w-])--(?P<name> [a-z][a-z-]*)
-      (?: \ (?P<key> [a-z][\w.]*)=(?P<set> '[^']*' | [^\s,;)]+)
+      (?: \ (?P<key> [a-z][\w.]*)=(?P<set> '[^']*' | [^\s,;)]*[^\s,;).])
         | [ =](?P<value> '[^']*' | \w*\d[\w.]* | [A-Z]{4,} | [^\s:]+(?=:) | (?<=drop-roi\ )[^\s,;)]+
           | loso | kfold | first | join | average | all | correlation | fisher-z | concatenate | cpu | cuda)(?![\w-]) )?
     """,
     re.VERBOSE,
 )
 """A command in quotes, which stays, or an option with its value, if what follows can be nothing else."""
-_OTHER_NAMES = {
-    "fold": "folds",
-    "method": "methods",
-    "set": "settings",
-    "validation-site": "validation_sites",
-    "with": "companions",
-}
-_ALONE = {"keep-all": "exclude=False", "load": "brio.methods.load_methods()"}
-_ALONE |= {n: f"{n.replace('-', '_')}=True" for n in ("evaluate", "frames-in-rows", "holds-scans", "records-only")}
+_ARGUMENTS = dict.fromkeys(("evaluate", "frames-in-rows", "holds-scans", "records-only", "by-order"), "{}=True")
+_ARGUMENTS |= {"fold": "folds=", "method": "methods=", "set": "settings=", "with": "companions="}
+_ARGUMENTS |= {"keep-all": "exclude=False", "load": "brio.methods.load_methods()"}
+_ARGUMENTS |= {"validation-site": "validation_sites="}
+"""Arguments that are not named as their options."""
 
 
 def name_arguments(text: str) -> str:
     """Write the options of a message as arguments in Python; a command at its end is left out."""
+    text = re.sub(": brio run .*$", "", text).replace("another --out", "another folder")
+    return _OPTION.sub(_name_argument, text)
 
-    def replace_option(match: re.Match[str]) -> str:
-        name, value = match["name"], match["value"] or ""
-        if match["command"]:
-            return match[0]
-        if match["key"]:
-            return f"settings={{'{match['key']}': {_quote(match['set'])}}}"
-        if name in _ALONE:
-            return _ALONE[name] + (match[0].partition(name)[2])
-        return f"{_OTHER_NAMES.get(name, name).replace('-', '_')}={_quote(value)}"
 
-    return _OPTION.sub(replace_option, re.sub(": brio run .*$", "", text).replace("another --out", "another folder"))
+def _name_argument(option: re.Match[str]) -> str:
+    if option["command"]:
+        return option["command"]
+    if option["key"]:
+        return f"settings={{'{option['key']}': {_quote(option['set'])}}}"
+    argument = _ARGUMENTS.get(option["name"], "{}=").format(option["name"].replace("-", "_"))
+    return argument + _quote(option["value"] or "")
 
 
 def _quote(value: str) -> str:
     """Quote a value that is neither a number nor quoted nor a placeholder."""
-    plain = not value or value[0] in "'" or value.isupper() or re.fullmatch(r"[\d.]+", value)
-    return value if plain else "None" if value == "none" else f"'{value}'"
+    plain = re.fullmatch(r"'.*'|[A-Z]*|[\d.]+", value)
+    return value if plain else {"none": "None", "true": "True"}.get(value, f"'{value}'")
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
     """Find the known name that is closest to ``name``; None where none is close."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not close:  # capitals are what people get wrong most
         lowered = {one.lower(): one for one in names}
@@ -115,7 +99,7 @@ def find_nearest(name: str, known: Iterable[str]) -> str | None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint that suggests the known name closest to ``name``, or lists all known names."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = find_nearest(name, names)
     return f"known: {', '.join(names)}" if close is None else f"did you mean '{close}'?"
 

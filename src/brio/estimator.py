@@ -88,18 +88,12 @@ def _convert_scan(item: Any, where: str) -> np.ndarray:
 
 
 def convert_connectomes(X: Any) -> list[np.ndarray]:
-    """Convert correlations, as matrices or as nilearn vectorises them, to Fisher z.
-
-    Shapes: X [n, P, P] or [n, edges]; returns [P, P].
-    """
+    """Convert correlations [n, P, P], or [n, edges] as nilearn vectorises them, to Fisher z [P, P]."""
     needed = "kind='connectome' takes correlations (n, ROIs, ROIs), or vectorised as by nilearn's ConnectivityMeasure"
     try:
-        array = np.ma.asarray(X)
-    except ValueError:  # of scans of unequal length
-        array = np.ma.asarray([None])
-    if array.dtype.kind not in "fiu":
-        raise BrioError(f"X is not one array of real numbers; {needed}")
-    values = np.ma.filled(array.astype(np.float64), np.nan)
+        values = np.ma.filled(np.ma.asarray(X).astype(np.float64, casting="same_kind"), np.nan)
+    except (TypeError, ValueError):
+        raise BrioError(f"X is not one array of real numbers; {needed}") from None
     matrices = _unfold_edges(values) if values.ndim == 2 else values
     if matrices is None or matrices.ndim != 3 or matrices.shape[1] != matrices.shape[2]:
         raise BrioError(f"X has shape {values.shape}; {needed}")
@@ -112,10 +106,7 @@ def convert_connectomes(X: Any) -> list[np.ndarray]:
 
 
 def _unfold_edges(edges: np.ndarray) -> np.ndarray | None:
-    """Unfold lower triangles; None where none fits. With their diagonal, its entries are alike in all scans.
-
-    Shapes: edges [n, edges]; returns [n, P, P].
-    """
+    """Unfold lower triangles to [n, P, P], None if none fits; of a diagonal, the entries are alike in all scans."""
     p = int(np.sqrt(2 * edges.shape[1]))  # rows of the triangle with its diagonal
     if p * (p + 1) != 2 * edges.shape[1] or p == 0:
         return None
@@ -199,8 +190,7 @@ def _describe_rows(n: int, kind: str) -> pd.DataFrame:
     return table if kind == "scans" else table.assign(**{FC_ONLY: 1})
 
 
-CONVERT = {"scans": convert_scans, "connectome": convert_connectomes}
-"""What ``X`` may hold, and what converts it."""
+CONVERT = {"scans": convert_scans, "connectome": convert_connectomes}  # what X may hold
 
 
 ARRAY_TYPE = Meta(
@@ -248,9 +238,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     verbose : bool
         Print the progress.
     kind : {"scans", "connectome"}
-        What ``X`` holds. ``"connectome"``: correlations, an array of shape [n, P, P] or the edges that nilearn's
-        ``ConnectivityMeasure(kind="correlation", vectorize=True)`` gives, with or without the diagonal. Methods that
-        need frames, such as BRIO and BRIO plus, refuse them, as do :meth:`save` and intervals.
+        What ``X`` holds. ``"connectome"``: correlations [n, P, P], or vectorised as by nilearn's
+        ``ConnectivityMeasure``. Methods that need frames, such as BRIO, refuse them, as do :meth:`save` and intervals.
 
     Attributes
     ----------

@@ -73,9 +73,6 @@ def format_points(difference: float | None) -> str:
 
 
 UNKNOWN_INTERVAL = "unknown: too few sites"
-WHOLE_SHARE, WHOLE_PERCENT, WHOLE_COEFFICIENT = 1.0, 100.0, 4.0
-"""Widths from which an interval says nothing: of shares and their differences, the same in percent, and of slopes and
-intercepts of calibration, whose interval then holds, for example, -1 to 3."""
 
 
 def format_detectable(difference: float | None) -> str:
@@ -84,9 +81,9 @@ def format_detectable(difference: float | None) -> str:
 
 
 def format_interval(
-    ends: Sequence[float] | None, write: Callable[[float], str] = format_percent, whole: float = WHOLE_SHARE
+    ends: Sequence[float] | None, write: Callable[[float], str] = format_percent, whole: float = 1.0
 ) -> str:
-    """Write both ends of an interval; one at least as wide as ``whole`` is unknown."""
+    """Write both ends of an interval; one as wide as ``whole`` (1 for shares, 100 for percent) says nothing."""
     if ends is None or any(is_missing(end) for end in ends):
         return MISSING
     low, high = ends
@@ -94,7 +91,7 @@ def format_interval(
 
 
 def bracket_interval(
-    ends: Sequence[float] | None, write: Callable[[float], str] = format_percent, whole: float = WHOLE_SHARE
+    ends: Sequence[float] | None, write: Callable[[float], str] = format_percent, whole: float = 1.0
 ) -> str:
     """Write both ends of an interval in brackets, to follow a number; empty where one is missing."""
     interval = format_interval(ends, write, whole)

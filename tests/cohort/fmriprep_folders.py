@@ -107,7 +107,7 @@ def write_confounds(path: Path, artefact: np.ndarray, rng: np.random.Generator, 
     fd[[20 + 9 * k for k in range(outliers)]] = 2.0
     columns |= {"framewise_displacement": fd, "std_dvars": np.concatenate([[np.nan], np.ones(n - 1)])}
     columns |= {f"cosine{k:02d}": np.cos(np.pi * (k + 1) * (np.arange(n) + 0.5) / n) for k in range(2)}
-    table = pd.DataFrame(columns)
+    table = pd.DataFrame(columns).assign(words="none")
     table.to_csv(path, sep="\t", index=False, na_rep="n/a")
     path.with_suffix(".json").write_text("{}")
     return table

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import h5py
+import nibabel
 import numpy as np
 import pandas as pd
 from file_layouts import make_frames, save_cifti, write_text
@@ -27,26 +28,38 @@ def write_relmat(path: Path, frames: np.ndarray, index_label: str | None) -> Non
 
 
 def write_xcpd(mode: str, src: Path, sub: str, frames: np.ndarray) -> None:
-    """Write a scan in two atlases: releases to 0.10 have ``seg-``, later ones ``atlas-``; infants have sessions."""
-    stem = f"{sub}_ses-V02_task-rest_run-1" if mode == "hbcd" else f"{sub}_task-rest"
-    is_cifti, entity = mode != "linc", "atlas" if mode == "nichart" else "seg"
-    space = "fsLR" if is_cifti else "MNI152NLin2009cAsym"
-    func = src / sub / ("ses-V02/func" if mode == "hbcd" else "func")
+    """Write a scan in two atlases: its run, and in the modes that combine runs what is joined of all of them.
+
+    Release 26 names the atlas by ``atlas-``, those from 0.6 to 0.14 by ``seg-``. Infants have sessions.
+    """
+    joins, is_old = mode in ("abcd", "hbcd"), mode == "0.10"
+    stem = f"{sub}_ses-V02_task-rest" if mode == "hbcd" else f"{sub}_task-rest"
+    write_xcpd_scan(mode, src, f"{stem}_dir-AP_run-1" if joins else stem, frames, MEAN_FD, is_old)
+    if joins:
+        write_xcpd_scan(mode, src, stem, frames, 7.0, is_old)
+
+
+def write_xcpd_scan(mode: str, src: Path, stem: str, frames: np.ndarray, mean_fd: float, is_old: bool = False) -> None:
+    """Write the files of a run, or of joined runs; only ``nichart`` reads volumes."""
+    is_cifti, entity = mode != "nichart", "seg" if is_old else "atlas"
+    space = "fsLR" if is_cifti else "MNI152NLin6Asym_res-2"
+    func = src / stem.split("_")[0] / ("ses-V02/func" if mode == "hbcd" else "func")
     for atlas, values in (("4S156Parcels", frames), ("Gordon", frames[:, ::-1])):
-        start = func / f"{stem}_space-{space}_{entity}-{atlas}"
+        start = f"{func}/{stem}_space-{space.removesuffix('_res-2')}_{entity}-{atlas}"
+        dense = f"{start}_den-91k" if is_cifti else start
+        start = dense if mode == "abcd" else start  # text has the density in some releases
         write_text(Path(f"{start}_stat-mean_timeseries.tsv"), values, REGIONS)
         write_json(Path(f"{start}_stat-mean_timeseries.json"), SamplingFrequency="TR", Sources=["bids:a"])
         Path(f"{start}_stat-coverage_bold.tsv").write_text("Node\tcoverage\nLH_Vis_1\t0.9\n")
         write_json(Path(f"{start}_stat-coverage_bold.json"), RepetitionTime=9)
         write_relmat(Path(f"{start}_stat-pearsoncorrelation_relmat.tsv"), values, "Node")
         if is_cifti:
-            save_cifti(Path(f"{start}_den-91k_stat-mean_timeseries.ptseries.nii"), values, REGIONS, TR)
-    write_json(func / f"{stem}_space-{space}_desc-denoised_bold.json", RepetitionTime=TR)
-    filtered = "_desc-filtered" if mode == "abcd" else ""
-    motion = "rot_x\tframewise_displacement\n0.1\tn/a\n" + f"0.1\t{MEAN_FD - 0.1}\n0.1\t{MEAN_FD + 0.1}\n"
-    (func / f"{stem}{filtered}_motion.tsv").write_text(motion)
-    if mode == "hbcd":  # of all runs together
-        (func / f"{stem.replace('_run-1', '')}_motion.tsv").write_text("framewise_displacement\n7\n")
+            save_cifti(Path(f"{dense}_stat-mean_timeseries.ptseries.nii"), values, REGIONS, TR)
+    write_json(func / f"{stem}_space-{space}_desc-denoised_bold.json", RepetitionTime=TR, TaskName="rest")
+    motion = [f"0.1\t{value}\t0.1" for value in ("n/a", mean_fd - 0.1, mean_fd + 0.1)]
+    header = "rot_x\tframewise_displacement\tframewise_displacement_filtered"
+    name = f"{stem}_desc-filtered_motion.tsv" if is_old else f"{stem}_motion.tsv"
+    (func / name).write_text("\n".join([header, *motion]) + "\n")
     (func / f"{stem}_outliers.tsv").write_text("framewise_displacement\n0\n1\n")
     (func / f"{stem}_desc-abcc_qc.hdf5").write_bytes(b"\x89HDF")
 
@@ -64,8 +77,8 @@ def write_giga(src: Path, sub: str, frames: np.ndarray) -> None:
 
 
 def write_giga_h5(src: Path, sub: str, frames: np.ndarray) -> None:
-    """Write a scan as releases before 0.5 do: groups of one file."""
-    with h5py.File(src / "atlas-MIST_desc-simple.h5", "a") as file:
+    """Write a scan as release 0.4 does: groups of one file per participant."""
+    with h5py.File(src / f"{sub}_atlas-MIST_desc-simple.h5", "w") as file:
         name = f"{sub}_ses-1_task-rest_run-01_atlas-MIST_desc-7"
         data = file.create_dataset(f"{sub}/ses-1/{name}_timeseries", data=frames)
         data.attrs["RepetitionTime"] = TR
@@ -84,19 +97,31 @@ def write_halfpipe(src: Path, sub: str, frames: np.ndarray) -> None:
 
 
 def write_cpac(is_new: bool, src: Path, sub: str, frames: np.ndarray) -> None:
-    """Write a scan with the motion of older releases (1D files), or of newer ones (a table)."""
+    """Write a scan with the motion of older releases (1D files), or of newer ones (a table).
+
+    The header is what AFNI's 3dROIstats prints; the repetition time is in the header of the image alone.
+    """
     func = src / "output" / "pipeline_cpac-default" / sub / "ses-1" / "func"
     start = func / f"{sub}_ses-1_task-rest_run-1"
-    numbers = [f"#{i + 1}" for i in range(frames.shape[1])]
     name = "Schaefer_space-MNI152NLin6ASym_reg-default_desc-Mean" if is_new else "Schaeferspace-MNI152NLin6_desc-Mean-1"
-    write_text(Path(f"{start}_atlas-{name}_timeseries.1D"), frames, numbers)
+    header = ",".join(f"Mean_{i + 1}  " for i in range(frames.shape[1]))
+    series = Path(f"{start}_atlas-{name}_timeseries.1D")
+    series.parent.mkdir(parents=True)
+    np.savetxt(series, frames, delimiter=",", header=header, comments="#", fmt="%.5f")
+    write_json(series.with_suffix(".json"), CpacProvenance=["a"], Sources=["b"])
     write_text(Path(f"{start}_atlas-{name.replace('Mean', 'SpatReg')}_timeseries.txt"), frames + 1, None)
-    write_json(Path(f"{start}_desc-preproc_bold.json"), RepetitionTime=TR, Sources=["a"])
+    write_json(Path(f"{start}_desc-preproc_bold.json"), CpacProvenance=["a"], Sources=["b"])
+    image = nibabel.Nifti1Image(np.zeros((2, 2, 2, 3), dtype=np.float32), np.eye(4))
+    nibabel.save(image.slicer[..., 0], f"{start}_desc-mean_bold.nii.gz")
+    image.header.set_xyzt_units("mm", "sec")
+    image.header.set_zooms((1.0, 1.0, 1.0, TR))
+    nibabel.save(image, f"{start}_desc-preproc_bold.nii.gz")
     fd = np.array([[0.0], [MEAN_FD], [2 * MEAN_FD]])
     if is_new:
-        names = ("Framewise displacement Jenkinson", "Framewise displacement power", "DVARS")
-        write_text(Path(f"{start}_motion.tsv"), np.hstack([fd + 1, fd, fd]), names)
+        names = ("Framewise displacement Jenkinson", "Framewise displacement power", "DVARS", "Max Displacement")
+        write_text(Path(f"{start}_motion.tsv"), np.hstack([fd + 1, fd, fd, fd]), names)
         write_text(Path(f"{start}_desc-movementParameters_motion.tsv"), np.hstack([fd, fd]), ("roll", "pitch"))
+        write_text(Path(f"{start}_desc-summary_motion.tsv"), np.array([[1.0, 9.0]]), ("Subject", "MeanFD_Power"))
     else:
         write_text(Path(f"{start}_framewise-displacement-power.1D"), fd, None)
         write_text(Path(f"{start}_framewise-displacement-jenkinson.1D"), fd + 1, None)
@@ -107,9 +132,11 @@ def _bind(write: Callable[..., None], word: object) -> Callable[[Path, str, np.n
     return lambda src, sub, frames: write(word, src, sub, frames)
 
 
+XCPD_MODES = ("abcd", "hbcd", "linc", "nichart", "0.10")
+
 # How each pipeline writes a scan, the atlas to ask for, and whether it states motion.
 PIPELINES = {
-    **{f"xcpd-{mode}": (_bind(write_xcpd, mode), "4S156Parcels", True) for mode in ("abcd", "hbcd", "linc", "nichart")},
+    **{f"xcpd-{mode}": (_bind(write_xcpd, mode), "4S156Parcels", True) for mode in XCPD_MODES},
     "giga": (write_giga, "Schaefer2018100Parcels7Networks", True),
     "giga-h5": (write_giga_h5, "MIST", False),
     "halfpipe": (write_halfpipe, "schaefer2018", True),

@@ -127,7 +127,8 @@ def test_maps_of_difumo(datasets, monkeypatch, image):
 
 
 def test_a_download_that_fails(datasets, monkeypatch):
-    error = OSError("no route to host\nand a long trace")
+    error = RuntimeError("a page of addresses")
+    error.__context__ = OSError("no route to host\nand a long trace")
     monkeypatch.setattr(datasets, "fetch_atlas_schaefer_2018", Mock(side_effect=error))
     refuse(r"fetch_atlas_schaefer_2018 \(no route to host\); run again with a network", load_known_atlas, "schaefer100")
 

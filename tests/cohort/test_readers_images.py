@@ -17,7 +17,7 @@ from nilearn.maskers import NiftiLabelsMasker
 
 import brio
 from brio import BrioError, Cohort, import_cohort
-from brio.cohort.readers import images
+from brio.cohort.readers import images, read_scans_to_predict
 from brio.models import write_model
 from commands import command
 
@@ -158,6 +158,23 @@ def test_an_interrupted_import_goes_on(folder, tmp_path, monkeypatch):
     assert resumed.fingerprint == import_images(folder, tmp_path / "again", jobs=2).fingerprint
 
 
+def test_what_is_said_of_a_scan_meanwhile_is_read(folder, tmp_path, monkeypatch):
+    """A repetition time that was corrected after an interruption is that of the scans extracted before it."""
+    shutil.copytree(folder / "derivatives", tmp_path / "derivatives")
+    write_atlas(tmp_path)
+    extract = images.extract_scan
+    monkeypatch.setattr(
+        images, "extract_scan", lambda path, *others: extract(path, *others) if "01" in path.name else 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
+        import_images(tmp_path, tmp_path / "cohort", low_pass=0.1)
+    monkeypatch.undo()
+    next((tmp_path / "derivatives").glob("task-rest_*.json")).write_text('{"RepetitionTime": 2.5}')
+    resumed = import_images(tmp_path, tmp_path / "cohort", low_pass=0.1)
+    assert (resumed.participants["tr"] == 2.5).all()
+    assert resumed.fingerprint == import_images(tmp_path, tmp_path / "again", low_pass=0.1).fingerprint
+
+
 def test_the_command(folder, tmp_path):
     atlas = next(folder.glob("*_dseg.nii.gz"))
     command = ["import", "fmriprep", folder / "derivatives", "--atlas", atlas, "--denoise", "simple", "--out", "cohort"]
@@ -174,11 +191,14 @@ def test_the_command(folder, tmp_path):
         ({"denoise": "smple"}, "'smple' is unknown, did you mean 'simple'"),
         ({"denoise": "simple", "high_pass": 0.01}, "would filter twice"),
         ({"denoise": "trans_x,trans_w"}, "no column 'trans_w', did you mean"),
+        ({"denoise": "trans_x,words"}, "cannot be read as a table of numbers .could not convert string to float"),
         ({"denoise": "compcor"}, "strategy 'compcor' cannot be used"),
+        ({"denoise": "compcor", "jobs": 2}, "strategy 'compcor' cannot be used"),
         ({"denoise": "ica_aroma"}, "no file sub-.*smoothAROMAnonaggr"),
         ({"atlas": "schafer400"}, "'schafer400' is unknown, did you mean 'schaefer400'"),
         ({"atlas": "nowhere.nii.gz"}, "no such image of labels"),
         ({"space": "T1w"}, "no image has space-T1w"),
+        ({"task": "nback"}, "holds no task 'nback'"),
         ({"high_pass": 0.2, "low_pass": 0.1, "denoise": "none"}, "must be below"),
         ({"denoise": None}, "needs --denoise"),
         ({"atlas": None}, "needs --atlas"),
@@ -187,7 +207,7 @@ def test_the_command(folder, tmp_path):
 def test_what_is_refused(folder, tmp_path, options, message):
     with pytest.raises(BrioError, match=message):
         import_images(folder, tmp_path / "cohort", **options)
-    assert not (tmp_path / "cohort").exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_spaces(tmp_path):
@@ -209,8 +229,10 @@ def test_dense_surfaces_and_maps_of_weights_are_refused(folder, tmp_path):
     dense.parent.mkdir(parents=True)
     dense.write_bytes(b"")
     atlas = write_atlas(tmp_path)
-    with pytest.raises(BrioError, match=r"dense CIFTI series.*XCP-D"):
-        import_images(tmp_path, tmp_path / "cohort")
+    for name in (str(atlas), "schaefer400"):  # which would have to be downloaded
+        with pytest.raises(BrioError, match=r"dense CIFTI series.*XCP-D"):
+            import_images(tmp_path, tmp_path / "cohort", atlas=name)
+    write_scan(tmp_path / "derivatives", "sub-01", 0, 60, np.float32)
     nibabel.save(nibabel.Nifti1Image(np.full((4, 4, 4), 0.5, dtype=np.float32), AFFINE), atlas)
     with pytest.raises(BrioError, match="holds no labels"):
         import_images(tmp_path, tmp_path / "cohort")
@@ -254,8 +276,8 @@ def test_a_filter_needs_a_repetition_time_and_an_atlas_a_template(folder, tmp_pa
 def test_a_model_extracts_new_images_as_those_it_was_fitted_to(folder, tmp_path):
     cohort = import_images(folder, tmp_path / "cohort", denoise="scrubbing")
     write_model(brio.fit(cohort, "ridge", device="cpu"), tmp_path / "model")
-    atlas, images = next(folder.glob("*_dseg.nii.gz")), folder / "derivatives"
-    words = ["predict", tmp_path / "model", images, "--atlas", atlas, "--quiet", "--out"]
+    atlas, source = next(folder.glob("*_dseg.nii.gz")), folder / "derivatives"
+    words = ["predict", tmp_path / "model", source, "--atlas", atlas, "--quiet", "--out"]
     said = command(*words, tmp_path / "images")
     command("predict", tmp_path / "model", tmp_path / "cohort", "--out", tmp_path / "scans")
     one, other = (pd.read_csv(tmp_path / name / "predictions.csv") for name in ("images", "scans"))
@@ -264,6 +286,11 @@ def test_a_model_extracts_new_images_as_those_it_was_fitted_to(folder, tmp_path)
     assert "extract them alike" not in said.out
     said = command(*words, tmp_path / "other", "--denoise", "simple")
     assert "with --denoise simple, those of the model with --denoise scrubbing: extract them alike" in said.out
+    filtered = read_scans_to_predict(
+        source, tmp_path / "f", atlas=atlas, low_pass=0.1, known_extraction={"denoise": "simple", "low_pass": 0.2}
+    )
+    assert filtered.provenance["options"]["low_pass"] == 0.1
+    assert not (tmp_path / "f.extracted").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,24 @@
 
 import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
 import pytest
-from file_layouts import check_scans, list_skipped, make_frames, refuse_import, write_layout, write_study, write_text
-from pipeline_folders import MEAN_FD, PIPELINES, TR, write_pipeline
+from file_layouts import (
+    check_scans,
+    list_skipped,
+    make_frames,
+    refuse_import,
+    write_layout,
+    write_study,
+    write_text,
+)
+from pipeline_folders import MEAN_FD, PIPELINES, TR, write_pipeline, write_xcpd_scan
 
 from brio.cohort.readers import import_cohort, read_scans_to_predict, summarise_import
+from brio.cohort.readers.bids import JOINED
 
 CLASSES = {"label_column": "dx", "patient": "MDD", "control": "HC"}
 
@@ -23,9 +33,29 @@ def test_the_output_of_a_pipeline_is_imported_with_tr_and_motion(name, tmp_path)
     np.testing.assert_allclose(cohort.participants["tr"], TR, rtol=1e-6)
     if has_motion:
         np.testing.assert_allclose(cohort.participants["mean_fd"], MEAN_FD)
-    assert (cohort.labels.sum(), cohort.provenance["skipped"]) == (3, [])
+    assert cohort.labels.sum() == 3
+    if name.startswith("cpac"):
+        assert cohort.atlas.rois["name"].tolist() == list("12345")
+    assert set(list_skipped(cohort).values()) == ({JOINED} if name in ("xcpd-abcd", "xcpd-hbcd") else set())
     scans = read_scans_to_predict(tmp_path / "study", tmp_path / "scans", atlas=atlas, **CLASSES)
     assert (scans.provenance["kind"], scans.fingerprint) == ("bids", cohort.fingerprint)
+
+
+def test_joined_runs_of_xcpd_are_left_out_beside_their_runs(tmp_path):
+    src, runs = tmp_path / "study", [make_frames(i) for i in range(2)]
+    for k in range(2):
+        write_xcpd_scan("linc", src, f"sub-01_task-rest_dir-{'PA' if k else 'AP'}_run-{k + 1}", runs[k], MEAN_FD + k)
+    write_xcpd_scan("linc", src, "sub-01_task-rest", np.vstack(runs), 7.0)
+    write_xcpd_scan("linc", src, "sub-02_task-rest", np.vstack(runs[::-1]), 7.0)  # has no runs beside it
+    (src / "participants.tsv").write_text("participant_id\tsite\tlabel\n01\tA\t0\nsub-02\tB\t1\n")
+    cases = {"first": ({}, [60, 120]), "join": ({"runs": "concatenate"}, [120, 120])}
+    for name, (options, lengths) in (cases | {"all": ({"sessions": "all"}, [60, 60, 120])}).items():
+        cohort = import_cohort("bids", src, tmp_path / name, atlas="Gordon", **options)
+        assert cohort.n_frames.tolist() == lengths
+        fds = {"first": [MEAN_FD, 7], "join": [MEAN_FD + 0.5, 7], "all": [MEAN_FD, MEAN_FD + 1, 7]}[name]
+        np.testing.assert_allclose(cohort.participants["mean_fd"], fds)
+        skipped = [row["file"] for row in cohort.provenance["skipped"] if row["reason"] == JOINED]
+        assert skipped == ["sub-01_task-rest_space-fsLR_atlas-Gordon_stat-mean_timeseries.tsv"]
 
 
 NAMES = [f"r{i}" for i in range(5)]
@@ -122,3 +152,44 @@ def test_match_chooses_files_in_every_layout(kind, tmp_path):
         scans = read_scans_to_predict(src, tmp_path / "scans", **options)
         assert (scans.provenance["kind"], scans.fingerprint) == (kind, expected)
     refuse_import("files matches 'nowhere'", src, kind, **options | {"match": "nowhere"})
+
+
+def test_images_beside_series_do_not_decide_the_layout(tmp_path):
+    """XCP-D leaves its denoised images, C-PAC preprocessed ones; transforms of fMRIPrep are no series."""
+    write_pipeline("xcpd-linc", tmp_path / "xcpd")
+    folder = tmp_path / "xcpd" / "sub-01" / "func"
+    (folder / "sub-01_task-rest_space-MNI152NLin2009cAsym_desc-denoised_bold.nii.gz").write_bytes(b"")
+    (folder / "sub-01_from-T1w_to-MNI152NLin2009cAsym_mode-image_xfm.h5").symlink_to("nowhere")
+    scans = read_scans_to_predict(tmp_path / "xcpd", tmp_path / "scans", atlas="4S156Parcels", **CLASSES)
+    assert (scans.provenance["kind"], len(scans)) == ("bids", 6)
+    (folder / "sub-01_task-rest_space-MNI152NLin2009cAsym_desc-preproc_bold.nii.gz").write_bytes(b"")
+    scans = read_scans_to_predict(tmp_path / "xcpd", tmp_path / "other", atlas="4S156Parcels", **CLASSES)
+    assert (scans.provenance["kind"], len(scans)) == ("bids", 6)
+
+
+def test_no_connectome_is_left_out_since_its_measure_is_unclear(tmp_path):
+    """Low values of Fisher z may as well be correlations."""
+    fc = {name: np.full((5, 5), 0.4 if name == "p03" else 1.4) * (1 - np.eye(5)) for name in TEN}
+    src = write_study(tmp_path / "study", TEN, lambda _, path: np.save(f"{path}.npy", fc[path.name]))
+    refuse_import(r"p03\.npy: may hold correlations or Fisher z; say which with --measure", src, "fc")
+    assert len(import_cohort("fc", src, tmp_path / "cohort", measure="fisher-z")) == 10
+
+
+def test_a_damaged_connectome_of_an_archive_is_left_out(tmp_path):
+    src = write_study(tmp_path / "study", TEN, lambda *_: None)
+    np.savez(src / "all.npz", **{name: np.corrcoef(make_frames(i, 40).T) for i, name in enumerate(TEN)})
+    content = bytearray((src / "all.npz").read_bytes())
+    with ZipFile(src / "all.npz") as archive:
+        content[archive.getinfo("p04.npy").header_offset + 9000] ^= 1
+    (src / "all.npz").write_bytes(content)
+    reason = list_skipped(import_cohort("fc", src, tmp_path / "cohort"))["p04"]
+    assert reason.startswith("cannot be read as npz (Bad CRC-32")
+
+
+def test_a_participant_with_one_scan_under_two_sessions_is_left_out(tmp_path):
+    people = TEN[:6]
+    src = write_study(tmp_path / "study", [f"{name}_ses-{k}" for name in people for k in (1, 2)], ids=people)
+    shutil.copy(src / "p00_ses-1.npy", src / "p00_ses-2.npy")
+    cohort = import_cohort("table", src, tmp_path / "cohort", sessions="join")
+    (reason,) = list_skipped(cohort).values()
+    assert (len(cohort), reason.split(";")[0]) == (5, "is the same scan as p00_ses-1.npy under another name")

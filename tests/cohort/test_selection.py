@@ -18,7 +18,7 @@ from file_layouts import (
 )
 
 from brio import Cohort
-from brio.cohort.readers import import_cohort, select_scans
+from brio.cohort.readers import import_cohort, read_scans_to_predict, select_scans
 from brio.cohort.selection import find_fulfilling
 from brio.cohort.simulate import Simulation, simulate
 from commands import command
@@ -60,7 +60,9 @@ def test_expressions(expression, rows):
     [
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
-        ("site > 5", "compares 'site', a text, by order or with a number"),
+        ("site > 5", "compares 'site', a text .such as 'A'., by order or with a number"),
+        ("`my col` == 3", "compares 'my col', a text .such as 'x'., by order"),
+        ("'A' == site < code", "by order"),
         ("site > 'A'", "by order"),
         ("age == '20'", "compares '20', a text"),
         *[(text, r"cannot be read; .*equal is ==") for text in ("age = 3", "", "@age > 3", "age", "1 < 2", "age in 5")],
@@ -93,6 +95,7 @@ def test_a_table_from_excel(tmp_path):
     columns = ["participant_id", "site", "label", "sex", "age", "age_in_source", "n_frames"]
     assert cohort.participants.columns.tolist() == columns
     assert cohort.participants["age"].tolist()[:2] == [20, 17]
+    assert cohort.provenance["renamed_columns"] == {"age": "Alter", "sex": "Sex"}
     options = cohort.provenance["options"]
     assert options["ignore_columns"] == ["*_raw", "age.1"]
     given = NAMED | {"where": "Alter >= 18 or IQ_raw < 5", "exclude": tmp_path / "qc.tsv"}
@@ -111,20 +114,50 @@ def test_a_table_from_excel(tmp_path):
     (src / "participants.csv").write_text("\n".join([HEADER, *ROWS]))
     refuse_import("--ignore-columns: there is no column 'IQraw'; did you mean 'IQ_raw'", src, ignore_columns="IQraw")
     refuse_import("no column 'alter', did you mean 'Alter'", src, age_column="alter")
-    refuse_import("--class-names takes two names", src, class_names="HC")
+    for names in ("HC", "HC,HC", "HC,,MDD", "a,b,c"):
+        refuse_import("--class-names takes two names", src, class_names=names)
+    refuse_import(
+        r"--class-names: '1' is a value of the other class \(1\); the name of controls", src, class_names="1,0"
+    )
+    refuse_import("--male and --female are both '1'", src, male="1", female="1")
+
+
+def test_a_list_that_names_nobody_is_refused(tmp_path):
+    src, listed = write_table(tmp_path / "study"), tmp_path / "qc.csv"
+    for content, message in {
+        "3;motion\n07;motion": r"names nobody to leave out: not in .*participants.csv: 07;motion, 3;motion",
+        "": "it is empty",
+        "participant_id;reason\np1;motion\n;sleep": r"column 'participant_id' is empty in row 2",
+    }.items():
+        listed.write_text(content)
+        refuse_import(message, src, **NAMED, exclude=listed)
+    text = (src / "participants.csv").read_text()
+    (src / "participants.csv").write_text(text.replace("participant_id", "Proband (ID)"))
+    listed.write_text('"Proband (ID)";"reason"\n"p3";"motion"\n')
+    cohort = import_cohort("table", src, tmp_path / "cohort", **NAMED, id_column="Proband (ID)", exclude=listed)
+    assert list_skipped(cohort) == {"p3": "excluded by qc.csv: motion"}
+    listed.write_text('"p3"\n')
+    again = import_cohort("table", src, tmp_path / "again", **NAMED, id_column="Proband (ID)", exclude=listed)
+    assert again.fingerprint == cohort.fingerprint
+
+
+def test_conditions_on_scans_to_predict_need_a_table(tmp_path):
+    for kind in ("table", "pcp"):
+        src = write_layout(kind, tmp_path / kind, labels=None)
+        refuse("name the table with --participants", read_scans_to_predict, src, tmp_path / "out", where="age > 3")
 
 
 def test_what_is_asked_or_said_of_columns(tmp_path):
     src = write_table(tmp_path / "study")
     refuse_import(r"column 'Sex' holds codes, 1 \(2\), 2 \(2\); say which .*--male 1 --female 2", src)
     text = (src / "participants.csv").read_text()
-    (src / "participants.csv").write_text(text.replace("p4;B;1;2", "p4;B;1;9"))
+    (src / "participants.csv").write_text(text.replace("p4;B;1;2", "p4;B;1;9").replace("p1;A;0;1", "p1;A;0;1.0"))
     cohort = import_cohort("table", src, tmp_path / "cohort", male="1", female="2")
     assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
     copies, unclear = cohort.provenance["warnings"]
     assert "column 'Sex': neither --male nor --female, so taken as missing: 9 (1)" in unclear
-    assert "age.1: seem to be columns of the same name, as pandas numbers them" in copies
+    assert "age.1: named as pandas names further columns of one name; kept as covariates" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
     refuse_import(r"holds codes, 0 \(2\), 2 \(2\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
@@ -139,17 +172,21 @@ def test_left_out_sessions_do_not_lend_their_files(tmp_path):
     write_study(tmp_path, names, header="participant_id,site,label,session", rows=rows)
     cohort = import_cohort("table", tmp_path, tmp_path / "cohort", where="session == 1")
     check(cohort, ids=["p1", "p2", "p3"])
-    (tmp_path / "out.csv").write_text("participant_id,session\np1,2\np2,\n")
+    assert {"participant_id": "p1", "reason": "'session == 1' does not hold", "session": "2"} in cohort.provenance[
+        "skipped"
+    ]
+    (tmp_path / "out.csv").write_text("participant_id,session\np1,2.0\np2,\np3,7.0\n")
     cohort = import_cohort("table", tmp_path, tmp_path / "other", sessions="all", exclude=tmp_path / "out.csv")
     assert cohort.ids.tolist() == ["p0_ses-2", "p1_ses-1", "p3_ses-1", "p3_ses-2"]
+    assert cohort.provenance["warnings"][0].endswith("participants.csv: p3 (session 7)")
 
 
-def write_sessions(src: Path, listed: bool) -> Path:
+def write_sessions(src: Path, listed: bool, first: int = 1) -> Path:
     """Write two sessions of four participants, with rows in the participants table, or in files of their own."""
     src.mkdir()
     rows, people = ["participant_id\tsession_id\tsite\tlabel\tage"], ["participant_id\tsite\tlabel"]
     for i in range(4):
-        ages = [(f"ses-0{k}", 20 + i + k) for k in (1, 2)]
+        ages = [(f"ses-0{k}", 20 + i + k) for k in (first, first + 1)]
         rows += [f"sub-{i}\t{session}\t{'AB'[i % 2]}\t{i // 2}\t{age}" for session, age in ages]
         people.append(f"sub-{i}\t{'AB'[i % 2]}\t{i // 2}")
         for session, age in ages:
@@ -173,6 +210,41 @@ def test_sessions_of_bids_have_rows(tmp_path, listed):
     check_scans(cohort, [make_frames(age, 2) for age in (22, 23, 24, 25)])
 
 
+def test_a_session_that_is_called_0_is_one(tmp_path):
+    src = write_sessions(tmp_path / "bids", True, first=0)
+    next(src.glob("sub-0/ses-00/func/*.tsv")).unlink()
+    (tmp_path / "out.csv").write_text("participant_id,session\nsub-1,0\n")
+    cohort = import_cohort("bids", src, tmp_path / "all", sessions="all", exclude=tmp_path / "out.csv")
+    expected = ["sub-0_ses-01", "sub-1_ses-01", *(f"sub-{i}_ses-0{k}" for i in (2, 3) for k in (0, 1))]
+    assert cohort.ids.tolist() == expected
+    left_out = [(entry["participant_id"], entry["session"]) for entry in cohort.provenance["skipped"]]
+    assert left_out == [("sub-1", "ses-00"), ("sub-0", "ses-00")]
+
+
+def test_scans_of_sessions_without_a_row_are_counted(tmp_path):
+    src = write_sessions(tmp_path / "bids", True)
+    text = (src / "participants.tsv").read_text()
+    (src / "participants.tsv").write_text(text.replace("sub-2\tses-02\tA\t1\t24", "sub-2\tses-03\tA\t1\t24"))
+    cohort = import_cohort("bids", src, tmp_path / "cohort", where="session_id != 'ses-01'")
+    check(cohort, ids=["sub-0", "sub-1", "sub-3"], session=["02"] * 3)
+    last = cohort.provenance["skipped"][-2:]
+    assert [entry["reason"] for entry in last] == ["no time series of the session of its row", "no row of its session"]
+    assert last[1]["file"].startswith("sub-2_ses-02_task-rest")
+
+
+def test_runs_of_rows_that_are_left_out_are_not_read_for_others(tmp_path):
+    src = tmp_path / "bids"
+    rows = ["participant_id\tsession\tsite\tlabel"]
+    for i in range(4):
+        rows += [f"sub-{i}\trun-{k}\t{'AB'[i % 2]}\t{i // 2}" for k in (1, 2)]
+        for k in (1, 2):
+            name = f"sub-{i}_task-rest_run-{k}_atlas-Tian_timeseries.tsv"
+            write_text(src / f"sub-{i}" / "func" / name, make_frames(10 * i + k, 2), ["a", "b"])
+    (src / "participants.tsv").write_text("\n".join(rows))
+    cohort = import_cohort("bids", src, tmp_path / "cohort", where="session == 'run-2'")
+    check_scans(cohort, [make_frames(10 * i + 2, 2) for i in range(4)])
+
+
 @pytest.mark.parametrize("sessions", ["all", "join", "average"])
 def test_sessions_with_two_labels_are_refused(tmp_path, sessions):
     src = write_sessions(tmp_path / "bids", True)
@@ -189,6 +261,20 @@ def test_releases_leave_rows_out(tmp_path, kind):
     given = {"atlas": "aal116" if kind == "dpabi" else None, "participants": people, "where": "AGE_AT_SCAN < 40"}
     cohort = import_cohort(kind, src, tmp_path / "cohort", **given)
     assert (len(cohort), list(list_skipped(cohort).values())) == (2, ["'AGE_AT_SCAN < 40' does not hold"])
+
+
+def test_conditions_hold_for_no_participant_without_a_row_or_value(tmp_path):
+    src = write_layout("dpabi", tmp_path / "dpabi")
+    (src / "table.csv").write_text("id,AGE\nS1-1-0001,20\nS1-2-0001,31\n")
+    given = {"atlas": "aal116", "participants": src / "table.csv"}
+    check(import_cohort("dpabi", src, tmp_path / "all", **given), ids=["S1-1-0001", "S1-2-0001", "S20-1-0007"])
+    cohort = import_cohort("dpabi", src, tmp_path / "some", **given, where="AGE < 40")
+    assert list_skipped(cohort) == {"S20-1-0007": "no row in table.csv, whose columns --where compares"}
+    src = write_layout("pcp", tmp_path / "pcp")
+    text = (src / "Phenotypic.csv").read_text()
+    (src / "Phenotypic.csv").write_text(text.replace(",42", ",-9999"))
+    cohort = import_cohort("pcp", src, tmp_path / "pcp-some", where="AGE_AT_SCAN < 40")
+    assert list_skipped(cohort) == {"South_003": "no value of AGE_AT_SCAN, which --where compares"}
 
 
 def test_select_writes_a_cohort(tmp_path, monkeypatch):

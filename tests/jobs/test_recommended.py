@@ -55,6 +55,12 @@ def test_methods_that_do_not_suit_the_cohort_are_left_out_with_the_reason(cohort
     assert all(f"'{left_out}'" in line and why in line for line in reasons)
 
 
+def test_further_methods_stand_beside_the_recommended_ones(cohort):
+    methods = ["svm", "recommended", "length-only"]
+    result = brio.run(alike(cohort), methods, settings=QUICK, seeds=1, device="cpu")
+    assert list(result.summary.methods) == ["svm", *RECOMMENDED_METHODS], "what is named is not left out"
+
+
 @pytest.mark.parametrize(
     ("methods", "seeds", "number"),
     [("recommended", None, 3), (["recommended"], 1, 1), (["brio"], None, 1), ("ridge", None, 1), (["brio"], 5, 5)],

@@ -78,9 +78,11 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
     whole = cohort.save(folders / "whole")
     fit = ("fit", folders / "whole", "--method", "ridge", *QUICK, "--leave-out")
     assert "no site 'site3' to leave out; did you mean 'site03'" in command(*fit, "site3", "--out", "x").refuse().err
+    assert command(*fit, "nowhere", "--out", "x").refuse().err.count("site01") == 1
     everything = ("site03", *(word for site in sorted(set(whole.sites) - {"site03"}) for word in ("--leave-out", site)))
     assert "leave out fewer" in command(*fit, *everything, "--out", "x").refuse().err
-    command(*fit, "site03", "--out", folders / "without").succeed()
+    said = command(*fit, "site03", "--out", folders / "without").succeed().out
+    assert f"left out: site03 ({(whole.sites == 'site03').sum()} scans)" in said
     model = read_model(folders / "without")
     assert model.training.left_out_sites == ("site03",)
     assert sorted(model.training.sites) == sorted(set(whole.sites) - {"site03"})
@@ -90,6 +92,12 @@ def test_a_left_out_site_is_new_to_the_model(folders, cohort):
     assert "those it was fitted to" in command(*explain, folders / "whole", "--out", folders / "read").succeed().out
     said = command(*explain, folders / "sixth", "--out", folders / "elsewhere").succeed().out
     assert f"read on {len(Cohort.load(folders / 'sixth'))} scans" in said, "the left-out site itself may be read"
+    command(*fit, "site03", "--leave-out", "site04", "--out", folders / "less").succeed()
+    whole.select(np.flatnonzero(whole.sites != "site04")).save(folders / "part")
+    words = ("--cohort", folders / "part", "--out", folders / "of-part")
+    said = command("explain", folders / "less", "--reestimates", 2, *QUICK, *words).succeed().out
+    n_scans = int(np.isin(whole.sites, ["site03", "site04"], invert=True).sum())
+    assert f"read on {n_scans} scans of in memory: it was fitted to {n_scans} of them" in said
 
 
 def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):

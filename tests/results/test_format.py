@@ -6,8 +6,6 @@ import pandas as pd
 import pytest
 
 from brio.formatting import (
-    WHOLE_COEFFICIENT,
-    WHOLE_PERCENT,
     bracket_interval,
     format_detectable,
     format_frame,
@@ -20,6 +18,7 @@ from brio.formatting import (
     state_p,
     typeset,
 )
+from brio.protocol.calibration import WHOLE_COEFFICIENT
 from brio.report.html import typeset_formats
 from brio.studies.summaries import describe_differences
 
@@ -51,7 +50,7 @@ def test_missing_numbers_are_a_dash():
         ((0.0, 1.0), "", []),
         ((-0.5, 0.5), "", [format_points]),
         ((-0.49, 0.5), "-49.0 to +50.0", [format_points]),
-        ((-239.6, 315.3), "", [format_signed, WHOLE_PERCENT]),
+        ((-239.6, 315.3), "", [format_signed, 100]),
         ((-1.0, 3.0), "", [format_number, WHOLE_COEFFICIENT]),
         ((-1.0, 2.9), "-1.00 to 2.90", [format_number, WHOLE_COEFFICIENT]),
     ],

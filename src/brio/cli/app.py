@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ..console import protect_streams
-from ..errors import WHILE_TRAINING, BrioError, escape_controls, name_options
+from ..errors import WHILE_TRAINING, BrioError, escape_controls
 from ..storage import remove_old_scratch
 from ..version import __version__
 from .config_file import KINDS, find_kinds, name_config_file, show_option
@@ -83,7 +83,6 @@ def _read_options(
     """Read the options that stand before the command."""
 
 
-@name_options()
 def main() -> None:
     """Run the command line.
 
@@ -91,6 +90,7 @@ def main() -> None:
     then 2. An interrupted command cleans up, says how to go on, and exits with status 130 (Ctrl-C) or 143 (terminated).
     Any other error is a defect: one line names the stack that it ended, then Python prints its trace, with status 1.
     """
+    BrioError.names_options = True
     protect_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that a terminal cannot show is no reason to stop

@@ -29,9 +29,9 @@ def import_(
     kind: Annotated[
         str,
         "Layout of the files: 'pcp' (ABIDE of the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), 'bids' "
-        "(derivatives of XCP-D, HALFpipe, C-PAC or CIFTI pipelines), 'fmriprep' (preprocessed images, of which series "
-        "are extracted), 'table' (a participants table and one file per scan), 'fc' (a participants table and one "
-        "connectome per participant) or 'packed' (ABIDE as 8-bit integers).",
+        "(derivatives of XCP-D, giga_connectome, HALFpipe, C-PAC or CIFTI pipelines), 'fmriprep' (preprocessed images, "
+        "of which series are extracted), 'table' (a participants table and one file per scan), 'fc' (a participants "
+        "table and one connectome per participant) or 'packed' (ABIDE as 8-bit integers).",
     ],
     src: Annotated[Path, "Folder with the files."],
     out: Out,

@@ -24,18 +24,12 @@ ModelFolder = Annotated[Path, "Model folder, written by 'brio fit'."]
 
 @contextmanager
 def _open_scans(
-    model: Path,
-    scans: Path,
-    out: Path,
-    load: list[Path] | None,
-    reading: options.ScanOptions,
-    images: options.ImageOptions,
+    model: Path, scans: Path, load: list[Path] | None, reading: options.ScanOptions, images: options.ImageOptions
 ) -> Iterator[tuple[Model, Cohort]]:
     """Read a model and the scans that it is given, into a folder that is removed at the end; say what was read."""
     from ..cohort.readers import read_scans_to_predict, summarise_scans_to_predict
     from ..models.sums import check_sums, read_known_files
 
-    refuse_existing(out)
     check_sums(model, scans_follow=True)
     options.load_own_methods(load)
     given = read_known_files(model) | reading.to_keywords() | images.to_keywords()
@@ -56,12 +50,7 @@ def fit(
     out: options.Out,
     method: Annotated[str, "Method, see 'brio methods'."] = "log-ridge",
     label: options.Label = None,
-    leave_out: Annotated[
-        list[str] | None,
-        "--leave-out",
-        "SITE",
-        "Site that the model does not see, so that it is new to it; repeatable.",
-    ] = None,
+    leave_out: Annotated[list[str] | None, "--leave-out", "SITE", "Site the model does not see; repeatable."] = None,
     seeds: options.Seeds = 1,
     evidence: Annotated[Path | None, "Folder of 'brio run' that evaluated this method at left-out sites."] = None,
     evaluate: Annotated[bool, "Evaluate the method at each site in turn, and keep the evidence."] = False,
@@ -92,10 +81,8 @@ def fit(
     if evidence is not None and evaluate:
         raise BrioError("--evidence and --evaluate exclude each other; give one of them")
     options.load_own_methods(job.load)
-    seconds = 120.0 if checkpoint_every is None else checkpoint_every
-    spec = job.make_spec(
-        cohort, [method], label=label, leave_out=tuple(leave_out or ()), seeds=seeds, checkpoint_every=seconds
-    )
+    further = {"seeds": seeds, "checkpoint_every": 120.0 if checkpoint_every is None else checkpoint_every}
+    spec = job.make_spec(cohort, [method], label=label, leave_out=tuple(leave_out or ()), **further)
     check_settings(spec.methods, spec.method_settings)
     spec, opened = open_cohort(spec)
     if evidence is not None:
@@ -140,7 +127,8 @@ def predict(
     images: options.ImageOptions,
 ) -> None:
     """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
-    with _open_scans(model, scans, out, load, reading, images) as (fitted, cohort):
+    refuse_existing(out)
+    with _open_scans(model, scans, load, reading, images) as (fitted, cohort):
         from ..models import predict_scans
         from ..models.external import write_predictions
         from ..models.predict import suggest_label_column
@@ -184,7 +172,8 @@ def adapt(
 
     Example: brio adapt model cohort --out model-here
     """
-    with _open_scans(model, cohort, out, load, reading, images) as (fitted, local):
+    refuse_existing(out)
+    with _open_scans(model, cohort, load, reading, images) as (fitted, local):
         from ..models import adapt_model, write_model
         from ..models.predict import remark_on_local_scans
 
@@ -238,11 +227,9 @@ def explain(
     with show_progress(quiet) as progress:
         if cohort is not None:
             job = options.JobOptions(companion=companion, keep_all=keep_all, device=device)
-            left_out = fitted.training.left_out_sites
-            whole = set(Cohort.load(cohort).sites) > set(
-                left_out
-            )  # as the model was fitted to, and not another hospital
-            spec = job.make_spec(cohort, [fitted.method.name], leave_out=left_out if whole else ())
+            here, left_out = set(Cohort.load(cohort).sites), set(fitted.training.left_out_sites)
+            leave_out = sorted(here & left_out) if here - left_out else []  # all of them are another hospital's
+            spec = job.make_spec(cohort, [fitted.method.name], leave_out=tuple(leave_out))
             scans = prepare_job(spec, progress, say).cohort
         explanation = explain_model(
             fitted, scans, reestimates=reestimates, sites=sites, device=device, progress=progress

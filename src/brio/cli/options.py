@@ -148,10 +148,10 @@ class ReadingOptions:
     female: Annotated[str | None, "bids, table, fc, dpabi: code of that column for females."] = None
     patient: Annotated[list[str] | None, "bids, table, fc: value of that column for patients; repeatable."] = None
     control: Annotated[list[str] | None, "bids, table, fc: value of that column for controls; repeatable."] = None
-    task: Annotated[str | None, "bids: task to read, for example rest."] = None
+    task: Annotated[str | None, "bids, fmriprep: task to read, for example rest."] = None
     match: Annotated[str | None, "Read only files whose path contains this text; * and ? are wildcards."] = None
     runs: Annotated[
-        str | None, "--runs", "bids: 'first' (default) reads the first run of a participant, 'concatenate' joins all."
+        str | None, "--runs", "bids, fmriprep: 'first' (default) reads the first run, 'concatenate' joins all."
     ] = None
     session_column: Annotated[
         str | None, "bids, table, fc: column that tells apart the scans of a participant; 'session' by default."
@@ -176,7 +176,7 @@ Where = Annotated[
 ]
 Exclude = Annotated[
     Path | None,
-    "File of participants to leave out: one id per line, or a table with participant_id, perhaps session and reason.",
+    "File of participants to leave out: one id per line, or a table with their ids, perhaps session and reason.",
 ]
 
 

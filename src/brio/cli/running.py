@@ -137,10 +137,7 @@ def verify(
     device: Annotated[str | None, "Where they are trained; by default where they were, see 'brio run --help'."] = None,
     load: options.Load = None,
 ) -> None:
-    """Recompute every number of finished jobs from their predictions, and say which stored ones differ.
-
-    The exit status is 1 where anything differs.
-    """
+    """Recompute all numbers of finished jobs from their predictions; the exit status is 1 where stored ones differ."""
     from ..verification import verify_folder
 
     if again and cohort is None:

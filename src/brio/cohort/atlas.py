@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..errors import BrioError
+from ..errors import BrioError, take_first_line
 from .values import refuse_unsafe_cells, refuse_unsafe_names
 
 # Columns of a table of ROIs by which the columns of a scan are recognised, in this order.
@@ -159,23 +159,14 @@ def load_bundled_atlas(name: str) -> Atlas | None:
     return Atlas(bundled_name, rois)
 
 
-# Names that `load_known_atlas` takes, and what they are.
 _SCHAEFER = "schaefer([1-9]00|1000)(?:-(7|17))?"
 _HARVARD_OXFORD = "harvard-oxford-(cort|cortl|sub)"
 _BASC = "basc0*(7|12|20|36|64|122|197|325|444)"
-KNOWN_ATLASES = {
-    "aal116": "Tzourio-Mazoyer et al. 2002, bundled with brio",
-    "cc200": "Craddock et al. 2012, bundled with brio",
-    "power264": "Power et al. 2011",
-    "dosenbach160": "Dosenbach et al. 2010, in the order of its numbers",
-    "dosenbach160-by-network": "the same, network by network as nilearn orders it",
-    "seitzman300": "Seitzman et al. 2018, in the order of its numbers",
-    "seitzman300-by-network": "the same, network by network as nilearn orders it",
-    "schaefer100 to schaefer1000": "Schaefer et al. 2018 in 7 networks, downloaded; schaefer400-17 in 17 networks",
-    "difumo64 to difumo1024": "Dadi et al. 2020, downloaded",
-    "harvard-oxford-cort, -cortl, -sub": "FSL's maximum-probability regions at 25 %, downloaded; cortl has both sides",
-    "basc7 to basc444": "Bellec et al. 2010, symmetric version, downloaded",
-}
+# Names that `load_known_atlas` takes, for messages; docs/data.md says what they are.
+KNOWN_ATLASES = (
+    "aal116, cc200, power264, dosenbach160, dosenbach160-by-network, seitzman300, seitzman300-by-network, schaefer100 "
+    "to schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl, -sub, basc7 to basc444"
+)
 
 
 def load_known_atlas(name: str) -> Atlas | None:
@@ -191,10 +182,8 @@ def load_known_atlas(name: str) -> Atlas | None:
     loaders: dict[str, Callable[..., pd.DataFrame]] = {
         "power264": _load_power,
         "(dosenbach160|seitzman300)(-by-network)?": _load_spheres,
-        _SCHAEFER: _load_schaefer,
+        f"{_SCHAEFER}|{_HARVARD_OXFORD}|{_BASC}": _load_labels,
         "difumo(64|128|256|512|1024)": _load_difumo,
-        _HARVARD_OXFORD: _load_harvard_oxford,
-        _BASC: _load_basc,
     }
     for pattern, load in loaders.items():
         match = re.fullmatch(pattern, name.lower())
@@ -247,11 +236,13 @@ def _load_spheres(name: str) -> pd.DataFrame:
     return _make_table(names, data["rois"], index=index, network=data["networks"])
 
 
-def _load_schaefer(name: str) -> pd.DataFrame:
+def _load_labels(name: str) -> pd.DataFrame:
     table = _locate_labels(_fetch_labels(name))
-    parts = table["name"].str.split("_")  # 7Networks_LH_Vis_1
-    table["network"] = [part[2] for part in parts]
-    table["hemi"] = [part[1][0] for part in parts]
+    if re.fullmatch(_SCHAEFER, name):
+        parts = table["name"].str.split("_")  # 7Networks_LH_Vis_1
+        table["network"], table["hemi"] = [part[2] for part in parts], [part[1][0] for part in parts]
+    if match := re.fullmatch(_BASC, name):
+        table["name"] = [f"basc{match[1]}_{k:03d}" for k in table["index"]]
     return table
 
 
@@ -261,17 +252,6 @@ def _load_difumo(name: str) -> pd.DataFrame:
     names, _ = number_repeated_names(labels["difumo_names"].astype(str).str.strip())
     xyz = pd.DataFrame(_find_map_centres(data["maps"]), columns=list("xyz"))
     return _make_table(names, xyz, index=labels["component"], network=labels["yeo_networks7"])
-
-
-def _load_harvard_oxford(name: str) -> pd.DataFrame:
-    return _locate_labels(_fetch_labels(name))
-
-
-def _load_basc(name: str) -> pd.DataFrame:
-    table = _locate_labels(_fetch_labels(name))
-    resolution = int(name.removeprefix("basc"))
-    table["name"] = [f"basc{resolution}_{k:03d}" for k in table["index"]]
-    return table
 
 
 def _make_table(names: Any, xyz: pd.DataFrame, **columns: Any) -> pd.DataFrame:
@@ -287,10 +267,13 @@ def _download(fetcher: str, **options: Any) -> Any:
     try:
         return getattr(datasets, fetcher)(**options, verbose=0)
     except Exception as error:  # the network fails in many ways
-        message = (str(error).splitlines() or [type(error).__name__])[0]
+        cause: BaseException = error
+        while cause.__context__ is not None:  # "name not known", below a page of addresses
+            cause = cause.__context__
+        reason = take_first_line(str(cause))[:100] or type(cause).__name__
         folder = next(iter(datasets.get_data_dirs()))
         raise BrioError(
-            f"the atlas could not be downloaded by nilearn's {fetcher} ({message}); run again with a network, copy the "
+            f"the atlas could not be downloaded by nilearn's {fetcher} ({reason}); run again with a network, copy the "
             f"folder {folder} of a machine that has it, or give a file: a table of its ROIs (columns name, x, y, z, "
             "network), or for images its labels"
         ) from error

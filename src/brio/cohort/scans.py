@@ -299,6 +299,10 @@ def refuse_fc(matrix: np.ndarray, where: str) -> None:
         raise BrioError(f"{where}: is a square symmetric matrix (such as a connectome), not a time series; {remedy}")
 
 
+class UnknownMeasureError(BrioError):
+    """What connectomes hold cannot be told; the user must say it, and no scan is left out for it."""
+
+
 def find_measure(matrix: np.ndarray, where: str) -> Measure:
     """Find what the entries of a connectome are, by its diagonal and its largest entry.
 
@@ -311,7 +315,8 @@ def find_measure(matrix: np.ndarray, where: str) -> Measure:
         return "fisher-z"
     if len(finite) and np.allclose(finite[finite != 0], 1, atol=1e-3) and finite.any():
         return "correlation"
-    raise BrioError(f"{where}: may hold correlations or Fisher z; say which with --measure correlation or fisher-z")
+    problem = "may hold correlations or Fisher z; say which with --measure correlation or fisher-z"
+    raise UnknownMeasureError(f"{where}: {problem}")
 
 
 def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:

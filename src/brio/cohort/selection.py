@@ -15,8 +15,11 @@ LONGEST_EXPRESSION = 1000  # characters
 # What an expression may be made of: nothing that calls, reads attributes or computes.
 _CONDITIONS = (ast.Expression, ast.BoolOp, ast.boolop, ast.Not, ast.UnaryOp, ast.USub, ast.Compare, ast.cmpop)
 _ALLOWED = (*_CONDITIONS, ast.Name, ast.List, ast.Tuple, ast.Load, ast.Constant)
-_EQUALITIES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
-_FORMS = "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not"
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_FORMS = (
+    "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not (equal is ==, texts stand "
+    "in quotes, names that are not one word in `backticks`)"
+)
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`([^`]*)`")  # texts, and names of columns in backticks
 
 
@@ -28,19 +31,20 @@ def find_fulfilling(table: pd.DataFrame, expression: str, where: str) -> tuple[n
 
     Shapes: returns [N], [N] and names of columns.
     """
-    names: list[str] = []  # in backticks
+    columns: dict[str, str] = {}  # by their names in the expression, without backticks
 
     def number_name(match: re.Match[str]) -> str:
-        names.extend(match.groups() if match[1] is not None else ())
-        return match[0] if match[1] is None else f" in_backticks_{len(names) - 1} "
+        if match[1] is None:
+            return match[0]
+        columns[number := f"in_backticks_{len(columns)}"] = match[1]
+        return f" {number} "
 
     option, text = f"--where '{expression[:LONGEST_EXPRESSION]}'", _QUOTED.sub(number_name, expression).strip()
-    unreadable = BrioError(f"{option} cannot be read; {_FORMS} (equal is ==, texts stand in quotes)")
+    unreadable = BrioError(f"{option} cannot be read; {_FORMS}")
     try:
         tree = ast.parse("" if len(text) > LONGEST_EXPRESSION or find_control(text) else text, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise unreadable from None
-    columns = {f"in_backticks_{i}": name for i, name in enumerate(names)}
     for node in ast.walk(tree):
         is_plain = not isinstance(node, ast.Constant) or type(node.value) in (int, float, str)
         if not (isinstance(node, _ALLOWED) and is_plain):
@@ -53,7 +57,8 @@ def find_fulfilling(table: pd.DataFrame, expression: str, where: str) -> tuple[n
     values = {name: table[column].astype(object).where(table[column].notna(), "") for name, column in columns.items()}
     compared = pd.DataFrame(values).astype(str).apply(convert_column)
     for node in ast.walk(tree):
-        _check_kinds(node, compared, option)
+        if isinstance(node, ast.Compare):
+            _check_kinds(node, compared, columns, option)
     missing = compared.isna().any(axis=1).to_numpy()
     try:
         fulfilled = compared[~missing].eval(ast.unparse(tree), engine="python")
@@ -66,17 +71,17 @@ def find_fulfilling(table: pd.DataFrame, expression: str, where: str) -> tuple[n
     return found, missing, [*columns.values()]
 
 
-def _check_kinds(node: ast.AST, compared: pd.DataFrame, option: str) -> None:
+def _check_kinds(node: ast.Compare, compared: pd.DataFrame, columns: dict[str, str], option: str) -> None:
     """Refuse a comparison of texts with numbers, which would be false for all rows, and of which text is larger."""
-    if not isinstance(node, ast.Compare):
-        return
-    are_texts = {
-        str(part.value): isinstance(part.value, str) for part in ast.walk(node) if isinstance(part, ast.Constant)
-    }
+    texts, has_numbers = list[str](), False
     for part in ast.walk(node):
-        if isinstance(part, ast.Name):
-            are_texts[part.id] = not pd.api.types.is_numeric_dtype(compared[part.id])
-    if len({*are_texts.values()}) > 1 or (any(are_texts.values()) and not isinstance(node.ops[0], _EQUALITIES)):
-        text = next(name for name, is_text in are_texts.items() if is_text)
-        problem = f"compares '{text}', a text, by order or with a number"
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            texts.append(f"'{part.value}', a text")
+        elif isinstance(part, ast.Name) and not pd.api.types.is_numeric_dtype(values := compared[part.id]):
+            words = values[pd.to_numeric(values, errors="coerce").isna()].dropna()
+            texts.append(f"'{columns[part.id]}', a text{f' (such as {words.iloc[0]!r})' if len(words) else ''}")
+        else:
+            has_numbers |= isinstance(part, ast.Constant | ast.Name)
+    if texts and (has_numbers or any(isinstance(sign, _ORDERS) for sign in node.ops)):
+        problem = f"compares {texts[0]}, by order or with a number"
         raise BrioError(f"{option} {problem}; put quotes around texts alone, and compare them by == or in")

@@ -30,19 +30,8 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta
 
+from .. import settings
 from ..machine import require_memory
-from ..settings import (
-    Count,
-    Participants,
-    Seed,
-    Sessions,
-    Share,
-    SimulatedFrames,
-    SimulatedRois,
-    Spread,
-    check_domains,
-    require,
-)
 from .atlas import Atlas
 from .cohort import Cohort
 
@@ -105,30 +94,32 @@ class Simulation:
     array([3, 4, 5])
     """
 
-    n_sites: Count = 6
-    per_class: Participants = 14
-    n_rois: SimulatedRois = 24
-    frames: SimulatedFrames = 140
+    n_sites: settings.Count = 6
+    per_class: settings.Participants = 14
+    n_rois: settings.SimulatedRois = 24
+    frames: settings.SimulatedFrames = 140
     stable: Effect = 0.30
     unstable: Effect = 1.6
     spurious: Effect = 0.25
     reversed_sites: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    burst_share: Share = 1.0
+    burst_share: settings.Share = 1.0
     burst_in_stable: bool = False
     dynamics: Effect = 0.0
     site_shift: Effect = 0.3
-    dead_share: Share = 0.05
-    sessions: Sessions = 1
-    session_sd: Spread = 0.0
+    dead_share: settings.Share = 0.05
+    sessions: settings.Sessions = 1
+    session_sd: settings.Spread = 0.0
     duplicates: Annotated[int, Meta(ge=0, le=100_000)] = 0
     last_site_per_class: Annotated[int, Meta(ge=2, le=100_000)] | None = None
-    seed: Seed = 0
+    seed: settings.Seed = 0
 
     def __post_init__(self) -> None:
-        check_domains(self)
-        require(self.n_rois % 4 == 0, "n_rois", self.n_rois, "a multiple of four, at least 8")
-        require(0 <= self.reversed_sites <= self.n_sites, "reversed_sites", self.reversed_sites, "0 to n_sites")
-        require(0 <= self.duplicates <= self.per_class, "duplicates", self.duplicates, "0 to per_class")
+        settings.check_domains(self)
+        settings.require(self.n_rois % 4 == 0, "n_rois", self.n_rois, "a multiple of four, at least 8")
+        settings.require(
+            0 <= self.reversed_sites <= self.n_sites, "reversed_sites", self.reversed_sites, "0 to n_sites"
+        )
+        settings.require(0 <= self.duplicates <= self.per_class, "duplicates", self.duplicates, "0 to per_class")
 
     @property
     def n_bytes(self) -> int:

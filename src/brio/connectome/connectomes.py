@@ -151,6 +151,7 @@ class Connectomes:
             self.n_frames[i] = len(frames)
             if (len(frames) < LEAST_FRAMES and not self.without_frames) or not alive[i].any():
                 usable = f"{len(frames)} usable frames and {int(alive[i].sum())} ROIs with signal"
+                usable = "all correlations are 0 or missing" if self.without_frames else usable
                 raise BrioError(f"participant {cohort.ids[i]}: {usable}; exclude the scan, as 'brio audit' proposes")
             return frames
 
@@ -252,13 +253,8 @@ class Connectomes:
             parts = []
             for batch in self._batches(chunk, sizes):
                 frames, first = self._frames(request.scans[batch])
-                how = (
-                    block_length[batch],
-                    keys[batch],
-                    request.K,
-                    request.balanced,
-                    self._find_gaps(request.scans[batch]),
-                )
+                gaps = self._find_gaps(request.scans[batch])
+                how = block_length[batch], keys[batch], request.K, request.balanced, gaps
                 if self._sessions is None:
                     parts.append(reestimate(frames, first, lengths[batch], *how))
                 else:

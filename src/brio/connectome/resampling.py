@@ -61,10 +61,7 @@ def block_indices(starts: Tensor, block_length: Tensor, n_frames: Tensor, width:
 
 
 def skip_gaps(kept: np.ndarray, block_length: int, key: int, n_reestimates: int) -> Tensor:
-    """Compute the frames of the resamples of a scan from which frames were removed.
-
-    A block is a stretch of time, as in any scan, of which the frames that were kept are taken. Blocks are drawn until
-    a resample has as many frames as the scan. Without gaps these are the frames of :func:`block_indices`.
+    """Compute the frames of the resamples of a scan with gaps: blocks of time, until there are as many as in the scan.
 
     Shapes: kept [T], positions in time from 0; returns [K, T], positions among the kept frames.
     """

@@ -29,7 +29,7 @@ from .. import settings
 from ..cohort import Cohort, leave_out_sites, relabel
 from ..configuration import read_configuration
 from ..device import resolve_device
-from ..errors import BrioError, describe_error, name_options, take_first_line
+from ..errors import BrioError, describe_error, take_first_line
 from ..formatting import format_count
 from ..methods import find_method, load_methods
 from ..methods.registry import restore_method
@@ -39,6 +39,7 @@ from ..schemas import check_fields
 from ..version import __version__
 from .job import Job, estimate_once
 from .plan import JobPlan, PlannedRun
+from .spec import Question
 
 # ---------------------------------------------------------------- clusters
 
@@ -230,7 +231,6 @@ def pack_stack(job: Job, plan: JobPlan, number: int, store: RunStore, allow_dive
     return pickle.dumps((*content, job.device.describe(), allow_divergence))
 
 
-@name_options()  # only the command line has workers
 def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
     """Train a packed stack and store its runs, unless it is finished; returns why this worker cannot, else nothing.
 
@@ -239,6 +239,7 @@ def train_packed(packed: bytes, method_files: tuple[str, ...] = ()) -> str:
     """
     from .train import train_stack
 
+    BrioError.names_options = True  # only the command line has workers
     prepared = False
     try:
         for file in method_files:
@@ -284,11 +285,7 @@ def _limit_threads(threads: int | None):  # type: ignore[no-untyped-def]  # a co
 
 @lru_cache(maxsize=1)
 def _load_cohort(
-    folder: Path,
-    leave_out: tuple[str, ...],
-    question: tuple[str, int] | None,
-    keep: tuple[int, ...] | None,
-    fingerprint: str,
+    folder: Path, leave_out: tuple[str, ...], question: Question | None, keep: tuple[int, ...] | None, fingerprint: str
 ) -> tuple[Cohort, Cohort]:
     """Load a cohort, whole and as a job uses it, once for all stacks of the job; it is not audited again."""
     whole = Cohort.load(folder)

@@ -14,6 +14,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import protocol
 from ..cohort import Audit, Cohort, audit
 from ..cohort.covariates import describe_question, read_covariates
@@ -124,6 +126,10 @@ class Job:
         """Say what is asked of them where it is another question, which scans are used and why the others are not."""
         if question := describe_question(self.cohort_before_exclusions):
             self.say(question)
+        if left_out := self.spec.leave_out:
+            assert isinstance(self.spec.cohort, Cohort)
+            n_scans = int(np.isin(self.spec.cohort.sites, left_out).sum())
+            self.say(f"left out: {', '.join(left_out)} ({format_count(n_scans, 'scan')})")
         if self.audit is None:
             self.say(f"{len(self.cohort_before_exclusions)} scans, no exclusions applied")
             return

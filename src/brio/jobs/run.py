@@ -83,22 +83,19 @@ class LocalEngine(Engine):
             done += cost
 
 
+# share of a stack after which the time of the rest is estimated, and from how many seconds on it is said
 MEASURED, LEAST_SECONDS = 0.03, 60.0
-"""Share of a stack after which the time of the rest is estimated, and from how many seconds on it is said."""
 
 
 def announce_time(progress: Progress, say: Say, left: float) -> Progress:
-    """Return the progress of a stack that also says, once, how long the job takes.
-
-    ``left`` is the cost of what is left of the job in units of that of the stack, which is left as well.
-    """
+    """Return the progress of a stack that says once how long the job takes; ``left`` is its cost in such stacks."""
     start, said = time.monotonic(), False
 
     def report(message: str, share: float) -> None:
         nonlocal said
         if share >= MEASURED and not said:
-            said, seconds = True, time.monotonic() - start
-            if (rest := seconds * (left / share - 1)) >= LEAST_SECONDS:
+            said, rest = True, (time.monotonic() - start) * (left / share - 1)
+            if rest >= LEAST_SECONDS:
                 say(f"time left: about {format_time(rest)}, judging by the first {100 * share:.0f} % of this stack")
         progress(message, share)
 
@@ -118,23 +115,23 @@ def run_job(spec: JobSpec, out: Path, progress: Progress = silent, say: Say = ig
 def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> tuple[Job, list[str]]:
     """Check the methods and settings of a job, then its cohort; ``all`` is every method that is no variant."""
     every = [entry.name for entry in list_methods() if not entry.fixed]
-    sets: dict[tuple[str, ...], list[str]] = {("all",): every, (RECOMMENDED,): list(RECOMMENDED_METHODS)}
-    names = sets.get(tuple(spec.methods), list(spec.methods))
+    sets = {"all": every, RECOMMENDED: list(RECOMMENDED_METHODS)}
+    names = list(dict.fromkeys(name for method in spec.methods for name in sets.get(method, [method])))
     check_settings(names, spec.method_settings)
     check_device_name(spec.device)
     spec, _ = open_cohort(spec)  # until here nothing needs torch, so that a wrong name is reported at once
     methods = [make_method(name, spec.settings_of(name)) for name in names]  # wrong values, before the audit
     job = prepare_job(spec, progress, say, methods)
-    if tuple(spec.methods) not in sets:
+    if not sets.keys() & set(spec.methods):
         return job, names
     names = job.runnable_methods(names)
-    if spec.methods == (RECOMMENDED,):
+    if RECOMMENDED in spec.methods:
         unsuited = {}
         if is_label_sex(job.cohort):
             unsuited["covariates-only"] = "is given sex, which is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
             unsuited["length-only"] = "cannot tell scans of a site apart: all have the same length"
-        for name in [name for name in names if name in unsuited]:
+        for name in [name for name in names if name in unsuited and name not in spec.methods]:
             names.remove(name)
             say(f"left out: method '{name}' {unsuited[name]}")
         say(f"recommended methods, {format_count(spec.seeds, 'seed')}: {', '.join(names)}")

@@ -61,20 +61,18 @@ def _list_all_methods() -> list[SettingFacts]:
     return listed
 
 
-RECOMMENDED = "recommended"
-"""Stands for :data:`RECOMMENDED_METHODS`, without those that the cohort does not suit."""
+# what docs/methods.md recommends to begin with, and the word for those of them that the cohort suits
 RECOMMENDED_METHODS = ("log-ridge", "ridge", "covariates-only", "length-only", "dead-rois-only", "brio")
-"""What docs/methods.md recommends to begin with: linear models, confound baselines, and BRIO."""
+RECOMMENDED = "recommended"
 
 
 def choose_seeds(methods: Sequence[str], seeds: int | None) -> int:
     """Return the number of seeds, by default three for the recommended methods, one for those that are named."""
-    recommended = RECOMMENDED in ((methods,) if isinstance(methods, str) else methods)
-    return seeds if seeds is not None else FULL_SEEDS if recommended else 1
+    return seeds if seeds is not None else FULL_SEEDS if RECOMMENDED in methods else 1
 
 
-Shard = tuple[int, int]
-"""Number of a shard, from 1, and how many there are."""
+Question = tuple[str, int]  # what relabel is asked, and its min_class
+Shard = tuple[int, int]  # its number, from 1, and how many there are
 
 
 class Engine(Protocol):
@@ -137,8 +135,8 @@ class JobSpec:
             object.__setattr__(self, name, value)
 
     @property
-    def question(self) -> tuple[str, int] | None:
-        """The question of :func:`brio.cohort.relabel` and its ``min_class``; None for the cohort's own labels."""
+    def question(self) -> Question | None:
+        """What is asked of the scans; None for the cohort's own labels."""
         return None if self.label is None else (self.label, self.audit_rules.min_class if self.exclude else 0)
 
     def relabel(self, cohort: Cohort) -> Cohort:

@@ -22,8 +22,8 @@ from ..cohort import Cohort
 from ..cohort.cohort import UNNAMED_CLASSES
 from ..connectome import HarmonisationRule
 from ..errors import BrioError, file_error
-from ..formatting import WHOLE_COEFFICIENT, WHOLE_SHARE, bracket_interval, format_count, format_percent
-from ..protocol.calibration import average_over_sites, fit_recalibration
+from ..formatting import bracket_interval, format_count, format_percent
+from ..protocol.calibration import WHOLE_COEFFICIENT, average_over_sites, fit_recalibration
 from ..results import StoredJob, describe_smoke_run
 from ..results.files import PREDICTIONS
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, one_of
@@ -259,7 +259,7 @@ class Estimate:
         """Both ends of the interval; None where there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
-    def write(self, show: Callable[[float], str], unit: str = "", kind: str = "", whole: float = WHOLE_SHARE) -> str:
+    def write(self, show: Callable[[float], str], unit: str = "", kind: str = "", whole: float = 1.0) -> str:
         """Write the number with its unit, and its interval in brackets."""
         if self.value is None:
             return "unknown"
@@ -358,7 +358,7 @@ def gather_evidence(
         UNKNOWN if one is None else Estimate(one.mean, *(one.interval or (None, None)))
         for one in (summary.auc, summary.pair_weighted_auc)
     )
-    people = average_seeds(own)
+    people = average_logits(own)
     right = (people["logit"] > 0) == people["label"]
     (slope, slope_sd), (intercept, intercept_sd) = calibrate_sites(own)
     reasons: tuple[ReasonEvidence, ...] = ()
@@ -402,7 +402,7 @@ def flag_by_other_sites(people: pd.DataFrame, left_out: pd.DataFrame) -> np.ndar
     return flagged
 
 
-def average_seeds(predictions: pd.DataFrame) -> pd.DataFrame:
+def average_logits(predictions: pd.DataFrame) -> pd.DataFrame:
     """Average the logits of the probabilities of each participant over seeds.
 
     Returns ``fold``, ``participant_id``, ``label``, ``logit`` and ``probability``.

@@ -13,9 +13,9 @@ from scipy.special import logit as to_logit
 
 from ..cohort import Cohort
 from ..cohort.covariates import ClassNames
-from ..formatting import WHOLE_COEFFICIENT, WHOLE_SHARE, format_count, format_interval
+from ..formatting import format_count, format_interval
 from ..protocol import auc, average_margins
-from ..protocol.calibration import fit_recalibration
+from ..protocol.calibration import WHOLE_COEFFICIENT, fit_recalibration
 from ..protocol.metrics import SiteAreas, assess_over_people, delong_covariance, placement_values
 from ..protocol.statistics import t_interval
 from ..results.files import format_json, write_csv
@@ -24,14 +24,7 @@ from ..schemas import to_json
 from ..storage import create_whole_folder, write_new, write_sums
 from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites
 from .model import Model
-from .predict import (
-    ScanPredictions,
-    find_called,
-    find_flagged,
-    warn_of_other_classes,
-    warn_of_other_extraction,
-    warn_of_unnamed_rois,
-)
+from .predict import ScanPredictions, find_called, find_flagged, warn_of_differences
 from .ranges import describe_codes
 from .text import fill_text
 
@@ -125,7 +118,7 @@ class ScoreRow(NamedTuple):
         def show(value: float) -> str:
             return f"{self.factor * value:.{self.digits}f}"
 
-        whole = WHOLE_COEFFICIENT if self.field in ("slope", "intercept") else WHOLE_SHARE
+        whole = WHOLE_COEFFICIENT if self.field in ("slope", "intercept") else 1.0
         interval = "" if estimate.ends is None else format_interval(estimate.ends, show, whole)
         return "" if estimate.value is None else show(estimate.value), interval
 
@@ -294,9 +287,8 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
         "predictions.txt.j2",
         table=table,
         describe_codes=describe_codes,
-        unnamed=warn_of_unnamed_rois(model, cohort),
         seen=seen,
-        differences=[*warn_of_other_classes(model, cohort), *warn_of_other_extraction(model, cohort)],
+        differences=warn_of_differences(model, cohort),
         evidence=model.evidence,
         adaptation=model.adaptation,
         rule=rule,

@@ -120,8 +120,8 @@ def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
             f"a model of '{method.name}' holds numbers of single source scans: {method.facts.keeps_scans}. Whoever has "
-            "it can recognise participants and read their labels. Choose log-ridge, or give --holds-scans "
-            "(holds_scans=True) and treat the model as participants' data"
+            "it can recognise participants and read their labels. Choose log-ridge, or give --holds-scans and treat "
+            "the model as participants' data"
         )
 
 

@@ -54,7 +54,12 @@ _KNOWN_COLUMNS = (
 )
 
 
-def warn_of_unnamed_rois(model: Model, cohort: Cohort) -> list[str]:
+def warn_of_differences(model: Model, cohort: Cohort) -> list[str]:
+    """Say in what scans differ from those of the model that need not be refused."""
+    return [line for warn in (_warn_of_rois, _warn_of_classes, _warn_of_extraction) for line in warn(model, cohort)]
+
+
+def _warn_of_rois(model: Model, cohort: Cohort) -> list[str]:
     """Warn where the order of the ROIs could not be checked."""
     without = [name for name, atlas in (("scans", cohort.atlas), ("model", model.atlas)) if atlas.is_unnamed]
     if not without:
@@ -62,7 +67,7 @@ def warn_of_unnamed_rois(model: Model, cohort: Cohort) -> list[str]:
     return [f"warning: the ROIs of the {' and the '.join(without)} have no names: columns are taken in their order"]
 
 
-def warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
+def _warn_of_classes(model: Model, cohort: Cohort) -> list[str]:
     """Say which label is taken as which class of the model, where labels have other names."""
     (zero, one), (own_zero, own_one) = cohort.classes, model.classes
     names = {name.casefold() for name in cohort.classes}
@@ -78,21 +83,19 @@ def warn_of_other_classes(model: Model, cohort: Cohort) -> list[str]:
     ]
 
 
-def warn_of_other_extraction(model: Model, cohort: Cohort) -> list[str]:
+def _warn_of_extraction(model: Model, cohort: Cohort) -> list[str]:
     """Say that the series of the scans were extracted from images in another way than those of the model."""
     own, theirs = model.training.extraction, find_extraction(cohort.provenance)
     if own is None or theirs is None or own == theirs:
         return []
-    said, asked = (
-        " ".join(f"--{key.replace('_', '-')} {value}" for key, value in options.items()) for options in (theirs, own)
-    )
+    both = [[f"--{key.replace('_', '-')} {value}" for key, value in ways.items()] for ways in (theirs, own)]
+    said, asked = map(" ".join, both)
     return [f"warning: the scans were extracted with {said}, those of the model with {asked}: extract them alike"]
 
 
 def remark_on_local_scans(model: Model, cohort: Cohort) -> list[str]:
     """Say what speaks against adapting a model to these scans."""
-    lines = [*warn_of_unnamed_rois(model, cohort), *warn_of_other_classes(model, cohort)]
-    lines += warn_of_other_extraction(model, cohort)
+    lines = warn_of_differences(model, cohort)
     known = cohort.labelled & find_filled(cohort.participants, "site")
     sites = sorted(set(cohort.participants["site"][known].astype(str))) if known.any() else []
     if len(sites) > 1:

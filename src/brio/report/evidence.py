@@ -102,13 +102,12 @@ class Evidence:
     @property
     def classes(self) -> ClassNames:
         """Names of the classes: those of the cohort, or patient and control where the folder does not say."""
-        names = (self.cohort_facts or {}).get("classes")
-        return ClassNames(*map(str, names)) if names else ClassNames()
+        return ClassNames(*(self.cohort_facts or {}).get("classes", ()))
 
     @property
     def label_is_sex(self) -> bool:
-        """Whether the classes are the sexes: by their names, or by their counts at every site."""
-        return self.classes.are_sexes or count_alike((self.cohort_facts or {}).get("sites", []))
+        """Whether the classes are the sexes."""
+        return are_classes_sexes(self.cohort_facts)
 
     @property
     def label_covariate(self) -> str | None:
@@ -189,7 +188,13 @@ class Evidence:
         return list_versions(self.jobs)
 
 
-def count_alike(sites: list[dict[str, Any]]) -> bool:
+def are_classes_sexes(cohort_facts: dict[str, Any] | None) -> bool:
+    """Return whether the classes of a cohort are the sexes: by their names, or by their counts at every site."""
+    facts = cohort_facts or {}
+    return ClassNames(*facts.get("classes", ())).are_sexes or _count_alike(facts.get("sites", []))
+
+
+def _count_alike(sites: list[dict[str, Any]]) -> bool:
     """Return whether every site has as many participants of a sex as of a class; sites of equal counts say nothing."""
     counts = [(site["n"], site["sex"]) for site in sites if site.get("sex") and site["n"][0] != site["n"][1]]
     names = sorted({name for _, sex in counts for name in sex})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ..errors import BrioError
@@ -10,7 +11,7 @@ from ..version import __version__
 from .evidence import Evidence, read_evidence
 from .html import fill_template
 from .html.page import render_page
-from .html.paper import BIBLIOGRAPHY_MARK, write_bibliography
+from .html.paper import write_bibliography
 from .verdict import write_verdict
 
 
@@ -20,8 +21,14 @@ def write_model_card(evidence: Evidence) -> str:
 
 
 PAGE, CARD = "report.html", "MODEL_CARD.md"
-_PAGE_MARK, _CARD_MARK = '<meta name="generator" content="brio ', "\n\nWritten by brio "
-"""By which a page and a card that brio wrote are recognised."""
+_WRITER = re.compile(r'(?:<meta name="generator" content="|^(?:% )?Written by )brio ([^\s"]+)', re.MULTILINE)
+"""By which a page, a card and references that brio wrote are recognised."""
+
+
+def format_report(evidence: Evidence, page: Path) -> dict[Path, str]:
+    """Return the texts of a report by their files: the model card, the references, and last the page."""
+    texts = {page.with_name(CARD): write_model_card(evidence)}
+    return texts | {page.with_suffix(".bib"): write_bibliography(evidence, __version__), page: render_page(evidence)}
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -30,32 +37,29 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     The page is self-contained and needs no network. Nothing is trained.
     """
     page = Path(folder) / PAGE if out is None else Path(out)
-    evidence = read_evidence(Path(folder))
     if page.is_dir():
         raise BrioError(f"{page}: is a folder; give the name of the page, for example {page / PAGE}")
-    card, references = page.with_name(CARD), page.with_suffix(".bib")
-    _refuse_foreign(page, _PAGE_MARK)
-    _refuse_foreign(card, _CARD_MARK)
-    _refuse_foreign(references, BIBLIOGRAPHY_MARK)
-    page_text, card_text = render_page(evidence), write_model_card(evidence)
+    texts = format_report(read_evidence(Path(folder)), page)
+    for path in texts:
+        if read_writer(path) == "":
+            raise BrioError(f"{path}: was not written by brio, and is not replaced; move it, or give another --out")
     make_folders(page.parent)
     remove_leftovers(page.parent)
-    write_atomically(card, card_text)
-    write_atomically(references, write_bibliography(evidence, __version__))
-    write_atomically(page, page_text)
+    for path, text in texts.items():
+        write_atomically(path, text)
     return page
 
 
-def _refuse_foreign(path: Path, mark: str) -> None:
-    """Refuse to replace a file that brio did not write."""
+def read_writer(path: Path) -> str | None:
+    """Read which version of brio wrote a file of a report; empty where none did, None where there is no file."""
     if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
         raise BrioError(f"{path}: is no ordinary file; give another --out")
     try:
         with path.open("rb") as file:
             start = file.read(10_000).decode(errors="replace")
     except FileNotFoundError:
-        return
+        return None
     except OSError as error:
         raise BrioError(f"{path}: cannot be read ({error.strerror}); give another --out") from error
-    if mark not in start:
-        raise BrioError(f"{path}: was not written by brio, and is not replaced; move it, or give another --out")
+    writer = _WRITER.search(start)
+    return writer[1] if writer else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,12 +34,12 @@ SMALLEST_GROUP = 5
 
 def describe_cohort(cohort: Cohort) -> dict[str, Any]:
     """Describe a cohort without describing any one participant, ready for ``json.dumps``."""
-    sites = cohort.sites
+    sites, kind = cohort.sites, cohort.provenance.get("cohort", cohort.provenance).get("kind")
     return {
         "name": cohort.name,
         "fingerprint": cohort.fingerprint,
         "classes": list(cohort.classes),
-        **_name_layout(cohort.provenance),
+        **({"layout": str(kind)} if kind else {}),
         **({} if cohort.label_covariate is None else {"label_covariate": cohort.label_covariate}),
         "atlas": cohort.atlas.name,
         "rois": _describe_rois(cohort),
@@ -90,12 +89,6 @@ def _describe_group(cohort: Cohort, members: np.ndarray) -> dict[str, Any]:
         "motion": _mean_sd(table, COVARIATE_COLUMNS["motion"]),
         "sex": _count_sexes(table),
     }
-
-
-def _name_layout(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Name the layout of the files that a cohort was imported from, where it is known."""
-    kind = provenance.get("cohort", provenance).get("kind")
-    return {"layout": str(kind)} if kind else {}
 
 
 def _mean_sd(table: pd.DataFrame, column: str) -> dict[str, Any] | None:

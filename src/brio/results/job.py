@@ -60,14 +60,11 @@ class PredictionRow:
 
 
 def score_run(label: np.ndarray, margin: np.ndarray, logit: np.ndarray) -> tuple[dict[str, float | None], list[str]]:
-    """Score the predictions of a run: its scores, None where one is undefined, and notes that say why.
-
-    Shapes: label, margin, logit [n]; without test participants, as of a final model, there is no score.
-    """
+    """Score the predictions [n] of a run: its scores, None where one is undefined, and notes that say why."""
     scores: dict[str, float | None] = dict.fromkeys(METRICS)
     if not np.isfinite(margin).all():
         return scores, [DIVERGED]
-    if not len(label):
+    if not len(label):  # a final model has no test participants
         return scores, []
     for name, value in score_predictions(label, margin, logit).items():
         scores[name] = None if np.isnan(value) else value
@@ -116,8 +113,8 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
     return predictions
 
 
-def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:
-    """Write the tables of a finished job; the summary comes last, and with it the job is finished.
+def format_tables(rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> dict[str, str]:
+    """Return the texts of the tables of a finished job by file name, the summary last.
 
     With predictions come ``sites.csv`` and ``covariances.csv``, see :mod:`brio.results.summarise`.
     """
@@ -127,7 +124,12 @@ def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | N
         files |= format_site_tables(
             site_rows(predictions, summary.protocol), covariance_rows(predictions, summary.protocol)
         )
-    write_recorded(folder, files | {SUMMARY: format_json(summary, indent=2)})
+    return files | {SUMMARY: format_json(summary, indent=2)}
+
+
+def write_tables(folder: Path, rows: pd.DataFrame, predictions: pd.DataFrame | None, summary: Summary) -> None:
+    """Write the tables of a finished job; the summary comes last, and with it the job is finished."""
+    write_recorded(folder, format_tables(rows, predictions, summary))
 
 
 @dataclass(frozen=True, eq=False)

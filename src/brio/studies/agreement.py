@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..drawing import ABOVE, OUTSIDE, label_axis, make_panels, series_style
-from ..formatting import WHOLE_PERCENT, bracket_interval, format_p, format_signed, state_p
+from ..formatting import bracket_interval, format_p, format_signed, state_p
 from .context import Arm, StudyContext, display_name, make_arm
 from .study import Finding, register_study
 from .summaries import collect_facts, describe_differences, describe_left_out, pair_with_reference, stack_arms
@@ -62,8 +62,8 @@ def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> F
     summary = _average_measures(rows)
     (rho, *rho_ends), (rate, *rate_ends) = spearman(rows), 100 * np.array(discordance(rows))
     text, statistics = [], []
-    brackets = [bracket_interval(rho_ends, "{:.2f}".format, 2.0)]
-    brackets.append(bracket_interval(rate_ends, "{:.0f}".format, WHOLE_PERCENT))
+    brackets = [bracket_interval(rho_ends, "{:.2f}".format, whole=2)]
+    brackets.append(bracket_interval(rate_ends, "{:.0f}".format, whole=100))
     if rho == rho:
         text.append(
             f"Spearman's rho of D_site and predictive variation over {len(rows)} runs is {rho:.2f}{brackets[0]}."

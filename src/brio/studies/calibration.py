@@ -12,19 +12,10 @@ from scipy.special import expit, logit
 from .. import draws
 from ..drawing import DASHED, draw_dot, draw_intervals, horizontal_offset, label_axis, make_panels, series_style
 from ..errors import BrioError
-from ..formatting import (
-    WHOLE_COEFFICIENT,
-    WHOLE_PERCENT,
-    WHOLE_SHARE,
-    bracket_interval,
-    format_count,
-    format_interval,
-    format_number,
-    format_signed,
-    join_names,
-)
+from ..formatting import bracket_interval, format_count, format_interval, format_number, format_signed, join_names
 from ..models import PriorWidths, fit_adaptation
 from ..protocol.calibration import (
+    WHOLE_COEFFICIENT,
     SiteMean,
     average_over_sites,
     compute_net_benefit,
@@ -366,7 +357,7 @@ def _format_sizes(name: str, points: pd.DataFrame) -> pd.DataFrame:
 def _format_changes(points: pd.DataFrame, name: str, digits: int) -> list[str]:
     write = partial(format_signed, digits=digits)
     values = points[[name, f"{name} low", f"{name} high"]].to_numpy()
-    whole = WHOLE_PERCENT if name.startswith("accuracy") else WHOLE_SHARE
+    whole = 100 if name.startswith("accuracy") else 1
     return [f"{write(change)}{bracket_interval(ends, write, whole)}" for change, *ends in values]
 
 

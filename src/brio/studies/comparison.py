@@ -14,7 +14,7 @@ import pandas as pd
 from ..cohort.covariates import COVARIATE_COLUMNS, describe_question
 from ..drawing import DASHED, draw_intervals, label_axis, make_panels, series_style
 from ..errors import BrioError
-from ..formatting import WHOLE_PERCENT, format_interval, format_number, format_signed
+from ..formatting import format_interval, format_number, format_signed
 from ..methods import find_method, list_methods
 from ..protocol import LEAST_SITES, find_two_class_sites
 from .context import Arm, StudyContext, display_name, list_own_arms, make_arm
@@ -71,7 +71,7 @@ def _rank(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
 
 def _describe_best(summary: pd.DataFrame) -> str:
     best, write = summary.iloc[0], partial(format_number, digits=1)
-    spread = f"95 % interval {format_interval(best[['low', 'high']], write, WHOLE_PERCENT)}, SD {write(best['SD'])}"
+    spread = f"95 % interval {format_interval(best[['low', 'high']], write, whole=100)}, SD {write(best['SD'])}"
     return f"{display_name(best['arm'])} has the highest mean AUC: {best['AUC']:.1f} % ({spread})"
 
 

@@ -15,15 +15,7 @@ from ..cohort.covariates import COVARIATE_COLUMNS, read_covariates
 from ..cohort.scans import average_over_scans, index_participants
 from ..drawing import DASHED, draw_dot, label_axis, make_panels, note_beside, series_style
 from ..errors import BrioError
-from ..formatting import (
-    WHOLE_PERCENT,
-    bracket_interval,
-    format_interval,
-    format_number,
-    format_range,
-    format_signed,
-    state_p,
-)
+from ..formatting import bracket_interval, format_interval, format_number, format_range, format_signed, state_p
 from ..protocol.calibration import count_agreeing_pairs, estimate_session_variance, jackknife_participants
 from ..protocol.statistics import adjust_holm, site_correction
 from .context import Arm, StudyContext, display_method, list_own_arms
@@ -286,7 +278,7 @@ def _score_variable(variable: _Variable, pairs: list[SitePairs], label: np.ndarr
 def _describe_subgroup(row: pd.Series, several: bool) -> str:
     of_method = f" of {row['arm']}" if several else ""
     pairs = ([row[f"{k}low"], row[f"{k}high"]] for k in ("", "random "))
-    interval, random = (format_interval(ends, format_signed, WHOLE_PERCENT) for ends in pairs)
+    interval, random = (format_interval(ends, format_signed, whole=100) for ends in pairs)
     return (
         f"{row['variable'].split(',')[0].capitalize()}, {row['subgroup']}: the AUC{of_method} differs by "
         f"{format_signed(row['AUC'])} points (95 % interval {interval}; random subgroups {random}; "

@@ -17,7 +17,7 @@ from ..cohort.scans import index_participants
 from ..console import Progress, report_part, silent
 from ..device import memory_budget
 from ..drawing import ABOVE, DASHED, draw_intervals, horizontal_offset, label_axis, make_panels, series_style
-from ..formatting import WHOLE_PERCENT, bracket_interval, format_signed, state_p
+from ..formatting import bracket_interval, format_signed, state_p
 from ..jobs import Job
 from ..jobs.plan import build_plan
 from ..jobs.run import execute_plan
@@ -341,7 +341,7 @@ def _describe_gains(summary: pd.DataFrame, several: bool) -> list[str]:
         most = own.iloc[-1]
         gains = [
             f"{format_signed(-row['minus all'])} points against {row[label]:.0f}"
-            f"{bracket_interval(-row[['difference high', 'difference low']], format_signed, WHOLE_PERCENT)}"
+            f"{bracket_interval(-row[['difference high', 'difference low']], format_signed, whole=100)}"
             for _, row in own.iloc[[0, -2] if len(own) > 2 else [0]].iterrows()
         ]
         sentences.append(

@@ -14,7 +14,7 @@ from pandas.api.types import is_float_dtype
 
 from ..drawing import render_figure
 from ..errors import BrioError, nearest
-from ..formatting import WHOLE_PERCENT, format_frame, format_interval, format_signed
+from ..formatting import format_frame, format_interval, format_signed
 from ..protocol import LEAST_SITES, explain_few_sites, find_two_class_sites
 from ..results import StoredStudy, StudyRecord
 from ..version import __version__
@@ -203,7 +203,7 @@ def _format_summary(summary: pd.DataFrame) -> str:
         low, high = f"{prefix}low", f"{prefix}high"
         if low in shown:
             write = signed if prefix == "difference " else "{:.1f}".format
-            joined = [format_interval(pair, write, WHOLE_PERCENT) for pair in shown[[low, high]].to_numpy(dtype=float)]
+            joined = [format_interval(pair, write, whole=100) for pair in shown[[low, high]].to_numpy(dtype=float)]
             shown = shown.assign(**{low: joined}).drop(columns=high).rename(columns={low: header})
     headers = {name: f"AUC minus {display_name(name.removeprefix('minus '))}" for name in references}
     return format_frame(shown.rename(columns=headers))

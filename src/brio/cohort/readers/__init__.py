@@ -1,28 +1,6 @@
 """Readers of file layouts. Each reader writes a cohort folder.
 
-========  ===================================================  ====================================================
-kind      layout                                               options
-========  ===================================================  ====================================================
-pcp       ABIDE of the Preprocessed Connectomes Project        atlas, participants, where, exclude, name
-dpabi     REST-meta-MDD, ``ROISignals_*.mat`` of DPABI         atlas (required), participants, id_column, name; and as
-                                                               table: ``_COVARIATES``
-bids      participants.tsv and files of XCP-D, HALFpipe,       atlas, participants, id_column, site_column,
-          C-PAC or CIFTI pipelines                             label_column, patient, control, task, runs,
-                                                               session_column, sessions, name; ``_COVARIATES``
-fmriprep  preprocessed images of fMRIPrep                      as bids; atlas and denoise (required), space, res,
-                                                               high_pass, low_pass, jobs
-table     a participants table and one file per scan           atlas, participants, id_column, site_column,
-                                                               label_column, patient, control, session_column,
-                                                               sessions, name; ``_COVARIATES``
-packed    ABIDE as 8-bit integers, one npz file per atlas      atlas, sessions, name
-fc        a participants table and one connectome per          as table, and measure
-          participant, as files or in one npz file
-========  ===================================================  ====================================================
-
-Every reader also takes ``match`` (a text in the paths of the files to read), ``atlas_table`` (a table of the ROIs: a
-file, or the name of a known atlas), ``drop_roi`` (ROIs to drop) and ``frames_in_rows`` (whether rows are frames
-although they seem to be the ROIs).
-
+``READERS`` lists them with their options, :class:`~.participants.ImportOptions` what these mean.
 :func:`import_cohort` reads scans with sites and labels, :func:`read_scans_to_predict` scans that may have neither.
 """
 
@@ -37,7 +15,6 @@ from ...console import Progress, silent
 from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import refuse_existing
-from ...storage.disk import remove_tree
 from ..atlas import canonicalise_atlas_name
 from ..cohort import ATLAS, FRAMES, HEADER, IMPORT_AGAIN, PARTICIPANTS, Cohort, name_other_folder
 from ..scans import is_repetition_time, require_frames
@@ -113,12 +90,8 @@ def import_cohort(
         raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
     refuse_existing(out)
-    if kind != "fmriprep":
-        return import_scans(kind, READERS[kind].find, src, out, selected)
-    workspace = Path(f"{out}.extracted")
-    cohort = import_scans(kind, find_fmriprep, src, out, replace(selected, workspace=workspace, progress=progress))
-    remove_tree(workspace)
-    return cohort
+    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
+    return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
 def read_scans_to_predict(
@@ -159,12 +132,13 @@ def read_scans_to_predict(
             flags = ", ".join(map(_format_flag, given))
             raise BrioError(f"{src}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
         return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
-    if kind == "fmriprep" and options.get("denoise") is None:
-        options |= known_extraction or {}
+    options = {option: value for option, value in options.items() if value is not None}
+    if kind == "fmriprep" and "denoise" not in options:
+        options = {**(known_extraction or {}), **options}
     selected = _select_options(kind, {"name": describe_name(get_series_stem(src.resolve())), **options})
     refuse_existing(out)
-    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
     selected = replace(selected, tr=tr, labels_required=False, known_header=tuple(known_header))
+    selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
     return import_scans(kind, READERS[kind].find, src, out, selected)
 
 
@@ -178,10 +152,8 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         raise BrioError(f"{src / HEADER}: is missing, though the other files of a cohort are there; {IMPORT_AGAIN}")
     if other := name_other_folder(src):
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
-    if holds_images(src):
-        return "fmriprep"
-    files = find_series(src, match) + find_datasets(src)
-    if not files:
+    files, has_images = find_series(src, match) + find_datasets(src), holds_images(src)
+    if not (files or has_images):
         problem = "not a time-series file" if src.is_file() else "no time-series file below it"
         raise BrioError(f"{src}: {problem}; supported: {', '.join(SUFFIXES)}")
     for file in files:
@@ -199,6 +171,7 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         "bids": any(parse_name(file) is not None for file in files),
         "packed": archive is not None and is_packed_file(archive),
     }
+    fits["fmriprep"] = has_images and not fits["bids"]  # C-PAC and XCP-D write images beside their series
     kinds = [kind for kind, fit in fits.items() if fit]
     # the table of 'pcp' has other columns, and 'dpabi' needs none: files with such names may be listed in any table
     if columns and ((kinds == ["pcp"] and "FILE_ID" not in columns) or (kinds == ["dpabi"] and participants is None)):
@@ -224,9 +197,11 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     for key in {"ignore_columns", "class_names"} & values.keys():
         parts = values[key].split(",") if isinstance(values[key], str) else values[key]
         values[key] = tuple(map(str.strip, parts))
-    given = [values.get("male", ""), values.get("female", ""), *values.get("class_names", ())]
-    refuse_unsafe_names(given, "--male, --female or --class-names")
-    if len(set(values.get("class_names", "01")) - {""}) != 2:
+    sexes, classes = [values.get(key) for key in ("male", "female")], values.get("class_names", ("0", "1"))
+    refuse_unsafe_names([*filter(None, sexes), *classes], "--male, --female or --class-names")
+    if sexes[0] == sexes[1] is not None:
+        raise BrioError(f"--male and --female are both '{sexes[0]}'; each sex needs a code of its own")
+    if len(classes) != 2 or len({*classes} - {""}) != 2:
         raise BrioError("--class-names takes two names, of controls and of patients: --class-names HC,MDD")
     if "atlas_table" in values:
         values["atlas_source"] = Path(values["atlas_table"]).name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from ...errors import BrioError, escape_controls, nearest
 from ...formatting import format_count
+from ...storage.disk import remove_tree
 from ...version import __version__
 from ..atlas import canonicalise_atlas_name
 from ..auditing.audit import DEFAULT_RULES
@@ -25,6 +27,7 @@ from ..scans import (
     JOINED_SCANS,
     MOST_SCANS,
     SESSION_FRAMES,
+    UnknownMeasureError,
     are_transposed,
     clean_scan,
     find_live_rois,
@@ -73,6 +76,10 @@ def import_scans(
     found = find(src, options)
     if found.table is not None:
         options = replace(options, atlas_table=found.table, atlas_source=f"the table of {found.options['atlas']}")
+    for name, others in zip(options.class_names or (), reversed(found.classes), strict=False):
+        if name.casefold() in others.casefold().split("/"):
+            problem = f"'{name}' is a value of the other class ({others})"
+            raise BrioError(f"--class-names: {problem}; the name of controls comes first, that of patients second")
     sex = f"{src}: column '{options.sex_column or found.renamed.get('sex', 'sex')}'"
     found.warnings += tuple(convert_sexes([row for row, _ in found.scans], options, sex))
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
@@ -81,6 +88,8 @@ def import_scans(
         _write_scans(found, chosen, options, head, out)
     except DeviatingScanError as error:
         _write_scans(found, _keep_majority(found, chosen, options, error), options, head, out)
+    if kind == "fmriprep" and options.workspace is not None:
+        remove_tree(options.workspace)
     return Cohort.load(out)
 
 
@@ -96,6 +105,8 @@ def _find_deviation() -> Iterator[None]:
     """Turn errors about a scan into a kind of their own."""
     try:
         yield
+    except UnknownMeasureError:
+        raise
     except BrioError as error:
         raise DeviatingScanError(str(error)) from error
 
@@ -105,32 +116,31 @@ LEAST_AGREEMENT = 0.8  # share of scans that must have the same regions for the 
 
 def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, problem: DeviatingScanError) -> Chosen:
     """Keep the scans that have the regions of most, and record why the others are skipped."""
-    groups: dict[str | tuple[bool, Any], list[tuple[int, Path]]] = {}
+    regions: dict[int, tuple[bool, Any]] = {}  # of each scan that can be read: whether they are named, and their names
+    reasons, paths = dict[int, str](), dict[int, Path]()
     for i, item in enumerate(chosen):
         try:
-            ((_, path, series),) = read_chosen(found, [item], options)
-            _refuse_other_content(series.frames, path, found)
-            names = frozenset(name_columns(series)) - set(options.drop_roi)
-            repeated = series.columns is not None and len(set(series.columns)) < len(series.columns)
-            group: str | tuple[bool, Any] = series.columns is not None, series.columns if repeated else names
+            ((_, paths[i], series),) = read_chosen(found, [item], options)
+            _refuse_other_content(series.frames, paths[i], found)
+            header, names = series.columns, frozenset(name_columns(series)) - set(options.drop_roi)
+            regions[i] = header is not None, header if header and len({*header}) < len(header) else names
         except DeviatingScanError as error:
-            place, _, group = str(error).partition(": ")
-            path = Path(place)
-        groups.setdefault(group, []).append((i, path))
-    alike = max((group for group in groups if not isinstance(group, str)), key=lambda g: len(groups[g]), default=None)
-    if alike is None or len(groups) == 1:
+            place, _, reason = str(error).partition(": ")
+            paths[i] = Path(place)
+            reasons[i] = reason.replace(f"{paths[i].parent}{os.sep}", "")
+    ((alike, n_alike),) = Counter(regions.values()).most_common(1) or [((False, ()), 0)]
+    reasons |= {i: escape_controls(_compare_regions(own, alike)) for i, own in regions.items() if own != alike}
+    if not n_alike or not reasons:
         raise problem
-    reasons = {g: g if isinstance(g, str) else escape_controls(_compare_regions(g, alike)) for g in groups}
-    if len(groups[alike]) < LEAST_AGREEMENT * len(chosen):
-        reasons[alike] = f"{len(alike[1])} regions"
-        ordered = sorted(groups, key=lambda g: -len(groups[g]))
-        listing = "; ".join(f"{reasons[g]} ({len(groups[g])}, such as {groups[g][0][1].name})" for g in ordered)
+    if n_alike < LEAST_AGREEMENT * len(chosen):
+        kinds = [reasons.get(i, f"{len(alike[1])} regions") for i in range(len(chosen))]
+        examples = {kind: paths[i].name for i, kind in reversed([*enumerate(kinds)])}
+        listing = "; ".join(f"{kind} ({n}, such as {examples[kind]})" for kind, n in Counter(kinds).most_common())
         rule = f"Such scans are left out only where {LEAST_AGREEMENT:.0%} of all agree"
         raise BrioError(f"{problem}. {rule}; of {len(chosen)} scans here: {listing}")
-    for group, scans in groups.items():
-        for i, path in scans if group != alike else ():
-            found.skip(reasons[group], chosen[i][0]["participant_id"], file=path.name)
-    return [chosen[i] for i, _ in groups[alike]]
+    for i, reason in sorted(reasons.items()):
+        found.skip(reason, chosen[i][0]["participant_id"], file=paths[i].name)
+    return [item for i, item in enumerate(chosen) if i not in reasons]
 
 
 def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any]) -> str:
@@ -325,7 +335,7 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     """Join scans of a participant end to end, with each ROI z-scored within each scan.
 
     Otherwise differences in level and scale between scans would appear as correlation. An ROI without signal in one of
-    the scans has none in the joined scan (NaN).
+    the scans has none in the joined scan (NaN). The mean displacement is that over all frames, if all scans state it.
 
     Shapes: scans [T_r, P]; returns [sum of T_r, P].
     """
@@ -345,7 +355,9 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     live = [f[:, alive] for f in frames]
     finite = [np.where(np.isfinite(x), x, np.nan).astype(np.float64) for x in live]
     joined[:, alive] = np.concatenate([(x - np.nanmean(x, axis=0)) / np.nanstd(x, axis=0) for x in finite])
-    return replace(scans[0], frames=joined, parts=_list_parts(scans))
+    known = [scan.mean_fd for scan in scans if scan.mean_fd is not None]
+    mean_fd = float(np.average(known, weights=[len(f) for f in frames])) if len(known) == len(scans) else None
+    return replace(scans[0], frames=joined, mean_fd=mean_fd, parts=_list_parts(scans))
 
 
 def _list_parts(scans: Sequence[Series]) -> tuple[Series, ...]:

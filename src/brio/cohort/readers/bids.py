@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -15,28 +16,15 @@ import numpy as np
 
 from ...errors import BrioError, escape_controls, nearest
 from ..atlas import canonicalise_atlas_name
-from ..scans import LONGEST, SHORTEST, convert_frames, require_repetition_time
+from ..scans import LONGEST, SHORTEST, convert_frames, is_repetition_time, require_repetition_time
+from . import series
 from .assembly import choose_atlas, join_scans
-from .participants import ImportOptions, Layout, find_rows, simplify_session
-from .series import (
-    SUFFIXES,
-    Series,
-    find_series,
-    get_series_stem,
-    get_series_suffix,
-    is_regular,
-    list_files,
-    name_damaged_file,
-    read_json_object,
-    read_series,
-    require_bounded,
-    require_regular,
-    select_matching,
-)
+from .participants import ImportOptions, Layout, Row, find_rows, simplify_session
+from .series import Series
 
 # Entities that distinguish scans of a subject; all others say how a scan was processed.
 SCAN_ENTITIES = ("ses", "task", "acq", "ce", "dir", "rec", "run", "echo")
-Sidecar = tuple[Path, frozenset[tuple[str, str]], str]  # a json file, its entities and its suffix
+Sidecar = tuple[Path, dict[str, str]]  # a json file and its entities
 ListSidecars = Callable[[Path], list[Sidecar]]
 # Starts of ``desc-`` under which C-PAC writes series of an atlas that are no means of its regions.
 OTHER_SERIES = ("MeanSCA", "SpatReg", "Voxel")
@@ -68,7 +56,7 @@ def parse_entities(path: Path) -> dict[str, str]:
     """Parse the entities of a file name; what is joined to an atlas at an underscore belongs to it."""
     entities: dict[str, str] = {}
     previous = ""
-    stem = get_series_stem(path) if get_series_suffix(path) else path.name.split(".")[0]
+    stem = series.get_series_stem(path) if series.get_series_suffix(path) else path.name.split(".")[0]
     for piece in stem.split("_"):
         key, dash, value = piece.partition("-")
         if dash:
@@ -86,7 +74,7 @@ def parse_name(path: Path) -> SeriesFile | None:
     Confounds (``desc-confounds_timeseries.tsv``) have no atlas and are not parcellated series. C-PAC may join an entity
     to the next (``atlas-Yeo-17space-MNI152``) or split an atlas at an underscore; both are repaired.
     """
-    suffix, stem = get_series_suffix(path), get_series_stem(path)
+    suffix, stem = series.get_series_suffix(path), series.get_series_stem(path)
     if not stem.startswith("sub-") or not (stem.endswith("_timeseries") or suffix == ".ptseries.nii"):
         return None
     entities = parse_entities(path)
@@ -105,16 +93,6 @@ def describe_file(path: Path, entities: dict[str, str], atlas: str = "", feature
     return SeriesFile(path, f"sub-{entities['sub']}", atlas, feature, entities.get("task", ""), scan)
 
 
-def find_series_files(src: Path, match: str | None) -> list[SeriesFile]:
-    """Find the parcellated time series below a folder."""
-    found = [*find_series(src), *find_datasets(src)]
-    files = [file for path in found if (file := parse_name(path))]
-    if not files:
-        raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
-    selected = set(select_matching(src, [file.path for file in files], match))
-    return [file for file in files if file.path in selected]
-
-
 def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
     """Choose one file for each scan, in the order of sessions and runs.
 
@@ -122,8 +100,8 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
     which of them to read.
     """
     scans: dict[tuple[str, tuple[str, ...]], SeriesFile] = {}
-    rank = {suffix: place for place, suffix in enumerate(SUFFIXES)}
-    for file in sorted(files, key=lambda f: (rank.get(get_series_suffix(f.path) or "", 0), f.path)):
+    rank = {suffix: place for place, suffix in enumerate(series.SUFFIXES)}
+    for file in sorted(files, key=lambda f: (rank.get(series.get_series_suffix(f.path) or "", 0), f.path)):
         path = scans.setdefault((file.subject, file.scan), file).path
         if not _are_copies(path, file.path):
             problem = f"the same scan as {path}, processed in another way"
@@ -137,9 +115,21 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
 
 def _are_copies(*paths: Path) -> bool:
     """Return whether files hold one scan in several formats; XCP-D gives ``den-`` to CIFTI alone."""
-    differ = len({get_series_suffix(path) for path in paths}) > 1
-    names = {re.sub("_den-[^_]+", "", get_series_stem(path)) if differ else get_series_stem(path) for path in paths}
-    return len(names) == len({path.parent for path in paths}) == 1
+    stems = {series.get_series_stem(path) for path in paths}
+    if len({series.get_series_suffix(path) for path in paths}) > 1:
+        stems = {re.sub("_den-[^_]+", "", stem) for stem in stems}
+    return len(stems) == len({path.parent for path in paths}) == 1
+
+
+def separate_joined_runs(files: list[SeriesFile]) -> tuple[list[SeriesFile], list[SeriesFile]]:
+    """Separate what XCP-D joins from runs and directions: its name has neither, and theirs lie beside it."""
+
+    def drop_runs(file: SeriesFile) -> tuple[str, ...]:
+        return tuple(entity for entity in file.scan if not entity.startswith(("run-", "dir-")))
+
+    parts = {(file.subject, drop_runs(file)) for file in files if drop_runs(file) != file.scan}
+    joined = [f for f in files if "_stat-mean_" in f.path.name and (f.subject, f.scan) in parts]
+    return [file for file in files if file not in joined], joined
 
 
 def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
@@ -156,11 +146,12 @@ def group_by_session(files: list[SeriesFile]) -> dict[str, list[SeriesFile]]:
 def find_datasets(src: Path) -> list[Path]:
     """List the series in the h5 files of older releases of giga_connectome, each as a path below its file."""
     paths = list[Path]()
-    for file in sorted(path for path in ([src] if src.is_file() else list_files(src)) if path.suffix == ".h5"):
+    files = [src] if src.is_file() else series.list_files(src)
+    for file in sorted(path for path in files if path.suffix == ".h5" and "atlas-" in path.name):  # others: transforms
         import h5py
 
-        require_regular(file, "HDF5")
-        with name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
+        series.require_regular(file, "HDF5")
+        with series.name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
             names = list[str]()
             archive.visit(names.append)
         paths += [file / name for name in names if name.endswith("_timeseries")]
@@ -172,27 +163,27 @@ def _read_dataset(path: Path) -> Series:
     import h5py
 
     file = next(folder for folder in path.parents if folder.suffix == ".h5")
-    with name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
+    with series.name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
         node = archive[path.relative_to(file).as_posix()]
         if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.external or node.is_virtual:
             raise BrioError(f"{path}: is no matrix (frames, regions)")
-        require_bounded(node.size * node.dtype.itemsize, file)
+        series.require_bounded(node.size * node.dtype.itemsize, file)
         tr = node.attrs.get("RepetitionTime")
         tr = None if tr is None else require_repetition_time(float(tr), f"{path}: RepetitionTime")
         return Series(convert_frames(node[()], str(path)), tr=tr)
 
 
 RUNS = ("first", "concatenate")
+JOINED = "a series that the pipeline joined from the runs beside it"
 
 
 def find_bids(src: Path, options: ImportOptions) -> Layout:
-    """Find parcellated time series of BIDS derivatives.
-
-    These are ``*_timeseries.tsv``, ``.txt``, ``.1D`` and ``*.ptseries.nii`` files whose name has an ``atlas-``,
-    ``seg-`` or ``feature-`` entity. Parcels that are missing in a scan (NaN, n/a) are kept as ROIs without signal.
-    Columns are brought into one order by the names in the header.
-    """
-    files = find_series_files(src, options.match)
+    """Find parcellated time series of BIDS derivatives, see :func:`parse_name`."""
+    files = [file for path in (*series.find_series(src), *find_datasets(src)) if (file := parse_name(path))]
+    if not files:
+        raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
+    matching = set(series.select_matching(src, [file.path for file in files], options.match))
+    files = [file for file in files if file.path in matching]
     names = {file.label: {file.label, file.atlas, file.feature} - {""} for file in files}
     label = choose_atlas(names, options.atlas, src)
     selected = [file for file in files if file.label == label]
@@ -217,30 +208,32 @@ def lay_out_scans(
     if options.task is not None and options.task not in tasks:
         raise BrioError(f"{src}: holds no task '{options.task}', {nearest(options.task, tasks)}")
     selected = [file for file in files if options.task in (None, file.task)]
-    scan_files = choose_formats(selected)
+    chosen = choose_formats(selected)
+    scan_files, joined = separate_joined_runs(chosen)
     subjects: dict[str, list[SeriesFile]] = {}
     for file in scan_files:
         subjects.setdefault(file.subject, []).append(file)
     if table is None:
         layout.rows = [{"participant_id": subject} for subject in subjects]
     scans = []
-    listed = {_add_prefix(entry["participant_id"]) for entry in layout.skipped}
-    n_rows, rows_read = Counter(_add_prefix(row["participant_id"]) for row in layout.rows), set()
+    # rows that are left out too, whose scans are not taken for those of other rows
+    listed = Counter(_identify_row(row) for row in (*layout.rows, *layout.skipped))
+    n_rows, rows_read, read_by_session = Counter(subject for subject, _ in listed.elements()), set(), set[str]()
     for row in layout.rows:
-        subject, wanted = _add_prefix(row["participant_id"]), simplify_session(row.get("session"))
+        subject, wanted = _identify_row(row)
         if (subject, wanted) in rows_read:
             raise BrioError(f"{table}: {subject} appears more than once, with and without 'sub-'; keep one row")
         rows_read.add((subject, wanted))
-        listed.add(subject)
         if subject not in subjects:
             layout.skip(f"no time series of atlas '{label}'", row["participant_id"])
             continue
         by_session = {"": subjects[subject]}
         if wanted and (n_rows[subject] > 1 or any(file.session for file in subjects[subject])):
+            read_by_session.add(subject)
             groups = group_by_session(subjects[subject])
             by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
             if not by_session:
-                layout.skip("no time series of the session of its row", row["participant_id"])
+                layout.skip("no time series of the session of its row", row["participant_id"], session=row["session"])
         elif sessions is not None:
             by_session = group_by_session(subjects[subject])
         for session, own in by_session.items():
@@ -252,8 +245,15 @@ def lay_out_scans(
                     reason = "a further session, only the first was taken (--sessions join, average or all takes more)"
                 layout.skip(reason, row["participant_id"], file=further.path.name)
     if table is not None:
-        layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in listed))
-    copies = len(selected) - len(scan_files)
+        layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in n_rows))
+    for subject in sorted(read_by_session):
+        for session, own in group_by_session(subjects[subject]).items():
+            if (subject, simplify_session(session)) not in listed:
+                layout.skip("no row of its session", subject, session=session, file=own[0].path.name)
+    for file in joined:
+        if file.subject in {_identify_row(row)[0] for row, _ in scans}:
+            layout.skip(JOINED, file.subject, file=file.path.name)
+    copies = len(selected) - len(chosen)
 
     def read_runs(files: list[SeriesFile]) -> tuple[Path, Series]:
         paths = [file.path for file in files]
@@ -268,19 +268,20 @@ def lay_out_scans(
     )
 
 
-def _add_prefix(participant_id: str) -> str:
-    """Return ``sub-01`` for both ``sub-01`` and ``01``."""
-    return participant_id if participant_id.startswith("sub-") else f"sub-{participant_id}"
+def _identify_row(row: Row) -> tuple[str, str]:
+    """Return subject, with ``sub-``, and session of a row of the participants table."""
+    return f"sub-{row['participant_id'].removeprefix('sub-')}", simplify_session(row.get("session"))
 
 
 def _read_scan(path: Path, root: Path, list_sidecars: ListSidecars) -> Series:
     """Read a series with its repetition time and mean displacement, where the files beside it say them."""
-    series = read_series(path) if get_series_suffix(path) else _read_dataset(path)
+    scan = series.read_series(path) if series.get_series_suffix(path) else _read_dataset(path)
     metadata = read_metadata(path, root, list_sidecars)
     tr = find_repetition_time(metadata, path)
-    if tr is None and series.tr is None:  # XCP-D and C-PAC state it for the images alone
+    if tr is None and scan.tr is None:  # XCP-D states it for the images alone, C-PAC in their headers
         tr = find_repetition_time(read_metadata(path, root, list_sidecars, suffix="bold"), path)
-    return replace(series, tr=series.tr if tr is None else tr, mean_fd=_read_mean_fd(path, metadata))
+        tr = _read_tr_of_images(path) if tr is None else tr
+    return replace(scan, tr=scan.tr if tr is None else tr, mean_fd=_read_mean_fd(path, metadata))
 
 
 def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
@@ -299,6 +300,24 @@ def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
     return 1.0 / frequency
 
 
+def _read_tr_of_images(path: Path) -> float | None:
+    """Read the repetition time of a scan from the header of an image beside its series; a damaged one states none."""
+    import nibabel
+
+    for file in _find_files_of_scan(path, "_bold.nii.gz"):
+        with suppress(nibabel.filebasedimages.ImageFileError, OSError, EOFError, ValueError):
+            if (tr := read_header_tr(nibabel.load(file).header)) is not None:
+                return tr
+    return None
+
+
+def read_header_tr(header: Any) -> float | None:
+    """Read the repetition time from the header of a NIfTI image, in seconds."""
+    zooms, unit = header.get_zooms(), header.get_xyzt_units()[1]
+    seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0) if len(zooms) == 4 else 0.0
+    return round(seconds, 6) if is_repetition_time(seconds) else None
+
+
 # Where pipelines state the framewise displacement: keys of a sidecar with its mean (giga_connectome, HALFpipe), endings
 # of files with a value per frame (XCP-D, C-PAC), and their columns. As in fMRIPrep, that of Power comes first.
 MEAN_FD_KEYS = ("MeanFramewiseDisplacement", "FDMean")
@@ -311,11 +330,9 @@ def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
     stated = next((metadata[key] for key in MEAN_FD_KEYS if key in metadata), None)
     if isinstance(stated, int | float) and math.isfinite(stated):
         return float(stated)
-    own, subject = _list_scan_entities(path), path.name.split("_")[0]
     for ending in FD_FILES:
-        files = [f for f in path.parent.glob(f"{subject}_*{ending}") if _list_scan_entities(f) <= own and is_regular(f)]
-        for file in sorted(files, key=lambda f: (-len(_list_scan_entities(f)), len(f.name))):
-            motion = read_series(file)
+        for file in _find_files_of_scan(path, ending):
+            motion = series.read_series(file)
             names = [name.lower() for name in motion.columns or FD_COLUMNS[:1]]
             known = next((motion.frames[:, names.index(name)] for name in FD_COLUMNS if name in names), np.empty(0))
             if np.isfinite(known).any():
@@ -323,13 +340,22 @@ def _read_mean_fd(path: Path, metadata: dict[str, Any]) -> float | None:
     return None
 
 
-def _list_scan_entities(path: Path) -> set[tuple[str, str]]:
-    """List the entities of a file that say which scan it is of."""
-    return {item for item in parse_entities(path).items() if item[0] in ("sub", *SCAN_ENTITIES)}
+def _find_files_of_scan(path: Path, ending: str) -> list[Path]:
+    """Find the files beside a series that are of its scan; the one whose name says most of the scan comes first."""
+    own, subject = _list_scan_entities(parse_entities(path)), path.name.split("_")[0]
+    found = filter(series.is_regular, path.parent.glob(f"{subject}_*{ending}"))
+    said = {file: _list_scan_entities(parse_entities(file)) for file in found}
+    of_scan = [file for file, entities in said.items() if entities <= own]
+    return sorted(of_scan, key=lambda file: (-len(said[file]), len(file.name)))
+
+
+def _list_scan_entities(entities: dict[str, str]) -> set[tuple[str, str]]:
+    """List the entities that say of which scan a file is."""
+    return {item for item in entities.items() if item[0] in ("sub", *SCAN_ENTITIES)}
 
 
 def read_metadata(
-    path: Path, root: Path, list_sidecars: ListSidecars | None = None, suffix: str | None = None
+    path: Path, root: Path, list_sidecars: ListSidecars | None = None, suffix: str = ""
 ) -> dict[str, Any]:
     """Read what json files say of a file by the inheritance of BIDS.
 
@@ -337,24 +363,26 @@ def read_metadata(
     file and its suffix is that of the file; the nearer file and the one of more entities win. Another suffix reads what
     is said of other files of the same scan, however they were processed.
     """
-    own, last = set(parse_entities(path).items()), suffix or path.name.split(".")[0].rpartition("_")[2]
-    above = [folder for folder in path.parents if folder.is_relative_to(root)] or [path.parent]
-    metadata: dict[str, Any] = {}
-    for folder in reversed(above):
-        sidecars = [one for one in (list_sidecars or _list_sidecars)(folder) if one[2] == last]
-        if suffix is not None:  # statistics of an image say nothing of the scan
-            sidecars = [
-                (f, frozenset(_list_scan_entities(f)), last) for f, said, _ in sidecars if "stat" not in dict(said)
-            ]
-        for file, _, _ in sorted((one for one in sidecars if one[1] <= own), key=lambda one: len(one[1])):
-            metadata |= read_json_object(file)
+    own, metadata = set(parse_entities(path).items()), dict[str, Any]()
+    for folder in reversed([folder for folder in path.parents if folder.is_relative_to(root)] or [path.parent]):
+        speaking = []
+        for file, said in (list_sidecars or _list_sidecars)(folder):
+            entities = _list_scan_entities(said) if suffix else {*said.items()}
+            is_statistic = suffix and "stat" in said  # of an image, which says nothing of the scan
+            if _get_last_word(file) == (suffix or _get_last_word(path)) and entities <= own and not is_statistic:
+                speaking.append((len(entities), file))
+        for _, file in sorted(speaking):
+            metadata |= series.read_json_object(file)
     return metadata
 
 
 def _list_sidecars(folder: Path) -> list[Sidecar]:
-    """List the json files of a folder with their entities and suffixes."""
-    files = [file for file in sorted(folder.glob("*.json")) if is_regular(file)]
-    return [(f, frozenset(parse_entities(f).items()), f.name.split(".")[0].rpartition("_")[2]) for f in files]
+    """List the json files of a folder with their entities."""
+    return [(file, parse_entities(file)) for file in folder.glob("*.json") if series.is_regular(file)]
+
+
+def _get_last_word(path: Path) -> str:
+    return path.name.split(".")[0].rpartition("_")[2]
 
 
 def _select_plain(sidecar: dict[str, Any]) -> dict[str, Any]:

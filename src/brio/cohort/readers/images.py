@@ -12,11 +12,12 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...errors import BrioError, nearest, take_first_line
+from ...errors import BrioError, nearest
 from ...formatting import format_count
 from ...storage import hash_file, make_folders, write_atomically
 from ..atlas import LABEL_ATLASES, Atlas, canonicalise_atlas_name, load_label_image
-from ..scans import find_live_rois, is_repetition_time
+from ..scans import find_live_rois
 from ..values import shorten_list
 from .assembly import LEAST_AGREEMENT
 from .bids import (
@@ -37,13 +38,15 @@ from .bids import (
     find_repetition_time,
     lay_out_scans,
     parse_entities,
+    read_header_tr,
     read_metadata,
 )
 from .participants import ImportOptions, Layout
 from .rois import read_atlas_table
-from .series import Series, list_files, select_matching
+from .series import Series, is_regular, list_files, name_damaged_file, select_matching
 
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")  # of nilearn's load_confounds_strategy
+DESCRIPTIONS = ("preproc", "smoothAROMAnonaggr")  # ``desc-`` of images, and of those for the last strategy
 GLOBAL_SIGNAL = "+gsr"  # ending of a strategy that also removes the global signal
 FORMAT = 1  # increase it whenever an extracted file holds something else
 BLOCK_BYTES = 64 * 2**20  # of an image that are in memory at once, as float64
@@ -86,25 +89,15 @@ class Denoising:
     def describe(self) -> dict[str, Any]:
         """Describe what was done, for the provenance: the values of nilearn's strategy, filters and versions."""
         import nilearn
+        from nilearn.interfaces.fmriprep import load_confounds_strategy
 
         stated: dict[str, Any] = {"detrend": True, "standardize_confounds": True, "nilearn": nilearn.__version__}
         if self.strategy is not None:
-            stated |= {"strategy": self.strategy, "parameters": self.parameters}
+            presets = load_confounds_strategy.__globals__["preset_strategies"][self.strategy]
+            signal = {"global_signal": "basic"} if self.global_signal else {}
+            stated |= {"strategy": self.strategy, "parameters": {**presets, **signal}}
         stated |= {"columns": list(self.columns)} if self.columns else {}
         return stated | {"high_pass": self.high_pass, "low_pass": self.low_pass}
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The values that nilearn gives to ``load_confounds`` under this strategy."""
-        from nilearn.interfaces.fmriprep import load_confounds_strategy
-
-        presets = load_confounds_strategy.__globals__["preset_strategies"][self.strategy]
-        return {**presets, "global_signal": "basic"} if self.global_signal else dict(presets)
-
-    @property
-    def image_description(self) -> str:
-        """The entity ``desc-`` of the images that it is for."""
-        return "smoothAROMAnonaggr" if self.strategy == "ica_aroma" else "preproc"
 
 
 # ---------------------------------------------------------------- the atlas
@@ -119,11 +112,6 @@ class LabelAtlas:
     rois: Atlas
     space: str  # template of the image; empty where its name does not say
     digest: str
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name of each region."""
-        return tuple(self.rois.rois["name"].astype(str))
 
 
 def open_label_atlas(options: ImportOptions) -> LabelAtlas:
@@ -154,10 +142,9 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     values = values[np.isfinite(values) & (values != 0)]
     if not len(values) or (values != np.round(values)).any() or (values < 0).any():
         raise BrioError(f"{path}: holds no labels, which are positive whole numbers; maps of weights cannot be used")
-    labels, digest = values.astype(int).tolist(), hash_file(path)
+    labels = values.astype(int).tolist()
     if table is None:
-        rois = pd.DataFrame({"name": [f"label_{label}" for label in labels], "index": labels})
-        return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, digest)
+        table = Atlas(name, pd.DataFrame({"name": [f"label_{label}" for label in labels], "index": labels}))
     columns = [pd.to_numeric(table.rois[key], errors="coerce") for key in ("code", "index") if key in table.rois]
     rows = [{int(label): row for row, label in column.dropna().items()} for column in columns]
     row_of = max(rows, key=lambda known: len(known.keys() & set(labels)), default={})
@@ -167,17 +154,15 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
             "label of each region"
         )
     rois = table.rois.iloc[[row_of[label] for label in labels]].reset_index(drop=True)
-    return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, digest)
+    return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, hash_file(path))
 
 
 def _open_image(path: Path) -> Any:
     """Open an image without reading its voxels; frames of a compressed one are read one after the other."""
     import nibabel
 
-    try:
+    with name_damaged_file(path, "NIfTI"):
         return nibabel.load(path, keep_file_open=True)
-    except Exception as error:  # parsers raise exceptions of all kinds on damaged files
-        raise BrioError(f"{path}: cannot be read as NIfTI ({take_first_line(str(error))})") from error
 
 
 # ---------------------------------------------------------------- one scan
@@ -199,14 +184,18 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
     path = _find_confounds(image)
     if path is None and (denoising.strategy or denoising.columns):
         raise BrioError(f"{image}: no desc-confounds_timeseries.tsv beside it, which --denoise needs")
-    everything = pd.DataFrame() if path is None else _read_table(path)
+    everything = pd.DataFrame()
+    if path is not None:
+        with name_damaged_file(path, "a table"):
+            everything = pd.read_csv(path, sep="\t", na_values=["n/a"])
     fd = pd.to_numeric(everything.get("framewise_displacement", pd.Series(dtype=float)), errors="coerce")
     mean_fd = None if fd.isna().all() else float(fd.mean())
     if denoising.columns:
         missing = [column for column in denoising.columns if column not in everything]
         if missing:
             raise BrioError(f"{path}: has no column '{missing[0]}', {nearest(missing[0], everything.columns)}")
-        chosen = everything[list(denoising.columns)].astype(float)
+        with name_damaged_file(path or image, "a table of numbers"):
+            chosen = everything[list(denoising.columns)].astype(float)
         return Confounds(chosen.fillna(chosen.iloc[1:2].squeeze(axis=0)), None, mean_fd)  # derivatives begin with n/a
     if denoising.strategy is None:
         return Confounds(None, None, mean_fd)
@@ -225,13 +214,6 @@ def _find_confounds(image: Path) -> Path | None:
         if others == own and path.name.endswith(("_timeseries.tsv", "_regressors.tsv")):
             return path
     return None
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(path, sep="\t", na_values=["n/a"])
-    except Exception as error:  # of a damaged file
-        raise BrioError(f"{path}: cannot be read as a table ({take_first_line(str(error))})") from error
 
 
 @contextmanager
@@ -256,17 +238,11 @@ def average_regions(image: Any, labels: Any, numbers: Sequence[int]) -> np.ndarr
 
     n_frames = image.shape[3]
     at_once = max(1, BLOCK_BYTES // (8 * math.prod(image.shape[:3])))
-    blocks, found = [], list[int]()
+    blocks = list[pd.DataFrame]()
     for start in range(0, n_frames, at_once):
         signals, found, _ = img_to_signals_labels(image.slicer[..., start : start + at_once], labels)
-        blocks.append(signals)
-    signals = np.concatenate(blocks)
-    position = {int(label): i for i, label in enumerate(found)}
-    series = np.full((n_frames, len(numbers)), np.nan, dtype=signals.dtype)
-    for column, label in enumerate(numbers):
-        if label in position:
-            series[:, column] = signals[:, position[label]]
-    return series
+        blocks.append(pd.DataFrame(signals, columns=[int(label) for label in found]).reindex(columns=numbers))
+    return pd.concat(blocks).to_numpy()
 
 
 def denoise(series: np.ndarray, confounds: Confounds, denoising: Denoising, tr: float | None) -> np.ndarray:
@@ -333,85 +309,74 @@ def _read_tr(path: Path, image: Any, root: Path) -> float | None:
     """Read the repetition time of an image: that of its sidecar, else of its header."""
     if (stated := find_repetition_time(read_metadata(path, root), path)) is not None:
         return stated
-    zooms, unit = image.header.get_zooms(), image.header.get_xyzt_units()[1]
-    seconds = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
-    return round(seconds, 6) if is_repetition_time(seconds) else None
+    return read_header_tr(image.header)
 
 
 # ---------------------------------------------------------------- all scans
 
 
-@dataclass(frozen=True, eq=False)
-class Extraction:
-    """Where the extracted series of an import lie; one file for each scan, named by all that decides its content."""
+Extracted = dict[Path, Path | BrioError]  # file of the series of each scan, or why it cannot be extracted
 
-    folder: Path
-    root: Path  # of the derivatives
-    atlas: LabelAtlas
-    denoising: Denoising
-    failed: dict[Path, BrioError] = field(default_factory=dict)  # scans that cannot be extracted
 
-    def find_file(self, path: Path) -> Path:
-        """Find the file of a scan."""
-        confounds = _find_confounds(path)
-        stamps = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in filter(None, (path, confounds))]
-        known = [FORMAT, str(path.resolve()), stamps, self.atlas.digest, self.atlas.labels, self.denoising.describe()]
-        return self.folder / f"{hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:24]}.npz"
-
-    def write(self, path: Path) -> None:
-        """Extract a scan and write its file."""
-        frames, stated = extract_scan(path, self.atlas, self.denoising, self.root)
-        stream = io.BytesIO()
-        np.savez(stream, frames=frames, stated=json.dumps(stated))
-        write_atomically(self.find_file(path), stream.getvalue())
-
-    def read(self, path: Path) -> Series:
-        """Read the series of a scan that was extracted."""
-        if path in self.failed:
-            raise self.failed[path]
-        with np.load(self.find_file(path)) as archive:
-            return Series(archive["frames"], self.atlas.names, **json.loads(str(archive["stated"])))
-
-    def extract(self, paths: Sequence[Path], jobs: int, progress: Any) -> None:
-        """Extract the scans that have no file yet, several at once; a failure is kept for :meth:`read`."""
-        missing = [path for path in paths if not self.find_file(path).exists()]
-        done = len(paths) - len(missing)
-        if done:
-            progress(f"{format_count(done, 'scan')} extracted before", done / len(paths))
-        for path, error in self._write_all(missing, min(jobs, len(missing))):
-            if error is not None:
-                self.failed[path] = error
-                if len(self.failed) > (1 - LEAST_AGREEMENT) * len(paths):
-                    raise error
+def extract_scans(
+    paths: Sequence[Path], src: Path, atlas: LabelAtlas, denoising: Denoising, options: ImportOptions
+) -> Extracted:
+    """Extract scans that have no file yet, several at once. What decides the content of a file decides its name."""
+    assert options.workspace is not None
+    known = [FORMAT, atlas.digest, atlas.labels, denoising.describe()]
+    list_metadata, files = cache(lambda folder: sorted(folder.glob("*.json"))), dict[Path, Path]()
+    for path in paths:
+        folders = [folder for folder in path.parents if folder.is_relative_to(src)]
+        read = [path, _find_confounds(path) or path, *filter(is_regular, chain(*map(list_metadata, folders)))]
+        stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in read]
+        digest = hashlib.sha256(json.dumps([*known, stamps]).encode()).hexdigest()
+        files[path] = options.workspace / f"{digest[:24]}.npz"
+    missing = [path for path, file in files.items() if not file.exists()]
+    done, errors = len(paths) - len(missing), dict[Path, BrioError]()
+    if done:
+        options.progress(f"{format_count(done, 'scan')} extracted before", done / len(paths))
+    write, targets = partial(_write_scan, src, atlas, denoising), [files[path] for path in missing]
+    with closing(_run_all(write, missing, targets, options.jobs or 1)) as written:
+        for path, error in zip(missing, written, strict=True):
             done += 1
-            progress(path.name, done / len(paths))
+            errors |= {} if error is None else {path: error}
+            if error is not None and len(errors) > (1 - LEAST_AGREEMENT) * len(paths):
+                raise error
+            options.progress(path.name, done / len(paths))
+    return files | errors
 
-    def _write_all(self, paths: Sequence[Path], jobs: int) -> Iterator[tuple[Path, BrioError | None]]:
-        if jobs <= 1:
-            for path in paths:
-                yield path, _try(partial(self.write, path))
-            return
-        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            running = {pool.submit(self.write, path): path for path in paths}
-            try:
-                for future in as_completed(running):
-                    yield running[future], _try(future.result)
-            finally:  # an error ends the import; scans that are being extracted are finished
-                pool.shutdown(cancel_futures=True)
+
+def _write_scan(src: Path, atlas: LabelAtlas, denoising: Denoising, path: Path, file: Path) -> BrioError | None:
+    """Extract a scan and write its file; an error about the scan is returned."""
+    try:
+        frames, stated = extract_scan(path, atlas, denoising, src)
+    except BrioError as error:
+        return error
+    make_folders(file.parent)
+    stream = io.BytesIO()
+    np.savez(stream, frames=frames, stated=json.dumps(stated))
+    write_atomically(file, stream.getvalue())
+    return None
+
+
+def _run_all(
+    write: Callable[[Path, Path], BrioError | None], paths: list[Path], files: list[Path], jobs: int
+) -> Generator[BrioError | None]:
+    """Write files in their order, several at once in processes of their own."""
+    if jobs == 1:
+        yield from map(write, paths, files)
+        return
+    pool = ProcessPoolExecutor(min(jobs, len(paths) or 1), get_context("spawn"))
+    try:
+        yield from pool.map(write, paths, files)
+    finally:  # an error ends the import; scans that are being extracted are finished
+        pool.shutdown(cancel_futures=True)
 
 
 def holds_images(src: Path) -> bool:
     """Return whether a folder holds images that fMRIPrep preprocessed."""
-    return src.is_dir() and any(re.search(r"_desc-\w+_bold\.nii\.gz$", path.name) for path in list_files(src))
-
-
-def _try(write: Callable[[], None]) -> BrioError | None:
-    """Write a scan; an error about it is returned."""
-    try:
-        write()
-    except BrioError as error:
-        return error
-    return None
+    endings = tuple(f"_desc-{description}_bold{IMAGE}" for description in DESCRIPTIONS)
+    return src.is_dir() and any(path.name.endswith(endings) for path in list_files(src))
 
 
 def find_images(src: Path, options: ImportOptions, description: str) -> list[SeriesFile]:
@@ -456,19 +421,26 @@ def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
 
 def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of fMRIPrep, and extract the series of their regions."""
-    if options.denoise is None or options.atlas is None:
-        raise BrioError(f"kind 'fmriprep' needs --{'denoise' if options.denoise is None else 'atlas'}")
+    if options.denoise is None:
+        raise BrioError(f"kind 'fmriprep' needs --denoise: {', '.join(STRATEGIES)}, columns of the confounds, or none")
+    if options.atlas is None:
+        raise BrioError("kind 'fmriprep' needs --atlas: a name such as schaefer400, or an image of labels")
     denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
-    atlas = open_label_atlas(options)
-    files = find_images(src, options, denoising.image_description)
-    space = parse_entities(files[0].path).get("space", "")
+    images = find_images(src, options, DESCRIPTIONS[denoising.strategy == "ica_aroma"])
+    atlas = open_label_atlas(options)  # may be downloaded, so after all that needs no network
+    space = parse_entities(images[0].path).get("space", "")
     notes = check_space(atlas, space, src)
-    assert options.workspace is not None
-    make_folders(options.workspace)
-    extraction = Extraction(options.workspace, src, atlas, denoising)
-    layout = lay_out_scans(src, options, files, atlas.rois.name, extraction.read)
-    chosen = [file.path for _, sources in layout.scans for file in sources]
-    extraction.extract(chosen, options.jobs or 1, options.progress)
+    files, names = Extracted(), tuple(atlas.rois.rois["name"].astype(str))
+
+    def read(path: Path) -> Series:
+        if isinstance(file := files[path], BrioError):
+            raise file
+        with np.load(file) as archive:
+            return Series(archive["frames"], names, **json.loads(str(archive["stated"])))
+
+    layout = lay_out_scans(src, options, images, atlas.rois.name, read)
+    chosen = [image.path for _, sources in layout.scans for image in sources]
+    files |= extract_scans(chosen, src, atlas, denoising, options)
     stated = {
         "image": atlas.path.name,
         "sha256": atlas.digest,

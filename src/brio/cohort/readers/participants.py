@@ -54,7 +54,7 @@ class ImportOptions:
     patient: ClassValues = None
     control: ClassValues = None
     task: str | None = None  # of BIDS derivatives alone, see brio.cohort.readers.bids.find_bids
-    match: str | None = None
+    match: str | None = None  # a text, with wildcards, in the paths of the files to read
     runs: str | None = None
     session_column: str | None = None
     sessions: str | None = None
@@ -67,7 +67,7 @@ class ImportOptions:
     tr: float | None = None  # of scans to predict alone: seconds, where no file or table states them
     name: str | None = None  # name of the cohort
     frames_in_rows: bool = False  # whether to take rows as frames although they seem to be the ROIs
-    atlas_table: Atlas | None = None  # table of the ROIs, the name of its file, and what was odd about it
+    atlas_table: Atlas | None = None  # table of the ROIs, the name of its file or known atlas, and what was odd
     atlas_source: str = ""
     atlas_warnings: tuple[str, ...] = ()
     drop_roi: tuple[str, ...] = ()  # ROIs to drop, for example a column with the global signal
@@ -114,9 +114,9 @@ class Layout:
     warnings: tuple[str, ...] = ()
     table: Atlas | None = None  # table of the ROIs, where the layout knows it
 
-    def skip(self, reason: str, *participants: str, file: str | None = None) -> None:
-        """Record why participants, or a file, are skipped."""
-        stated = {"reason": reason} | ({"file": file} if file else {})
+    def skip(self, reason: str, *participants: str, **which: str | None) -> None:
+        """Record why participants are skipped; ``which`` says of which ``session`` or ``file``, where known."""
+        stated = {"reason": reason} | {key: value for key, value in which.items() if value}
         self.skipped += [{"participant_id": participant} | stated for participant in participants]
 
     def leave_unlabelled(self, participant_id: str, reason: str) -> None:
@@ -139,49 +139,53 @@ def find_column(columns: Sequence[str], name: str, path: Path) -> str:
     return name if name in spellings or not spellings else _require_one(path, spellings, name)
 
 
-def find_covariates(table: TextTable, options: ImportOptions, taken: Collection[str] = ()) -> dict[str, str]:
-    """Find the columns that some methods need: those that options name, else other spellings of their names.
+def choose_covariates(
+    table: TextTable, options: ImportOptions, layout: Layout, taken: set[str]
+) -> tuple[set[str], dict[str, str]]:
+    """Choose the columns that are no covariates, by ``--ignore-columns``, and name those that some methods need.
 
-    Spellings differ in capitals, and in signs between words.
+    These are columns that options name, else those whose names differ in capitals or in signs between words alone.
     """
+    ignored = set[str]()
+    for pattern in options.ignore_columns:
+        found = {column for column in table.columns if column == pattern or fnmatchcase(column, pattern)}
+        if not found:
+            known = nearest(pattern, table.columns)
+            raise BrioError(f"{table.path}: --ignore-columns: there is no column '{pattern}'; {known}")
+        ignored |= found - taken
     named = {"age": options.age_column, "sex": options.sex_column}
     for name, column in named.items():
         table.require_column(column or table.columns[0], f"--{name}-column")
     spellings: dict[str, list[str]] = {}
     for column in table.columns:
         ours = _SIMPLE.get("".join(c for c in column.lower() if c.isalnum()))
-        if ours is not None and ours not in table.columns and column not in taken and named.get(ours) is None:
-            spellings.setdefault(ours, []).append(column)
-    found = {_require_one(table.path, same, name): name for name, same in spellings.items()}
-    return found | {column: name for name, column in named.items() if column is not None}
-
-
-def find_ignored(columns: Sequence[str], options: ImportOptions, path: Path) -> set[str]:
-    """Find the columns that ``--ignore-columns`` names, by patterns such as ``*_raw``."""
-    ignored = {p: {c for c in columns if c == p or fnmatchcase(c, p)} for p in options.ignore_columns}
-    for pattern, found in ignored.items():
-        if not found:
-            raise BrioError(f"{path}: --ignore-columns: there is no column '{pattern}'; {nearest(pattern, columns)}")
-    return set[str]().union(*ignored.values())
+        if ours is None or ours in table.columns or column in taken | ignored or named.get(ours) is not None:
+            continue
+        spellings.setdefault(ours, []).append(column)
+    names = {_require_one(table.path, same, name): name for name, same in spellings.items()}
+    names |= {column: name for name, column in named.items() if column is not None}
+    layout.renamed |= {ours: theirs for theirs, ours in names.items() if ours != theirs}
+    return ignored, names
 
 
 def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tuple[str, ...]:
     """Write a sex for the codes of ``--male`` and ``--female``; refuse numbers that nobody has given a meaning."""
-    unclear = Counter[str]()
+    unclear, codes = Counter[str](), {"M": options.male, "F": options.female}
     for row in rows:
         sex = str(row.get("sex") or "").removesuffix(".0")
-        if sex in (options.male, options.female):
-            row["sex"] = "M" if sex == options.male else "F"
+        meant = next((ours for ours, code in codes.items() if sex and code and _is_among(sex, [code])), None)
+        if meant is not None:
+            row["sex"] = meant
         elif _NUMBER.fullmatch(sex):
             unclear[sex] += 1
-            row["sex"] = sex if options.male is None or options.female is None else None
+            row["sex"] = None if all(codes.values()) else sex
     listing = ", ".join(f"{code} ({n})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
-    if not unclear or not options.labels_required:
-        return ()
-    if options.male is None or options.female is None:
+    if unclear and all(codes.values()):
+        return (f"{where}: neither --male nor --female, so taken as missing: {listing}",)
+    if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
         raise BrioError(f"{where} holds codes, {listing}; say which sex they are, for example {example}")
-    return (f"{where}: neither --male nor --female, so taken as missing: {listing}",)
+    return ()
 
 
 def _require_one(path: Path, spellings: list[str], name: str) -> str:
@@ -388,7 +392,7 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     named = {"participant_id": options.id_column, "site": options.site_column, "label": options.label_column}
     named |= {name: session if name == "session" else None for name in also}
     stated = (*named.values(), options.participants, options.patient, options.control)
-    stated += (options.age_column, options.sex_column)
+    stated += (options.age_column, options.sex_column, options.where, options.exclude)
     required = options.labels_required
     if not (required or has_table(src) or any(value is not None for value in stated)):
         return None, Layout([])
@@ -401,8 +405,9 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         own["session"] = "session_id"
         table = table if "session_id" in table.columns else _add_sessions(table, own["participant_id"])
     site_column, label_column, session_column = own["site"], own["label"], own.get("session")
+    sessions = session_column or "session"
     layout = Layout([])
-    table = select_rows(table, options, layout, own["participant_id"], session_column or "")
+    table = select_rows(table, options, layout, own["participant_id"], sessions)
     ids = table.read_ids(own["participant_id"], session_column, "--id-column")
     if required or options.site_column is not None:
         table.require_column(site_column, "--site-column", taken=[label_column])
@@ -411,16 +416,14 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         table.require_column(label_column, "--label-column", taken=[site_column])
     groups = [row.get(label_column) for row in table.rows]
     labels, layout.classes = map_labels(groups, f"{path}: column '{label_column}'", patients, controls, required)
-    ignored = find_ignored(table.columns, options, path) - {*own.values()}
-    names = find_covariates(table, options, taken={*own.values(), *ignored})
-    own |= {ours: theirs for theirs, ours in names.items()}
-    layout.renamed = {n: c for n, c in own.items() if n != c and named.get(n) is None and c in table.columns}
-    used = {own["participant_id"], site_column} | ({label_column} if max(len(patients), len(controls)) < 2 else set())
-    used |= ignored
+    layout.renamed = {n: c for n, c in own.items() if n != c and named[n] is None and c in table.columns}
+    ignored, names = choose_covariates(table, options, layout, {*own.values()})
+    used = {own["participant_id"], site_column, *ignored}
+    used |= {label_column} if max(len(patients), len(controls)) < 2 else set()
     copies = [c for c in table.columns if c not in used and (m := _COPY.fullmatch(c)) and m[1] in table.columns]
     if copies:
-        problem = f"{shorten_list(copies)}: seem to be columns of the same name, as pandas numbers them"
-        layout.warnings += (f"{path}: {problem}; read as covariates of their own (--ignore-columns leaves them out)",)
+        problem = f"{shorten_list(copies)}: named as pandas names further columns of one name"
+        layout.warnings += (f"{path}: {problem}; kept as covariates (--ignore-columns leaves them out)",)
     found = [name for name in ("session", "file") if own.get(name) in table.columns]
     names |= {own[name]: name for name in found}
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
@@ -428,7 +431,8 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
         reason = f"no label in column '{label_column}'"
         reason = explain_other_group(group or "", patients, controls) if is_other else reason
         if required and None in (site, label):
-            layout.skip(f"no site in column '{site_column}'" if site is None else reason, participant)
+            reason = f"no site in column '{site_column}'" if site is None else reason
+            layout.skip(reason, participant, session=row.get(sessions))
             continue
         if is_other:
             layout.leave_unlabelled(participant, reason)
@@ -437,7 +441,7 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     return path, layout
 
 
-def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: str, sessions: str = "") -> TextTable:
+def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: str, sessions: str) -> TextTable:
     """Select the rows of a table by ``--where`` and ``--exclude``; the layout lists the others as skipped.
 
     ``ids`` and ``sessions`` are the names of columns.
@@ -450,7 +454,7 @@ def select_rows(table: TextTable, options: ImportOptions, layout: Layout, ids: s
     layout.warnings += warnings
     kept = [(number, row) for number, row in enumerate(table.rows, start=1) if not reasons[number - 1]]
     for row, reason in zip(table.rows, reasons, strict=True):
-        layout.skip(reason, *([row[ids] or ""] if reason else []))
+        layout.skip(reason, *([row[ids] or ""] if reason else []), session=row.get(sessions))
     return replace(table, rows=[row for _, row in kept], numbers=[number for number, _ in kept])
 
 
@@ -464,29 +468,39 @@ def explain_left_out(
         reasons[~fulfilled] = f"'{where}' does not hold"
         reasons[missing] = f"no value of {' or '.join(columns)}, which --where compares"
     if exclude is not None:
-        listed, file = _read_exclusions(Path(exclude)), series.describe_name(Path(exclude).name)
+        listed, file = _read_exclusions(Path(exclude), ids), series.describe_name(Path(exclude).name)
         refuse_unsafe_names([file], "--exclude")
         rows = zip(table[ids], table.get(sessions, [None] * len(table)), strict=True)
         keys = [[(_shorten(p, "sub-"), session) for session in ("", simplify_session(s))] for p, s in rows]
         for i, own in enumerate(keys):
             for key in filter(listed.__contains__, own):
                 reasons[i] = f"excluded by {file}{listed[key]}"
-        if absent := sorted({participant for participant, _ in listed.keys() - set(chain(*keys))}):
-            warnings = (f"{exclude}: not in {name}: {shorten_list(absent)}",)
+        unknown = sorted(listed.keys() - set(chain(*keys)))
+        absent = f"not in {name}: {shorten_list([f'{p} (session {s})' if s else p for p, s in unknown])}"
+        if len(unknown) == len(listed):  # the list is of another study, or writes identifiers in another way
+            raise BrioError(f"{exclude}: names nobody to leave out: {absent if unknown else 'it is empty'}")
+        warnings = (f"{exclude}: {absent}",) if unknown else ()
     if reasons.all():
         counts = ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).items())
         raise BrioError(f"{name}: nothing is left of {len(table)} rows: {counts}")
     return reasons.tolist(), warnings
 
 
-def _read_exclusions(path: Path) -> dict[tuple[str, str], str]:
-    """Read whom to leave out and why: one id per line, or a table with participant_id, perhaps session and reason."""
+def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
+    """Read whom to leave out and why: one id per line, or a table with ids, perhaps session and reason.
+
+    The column of ids is ``participant_id``, or the one of the participants table.
+    """
     lines = [line for line in map(str.strip, series.read_lines(path, "a list of participants")) if line]
-    rows: list[Any] = [(line, None, None) for line in lines]
-    if lines and "participant_id" in lines[0].lower():
+    rows: list[Any] = [(line.strip('"'), None, None) for line in lines]
+    header = [cell.strip('" ') for cell in re.split("[\t,;]", lines[0])] if lines else []
+    if ids in header or "participant_id" in map(str.lower, header):
         table = read_participants(path)
         columns = [find_column(table.columns, name, path) for name in ("participant_id", "session", "reason")]
+        columns[0] = columns[0] if columns[0] in table.columns else ids
         rows = [[row.get(column) for column in columns] for row in table.rows]
+        if None in (ids_of_rows := [row[0] for row in rows]):
+            raise BrioError(f"{path}: column '{columns[0]}' is empty in row {ids_of_rows.index(None) + 1}")
     return {(_shorten(p, "sub-"), simplify_session(s)): f": {why}" if why else "" for p, s, why in rows}
 
 
@@ -510,8 +524,9 @@ def _shorten(value: object, prefix: str) -> str:
 
 
 def simplify_session(session: object) -> str:
-    """Write a session without what tables leave out: ``ses-01`` is ``1``; empty where there is none."""
-    return _shorten(session, "ses-").lstrip("0")
+    """Write a session without what tables leave out or add: ``ses-01`` and ``1.0`` are ``1``; empty for none."""
+    text = _shorten(session, "ses-").removesuffix(".0")
+    return text.lstrip("0") or text[:1]
 
 
 def _add_sessions(table: TextTable, id_column: str) -> TextTable:

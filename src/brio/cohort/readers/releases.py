@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -30,9 +31,8 @@ from .participants import (
     ImportOptions,
     Layout,
     Row,
+    choose_covariates,
     extract_covariates,
-    find_covariates,
-    find_ignored,
     find_table,
     read_participants,
     select_rows,
@@ -100,7 +100,7 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     if options.participants is not None:
         return find_table(src, options.participants)
     paths = sorted(src.glob("*henotypic*.csv")) or sorted(src.rglob("*henotypic*.csv"))
-    if not paths and not options.labels_required:
+    if not (paths or options.labels_required or options.where or options.exclude):
         return None
     if len(paths) != 1:
         problem = f"{paths[0].name} and {paths[1].name} are both there" if paths else "no *henotypic*.csv below it"
@@ -111,12 +111,14 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
 def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: ImportOptions) -> Layout:
     """Read the rows that have a file, in the order of the table, and list what has no counterpart."""
     table, labels_required = read_participants(path), options.labels_required
+    for row in table.rows:  # -9999 is how the release writes a missing value
+        row |= {column: None for column, value in row.items() if value in ("-9999", "-9999.0")}
     for column in ("FILE_ID", "SITE_ID", "DX_GROUP") if labels_required else ("FILE_ID",):
         table.require_column(column)
     layout = Layout([], ABIDE_CLASSES)
-    table = select_rows(table, options, layout, "FILE_ID")
+    table = select_rows(table, options, layout, "FILE_ID", "session")
     seen = {entry["participant_id"] for entry in layout.skipped}
-    for number, row in enumerate(table.rows, start=1):
+    for number, row in zip(table.numbers or count(1), table.rows, strict=False):
         file_id = row["FILE_ID"]
         if file_id is None or file_id == NO_SCAN:
             layout.skip(f"the release has no scan (FILE_ID is {NO_SCAN})", row.get("SUB_ID") or f"row {number}")
@@ -129,11 +131,8 @@ def _read_phenotypic(path: Path, by_id: dict[str, Path], atlas: str, options: Im
             continue
         label = _read_label(layout, path, file_id, "DX_GROUP", row, "2", labels_required)
         values: dict[str, Any] = {"participant_id": file_id, "site": row.get("SITE_ID"), "label": label}
-        for ours, theirs in PCP_COVARIATES.items():
-            value = row.get(theirs)
-            if value is not None and value.removesuffix(".0") == "-9999":  # how the release writes a missing value
-                value = None
-            values[ours] = CODES[ours].get(value or "") if ours in CODES else value
+        values |= {ours: row.get(theirs) for ours, theirs in PCP_COVARIATES.items()}
+        values |= {column: codes.get(values[column] or "") for column, codes in CODES.items()}
         layout.rows.append(values)
     layout.skip(f"no row in {path.name}", *sorted(set(by_id) - seen))
     return layout
@@ -301,13 +300,15 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
     if column is None:
         problem = f"no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
         raise BrioError(f"{path}: {problem}; --id-column can name another")
-    everyone, table = {row.get(column) for row in table.rows}, select_rows(table, options, layout, column)
+    everyone, table = {row.get(column) for row in table.rows}, select_rows(table, options, layout, column, "session")
     listed = dict(zip(table.read_ids(column, option="--id-column"), table.rows, strict=True))
     left_out = everyone - listed.keys()
+    if options.where is not None:  # which holds for no participant without a row
+        absent = [row["participant_id"] for row in layout.rows if row["participant_id"] not in everyone]
+        layout.skip(f"no row in {path.name}, whose columns --where compares", *absent)
+        left_out |= {*absent}
     layout.rows = [row for row in layout.rows if row["participant_id"] not in left_out]
-    ignored = find_ignored(table.columns, options, path) - {column}
-    names = find_covariates(table, options, taken={column, *ignored})
-    layout.renamed |= {ours: theirs for theirs, ours in names.items() if ours != theirs}
+    ignored, names = choose_covariates(table, options, layout, {column})
     known = {row["participant_id"]: row for row in layout.rows}
     layout.skip("no file ROISignals_<ID>", *(participant for participant in listed if participant not in known))
     for participant, row in known.items():

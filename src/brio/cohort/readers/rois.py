@@ -89,7 +89,7 @@ def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
         return read_atlas_table(path)
     atlas = load_known_atlas(str(table))
     if atlas is None:
-        raise BrioError(f"{table}: neither a file nor a known atlas; known: {', '.join(KNOWN_ATLASES)}")
+        raise BrioError(f"{table}: neither a file nor a known atlas; known: {KNOWN_ATLASES}")
     return atlas, []
 
 
@@ -236,11 +236,7 @@ class RoiOrder:
 def resolve_atlas(
     layout: Layout, series: Series, path: Path, options: ImportOptions
 ) -> tuple[Atlas, RoiOrder, str, list[str]]:
-    """Determine the atlas of a cohort from its name and its first scan.
-
-    A table that the user gave must have a row for every ROI. A bundled atlas is used if the number of ROIs agrees and
-    the header, if there is one, holds its names, codes or indices in any order. Otherwise the ROIs are named by the
-    header, or stay unnamed.
+    """Determine the atlas of a cohort from its name and its first scan: a table, a bundled atlas, or the header.
 
     Repeated names in a header that has neither a known order nor that of a table are refused in scans to predict,
     since which of these columns is which would be a guess. Import takes them in the order of the first file.

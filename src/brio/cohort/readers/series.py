@@ -419,7 +419,9 @@ def _find_header_comment(path: Path, comments: list[Line], width: int, delimiter
     for number, line in reversed(comments):
         cells = split_line(path, number, line.lstrip("#").strip(), delimiter)
         if len(cells) == width:
-            return _clean_names(path, cells)
+            names = _clean_names(path, cells)
+            is_roistats = all(name.startswith("Mean_") for name in names)  # of AFNI, which C-PAC runs
+            return tuple(name.removeprefix("Mean_") for name in names) if is_roistats else names
         if len(cells) > 1 and all(cell.startswith("#") for cell in cells[1:]):
             problem = f"the header in line {number} names {len(cells)} columns"
             raise BrioError(f"{path}: {problem}, the rows have {width}")

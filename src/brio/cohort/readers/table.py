@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import BrioError, nearest
 from ..atlas import canonicalise_atlas_name
-from ..scans import MEASURES, convert_fc, find_measure, name_scan
+from ..scans import MEASURES, UnknownMeasureError, convert_fc, find_measure, name_scan
 from . import series
 from .participants import ImportOptions, Layout, Row, find_rows
 from .series import Series
@@ -206,25 +206,22 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         first.append((own, where))
         if own != first[0][0]:
             problem = f"seems to hold {own}, but {first[0][1]} {first[0][0]}"
-            raise BrioError(f"{where}: {problem}; state what all hold with --measure correlation or fisher-z")
+            raise UnknownMeasureError(f"{where}: {problem}; state what all hold with --measure correlation or fisher-z")
         return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
         scan = series.read_series(path, connectome=True)
         return path, replace(scan, frames=convert(scan.frames, str(path)))
 
-    folder, name = src, ""
-    if src.is_dir():
-        archives = [file for file in series.find_series(src, options.match) if file.suffix.lower() == ".npz"]
-        if len(archives) != 1:
-            return replace(find_files(src, options), read=read, connectomes=True)
-        src = archives[0]
-    elif src.suffix.lower() == ".npz":
-        folder, name = src.parent, series.describe_name(src.stem)
-    else:
+    archives = [file for file in series.find_series(src, options.match) if file.suffix.lower() == ".npz"]
+    if src.is_dir() and len(archives) != 1:
+        return replace(find_files(src, options), read=read, connectomes=True)
+    if not archives:
         raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
     if (sessions, options.session_column) != (None, None):
-        raise BrioError(f"{src}: has one connectome per participant; leave out --sessions and --session-column")
+        raise BrioError(f"{archives[0]}: has one connectome per participant; leave out --sessions and --session-column")
+    folder, name = (src, "") if src.is_dir() else (src.parent, series.describe_name(src.stem))
+    src = archives[0]
     matrices = _open_archive(src)
     path, layout = find_rows(folder, options)
     listed = [row["participant_id"] for row in layout.rows]
@@ -264,4 +261,4 @@ def _open_archive(path: Path) -> dict[str, Callable[[], np.ndarray]]:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
         needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id', or one matrix per participant"
         raise BrioError(f"{path}: holds {held}; it needs {needed}")
-    return {participant: declared[participant].read for participant in matrices}
+    return {name: partial(series.load_array, path, {name: declared[name]}) for name in matrices}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ...errors import escape_controls
 from ...formatting import (
     MISSING,
-    WHOLE_COEFFICIENT,
     escape_markdown,
     format_count,
     format_detectable,
@@ -24,6 +23,7 @@ from ...formatting import (
     state_p,
     typeset,
 )
+from ...protocol.calibration import WHOLE_COEFFICIENT
 from ...version import __version__
 
 if TYPE_CHECKING:

@@ -8,15 +8,10 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from ...errors import BrioError
-from ...methods import find_method
+from ...methods import list_methods
 from ...settings import format_setting
-from ..comparisons import EvidenceArm
 from ..evidence import Evidence
 from . import make_environment
-
-BIBLIOGRAPHY_MARK = "% Written by brio "
-"""How a bibliography begins that brio wrote."""
 
 
 class Reference(NamedTuple):
@@ -31,12 +26,10 @@ class Reference(NamedTuple):
     def text(self) -> str:
         """The entry in words, for a list."""
         authors = self.fields["author"].strip("{}").replace(" and others", " et al.").replace(" and ", "; ")
-        venue = self.fields.get("journal") or self.fields.get("booktitle")
-        numbers = ", ".join(filter(None, map(self.fields.get, ("volume", "pages"))))
-        place = ", ".join(filter(None, (venue, numbers, self.fields.get("year"), self.fields.get("note"))))
+        place = map(self.fields.get, ("journal", "booktitle", "volume", "pages", "year", "note"))
         doi = f"doi:{self.fields['doi']}" if "doi" in self.fields else ""
-        parts = filter(None, (authors.rstrip("."), self.fields.get("title"), place, doi))
-        return ". ".join(parts).replace("--", "-") + "."
+        parts = authors.rstrip("."), self.fields.get("title"), ", ".join(filter(None, place)), doi
+        return ". ".join(filter(None, parts)).replace("--", "-") + "."
 
 
 @cache
@@ -62,24 +55,6 @@ def cite_use(name: str | None) -> str:
     return f" ({'; '.join(cited)})" if cited else ""
 
 
-def describe_arm(arm: EvidenceArm) -> str:
-    """Describe a method in a clause: name, reference, how far to trust it, what differs from its defaults."""
-    try:
-        reference = find_method(arm.method).reference
-    except BrioError:  # a user's own method that is not loaded
-        reference = ""
-    summary, tuned = arm.summary, arm.planned.tuned
-    changed = ", ".join(f"{name}={format_setting(value)}" for name, value in summary.changed.items())
-    parts = [
-        reference,
-        "" if summary.provenance == "textbook" else summary.provenance,
-        f"with {changed}" if changed else "",
-        f"tuned over {tuned.budget} configurations per fold" if tuned else "",
-        "transductive: it uses unlabelled scans of the test site" if summary.transductive else "",
-    ]
-    return f"{arm.name} ({'; '.join(filter(None, parts))})".removesuffix(" ()")
-
-
 def write_paragraph(evidence: Evidence) -> str:
     """Write the paragraph of a report that can be pasted into a paper; empty where no method was evaluated."""
     if evidence.summary is None:
@@ -88,9 +63,9 @@ def write_paragraph(evidence: Evidence) -> str:
     context = {
         "evidence": evidence,
         "reasons": Counter(code for reasons in excluded.values() for code in {one.code: one for one in reasons}),
-        "methods": [describe_arm(arm) for arm in evidence.main if not arm.control],
-        "controls": [describe_arm(arm) for arm in evidence.main if arm.control],
         "cite": cite_use,
+        "methods_cited": {entry.name: entry.reference for entry in list_methods()},
+        "format_setting": format_setting,
     }
     text = make_environment(is_page=False).get_template("paragraph.txt.j2").render(context)
     return " ".join(text.split())
@@ -99,4 +74,4 @@ def write_paragraph(evidence: Evidence) -> str:
 def write_bibliography(evidence: Evidence, version: str) -> str:
     """Write the references of the paragraph as BibTeX."""
     entries = [reference.bibtex for reference in list_references(write_paragraph(evidence))]
-    return "\n".join([f"{BIBLIOGRAPHY_MARK}{version}\n", *entries])
+    return "\n".join([f"% Written by brio {version}\n", *entries])
