@@ -95,7 +95,9 @@ def compare_pooled(model: Model, pool: Cohort, terms: federation.Terms) -> None:
     for one in (model, pooled):
         w = one.members[0].fitted.parameters["coefficients"].double().numpy()
         coefficients.append(w / np.linalg.norm(w))
-    print(f"against the pooled model: coefficients differ by {np.linalg.norm(coefficients[0] - coefficients[1]):.1e} of their size")
+    print(
+        f"against the pooled model: coefficients differ by {np.linalg.norm(coefficients[0] - coefficients[1]):.1e} of their size"
+    )
 
 
 if __name__ == "__main__":

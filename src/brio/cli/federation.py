@@ -19,7 +19,9 @@ app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
 @options.add_command(None, group=federate_app)
 def start(
     out: options.Out,
-    rois: Annotated[str, "--rois", "Regions in the order that scans must have: a cohort folder, a table, or a known atlas."],
+    rois: Annotated[
+        str, "--rois", "Regions in the order that scans must have: a cohort folder, a table, or a known atlas."
+    ],
     classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as the cohorts have them."],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
     penalty: Annotated[float, "Penalty, in units of the mean squared norm of the features of a scan."] = 3.0,
@@ -57,7 +59,9 @@ def answer(
     request: Annotated[Path, "File of a request, or the folder of a project, of which the newest is taken."],
     cohort: Annotated[Path, "Cohort folder of this site."],
     out: Annotated[Path | None, "File of the answer; by default beside the request, named by round and site."] = None,
-    vectors: Annotated[int | None, "First answer: requests with a vector that the site agrees to; 4 by default."] = None,
+    vectors: Annotated[
+        int | None, "First answer: requests with a vector that the site agrees to; 4 by default."
+    ] = None,
     agree_leave_out: Annotated[bool, "First answer: agree that sites are left out in turn."] = False,
     least_per_class: Annotated[int | None, "First answer: fewest participants of each class; 10 by default."] = None,
 ) -> None:
@@ -66,7 +70,7 @@ def answer(
     Example: brio federate answer request-1.brio cohort
     """
     from ..cohort import Cohort
-    from ..federation import Agreement, answer_and_record, describe_message
+    from ..federation import Agreement, answer_and_record
     from ..federation.project import ANSWERS, find_request, name_answer, read_answer, read_request
     from ..storage import write_atomically
 
@@ -87,7 +91,9 @@ def answer(
 @options.add_command(None, group=federate_app)
 def combine(
     project: Annotated[Path, "Folder of a project."],
-    answers: Annotated[list[Path] | None, typer.Argument(help="Answers; those in the folder 'answers' count too.")] = None,
+    answers: Annotated[
+        list[Path] | None, typer.Argument(help="Answers; those in the folder 'answers' count too.")
+    ] = None,
 ) -> None:
     """Add up the answers of all sites, and write the next request, or the model.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +12,7 @@ from ..errors import BrioError
 from ..formatting import format_count
 from ..models.model import Model
 from ..schemas import from_json
-from ..version import __version__
-from .messages import ALL, Answer, Arrays, Request, Terms, digest
+from .messages import ALL, Answer, Request, Terms, digest
 from .model import SiteScore, complete_model
 from .progress import add_up, follow, name_models
 

@@ -190,7 +190,9 @@ def gather_evidence(request: Request, scores: Mapping[str, SiteScore], fingerpri
     if not checked:
         return evidence
     means = [
-        average_over_sites(*np.array([[one.calibration[key] for key in (name, f"{name}_se")] for one in checked], float).T)
+        average_over_sites(
+            *np.array([[one.calibration[key] for key in (name, f"{name}_se")] for one in checked], float).T
+        )
         for name in ("slope", "in_the_large")
     ]
     slope, intercept = (Estimate(*_know(one.mean, one.low, one.high)) for one in means)

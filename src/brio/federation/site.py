@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.special import expit
 
 from ..cohort import Cohort, audit, relabel
@@ -164,7 +163,9 @@ class Site:
             n_patients=int(label.sum()),
             auc=float(area[0]),
             variance=float(covariance[0, 0]),
-            quantiles={str(q): float(np.quantile(margin, q)) for q in QUANTILES if min(q, 1 - q) * len(margin) >= BEYOND},
+            quantiles={
+                str(q): float(np.quantile(margin, q)) for q in QUANTILES if min(q, 1 - q) * len(margin) >= BEYOND
+            },
         )
         if is_left_out:
             slope, intercept = progress.calibrate()

@@ -64,7 +64,11 @@ def describe_message(message: Request | Answer) -> list[str]:
         return [*lines, f"Asked of each site: {_ASKED[message.asked]}"]
     lines = [f"Answer {message.round + 1} of site '{message.site}' to request {message.request[:12]}:"]
     for model, own in message.sums.items():
-        about = "" if model == ALL or len(message.sums) == 1 else f", for {'all sites' if model == ALL else 'all but ' + model}"
+        about = (
+            ""
+            if model == ALL or len(message.sums) == 1
+            else f", for {'all sites' if model == ALL else 'all but ' + model}"
+        )
         lines += [f"- `{name}`, {_count(values)}{about}: {WORDS.get(name, 'unknown')}" for name, values in own.items()]
     return lines + [f"- `{name}` = {value}: {FACTS.get(name, 'unknown')}" for name, value in message.facts.items()]
 
