@@ -18,8 +18,8 @@ from brio import Cohort, federation, run
 from brio.cohort import audit, relabel
 from brio.federation.messages import ALL, encode
 from brio.federation.progress import follow
-from brio.models import Model, fit_model
 from brio.jobs import JobSpec
+from brio.models import Model, fit_model
 
 
 def split_sites(cohort: Cohort, least: int) -> dict[str, Cohort]:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from ..console import say
-from ..errors import BrioError
 from . import options
 from .app import MODELS, app
 
@@ -33,16 +32,22 @@ def start(
 
     Example: brio federate start --out project --rois cohort --classes HC,MDD
     """
-    from ..federation import Terms, describe_message, read_message
-    from ..federation.project import read_rois, start_project
+    from ..cohort import Cohort
+    from ..cohort.cohort import HEADER
+    from ..cohort.readers.rois import load_atlas
+    from ..federation import Request, Terms, describe_message, read_message
+    from ..federation.project import start_project
+    from ..storage import refuse_existing
 
+    refuse_existing(out)
     names = tuple(part.strip() for part in classes.split(","))
-    atlas = read_rois(rois)
-    terms = Terms.check(
+    atlas = Cohort.load(rois).atlas if (Path(rois) / HEADER).is_file() else load_atlas(rois)[0]
+    table = atlas.rois.astype(object)
+    terms = Terms(
         project=out.name,
         method=method,
         atlas=atlas.name,
-        rois={str(name): column.tolist() for name, column in atlas.rois.items()},
+        rois={str(name): column.tolist() for name, column in table.where(table.notna(), None).items()},
         classes=names,
         penalty=penalty,
         iterations=iterations,
@@ -50,7 +55,7 @@ def start(
         label=label,
     )
     path = start_project(out, terms)
-    say("\n".join(describe_message(read_message(path))))
+    say("\n".join(describe_message(read_message(path, Request))))
     say(f"send {path} to every site, which gives 'brio federate answer {path.name} COHORT'")
 
 
@@ -70,22 +75,20 @@ def answer(
     Example: brio federate answer request-1.brio cohort
     """
     from ..cohort import Cohort
-    from ..federation import Agreement, answer_and_record
-    from ..federation.project import ANSWERS, find_request, name_answer, read_answer, read_request
-    from ..storage import write_atomically
+    from ..federation import Agreement, Request, answer_and_record, describe_message, read_message, write_message
+    from ..federation.project import ANSWERS, find_request, name_answer
+    from ..federation.record import FOLDER, LOG
 
     path = find_request(request) if request.is_dir() else request
-    asked = read_request(path)
+    asked = read_message(path, Request)
     given = {"vectors": vectors, "leave_out": agree_leave_out or None, "least_per_class": least_per_class}
     agreed = {name: value for name, value in given.items() if value is not None}
-    record = cohort / "federation" / asked.terms.project
-    stored, words = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)
-    made = read_answer(stored)
-    folder = request / ANSWERS if request.is_dir() else path.parent
-    out = out or folder / name_answer(made)
-    write_atomically(out, stored.read_bytes())
-    say("\n".join(words))
-    say(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB: send it to the coordinator. The log is {record / 'log.md'}")
+    record = cohort / FOLDER / asked.terms.project
+    made = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)
+    out = out or (request / ANSWERS if request.is_dir() else path.parent) / name_answer(made)
+    write_message(out, made)
+    say("\n".join(describe_message(made)))
+    say(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB: send it to the coordinator. The log is {record / LOG}")
 
 
 @options.add_command(None, group=federate_app)
@@ -118,8 +121,6 @@ def show(file: Annotated[Path, "A request, or an answer."]) -> None:
 
     Example: brio federate show answer-1-NYU.brio
     """
-    from ..federation import describe_message, read_message
+    from ..federation.messages import describe_message, read_any_message
 
-    if not file.is_file():
-        raise BrioError(f"{file}: no such file; give a request or an answer")
-    say("\n".join(describe_message(read_message(file))))
+    say("\n".join(describe_message(read_any_message(file))))

@@ -2,161 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import BrioError
-from ..formatting import format_count
-from ..models.model import Model
-from ..schemas import from_json
-from .messages import ALL, Answer, Request, Terms, digest
-from .model import SiteScore, complete_model
-from .progress import add_up, follow, name_models
+from ..schemas import check_fields, to_json
+from .messages import ALL, Answer, Arrays, Request, Terms, digest
+from .progress import follow
 
-LEAST_SITES = 3
-"""Fewest sites in a sum, so that none of them learns the part of another by taking its own away."""
+if TYPE_CHECKING:
+    from ..models.model import Model
+
 _ROUNDING = 1 + 1e-6
+_MOST_SCANS = 10**9
 
 
 def start(terms: Terms) -> Request:
     """Return the first request of a project."""
-    return Request(terms, 0)
+    return Request(check_fields(Terms, to_json(terms), Path("the terms"), "change the option"))
 
 
-def combine(request: Request, answers: Sequence[Answer], described: Sequence[Answer] = ()) -> Request | Model:
-    """Add up the answers of all sites to a request, and return the next request, or the model.
-
-    Parameters
-    ----------
-    request : Request
-    answers : sequence of Answer
-        One from each site.
-    described : sequence of Answer
-        The answers to the first request, needed with the last ones: their limits become the ranges of the model.
-
-    Returns
-    -------
-    Request or Model
-    """
-    terms, asked, own_digest = request.terms, request.asked, digest(request)
+def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
+    """Add up the answers of all sites to a request, one from each, and return the next request, or the model."""
     by_site = _list_by_site(request, answers)
-    if asked == "describe":
+    for one in by_site.values():
+        try:
+            _check_answer(request, one)
+        except BrioError as error:
+            raise BrioError(f"site '{one.site}': {error}; it would spoil the model, ask the site again") from None
+    sites, limits = request.sites, request.limits
+    if not request.round:
         sites = {name: tuple(map(int, one.sums[ALL]["n"])) for name, one in by_site.items()}
-        request = replace(request, sites=sites)
-    _require_enough_sites(request)
-    for name, one in by_site.items():
-        check_answer(request, one)
-    models, shown = name_models(request), {}
+        request.terms.require_enough(len(sites))
+        pairs = [(name, ends) for one in by_site.values() for name, ends in one.limits.items()]
+        limits = {name: _widen([ends for own, ends in pairs if own == name]) for name, _ in pairs}
+    models = [ALL, *sites] if request.terms.leaves_sites_out and request.asked != "score" else [ALL]
+    sums: dict[str, Arrays] = {}
     for model in models:
-        counted = [name for name in by_site if name != model]
-        if asked == "score" and model != ALL:
-            continue
-        own = [by_site[name].sums[ALL if asked == "describe" else model] for name in counted]
-        sums = {key: np.sum([one[key] for one in own], axis=0) for key in own[0]}
-        shown[model] = [*request.shown.get(model, ()), sums]
-    if asked == "score":
-        scores = {name: from_json(SiteScore, one.facts, Path(name)) for name, one in by_site.items()}
-        facts = {one.site: one.facts for one in described}
-        return complete_model(request, follow(terms, request.shown[ALL]), shown[ALL][-1], facts, scores)
-    return Request(
-        terms,
-        request.round + 1,
-        request.sites,
-        {name: digest(one) for name, one in by_site.items()},
-        own_digest,
-        shown,
-    )
+        own = [one.sums[model if request.round else ALL] for name, one in by_site.items() if name != model]
+        sums[model] = {key: np.sum([one[key] for one in own], axis=0, dtype=float) for key in own[0]}
+    if request.asked == "score":
+        from .model import complete_model  # needs torch
+
+        return complete_model(follow(request), sums[ALL], {name: one.score for name, one in by_site.items()})
+    return advance(request, sites, {name: digest(one) for name, one in by_site.items()}, limits, sums)
+
+
+def advance(
+    request: Request,
+    sites: dict[str, tuple[int, int]],
+    answers: dict[str, str],
+    limits: dict[str, tuple[float, float]],
+    sums: Mapping[str, Arrays],
+) -> Request:
+    """Make the request that follows another one: the sums of the newest answers stand behind those before."""
+    shown = {model: [*request.shown.get(model, ()), own] for model, own in sums.items()}
+    return Request(request.terms, request.round + 1, sites, answers, digest(request), limits, shown)
+
+
+def _widen(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    return min(low for low, _ in pairs), max(high for _, high in pairs)
 
 
 def _list_by_site(request: Request, answers: Sequence[Answer]) -> dict[str, Answer]:
     """List answers by site in sorted order; refuse those to another request, twice from one site, or missing."""
     by_site: dict[str, Answer] = {}
-    own = digest(request)
+    own, terms, number = digest(request), request.terms, request.round + 1
     for one in sorted(answers, key=lambda answer: answer.site):
-        if one.request != own:
-            what = f"round {one.round + 1}" if one.round != request.round else "another request of this round"
-            remedy = f"give its answer to round {request.round + 1} of '{request.terms.project}'"
-            raise BrioError(f"site '{one.site}': answers {what}, not this request; {remedy}")
-        if one.brio != request.terms.brio:
-            remedy = f"install brio {request.terms.brio} there and answer again"
-            raise BrioError(f"site '{one.site}': was answered by brio {one.brio}; {remedy}")
-        if one.site in by_site and digest(by_site[one.site]) != digest(one):
-            raise BrioError(f"site '{one.site}': answered twice, and differently; ask it which answer holds")
+        problem = ""
+        if one.request != own or one.round != request.round:
+            which = "another request of this round" if one.round == request.round else f"round {one.round + 1}"
+            problem = f"answers {which}, not this request; give its answer to round {number} of '{terms.project}'"
+        elif one.brio != terms.brio:
+            problem = f"was answered by brio {one.brio}; install brio {terms.brio} there and answer again"
+        elif request.sites and one.site not in request.sites:
+            problem = f"takes no part in '{terms.project}'; leave its answer out"
+        elif one.site in by_site and digest(by_site[one.site]) != digest(one):
+            problem = "answered twice, and differently; ask it which answer holds"
+        if problem:
+            raise BrioError(f"site '{one.site}': {problem}")
         by_site[one.site] = one
     if missing := [name for name in request.sites if name not in by_site]:
         remedy = "wait for it, or start again without it: earlier sums hold its part"
-        raise BrioError(f"site '{missing[0]}': has not answered round {request.round + 1}; {remedy}")
-    if unknown := [name for name in by_site if request.sites and name not in request.sites]:
-        raise BrioError(f"site '{unknown[0]}': takes no part in '{request.terms.project}'; leave its answer out")
+        raise BrioError(f"site '{missing[0]}': has not answered round {number}; {remedy}")
     return by_site
 
 
-def _require_enough_sites(request: Request) -> None:
-    """Refuse sums over too few sites."""
-    n, terms = len(request.sites), request.terms
-    if n < LEAST_SITES:
-        raise BrioError(f"{format_count(n, 'site')} answered; every sum needs at least {LEAST_SITES}")
-    if terms.evaluation == "leave-one-site-out" and n <= LEAST_SITES:
-        remedy = "start again with the evaluation by site models"
-        raise BrioError(f"with {n} sites none can be left out: {n - 1} would remain in a sum; {remedy}")
-
-
-def check_answer(request: Request, answer: Answer) -> None:
-    """Refuse an answer with other values than expected, or with vectors that no scans could give."""
-    terms, where = request.terms, f"site '{answer.site}'"
-    d = len(terms.rois["name"]) * (len(terms.rois["name"]) - 1) // 2
-    models = [ALL] if request.asked in ("describe", "score") else [m for m in name_models(request) if m != answer.site]
-    if sorted(answer.sums) != sorted(models):
-        raise BrioError(f"{where}: answered about {', '.join(answer.sums) or 'nothing'}; ask it to answer again")
+def _check_answer(request: Request, answer: Answer) -> None:
+    """Refuse an answer with other values than expected, or with values that no scans could give."""
+    score = answer.score
+    if sorted(answer.sums) != sorted(request.list_answered(answer.site)):
+        raise BrioError(f"answered about {', '.join(answer.sums) or 'nothing'}")
+    if (score is not None) != (request.asked == "score"):
+        raise BrioError("its scores are missing, or were not asked for")
+    if score is not None and (
+        score.is_complete != request.terms.leaves_sites_out or score.n > sum(request.sites[answer.site])
+    ):
+        raise BrioError("its scores are not those that were asked for")
     for model, own in answer.sums.items():
-        shapes = _list_shapes(request, d)
-        found = {name: values.shape for name, values in own.items()}
-        if found != shapes:
-            odd = next(name for name in {**shapes, **found} if shapes.get(name) != found.get(name))
-            problem = f"'{odd}' has the shape {found.get(odd)}, expected is {shapes.get(odd)}"
-            raise BrioError(f"{where}: {problem}; ask it to answer again")
+        request.terms.check_sums(request.round, own)
         for name, values in own.items():
             if not np.isfinite(values).all():
-                raise BrioError(f"{where}: '{name}' holds values that are not finite; ask it to answer again")
-            bound = _bound(request, model, answer.site, name)
-            if bound is not None and np.linalg.norm(values) > bound * _ROUNDING:
-                size = f"{np.linalg.norm(values):.3g}, at most {bound:.3g} is possible"
-                raise BrioError(f"{where}: '{name}' is too large ({size}); it would spoil the model, ask for it again")
+                raise BrioError(f"'{name}' holds values that are not finite")
+        bounds, norms = (
+            _bound_answer(request, model, answer.site, own) if request.round else (_bound_description(own), {})
+        )
+        for name, (low, high) in bounds.items():
+            if name in own and not (np.all(own[name] >= low) and np.all(own[name] <= high)):
+                raise BrioError(f"'{name}' holds values that no scans could give")
+        for name, bound in norms.items():
+            if name in own and np.linalg.norm(own[name]) > bound * _ROUNDING:
+                raise BrioError(
+                    f"'{name}' is too large ({np.linalg.norm(own[name]):.3g}, at most {bound:.3g} is possible)"
+                )
 
 
-def _list_shapes(request: Request, d: int) -> dict[str, tuple[int, ...]]:
-    """List the shapes of what a site answers."""
-    is_first = request.asked == "multiply" and request.round == 2
+Bounds = dict[str, tuple[Any, Any]]
+
+
+def _bound_description(own: Arrays) -> Bounds:
+    """Bound the values by which a site can describe its scans, some by others."""
+    from ..connectome.fc import LARGEST_CORRELATION  # needs torch
+
+    n, live, inf = own["n"].sum(), own["live"], np.inf
+    some = np.minimum(live, 1)
+    mean, size = some * np.arctanh(LARGEST_CORRELATION), np.sqrt(live * max(float(own["squares"]), 0.0)) * _ROUNDING
     return {
-        "describe": dict.fromkeys(("features", "live", "fc_means", "fc_sites"), (d,))
-        | {"n": (2,), "squares": (), "block_length": (2,), "motion": (3,), "edge_sd": (3,)},
-        "begin": {"labels": (d,), "models": (d,), "distance": (3,)},
-        "multiply": {"product": (d,)} | ({"spread": (4,)} if is_first else {}),
-        "solve": {"direction": (d,)},
-        "score": {"covariance": (d,), "variance": (), "halves": (2,)},
-    }[request.asked]
+        "n": (np.maximum(np.floor(own["n"]), 1), np.minimum(np.floor(own["n"]), _MOST_SCANS)),
+        "live": (np.maximum(np.floor(live), 0), np.minimum(np.floor(live), n)),
+        "fc_sites": (some, some),
+        "fc_means": (-mean * _ROUNDING, mean * _ROUNDING),
+        "features": (-size, size),
+        "squares": (0, inf),
+        "block_length": ((0, n), (inf, n)),
+        **{name: _bound_logs(own[name], n) for name in ("motion", "edge_sd")},
+    }
 
 
-def _bound(request: Request, model: str, site: str, name: str) -> float | None:
-    """Bound the norm of what a site can answer, from the counts and squares of all; None where nothing bounds it."""
-    if request.asked == "describe":
-        return None
-    rounds, n = request.shown[model], sum(request.sites[site])
-    totals = add_up(request.terms, rounds[0])
-    squares = float(totals.penalty / request.terms.penalty) * totals.n_all  # of all features: no site has more
-    n_all = totals.n_all
-    if name == "models":
-        return n / n_all
-    if name == "labels":
-        return 2 * float(np.sqrt(squares * n))
-    if len(rounds) < 2:
-        return None
-    progress = follow(request.terms, rounds)
-    if name == "product":
-        return squares * float(np.linalg.norm(progress.directions[-1]))
-    if name == "direction":
-        return float(np.linalg.norm(progress.point.residual)) * n / n_all / totals.penalty
-    return None
+def _bound_logs(own: np.ndarray, n: float) -> tuple[Any, Any]:
+    """Bound number, sum and sum of squares of some values of at most n scans."""
+    return (np.floor(own[0]), -np.inf, own[1] ** 2 / max(own[0], 1) / _ROUNDING), (min(n, own[0]), np.inf, np.inf)
+
+
+def _bound_answer(request: Request, model: str, site: str, own: Arrays) -> tuple[Bounds, dict[str, float]]:
+    """Bound values of later answers, and the norms of their vectors, by the counts of a site and the squares of all."""
+    progress, (n_0, n_1), inf = follow(request, model), request.sites[site], np.inf
+    n, squares, w = n_0 + n_1, progress.squares, float(np.linalg.norm(progress.point.w))
+    pairs = n_0 * n_1 / n
+    bounds: Bounds = {
+        "spread": ((pairs, -inf, 0, n - 2), (pairs, inf, inf, n - 2)),
+        "variance": (0, squares * w**2 * _ROUNDING),
+        "halves": ((n, n), (inf, n)),
+    }
+    if "distance" in own:
+        bounds["distance"] = _bound_logs(own["distance"], n)
+    norms = {
+        "labels": 2 * np.sqrt(squares * n),
+        "models": n / progress.n_all,
+        "product": squares * np.linalg.norm(progress.directions[-1:]),
+        "direction": np.linalg.norm(progress.point.residual) * n / progress.n_all / progress.penalty,
+        "covariance": squares * w,
+    }
+    return bounds, norms

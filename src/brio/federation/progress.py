@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
 from .equations import Point, Spread, calibrate, find_best_point
-from .messages import ALL, Arrays, Request, Terms
+from .messages import ALL, Request
 
 
 @dataclass(frozen=True, eq=False)
-class Totals:
-    """What the descriptions of all sites of a model add up to. Shapes: fill, centre, mean [d]."""
+class Progress:
+    """How far a model has come. Shapes: n [2], fill, centre, mean, labels [d], directions, products [k, d]."""
 
+    request: Request
+    model: str
     n: np.ndarray  # scans of each class
     fill: np.ndarray  # what edges of regions without signal hold
     centre: np.ndarray  # mean of the features
     mean: np.ndarray  # mean connectome, every site with equal weight
-    penalty: float
+    squares: float  # sum of the squares of all features less their mean
+    block_length: float
+    labels: np.ndarray  # A'b
+    directions: np.ndarray
+    products: np.ndarray  # or one fewer: that of the newest direction is asked for
+    spread: Spread | None  # of margins under the models of the other sites
 
     @property
     def n_all(self) -> int:
@@ -31,33 +38,15 @@ class Totals:
         """Share of patients."""
         return float(self.n[1] / self.n.sum())
 
-
-def add_up(terms: Terms, sums: Arrays) -> Totals:
-    """Find mean features, the mean connectome and the penalty from the sums of descriptions."""
-    n_all = sums["n"].sum()
-    mean = sums["fc_means"] / np.maximum(sums["fc_sites"], 1)
-    fill = sums["features"] / np.maximum(sums["live"], 1) if terms.method == "log-ridge" else mean
-    filled = n_all - sums["live"]
-    centre = (sums["features"] + filled * fill) / n_all
-    squares = float(sums["squares"] + (filled * fill**2).sum() - n_all * (centre**2).sum())
-    return Totals(sums["n"], fill, centre, mean, terms.penalty * max(squares / n_all, 1e-9))
-
-
-@dataclass(frozen=True, eq=False)
-class Progress:
-    """How far the model of some sites has come."""
-
-    totals: Totals
-    labels: np.ndarray  # A'b [d]
-    directions: np.ndarray  # [k, d]
-    products: np.ndarray  # [k, d], or one fewer: those of the newest direction are asked for
-    spread: Spread | None  # of margins under the models of the other sites
-
     @property
+    def penalty(self) -> float:
+        """Penalty in the units of the features."""
+        return self.request.terms.penalty * max(self.squares / self.n_all, 1e-9)
+
+    @cached_property
     def point(self) -> Point:
         """The best coefficients so far."""
-        known = len(self.products)
-        return find_best_point(self.directions[:known], self.products, self.labels, self.totals.penalty)
+        return find_best_point(self.directions[: len(self.products)], self.products, self.labels, self.penalty)
 
     def calibrate(self, held_out: Spread | None = None) -> tuple[float, float]:
         """Find slope and intercept of the coefficients so far.
@@ -66,27 +55,38 @@ class Progress:
         models stand for them, in units of the spread of all margins of each.
         """
         w, _, product = self.point
-        variance, scale = float(w @ product) / self.totals.n_all, 1.0
+        variance, scale = float(w @ product) / self.n_all, 1.0
         if held_out is None:
             assert self.spread is not None
             held_out = self.spread
-            scale = np.sqrt(variance * self.totals.n_all / float(self.directions[0] @ self.products[0]))
-        return calibrate(held_out, float(scale), variance, self.totals.share)
+            scale = np.sqrt(variance * self.n_all / float(self.directions[0] @ self.products[0]))
+        return calibrate(held_out, float(scale), variance, self.share)
 
 
-def follow(terms: Terms, rounds: list[Arrays]) -> Progress:
-    """Follow the sums of the rounds so far, the first two at least."""
-    d = len(rounds[0]["features"])
-    found: dict[str, list[Any]] = {"direction": [rounds[1]["models"]], "product": []}
-    for sums in rounds[2:]:
-        for name in found:
-            found[name] += [sums[name]] if name in sums else []
-    directions, products = (np.reshape(found[name], (-1, d)) for name in ("direction", "product"))
-    spread = Spread(*rounds[2]["spread"]) if len(rounds) > 2 else None
-    return Progress(add_up(terms, rounds[0]), rounds[1]["labels"], directions, products, spread)
+def follow(request: Request, model: str = ALL) -> Progress:
+    """Follow the sums of a model over the rounds so far, the first at least."""
+    rounds = request.shown[model]
+    first, d, n_all = rounds[0], len(rounds[0]["live"]), rounds[0]["n"].sum()
+    mean = first["fc_means"] / np.maximum(first["fc_sites"], 1)
+    fill = first["features"] / np.maximum(first["live"], 1) if request.terms.method == "log-ridge" else mean
+    filled = n_all - first["live"]
+    centre = (first["features"] + filled * fill) / n_all
+    squares = float(first["squares"] + (filled * fill**2).sum() - n_all * (centre**2).sum())
 
+    def gather(*names: str) -> np.ndarray:
+        return np.reshape([sums[name] for sums in rounds for name in names if name in sums], (-1, d))
 
-def name_models(request: Request) -> list[str]:
-    """Name the models of a request: that of all sites, and those that leave one out."""
-    left_out = request.sites if request.terms.evaluation == "leave-one-site-out" else ()
-    return [ALL, *left_out]
+    return Progress(
+        request,
+        model,
+        first["n"],
+        fill,
+        centre,
+        mean,
+        squares,
+        block_length=float(first["block_length"][0] / n_all),
+        labels=rounds[1]["labels"] if len(rounds) > 1 else np.zeros(d),
+        directions=gather("models", "direction"),
+        products=gather("product"),
+        spread=Spread(*rounds[2]["spread"]) if len(rounds) > 2 else None,
+    )
