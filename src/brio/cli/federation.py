@@ -35,8 +35,8 @@ def start(
     from ..cohort import Cohort
     from ..cohort.cohort import HEADER
     from ..cohort.readers.rois import load_atlas
-    from ..federation import Request, Terms, describe_message, read_message
-    from ..federation.project import start_project
+    from ..federation import Terms, describe_message, read_message
+    from ..federation.folders import start_project
     from ..storage import refuse_existing
 
     refuse_existing(out)
@@ -55,7 +55,7 @@ def start(
         label=label,
     )
     path = start_project(out, terms)
-    say("\n".join(describe_message(read_message(path, Request))))
+    say(describe_message(read_message(path)))
     say(f"send {path} to every site, which gives 'brio federate answer {path.name} COHORT'")
 
 
@@ -76,18 +76,17 @@ def answer(
     """
     from ..cohort import Cohort
     from ..federation import Agreement, Request, answer_and_record, describe_message, read_message, write_message
-    from ..federation.project import ANSWERS, find_request, name_answer
-    from ..federation.record import FOLDER, LOG
+    from ..federation.folders import ANSWERS, LOG, RECORDS, find_request, name_answer
 
     path = find_request(request) if request.is_dir() else request
     asked = read_message(path, Request)
     given = {"vectors": vectors, "leave_out": agree_leave_out or None, "least_per_class": least_per_class}
     agreed = {name: value for name, value in given.items() if value is not None}
-    record = cohort / FOLDER / asked.terms.project
+    record = cohort / RECORDS / asked.terms.project
     made = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)
     out = out or (request / ANSWERS if request.is_dir() else path.parent) / name_answer(made)
     write_message(out, made)
-    say("\n".join(describe_message(made)))
+    say(describe_message(made))
     say(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB: send it to the coordinator. The log is {record / LOG}")
 
 
@@ -103,11 +102,11 @@ def combine(
     Example: brio federate combine project answer-1-*.brio
     """
     from ..federation import Request, describe_message
-    from ..federation.project import combine_project
+    from ..federation.folders import combine_project
 
     path, found = combine_project(project, answers or ())
     if isinstance(found, Request):
-        say("\n".join(describe_message(found)))
+        say(describe_message(found))
         say(f"send {path} to every site")
         return
     if found.evidence is not None:
@@ -121,6 +120,6 @@ def show(file: Annotated[Path, "A request, or an answer."]) -> None:
 
     Example: brio federate show answer-1-NYU.brio
     """
-    from ..federation.messages import describe_message, read_any_message
+    from ..federation import describe_message, read_message
 
-    say("\n".join(describe_message(read_any_message(file))))
+    say(describe_message(read_message(file)))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import BrioError
 from ..schemas import check_fields, to_json
 from .messages import ALL, Answer, Arrays, Request, Terms, digest
-from .progress import follow
+from .progress import Progress
 
 if TYPE_CHECKING:
     from ..models.model import Model
 
 _ROUNDING = 1 + 1e-6
 _MOST_SCANS = 10**9
+_LARGEST_EDGE = np.arctanh(1 - 1e-6)
+"""Fisher z of the largest correlation that counts."""
 
 
 def start(terms: Terms) -> Request:
@@ -27,59 +29,45 @@ def start(terms: Terms) -> Request:
 
 def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
     """Add up the answers of all sites to a request, one from each, and return the next request, or the model."""
-    by_site = _list_by_site(request, answers)
+    by_site, sites, terms = _list_by_site(request, answers), request.sites, request.terms
     for one in by_site.values():
         try:
             _check_answer(request, one)
         except BrioError as error:
             raise BrioError(f"site '{one.site}': {error}; it would spoil the model, ask the site again") from None
-    sites, limits = request.sites, request.limits
     if not request.round:
         sites = {name: tuple(map(int, one.sums[ALL]["n"])) for name, one in by_site.items()}
-        request.terms.require_enough(len(sites))
-        pairs = [(name, ends) for one in by_site.values() for name, ends in one.limits.items()]
-        limits = {name: _widen([ends for own, ends in pairs if own == name]) for name, _ in pairs}
-    models = [ALL, *sites] if request.terms.leaves_sites_out and request.asked != "score" else [ALL]
+        terms.require_enough(len(sites))
     sums: dict[str, Arrays] = {}
-    for model in models:
+    for model in [ALL, *sites] if terms.leaves_sites_out and request.asked != "score" else [ALL]:
         own = [one.sums[model if request.round else ALL] for name, one in by_site.items() if name != model]
         sums[model] = {key: np.sum([one[key] for one in own], axis=0, dtype=float) for key in own[0]}
     if request.asked == "score":
         from .model import complete_model  # needs torch
 
-        return complete_model(follow(request), sums[ALL], {name: one.score for name, one in by_site.items()})
-    return advance(request, sites, {name: digest(one) for name, one in by_site.items()}, limits, sums)
+        return complete_model(request, sums[ALL], {name: one.score for name, one in by_site.items() if one.score})
+    return advance(request, sites, {name: digest(one) for name, one in by_site.items()}, sums)
 
 
 def advance(
-    request: Request,
-    sites: dict[str, tuple[int, int]],
-    answers: dict[str, str],
-    limits: dict[str, tuple[float, float]],
-    sums: Mapping[str, Arrays],
+    request: Request, sites: dict[str, tuple[int, int]], answers: dict[str, str], sums: Mapping[str, Arrays]
 ) -> Request:
     """Make the request that follows another one: the sums of the newest answers stand behind those before."""
     shown = {model: [*request.shown.get(model, ()), own] for model, own in sums.items()}
-    return Request(request.terms, request.round + 1, sites, answers, digest(request), limits, shown)
-
-
-def _widen(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    return min(low for low, _ in pairs), max(high for _, high in pairs)
+    return Request(request.terms, request.round + 1, sites, answers, digest(request), shown)
 
 
 def _list_by_site(request: Request, answers: Sequence[Answer]) -> dict[str, Answer]:
     """List answers by site in sorted order; refuse those to another request, twice from one site, or missing."""
     by_site: dict[str, Answer] = {}
-    own, terms, number = digest(request), request.terms, request.round + 1
+    own, project, number = digest(request), request.terms.project, request.round + 1
     for one in sorted(answers, key=lambda answer: answer.site):
         problem = ""
         if one.request != own or one.round != request.round:
             which = "another request of this round" if one.round == request.round else f"round {one.round + 1}"
-            problem = f"answers {which}, not this request; give its answer to round {number} of '{terms.project}'"
-        elif one.brio != terms.brio:
-            problem = f"was answered by brio {one.brio}; install brio {terms.brio} there and answer again"
+            problem = f"answers {which}, not this request; give its answer to round {number} of '{project}'"
         elif request.sites and one.site not in request.sites:
-            problem = f"takes no part in '{terms.project}'; leave its answer out"
+            problem = f"takes no part in '{project}'; leave its answer out"
         elif one.site in by_site and digest(by_site[one.site]) != digest(one):
             problem = "answered twice, and differently; ask it which answer holds"
         if problem:
@@ -93,77 +81,62 @@ def _list_by_site(request: Request, answers: Sequence[Answer]) -> dict[str, Answ
 
 def _check_answer(request: Request, answer: Answer) -> None:
     """Refuse an answer with other values than expected, or with values that no scans could give."""
-    score = answer.score
+    score, wants_calibrated = answer.score, request.terms.leaves_sites_out
     if sorted(answer.sums) != sorted(request.list_answered(answer.site)):
         raise BrioError(f"answered about {', '.join(answer.sums) or 'nothing'}")
-    if (score is not None) != (request.asked == "score"):
-        raise BrioError("its scores are missing, or were not asked for")
-    if score is not None and (
-        score.is_complete != request.terms.leaves_sites_out or score.n > sum(request.sites[answer.site])
-    ):
+    if (score is not None) != (request.asked == "score") or (score and bool(score.calibrated) != wants_calibrated):
         raise BrioError("its scores are not those that were asked for")
     for model, own in answer.sums.items():
         request.terms.check_sums(request.round, own)
-        for name, values in own.items():
-            if not np.isfinite(values).all():
-                raise BrioError(f"'{name}' holds values that are not finite")
-        bounds, norms = (
-            _bound_answer(request, model, answer.site, own) if request.round else (_bound_description(own), {})
-        )
-        for name, (low, high) in bounds.items():
-            if name in own and not (np.all(own[name] >= low) and np.all(own[name] <= high)):
+        if request.round:
+            progress = Progress(request.terms, request.shown[model])
+            possible = _check_vectors(progress, sum(request.sites[answer.site]), own)
+        else:
+            possible = _check_description(own)
+        for name, is_possible in possible.items():
+            if not is_possible:
                 raise BrioError(f"'{name}' holds values that no scans could give")
-        for name, bound in norms.items():
-            if name in own and np.linalg.norm(own[name]) > bound * _ROUNDING:
-                raise BrioError(
-                    f"'{name}' is too large ({np.linalg.norm(own[name]):.3g}, at most {bound:.3g} is possible)"
-                )
 
 
-Bounds = dict[str, tuple[Any, Any]]
-
-
-def _bound_description(own: Arrays) -> Bounds:
-    """Bound the values by which a site can describe its scans, some by others."""
-    from ..connectome.fc import LARGEST_CORRELATION  # needs torch
-
-    n, live, inf = own["n"].sum(), own["live"], np.inf
-    some = np.minimum(live, 1)
-    mean, size = some * np.arctanh(LARGEST_CORRELATION), np.sqrt(live * max(float(own["squares"]), 0.0)) * _ROUNDING
+def _check_description(own: Arrays) -> dict[str, bool]:
+    """Find which values of a description some scans could give."""
+    n, live = own["n"].sum(), own["live"]
+    largest = np.sqrt(np.maximum(live * own["squares"], 0)) * _ROUNDING
     return {
-        "n": (np.maximum(np.floor(own["n"]), 1), np.minimum(np.floor(own["n"]), _MOST_SCANS)),
-        "live": (np.maximum(np.floor(live), 0), np.minimum(np.floor(live), n)),
-        "fc_sites": (some, some),
-        "fc_means": (-mean * _ROUNDING, mean * _ROUNDING),
-        "features": (-size, size),
-        "squares": (0, inf),
-        "block_length": ((0, n), (inf, n)),
-        **{name: _bound_logs(own[name], n) for name in ("motion", "edge_sd")},
+        "n": bool((own["n"] >= 1).all() and n <= _MOST_SCANS and (own["n"] % 1 == 0).all()),
+        "live": bool((live >= 0).all() and (live <= n).all() and (live % 1 == 0).all()),
+        "features": bool((np.abs(own["features"]) <= largest).all()),  # Cauchy and Schwarz
+        "fc_means": bool((np.abs(own["fc_means"]) <= (live > 0) * _LARGEST_EDGE * _ROUNDING).all()),
+        "fc_sites": np.array_equal(own["fc_sites"], live > 0),
+        "block_length": bool(own["block_length"][0] > 0 and own["block_length"][1] == n),
+        "facts": all(_could_be_logs(logs, n) for logs in own["facts"]),
     }
 
 
-def _bound_logs(own: np.ndarray, n: float) -> tuple[Any, Any]:
-    """Bound number, sum and sum of squares of some values of at most n scans."""
-    return (np.floor(own[0]), -np.inf, own[1] ** 2 / max(own[0], 1) / _ROUNDING), (min(n, own[0]), np.inf, np.inf)
+def _could_be_logs(logs: np.ndarray, n: float) -> bool:
+    """Whether number, sum and sum of squares could be those of a quantity of at most n scans."""
+    count, total, squares = logs
+    return bool(0 <= count <= n and count % 1 == 0 and total**2 <= count * squares * _ROUNDING)
 
 
-def _bound_answer(request: Request, model: str, site: str, own: Arrays) -> tuple[Bounds, dict[str, float]]:
-    """Bound values of later answers, and the norms of their vectors, by the counts of a site and the squares of all."""
-    progress, (n_0, n_1), inf = follow(request, model), request.sites[site], np.inf
-    n, squares, w = n_0 + n_1, progress.squares, float(np.linalg.norm(progress.point.w))
-    pairs = n_0 * n_1 / n
-    bounds: Bounds = {
-        "spread": ((pairs, -inf, 0, n - 2), (pairs, inf, inf, n - 2)),
-        "variance": (0, squares * w**2 * _ROUNDING),
-        "halves": ((n, n), (inf, n)),
-    }
-    if "distance" in own:
-        bounds["distance"] = _bound_logs(own["distance"], n)
-    norms = {
+def _check_vectors(progress: Progress, n: int, own: Arrays) -> dict[str, bool]:
+    """Find which values of a later answer the n scans of a site could give; the squares of all sites bound its own."""
+    squares, share = progress.squares, n / progress.n_all
+    residual, w = (float(np.linalg.norm(one)) for one in (progress.point.residual, progress.point.w))
+    largest = {
         "labels": 2 * np.sqrt(squares * n),
-        "models": n / progress.n_all,
+        "models": share,
         "product": squares * np.linalg.norm(progress.directions[-1:]),
-        "direction": np.linalg.norm(progress.point.residual) * n / progress.n_all / progress.penalty,
+        "direction": residual * share / progress.penalty,
         "covariance": squares * w,
+        "variance": squares * w**2,
     }
-    return bounds, norms
+    possible = {name: bool(np.linalg.norm(own[name]) <= largest[name] * _ROUNDING) for name in largest if name in own}
+    if "distance" in own:
+        possible["distance"] = _could_be_logs(own["distance"], n)
+    if "spread" in own:
+        pairs, _, within, freedom = own["spread"]
+        possible["spread"] = bool(0 < pairs <= n / 4 and within >= 0 and freedom == n - 2)
+    if "halves" in own:
+        possible["halves"] = bool(own["halves"][0] >= n == own["halves"][1])
+    return possible

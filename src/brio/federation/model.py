@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -11,8 +11,10 @@ import pandas as pd
 import torch
 
 from ..cohort import Atlas
+from ..methods import make_method
+from ..methods.linear.ridge import KernelRidgeMethod
 from ..models.evidence import UNKNOWN, Estimate, Evidence, pool_coefficients
-from ..models.known_scans import DIGITS, KnownScans
+from ..models.known_scans import KnownScans
 from ..models.model import Member, Model, TrainingFacts
 from ..models.patterns import Patterns
 from ..models.ranges import FENCE, ScanRanges
@@ -25,8 +27,9 @@ from .equations import Spread
 from .messages import ALL, Arrays, Request, SiteScore, Terms
 from .progress import Progress
 
-_QUARTILE = 0.6744897501960817
-"""Of the normal distribution."""
+FACTS = ("frames", "tr", "motion", "edge_sd", "dead_rois")
+_QUARTILE, _FEWEST_FRAMES = 0.6744897501960817, 1.6448536269514722
+"""Quantiles of the normal distribution: of a quarter, and of the 5 % of scans with the fewest frames."""
 SITE_MODELS = (
     "each site scored the mean of the models of all other sites, not this model, so the evidence is of its first step; "
     "no probability was checked"
@@ -38,12 +41,19 @@ def make_atlas(terms: Terms) -> Atlas:
     return Atlas(terms.atlas, pd.DataFrame(terms.rois))
 
 
+def make_project_method(terms: Terms) -> KernelRidgeMethod:
+    """Make the method of a project with its penalty."""
+    own = {"least_penalty": terms.penalty, "largest_penalty": terms.penalty, "penalties": 1}
+    method = make_method(terms.method, own | {"choose_by": "source-sites"})
+    assert isinstance(method, KernelRidgeMethod)
+    return method
+
+
 def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
-    """Build the model of all sites, calibrated by a spread; what only the last answers tell is left open."""
-    request, terms, nothing = progress.request, progress.request.terms, np.empty(0, dtype=np.int64)
-    atlas, method, sites = make_atlas(terms), terms.make_method(), progress.request.sites
+    """Build the model of all sites, calibrated by a spread; what only sites and last answers tell is left open."""
+    terms, nothing = progress.terms, np.empty(0, dtype=np.int64)
+    atlas, is_log = make_atlas(terms), terms.method == "log-ridge"
     slope, intercept = progress.calibrate(held_out)
-    is_log = terms.method == "log-ridge"
     fitted = FittedRun(
         run=Run(Fold("all", nothing, nothing, nothing, (), ()), 0),
         test_logit=np.empty(0),
@@ -58,9 +68,8 @@ def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
             "intercept": torch.tensor(intercept, dtype=torch.float64),
         },
     )
-    fingerprint = hashlib.sha256("".join(sorted(request.answers.values())).encode()).hexdigest()[:16]
     return Model(
-        method=method,
+        method=make_project_method(terms),
         members=(Member(fitted),),
         atlas=atlas,
         classes=terms.classes,
@@ -70,51 +79,55 @@ def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
         mean=fill_square(progress.mean, len(atlas)).float(),
         training=TrainingFacts(
             cohort=terms.project,
-            fingerprint=fingerprint,
+            fingerprint="",
             n_scans=progress.n_all,
             n_excluded=0,
-            sites=sites,
+            sites={},
             one_class_sites=(),
             versions={"brio": __version__, "torch": torch.__version__, "numpy": np.__version__},
             federated=True,
         ),
-        known_scans=KnownScans(fingerprint[: 2 * DIGITS], ()),
+        known_scans=KnownScans("", ()),
     )
 
 
-def complete_model(progress: Progress, last: Arrays, scores: Mapping[str, SiteScore]) -> Model:
+def complete_model(request: Request, last: Arrays, scores: Mapping[str, SiteScore]) -> Model:
     """Add to a model what the last answers tell: patterns, the factor of intervals, ranges and evidence."""
-    spreads = [score.spread for score in scores.values() if score.spread is not None]
+    progress = Progress(request.terms, request.shown[ALL])
+    spreads = [one.calibrated.spread for one in scores.values() if one.calibrated is not None]
     held_out = Spread(*np.sum(spreads, axis=0)) if spreads else None  # of the very models that leave a site out
     model, (squares, n) = build_model(progress, held_out), last["halves"]
     pattern = last["covariance"] / max(float(last["variance"]), 1e-300) / progress.calibrate(held_out)[0]
+    fingerprint = hashlib.sha256("".join(sorted(request.answers.values())).encode()).hexdigest()[:16]
     return replace(
         model,
+        training=replace(model.training, sites=request.sites, fingerprint=fingerprint),
+        known_scans=KnownScans(fingerprint, ()),
         patterns=(Patterns(progress.n_all, pattern),),
         interval_factor=max(1.0, float(np.sqrt(squares / n))),
-        ranges=find_ranges(progress.request),
-        evidence=gather_evidence(progress.request.terms, scores, model.training.fingerprint),
+        ranges=find_ranges(request.shown[ALL]),
+        evidence=gather_evidence(request.terms, scores, fingerprint),
     )
 
 
-def find_ranges(request: Request) -> ScanRanges:
-    """Find what is usual among the scans of all sites, from sums and from the widest limits of the sites.
-
-    Logarithms are taken as normal: their quartiles follow from mean and standard deviation.
-    """
-    limits, sums, fences = request.limits, request.shown[ALL][0] | request.shown[ALL][1], {}
-    for name in ("motion", "edge_sd", "distance"):
-        n, total, squares = sums[name]
+def find_ranges(rounds: Sequence[Arrays]) -> ScanRanges:
+    """Find what is usual among the scans of all sites, from sums of logarithms, which are taken as normal."""
+    limits: dict[str, tuple[float, float]] = {}
+    for name, (n, total, squares) in zip(
+        (*FACTS, "distance"), (*rounds[0]["facts"], rounds[1]["distance"]), strict=True
+    ):
         if n > 1:
-            half = _QUARTILE * np.sqrt(max(squares / n - (total / n) ** 2, 0.0)) * (1 + 2 * FENCE)
-            fences[name] = (float(np.exp(total / n - half)), float(np.exp(total / n + half)))
+            sd = np.sqrt(max(squares / n - (total / n) ** 2, 0.0))
+            beyond = _FEWEST_FRAMES if name == "frames" else _QUARTILE * (1 + 2 * FENCE)
+            limits[name] = (float(np.exp(total / n - beyond * sd)), float(np.exp(total / n + beyond * sd)))
+    distance, frames = limits.get("distance"), limits.get("frames")
     return ScanRanges(
-        least_frames=limits.get("frames", (0.0, 0.0))[0] or None,
+        least_frames=frames[0] if frames and frames[1] > 1 else None,
         tr=limits.get("tr"),
-        motion=fences.get("motion"),
-        edge_sd=fences.get("edge_sd"),
-        dead_rois=int(limits["dead_rois"][1]) if "dead_rois" in limits else None,
-        distance=fences["distance"][1] if "distance" in fences else None,
+        motion=limits.get("motion"),
+        edge_sd=limits.get("edge_sd"),
+        dead_rois=int(limits["dead_rois"][1] - 1),
+        distance=distance and distance[1],
     )
 
 
@@ -151,7 +164,7 @@ def gather_evidence(terms: Terms, scores: Mapping[str, SiteScore], fingerprint: 
     )
     if not terms.leaves_sites_out:
         return evidence
-    checked = pd.DataFrame([asdict(one) for one in scores.values()])
+    checked = pd.DataFrame([asdict(one)["calibrated"] for one in scores.values()])
     coefficients = pd.DataFrame(checked["calibration"].tolist(), columns=Recalibration._fields, dtype=float)
     (slope, slope_sd), (intercept, intercept_sd) = pool_coefficients(coefficients)
     return replace(

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from .equations import Point, Spread, calibrate, find_best_point
-from .messages import ALL, Request
+from .messages import Arrays, Terms
 
 
-@dataclass(frozen=True, eq=False)
 class Progress:
-    """How far a model has come. Shapes: n [2], fill, centre, mean, labels [d], directions, products [k, d]."""
+    """How far a model has come, from its sums over the rounds so far, the first at least.
 
-    request: Request
-    model: str
-    n: np.ndarray  # scans of each class
-    fill: np.ndarray  # what edges of regions without signal hold
-    centre: np.ndarray  # mean of the features
-    mean: np.ndarray  # mean connectome, every site with equal weight
-    squares: float  # sum of the squares of all features less their mean
-    block_length: float
-    labels: np.ndarray  # A'b
-    directions: np.ndarray
-    products: np.ndarray  # or one fewer: that of the newest direction is asked for
-    spread: Spread | None  # of margins under the models of the other sites
+    Shapes: n [2], fill, centre, mean, labels [d], directions, products [k, d].
+    """
 
-    @property
-    def n_all(self) -> int:
-        """Number of scans."""
-        return int(self.n.sum())
+    def __init__(self, terms: Terms, rounds: Sequence[Arrays]) -> None:
+        first, d = rounds[0], len(rounds[0]["live"])
+        self.terms, self.n = terms, first["n"]  # scans of each class
+        self.n_all, self.share = int(self.n.sum()), float(self.n[1] / self.n.sum())  # share of patients
+        self.mean = first["fc_means"] / np.maximum(first["fc_sites"], 1)  # connectome, every site with equal weight
+        # what edges of regions without signal hold
+        self.fill = first["features"] / np.maximum(first["live"], 1) if terms.method == "log-ridge" else self.mean
+        filled = self.n_all - first["live"]
+        self.centre = (first["features"] + filled * self.fill) / self.n_all  # mean of the features
+        squares = first["squares"] + (filled * self.fill**2).sum() - self.n_all * (self.centre**2).sum()
+        self.squares = max(float(squares), 1e-9 * self.n_all)  # sum of the squares of all features less their mean
+        self.penalty = terms.penalty * self.squares / self.n_all
+        self.block_length = float(first["block_length"][0] / first["block_length"][1])
+        self.labels = rounds[1]["labels"] if len(rounds) > 1 else np.zeros(d)  # A'b
+        self.spread = Spread(*rounds[2]["spread"]) if len(rounds) > 2 else None  # under the models of the other sites
 
-    @property
-    def share(self) -> float:
-        """Share of patients."""
-        return float(self.n[1] / self.n.sum())
+        def gather(*names: str) -> np.ndarray:
+            return np.reshape([sums[name] for sums in rounds for name in names if name in sums], (-1, d))
 
-    @property
-    def penalty(self) -> float:
-        """Penalty in the units of the features."""
-        return self.request.terms.penalty * max(self.squares / self.n_all, 1e-9)
+        self.directions = gather("models", "direction")
+        self.products = gather("product")  # or one fewer: that of the newest direction is asked for
 
     @cached_property
     def point(self) -> Point:
@@ -61,32 +57,3 @@ class Progress:
             held_out = self.spread
             scale = np.sqrt(variance * self.n_all / float(self.directions[0] @ self.products[0]))
         return calibrate(held_out, float(scale), variance, self.share)
-
-
-def follow(request: Request, model: str = ALL) -> Progress:
-    """Follow the sums of a model over the rounds so far, the first at least."""
-    rounds = request.shown[model]
-    first, d, n_all = rounds[0], len(rounds[0]["live"]), rounds[0]["n"].sum()
-    mean = first["fc_means"] / np.maximum(first["fc_sites"], 1)
-    fill = first["features"] / np.maximum(first["live"], 1) if request.terms.method == "log-ridge" else mean
-    filled = n_all - first["live"]
-    centre = (first["features"] + filled * fill) / n_all
-    squares = float(first["squares"] + (filled * fill**2).sum() - n_all * (centre**2).sum())
-
-    def gather(*names: str) -> np.ndarray:
-        return np.reshape([sums[name] for sums in rounds for name in names if name in sums], (-1, d))
-
-    return Progress(
-        request,
-        model,
-        first["n"],
-        fill,
-        centre,
-        mean,
-        squares,
-        block_length=float(first["block_length"][0] / n_all),
-        labels=rounds[1]["labels"] if len(rounds) > 1 else np.zeros(d),
-        directions=gather("models", "direction"),
-        products=gather("product"),
-        spread=Spread(*rounds[2]["spread"]) if len(rounds) > 2 else None,
-    )

@@ -1,8 +1,6 @@
-"""What a site answers to a request from its scans; :mod:`.record` checks whether the site has agreed to it."""
+"""What a site answers to a request from its scans."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 from scipy.special import expit
@@ -18,50 +16,18 @@ from ..models.ranges import PARTICIPANTS_BEHIND, describe_scans, measure_distanc
 from ..protocol.calibration import fit_recalibration
 from ..protocol.metrics import average_margins, count_participants, delong_covariance, placement_values
 from . import equations
-from .messages import ALL, Answer, Arrays, Request, SiteScore, Terms, digest
-from .model import build_model, fill_square, make_atlas
-from .progress import Progress, follow
+from .messages import Arrays, CalibratedScore, SiteScore, Terms
+from .model import FACTS, build_model, fill_square, make_atlas, make_project_method
+from .progress import Progress
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
-
-
-def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answer:
-    """Answer a request from the scans of a site.
-
-    Parameters
-    ----------
-    request : Request
-    cohort : Cohort
-        Scans of one site, with labels.
-    least_per_class : int
-        Fewest participants of each class for which a site answers.
-
-    Returns
-    -------
-    Answer
-    """
-    site, own_digest = Site(request.terms, cohort, least_per_class), digest(request)
-    if not request.round:
-        return Answer(own_digest, 0, site.name, site.find_limits(), sums={ALL: site.describe()})
-    if request.sites.get(site.name) != (counts := tuple(np.bincount(site.label).tolist())):
-        problem = (
-            f"counts {request.sites.get(site.name)} controls and patients at site '{site.name}', here are {counts}"
-        )
-        raise BrioError(
-            f"{cohort.name}: the request {problem}; give the scans that the first request was answered from"
-        )
-    score, models = None, request.list_answered(site.name)
-    sums = {model: getattr(site, request.asked)(follow(request, model)) for model in models}
-    if request.asked == "score":
-        score = site.compare_labels(follow(request, site.name if request.terms.leaves_sites_out else ALL))
-    return Answer(own_digest, request.round, site.name, score=score, sums=sums)
 
 
 class Site:
     """The scans of a site, as the method of a project reads them. Shapes: live, plain [n, d]."""
 
-    def __init__(self, terms: Terms, cohort: Cohort, least_per_class: int) -> None:
-        self.method = terms.make_method()
+    def __init__(self, terms: Terms, cohort: Cohort, least_per_class: int = 10) -> None:
+        self.method = make_project_method(terms)
         check_atlas(make_atlas(terms), cohort)
         asked = relabel(cohort, terms.label, 0) if terms.label else cohort
         check_classes(terms.classes, asked)
@@ -103,27 +69,17 @@ class Site:
         if not self.connectomes.without_frames:
             sites = self.cohort.sites
             length = self.connectomes.estimate_block_length(self.scans, sites, self.label, BlockRule(), 0)
-        facts = describe_scans(self.connectomes)
+        facts = describe_scans(self.connectomes).eval("dead_rois = dead_rois + 1")
         return {
-            "n": np.bincount(self.label),
+            "n": np.bincount(self.label, minlength=2),
             "features": self.plain.sum(0),
             "live": counts,
             "squares": (self.plain**2).sum(),
             "fc_means": np.where(self.live, fc, 0.0).sum(0) / np.maximum(counts, 1),
             "fc_sites": counts > 0,
             "block_length": np.array([n * length, n]),
-            **{name: _sum_logs(facts[name].to_numpy()) for name in ("motion", "edge_sd")},
+            "facts": np.stack([_sum_logs(facts[name].to_numpy(dtype=float)) for name in FACTS]),
         }
-
-    def find_limits(self) -> dict[str, tuple[float, float]]:
-        """Find the smallest and largest values that ten participants reach; nothing where fewer are known."""
-        facts, limits = describe_scans(self.connectomes), {}
-        for name in ("frames", "tr", "dead_rois"):
-            values = average_margins(self.cohort, self.scans, facts[name].to_numpy(dtype=float))[1]
-            known = np.sort(values[np.isfinite(values)])
-            if len(known) >= PARTICIPANTS_BEHIND:
-                limits[name] = (float(known[PARTICIPANTS_BEHIND - 1]), float(known[-PARTICIPANTS_BEHIND]))
-        return limits
 
     def begin(self, progress: Progress) -> Arrays:
         """Answer with A_e'b_e and the model of the site alone, of length n_e / n."""
@@ -136,13 +92,13 @@ class Site:
         return {"labels": labels, "models": models, "distance": _sum_logs(distance)}
 
     def multiply(self, progress: Progress) -> Arrays:
-        """Answer with A_e'A_e v for the newest direction v, the first time with the spread of margins besides."""
-        A, _ = self.centre(progress)
-        product = equations.multiply_vector(A, progress.directions[-1])
-        if len(progress.directions) > 1:
-            return {"product": product}
-        spread = equations.measure_spread(A @ self.leave_own_out(progress), self.label)
-        return {"product": product, "spread": np.array(spread)}
+        """Answer with A_e'A_e v for the newest direction v."""
+        return {"product": equations.multiply_vector(self.centre(progress)[0], progress.directions[-1])}
+
+    def compare(self, progress: Progress) -> Arrays:
+        """Answer with A_e'A_e v for the mean v of all models, and the spread of margins under those of other sites."""
+        margin = self.centre(progress)[0] @ self.leave_own_out(progress)
+        return self.multiply(progress) | {"spread": np.array(equations.measure_spread(margin, self.label))}
 
     def solve(self, progress: Progress) -> Arrays:
         """Answer with the step that would solve the problem if all sites were like this one."""
@@ -168,34 +124,32 @@ class Site:
         A model that leaves the site out is calibrated by the others and scored in full. The mean of the other sites'
         models has no calibration that labels of this site did not touch, so its order of the scans alone is scored.
         """
-        is_left_out = progress.model == self.name
+        calibrated, is_left_out = None, progress.terms.leaves_sites_out
         w = progress.point.w if is_left_out else self.leave_own_out(progress)
         first, margin = average_margins(self.cohort, self.scans, self.read(progress) @ w)
         label = self.label[first]
         auc, covariance = delong_covariance(label, placement_values(label, margin)[:, None])
+        if is_left_out:
+            slope, intercept = progress.calibrate()
+            logit = slope * margin + intercept
+            calibrated = CalibratedScore(
+                n_right=int(((logit > 0) == label).sum()),
+                brier=float(((expit(logit) - label) ** 2).sum()),
+                calibration=tuple(v if np.isfinite(v) else None for v in fit_recalibration(label, logit)),
+                spread=tuple(equations.measure_spread(margin, label)),
+            )
         inner = [q for q in QUANTILES if min(q, 1 - q) * len(margin) >= PARTICIPANTS_BEHIND]
-        score = SiteScore(
+        return SiteScore(
             n_controls=int((label == 0).sum()),
             n_patients=int(label.sum()),
             auc=float(auc[0]),
             variance=float(covariance[0, 0]),
             quantiles={str(q): float(np.quantile(margin, q)) for q in inner},
-        )
-        if not is_left_out:
-            return score
-        slope, intercept = progress.calibrate()
-        logit = slope * margin + intercept
-        calibration = (value if np.isfinite(value) else None for value in fit_recalibration(label, logit))
-        return replace(
-            score,
-            n_right=int(((logit > 0) == label).sum()),
-            brier=float(((expit(logit) - label) ** 2).sum()),
-            calibration=tuple(calibration),
-            spread=tuple(equations.measure_spread(margin, label)),
+            calibrated=calibrated,
         )
 
 
 def _sum_logs(values: np.ndarray) -> np.ndarray:
     """Return number, sum and sum of squares of the logarithms of known values."""
-    logs = np.log(np.maximum(values[np.isfinite(values)].astype(float), 1e-6))
+    logs = np.log(np.maximum(values[np.isfinite(values)], 1e-6))
     return np.array([len(logs), logs.sum(), (logs**2).sum()])
