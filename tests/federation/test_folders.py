@@ -1,6 +1,5 @@
 """What a site refuses and records, and the folder of a coordinator whose process is killed."""
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -179,7 +178,7 @@ def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, 
     problem = f"has 9 control and {n} patient; 10 participants of each class are needed"
     refuse(record, problem, hospital, first, cohort=nine)
     ids = [f"p{k % 9 if y == 0 else 100 + k}" for k, y in enumerate(label)]  # many scans of nine controls
-    same = rebuild(cohort, table=cohort.participants.assign(participant_id=ids, session=[str(k) for k in order]))
+    same = rebuild(cohort, table=cohort.participants.assign(participant_id=ids), session=[str(k) for k in order])
     refuse(record, "has 9 control", hospital, first, cohort=same)
     refuse(record, "has 4 sites, and one answers; make a cohort of each", hospital, first, cohort=pool)
     names = terms.rois["name"]
@@ -254,9 +253,10 @@ def test_scores_are_written_before_the_model_and_again_after_a_failure(tmp_path,
     def fail(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("brio.models.folder.write_model", fail)
+    monkeypatch.setattr("brio.models.folder.write_model", fail)
+    with pytest.raises(KeyboardInterrupt):
         combine_project(folder)
+    monkeypatch.undo()
     assert not (folder / "model").exists()
     combine_project(folder)
     rows = (folder / "scores" / "sites.csv").read_text().splitlines()
@@ -284,11 +284,10 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
     write_message(tmp_path / "wrong.brio", replace(run.answers[0]["site01"], request="00"))
     refuse_files("'site01': answers another request", [tmp_path / "wrong.brio", *given[1:]])
-    refuse_files("every sum needs at least 3", given[:2])
+    refuse_files("every sum needs 3", given[:2])
     path, made = combine_project(folder, given)
     assert digest(made) == digest(run.requests[1])
     assert len(list((folder / "answers").iterdir())) == 4
-    shutil.rmtree(folder / "answers")
     with pytest.raises(BrioError, match="holds no request"):
         combine_project(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
@@ -322,5 +321,5 @@ def test_a_question_that_is_not_the_label_is_asked_at_every_site(terms, sites):
 
 def test_read_message_says_what_a_file_is(tmp_path, project):
     write_message(tmp_path / "one.brio", project().answers[0]["site01"])
-    with pytest.raises(BrioError, match="one.brio: is an answer, not the request of a project"):
+    with pytest.raises(BrioError, match=r"one\.brio: is an answer, not the request of a project"):
         read_message(tmp_path / "one.brio", Request)

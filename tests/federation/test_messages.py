@@ -74,7 +74,7 @@ def test_other_numbers_than_those_of_a_message_are_refused(messages):
         refuse(alter(content, lambda document: document.update(brio="0.0.1")), f"brio 0.0.1, this is {__version__}")
         refuse(alter(content, lambda document: document.update(more=1)), "was changed after it was written")
     refuse(alter(encode(messages[0]), change_arrays=put(lambda a: a * np.nan)), "not finite")
-    refuse(alter(encode(messages[0]), change_arrays=put(lambda a: a[..., :1])), "has the shape")
+    refuse(alter(encode(messages[0]), change_arrays=put(lambda a: np.atleast_1d(a)[..., :1])), "has the shape")
     refuse(b"PK\x03\x04" + bytes(100), "is neither a request nor an answer")
 
 
@@ -87,8 +87,8 @@ def test_a_request_that_cannot_be_is_refused_when_it_is_made(terms, project):
         with pytest.raises(BrioError, match=message):
             replace(one, **changes)
 
-    refuse_made("2 sites answered; every sum needs at least 3", sites=two)
-    refuse_made("with 3 sites none can be left out", left_out, sites=three)
+    refuse_made("2 sites answered; every sum needs 3", sites=two)
+    refuse_made("3 sites answered; every sum needs 3 without the one", left_out, sites=three)
     refuse_made("over other numbers of scans", sites=three)
     refuse_made("over other numbers of scans", sites=request.sites | {"site01": (5, 5)})
     refuse_made("asks round 7 of 6", round=6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,24 +37,15 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
             raise BrioError(f"site '{one.site}': {error}; it would spoil the model, ask the site again") from None
     if not request.round:
         sites = {name: tuple(map(int, one.sums[ALL]["n"])) for name, one in by_site.items()}
-        terms.require_enough(len(sites))
     sums: dict[str, Arrays] = {}
     for model in [ALL, *sites] if terms.leaves_sites_out and request.asked != "score" else [ALL]:
         own = [one.sums[model if request.round else ALL] for name, one in by_site.items() if name != model]
-        sums[model] = {key: np.sum([one[key] for one in own], axis=0, dtype=float) for key in own[0]}
+        sums[model] = {key: np.sum([one[key] for one in own], axis=0, dtype=float) for key in (own[0] if own else ())}
     if request.asked == "score":
         from .model import complete_model  # needs torch
 
         return complete_model(request, sums[ALL], {name: one.score for name, one in by_site.items() if one.score})
-    return advance(request, sites, {name: digest(one) for name, one in by_site.items()}, sums)
-
-
-def advance(
-    request: Request, sites: dict[str, tuple[int, int]], answers: dict[str, str], sums: Mapping[str, Arrays]
-) -> Request:
-    """Make the request that follows another one: the sums of the newest answers stand behind those before."""
-    shown = {model: [*request.shown.get(model, ()), own] for model, own in sums.items()}
-    return Request(request.terms, request.round + 1, sites, answers, digest(request), shown)
+    return request.advance(sites, {name: digest(one) for name, one in by_site.items()}, sums)
 
 
 def _list_by_site(request: Request, answers: Sequence[Answer]) -> dict[str, Answer]:

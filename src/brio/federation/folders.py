@@ -18,8 +18,8 @@ from ..errors import BrioError
 from ..formatting import format_count
 from ..schemas import StoredCount, from_json, parse_json, read_bounded
 from ..storage import create_whole_folder, lock_folder, write_atomically
-from .coordinator import advance, combine, start
-from .messages import ALL, LEAST_SITES, Answer, Request, Terms, describe_message, digest, read_message, write_message
+from .coordinator import combine, start
+from .messages import ALL, Answer, Request, Terms, describe_message, digest, read_message, write_message
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def start_project(folder: Path, terms: Terms) -> Path:
     """Create the folder of a project with its first request."""
     with create_whole_folder(folder) as place:
         write_message(place / name_request(0), start(terms))
+        (place / ANSWERS).mkdir()
     return folder / name_request(0)
 
 
@@ -176,27 +177,22 @@ def _check_follows(record: Path, request: Request, path: Path) -> None:
         newest = {model: rounds[-1] for model, rounds in request.shown.items()}
         if request.answers.get(answered.site) != digest(answered):
             problem = "does not count the answer that was given here"
-        elif digest(advance(before, before.sites or request.sites, request.answers, newest)) != digest(request):
+        elif digest(before.advance(before.sites or request.sites, request.answers, newest)) != digest(request):
             problem = "does not follow from the request that was answered here: other terms, sites or earlier sums"
     if problem:
         raise BrioError(f"{path}: {problem}. Nothing was answered; ask the coordinator for an explanation")
 
 
-def _count_vectors(request: Request) -> int:
-    """Count the requests with a vector of a project; before the first sums, those for the fewest sites."""
-    return request.terms.count_vectors(len(request.sites) or LEAST_SITES + 1)
-
-
 def _check_agreed(record: Path, request: Request, agreed: Agreement) -> None:
     """Refuse what a site has not agreed to, before anything is computed."""
-    project, needed = request.terms.project, _count_vectors(request)
+    project, needed = request.terms.project, request.n_vectors
     if request.terms.leaves_sites_out and not agreed.leave_out:
         raise BrioError(
             f"'{project}' leaves sites out in turn, by which each site can compute the sums of every other one; "
             "agree with --agree-leave-out, or ask for the evaluation by site models"
         )
     others = [one.parent for one in record.parent.glob(f"*/{AGREEMENT}") if one.parent != record]
-    given = sum(_count_vectors(read_message(find_request(one), Request)) for one in others)
+    given = sum(read_message(find_request(one), Request).n_vectors for one in others)
     if needed + given > agreed.vectors:
         more = f" and {given} were agreed to in other projects" if given else ""
         raise BrioError(

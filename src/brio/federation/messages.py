@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 from ..cohort.values import refuse_unsafe_names
 from ..errors import BrioError, file_error
 from ..formatting import format_count
+from ..models.text import fill_text
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, from_json, parse_json, read_bounded, to_json
 from ..storage import write_atomically
 from ..version import __version__
@@ -31,6 +32,7 @@ _NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").r
 _LARGEST_FILE = 1 << 30
 _SEND_AGAIN = "ask for the file again"
 Arrays = dict[str, np.ndarray]
+Counts = dict[str, tuple[StoredCount, StoredCount]]
 Maybe = float | None
 
 
@@ -63,18 +65,6 @@ class Terms:
         """What is asked in each round."""
         return ["describe", "begin", "compare", *["solve", "multiply"] * (self.iterations - 1), "score"]
 
-    def count_vectors(self, n_sites: int) -> int:
-        """Count the requests with a vector that a site will be asked: one for each model and round after the second."""
-        return (1 + n_sites * self.leaves_sites_out) * (len(self.rounds) - 2)
-
-    def require_enough(self, n_sites: int) -> None:
-        """Refuse sums over too few sites."""
-        if n_sites < LEAST_SITES:
-            raise BrioError(f"{format_count(n_sites, 'site')} answered; every sum needs at least {LEAST_SITES}")
-        if self.leaves_sites_out and n_sites == LEAST_SITES:
-            remedy = "start again with the evaluation by site models"
-            raise BrioError(f"with {n_sites} sites none can be left out: {n_sites - 1} would remain in a sum; {remedy}")
-
     def check_sums(self, number: int, sums: Mapping[str, np.ndarray]) -> None:
         """Refuse sums of a round with other names or shapes than expected, and values that are not finite."""
         n_rois, known = len(self.rois["name"]), _NUMBERS[self.rounds[number]]["sums"]
@@ -97,7 +87,7 @@ class Request:
 
     terms: Terms
     round: StoredCount = 0
-    sites: dict[str, tuple[StoredCount, StoredCount]] = field(default_factory=dict)  # controls and patients of each
+    sites: Counts = field(default_factory=dict)  # controls and patients of each
     answers: dict[str, str] = field(default_factory=dict)  # digests of the answers in the newest sums
     before: str = ""  # digest of the request before
     shown: Any = field(default_factory=dict, repr=False)  # for each model, the Arrays of each round so far
@@ -105,8 +95,9 @@ class Request:
     def __post_init__(self) -> None:
         if self.round >= len(self.terms.rounds):
             raise BrioError(f"asks round {self.round + 1} of {len(self.terms.rounds)}")
-        if self.round:
-            self.terms.require_enough(len(self.sites))
+        if self.round and len(self.sites) < LEAST_SITES + self.terms.leaves_sites_out:
+            n, rest = format_count(len(self.sites), "site"), " without the one that is left out"
+            raise BrioError(f"{n} answered; every sum needs {LEAST_SITES}{rest if self.terms.leaves_sites_out else ''}")
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
         if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):
@@ -127,6 +118,17 @@ class Request:
     def models(self) -> list[str]:
         """Names of the models: that of all sites, and those that leave one out."""
         return [ALL, *(self.sites if self.terms.leaves_sites_out else ())]
+
+    @property
+    def n_vectors(self) -> int:
+        """Number of requests with a vector: one for each model and round after the second, at least; sites may follow."""
+        n_models = 1 + (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
+        return n_models * (len(self.terms.rounds) - 2)
+
+    def advance(self, sites: Counts, answers: dict[str, str], sums: Mapping[str, Arrays]) -> Request:
+        """Make the request that follows: the sums of the newest answers stand behind those before."""
+        shown = {model: [*self.shown.get(model, ()), own] for model, own in sums.items()}
+        return Request(self.terms, self.round + 1, sites, answers, digest(self), shown)
 
     def list_answered(self, site: str) -> list[str]:
         """List the models about which a site answers."""
@@ -237,18 +239,9 @@ def read_message(path: Path, kind: Any = Request | Answer) -> Any:
 
 def describe_message(message: Request | Answer) -> str:
     """Describe in words every number that a request or an answer holds, for who must agree to it."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    facts = to_json(message.score or {}) if isinstance(message, Answer) else {}
-    extra: dict[str, Any] = {"facts": facts | (facts.pop("calibrated", None) or {}), "scores": _NUMBERS["scores"]}
-    if isinstance(message, Request):
-        extra = {"asked": _NUMBERS[message.asked]["asked"], "n_rounds": len(message.terms.rounds)}
-    environment = Environment(loader=PackageLoader("brio", "federation"), undefined=StrictUndefined)
-    return environment.get_template("message.md.j2").render(
-        **vars(message),
-        **extra,
-        words={name: one["words"] for asked in _NUMBERS.values() for name, one in asked.get("sums", {}).items()},
-        whose=lambda model: ALL if model == ALL else f"{ALL} but {model}",
-        count=format_count,
-        version=__version__,
+    score = to_json(message.score or {}) if isinstance(message, Answer) else {}
+    facts = score | (score.pop("calibrated", None) or {})
+    words = {name: one["words"] for asked in _NUMBERS.values() for name, one in asked.get("sums", {}).items()}
+    return fill_text(
+        "federation.md.j2", message=message, numbers=_NUMBERS, words=words, facts=facts, version=__version__
     )

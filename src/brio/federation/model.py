@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from ..cohort import Atlas
+from ..connectome import fill_matrix
 from ..methods import make_method
 from ..methods.linear.ridge import KernelRidgeMethod
 from ..models.evidence import UNKNOWN, Estimate, Evidence, pool_coefficients
@@ -60,7 +62,7 @@ def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
         validation_auc=0.0,
         details={"penalty": progress.penalty} | ({} if is_log else {"calibration": [1.0, 0.0]}),
         state=RunState.from_learned(
-            mean=torch.from_numpy(progress.fill) if is_log else fill_square(progress.fill, len(atlas))
+            mean=torch.from_numpy(progress.fill) if is_log else fill_matrix(torch.from_numpy(progress.fill), len(atlas))
         ),
         parameters={
             "centre": torch.from_numpy(progress.centre),
@@ -76,7 +78,7 @@ def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
         block_length=progress.block_length,
         interval_factor=1.0,
         ranges=ScanRanges(),
-        mean=fill_square(progress.mean, len(atlas)).float(),
+        mean=fill_matrix(torch.from_numpy(progress.mean), len(atlas)).float(),
         training=TrainingFacts(
             cohort=terms.project,
             fingerprint="",
@@ -146,43 +148,24 @@ def gather_evidence(terms: Terms, scores: Mapping[str, SiteScore], fingerprint: 
     over_sites = summarise_scores(sites["auc"], limits=(0.0, 1.0))
     weighted = assess_auc(sites, covariances, terms.method)[PAIR_WEIGHTED]
     n = sites["n_patients"] + sites["n_controls"]
-    evidence = Evidence(
+    checked: dict[str, Any] = {"accuracy": None, "brier": None, "slope": UNKNOWN, "intercept": UNKNOWN}
+    if terms.leaves_sites_out:
+        own = pd.DataFrame([asdict(one)["calibrated"] for one in scores.values()])
+        coefficients = pd.DataFrame(own["calibration"].tolist(), columns=Recalibration._fields, dtype=float)
+        for name, (estimate, sd) in zip(("slope", "intercept"), pool_coefficients(coefficients), strict=True):
+            checked |= {name: estimate, f"{name}_sd": sd}
+        checked |= {"accuracy": own["n_right"].sum() / n.sum(), "brier": own["brier"].sum() / n.sum()}
+        checked["accuracy_over_sites"] = (own["n_right"] / n).mean()
+    return Evidence(
         n_participants=int(n.sum()),
         n_sites=len(scores),
         n_seeds=1,
         fingerprint=fingerprint,
         auc=Estimate(over_sites.mean, *(over_sites.interval or (None, None))),
         pair_weighted_auc=Estimate(weighted.mean, weighted.low, weighted.high),
-        accuracy=None,
-        brier=None,
-        slope=UNKNOWN,
-        intercept=UNKNOWN,
         risk=(),
         rules=(),
         n_two_class_sites=len(scores),
-        differences=(SITE_MODELS,),
+        differences=() if terms.leaves_sites_out else (SITE_MODELS,),
+        **checked,
     )
-    if not terms.leaves_sites_out:
-        return evidence
-    checked = pd.DataFrame([asdict(one)["calibrated"] for one in scores.values()])
-    coefficients = pd.DataFrame(checked["calibration"].tolist(), columns=Recalibration._fields, dtype=float)
-    (slope, slope_sd), (intercept, intercept_sd) = pool_coefficients(coefficients)
-    return replace(
-        evidence,
-        accuracy=float(checked["n_right"].sum() / n.sum()),
-        accuracy_over_sites=float((checked["n_right"] / n).mean()),
-        brier=float(checked["brier"].sum() / n.sum()),
-        slope=slope,
-        intercept=intercept,
-        slope_sd=slope_sd,
-        intercept_sd=intercept_sd,
-        differences=(),
-    )
-
-
-def fill_square(edges: np.ndarray, n_rois: int) -> torch.Tensor:
-    """Return the symmetric matrix [P, P] of edges [d], with zeros on its diagonal."""
-    matrix = torch.zeros(n_rois, n_rois, dtype=torch.float64)
-    u, v = torch.triu_indices(n_rois, n_rois, 1)
-    matrix[u, v] = matrix[v, u] = torch.from_numpy(edges)
-    return matrix

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from scipy.special import expit
 
 from ..cohort import Cohort, audit, relabel
-from ..connectome import BlockRule, Connectomes, find_live_edges, read_edges
+from ..connectome import BlockRule, Connectomes, fill_matrix, find_live_edges, read_edges
 from ..device import full_precision
 from ..errors import BrioError
 from ..formatting import format_count
@@ -17,7 +18,7 @@ from ..protocol.calibration import fit_recalibration
 from ..protocol.metrics import average_margins, count_participants, delong_covariance, placement_values
 from . import equations
 from .messages import Arrays, CalibratedScore, SiteScore, Terms
-from .model import FACTS, build_model, fill_square, make_atlas, make_project_method
+from .model import FACTS, build_model, make_atlas, make_project_method
 from .progress import Progress
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
@@ -86,7 +87,7 @@ class Site:
         A, b = self.centre(progress)
         labels = equations.multiply_labels(A, b)
         own = equations.solve_alone(A, labels, progress.n_all, progress.penalty)
-        mean = fill_square(progress.mean, self.cohort.n_rois)
+        mean = fill_matrix(torch.from_numpy(progress.mean), self.cohort.n_rois)
         distance = measure_distances(self.connectomes, self.scans, mean[None])[:, 0]
         models = own / max(float(np.linalg.norm(own)), 1e-300) * len(A) / progress.n_all
         return {"labels": labels, "models": models, "distance": _sum_logs(distance)}
