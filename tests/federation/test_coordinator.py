@@ -43,7 +43,7 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
             request, without | {"site02": run.answers[number - 1]["site02"]}, f"site02': answers round {number}, not"
         )
         other = project(penalty=2.0).answers[number]["site02"]
-        refuse(request, without | {"site02": other}, "site02': answers another request of this round")
+        refuse(request, without | {"site02": other}, "site02': answers another request; ask for its answer")
         stranger = replace(answers["site02"], site="site09")
         refuse(request, [*answers.values(), stranger], "site09': takes no part")
     twice = change(run.answers[1]["site02"], labels=run.answers[1]["site02"].sums[ALL]["labels"] / 2)
@@ -125,7 +125,7 @@ def test_answers_about_other_models_or_scores_are_refused(project):
     swapped = replace(project().answers[-1]["site02"], score=scores[1])
     refuse(project().requests[-1], project().answers[-1] | {"site02": swapped}, "scores are not those")
     with pytest.raises(BrioError, match="no participants could give"):
-        replace(scores[1], calibrated=CalibratedScore(1000, 0.1, (None,) * 6, (1.0, 0.0, 1.0, 1.0)))
+        replace(scores[1], calibrated=CalibratedScore(1000, 0.1, (None,) * 6, scores[1].calibrated.spread))
     with pytest.raises(BrioError, match="no participants could give"):
         replace(scores[0], n_controls=0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,18 +43,10 @@ def start(
     names = tuple(part.strip() for part in classes.split(","))
     atlas = Cohort.load(rois).atlas if (Path(rois) / HEADER).is_file() else load_atlas(rois)[0]
     table = atlas.rois.astype(object)
-    terms = Terms(
-        project=out.name,
-        method=method,
-        atlas=atlas.name,
-        rois={str(name): column.tolist() for name, column in table.where(table.notna(), None).items()},
-        classes=names,
-        penalty=penalty,
-        iterations=iterations,
-        evaluation=evaluation,
-        label=label,
-    )
-    path = start_project(out, terms)
+    terms: dict[str, Any] = {"project": out.name, "method": method, "atlas": atlas.name, "classes": names}
+    terms["rois"] = {str(name): column.tolist() for name, column in table.where(table.notna(), None).items()}
+    terms |= {"penalty": penalty, "iterations": iterations, "evaluation": evaluation, "label": label}
+    path = start_project(out, Terms(**terms))
     say(describe_message(read_message(path)))
     say(f"send {path} to every site, which gives 'brio federate answer {path.name} COHORT'")
 
@@ -80,7 +72,11 @@ def answer(
 
     path = find_request(request) if request.is_dir() else request
     asked = read_message(path, Request)
-    given = {"vectors": vectors, "leave_out": agree_leave_out or None, "least_per_class": least_per_class}
+    given: dict[str, Any] = {
+        "vectors": vectors,
+        "leave_out": agree_leave_out or None,
+        "least_per_class": least_per_class,
+    }
     agreed = {name: value for name, value in given.items() if value is not None}
     record = cohort / RECORDS / asked.terms.project
     made = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import BrioError
 from ..schemas import check_fields, to_json
+from .equations import Spread
 from .messages import ALL, Answer, Arrays, Request, Terms, digest
 from .progress import Progress
 
@@ -29,16 +30,21 @@ def start(terms: Terms) -> Request:
 
 def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
     """Add up the answers of all sites to a request, one from each, and return the next request, or the model."""
-    by_site, sites, terms = _list_by_site(request, answers), request.sites, request.terms
-    for one in by_site.values():
+    by_site: dict[str, Answer] = {}
+    for one in sorted(answers, key=lambda answer: answer.site):
         try:
             _check_answer(request, one)
         except BrioError as error:
-            raise BrioError(f"site '{one.site}': {error}; it would spoil the model, ask the site again") from None
-    if not request.round:
-        sites = {name: tuple(map(int, one.sums[ALL]["n"])) for name, one in by_site.items()}
+            raise BrioError(f"site '{one.site}': {error}; ask for its answer to request {request.round + 1}") from None
+        if digest(by_site.setdefault(one.site, one)) != digest(one):
+            raise BrioError(f"site '{one.site}': answered twice, and differently; ask it which answer holds")
+    if missing := [name for name in request.sites if name not in by_site]:
+        remedy = "wait for it, or start again without it: earlier sums hold its part"
+        raise BrioError(f"site '{missing[0]}': has not answered round {request.round + 1}; {remedy}")
+    sites, described = request.sites, [(one.site, one.sums[ALL]["n"]) for one in by_site.values() if not request.round]
+    sites = sites or {name: (int(n[0]), int(n[1])) for name, n in described}
     sums: dict[str, Arrays] = {}
-    for model in [ALL, *sites] if terms.leaves_sites_out and request.asked != "score" else [ALL]:
+    for model in [ALL, *sites] if request.terms.leaves_sites_out and request.asked != "score" else [ALL]:
         own = [one.sums[model if request.round else ALL] for name, one in by_site.items() if name != model]
         sums[model] = {key: np.sum([one[key] for one in own], axis=0, dtype=float) for key in (own[0] if own else ())}
     if request.asked == "score":
@@ -48,31 +54,13 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
     return request.advance(sites, {name: digest(one) for name, one in by_site.items()}, sums)
 
 
-def _list_by_site(request: Request, answers: Sequence[Answer]) -> dict[str, Answer]:
-    """List answers by site in sorted order; refuse those to another request, twice from one site, or missing."""
-    by_site: dict[str, Answer] = {}
-    own, project, number = digest(request), request.terms.project, request.round + 1
-    for one in sorted(answers, key=lambda answer: answer.site):
-        problem = ""
-        if one.request != own or one.round != request.round:
-            which = "another request of this round" if one.round == request.round else f"round {one.round + 1}"
-            problem = f"answers {which}, not this request; give its answer to round {number} of '{project}'"
-        elif request.sites and one.site not in request.sites:
-            problem = f"takes no part in '{project}'; leave its answer out"
-        elif one.site in by_site and digest(by_site[one.site]) != digest(one):
-            problem = "answered twice, and differently; ask it which answer holds"
-        if problem:
-            raise BrioError(f"site '{one.site}': {problem}")
-        by_site[one.site] = one
-    if missing := [name for name in request.sites if name not in by_site]:
-        remedy = "wait for it, or start again without it: earlier sums hold its part"
-        raise BrioError(f"site '{missing[0]}': has not answered round {number}; {remedy}")
-    return by_site
-
-
 def _check_answer(request: Request, answer: Answer) -> None:
     """Refuse an answer with other values than expected, or with values that no scans could give."""
     score, wants_calibrated = answer.score, request.terms.leaves_sites_out
+    if answer.request != digest(request) or answer.round != request.round:
+        raise BrioError(f"answers {'another' if answer.round == request.round else f'the {answer.round + 1}.'} request")
+    if request.sites and answer.site not in request.sites:
+        raise BrioError(f"takes no part in '{request.terms.project}'")
     if sorted(answer.sums) != sorted(request.list_answered(answer.site)):
         raise BrioError(f"answered about {', '.join(answer.sums) or 'nothing'}")
     if (score is not None) != (request.asked == "score") or (score and bool(score.calibrated) != wants_calibrated):
@@ -126,8 +114,7 @@ def _check_vectors(progress: Progress, n: int, own: Arrays) -> dict[str, bool]:
     if "distance" in own:
         possible["distance"] = _could_be_logs(own["distance"], n)
     if "spread" in own:
-        pairs, _, within, freedom = own["spread"]
-        possible["spread"] = bool(0 < pairs <= n / 4 and within >= 0 and freedom == n - 2)
+        possible["spread"] = Spread(*own["spread"]).is_possible(n)
     if "halves" in own:
         possible["halves"] = bool(own["halves"][0] >= n == own["halves"][1])
     return possible

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import pandas as pd
 from msgspec import Meta
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ..cohort import Atlas
 from ..cohort.values import refuse_unsafe_names
 from ..errors import BrioError, file_error
 from ..formatting import format_count
@@ -23,17 +25,17 @@ from ..models.text import fill_text
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, from_json, parse_json, read_bounded, to_json
 from ..storage import write_atomically
 from ..version import __version__
+from .equations import Spread
 
 LEAST_SITES = 3
 """Fewest sites in a sum, so that none of them learns the part of another by taking its own away."""
-ALL = "all sites"
+ALL = ""
 """Name of the model of all sites; a model without one site has the name of that site."""
 _NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
 _LARGEST_FILE = 1 << 30
 _SEND_AGAIN = "ask for the file again"
 Arrays = dict[str, np.ndarray]
 Counts = dict[str, tuple[StoredCount, StoredCount]]
-Maybe = float | None
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,11 @@ class Terms:
     label: str | None = None  # the question, where it is not the label of the cohorts
 
     def __post_init__(self) -> None:
-        lengths = {len(column) for column in self.rois.values()}
-        if "name" not in self.rois or len(lengths) != 1 or min(lengths) < 2:
-            raise BrioError("rois needs a column 'name', and columns of one length of at least two")
+        self.make_atlas()  # refuses tables without names
+
+    def make_atlas(self) -> Atlas:
+        """Return the regions in the order that scans must have."""
+        return Atlas(self.atlas, pd.DataFrame(self.rois))
 
     @property
     def leaves_sites_out(self) -> bool:
@@ -107,7 +111,7 @@ class Request:
                 self.terms.check_sums(number, sums)
             counts = [own for name, own in self.sites.items() if name != model]
             if not np.array_equal(self.shown[model][0]["n"], np.sum(counts, axis=0)):
-                raise BrioError(f"holds sums of {model} over other numbers of scans than those of its sites")
+                raise BrioError("holds sums over other numbers of scans than those of its sites")
 
     @property
     def asked(self) -> str:
@@ -121,9 +125,9 @@ class Request:
 
     @property
     def n_vectors(self) -> int:
-        """Number of requests with a vector: one for each model and round after the second, at least; sites may follow."""
-        n_models = 1 + (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
-        return n_models * (len(self.terms.rounds) - 2)
+        """Number of requests with a vector: one for each model and round but two, at least."""
+        n_left_out = (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
+        return (1 + n_left_out) * (len(self.terms.rounds) - 2)
 
     def advance(self, sites: Counts, answers: dict[str, str], sums: Mapping[str, Arrays]) -> Request:
         """Make the request that follows: the sums of the newest answers stand behind those before."""
@@ -141,8 +145,8 @@ class CalibratedScore:
 
     n_right: StoredCount
     brier: StoredNonNegative  # sum over participants
-    calibration: tuple[Maybe, Maybe, Maybe, Maybe, Maybe, Maybe]  # Recalibration
-    spread: tuple[StoredNonNegative, float, StoredNonNegative, StoredNonNegative]  # Spread
+    calibration: Annotated[tuple[float | None, ...], Meta(min_length=6, max_length=6)]  # Recalibration
+    spread: Spread
 
 
 @dataclass(frozen=True)
@@ -157,8 +161,9 @@ class SiteScore:
     calibrated: CalibratedScore | None = None
 
     def __post_init__(self) -> None:
-        right = 0 if self.calibrated is None else max(self.calibrated.n_right, self.calibrated.brier)
-        if not (self.n_controls and self.n_patients and right <= self.n_controls + self.n_patients):
+        n, own = self.n_controls + self.n_patients, self.calibrated
+        is_possible = own is None or (max(own.n_right, own.brier) <= n and own.spread.is_possible(n))
+        if not (self.n_controls and self.n_patients and is_possible):
             raise BrioError("holds scores that no participants could give")
 
 
@@ -174,8 +179,6 @@ class Answer:
 
     def __post_init__(self) -> None:
         refuse_unsafe_names([self.site], "name of a site")
-        if self.site == ALL:
-            raise BrioError(f"a site cannot have the name '{ALL}'; rename it")
 
 
 def digest(message: Request | Answer) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..cohort import Atlas
 from ..connectome import fill_matrix
 from ..methods import make_method
 from ..methods.linear.ridge import KernelRidgeMethod
@@ -19,7 +18,7 @@ from ..models.evidence import UNKNOWN, Estimate, Evidence, pool_coefficients
 from ..models.known_scans import KnownScans
 from ..models.model import Member, Model, TrainingFacts
 from ..models.patterns import Patterns
-from ..models.ranges import FENCE, ScanRanges
+from ..models.ranges import ScanRanges, read_ranges
 from ..protocol import Fold
 from ..protocol.calibration import Recalibration
 from ..results.summarise import PAIR_WEIGHTED, assess_auc, summarise_scores
@@ -29,18 +28,10 @@ from .equations import Spread
 from .messages import ALL, Arrays, Request, SiteScore, Terms
 from .progress import Progress
 
-FACTS = ("frames", "tr", "motion", "edge_sd", "dead_rois")
-_QUARTILE, _FEWEST_FRAMES = 0.6744897501960817, 1.6448536269514722
-"""Quantiles of the normal distribution: of a quarter, and of the 5 % of scans with the fewest frames."""
 SITE_MODELS = (
     "each site scored the mean of the models of all other sites, not this model, so the evidence is of its first step; "
     "no probability was checked"
 )
-
-
-def make_atlas(terms: Terms) -> Atlas:
-    """Return the regions of a project in the order that scans must have."""
-    return Atlas(terms.atlas, pd.DataFrame(terms.rois))
 
 
 def make_project_method(terms: Terms) -> KernelRidgeMethod:
@@ -54,7 +45,7 @@ def make_project_method(terms: Terms) -> KernelRidgeMethod:
 def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
     """Build the model of all sites, calibrated by a spread; what only sites and last answers tell is left open."""
     terms, nothing = progress.terms, np.empty(0, dtype=np.int64)
-    atlas, is_log = make_atlas(terms), terms.method == "log-ridge"
+    atlas, is_log = terms.make_atlas(), terms.method == "log-ridge"
     slope, intercept = progress.calibrate(held_out)
     fitted = FittedRun(
         run=Run(Fold("all", nothing, nothing, nothing, (), ()), 0),
@@ -95,6 +86,7 @@ def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
 
 def complete_model(request: Request, last: Arrays, scores: Mapping[str, SiteScore]) -> Model:
     """Add to a model what the last answers tell: patterns, the factor of intervals, ranges and evidence."""
+    described, begun, *_ = request.shown[ALL]
     progress = Progress(request.terms, request.shown[ALL])
     spreads = [one.calibrated.spread for one in scores.values() if one.calibrated is not None]
     held_out = Spread(*np.sum(spreads, axis=0)) if spreads else None  # of the very models that leave a site out
@@ -107,29 +99,8 @@ def complete_model(request: Request, last: Arrays, scores: Mapping[str, SiteScor
         known_scans=KnownScans(fingerprint, ()),
         patterns=(Patterns(progress.n_all, pattern),),
         interval_factor=max(1.0, float(np.sqrt(squares / n))),
-        ranges=find_ranges(request.shown[ALL]),
+        ranges=read_ranges(described["facts"], begun["distance"]),
         evidence=gather_evidence(request.terms, scores, fingerprint),
-    )
-
-
-def find_ranges(rounds: Sequence[Arrays]) -> ScanRanges:
-    """Find what is usual among the scans of all sites, from sums of logarithms, which are taken as normal."""
-    limits: dict[str, tuple[float, float]] = {}
-    for name, (n, total, squares) in zip(
-        (*FACTS, "distance"), (*rounds[0]["facts"], rounds[1]["distance"]), strict=True
-    ):
-        if n > 1:
-            sd = np.sqrt(max(squares / n - (total / n) ** 2, 0.0))
-            beyond = _FEWEST_FRAMES if name == "frames" else _QUARTILE * (1 + 2 * FENCE)
-            limits[name] = (float(np.exp(total / n - beyond * sd)), float(np.exp(total / n + beyond * sd)))
-    distance, frames = limits.get("distance"), limits.get("frames")
-    return ScanRanges(
-        least_frames=frames[0] if frames and frames[1] > 1 else None,
-        tr=limits.get("tr"),
-        motion=limits.get("motion"),
-        edge_sd=limits.get("edge_sd"),
-        dead_rois=int(limits["dead_rois"][1] - 1),
-        distance=distance and distance[1],
     )
 
 

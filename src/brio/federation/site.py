@@ -13,12 +13,12 @@ from ..errors import BrioError
 from ..formatting import format_count
 from ..models.fit import learn_interval_factor
 from ..models.model import check_atlas, check_classes
-from ..models.ranges import PARTICIPANTS_BEHIND, describe_scans, measure_distances
+from ..models.ranges import PARTICIPANTS_BEHIND, measure_distances, sum_facts, sum_logs
 from ..protocol.calibration import fit_recalibration
 from ..protocol.metrics import average_margins, count_participants, delong_covariance, placement_values
 from . import equations
 from .messages import Arrays, CalibratedScore, SiteScore, Terms
-from .model import FACTS, build_model, make_atlas, make_project_method
+from .model import build_model, make_project_method
 from .progress import Progress
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
@@ -29,7 +29,7 @@ class Site:
 
     def __init__(self, terms: Terms, cohort: Cohort, least_per_class: int = 10) -> None:
         self.method = make_project_method(terms)
-        check_atlas(make_atlas(terms), cohort)
+        check_atlas(terms.make_atlas(), cohort)
         asked = relabel(cohort, terms.label, 0) if terms.label else cohort
         check_classes(terms.classes, asked)
         self.cohort = asked.select(audit(asked).keep & asked.labelled)
@@ -70,7 +70,6 @@ class Site:
         if not self.connectomes.without_frames:
             sites = self.cohort.sites
             length = self.connectomes.estimate_block_length(self.scans, sites, self.label, BlockRule(), 0)
-        facts = describe_scans(self.connectomes).eval("dead_rois = dead_rois + 1")
         return {
             "n": np.bincount(self.label, minlength=2),
             "features": self.plain.sum(0),
@@ -79,7 +78,7 @@ class Site:
             "fc_means": np.where(self.live, fc, 0.0).sum(0) / np.maximum(counts, 1),
             "fc_sites": counts > 0,
             "block_length": np.array([n * length, n]),
-            "facts": np.stack([_sum_logs(facts[name].to_numpy(dtype=float)) for name in FACTS]),
+            "facts": sum_facts(self.connectomes),
         }
 
     def begin(self, progress: Progress) -> Arrays:
@@ -90,7 +89,7 @@ class Site:
         mean = fill_matrix(torch.from_numpy(progress.mean), self.cohort.n_rois)
         distance = measure_distances(self.connectomes, self.scans, mean[None])[:, 0]
         models = own / max(float(np.linalg.norm(own)), 1e-300) * len(A) / progress.n_all
-        return {"labels": labels, "models": models, "distance": _sum_logs(distance)}
+        return {"labels": labels, "models": models, "distance": sum_logs(distance)}
 
     def multiply(self, progress: Progress) -> Arrays:
         """Answer with A_e'A_e v for the newest direction v."""
@@ -137,7 +136,7 @@ class Site:
                 n_right=int(((logit > 0) == label).sum()),
                 brier=float(((expit(logit) - label) ** 2).sum()),
                 calibration=tuple(v if np.isfinite(v) else None for v in fit_recalibration(label, logit)),
-                spread=tuple(equations.measure_spread(margin, label)),
+                spread=equations.measure_spread(margin, label),
             )
         inner = [q for q in QUANTILES if min(q, 1 - q) * len(margin) >= PARTICIPANTS_BEHIND]
         return SiteScore(
@@ -148,9 +147,3 @@ class Site:
             quantiles={str(q): float(np.quantile(margin, q)) for q in inner},
             calibrated=calibrated,
         )
-
-
-def _sum_logs(values: np.ndarray) -> np.ndarray:
-    """Return number, sum and sum of squares of the logarithms of known values."""
-    logs = np.log(np.maximum(values[np.isfinite(values)], 1e-6))
-    return np.array([len(logs), logs.sum(), (logs**2).sum()])
