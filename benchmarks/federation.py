@@ -11,13 +11,14 @@ import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from brio import Cohort, federation, run
 from brio.cohort import audit, relabel
-from brio.federation.messages import ALL, encode
-from brio.federation.progress import follow
+from brio.federation.messages import ALL
+from brio.federation.progress import Progress
 from brio.jobs import JobSpec
 from brio.models import Model, fit_model
 
@@ -28,15 +29,14 @@ def split_sites(cohort: Cohort, least: int) -> dict[str, Cohort]:
     return {name: one for name, one in parts.items() if min(np.bincount(one.labels, minlength=2)) >= least}
 
 
-def federate(terms: federation.Terms, sites: dict[str, Cohort]) -> Iterator[tuple[federation.Request, list, float]]:
-    """Run a project to its end; yields each request with its answers, and last the model."""
-    request, described = federation.start(terms), []
+def federate(terms: federation.Terms, sites: dict[str, Cohort]) -> Iterator[tuple[Any, list, float]]:
+    """Run a project to its end; yields each request with its answers and the seconds they took, and last the model."""
+    request: Any = federation.start(terms)
     while isinstance(request, federation.Request):
         began = time.perf_counter()
         answers = [federation.answer(request, one) for one in sites.values()]
-        described = described or answers
         yield request, answers, time.perf_counter() - began
-        request = federation.combine(request, answers, described)
+        request = federation.combine(request, answers)
     yield request, [], 0.0
 
 
@@ -60,19 +60,20 @@ def main() -> None:
     print(f"{given.cohort.name}, {given.label or 'diagnosis'}: {len(pool)} scans of {len(sites)} sites")
     for iterations in given.iterations:
         terms = federation.Terms(
-            "benchmark", given.method, pool.atlas.name, pool.atlas.rois.to_dict("list"), pool.classes,
+            "benchmark", given.method, pool.atlas.name, {"name": pool.atlas.rois["name"].tolist()}, pool.classes,
             iterations=iterations, evaluation=given.evaluation,
         )  # fmt: skip
         *rounds, (model, _, _) = federate(terms, sites)
-        assert isinstance(model, Model) and model.evidence is not None
-        size = sum(len(encode(answers[0])) for _, answers, _ in rounds) / 1e6
+        assert isinstance(model, Model)
+        assert model.evidence is not None
+        size = sum(len(federation.encode(answers[0])) for _, answers, _ in rounds) / 1e6
         seconds = sum(seconds for *_, seconds in rounds) / len(rounds) / len(sites)
         last = rounds[-1][0]
-        point = follow(terms, last.shown[ALL]).point
+        point = Progress(terms, last.shown[ALL]).point
         left = np.linalg.norm(point.residual) / np.linalg.norm(last.shown[ALL][1]["labels"])
         print(
-            f"{iterations} iterations: {model.evidence.describe()}; residual {left:.1e} of A'b, {size:.1f} MB of a site "
-            f"in {len(rounds)} rounds, {seconds:.2f} s a site and round"
+            f"{iterations} iterations: {model.evidence.describe()}; residual {left:.1e} of A'b, {size:.1f} MB of a "
+            f"site in {len(rounds)} rounds, {seconds:.2f} s a site and round"
         )
         if iterations == max(given.iterations):
             compare_pooled(model, pool, terms)
@@ -95,9 +96,8 @@ def compare_pooled(model: Model, pool: Cohort, terms: federation.Terms) -> None:
     for one in (model, pooled):
         w = one.members[0].fitted.parameters["coefficients"].double().numpy()
         coefficients.append(w / np.linalg.norm(w))
-    print(
-        f"against the pooled model: coefficients differ by {np.linalg.norm(coefficients[0] - coefficients[1]):.1e} of their size"
-    )
+    difference = np.linalg.norm(coefficients[0] - coefficients[1])
+    print(f"against the pooled model: coefficients differ by {difference:.1e} of their size")
 
 
 if __name__ == "__main__":

@@ -40,15 +40,19 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
         without = {name: one for name, one in answers.items() if name != "site02"}
         refuse(request, without, f"site 'site02': has not answered round {number + 1}; wait for it, or start again")
         refuse(
-            request, without | {"site02": run.answers[number - 1]["site02"]}, f"site02': answers round {number}, not"
+            request,
+            without | {"site02": run.answers[number - 1]["site02"]},
+            f"site02': answers another request, of round {number}; ask for",
         )
         other = project(penalty=2.0).answers[number]["site02"]
-        refuse(request, without | {"site02": other}, "site02': answers another request; ask for its answer")
+        refuse(
+            request, without | {"site02": other}, f"site02': answers another request, of round {number + 1}; ask for"
+        )
         stranger = replace(answers["site02"], site="site09")
         refuse(request, [*answers.values(), stranger], "site09': takes no part")
     twice = change(run.answers[1]["site02"], labels=run.answers[1]["site02"].sums[ALL]["labels"] / 2)
     refuse(run.requests[1], [*run.answers[1].values(), twice], "site 'site02': answered twice, and differently")
-    refuse(run.requests[0], dict(list(run.answers[0].items())[:2]), "2 sites answered; every sum needs 3")
+    refuse(run.requests[0], dict(list(run.answers[0].items())[:2]), "2 of at least 3 sites answered")
 
 
 def test_three_sites_are_enough_unless_one_is_left_out(project):
@@ -58,7 +62,7 @@ def test_three_sites_are_enough_unless_one_is_left_out(project):
         if evaluation == "site-models":
             assert list(combine(run.requests[0], list(three.values())).sites) == list(three)
         else:
-            refuse(run.requests[0], three, "3 sites answered; every sum needs 3 without the one")
+            refuse(run.requests[0], three, "3 of at least 4 sites answered")
 
 
 def test_values_that_no_scans_could_give_are_refused(project):

@@ -104,10 +104,10 @@ def test_an_interrupted_answer_is_given_again_and_logged_once(hospital, record, 
 
 def test_a_request_that_does_not_follow_is_refused(hospital, record, project):
     run, other = project(), project(penalty=2.0)
-    refuse(record, "no answer to the first request", hospital, run.requests[1])
+    refuse(record, "asks round 2, but round 1 was not answered here", hospital, run.requests[1])
     for request in run.requests[:2]:
         hospital(request)
-    refuse(record, "does not count the answer that was given", hospital, other.requests[2])
+    refuse(record, "does not follow from the request that was answered here", hospital, other.requests[2])
     refuse(record, "asks round 4, but round 3 was not answered here", hospital, run.requests[3])
     refuse(record, "differs from the request of round 2", hospital, replace(run.requests[1], before="00"), name="x")
     request = run.requests[2]
@@ -124,7 +124,13 @@ def test_a_request_that_does_not_follow_is_refused(hospital, record, project):
     ):
         refuse(record, "does not follow from the request that was answered here", hospital, changed, name="x")
     without = {name: one for name, one in request.answers.items() if name != "site01"}
-    refuse(record, "does not count the answer", hospital, replace(request, answers=without), name="x")
+    refuse(
+        record,
+        "does not follow from the request that was answered here",
+        hospital,
+        replace(request, answers=without),
+        name="x",
+    )
     assert digest(hospital(request)) == digest(run.answers[2]["site01"])
 
 
@@ -136,7 +142,7 @@ def test_own_scans_must_be_counted_as_they_are(hospital, record, sites, project)
     request = run.requests[1]
     swapped = request.sites | {"site01": request.sites["site02"], "site02": request.sites["site01"]}
     if swapped != request.sites:
-        refuse(record, r"counts \(", hospital, replace(request, sites=swapped))
+        refuse(record, r"the request counts \(", hospital, replace(request, sites=swapped))
 
 
 def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms):
@@ -230,9 +236,9 @@ def test_a_coordinator_that_is_killed_between_rounds_loses_nothing(tmp_path, pro
             assert {k: v for k, v in list_files(folder).items() if k.name != ".lock"} == {
                 k: v for k, v in before.items() if k.name != ".lock"
             }
-        path, made = combine_project(folder)
+        path = combine_project(folder)
         if number < 5:
-            assert digest(made) == digest(run.requests[number + 1])
+            assert digest(read_message(path, Request)) == digest(run.requests[number + 1])
             with pytest.raises(BrioError, match=f"'site01': has not answered round {number + 2}"):
                 combine_project(folder)
     assert path == folder / "model"
@@ -278,14 +284,15 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
             combine_project(folder, paths)
         assert {k: v for k, v in list_files(folder).items() if k.name != ".lock"} == before
 
-    refuse_files("request-1.brio: is a request, not the answer", [folder / name_request(0)])
+    refuse_files("request-1.brio: is request 1, not the answer", [folder / name_request(0)])
     damaged = tmp_path / "damaged.brio"
     damaged.write_bytes(given[0].read_bytes()[:-9])
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
     write_message(tmp_path / "wrong.brio", replace(run.answers[0]["site01"], request="00"))
     refuse_files("'site01': answers another request", [tmp_path / "wrong.brio", *given[1:]])
-    refuse_files("every sum needs 3", given[:2])
-    path, made = combine_project(folder, given)
+    refuse_files("2 of at least 3 sites answered", given[:2])
+    path = combine_project(folder, given)
+    made = read_message(path, Request)
     assert digest(made) == digest(run.requests[1])
     assert len(list((folder / "answers").iterdir())) == 4
     with pytest.raises(BrioError, match="holds no request"):
@@ -321,5 +328,5 @@ def test_a_question_that_is_not_the_label_is_asked_at_every_site(terms, sites):
 
 def test_read_message_says_what_a_file_is(tmp_path, project):
     write_message(tmp_path / "one.brio", project().answers[0]["site01"])
-    with pytest.raises(BrioError, match=r"one\.brio: is an answer, not the request of a project"):
+    with pytest.raises(BrioError, match=r"one\.brio: is answer 1, not the request of a project"):
         read_message(tmp_path / "one.brio", Request)

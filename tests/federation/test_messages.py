@@ -67,14 +67,14 @@ def test_other_numbers_than_those_of_a_message_are_refused(messages):
         return lambda arrays: {name: np.asarray(values(array)) for name, array in arrays.items()}
 
     for content in map(encode, messages):
-        refuse(alter(content, change_arrays=put(lambda a: a.astype(np.float32))), "was changed|holds|has the shape")
+        refuse(alter(content, change_arrays=put(lambda a: a.astype(np.float32))), "was changed|holds|another shape")
         refuse(alter(content, change_arrays=put(lambda a: a * 2)), "was changed after it was written|other numbers")
         refuse(alter(content, change_arrays=lambda arrays: {"x": np.ones(3)}), "is neither a request nor an answer")
         refuse(alter(content, lambda document: document.update(kind="Terms")), "is neither a request nor an answer")
         refuse(alter(content, lambda document: document.update(brio="0.0.1")), f"brio 0.0.1, this is {__version__}")
         refuse(alter(content, lambda document: document.update(more=1)), "was changed after it was written")
     refuse(alter(encode(messages[0]), change_arrays=put(lambda a: a * np.nan)), "not finite")
-    refuse(alter(encode(messages[0]), change_arrays=put(lambda a: np.atleast_1d(a)[..., :1])), "has the shape")
+    refuse(alter(encode(messages[0]), change_arrays=put(lambda a: np.atleast_1d(a)[..., :1])), "or has another shape")
     refuse(b"PK\x03\x04" + bytes(100), "is neither a request nor an answer")
 
 
@@ -87,8 +87,8 @@ def test_a_request_that_cannot_be_is_refused_when_it_is_made(terms, project):
         with pytest.raises(BrioError, match=message):
             replace(one, **changes)
 
-    refuse_made("2 sites answered; every sum needs 3", sites=two)
-    refuse_made("3 sites answered; every sum needs 3 without the one", left_out, sites=three)
+    refuse_made("2 of at least 3 sites answered", sites=two)
+    refuse_made("3 of at least 4 sites answered", left_out, sites=three)
     refuse_made("over other numbers of scans", sites=three)
     refuse_made("over other numbers of scans", sites=request.sites | {"site01": (5, 5)})
     refuse_made("asks round 7 of 6", round=6)
@@ -97,8 +97,8 @@ def test_a_request_that_cannot_be_is_refused_when_it_is_made(terms, project):
     refuse_made("other models or rounds", left_out, shown=request.shown)
     refuse_made("control character", sites={"a\nb": (9, 9), "c": (9, 9), "d": (9, 9)})
     first, second = request.shown[ALL]
-    refuse_made("'labels' has the shape None", shown={ALL: [first, {}]})
-    refuse_made("'extra' has the shape", shown={ALL: [first, second | {"extra": np.ones(2)}]})
+    refuse_made("'distance' is missing", shown={ALL: [first, {}]})
+    refuse_made("'extra' is missing, was not asked for", shown={ALL: [first, second | {"extra": np.ones(2)}]})
     refuse_made(
         "'models' holds values that are not finite", shown={ALL: [first, second | {"models": np.full(28, np.inf)}]}
     )

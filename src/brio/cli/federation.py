@@ -97,17 +97,20 @@ def combine(
 
     Example: brio federate combine project answer-1-*.brio
     """
-    from ..federation import Request, describe_message
-    from ..federation.folders import combine_project
+    from ..federation import describe_message, read_message
+    from ..federation.folders import MODEL, combine_project
 
-    path, found = combine_project(project, answers or ())
-    if isinstance(found, Request):
-        say(describe_message(found))
+    path = combine_project(project, answers or ())
+    if path.name != MODEL:
+        say(describe_message(read_message(path)))
         say(f"send {path} to every site")
         return
-    if found.evidence is not None:
-        say(found.evidence.describe())
-    say(f"wrote {found!r} to {path}")
+    from ..models import read_model
+
+    model = read_model(path)
+    if model.evidence is not None:
+        say(model.evidence.describe())
+    say(f"wrote {model!r} to {path}")
 
 
 @options.add_command(None, group=federate_app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..models.model import Model
 
 _ROUNDING = 1 + 1e-6
-_MOST_SCANS = 10**9
 _LARGEST_EDGE = np.arctanh(1 - 1e-6)
 """Fisher z of the largest correlation that counts."""
 
@@ -41,8 +40,7 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
     if missing := [name for name in request.sites if name not in by_site]:
         remedy = "wait for it, or start again without it: earlier sums hold its part"
         raise BrioError(f"site '{missing[0]}': has not answered round {request.round + 1}; {remedy}")
-    sites, described = request.sites, [(one.site, one.sums[ALL]["n"]) for one in by_site.values() if not request.round]
-    sites = sites or {name: (int(n[0]), int(n[1])) for name, n in described}
+    sites: Any = request.sites or {k: tuple(one.sums[ALL]["n"].astype(int).tolist()) for k, one in by_site.items()}
     sums: dict[str, Arrays] = {}
     for model in [ALL, *sites] if request.terms.leaves_sites_out and request.asked != "score" else [ALL]:
         own = [one.sums[model if request.round else ALL] for name, one in by_site.items() if name != model]
@@ -56,14 +54,14 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
 
 def _check_answer(request: Request, answer: Answer) -> None:
     """Refuse an answer with other values than expected, or with values that no scans could give."""
-    score, wants_calibrated = answer.score, request.terms.leaves_sites_out
     if answer.request != digest(request) or answer.round != request.round:
-        raise BrioError(f"answers {'another' if answer.round == request.round else f'the {answer.round + 1}.'} request")
+        raise BrioError(f"answers another request, of round {answer.round + 1}")
     if request.sites and answer.site not in request.sites:
         raise BrioError(f"takes no part in '{request.terms.project}'")
     if sorted(answer.sums) != sorted(request.list_answered(answer.site)):
         raise BrioError(f"answered about {', '.join(answer.sums) or 'nothing'}")
-    if (score is not None) != (request.asked == "score") or (score and bool(score.calibrated) != wants_calibrated):
+    is_calibrated = request.terms.leaves_sites_out if request.asked == "score" else None
+    if (answer.score and bool(answer.score.calibrated)) != is_calibrated:
         raise BrioError("its scores are not those that were asked for")
     for model, own in answer.sums.items():
         request.terms.check_sums(request.round, own)
@@ -82,7 +80,7 @@ def _check_description(own: Arrays) -> dict[str, bool]:
     n, live = own["n"].sum(), own["live"]
     largest = np.sqrt(np.maximum(live * own["squares"], 0)) * _ROUNDING
     return {
-        "n": bool((own["n"] >= 1).all() and n <= _MOST_SCANS and (own["n"] % 1 == 0).all()),
+        "n": bool((own["n"] >= 1).all() and n <= 1e9 and (own["n"] % 1 == 0).all()),
         "live": bool((live >= 0).all() and (live <= n).all() and (live % 1 == 0).all()),
         "features": bool((np.abs(own["features"]) <= largest).all()),  # Cauchy and Schwarz
         "fc_means": bool((np.abs(own["fc_means"]) <= (live > 0) * _LARGEST_EDGE * _ROUNDING).all()),
@@ -111,10 +109,7 @@ def _check_vectors(progress: Progress, n: int, own: Arrays) -> dict[str, bool]:
         "variance": squares * w**2,
     }
     possible = {name: bool(np.linalg.norm(own[name]) <= largest[name] * _ROUNDING) for name in largest if name in own}
-    if "distance" in own:
-        possible["distance"] = _could_be_logs(own["distance"], n)
-    if "spread" in own:
-        possible["spread"] = Spread(*own["spread"]).is_possible(n)
-    if "halves" in own:
-        possible["halves"] = bool(own["halves"][0] >= n == own["halves"][1])
+    possible["distance"] = "distance" not in own or _could_be_logs(own["distance"], n)
+    possible["spread"] = "spread" not in own or Spread(*own["spread"]).is_possible(n)
+    possible["halves"] = "halves" not in own or bool(own["halves"][0] >= n == own["halves"][1])
     return possible

@@ -9,8 +9,6 @@ the problem on its own scans, the solutions are averaged (an approximate Newton 
 GIANT), and the best point in the span of all averages so far follows from their products with A'A.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

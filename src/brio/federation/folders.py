@@ -4,27 +4,22 @@ A site answers a request only if it follows from the one before it, as this site
 gets the same answer. Refusals depend on counts, agreements and requests, never on the values of scans.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import numpy as np
+
+from ..cohort import Cohort
 from ..errors import BrioError
-from ..formatting import format_count
 from ..schemas import StoredCount, from_json, parse_json, read_bounded
 from ..storage import create_whole_folder, lock_folder, write_atomically
 from .coordinator import combine, start
 from .messages import ALL, Answer, Request, Terms, describe_message, digest, read_message, write_message
 from .progress import Progress
-
-if TYPE_CHECKING:
-    from ..cohort import Cohort
-    from ..models.model import Model
 
 MODEL, SCORES, ANSWERS = "model", "scores", "answers"
 RECORDS, AGREEMENT, LOG = "federation", "agreement.json", "log.md"
@@ -51,15 +46,16 @@ def start_project(folder: Path, terms: Terms) -> Path:
 
 def find_request(folder: Path) -> Path:
     """Find the newest request of a project."""
-    numbers = [path.stem.removeprefix("request-") for path in folder.glob("request-*.brio")]
-    newest = max((int(number) for number in numbers if number.isdecimal()), default=0)
-    if not newest:
+    newest = max(folder.glob("request-*.brio"), key=lambda path: (len(path.name), path.name), default=None)
+    if newest is None:
         raise BrioError(f"{folder}: holds no request; give a folder of 'brio federate start', or a file of it")
-    return folder / name_request(newest - 1)
+    return newest
 
 
-def combine_project(folder: Path, given: Sequence[Path] = ()) -> tuple[Path, Request | Model]:
+def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
     """Add up the answers to the newest request of a project, and write the next request, or the model.
+
+    Returns its path.
 
     Answers lie in the folder ``answers``, into which those that are given are copied once all of them are right.
     """
@@ -74,9 +70,8 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> tuple[Path, Req
         for one in answers:
             write_message(folder / ANSWERS / name_answer(one), one)
         if isinstance(result, Request):
-            out = folder / name_request(result.round)
-            write_message(out, result)
-            return out, result
+            write_message(folder / name_request(result.round), result)
+            return find_request(folder)
         from ..models.folder import write_model
         from ..results.summarise import write_site_tables
         from .model import list_site_rows
@@ -84,7 +79,7 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> tuple[Path, Req
         scores = {one.site: one.score for one in answers if one.score is not None}
         write_site_tables(folder / SCORES, *list_site_rows(request.terms.method, scores))
         write_model(result, folder / MODEL)
-        return folder / MODEL, result
+        return folder / MODEL
 
 
 @dataclass(frozen=True)
@@ -112,16 +107,12 @@ def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answe
     from .site import Site  # needs torch
 
     site, score = Site(request.terms, cohort, least_per_class), None
-    if not request.round:
-        return Answer(digest(request), 0, site.name, sums={ALL: site.describe()})
-    counts = tuple((site.label == k).sum() for k in (0, 1))
-    if request.sites.get(site.name) != counts:
-        problem = (
-            f"the request counts {request.sites.get(site.name, 'no')} scans of site '{site.name}', here are {counts}"
-        )
-        raise BrioError(f"{cohort.name}: {problem}; give the scans from which the first request was answered")
+    counts = tuple(np.bincount(site.label, minlength=2).tolist())
+    if request.round and (counted := request.sites.get(site.name)) != counts:
+        found = f"has {counts} scans of the classes at site '{site.name}', the request counts {counted}"
+        raise BrioError(f"{cohort.name}: {found}; give the scans from which the first request was answered")
     progress = {model: Progress(request.terms, rounds) for model, rounds in request.shown.items()}
-    sums = {model: getattr(site, request.asked)(progress[model]) for model in request.list_answered(site.name)}
+    sums = {model: getattr(site, request.asked)(progress.get(model)) for model in request.list_answered(site.name)}
     if request.asked == "score":
         score = site.compare_labels(progress[site.name if request.terms.leaves_sites_out else ALL])
     return Answer(digest(request), request.round, site.name, score, sums)
@@ -136,15 +127,13 @@ def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agree
         _check_agreed(record, request, agreed)
         if out.exists():
             return read_message(out, Answer)
-        made, log = answer(request, cohort, agreed.least_per_class), record / LOG
+        made, log, now = answer(request, cohort, agreed.least_per_class), record / LOG, datetime.now(UTC)
         title, options = f"## Round {request.round + 1}, ", json.dumps(asdict(agreed), indent=1)
         first = f"# Answers to '{request.terms.project}'\n\nAgreed to: {options}\n\n{describe_message(request)}"
         earlier = log.read_text(encoding="utf-8").partition(title)[0].rstrip() if log.exists() else first
         write_atomically(record / AGREEMENT, options + "\n")
         write_message(record / name_request(request.round), request)
-        write_atomically(
-            log, f"{earlier}\n\n{title}{datetime.now(UTC):%Y-%m-%d %H:%M} UTC\n\n{describe_message(made)}\n"
-        )
+        write_atomically(log, f"{earlier}\n\n{title}{now:%Y-%m-%d %H:%M} UTC\n\n{describe_message(made)}\n")
         write_message(out, made)
     return made
 
@@ -152,35 +141,32 @@ def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agree
 def _settle_agreement(record: Path, request: Request, agreement: Agreement | None) -> Agreement:
     """Return what a site agrees to; after its first answer it stands."""
     path = record / AGREEMENT
-    if path.exists():
-        document = parse_json(read_bounded(path, 1 << 16, _RESTORE), path, _RESTORE)
-        stored = from_json(Agreement, document, path, _RESTORE)
-        if agreement not in (None, stored):
-            raise BrioError(f"{path}: other terms were agreed to for this project; they stand until it ends")
-        return stored
-    if request.round:
-        raise BrioError(f"{record}: has no answer to the first request; answer the requests in their order")
-    return agreement or Agreement()
+    if not path.exists():
+        return agreement or Agreement()
+    document = parse_json(read_bounded(path, 1 << 16, _RESTORE), path, _RESTORE)
+    stored = from_json(Agreement, document, path, _RESTORE)
+    if agreement not in (None, stored):
+        raise BrioError(f"{path}: other terms were agreed to for this project; they stand until it ends")
+    return stored
 
 
 def _check_follows(record: Path, request: Request, path: Path) -> None:
     """Refuse a request that does not follow from the one before, as this site answered it."""
-    number, own, problem = request.round + 1, record / name_request(request.round), ""
-    if own.exists():
-        if digest(read_message(own, Request)) != digest(request):
-            problem = f"differs from the request of round {number} that was answered before; a round is answered once"
+    number, problem = request.round + 1, "does not follow from the request that was answered here and its answer"
+    if (own := record / name_request(request.round)).exists():
+        problem = f"differs from the request of round {number} that was answered here"
+        expected = read_message(own, Request)
     elif request.round:
-        given = record / f"answer-{request.round}.brio"
-        if not given.exists():
+        if not (given := record / f"answer-{request.round}.brio").exists():
             raise BrioError(f"{path}: asks round {number}, but round {request.round} was not answered here")
         before, answered = read_message(record / name_request(request.round - 1), Request), read_message(given, Answer)
         newest = {model: rounds[-1] for model, rounds in request.shown.items()}
-        if request.answers.get(answered.site) != digest(answered):
-            problem = "does not count the answer that was given here"
-        elif digest(before.advance(before.sites or request.sites, request.answers, newest)) != digest(request):
-            problem = "does not follow from the request that was answered here: other terms, sites or earlier sums"
-    if problem:
-        raise BrioError(f"{path}: {problem}. Nothing was answered; ask the coordinator for an explanation")
+        answers = request.answers | {answered.site: digest(answered)}
+        expected = before.advance(before.sites or request.sites, answers, newest)
+    else:
+        return
+    if digest(expected) != digest(request):
+        raise BrioError(f"{path}: {problem}; nothing was answered. Ask the coordinator for an explanation")
 
 
 def _check_agreed(record: Path, request: Request, agreed: Agreement) -> None:
@@ -196,6 +182,6 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement) -> None:
     if needed + given > agreed.vectors:
         more = f" and {given} were agreed to in other projects" if given else ""
         raise BrioError(
-            f"'{project}' needs {format_count(needed, 'request')} with a vector{more}, {agreed.vectors} are agreed to; "
+            f"'{project}' needs {needed} requests with a vector{more}, {agreed.vectors} are agreed to; "
             f"agree with --vectors {needed + given} before the first answer, or ask for fewer iterations"
         )

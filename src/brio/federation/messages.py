@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -20,7 +20,6 @@ from safetensors.numpy import load, save
 from ..cohort import Atlas
 from ..cohort.values import refuse_unsafe_names
 from ..errors import BrioError, file_error
-from ..formatting import format_count
 from ..models.text import fill_text
 from ..schemas import StoredCount, StoredNonNegative, StoredShare, from_json, parse_json, read_bounded, to_json
 from ..storage import write_atomically
@@ -69,16 +68,14 @@ class Terms:
         """What is asked in each round."""
         return ["describe", "begin", "compare", *["solve", "multiply"] * (self.iterations - 1), "score"]
 
-    def check_sums(self, number: int, sums: Mapping[str, np.ndarray]) -> None:
+    def check_sums(self, number: int, sums: Arrays) -> None:
         """Refuse sums of a round with other names or shapes than expected, and values that are not finite."""
-        n_rois, known = len(self.rois["name"]), _NUMBERS[self.rounds[number]]["sums"]
-        sizes = {"edges": n_rois * (n_rois - 1) // 2}
-        for name in {**known, **sums}:
-            shape = tuple(sizes.get(one, one) for one in known[name]["shape"]) if name in known else None
-            found = sums[name].shape if name in sums else None
-            if found != shape:
-                raise BrioError(f"'{name}' has the shape {found}, {shape} is expected")
-            if not np.isfinite(sums[name]).all():
+        edges, known = math.comb(len(self.rois["name"]), 2), _NUMBERS[self.rounds[number]]["sums"]
+        shapes = {(name, tuple(edges if k == "edges" else k for k in one["shape"])) for name, one in known.items()}
+        if odd := shapes ^ {(name, values.shape) for name, values in sums.items()}:
+            raise BrioError(f"'{min(odd)[0]}' is missing, was not asked for, or has another shape than expected")
+        for name, values in sums.items():
+            if not np.isfinite(values).all():
                 raise BrioError(f"'{name}' holds values that are not finite numbers")
 
 
@@ -99,9 +96,11 @@ class Request:
     def __post_init__(self) -> None:
         if self.round >= len(self.terms.rounds):
             raise BrioError(f"asks round {self.round + 1} of {len(self.terms.rounds)}")
-        if self.round and len(self.sites) < LEAST_SITES + self.terms.leaves_sites_out:
-            n, rest = format_count(len(self.sites), "site"), " without the one that is left out"
-            raise BrioError(f"{n} answered; every sum needs {LEAST_SITES}{rest if self.terms.leaves_sites_out else ''}")
+        least = LEAST_SITES + self.terms.leaves_sites_out
+        if self.round and len(self.sites) < least:
+            raise BrioError(
+                f"{len(self.sites)} of at least {least} sites answered: sums are over {LEAST_SITES} or more"
+            )
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
         if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):
@@ -129,7 +128,7 @@ class Request:
         n_left_out = (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
         return (1 + n_left_out) * (len(self.terms.rounds) - 2)
 
-    def advance(self, sites: Counts, answers: dict[str, str], sums: Mapping[str, Arrays]) -> Request:
+    def advance(self, sites: Counts, answers: dict[str, str], sums: dict[str, Arrays]) -> Request:
         """Make the request that follows: the sums of the newest answers stand behind those before."""
         shown = {model: [*self.shown.get(model, ()), own] for model, own in sums.items()}
         return Request(self.terms, self.round + 1, sites, answers, digest(self), shown)
@@ -235,16 +234,15 @@ def read_message(path: Path, kind: Any = Request | Answer) -> Any:
     """Read a file of :func:`write_message`, which must hold a request or an answer where ``kind`` says so."""
     message = decode(read_bounded(path, _LARGEST_FILE, _SEND_AGAIN), path)
     if not isinstance(message, kind):
-        found, wanted = ("a request", "the answer") if isinstance(message, Request) else ("an answer", "the request")
-        raise BrioError(f"{path}: is {found}, not {wanted} of a project")
+        found, wanted = (one.__name__.lower() for one in (type(message), kind))
+        raise BrioError(f"{path}: is {found} {message.round + 1}, not the {wanted} of a project")
     return message
 
 
 def describe_message(message: Request | Answer) -> str:
     """Describe in words every number that a request or an answer holds, for who must agree to it."""
-    score = to_json(message.score or {}) if isinstance(message, Answer) else {}
-    facts = score | (score.pop("calibrated", None) or {})
+    score = to_json(message.score) if isinstance(message, Answer) else None
     words = {name: one["words"] for asked in _NUMBERS.values() for name, one in asked.get("sums", {}).items()}
     return fill_text(
-        "federation.md.j2", message=message, numbers=_NUMBERS, words=words, facts=facts, version=__version__
+        "federation.md.j2", message=message, numbers=_NUMBERS, words=words, score=score, version=__version__
     )

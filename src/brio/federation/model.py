@@ -1,8 +1,5 @@
 """The model of sites that share no scan, from the sums of their answers, and the evidence on it."""
 
-from __future__ import annotations
-
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -25,13 +22,10 @@ from ..results.summarise import PAIR_WEIGHTED, assess_auc, summarise_scores
 from ..training import FittedRun, Run, RunState
 from ..version import __version__
 from .equations import Spread
-from .messages import ALL, Arrays, Request, SiteScore, Terms
+from .messages import ALL, Arrays, Request, SiteScore, Terms, digest
 from .progress import Progress
 
-SITE_MODELS = (
-    "each site scored the mean of the models of all other sites, not this model, so the evidence is of its first step; "
-    "no probability was checked"
-)
+SITE_MODELS = "each site scored the mean of the models of all other sites, not this model; no probability was checked"
 
 
 def make_project_method(terms: Terms) -> KernelRidgeMethod:
@@ -80,7 +74,7 @@ def build_model(progress: Progress, held_out: Spread | None = None) -> Model:
             versions={"brio": __version__, "torch": torch.__version__, "numpy": np.__version__},
             federated=True,
         ),
-        known_scans=KnownScans("", ()),
+        known_scans=KnownScans("0", ()),
     )
 
 
@@ -92,11 +86,10 @@ def complete_model(request: Request, last: Arrays, scores: Mapping[str, SiteScor
     held_out = Spread(*np.sum(spreads, axis=0)) if spreads else None  # of the very models that leave a site out
     model, (squares, n) = build_model(progress, held_out), last["halves"]
     pattern = last["covariance"] / max(float(last["variance"]), 1e-300) / progress.calibrate(held_out)[0]
-    fingerprint = hashlib.sha256("".join(sorted(request.answers.values())).encode()).hexdigest()[:16]
+    fingerprint = digest(request)[:16]
     return replace(
         model,
         training=replace(model.training, sites=request.sites, fingerprint=fingerprint),
-        known_scans=KnownScans(fingerprint, ()),
         patterns=(Patterns(progress.n_all, pattern),),
         interval_factor=max(1.0, float(np.sqrt(squares / n))),
         ranges=read_ranges(described["facts"], begun["distance"]),

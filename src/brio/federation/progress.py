@@ -1,7 +1,5 @@
 """What follows from the sums of earlier answers: the penalty, the coefficients so far, and what is asked next."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """What a site answers to a request from its scans."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy.special import expit
@@ -10,7 +8,6 @@ from ..cohort import Cohort, audit, relabel
 from ..connectome import BlockRule, Connectomes, fill_matrix, find_live_edges, read_edges
 from ..device import full_precision
 from ..errors import BrioError
-from ..formatting import format_count
 from ..models.fit import learn_interval_factor
 from ..models.model import check_atlas, check_classes
 from ..models.ranges import PARTICIPANTS_BEHIND, measure_distances, sum_facts, sum_logs
@@ -37,13 +34,12 @@ class Site:
         sites = np.unique(self.cohort.sites)
         if len(sites) != 1:
             remedy = "make a cohort of each with 'brio select COHORT --where \"site == 'NAME'\"'"
-            raise BrioError(f"{cohort.name}: has {format_count(len(sites), 'site')}, and one answers; {remedy}")
+            raise BrioError(f"{cohort.name}: has {len(sites)} sites, and one answers; {remedy}")
         self.name = str(sites[0])
         counts = [count_participants(self.cohort, self.scans[self.label == k]) for k in (0, 1)]
         if min(counts) < least_per_class:
-            few = " and ".join(f"{n} {name}" for n, name in zip(counts, asked.classes, strict=True))
-            needed = f"{least_per_class} participants of each class are needed to answer"
-            raise BrioError(f"{cohort.name}: has {few}; {needed}")
+            found = f"{counts[0]} {asked.classes[0]} and {counts[1]} {asked.classes[1]}"
+            raise BrioError(f"{cohort.name}: has {found}; {least_per_class} participants of each class are needed")
         self.connectomes = Connectomes(self.cohort)
         self.live = find_live_edges(self.connectomes.alive).cpu().numpy()
         with full_precision():
@@ -63,13 +59,12 @@ class Site:
 
     # ------------------------------------------------------------ what a site answers, one function for each round
 
-    def describe(self) -> Arrays:
+    def describe(self, _: None = None) -> Arrays:
         """Answer with counts, means and spreads of the scans; no label goes in but the number of each class."""
         counts, n, length = self.live.sum(0), len(self.scans), 1.0
         fc = read_edges(self.connectomes.full).double().cpu().numpy()
         if not self.connectomes.without_frames:
-            sites = self.cohort.sites
-            length = self.connectomes.estimate_block_length(self.scans, sites, self.label, BlockRule(), 0)
+            length = self.connectomes.estimate_block_length(self.scans, self.cohort.sites, self.label, BlockRule(), 0)
         return {
             "n": np.bincount(self.label, minlength=2),
             "features": self.plain.sum(0),
