@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import settings
 from ..console import say
 from . import options
 from .app import MODELS, app
@@ -23,8 +24,10 @@ def start(
     ],
     classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as the cohorts have them."],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
-    penalty: Annotated[float, "Penalty, in units of the mean squared norm of the features of a scan."] = 3.0,
-    iterations: Annotated[int, "Iterations; each but the first takes two rounds more."] = 2,
+    penalty: Annotated[
+        settings.Positive, "Penalty, in units of the mean squared norm of the features of a scan."
+    ] = 3.0,
+    iterations: Annotated[settings.Count, "Iterations; each but the first takes two rounds more."] = 2,
     evaluation: Annotated[str, "site-models, or leave-one-site-out, to which every site must agree."] = "site-models",
     label: options.Label = None,
 ) -> None:
@@ -57,10 +60,12 @@ def answer(
     cohort: Annotated[Path, "Cohort folder of this site."],
     out: Annotated[Path | None, "File of the answer; by default beside the request, named by round and site."] = None,
     vectors: Annotated[
-        int | None, "First answer: requests with a vector that the site agrees to; 4 by default."
+        settings.Count | None, "First answer: requests with a vector that the site agrees to; 4 by default."
     ] = None,
     agree_leave_out: Annotated[bool, "First answer: agree that sites are left out in turn."] = False,
-    least_per_class: Annotated[int | None, "First answer: fewest participants of each class; 10 by default."] = None,
+    least_per_class: Annotated[
+        settings.Count | None, "First answer: fewest participants of each class; 10 by default."
+    ] = None,
 ) -> None:
     """Answer a request from the scans of this site, and say in words what leaves.
 

@@ -84,22 +84,11 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a site agrees to before its first answer.
+    """What a site agrees to before its first answer."""
 
-    Attributes
-    ----------
-    vectors : int
-        Most requests with a vector that it answers, over all models of a project and all projects of the cohort. Two
-        iterations and site models need four.
-    leave_out : bool
-        Whether it agrees that sites are left out in turn: then every site can compute the sums of every other one.
-    least_per_class : int
-        Fewest participants of each class for which it answers.
-    """
-
-    vectors: StoredCount = 4
-    leave_out: bool = False
-    least_per_class: StoredCount = 10
+    vectors: StoredCount = 4  # most requests with a vector that it answers, over all models and projects of a cohort
+    leave_out: bool = False  # that sites are left out in turn, so that each can compute the sums of every other one
+    least_per_class: StoredCount = 10  # fewest participants of each class for which it answers
 
 
 def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answer:
