@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from .. import settings
 from ..console import say
-from ..errors import BrioError
 from . import options
 from .app import MODELS, app
 
@@ -24,8 +24,10 @@ def start(
     ],
     classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as the cohorts have them."],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
-    penalty: Annotated[float, "Penalty, in units of the mean squared norm of the features of a scan."] = 3.0,
-    iterations: Annotated[int, "Iterations; each but the first takes two rounds more."] = 2,
+    penalty: Annotated[
+        settings.Positive, "Penalty, in units of the mean squared norm of the features of a scan."
+    ] = 3.0,
+    iterations: Annotated[settings.Count, "Iterations; each but the first takes two rounds more."] = 2,
     evaluation: Annotated[str, "site-models, or leave-one-site-out, to which every site must agree."] = "site-models",
     label: options.Label = None,
 ) -> None:
@@ -33,24 +35,22 @@ def start(
 
     Example: brio federate start --out project --rois cohort --classes HC,MDD
     """
+    from ..cohort import Cohort
+    from ..cohort.cohort import HEADER
+    from ..cohort.readers.rois import load_atlas
     from ..federation import Terms, describe_message, read_message
-    from ..federation.project import read_rois, start_project
+    from ..federation.folders import start_project
+    from ..storage import refuse_existing
 
+    refuse_existing(out)
     names = tuple(part.strip() for part in classes.split(","))
-    atlas = read_rois(rois)
-    terms = Terms.check(
-        project=out.name,
-        method=method,
-        atlas=atlas.name,
-        rois={str(name): column.tolist() for name, column in atlas.rois.items()},
-        classes=names,
-        penalty=penalty,
-        iterations=iterations,
-        evaluation=evaluation,
-        label=label,
-    )
-    path = start_project(out, terms)
-    say("\n".join(describe_message(read_message(path))))
+    atlas = Cohort.load(rois).atlas if (Path(rois) / HEADER).is_file() else load_atlas(rois)[0]
+    table = atlas.rois.astype(object)
+    terms: dict[str, Any] = {"project": out.name, "method": method, "atlas": atlas.name, "classes": names}
+    terms["rois"] = {str(name): column.tolist() for name, column in table.where(table.notna(), None).items()}
+    terms |= {"penalty": penalty, "iterations": iterations, "evaluation": evaluation, "label": label}
+    path = start_project(out, Terms(**terms))
+    say(describe_message(read_message(path)))
     say(f"send {path} to every site, which gives 'brio federate answer {path.name} COHORT'")
 
 
@@ -60,32 +60,35 @@ def answer(
     cohort: Annotated[Path, "Cohort folder of this site."],
     out: Annotated[Path | None, "File of the answer; by default beside the request, named by round and site."] = None,
     vectors: Annotated[
-        int | None, "First answer: requests with a vector that the site agrees to; 4 by default."
+        settings.Count | None, "First answer: requests with a vector that the site agrees to; 4 by default."
     ] = None,
     agree_leave_out: Annotated[bool, "First answer: agree that sites are left out in turn."] = False,
-    least_per_class: Annotated[int | None, "First answer: fewest participants of each class; 10 by default."] = None,
+    least_per_class: Annotated[
+        settings.Count | None, "First answer: fewest participants of each class; 10 by default."
+    ] = None,
 ) -> None:
     """Answer a request from the scans of this site, and say in words what leaves.
 
     Example: brio federate answer request-1.brio cohort
     """
     from ..cohort import Cohort
-    from ..federation import Agreement, answer_and_record
-    from ..federation.project import ANSWERS, find_request, name_answer, read_answer, read_request
-    from ..storage import write_atomically
+    from ..federation import Agreement, Request, answer_and_record, describe_message, read_message, write_message
+    from ..federation.folders import ANSWERS, LOG, RECORDS, find_request, name_answer
 
     path = find_request(request) if request.is_dir() else request
-    asked = read_request(path)
-    given = {"vectors": vectors, "leave_out": agree_leave_out or None, "least_per_class": least_per_class}
+    asked = read_message(path, Request)
+    given: dict[str, Any] = {
+        "vectors": vectors,
+        "leave_out": agree_leave_out or None,
+        "least_per_class": least_per_class,
+    }
     agreed = {name: value for name, value in given.items() if value is not None}
-    record = cohort / "federation" / asked.terms.project
-    stored, words = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)
-    made = read_answer(stored)
-    folder = request / ANSWERS if request.is_dir() else path.parent
-    out = out or folder / name_answer(made)
-    write_atomically(out, stored.read_bytes())
-    say("\n".join(words))
-    say(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB: send it to the coordinator. The log is {record / 'log.md'}")
+    record = cohort / RECORDS / asked.terms.project
+    made = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)
+    out = out or (request / ANSWERS if request.is_dir() else path.parent) / name_answer(made)
+    write_message(out, made)
+    say(describe_message(made))
+    say(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB: send it to the coordinator. The log is {record / LOG}")
 
 
 @options.add_command(None, group=federate_app)
@@ -99,17 +102,20 @@ def combine(
 
     Example: brio federate combine project answer-1-*.brio
     """
-    from ..federation import Request, describe_message
-    from ..federation.project import combine_project
+    from ..federation import describe_message, read_message
+    from ..federation.folders import MODEL, combine_project
 
-    path, found = combine_project(project, answers or ())
-    if isinstance(found, Request):
-        say("\n".join(describe_message(found)))
+    path = combine_project(project, answers or ())
+    if path.name != MODEL:
+        say(describe_message(read_message(path)))
         say(f"send {path} to every site")
         return
-    if found.evidence is not None:
-        say(found.evidence.describe())
-    say(f"wrote {found!r} to {path}")
+    from ..models import read_model
+
+    model = read_model(path)
+    if model.evidence is not None:
+        say(model.evidence.describe())
+    say(f"wrote {model!r} to {path}")
 
 
 @options.add_command(None, group=federate_app)
@@ -120,6 +126,4 @@ def show(file: Annotated[Path, "A request, or an answer."]) -> None:
     """
     from ..federation import describe_message, read_message
 
-    if not file.is_file():
-        raise BrioError(f"{file}: no such file; give a request or an answer")
-    say("\n".join(describe_message(read_message(file))))
+    say(describe_message(read_message(file)))

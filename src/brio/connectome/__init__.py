@@ -8,7 +8,7 @@ from ..lazy import export_lazily
 
 if TYPE_CHECKING:
     from .connectomes import BoldRule, Connectomes
-    from .fc import fill_dead, find_live_edges, invert_fisher_z, log_connectome, read_edges
+    from .fc import fill_dead, fill_matrix, find_live_edges, invert_fisher_z, log_connectome, read_edges
     from .harmonisation import HarmonisedConnectomes, Harmoniser, fit_harmoniser, harmonise_connectomes
     from .harmonisation_rule import HarmonisationRule, require_covariates
     from .resampling import BlockRule, ReestimateRequest, clip_block_length
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockRule", "BoldRule", "Connectomes", "HarmonisationRule", "HarmonisedConnectomes"]
 __all__ += ["Harmoniser", "ReestimateRequest", "clip_block_length", "edge_cut", "fill_dead"]
-__all__ += ["find_live_edges", "fit_harmoniser", "harmonise_connectomes", "invert_fisher_z"]
+__all__ += ["fill_matrix", "find_live_edges", "fit_harmoniser", "harmonise_connectomes", "invert_fisher_z"]
 __all__ += ["log_connectome", "read_edges", "require_covariates", "source_mean", "source_strength"]
 __all__ += ["sym_top"]
 
@@ -24,7 +24,7 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "connectomes": ("BoldRule", "Connectomes"),
-        "fc": ("fill_dead", "find_live_edges", "invert_fisher_z", "log_connectome", "read_edges"),
+        "fc": ("fill_dead", "fill_matrix", "find_live_edges", "invert_fisher_z", "log_connectome", "read_edges"),
         "harmonisation": ("HarmonisedConnectomes", "Harmoniser", "fit_harmoniser", "harmonise_connectomes"),
         "harmonisation_rule": ("HarmonisationRule", "require_covariates"),
         "resampling": ("BlockRule", "ReestimateRequest", "clip_block_length"),

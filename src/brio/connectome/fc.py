@@ -90,6 +90,17 @@ def read_edges(A: Tensor) -> Tensor:
     return A.flatten(-2).index_select(-1, u * n_rois + v)
 
 
+def fill_matrix(edges: Tensor, n_rois: int) -> Tensor:
+    """Fill a symmetric matrix with edges, and its diagonal with zeros.
+
+    Shapes: edges [P (P - 1) / 2]; returns [P, P].
+    """
+    matrix = edges.new_zeros(n_rois, n_rois)
+    u, v = torch.triu_indices(n_rois, n_rois, 1, device=edges.device)
+    matrix[u, v] = matrix[v, u] = edges
+    return matrix
+
+
 def find_live_edges(alive: Tensor) -> Tensor:
     """Find the edges whose two ends have signal.
 

@@ -3,160 +3,113 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import BrioError
-from ..formatting import format_count
-from ..models.model import Model
-from ..schemas import from_json
-from .messages import ALL, Answer, Request, Terms, digest
-from .model import SiteScore, complete_model
-from .progress import add_up, follow, name_models
+from ..schemas import check_fields, to_json
+from .equations import Spread
+from .messages import ALL, Answer, Arrays, Request, Terms, digest
+from .progress import Progress
 
-LEAST_SITES = 3
-"""Fewest sites in a sum, so that none of them learns the part of another by taking its own away."""
+if TYPE_CHECKING:
+    from ..models.model import Model
+
 _ROUNDING = 1 + 1e-6
+_LARGEST_EDGE = np.arctanh(1 - 1e-6)
+"""Fisher z of the largest correlation that counts."""
 
 
 def start(terms: Terms) -> Request:
     """Return the first request of a project."""
-    return Request(terms, 0)
+    return Request(check_fields(Terms, to_json(terms), Path("the terms"), "change the option"))
 
 
-def combine(request: Request, answers: Sequence[Answer], described: Sequence[Answer] = ()) -> Request | Model:
-    """Add up the answers of all sites to a request, and return the next request, or the model.
-
-    Parameters
-    ----------
-    request : Request
-    answers : sequence of Answer
-        One from each site.
-    described : sequence of Answer
-        The answers to the first request, needed with the last ones: their limits become the ranges of the model.
-
-    Returns
-    -------
-    Request or Model
-    """
-    terms, asked, own_digest = request.terms, request.asked, digest(request)
-    by_site = _list_by_site(request, answers)
-    if asked == "describe":
-        sites = {name: tuple(map(int, one.sums[ALL]["n"])) for name, one in by_site.items()}
-        request = replace(request, sites=sites)
-    _require_enough_sites(request)
-    for name, one in by_site.items():
-        check_answer(request, one)
-    models, shown = name_models(request), {}
-    for model in models:
-        counted = [name for name in by_site if name != model]
-        if asked == "score" and model != ALL:
-            continue
-        own = [by_site[name].sums[ALL if asked == "describe" else model] for name in counted]
-        sums = {key: np.sum([one[key] for one in own], axis=0) for key in own[0]}
-        shown[model] = [*request.shown.get(model, ()), sums]
-    if asked == "score":
-        scores = {name: from_json(SiteScore, one.facts, Path(name)) for name, one in by_site.items()}
-        facts = {one.site: one.facts for one in described}
-        return complete_model(request, follow(terms, request.shown[ALL]), shown[ALL][-1], facts, scores)
-    return Request(
-        terms,
-        request.round + 1,
-        request.sites,
-        {name: digest(one) for name, one in by_site.items()},
-        own_digest,
-        shown,
-    )
-
-
-def _list_by_site(request: Request, answers: Sequence[Answer]) -> dict[str, Answer]:
-    """List answers by site in sorted order; refuse those to another request, twice from one site, or missing."""
+def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
+    """Add up the answers of all sites to a request, one from each, and return the next request, or the model."""
     by_site: dict[str, Answer] = {}
-    own = digest(request)
     for one in sorted(answers, key=lambda answer: answer.site):
-        if one.request != own:
-            what = f"round {one.round + 1}" if one.round != request.round else "another request of this round"
-            remedy = f"give its answer to round {request.round + 1} of '{request.terms.project}'"
-            raise BrioError(f"site '{one.site}': answers {what}, not this request; {remedy}")
-        if one.brio != request.terms.brio:
-            remedy = f"install brio {request.terms.brio} there and answer again"
-            raise BrioError(f"site '{one.site}': was answered by brio {one.brio}; {remedy}")
-        if one.site in by_site and digest(by_site[one.site]) != digest(one):
+        try:
+            _check_answer(request, one)
+        except BrioError as error:
+            raise BrioError(f"site '{one.site}': {error}; ask for its answer to request {request.round + 1}") from None
+        if digest(by_site.setdefault(one.site, one)) != digest(one):
             raise BrioError(f"site '{one.site}': answered twice, and differently; ask it which answer holds")
-        by_site[one.site] = one
     if missing := [name for name in request.sites if name not in by_site]:
         remedy = "wait for it, or start again without it: earlier sums hold its part"
         raise BrioError(f"site '{missing[0]}': has not answered round {request.round + 1}; {remedy}")
-    if unknown := [name for name in by_site if request.sites and name not in request.sites]:
-        raise BrioError(f"site '{unknown[0]}': takes no part in '{request.terms.project}'; leave its answer out")
-    return by_site
+    sites: Any = request.sites or {k: tuple(one.sums[ALL]["n"].astype(int).tolist()) for k, one in by_site.items()}
+    sums: dict[str, Arrays] = {}
+    for model in [ALL, *sites] if request.terms.leaves_sites_out and request.asked != "score" else [ALL]:
+        own = [one.sums[model if request.round else ALL] for name, one in by_site.items() if name != model]
+        sums[model] = {key: np.sum([one[key] for one in own], axis=0, dtype=float) for key in (own[0] if own else ())}
+    if request.asked == "score":
+        from .model import complete_model  # needs torch
+
+        return complete_model(request, sums[ALL], {name: one.score for name, one in by_site.items() if one.score})
+    return request.advance(sites, {name: digest(one) for name, one in by_site.items()}, sums)
 
 
-def _require_enough_sites(request: Request) -> None:
-    """Refuse sums over too few sites."""
-    n, terms = len(request.sites), request.terms
-    if n < LEAST_SITES:
-        raise BrioError(f"{format_count(n, 'site')} answered; every sum needs at least {LEAST_SITES}")
-    if terms.evaluation == "leave-one-site-out" and n <= LEAST_SITES:
-        remedy = "start again with the evaluation by site models"
-        raise BrioError(f"with {n} sites none can be left out: {n - 1} would remain in a sum; {remedy}")
-
-
-def check_answer(request: Request, answer: Answer) -> None:
-    """Refuse an answer with other values than expected, or with vectors that no scans could give."""
-    terms, where = request.terms, f"site '{answer.site}'"
-    d = len(terms.rois["name"]) * (len(terms.rois["name"]) - 1) // 2
-    models = [ALL] if request.asked in ("describe", "score") else [m for m in name_models(request) if m != answer.site]
-    if sorted(answer.sums) != sorted(models):
-        raise BrioError(f"{where}: answered about {', '.join(answer.sums) or 'nothing'}; ask it to answer again")
+def _check_answer(request: Request, answer: Answer) -> None:
+    """Refuse an answer with other values than expected, or with values that no scans could give."""
+    if answer.request != digest(request) or answer.round != request.round:
+        raise BrioError(f"answers another request, of round {answer.round + 1}")
+    if request.sites and answer.site not in request.sites:
+        raise BrioError(f"takes no part in '{request.terms.project}'")
+    if sorted(answer.sums) != sorted(request.list_answered(answer.site)):
+        raise BrioError(f"answered about {', '.join(answer.sums) or 'nothing'}")
+    is_calibrated = request.terms.leaves_sites_out if request.asked == "score" else None
+    if (answer.score and bool(answer.score.calibrated)) != is_calibrated:
+        raise BrioError("its scores are not those that were asked for")
     for model, own in answer.sums.items():
-        shapes = _list_shapes(request, d)
-        found = {name: values.shape for name, values in own.items()}
-        if found != shapes:
-            odd = next(name for name in {**shapes, **found} if shapes.get(name) != found.get(name))
-            problem = f"'{odd}' has the shape {found.get(odd)}, expected is {shapes.get(odd)}"
-            raise BrioError(f"{where}: {problem}; ask it to answer again")
-        for name, values in own.items():
-            if not np.isfinite(values).all():
-                raise BrioError(f"{where}: '{name}' holds values that are not finite; ask it to answer again")
-            bound = _bound(request, model, answer.site, name)
-            if bound is not None and np.linalg.norm(values) > bound * _ROUNDING:
-                size = f"{np.linalg.norm(values):.3g}, at most {bound:.3g} is possible"
-                raise BrioError(f"{where}: '{name}' is too large ({size}); it would spoil the model, ask for it again")
+        request.terms.check_sums(request.round, own)
+        if request.round:
+            progress = Progress(request.terms, request.shown[model])
+            possible = _check_vectors(progress, sum(request.sites[answer.site]), own)
+        else:
+            possible = _check_description(own)
+        for name, is_possible in possible.items():
+            if not is_possible:
+                raise BrioError(f"'{name}' holds values that no scans could give")
 
 
-def _list_shapes(request: Request, d: int) -> dict[str, tuple[int, ...]]:
-    """List the shapes of what a site answers."""
-    is_first = request.asked == "multiply" and request.round == 2
+def _check_description(own: Arrays) -> dict[str, bool]:
+    """Find which values of a description some scans could give."""
+    n, live = own["n"].sum(), own["live"]
+    largest = np.sqrt(np.maximum(live * own["squares"], 0)) * _ROUNDING
     return {
-        "describe": dict.fromkeys(("features", "live", "fc_means", "fc_sites"), (d,))
-        | {"n": (2,), "squares": (), "block_length": (2,), "motion": (3,), "edge_sd": (3,)},
-        "begin": {"labels": (d,), "models": (d,), "distance": (3,)},
-        "multiply": {"product": (d,)} | ({"spread": (4,)} if is_first else {}),
-        "solve": {"direction": (d,)},
-        "score": {"covariance": (d,), "variance": (), "halves": (2,)},
-    }[request.asked]
+        "n": bool((own["n"] >= 1).all() and n <= 1e9 and (own["n"] % 1 == 0).all()),
+        "live": bool((live >= 0).all() and (live <= n).all() and (live % 1 == 0).all()),
+        "features": bool((np.abs(own["features"]) <= largest).all()),  # Cauchy and Schwarz
+        "fc_means": bool((np.abs(own["fc_means"]) <= (live > 0) * _LARGEST_EDGE * _ROUNDING).all()),
+        "fc_sites": np.array_equal(own["fc_sites"], live > 0),
+        "block_length": bool(own["block_length"][0] > 0 and own["block_length"][1] == n),
+        "facts": all(_could_be_logs(logs, n) for logs in own["facts"]),
+    }
 
 
-def _bound(request: Request, model: str, site: str, name: str) -> float | None:
-    """Bound the norm of what a site can answer, from the counts and squares of all; None where nothing bounds it."""
-    if request.asked == "describe":
-        return None
-    rounds, n = request.shown[model], sum(request.sites[site])
-    totals = add_up(request.terms, rounds[0])
-    squares = float(totals.penalty / request.terms.penalty) * totals.n_all  # of all features: no site has more
-    n_all = totals.n_all
-    if name == "models":
-        return n / n_all
-    if name == "labels":
-        return 2 * float(np.sqrt(squares * n))
-    if len(rounds) < 2:
-        return None
-    progress = follow(request.terms, rounds)
-    if name == "product":
-        return squares * float(np.linalg.norm(progress.directions[-1]))
-    if name == "direction":
-        return float(np.linalg.norm(progress.point.residual)) * n / n_all / totals.penalty
-    return None
+def _could_be_logs(logs: np.ndarray, n: float) -> bool:
+    """Whether number, sum and sum of squares could be those of a quantity of at most n scans."""
+    count, total, squares = logs
+    return bool(0 <= count <= n and count % 1 == 0 and total**2 <= count * squares * _ROUNDING)
+
+
+def _check_vectors(progress: Progress, n: int, own: Arrays) -> dict[str, bool]:
+    """Find which values of a later answer the n scans of a site could give; the squares of all sites bound its own."""
+    squares, share = progress.squares, n / progress.n_all
+    residual, w = (float(np.linalg.norm(one)) for one in (progress.point.residual, progress.point.w))
+    largest = {
+        "labels": 2 * np.sqrt(squares * n),
+        "models": share,
+        "product": squares * np.linalg.norm(progress.directions[-1:]),
+        "direction": residual * share / progress.penalty,
+        "covariance": squares * w,
+        "variance": squares * w**2,
+    }
+    possible = {name: bool(np.linalg.norm(own[name]) <= largest[name] * _ROUNDING) for name in largest if name in own}
+    possible["distance"] = "distance" not in own or _could_be_logs(own["distance"], n)
+    possible["spread"] = "spread" not in own or Spread(*own["spread"]).is_possible(n)
+    possible["halves"] = "halves" not in own or bool(own["halves"][0] >= n == own["halves"][1])
+    return possible

@@ -4,12 +4,10 @@ Site e has features A_e [n_e, d], centred, and labels b_e [n_e]. The pooled coef
 
     (A'A + lambda I) w = A'b,    A'A = sum of A_e'A_e,    A'b = sum of A_e'b_e,
 
-where the products A'A would give away the scans. So the sites are asked for their effect on few vectors: each solves the
-problem on its own scans, the solutions are averaged (an approximate Newton step: Wang, Roosta, Xu & Mahoney 2018, GIANT),
-and the best point in the span of all averages so far follows from their products with A'A.
+where the products A'A would give away the scans. So the sites are asked for their effect on few vectors: each solves
+the problem on its own scans, the solutions are averaged (an approximate Newton step: Wang, Roosta, Xu & Mahoney 2018,
+GIANT), and the best point in the span of all averages so far follows from their products with A'A.
 """
-
-from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -69,6 +67,10 @@ class Spread(NamedTuple):
     gap: float  # n_0 n_1 / n (m_1 - m_0)
     within: float  # squared distances from the mean of the own class
     freedom: float  # n - 2
+
+    def is_possible(self, n: int) -> bool:
+        """Whether some margins of n scans could have it."""
+        return bool(0 < self.pairs <= n / 4 and self.within >= 0 and self.freedom == n - 2)
 
 
 def measure_spread(margin: np.ndarray, label: np.ndarray) -> Spread:

@@ -421,7 +421,11 @@ def calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | N
     rows = []
     for (fold, _), run in predictions.groupby(["fold", "seed"], sort=False):
         rows.append({"fold": fold} | fit_recalibration(run["label"].to_numpy(), _read_logits(run))._asdict())
-    sites = pd.DataFrame(rows).groupby("fold").mean(numeric_only=True)
+    return pool_coefficients(pd.DataFrame(rows).groupby("fold").mean(numeric_only=True))
+
+
+def pool_coefficients(sites: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
+    """Pool slopes and intercepts in the large over sites, one row each with the columns of ``Recalibration``."""
     means = []
     for name in ("slope", "in_the_large"):
         mean = average_over_sites(*(sites[[name, f"{name}_se"]].to_numpy(dtype=float).T))

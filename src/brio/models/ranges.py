@@ -93,7 +93,7 @@ def learn_ranges(
         return ScanRanges(), mean
     others = torch.stack([source_mean(means[:e] + means[e + 1 :]) for e in range(len(means))])
     distances = measure_distances(connectomes, source, others)[np.arange(len(source)), own]
-    facts = (describe_scans(connectomes) if facts is None else facts).iloc[source].assign(distance=distances)
+    facts = (_describe_scans(connectomes) if facts is None else facts).iloc[source].assign(distance=distances)
     usual = pd.DataFrame(average_margins(cohort, source, facts.to_numpy())[1], columns=facts.columns)
     dead_rois, distance = _find_limits(usual["dead_rois"]), _find_fences(usual["distance"])
     frames = _find_limits(usual["frames"], SHORT_SHARE)
@@ -122,6 +122,48 @@ def _find_fences(values: pd.Series) -> tuple[float, float] | None:
         return None
     low, high = np.quantile(np.log(known.clip(lower=1e-6)), [0.25, 0.75])
     return float(np.exp(low - FENCE * (high - low))), float(np.exp(high + FENCE * (high - low)))
+
+
+FACTS = ("frames", "tr", "motion", "edge_sd", "dead_rois")
+_QUARTILE, _FEWEST_FRAMES = 0.6744897501960817, 1.6448536269514722
+"""Quantiles of the normal distribution: of a quarter, and of the 5 % of scans with the fewest frames."""
+
+
+def sum_facts(connectomes: Connectomes) -> np.ndarray:
+    """Sum up the logarithms of frames, repetition time, motion, spread, and regions without signal and one.
+
+    Returns one row per quantity: number, sum and sum of squares. Shape [5, 3].
+    """
+    facts = _describe_scans(connectomes)
+    return np.stack([sum_logs(facts[name].to_numpy(dtype=float) + (name == "dead_rois")) for name in FACTS])
+
+
+def sum_logs(values: np.ndarray) -> np.ndarray:
+    """Return number, sum and sum of squares of the logarithms of known values. Shapes: values [n]; returns [3]."""
+    logs = np.log(np.maximum(values[np.isfinite(values)], 1e-6))
+    return np.array([len(logs), logs.sum(), (logs**2).sum()])
+
+
+def read_ranges(sums: np.ndarray, distance: np.ndarray) -> ScanRanges:
+    """Read ranges from sums over scans that nobody has together; logarithms are taken as normal.
+
+    Shapes: sums [5, 3], as :func:`sum_facts` returns them, distance [3].
+    """
+    limits: dict[str, tuple[float, float]] = {}
+    for name, (n, total, squares) in zip((*FACTS, "distance"), (*sums, distance), strict=True):
+        if n >= LEAST_PARTICIPANTS:
+            sd = np.sqrt(max(squares / n - (total / n) ** 2, 0.0))
+            beyond = sd * (_FEWEST_FRAMES if name == "frames" else _QUARTILE * (1 + 2 * FENCE))
+            limits[name] = (float(np.exp(total / n - beyond)), float(np.exp(total / n + beyond)))
+    frames, dead_rois, far = (limits.get(name) for name in ("frames", "dead_rois", "distance"))
+    return ScanRanges(
+        least_frames=frames[0] if frames and frames[1] > 1 else None,  # imported connectomes have none
+        tr=limits.get("tr"),
+        motion=limits.get("motion"),
+        edge_sd=limits.get("edge_sd"),
+        dead_rois=int(dead_rois[1] - 1) if dead_rois else None,
+        distance=far[1] if far else None,
+    )
 
 
 def measure_distances(connectomes: Connectomes, scans: np.ndarray, means: Tensor) -> np.ndarray:
@@ -158,7 +200,7 @@ def check_ranges(
     Returns ``distance`` to the mean connectome; ``flag`` and ``notes``, codes separated by spaces, see
     :data:`REASONS`; ``reasons``, all of them in words.
     """
-    facts = describe_scans(connectomes)
+    facts = _describe_scans(connectomes)
     facts["distance"] = measure_distances(connectomes, np.arange(len(facts)), mean[None])[:, 0]
     found = _find_reasons(ranges, facts)
     found["known"] = known
@@ -221,7 +263,7 @@ def check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
 
     Returns the index is ``participant_id``; one column of bool per code, true where it holds of any of their scans.
     """
-    cohort, facts = connectomes.cohort, describe_scans(connectomes)
+    cohort, facts = connectomes.cohort, _describe_scans(connectomes)
     learned = np.flatnonzero(np.isin(cohort.sites, find_two_class_sites(cohort)))
     parts = []
     for site in np.unique(cohort.sites):
@@ -232,7 +274,7 @@ def check_left_out_sites(connectomes: Connectomes) -> pd.DataFrame:
     return pd.concat(parts).sort_index().groupby(cohort.participant_ids).any()
 
 
-def describe_scans(connectomes: Connectomes) -> pd.DataFrame:
+def _describe_scans(connectomes: Connectomes) -> pd.DataFrame:
     """One row per scan: frames, repetition time, motion, ROIs without signal, spread of the edges."""
     u, v = torch.triu_indices(connectomes.n_rois, connectomes.n_rois, 1, device=connectomes.device)
     alive, table = connectomes.alive, connectomes.cohort.participants
