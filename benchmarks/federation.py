@@ -1,4 +1,4 @@
-"""Sites that share no scan against pooled scans, on real connectomes: ``python benchmarks/federation.py COHORT --out CSV``.
+"""Sites that share no scan against pooled scans: ``python benchmarks/federation.py COHORT --out CSV``.
 
 Every site of a cohort becomes one that answers for itself, and the functions of ``brio.federation`` are called in one
 process, as the commands call them. A row for each number of iterations, and one for pooled scans with the same penalty,
@@ -19,8 +19,8 @@ import pandas as pd
 from brio import Cohort, federation, run
 from brio.cohort import audit, relabel
 from brio.connectome import Connectomes
-from brio.federation.messages import ALL, encode
-from brio.federation.progress import follow
+from brio.federation.messages import ALL
+from brio.federation.progress import Progress
 from brio.federation.site import Site
 from brio.jobs import JobSpec
 from brio.models import Model, fit_model
@@ -48,13 +48,11 @@ def thin_out(cohort: Cohort, site: str | None, share: float = 0.5) -> Cohort:
 def federate(terms: federation.Terms, sites: list[Site]) -> Iterator[tuple[Any, list[federation.Answer], float]]:
     """Run a project to its end; yields each request with its answers and seconds, and last the model."""
     request: federation.Request | Model = federation.start(terms)
-    described: list[federation.Answer] = []
     while isinstance(request, federation.Request):
         began = time.perf_counter()
-        answers = [federation.answer(request, one) for one in sites]
-        described = described or answers
+        answers = [site.answer(request) for site in sites]
         yield request, answers, time.perf_counter() - began
-        request = federation.combine(request, answers, described)
+        request = federation.combine(request, answers)
     yield request, [], 0.0
 
 
@@ -68,9 +66,9 @@ def measure(terms: federation.Terms, sites: list[Site], pool: Cohort, scores: np
     """Run a project, and measure it; scores [n] are those of pooled scans, in standard deviations."""
     *rounds, (model, _, _) = federate(terms, sites)
     last, evidence = rounds[-1][0], model.evidence
-    summed = follow(terms, last.shown[ALL])
+    summed = Progress(terms, last.shown[ALL])
     margin = model.collect_margins(Connectomes(pool)).full[0]
-    aucs = [one.facts["auc"] for one in rounds[-1][1]]
+    aucs = [one.score.auc for one in rounds[-1][1]]
     return {
         "iterations": terms.iterations,
         "auc": float(np.mean(aucs)),
@@ -83,8 +81,8 @@ def measure(terms: federation.Terms, sites: list[Site], pool: Cohort, scores: np
         "residual": float(np.linalg.norm(summed.point.residual) / np.linalg.norm(summed.labels)),
         "score_difference": float(np.abs((margin - margin.mean()) / margin.std() - scores).max()),
         "rounds": len(rounds),
-        "largest_request_mb": max(len(encode(request)) for request, *_ in rounds) / 1e6,
-        "answers_mb": sum(max(map(len, map(encode, answers))) for _, answers, _ in rounds) / 1e6,
+        "largest_request_mb": max(len(federation.encode(request)) for request, *_ in rounds) / 1e6,
+        "answers_mb": sum(max(map(len, map(federation.encode, answers))) for _, answers, _ in rounds) / 1e6,
         "seconds": sum(seconds for *_, seconds in rounds) / len(rounds) / len(sites),
     }
 
@@ -106,9 +104,11 @@ def main() -> None:
     pool = choose_sites(thin_out(asked.select(audit(asked).keep), given.thin_out), given.sites, given.evenly)
     names = np.unique(pool.sites)
     evaluation = "leave-one-site-out" if len(names) >= FEWEST_LEFT_OUT else "site-models"
-    rois = {str(name): column.tolist() for name, column in pool.atlas.rois.items()}
+    rois = {"name": pool.atlas.rois["name"].tolist()}
     how = {"method": given.method, "evaluation": evaluation, "classes": pool.classes}
-    terms = [federation.Terms("benchmark", atlas=pool.atlas.name, rois=rois, iterations=k, **how) for k in given.iterations]
+    terms = [
+        federation.Terms("benchmark", atlas=pool.atlas.name, rois=rois, iterations=k, **how) for k in given.iterations
+    ]
     sites = [Site(terms[0], pool.select(pool.sites == name)) for name in names]
     settings = pooled_settings(terms[0])
     spec = JobSpec(pool, [given.method], settings=settings, device="cpu", exclude=False)
@@ -119,7 +119,13 @@ def main() -> None:
         job = run(pool, [given.method], seeds=1, settings=settings | left_out, device="cpu", exclude=False).summary
         own = job.methods[given.method]
         low, high = own.auc.interval or (None, None)
-        scores = {"auc": own.auc.mean, "auc_low": low, "auc_high": high, "accuracy": own.acc.mean, "brier": own.brier.mean}
+        scores = {
+            "auc": own.auc.mean,
+            "auc_low": low,
+            "auc_high": high,
+            "accuracy": own.acc.mean,
+            "brier": own.brier.mean,
+        }
         rows.append({"iterations": "pooled", **scores})
     kind = "thinned" if given.thin_out else "evenly" if given.evenly else "largest" if given.sites else "all"
     about = {"atlas": pool.atlas.name, "label": given.label or "diagnosis", "method": given.method}

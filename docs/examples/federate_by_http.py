@@ -29,14 +29,14 @@ def take_part(address: str, folder: str) -> None:
         with tempfile.TemporaryDirectory() as place:
             request = Path(place, "request.brio")
             request.write_bytes(content)
-            answer, words = federation.answer_and_record(request, cohort, record)
-        urllib.request.urlopen(urllib.request.Request(address, answer.read_bytes())).close()
+            answer = federation.answer_and_record(request, cohort, record)
+        urllib.request.urlopen(urllib.request.Request(address, federation.encode(answer))).close()
         answered = content
 
 
 def coordinate(terms: federation.Terms, n_sites: int) -> tuple[HTTPServer, list[Model]]:
     """Make a server that shows the newest request and adds up the answers of all sites."""
-    state = {"request": federation.start(terms), "answers": {}, "described": []}
+    state = {"request": federation.start(terms), "answers": {}}
     models: list[Model] = []
 
     class Coordinator(BaseHTTPRequestHandler):
@@ -45,12 +45,10 @@ def coordinate(terms: federation.Terms, n_sites: int) -> tuple[HTTPServer, list[
 
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["Content-Length"]))
-            answer = federation.decode(content, f"answer from {self.client_address[0]}")
+            answer = federation.decode(content, Path("answer"))
             state["answers"][answer.site] = answer
             if len(state["answers"]) == n_sites:
-                answers = list(state["answers"].values())
-                state["described"] = state["described"] or answers
-                found = federation.combine(state["request"], answers, state["described"])
+                found = federation.combine(state["request"], list(state["answers"].values()))
                 state["answers"] = {}
                 if isinstance(found, Model):
                     models.append(found)
@@ -72,7 +70,7 @@ def coordinate(terms: federation.Terms, n_sites: int) -> tuple[HTTPServer, list[
 def main(out: str, *folders: str) -> None:
     """Run coordinator and sites, and write the model."""
     first = Cohort.load(folders[0])
-    rois = {str(name): column.tolist() for name, column in first.atlas.rois.items()}
+    rois = {"name": first.atlas.rois["name"].tolist()}
     terms = federation.Terms("by-http", "log-ridge", first.atlas.name, rois, first.classes)
     server, models = coordinate(terms, len(folders))
     Thread(target=server.serve_forever, daemon=True).start()

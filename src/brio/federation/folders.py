@@ -11,18 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
-
 from ..cohort import Cohort
 from ..errors import BrioError
 from ..schemas import StoredCount, from_json, parse_json, read_bounded
 from ..storage import create_whole_folder, lock_folder, write_atomically
 from .coordinator import combine, start
-from .messages import ALL, Answer, Request, Terms, describe_message, digest, read_message, write_message
-from .progress import Progress
+from .messages import Answer, Request, Terms, describe_message, digest, read_message, write_message
 
 MODEL, SCORES, ANSWERS = "model", "scores", "answers"
 RECORDS, AGREEMENT, LOG = "federation", "agreement.json", "log.md"
+SCANS_FOR_EACH_VECTOR = 3
+"""Who has as many vectors as a site has scans has the scans but for a rotation."""
 _RESTORE = "restore it from a copy of the cohort"
 
 
@@ -95,16 +94,7 @@ def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answe
     """Answer a request from the scans of one site, with labels; what the site agreed to is not asked."""
     from .site import Site  # needs torch
 
-    site, score = Site(request.terms, cohort, least_per_class), None
-    counts = tuple(np.bincount(site.label, minlength=2).tolist())
-    if request.round and (counted := request.sites.get(site.name)) != counts:
-        found = f"has {counts} scans of the classes at site '{site.name}', the request counts {counted}"
-        raise BrioError(f"{cohort.name}: {found}; give the scans from which the first request was answered")
-    progress = {model: Progress(request.terms, rounds) for model, rounds in request.shown.items()}
-    sums = {model: getattr(site, request.asked)(progress.get(model)) for model in request.list_answered(site.name)}
-    if request.asked == "score":
-        score = site.compare_labels(progress[site.name if request.terms.leaves_sites_out else ALL])
-    return Answer(digest(request), request.round, site.name, score, sums)
+    return Site(request.terms, cohort, least_per_class).answer(request)
 
 
 def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agreement | None = None) -> Answer:
@@ -113,7 +103,7 @@ def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agree
     with lock_folder(record):
         agreed, out = _settle_agreement(record, request, agreement), record / f"answer-{request.round + 1}.brio"
         _check_follows(record, request, path)
-        _check_agreed(record, request, agreed)
+        _check_agreed(record, request, agreed, len(cohort))
         if out.exists():
             return read_message(out, Answer)
         made, log, now = answer(request, cohort, agreed.least_per_class), record / LOG, datetime.now(UTC)
@@ -158,9 +148,12 @@ def _check_follows(record: Path, request: Request, path: Path) -> None:
         raise BrioError(f"{path}: {problem}; nothing was answered. Ask the coordinator for an explanation")
 
 
-def _check_agreed(record: Path, request: Request, agreed: Agreement) -> None:
-    """Refuse what a site has not agreed to, before anything is computed."""
+def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: int) -> None:
+    """Refuse what a site has not agreed to, or what would give its scans away, before anything is computed."""
     project, needed = request.terms.project, request.n_vectors
+    if SCANS_FOR_EACH_VECTOR * request.n_sent > n_scans:
+        few = f"{request.n_sent} vectors, which would give away the {n_scans} scans of this site"
+        raise BrioError(f"'{project}' needs {few}; ask for the evaluation by site models, or for fewer iterations")
     if request.terms.leaves_sites_out and not agreed.leave_out:
         raise BrioError(
             f"'{project}' leaves sites out in turn, by which each site can compute the sums of every other one; "

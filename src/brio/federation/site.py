@@ -14,7 +14,7 @@ from ..models.ranges import PARTICIPANTS_BEHIND, measure_distances, sum_facts, s
 from ..protocol.calibration import fit_recalibration
 from ..protocol.metrics import average_margins, count_participants, delong_covariance, placement_values
 from . import equations
-from .messages import Arrays, CalibratedScore, SiteScore, Terms
+from .messages import ALL, Answer, Arrays, CalibratedScore, Request, SiteScore, Terms, digest
 from .model import build_model, make_project_method
 from .progress import Progress
 
@@ -45,6 +45,18 @@ class Site:
         with full_precision():
             features = self.method.transform(self.connectomes.full)
         self.plain = np.where(self.live, read_edges(features).double().cpu().numpy(), 0.0)
+
+    def answer(self, request: Request) -> Answer:
+        """Answer a request."""
+        counts, score = tuple(np.bincount(self.label, minlength=2).tolist()), None
+        if request.round and (counted := request.sites.get(self.name)) != counts:
+            found = f"has {counts} scans of the classes at site '{self.name}', the request counts {counted}"
+            raise BrioError(f"{self.cohort.name}: {found}; give the scans from which the first request was answered")
+        progress = {model: Progress(request.terms, rounds) for model, rounds in request.shown.items()}
+        sums = {model: getattr(self, request.asked)(progress.get(model)) for model in request.list_answered(self.name)}
+        if request.asked == "score":
+            score = self.compare_labels(progress[self.name if request.terms.leaves_sites_out else ALL])
+        return Answer(digest(request), request.round, self.name, score, sums)
 
     def read(self, progress: Progress) -> np.ndarray:
         """Read features less their mean over all sites. Shape [n, d]."""
