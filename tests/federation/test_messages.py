@@ -116,7 +116,7 @@ def test_every_number_that_leaves_is_described(project):
                 whose = f"all sites but {model}" if model else "all sites"
                 for name, values in sums.items():
                     count = "1 number" if values.size == 1 else f"{values.size} numbers"
-                    assert f"- `{name}`, {count}, for {whose}: " in text
+                    assert f"- `{name}`, {count}, for the model of {whose}: " in text
             assert "unknown" not in text
         for name in ("n_controls", "auc", "variance", "quantiles"):
             assert f"`{name}` = " in text
