@@ -145,7 +145,7 @@ def test_own_scans_must_be_counted_as_they_are(hospital, record, sites, project)
         refuse(record, r"the request counts \(", hospital, replace(request, sites=swapped))
 
 
-def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms):
+def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, terms, monkeypatch):
     few, many = start(terms), start(replace(terms, iterations=3))
     apart = start(replace(terms, evaluation="leave-one-site-out"))
     refuse(record, "needs 6 requests with a vector, 4 are agreed to; agree with --vectors 6", hospital, many)
@@ -154,12 +154,15 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
     refuse(record, "agree with --agree-leave-out", hospital, apart, Agreement(vectors=1000))
     refuse(record, "needs 20 requests with a vector, 19 are", hospital, apart, Agreement(vectors=19, leave_out=True))
     agreed = Agreement(vectors=20, leave_out=True)
+    refuse(record, "which would give away the 22 scans of this site; ask for", hospital, apart, agreed)
+    monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
     refuse(record, "other terms were agreed to", hospital, apart, Agreement(vectors=30, leave_out=True))
     hospital(apart, agreed)
 
 
-def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, record, project):
+def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, record, project, monkeypatch):
+    monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)
     run = project(evaluation="leave-one-site-out")
     agreed = Agreement(vectors=20, leave_out=True)
     hospital(run.requests[0], agreed)

@@ -20,8 +20,8 @@ from .messages import Answer, Request, Terms, describe_message, digest, read_mes
 
 MODEL, SCORES, ANSWERS = "model", "scores", "answers"
 RECORDS, AGREEMENT, LOG = "federation", "agreement.json", "log.md"
-SCANS_FOR_EACH_VECTOR = 3
-"""Who has as many vectors as a site has scans has the scans but for a rotation."""
+SCANS_FOR_EACH_VECTOR = 4
+"""A site of fewer scans does not answer: who has as many vectors as scans has the scans but for a rotation."""
 _RESTORE = "restore it from a copy of the cohort"
 
 
@@ -151,19 +151,16 @@ def _check_follows(record: Path, request: Request, path: Path) -> None:
 def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: int) -> None:
     """Refuse what a site has not agreed to, or what would give its scans away, before anything is computed."""
     project, needed = request.terms.project, request.n_vectors
-    if SCANS_FOR_EACH_VECTOR * request.n_sent > n_scans:
-        few = f"{request.n_sent} vectors, which would give away the {n_scans} scans of this site"
-        raise BrioError(f"'{project}' needs {few}; ask for the evaluation by site models, or for fewer iterations")
     if request.terms.leaves_sites_out and not agreed.leave_out:
         raise BrioError(
-            f"'{project}' leaves sites out in turn, by which each site can compute the sums of every other one; "
-            "agree with --agree-leave-out, or ask for the evaluation by site models"
+            f"'{project}' leaves each site out in turn, which shows more of it; agree with --agree-leave-out"
         )
     others = [one.parent for one in record.parent.glob(f"*/{AGREEMENT}") if one.parent != record]
     given = sum(read_message(find_request(one), Request).n_vectors for one in others)
     if needed + given > agreed.vectors:
         more = f" and {given} were agreed to in other projects" if given else ""
-        raise BrioError(
-            f"'{project}' needs {needed} requests with a vector{more}, {agreed.vectors} are agreed to; "
-            f"agree with --vectors {needed + given} before the first answer, or ask for fewer iterations"
-        )
+        problem = f"'{project}' needs {needed} requests with a vector{more}, {agreed.vectors} are agreed to"
+        raise BrioError(f"{problem}; agree with --vectors {needed + given} before the first answer, or refuse")
+    if SCANS_FOR_EACH_VECTOR * needed > n_scans:
+        few = f"{needed} requests with a vector, which would give away the {n_scans} scans of this site"
+        raise BrioError(f"'{project}' needs {few}; ask for the evaluation by site models, or for fewer iterations")

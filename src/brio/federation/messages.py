@@ -125,17 +125,8 @@ class Request:
     @property
     def n_vectors(self) -> int:
         """Number of requests with a vector: one for each model and round but two, at least."""
-        return self.n_models * (len(self.terms.rounds) - 2)
-
-    @property
-    def n_sent(self) -> int:
-        """Number of vectors of a site that do not follow from each other; the second round has two, the last none."""
-        return self.n_models * (len(self.terms.rounds) - 1)
-
-    @property
-    def n_models(self) -> int:
-        """Number of models, at least."""
-        return 1 + (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
+        n_left_out = (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
+        return (1 + n_left_out) * (len(self.terms.rounds) - 2)
 
     def advance(self, sites: Counts, answers: dict[str, str], sums: dict[str, Arrays]) -> Request:
         """Make the request that follows: the sums of the newest answers stand behind those before."""

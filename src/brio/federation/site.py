@@ -5,6 +5,7 @@ import torch
 from scipy.special import expit
 
 from ..cohort import Cohort, audit, relabel
+from ..cohort.scans import require_frames
 from ..connectome import BlockRule, Connectomes, fill_matrix, find_live_edges, read_edges
 from ..device import full_precision
 from ..errors import BrioError
@@ -25,6 +26,7 @@ class Site:
     """The scans of a site, as the method of a project reads them. Shapes: live, plain [n, d]."""
 
     def __init__(self, terms: Terms, cohort: Cohort, least_per_class: int = 10) -> None:
+        require_frames(cohort.participants, cohort.name, "a model, whose intervals come from re-estimates,")
         self.method = make_project_method(terms)
         check_atlas(terms.make_atlas(), cohort)
         asked = relabel(cohort, terms.label, 0) if terms.label else cohort
@@ -73,10 +75,9 @@ class Site:
 
     def describe(self, _: None = None) -> Arrays:
         """Answer with counts, means and spreads of the scans; no label goes in but the number of each class."""
-        counts, n, length = self.live.sum(0), len(self.scans), 1.0
+        counts, n = self.live.sum(0), len(self.scans)
         fc = read_edges(self.connectomes.full).double().cpu().numpy()
-        if not self.connectomes.without_frames:
-            length = self.connectomes.estimate_block_length(self.scans, self.cohort.sites, self.label, BlockRule(), 0)
+        length = self.connectomes.estimate_block_length(self.scans, self.cohort.sites, self.label, BlockRule(), 0)
         return {
             "n": np.bincount(self.label, minlength=2),
             "features": self.plain.sum(0),
