@@ -152,9 +152,7 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     """Refuse what a site has not agreed to, or what would give its scans away, before anything is computed."""
     project, needed = request.terms.project, request.n_vectors
     if request.terms.leaves_sites_out and not agreed.leave_out:
-        raise BrioError(
-            f"'{project}' leaves each site out in turn, which shows more of it; agree with --agree-leave-out"
-        )
+        raise BrioError(f"'{project}' leaves sites out in turn, which shows more of each; agree with --agree-leave-out")
     others = [one.parent for one in record.parent.glob(f"*/{AGREEMENT}") if one.parent != record]
     given = sum(read_message(find_request(one), Request).n_vectors for one in others)
     if needed + given > agreed.vectors:
