@@ -46,6 +46,16 @@ COMMANDS = [
     (["table", "MISSING"], 2, "there is no such folder"),
     (["audit", "MISSING"], 2, "not a cohort folder"),
     (["import", "table", "MISSING", "--out", "NEW"], 2, "no such folder"),
+    (["federate", "start", "--out", "NEW", "--rois", "MISSING", "--classes", "a,b"], 2, "missing"),
+    (
+        ["federate", "start", "--out", "NEW", "--rois", "COHORT", "--classes", "a,b", "--method", "x"],
+        2,
+        "method is 'x'",
+    ),
+    (["federate", "start", "--out", "USED", "--rois", "COHORT", "--classes", "a,b"], 2, "exists"),
+    (["federate", "answer", "MISSING", "COHORT"], 2, "cannot be read"),
+    (["federate", "combine", "MISSING"], 2, "holds no request"),
+    (["federate", "show", "MISSING"], 2, "cannot be read"),
 ]
 
 SCRIPT = f"""
@@ -81,7 +91,16 @@ def test_help_lists_and_refusals_import_no_torch(made, tmp_path):
 
 
 def test_packages_and_the_faces_are_imported_without_torch():
-    light = ["brio", "brio.api", "brio.cohort.readers", "brio.protocol", "brio.report", "brio.studies", *LAZY_PACKAGES]
+    light = [
+        "brio",
+        "brio.api",
+        "brio.cohort.readers",
+        "brio.protocol",
+        "brio.federation",
+        "brio.report",
+        "brio.studies",
+        *LAZY_PACKAGES,
+    ]
     heavy = {"torch", "scipy.stats", "sklearn", "dask", "distributed"}
     code = f"import sys, {', '.join(light)}; print(sorted({heavy} & set(sys.modules)))"
     assert run_fresh(code).strip() == "[]"

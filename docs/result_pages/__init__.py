@@ -38,6 +38,7 @@ PAGES = (
     "decision-curve",
     "prediction-intervals",
     "adaptation",
+    "federation",
     "ablation",
     "sensitivity",
     "stability",

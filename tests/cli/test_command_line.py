@@ -45,7 +45,10 @@ def test_the_commands_there_are():
         {"import", "fetch", "simulate", "atlas", "select", "audit"},
         {"run", "tune", "study", "demo", "config"},
     )
-    models, showing = {"fit", "predict", "explain", "adapt"}, {"status", "table", "compare", "report", "verify"}
+    models, showing = (
+        {"fit", "federate", "predict", "explain", "adapt"},
+        {"status", "table", "compare", "report", "verify"},
+    )
     lists = {"methods", "settings", "studies", "version"}
     assert {words[0] for words in COMMANDS} == data | running | models | showing | lists
     assert command("version") == command("--version") == (0, f"{brio.__version__}\n", "")

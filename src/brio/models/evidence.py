@@ -288,8 +288,8 @@ class Evidence:
     fingerprint: str  # of the cohort
     auc: Estimate  # mean over test sites, t interval
     pair_weighted_auc: Estimate
-    accuracy: StoredShare  # of all participants, logits averaged over seeds
-    brier: StoredShare
+    accuracy: StoredShare | None  # of all participants, logits averaged over seeds; None where no logit was checked
+    brier: StoredShare | None
     slope: Estimate  # calibration at test sites: means of a random-effects model; 1 and 0 are perfect
     intercept: Estimate
     risk: tuple[RiskPoint, ...]  # accuracy against coverage
@@ -311,6 +311,8 @@ class Evidence:
     @property
     def accuracy_in_words(self) -> str:
         """The accuracy over participants beside that over sites, so that nobody takes one for the other."""
+        if self.accuracy is None:
+            return "unknown"
         text = f"{format_percent(self.accuracy)} % of all participants, logits averaged over seeds"
         if self.mean_accuracy is None:
             return text
@@ -419,7 +421,11 @@ def average_logits(predictions: pd.DataFrame) -> pd.DataFrame:
 
 def calibrate_sites(predictions: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
     """Calibration slope and intercept in the large over sites, each with its standard deviation between sites."""
-    sites = recalibrate_sites(predictions)
+    return pool_recalibration(recalibrate_sites(predictions))
+
+
+def pool_recalibration(sites: pd.DataFrame) -> list[tuple[Estimate, float | None]]:
+    """Pool slopes and intercepts in the large over sites, one row each with the columns of ``Recalibration``."""
     means = [average_recalibration(sites, name) for name in ("slope", "in_the_large")]
     return [(make_estimate(mean.mean, mean.low, mean.high), make_estimate(mean.sd).value) for mean in means]
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
+from ..connectome import unfold_edges
 from ..drawing import import_brain_plots, make_panels, save_figure
 from ..formatting import escape_markdown, format_count, format_table
 from ..results.files import write_atomically, write_csv
@@ -37,7 +39,9 @@ def draw_matrix(explanation: ModelExplanation) -> Any:
         figure, axes = make_panels(2, 12.0, 5.6)
         titles = {"pattern": "Pattern: what goes with the margin", "coefficient": "Coefficient: what is weighed"}
         for ax, (column, title) in zip(axes, titles.items(), strict=True):
-            matrix = _fill_matrix(edges[column].to_numpy(), len(groups.name))[np.ix_(groups.order, groups.order)]
+            matrix = unfold_edges(torch.tensor(edges[column].to_numpy()), len(groups.name)).numpy()[
+                np.ix_(groups.order, groups.order)
+            ]
             limit = float(np.quantile(np.abs(matrix), 0.995)) or 1.0
             image = ax.imshow(matrix, cmap=DIVERGING, vmin=-limit, vmax=limit, interpolation="nearest")
             _finish_matrix(figure, ax, image, groups, title, both=True)
@@ -101,7 +105,7 @@ def draw_brain(explanation: ModelExplanation) -> Any:
     drawn[strongest] = values[strongest]
     limit = float(np.abs(drawn).max()) or 1.0
     plotting.plot_connectome(
-        _fill_matrix(drawn, len(rois)),
+        unfold_edges(torch.from_numpy(drawn), len(rois)).numpy(),
         coordinates,
         node_color="black",
         node_size=size,
@@ -165,12 +169,6 @@ def draw_chords(explanation: ModelExplanation) -> Any:
     title = f"{len(strongest)} strongest patterns"
     figure.legend(handles=legend, loc="center right", frameon=False, fontsize=9, title=title)
     return figure
-
-
-def _fill_matrix(values: np.ndarray, n_rois: int) -> np.ndarray:
-    matrix = np.zeros((n_rois, n_rois))
-    matrix[np.triu_indices(n_rois, 1)] = values
-    return matrix + matrix.T
 
 
 def _find_strongest(edges: pd.DataFrame) -> np.ndarray:

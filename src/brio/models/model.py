@@ -55,6 +55,7 @@ class TrainingFacts:
     versions: dict[str, str]  # of brio, torch and numpy
     extraction: dict[str, Any] | None = None  # options of 'brio import fmriprep' that decide what is removed
     left_out_sites: tuple[str, ...] = ()  # as the user asked, so that they are new to it
+    federated: bool = False  # whether its sites shared sums and no scans
     header: tuple[str, ...] = ()  # column names of the files of the scans, where some appear more than once; else empty
 
 

@@ -124,6 +124,48 @@ def _find_fences(values: pd.Series) -> tuple[float, float] | None:
     return float(np.exp(low - FENCE * (high - low))), float(np.exp(high + FENCE * (high - low)))
 
 
+FACTS = ("frames", "tr", "motion", "edge_sd", "dead_rois")
+_QUARTILE, _FEWEST_FRAMES = 0.6744897501960817, 1.6448536269514722
+"""Quantiles of the normal distribution: of a quarter, and of the 5 % of scans with the fewest frames."""
+
+
+def sum_facts(connectomes: Connectomes) -> np.ndarray:
+    """Sum up the logarithms of frames, repetition time, motion, spread, and regions without signal and one.
+
+    Returns one row per quantity: number, sum and sum of squares. Shape [5, 3].
+    """
+    facts = _describe_scans(connectomes)
+    return np.stack([sum_logs(facts[name].to_numpy(dtype=float) + (name == "dead_rois")) for name in FACTS])
+
+
+def sum_logs(values: np.ndarray) -> np.ndarray:
+    """Return number, sum and sum of squares of the logarithms of known values. Shapes: values [n]; returns [3]."""
+    logs = np.log(np.maximum(values[np.isfinite(values)], 1e-6))
+    return np.array([len(logs), logs.sum(), (logs**2).sum()])
+
+
+def read_ranges(sums: np.ndarray, distance: np.ndarray) -> ScanRanges:
+    """Read ranges from sums over scans that nobody has together; logarithms are taken as normal.
+
+    Shapes: sums [5, 3], as :func:`sum_facts` returns them, distance [3].
+    """
+    limits: dict[str, tuple[float, float]] = {}
+    for name, (n, total, squares) in zip((*FACTS, "distance"), (*sums, distance), strict=True):
+        if n >= LEAST_PARTICIPANTS:
+            sd = np.sqrt(max(squares / n - (total / n) ** 2, 0.0))
+            beyond = sd * (_FEWEST_FRAMES if name == "frames" else _QUARTILE * (1 + 2 * FENCE))
+            limits[name] = (float(np.exp(total / n - beyond)), float(np.exp(total / n + beyond)))
+    frames, dead_rois, far = (limits.get(name) for name in ("frames", "dead_rois", "distance"))
+    return ScanRanges(
+        least_frames=frames[0] if frames and frames[1] > 1 else None,  # imported connectomes have none
+        tr=limits.get("tr"),
+        motion=limits.get("motion"),
+        edge_sd=limits.get("edge_sd"),
+        dead_rois=int(dead_rois[1] - 1) if dead_rois else None,
+        distance=far[1] if far else None,
+    )
+
+
 def measure_distances(connectomes: Connectomes, scans: np.ndarray, means: Tensor) -> np.ndarray:
     """Measure how far connectomes lie from mean connectomes: one minus the correlation over edges with signal.
 

@@ -1,0 +1,129 @@
+"""Commands for hospitals that may not share scans: federate start, answer, combine, show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import settings
+from ..console import say
+from . import options
+from .app import MODELS, app
+
+federate_app = typer.Typer(help="Fit one model at sites that share no scan, by files of sums.", no_args_is_help=True)
+app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
+
+
+@options.add_command(None, group=federate_app)
+def start(
+    out: options.Out,
+    rois: Annotated[
+        str, "--rois", "Regions in the order that scans must have: a cohort folder, a table, or a known atlas."
+    ],
+    classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as the cohorts have them."],
+    method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
+    penalty: Annotated[
+        settings.Positive, "Penalty, in units of the mean squared norm of the features of a scan."
+    ] = 3.0,
+    iterations: Annotated[settings.Count, "Iterations; each but the first takes two rounds more."] = 2,
+    evaluation: Annotated[str, "site-models, or leave-one-site-out, to which every site must agree."] = "site-models",
+    label: options.Label = None,
+) -> None:
+    """Start a project, and write its first request.
+
+    Example: brio federate start --out project --rois cohort --classes HC,MDD
+    """
+    from ..cohort import Cohort
+    from ..cohort.cohort import HEADER
+    from ..cohort.readers.rois import load_atlas
+    from ..federation import Terms, describe_message, read_message
+    from ..federation.folders import start_project
+    from ..storage import refuse_existing
+
+    refuse_existing(out)
+    names = tuple(part.strip() for part in classes.split(","))
+    atlas = Cohort.load(rois).atlas if (Path(rois) / HEADER).is_file() else load_atlas(rois)[0]
+    table = atlas.rois.astype(object)
+    terms: dict[str, Any] = {"project": out.name, "method": method, "atlas": atlas.name, "classes": names}
+    terms["rois"] = {str(name): column.tolist() for name, column in table.where(table.notna(), None).items()}
+    terms |= {"penalty": penalty, "iterations": iterations, "evaluation": evaluation, "label": label}
+    path = start_project(out, Terms(**terms))
+    say(describe_message(read_message(path)))
+    say(f"send {path} to every site, which gives 'brio federate answer {path.name} COHORT'")
+
+
+@options.add_command(None, group=federate_app)
+def answer(
+    request: Annotated[Path, "File of a request, or the folder of a project, of which the newest is taken."],
+    cohort: Annotated[Path, "Cohort folder of this site."],
+    out: Annotated[Path | None, "File of the answer; by default beside the request, named by round and site."] = None,
+    vectors: Annotated[
+        settings.Count | None, "First answer: requests with a vector that the site agrees to; 4 by default."
+    ] = None,
+    agree_leave_out: Annotated[bool, "First answer: agree that sites are left out in turn."] = False,
+    least_per_class: Annotated[
+        settings.Count | None, "First answer: fewest participants of each class; 10 by default."
+    ] = None,
+) -> None:
+    """Answer a request from the scans of this site, and say in words what leaves.
+
+    Example: brio federate answer request-1.brio cohort
+    """
+    from ..cohort import Cohort
+    from ..federation import Agreement, Request, answer_and_record, describe_message, read_message, write_message
+    from ..federation.folders import ANSWERS, LOG, RECORDS, find_request, name_answer
+
+    path = find_request(request) if request.is_dir() else request
+    asked = read_message(path, Request)
+    given: dict[str, Any] = {
+        "vectors": vectors,
+        "leave_out": agree_leave_out or None,
+        "least_per_class": least_per_class,
+    }
+    agreed = {name: value for name, value in given.items() if value is not None}
+    record = cohort / RECORDS / asked.terms.project
+    made = answer_and_record(path, Cohort.load(cohort), record, Agreement(**agreed) if agreed else None)
+    out = out or (request / ANSWERS if request.is_dir() else path.parent) / name_answer(made)
+    write_message(out, made)
+    say(describe_message(made))
+    say(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB: send it to the coordinator. The log is {record / LOG}")
+
+
+@options.add_command(None, group=federate_app)
+def combine(
+    project: Annotated[Path, "Folder of a project."],
+    answers: Annotated[
+        list[Path] | None, typer.Argument(help="Answers; those in the folder 'answers' count too.")
+    ] = None,
+) -> None:
+    """Add up the answers of all sites, and write the next request, or the model.
+
+    Example: brio federate combine project answer-1-*.brio
+    """
+    from ..federation import describe_message, read_message
+    from ..federation.folders import MODEL, combine_project
+
+    path = combine_project(project, answers or ())
+    if path.name != MODEL:
+        say(describe_message(read_message(path)))
+        say(f"send {path} to every site")
+        return
+    from ..models import read_model
+
+    model = read_model(path)
+    if model.evidence is not None:
+        say(model.evidence.describe())
+    say(f"wrote {model!r} to {path}")
+
+
+@options.add_command(None, group=federate_app)
+def show(file: Annotated[Path, "A request, or an answer."]) -> None:
+    """Say in words what every number in a file is.
+
+    Example: brio federate show answer-1-NYU.brio
+    """
+    from ..federation import describe_message, read_message
+
+    say(describe_message(read_message(file)))

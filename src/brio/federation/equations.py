@@ -1,0 +1,98 @@
+"""Ridge regression of sites that share no scan: what a site answers, and what the sums of all answers give.
+
+Site e has features A_e [n_e, d], centred, and labels b_e [n_e]. The pooled coefficients w solve
+
+    (A'A + lambda I) w = A'b,    A'A = sum of A_e'A_e,    A'b = sum of A_e'b_e,
+
+where the products A'A would give away the scans. So the sites are asked for their effect on few vectors: each solves
+the problem on its own scans, the solutions are averaged (an approximate Newton step: Wang, Roosta, Xu & Mahoney 2018,
+GIANT), and the best point in the span of all averages so far follows from their products with A'A.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logit as to_logit
+
+
+def multiply_labels(A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Compute A_e'b_e. Shapes: A [n, d], b [n]; returns [d]."""
+    return A.T @ b
+
+
+def multiply_vector(A: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Compute A_e'A_e v. Shapes: A [n, d], v [d]; returns [d]."""
+    return A.T @ (A @ v)
+
+
+def solve_alone(A: np.ndarray, g: np.ndarray, n_all: int, penalty: float) -> np.ndarray:
+    """Solve (n_all / n_e A_e'A_e + lambda I) d = g: the problem, as if all sites were like this one.
+
+    Shapes: A [n, d], g [d]; returns [d].
+    """
+    share = n_all / len(A)
+    dual = np.linalg.solve(penalty * np.eye(len(A)) + share * (A @ A.T), A @ g)
+    return (g - share * (A.T @ dual)) / penalty
+
+
+class Point(NamedTuple):
+    """The best coefficients so far. Shapes: w, residual, product [d]."""
+
+    w: np.ndarray
+    residual: np.ndarray  # A'b - (A'A + lambda I) w; zero for the pooled coefficients
+    product: np.ndarray  # A'A w
+
+
+def find_best_point(V: np.ndarray, Q: np.ndarray, c: np.ndarray, penalty: float) -> Point:
+    """Find the best coefficients in the span of directions from their products Q = A'A V, and c = A'b.
+
+    Shapes: V, Q [k, d], c [d].
+    """
+    if not len(V):
+        return Point(np.zeros_like(c), c, np.zeros_like(c))
+    size = np.linalg.norm(V, axis=1)
+    V, Q = V / size[:, None], Q / size[:, None]
+    a = np.linalg.lstsq(V @ (Q + penalty * V).T, V @ c, rcond=1e-14)[0]
+    w, product = a @ V, a @ Q
+    return Point(w, c - product - penalty * w, product)
+
+
+class Spread(NamedTuple):
+    """Sums of the margins of the scans of a site under a model that has not seen them, which add up over sites.
+
+    With n_0 and n_1 scans of each class, m_0 and m_1 their mean margins.
+    """
+
+    pairs: float  # n_0 n_1 / n
+    gap: float  # n_0 n_1 / n (m_1 - m_0)
+    within: float  # squared distances from the mean of the own class
+    freedom: float  # n - 2
+
+    def is_possible(self, n: int) -> bool:
+        """Whether some margins of n scans could have it."""
+        return bool(0 < self.pairs <= n / 4 and self.within >= 0 and self.freedom == n - 2)
+
+
+def measure_spread(margin: np.ndarray, label: np.ndarray) -> Spread:
+    """Measure the spread of margins [n] with labels [n] of 0 or 1."""
+    parts = [margin[label == k] for k in (0, 1)]
+    n_0, n_1 = map(len, parts)
+    pairs = n_0 * n_1 / (n_0 + n_1)
+    within = sum(float(((part - part.mean()) ** 2).sum()) for part in parts)
+    return Spread(pairs, pairs * float(parts[1].mean() - parts[0].mean()), within, n_0 + n_1 - 2.0)
+
+
+LEAST_SLOPE = 0.1
+"""Lower bound of the slope, as for models of one cohort."""
+
+
+def calibrate(spread: Spread, scale: float, variance: float, share: float) -> tuple[float, float]:
+    """Find slope and intercept that make log-odds of margins with mean zero.
+
+    For margins that are normal in each class, the slope of their log-odds is the distance of the classes over the
+    variance within. ``scale`` is how much larger the margins to calibrate are than those of the spread, ``variance`` is
+    that of them over all scans, ``share`` the share of patients, which the mean probability shall have (probit
+    approximation of the logistic function: MacKay 1992).
+    """
+    slope = max(LEAST_SLOPE, spread.gap / spread.pairs / max(spread.within / spread.freedom, 1e-300)) / scale
+    return slope, float(to_logit(share) * np.sqrt(1 + np.pi / 8 * slope**2 * variance))

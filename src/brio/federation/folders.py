@@ -1,0 +1,164 @@
+"""Projects as folders: the coordinator's, and what each site keeps of one beside its cohort.
+
+A site answers a request only if it follows from the one before it, as this site answered it. The same request twice
+gets the same answer. Refusals depend on counts, agreements and requests, never on the values of scans.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from ..cohort import Cohort
+from ..errors import BrioError
+from ..schemas import StoredCount, from_json, parse_json, read_bounded
+from ..storage import create_whole_folder, lock_folder, write_atomically
+from .coordinator import combine, start
+from .messages import Answer, Request, Terms, describe_message, digest, read_message, write_message
+
+MODEL, SCORES, ANSWERS = "model", "scores", "answers"
+RECORDS, AGREEMENT, LOG = "federation", "agreement.json", "log.md"
+SCANS_FOR_EACH_VECTOR = 4
+"""A site of fewer scans does not answer: who has as many vectors as scans has the scans but for a rotation."""
+_RESTORE = "restore it from a copy of the cohort"
+
+
+def name_request(number: int) -> str:
+    """Name the file of a request by the number of its round."""
+    return f"request-{number + 1}.brio"
+
+
+def name_answer(answer: Answer) -> str:
+    """Name the file of an answer by the number of its round and the site."""
+    return f"answer-{answer.round + 1}-{quote(answer.site, safe='')}.brio"
+
+
+def start_project(folder: Path, terms: Terms) -> Path:
+    """Create the folder of a project with its first request."""
+    with create_whole_folder(folder) as place:
+        write_message(place / name_request(0), start(terms))
+        (place / ANSWERS).mkdir()
+    return folder / name_request(0)
+
+
+def find_request(folder: Path) -> Path:
+    """Find the newest request of a project."""
+    newest = max(folder.glob("request-*.brio"), key=lambda path: (len(path.name), path.name), default=None)
+    if newest is None:
+        raise BrioError(f"{folder}: holds no request; give a folder of 'brio federate start', or a file of it")
+    return newest
+
+
+def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
+    """Add up the answers to the newest request of a project, and write the next request, or the model.
+
+    Returns its path.
+
+    Answers lie in the folder ``answers``, into which those that are given are copied once all of them are right.
+    """
+    find_request(folder)  # before a lock is written to a folder that is none of a project
+    with lock_folder(folder):
+        if (folder / MODEL).exists():
+            raise BrioError(f"{folder / MODEL}: is there already, so the project has ended")
+        request = read_message(find_request(folder), Request)
+        stored = sorted((folder / ANSWERS).glob(f"answer-{request.round + 1}-*.brio"))
+        answers = [read_message(path, Answer) for path in (*stored, *given)]
+        result = combine(request, answers)
+        for one in answers:
+            write_message(folder / ANSWERS / name_answer(one), one)
+        if isinstance(result, Request):
+            write_message(folder / name_request(result.round), result)
+            return find_request(folder)
+        from ..models.folder import write_model
+        from ..results.summarise import write_site_tables
+        from .model import list_site_rows
+
+        scores = {one.site: one.score for one in answers if one.score is not None}
+        write_site_tables(folder / SCORES, *list_site_rows(request.terms.method, scores))
+        write_model(result, folder / MODEL)
+        return folder / MODEL
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a site agrees to before its first answer."""
+
+    vectors: StoredCount = 4  # most requests with a vector that it answers, over all models and projects of a cohort
+    leave_out: bool = False  # that sites are left out in turn, so that each can compute the sums of every other one
+    least_per_class: StoredCount = 10  # fewest participants of each class for which it answers
+
+
+def answer(request: Request, cohort: Cohort, least_per_class: int = 10) -> Answer:
+    """Answer a request from the scans of one site, with labels; what the site agreed to is not asked."""
+    from .site import Site  # needs torch
+
+    return Site(request.terms, cohort, least_per_class).answer(request)
+
+
+def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agreement | None = None) -> Answer:
+    """Answer the request of a file, and record it in a folder: request, answer, agreement, and a log of it in words."""
+    request = read_message(path, Request)
+    with lock_folder(record):
+        agreed, out = _settle_agreement(record, request, agreement), record / f"answer-{request.round + 1}.brio"
+        _check_follows(record, request, path)
+        _check_agreed(record, request, agreed, len(cohort))
+        if out.exists():
+            return read_message(out, Answer)
+        made, log, now = answer(request, cohort, agreed.least_per_class), record / LOG, datetime.now(UTC)
+        title, options = f"## Round {request.round + 1}, ", json.dumps(asdict(agreed), indent=1)
+        first = f"# Answers to '{request.terms.project}'\n\nAgreed to: {options}\n\n{describe_message(request)}"
+        earlier = log.read_text(encoding="utf-8").partition(title)[0].rstrip() if log.exists() else first
+        write_atomically(record / AGREEMENT, options + "\n")
+        write_message(record / name_request(request.round), request)
+        write_atomically(log, f"{earlier}\n\n{title}{now:%Y-%m-%d %H:%M} UTC\n\n{describe_message(made)}\n")
+        write_message(out, made)
+    return made
+
+
+def _settle_agreement(record: Path, request: Request, agreement: Agreement | None) -> Agreement:
+    """Return what a site agrees to; after its first answer it stands."""
+    path = record / AGREEMENT
+    if not path.exists():
+        return agreement or Agreement()
+    document = parse_json(read_bounded(path, 1 << 16, _RESTORE), path, _RESTORE)
+    stored = from_json(Agreement, document, path, _RESTORE)
+    if agreement not in (None, stored):
+        raise BrioError(f"{path}: other terms were agreed to for this project; they stand until it ends")
+    return stored
+
+
+def _check_follows(record: Path, request: Request, path: Path) -> None:
+    """Refuse a request that does not follow from the one before, as this site answered it."""
+    number, problem = request.round + 1, "does not follow from the request that was answered here and its answer"
+    if (own := record / name_request(request.round)).exists():
+        problem = f"differs from the request of round {number} that was answered here"
+        expected = read_message(own, Request)
+    elif request.round:
+        if not (given := record / f"answer-{request.round}.brio").exists():
+            raise BrioError(f"{path}: asks round {number}, but round {request.round} was not answered here")
+        before, answered = read_message(record / name_request(request.round - 1), Request), read_message(given, Answer)
+        newest = {model: rounds[-1] for model, rounds in request.shown.items()}
+        answers = request.answers | {answered.site: digest(answered)}
+        expected = before.advance(before.sites or request.sites, answers, newest)
+    else:
+        return
+    if digest(expected) != digest(request):
+        raise BrioError(f"{path}: {problem}; nothing was answered. Ask the coordinator for an explanation")
+
+
+def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: int) -> None:
+    """Refuse what a site has not agreed to, or what would give its scans away, before anything is computed."""
+    project, needed = request.terms.project, request.n_vectors
+    if request.terms.leaves_sites_out and not agreed.leave_out:
+        raise BrioError(f"'{project}' leaves sites out in turn, which shows more of each; agree with --agree-leave-out")
+    others = [one.parent for one in record.parent.glob(f"*/{AGREEMENT}") if one.parent != record]
+    given = sum(read_message(find_request(one), Request).n_vectors for one in others)
+    if needed + given > agreed.vectors:
+        more = f" and {given} were agreed to in other projects" if given else ""
+        problem = f"'{project}' needs {needed} requests with a vector{more}, {agreed.vectors} are agreed to"
+        raise BrioError(f"{problem}; agree with --vectors {needed + given} before the first answer, or refuse")
+    if SCANS_FOR_EACH_VECTOR * needed > n_scans:
+        few = f"{needed} requests with a vector, which would give away the {n_scans} scans of this site"
+        raise BrioError(f"'{project}' needs {few}; ask for the evaluation by site models, or for fewer iterations")

@@ -1,0 +1,248 @@
+"""Requests and answers: one file each, with sums for numbers of scans, checked before anything of it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+from msgspec import Meta
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ..cohort import Atlas
+from ..cohort.values import refuse_unsafe_names
+from ..errors import BrioError, file_error
+from ..models.text import fill_text
+from ..schemas import StoredCount, StoredNonNegative, StoredShare, from_json, parse_json, read_bounded, to_json
+from ..storage import write_atomically
+from ..version import __version__
+from .equations import Spread
+
+LEAST_SITES = 3
+"""Fewest sites in a sum, so that none of them learns the part of another by taking its own away."""
+ALL = ""
+"""Name of the model of all sites; a model without one site has the name of that site."""
+_NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
+_LARGEST_FILE = 1 << 30
+_SEND_AGAIN = "ask for the file again"
+Arrays = dict[str, np.ndarray]
+Counts = dict[str, tuple[StoredCount, StoredCount]]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a project computes; every request states it, and a site agrees to it once."""
+
+    project: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][\w.-]{0,59}\Z")]
+    method: Literal["log-ridge", "ridge"]
+    atlas: str
+    rois: dict[str, list[Any]] = field(repr=False)  # columns of a table, in the order that scans must have
+    classes: tuple[str, str]
+    penalty: Annotated[float, Meta(gt=0, le=1e6)] = 3.0  # in units of the mean squared norm of the features
+    iterations: Annotated[int, Meta(ge=1, le=100)] = 2
+    evaluation: Literal["site-models", "leave-one-site-out"] = "site-models"
+    label: str | None = None  # the question, where it is not the label of the cohorts
+
+    def __post_init__(self) -> None:
+        self.make_atlas()  # refuses tables without names
+
+    def make_atlas(self) -> Atlas:
+        """Return the regions in the order that scans must have."""
+        return Atlas(self.atlas, pd.DataFrame(self.rois))
+
+    @property
+    def leaves_sites_out(self) -> bool:
+        """Whether each site is left out of a model in turn."""
+        return self.evaluation == "leave-one-site-out"
+
+    @property
+    def rounds(self) -> list[str]:
+        """What is asked in each round."""
+        return ["describe", "begin", "compare", *["solve", "multiply"] * (self.iterations - 1), "score"]
+
+    def check_sums(self, number: int, sums: Arrays) -> None:
+        """Refuse sums of a round with other names or shapes than expected, and values that are not finite."""
+        edges, known = math.comb(len(self.rois["name"]), 2), _NUMBERS[self.rounds[number]]["sums"]
+        shapes = {(name, tuple(edges if k == "edges" else k for k in one["shape"])) for name, one in known.items()}
+        if odd := shapes ^ {(name, values.shape) for name, values in sums.items()}:
+            raise BrioError(f"'{min(odd)[0]}' is missing, was not asked for, or has another shape than expected")
+        for name, values in sums.items():
+            if not np.isfinite(values).all():
+                raise BrioError(f"'{name}' holds values that are not finite numbers")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the coordinator asks of all sites in a round: the sums of all earlier answers, and nothing else.
+
+    A site computes from these sums what it is asked about, so that no vector can be asked that does not follow.
+    """
+
+    terms: Terms
+    round: StoredCount = 0
+    sites: Counts = field(default_factory=dict)  # controls and patients of each
+    answers: dict[str, str] = field(default_factory=dict)  # digests of the answers in the newest sums
+    before: str = ""  # digest of the request before
+    shown: Any = field(default_factory=dict, repr=False)  # for each model, the Arrays of each round so far
+
+    def __post_init__(self) -> None:
+        if self.round >= len(self.terms.rounds):
+            raise BrioError(f"asks round {self.round + 1} of {len(self.terms.rounds)}")
+        least = LEAST_SITES + self.terms.leaves_sites_out
+        if self.round and len(self.sites) < least:
+            raise BrioError(
+                f"{len(self.sites)} of at least {least} sites answered: sums are over {LEAST_SITES} or more"
+            )
+        refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
+        models = self.models if self.round else []
+        if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):
+            raise BrioError("holds sums of other models or rounds than are due")
+        for model in models:
+            for number, sums in enumerate(self.shown[model]):
+                self.terms.check_sums(number, sums)
+            counts = [own for name, own in self.sites.items() if name != model]
+            if not np.array_equal(self.shown[model][0]["n"], np.sum(counts, axis=0)):
+                raise BrioError("holds sums over other numbers of scans than those of its sites")
+
+    @property
+    def asked(self) -> str:
+        """What is asked."""
+        return self.terms.rounds[self.round]
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models: that of all sites, and those that leave one out."""
+        return [ALL, *(self.sites if self.terms.leaves_sites_out else ())]
+
+    @property
+    def n_vectors(self) -> int:
+        """Number of requests with a vector: one for each model and round but two, at least."""
+        n_left_out = (len(self.sites) or LEAST_SITES + 1) * self.terms.leaves_sites_out
+        return (1 + n_left_out) * (len(self.terms.rounds) - 2)
+
+    def advance(self, sites: Counts, answers: dict[str, str], sums: dict[str, Arrays]) -> Request:
+        """Make the request that follows: the sums of the newest answers stand behind those before."""
+        shown = {model: [*self.shown.get(model, ()), own] for model, own in sums.items()}
+        return Request(self.terms, self.round + 1, sites, answers, digest(self), shown)
+
+    def list_answered(self, site: str) -> list[str]:
+        """List the models about which a site answers."""
+        return [ALL] if self.asked in ("describe", "score") else [model for model in self.models if model != site]
+
+
+@dataclass(frozen=True)
+class CalibratedScore:
+    """How well the probabilities do that a model gives to the participants of a site that it leaves out."""
+
+    n_right: StoredCount
+    brier: StoredNonNegative  # sum over participants
+    calibration: Annotated[tuple[float | None, ...], Meta(min_length=6, max_length=6)]  # Recalibration
+    spread: Spread
+
+
+@dataclass(frozen=True)
+class SiteScore:
+    """How well a model that has not seen a site does there. Participants count once, with the mean over their scans."""
+
+    n_controls: StoredCount
+    n_patients: StoredCount
+    auc: StoredShare
+    variance: StoredNonNegative  # of the AUC over participants (DeLong)
+    quantiles: dict[str, float]  # of margins, those with ten participants beyond
+    calibrated: CalibratedScore | None = None
+
+    def __post_init__(self) -> None:
+        n, own = self.n_controls + self.n_patients, self.calibrated
+        is_possible = own is None or (max(own.n_right, own.brier) <= n and own.spread.is_possible(n))
+        if not (self.n_controls and self.n_patients and is_possible):
+            raise BrioError("holds scores that no participants could give")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a site answers: vectors and sums for each model, and its scores last."""
+
+    request: str  # its digest
+    round: StoredCount
+    site: Annotated[str, Meta(min_length=1)]
+    score: SiteScore | None = None
+    sums: Any = field(default_factory=dict, repr=False)  # for each model, Arrays
+
+    def __post_init__(self) -> None:
+        refuse_unsafe_names([self.site], "name of a site")
+
+
+def digest(message: Request | Answer) -> str:
+    """Compute the hash of a message."""
+    return hashlib.sha256(encode(message)).hexdigest()
+
+
+def encode(message: Request | Answer) -> bytes:
+    """Encode a message with its hash as a safetensors file, which is the same for the same message."""
+    document = {"kind": type(message).__name__, "brio": __version__, **to_json(message)}
+    tree = document.pop("shown", None) or {model: [own] for model, own in document.pop("sums", {}).items()}
+    arrays = {
+        f"{model}/{k}/{name}": np.array(values, dtype=np.float64, order="C")
+        for model, rounds in sorted(tree.items())
+        for k, own in enumerate(rounds)
+        for name, values in sorted(own.items())
+    }
+    head = json.dumps([document, {name: a.shape for name, a in arrays.items()}], sort_keys=True, allow_nan=False)
+    content = [head.encode(), *(a.tobytes() for a in arrays.values())]
+    document["sha256"] = hashlib.sha256(b"".join(content)).hexdigest()
+    return save(arrays, metadata={"brio": json.dumps(document, sort_keys=True)})
+
+
+def decode(content: bytes, path: Path) -> Request | Answer:
+    """Decode what :func:`encode` encoded; it may come from anywhere, and must be encoded to the same bytes again."""
+    tree: dict[str, dict[int, Arrays]] = {}
+    try:
+        arrays = load(content)
+        header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+        document = parse_json(json.loads(header)["__metadata__"]["brio"].encode(), path, _SEND_AGAIN)
+        kind = {"Request": Request, "Answer": Answer}[document["kind"]]
+        for name in sorted(arrays):
+            model, k, own = name.rsplit("/", 2)
+            tree.setdefault(model, {}).setdefault(int(k), {})[own] = arrays[name]
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise file_error(path, "is neither a request nor an answer of 'brio federate'", _SEND_AGAIN) from error
+    if document.get("brio") != __version__:
+        problem = f"was made by brio {document.get('brio')}, this is {__version__}"
+        raise file_error(path, problem, "install one version at all sites")
+    rounds = {model: [own for _, own in sorted(one.items())] for model, one in tree.items()}
+    document |= {"shown": rounds} if kind is Request else {"sums": {model: own[0] for model, own in rounds.items()}}
+    message: Request | Answer = from_json(kind, document, path, _SEND_AGAIN)
+    if encode(message) != content:
+        raise file_error(path, "was changed after it was written", _SEND_AGAIN)
+    return message
+
+
+def write_message(path: Path, message: Request | Answer) -> None:
+    """Write a message to a file, whole or not at all."""
+    write_atomically(path, encode(message))
+
+
+def read_message(path: Path, kind: Any = Request | Answer) -> Any:
+    """Read a file of :func:`write_message`, which must hold a request or an answer where ``kind`` says so."""
+    message = decode(read_bounded(path, _LARGEST_FILE, _SEND_AGAIN), path)
+    if not isinstance(message, kind):
+        found, wanted = (one.__name__.lower() for one in (type(message), kind))
+        raise BrioError(f"{path}: is {found} {message.round + 1}, not the {wanted} of a project")
+    return message
+
+
+def describe_message(message: Request | Answer) -> str:
+    """Describe in words every number that a request or an answer holds, for who must agree to it."""
+    score = to_json(message.score) if isinstance(message, Answer) else None
+    words = {name: one["words"] for asked in _NUMBERS.values() for name, one in asked.get("sums", {}).items()}
+    return fill_text(
+        "federation.md.j2", message=message, numbers=_NUMBERS, words=words, score=score, version=__version__
+    )

@@ -1,0 +1,157 @@
+"""What a site answers to a request from its scans."""
+
+import numpy as np
+import torch
+from scipy.special import expit
+
+from ..cohort import Cohort, audit, relabel
+from ..cohort.scans import require_frames
+from ..connectome import BlockRule, Connectomes, find_live_edges, read_edges, unfold_edges
+from ..device import full_precision
+from ..errors import BrioError
+from ..models.fit import learn_interval_factor
+from ..models.model import check_atlas, check_classes
+from ..models.ranges import PARTICIPANTS_BEHIND, measure_distances, sum_facts, sum_logs
+from ..protocol.calibration import fit_recalibration
+from ..protocol.metrics import average_margins, count_participants, delong_covariance, placement_values
+from . import equations
+from .messages import ALL, Answer, Arrays, CalibratedScore, Request, SiteScore, Terms, digest
+from .model import build_model, make_project_method
+from .progress import Progress
+
+QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+
+
+class Site:
+    """The scans of a site, as the method of a project reads them. Shapes: live, plain [n, d]."""
+
+    def __init__(self, terms: Terms, cohort: Cohort, least_per_class: int = 10) -> None:
+        require_frames(cohort.participants, cohort.name, "a model, whose intervals come from re-estimates,")
+        self.method = make_project_method(terms)
+        check_atlas(terms.make_atlas(), cohort)
+        asked = relabel(cohort, terms.label, 0) if terms.label else cohort
+        check_classes(terms.classes, asked)
+        self.cohort = asked.select(audit(asked).keep & asked.labelled)
+        self.label, self.scans = self.cohort.labels, np.arange(len(self.cohort))
+        sites = np.unique(self.cohort.sites)
+        if len(sites) != 1:
+            remedy = "make a cohort of each with 'brio select COHORT --where \"site == 'NAME'\"'"
+            raise BrioError(f"{cohort.name}: has {len(sites)} sites, and one answers; {remedy}")
+        self.name = str(sites[0])
+        counts = [count_participants(self.cohort, self.scans[self.label == k]) for k in (0, 1)]
+        if min(counts) < least_per_class:
+            found = f"{counts[0]} {asked.classes[0]} and {counts[1]} {asked.classes[1]}"
+            raise BrioError(f"{cohort.name}: has {found}; {least_per_class} participants of each class are needed")
+        self.connectomes = Connectomes(self.cohort)
+        self.live = find_live_edges(self.connectomes.alive).cpu().numpy()
+        with full_precision():
+            features = self.method.transform(self.connectomes.full)
+        self.plain = np.where(self.live, read_edges(features).double().cpu().numpy(), 0.0)
+
+    def answer(self, request: Request) -> Answer:
+        """Answer a request."""
+        counts, score = tuple(np.bincount(self.label, minlength=2).tolist()), None
+        if request.round and (counted := request.sites.get(self.name)) != counts:
+            found = f"has {counts} scans of the classes at site '{self.name}', the request counts {counted}"
+            raise BrioError(f"{self.cohort.name}: {found}; give the scans from which the first request was answered")
+        progress = {model: Progress(request.terms, rounds) for model, rounds in request.shown.items()}
+        sums = {model: getattr(self, request.asked)(progress.get(model)) for model in request.list_answered(self.name)}
+        if request.asked == "score":
+            score = self.compare_labels(progress[self.name if request.terms.leaves_sites_out else ALL])
+        return Answer(digest(request), request.round, self.name, score, sums)
+
+    def read(self, progress: Progress) -> np.ndarray:
+        """Read features less their mean over all sites. Shape [n, d]."""
+        return np.where(self.live, self.plain, progress.fill) - progress.centre
+
+    def centre(self, progress: Progress) -> tuple[np.ndarray, np.ndarray]:
+        """Centre features [n, d] and labels [n] within the site, or around their means over all sites."""
+        x, y = self.read(progress), 2.0 * self.label - 1.0
+        if self.method.site_intercepts:
+            return x - x.mean(0), y - y.mean()
+        return x, y - (2 * progress.share - 1)
+
+    # ------------------------------------------------------------ what a site answers, one function for each round
+
+    def describe(self, _: None = None) -> Arrays:
+        """Answer with counts, means and spreads of the scans; no label goes in but the number of each class."""
+        counts, n = self.live.sum(0), len(self.scans)
+        fc = read_edges(self.connectomes.full).double().cpu().numpy()
+        length = self.connectomes.estimate_block_length(self.scans, self.cohort.sites, self.label, BlockRule(), 0)
+        return {
+            "n": np.bincount(self.label, minlength=2),
+            "features": self.plain.sum(0),
+            "live": counts,
+            "squares": (self.plain**2).sum(),
+            "fc_means": np.where(self.live, fc, 0.0).sum(0) / np.maximum(counts, 1),
+            "fc_sites": counts > 0,
+            "block_length": np.array([n * length, n]),
+            "facts": sum_facts(self.connectomes),
+        }
+
+    def begin(self, progress: Progress) -> Arrays:
+        """Answer with A_e'b_e and the model of the site alone, of length n_e / n."""
+        A, b = self.centre(progress)
+        labels = equations.multiply_labels(A, b)
+        own = equations.solve_alone(A, labels, progress.n_all, progress.penalty)
+        mean = unfold_edges(torch.from_numpy(progress.mean), self.cohort.n_rois)
+        distance = measure_distances(self.connectomes, self.scans, mean[None])[:, 0]
+        models = own / max(float(np.linalg.norm(own)), 1e-300) * len(A) / progress.n_all
+        return {"labels": labels, "models": models, "distance": sum_logs(distance)}
+
+    def multiply(self, progress: Progress) -> Arrays:
+        """Answer with A_e'A_e v for the newest direction v."""
+        return {"product": equations.multiply_vector(self.centre(progress)[0], progress.directions[-1])}
+
+    def compare(self, progress: Progress) -> Arrays:
+        """Answer with A_e'A_e v for the mean v of all models, and the spread of margins under those of other sites."""
+        margin = self.centre(progress)[0] @ self.leave_own_out(progress)
+        return self.multiply(progress) | {"spread": np.array(equations.measure_spread(margin, self.label))}
+
+    def solve(self, progress: Progress) -> Arrays:
+        """Answer with the step that would solve the problem if all sites were like this one."""
+        A, _ = self.centre(progress)
+        step = equations.solve_alone(A, progress.point.residual, progress.n_all, progress.penalty)
+        return {"direction": step * len(A) / progress.n_all}
+
+    def score(self, progress: Progress) -> Arrays:
+        """Answer with what the final model reads of the scans, and how far its margins move between their halves."""
+        x, n = self.read(progress), len(self.scans)
+        margin = x @ progress.point.w
+        factor = learn_interval_factor(build_model(progress), self.connectomes, self.scans)
+        return {"covariance": margin @ x, "variance": (margin**2).sum(), "halves": np.array([n * factor**2, n])}
+
+    def leave_own_out(self, progress: Progress) -> np.ndarray:
+        """Return the mean of the models of the other sites. Shape [d]."""
+        others = progress.directions[0] - self.begin(progress)["models"]
+        return others * progress.n_all / (progress.n_all - len(self.scans))
+
+    def compare_labels(self, progress: Progress) -> SiteScore:
+        """Score a model that has not seen the site; margins themselves stay here.
+
+        A model that leaves the site out is calibrated by the others and scored in full. The mean of the other sites'
+        models has no calibration that labels of this site did not touch, so its order of the scans alone is scored.
+        """
+        calibrated, is_left_out = None, progress.terms.leaves_sites_out
+        w = progress.point.w if is_left_out else self.leave_own_out(progress)
+        first, margin = average_margins(self.cohort, self.scans, self.read(progress) @ w)
+        label = self.label[first]
+        auc, covariance = delong_covariance(label, placement_values(label, margin)[:, None])
+        if is_left_out:
+            slope, intercept = progress.calibrate()
+            logit = slope * margin + intercept
+            calibrated = CalibratedScore(
+                n_right=int(((logit > 0) == label).sum()),
+                brier=float(((expit(logit) - label) ** 2).sum()),
+                calibration=tuple(v if np.isfinite(v) else None for v in fit_recalibration(label, logit)),
+                spread=equations.measure_spread(margin, label),
+            )
+        inner = [q for q in QUANTILES if min(q, 1 - q) * len(margin) >= PARTICIPANTS_BEHIND]
+        return SiteScore(
+            n_controls=int((label == 0).sum()),
+            n_patients=int(label.sum()),
+            auc=float(auc[0]),
+            variance=float(covariance[0, 0]),
+            quantiles={str(q): float(np.quantile(margin, q)) for q in inner},
+            calibrated=calibrated,
+        )

@@ -1,0 +1,85 @@
+"""Four small hospitals, and projects of them."""
+
+import functools
+from dataclasses import replace
+from typing import NamedTuple
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from brio import Cohort, federation
+from brio.cohort import Atlas, audit
+from brio.cohort.simulate import Simulation, simulate
+from brio.federation import Answer, Request, Terms
+from brio.models import Model
+from made_cohorts import rebuild
+
+SIMULATION = Simulation(n_sites=4, per_class=14, n_rois=8, frames=70, stable=0.5, dead_share=0.06, seed=3)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def audit_once():
+    """Audit each cohort once, which takes most of the time of an answer of so few scans."""
+    audits = {}
+
+    def audit_kept(cohort):
+        key = cohort.fingerprint
+        return audits[key] if key in audits else audits.setdefault(key, audit(cohort))
+
+    with mock.patch("brio.federation.site.audit", audit_kept):
+        yield
+
+
+class Project(NamedTuple):
+    """All requests of a project with the answers to each, and its model."""
+
+    requests: list[Request]
+    answers: list[dict[str, Answer]]
+    model: Model
+
+
+@pytest.fixture(scope="session")
+def pool() -> Cohort:
+    """Scans of four sites, of which some regions of some scans have no signal."""
+    made = simulate(SIMULATION)
+    rng = np.random.default_rng(0)
+    named = Atlas("mine", made.atlas.rois.assign(name=[f"region {u}" for u in range(8)]))
+    table = made.participants.assign(tr=2.0, mean_fd=rng.uniform(0.05, 0.3, len(made)))
+    return rebuild(made, table=table, atlas=named, classes=("control", "patient"))
+
+
+@pytest.fixture(scope="session")
+def sites(pool) -> dict[str, Cohort]:
+    """The same, one cohort per site."""
+    return {str(e): pool.select(pool.sites == e) for e in np.unique(pool.sites)}
+
+
+@pytest.fixture(scope="session")
+def terms(pool) -> Terms:
+    rois = {"name": pool.atlas.rois["name"].tolist()}
+    return Terms("trial", "log-ridge", pool.atlas.name, rois, pool.classes)
+
+
+def run_project(terms: Terms, sites: dict[str, Cohort]) -> Project:
+    """Run a project to its end, in memory."""
+    requests, answers, result = [], [], federation.start(terms)
+    while isinstance(result, Request):
+        requests.append(result)
+        answers.append({name: federation.answer(result, one) for name, one in sites.items()})
+        result = federation.combine(result, list(answers[-1].values()))
+    return Project(requests, answers, result)
+
+
+@pytest.fixture(scope="session")
+def project(terms, sites):
+    """Run a project under changed terms, and with other scans of a site; by default each is run once."""
+
+    @functools.cache
+    def run_known(**changes) -> Project:
+        return run_project(replace(terms, **changes), sites)
+
+    def run(others: dict[str, Cohort] | None = None, **changes) -> Project:
+        return run_known(**changes) if others is None else run_project(replace(terms, **changes), sites | others)
+
+    return run

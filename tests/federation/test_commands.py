@@ -1,0 +1,85 @@
+"""``brio federate``: what people type, from the first request to the model."""
+
+import pytest
+
+from brio import Cohort
+from commands import command
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, sites):
+    """A folder with the cohorts of four hospitals."""
+    monkeypatch.chdir(tmp_path)
+    for name, cohort in sites.items():
+        cohort.save(name)
+    return tmp_path
+
+
+def start(*words):
+    return command("federate", "start", "--out", "project", "--rois", "site01", "--classes", "control,patient", *words)
+
+
+def test_from_the_first_request_to_the_model(here, sites):
+    fingerprint = Cohort.load("site01").fingerprint
+    said = start("--iterations", 1).succeed().out
+    assert "Request 1 of 4 of the project 'project': log-ridge, 8 regions (mine), patient against control" in said
+    assert "send project/request-1.brio to every site" in said
+    for number in range(1, 5):
+        for name in sites:
+            said = command("federate", "answer", "project", name).succeed().out
+            assert f"Answer {number} of site '{name}'" in said
+            assert f"wrote project/answers/answer-{number}-{name}.brio" in said
+            assert f"{name}/federation/project/log.md" in said
+        said = command("federate", "combine", "project").succeed().out
+    assert "at 4 sites, each left out in turn: AUC" in said
+    assert "wrote Model('log-ridge'" in said
+    assert (here / "site01" / "federation" / "project" / "log.md").read_text().count("## Round") == 4
+    assert "- `auc` = " in command("federate", "show", "project/answers/answer-4-site02.brio").succeed().out
+    assert "Asked of each site: counts, means" in command("federate", "show", "project/request-1.brio").succeed().out
+    assert command("predict", "project/model", "site02", "--out", "predictions").succeed()
+    assert "has ended" in command("federate", "combine", "project").refuse_in_a_line()
+    assert Cohort.load("site01").fingerprint == fingerprint
+
+
+def test_mail_instead_of_a_common_folder(here, sites):
+    start("--method", "ridge", "--iterations", 1).succeed()
+    files = []
+    for name in sites:
+        (here / f"mail-{name}").mkdir()
+        request = here / f"mail-{name}" / "request-1.brio"
+        request.write_bytes((here / "project" / "request-1.brio").read_bytes())
+        command("federate", "answer", request, name).succeed()
+        files.append(here / f"mail-{name}" / f"answer-1-{name}.brio")
+    assert "Request 2 of 4" in command("federate", "combine", "project", *files).succeed().out
+    assert command("federate", "answer", "project/request-2.brio", "site01", "--out", "mine.brio").succeed()
+    assert (here / "mine.brio").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("start --out new --rois nowhere --classes a,b", "nowhere"),
+        ("start --out new --rois site01 --classes a", "classes"),
+        ("start --out new --rois site01 --classes a,b --method lasso", "method is 'lasso'"),
+        ("start --out new --rois site01 --classes a,b --penalty 0", "--penalty 0.0: must be"),
+        ("start --out new --rois site01 --classes a,b --iterations 101", "iterations is 101"),
+        ("start --out new --rois site01 --classes a,b --evaluation none", "evaluation is 'none'"),
+        ("start --out project --rois site01 --classes a,b", "exists already"),
+        ("answer nothing site01", "nothing: "),
+        ("answer site02 site01", "holds no request"),
+        ("answer project nothing", "nothing: "),
+        ("answer project site01 --vectors 3", "needs 4 requests with a vector, 3 are agreed to"),
+        ("answer project site01 --least-per-class 40", "40 participants of each class are needed"),
+        ("combine nothing", "nothing: holds no request"),
+        ("combine project", "0 of at least 3 sites answered"),
+        ("combine project project/request-1.brio", "is request 1, not the answer of a project"),
+        ("show site01/cohort.json", "is neither a request nor an answer"),
+        ("show nothing", "nothing: "),
+        ("show project", "project: "),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line_and_nothing_is_written(here, words, message):
+    start().succeed()
+    before = sorted(here.rglob("*"))
+    assert message in command("federate", *words.split()).refuse_in_a_line()
+    assert [path for path in sorted(here.rglob("*")) if path.name != ".lock"] == before

@@ -1,0 +1,146 @@
+"""What the coordinator refuses: answers that are missing, of another request, or that no scans could give."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from brio.errors import BrioError
+from brio.federation import Answer, combine, digest, start
+from brio.federation.messages import ALL, CalibratedScore
+
+
+def change(answer: Answer, model: str = ALL, **values) -> Answer:
+    return replace(answer, sums=answer.sums | {model: answer.sums[model] | values})
+
+
+def put(values: np.ndarray, place, value: float) -> np.ndarray:
+    changed = np.array(values, dtype=float)
+    changed[place] = value
+    return changed
+
+
+def refuse(request, answers, message):
+    with pytest.raises(BrioError, match=message) as refused:
+        combine(request, list(answers.values()) if isinstance(answers, dict) else answers)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_same_answers_in_another_order_give_the_same_request(project):
+    run = project()
+    for request, answers, following in zip(run.requests[:-1], run.answers[:-1], run.requests[1:], strict=True):
+        assert digest(combine(request, list(answers.values())[::-1])) == digest(following)
+        assert digest(combine(request, [*answers.values(), answers["site03"]])) == digest(following)
+
+
+def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
+    run = project()
+    for number in range(1, 6):
+        request, answers = run.requests[number], run.answers[number]
+        without = {name: one for name, one in answers.items() if name != "site02"}
+        refuse(request, without, f"site 'site02': has not answered round {number + 1}; wait for it, or start again")
+        refuse(
+            request,
+            without | {"site02": run.answers[number - 1]["site02"]},
+            f"site02': answers another request, of round {number}; ask for",
+        )
+        other = project(penalty=2.0).answers[number]["site02"]
+        refuse(
+            request, without | {"site02": other}, f"site02': answers another request, of round {number + 1}; ask for"
+        )
+        stranger = replace(answers["site02"], site="site09")
+        refuse(request, [*answers.values(), stranger], "site09': takes no part")
+    twice = change(run.answers[1]["site02"], labels=run.answers[1]["site02"].sums[ALL]["labels"] / 2)
+    refuse(run.requests[1], [*run.answers[1].values(), twice], "site 'site02': answered twice, and differently")
+    refuse(run.requests[0], dict(list(run.answers[0].items())[:2]), "2 of at least 3 sites answered")
+
+
+def test_three_sites_are_enough_unless_one_is_left_out(project):
+    for evaluation in ("site-models", "leave-one-site-out"):
+        run = project(evaluation=evaluation)
+        three = dict(list(run.answers[0].items())[:3])
+        if evaluation == "site-models":
+            assert list(combine(run.requests[0], list(three.values())).sites) == list(three)
+        else:
+            refuse(run.requests[0], three, "3 of at least 4 sites answered")
+
+
+def test_values_that_no_scans_could_give_are_refused(project):
+    run = project()
+    request, answers = run.requests[0], run.answers[0]
+    own, d = answers["site02"].sums[ALL], 28
+    n = own["n"].sum()
+    odd = {
+        "n": [own["n"] + 0.5, own["n"] * -1.0, own["n"] * 1e12],
+        "live": [own["live"] + 1.0 * n, put(own["live"], 0, -1), put(own["live"], 0, 0.5)],
+        "features": [own["features"] * 100, put(own["features"], 3, 1e6)],
+        "fc_means": [np.full(d, 7.5), np.full(d, -1e9)],
+        "fc_sites": [np.full(d, 2.0), np.zeros(d)],
+        "squares": [own["squares"] * 1e-6, -own["squares"]],
+        "block_length": [own["block_length"] * 2, np.array([0, n])],
+        "facts": [put(own["facts"], (0, 0), n + 1), put(own["facts"], (1, 2), 0), put(own["facts"], (2, 1), 1e9)],
+    }
+    assert set(odd) == set(own)
+    for name, values in odd.items():
+        for value in values:
+            word = "features" if name == "squares" else name
+            wrong = answers | {"site02": change(answers["site02"], **{name: value})}
+            refuse(request, wrong, f"site 'site02': '{word}' holds values that no scans could give")
+
+
+def test_vectors_that_are_too_large_or_not_finite_are_refused(project):
+    run = project(evaluation="leave-one-site-out")
+    seen = set()
+    for request, answers in zip(run.requests[1:], run.answers[1:], strict=True):
+        for model, own in answers["site02"].sums.items():
+            for name, values in own.items():
+                for wrong in (values * np.nan, np.full_like(values, np.inf), values * 1e9, values[..., None]):
+                    if name == "halves" and np.all(wrong == values * 1e9):
+                        continue
+                    refuse(request, answers | {"site02": change(answers["site02"], model, **{name: wrong})}, name)
+                seen.add(name)
+    assert seen >= {
+        "labels",
+        "models",
+        "distance",
+        "product",
+        "spread",
+        "direction",
+        "covariance",
+        "variance",
+        "halves",
+    }
+    models = run.answers[1]["site02"]
+    twofold = change(models, models=2 * models.sums[ALL]["models"])
+    refuse(run.requests[1], run.answers[1] | {"site02": twofold}, "'models' holds values that no scans could give")
+
+
+def test_answers_about_other_models_or_scores_are_refused(project):
+    for run in (project(), project(evaluation="leave-one-site-out")):
+        last, answers = run.requests[-1], run.answers[-1]
+        refuse(
+            last, answers | {"site02": replace(answers["site02"], score=None)}, "scores are not those that were asked"
+        )
+        early = replace(run.answers[1]["site02"], score=answers["site02"].score)
+        refuse(run.requests[1], run.answers[1] | {"site02": early}, "scores are not those that were asked")
+        nothing = replace(run.answers[1]["site02"], sums={})
+        refuse(run.requests[1], run.answers[1] | {"site02": nothing}, "answered about nothing")
+    scores = [one.answers[-1]["site02"].score for one in (project(), project(evaluation="leave-one-site-out"))]
+    swapped = replace(project().answers[-1]["site02"], score=scores[1])
+    refuse(project().requests[-1], project().answers[-1] | {"site02": swapped}, "scores are not those")
+    with pytest.raises(BrioError, match="no participants could give"):
+        replace(scores[1], calibrated=CalibratedScore(1000, 0.1, (None,) * 6, scores[1].calibrated.spread))
+    with pytest.raises(BrioError, match="no participants could give"):
+        replace(scores[0], n_controls=0)
+
+
+def test_terms_are_checked_when_a_project_starts(terms):
+    for values, message in (
+        ({"method": "lasso"}, "method is 'lasso'"),
+        ({"project": "../up"}, "project is '../up'"),
+        ({"penalty": -1.0}, "penalty is -1.0"),
+        ({"iterations": 0}, "iterations is 0"),
+        ({"evaluation": "k-fold"}, "evaluation is 'k-fold'"),
+    ):
+        with pytest.raises(BrioError, match=message):
+            start(replace(terms, **values))
