@@ -128,7 +128,7 @@ def main() -> None:
         }
         rows.append({"iterations": "pooled", **scores})
     kind = "thinned" if given.thin_out else "evenly" if given.evenly else "largest" if given.sites else "all"
-    about = {"atlas": pool.atlas.name, "label": given.label or "diagnosis", "method": given.method}
+    about = {"atlas": pool.atlas.name, "question": given.label or "diagnosis", "method": given.method}
     about |= {"sites": len(names), "kind": kind, "scans": len(pool), "evaluation": evaluation}
     table = pd.DataFrame([about | row for row in rows])
     if given.out.exists():

@@ -30,7 +30,7 @@ def list_experiments(kind: str, method: str) -> list[tuple[pd.Series, dict[str, 
     """List the cohorts of a kind: what they have in common, and the row of each number of iterations."""
     table = read_scores()
     own = table[(table["kind"] == kind) & (table["method"] == method)]
-    keys = ["atlas", "label", "sites"]
+    keys = ["atlas", "question", "sites"]
     return [(rows.iloc[0], {row["iterations"]: row for _, row in rows.iterrows()}) for _, rows in own.groupby(keys)]
 
 
