@@ -154,7 +154,7 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
     refuse(record, "agree with --agree-leave-out", hospital, apart, Agreement(vectors=1000))
     refuse(record, "needs 20 requests with a vector, 19 are", hospital, apart, Agreement(vectors=19, leave_out=True))
     agreed = Agreement(vectors=20, leave_out=True)
-    refuse(record, "which would give away the 22 scans of this site; ask for", hospital, apart, agreed)
+    refuse(record, "vectors would give away the 22 scans of this site; ask for", hospital, apart, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
     refuse(record, "other terms were agreed to", hospital, apart, Agreement(vectors=30, leave_out=True))
@@ -170,13 +170,17 @@ def test_more_sites_than_agreed_to_are_refused_once_they_are_known(hospital, rec
     refuse(record, "needs 20 requests with a vector, 19 are agreed", hospital, run.requests[1])
 
 
-def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, terms):
+def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, terms, monkeypatch):
     hospital(start(terms))
     second = mail(start(replace(terms, project="second")), "second.brio")
     place = record.with_name("second")
     problem = "'second' needs 4 requests with a vector and 4 were agreed to in other projects, 4 are agreed to; "
     refuse(place, f"{problem}agree with --vectors 8", answer_and_record, second, sites["site01"], place)
-    assert answer_and_record(second, sites["site01"], place, Agreement(vectors=8)).site == "site01"
+    agreed = Agreement(vectors=8)
+    problem = "'second': 8 vectors would give away the 22 scans"
+    refuse(place, problem, answer_and_record, second, sites["site01"], place, agreed)
+    monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 2)
+    assert answer_and_record(second, sites["site01"], place, agreed).site == "site01"
 
 
 def test_small_mixed_and_other_scans_are_refused(hospital, record, pool, sites, terms):

@@ -16,7 +16,7 @@ from ..errors import BrioError
 from ..schemas import StoredCount, from_json, parse_json, read_bounded
 from ..storage import create_whole_folder, lock_folder, write_atomically
 from .coordinator import combine, start
-from .messages import Answer, Request, Terms, describe_message, digest, read_message, write_message
+from .messages import ALL, Answer, Request, Terms, describe_message, digest, read_message, write_message
 
 MODEL, SCORES, ANSWERS = "model", "scores", "answers"
 RECORDS, AGREEMENT, LOG = "federation", "agreement.json", "log.md"
@@ -122,8 +122,7 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
     path = record / AGREEMENT
     if not path.exists():
         return agreement or Agreement()
-    document = parse_json(read_bounded(path, 1 << 16, _RESTORE), path, _RESTORE)
-    stored = from_json(Agreement, document, path, _RESTORE)
+    stored = from_json(Agreement, parse_json(read_bounded(path, 1 << 16, _RESTORE), path, _RESTORE), path, _RESTORE)
     if agreement not in (None, stored):
         raise BrioError(f"{path}: other terms were agreed to for this project; they stand until it ends")
     return stored
@@ -157,8 +156,10 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     given = sum(read_message(find_request(one), Request).n_vectors for one in others)
     if needed + given > agreed.vectors:
         more = f" and {given} were agreed to in other projects" if given else ""
-        problem = f"'{project}' needs {needed} requests with a vector{more}, {agreed.vectors} are agreed to"
-        raise BrioError(f"{problem}; agree with --vectors {needed + given} before the first answer, or refuse")
-    if SCANS_FOR_EACH_VECTOR * needed > n_scans:
-        few = f"{needed} requests with a vector, which would give away the {n_scans} scans of this site"
-        raise BrioError(f"'{project}' needs {few}; ask for the evaluation by site models, or for fewer iterations")
+        why = f"needs {needed} requests with a vector{more}, {agreed.vectors} are agreed to"
+        raise BrioError(f"'{project}' {why}; agree with --vectors {needed + given} before the first answer, or refuse")
+    if (first := record / "answer-1.brio").exists():  # without those that audit and question leave out
+        n_scans = int(read_message(first, Answer).sums[ALL]["n"].sum())
+    if SCANS_FOR_EACH_VECTOR * (needed + given) > n_scans:
+        why = f"{needed + given} vectors would give away the {n_scans} scans of this site"
+        raise BrioError(f"'{project}': {why}; ask for the evaluation by site models, or for fewer iterations")
