@@ -180,6 +180,7 @@ def test_projects_of_a_cohort_count_together(hospital, mail, record, sites, term
     problem = "'second': 8 vectors would give away the 22 scans"
     refuse(place, problem, answer_and_record, second, sites["site01"], place, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 2)
+    (record / "request-1.brio").write_text("as another version of brio wrote it")  # blocks no other project
     assert answer_and_record(second, sites["site01"], place, agreed).site == "site01"
 
 

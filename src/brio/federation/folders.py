@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ..cohort import Cohort
@@ -107,7 +108,8 @@ def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agree
         if out.exists():
             return read_message(out, Answer)
         made, log, now = answer(request, cohort, agreed.least_per_class), record / LOG, datetime.now(UTC)
-        title, options = f"## Round {request.round + 1}, ", json.dumps(asdict(agreed), indent=1)
+        title = f"## Round {request.round + 1}, "
+        options = json.dumps(asdict(agreed) | {"needed": request.n_vectors}, indent=1)
         first = f"# Answers to '{request.terms.project}'\n\nAgreed to: {options}\n\n{describe_message(request)}"
         earlier = log.read_text(encoding="utf-8").partition(title)[0].rstrip() if log.exists() else first
         write_atomically(record / AGREEMENT, options + "\n")
@@ -122,10 +124,15 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
     path = record / AGREEMENT
     if not path.exists():
         return agreement or Agreement()
-    stored = from_json(Agreement, parse_json(read_bounded(path, 1 << 16, _RESTORE), path, _RESTORE), path, _RESTORE)
+    stored = from_json(Agreement, _read_agreement(path), path, _RESTORE)
     if agreement not in (None, stored):
         raise BrioError(f"{path}: other terms were agreed to for this project; they stand until it ends")
     return stored
+
+
+def _read_agreement(path: Path) -> dict[str, Any]:
+    """Read what a site agreed to, and under ``needed`` the requests with a vector of the project."""
+    return parse_json(read_bounded(path, 1 << 16, _RESTORE), path, _RESTORE)
 
 
 def _check_follows(record: Path, request: Request, path: Path) -> None:
@@ -152,8 +159,8 @@ def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: in
     project, needed = request.terms.project, request.n_vectors
     if request.terms.leaves_sites_out and not agreed.leave_out:
         raise BrioError(f"'{project}' leaves sites out in turn, which shows more of each; agree with --agree-leave-out")
-    others = [one.parent for one in record.parent.glob(f"*/{AGREEMENT}") if one.parent != record]
-    given = sum(read_message(find_request(one), Request).n_vectors for one in others)
+    others = {*record.parent.glob(f"*/{AGREEMENT}")} - {record / AGREEMENT}
+    given = sum(_read_agreement(one).get("needed", 0) for one in others)
     if needed + given > agreed.vectors:
         more = f" and {given} were agreed to in other projects" if given else ""
         why = f"needs {needed} requests with a vector{more}, {agreed.vectors} are agreed to"

@@ -98,9 +98,7 @@ class Request:
             raise BrioError(f"asks round {self.round + 1} of {len(self.terms.rounds)}")
         least = LEAST_SITES + self.terms.leaves_sites_out
         if self.round and len(self.sites) < least:
-            raise BrioError(
-                f"{len(self.sites)} of at least {least} sites answered: sums are over {LEAST_SITES} or more"
-            )
+            raise BrioError(f"{len(self.sites)} of at least {least} sites answered; sums of fewer would show too much")
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
         if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):
@@ -243,6 +241,5 @@ def describe_message(message: Request | Answer) -> str:
     """Describe in words every number that a request or an answer holds, for who must agree to it."""
     score = to_json(message.score) if isinstance(message, Answer) else None
     words = {name: one["words"] for asked in _NUMBERS.values() for name, one in asked.get("sums", {}).items()}
-    return fill_text(
-        "federation.md.j2", message=message, numbers=_NUMBERS, words=words, score=score, version=__version__
-    )
+    context = {"message": message, "numbers": _NUMBERS, "words": words, "score": score}
+    return fill_text("federation.md.j2", version=__version__, **context)
