@@ -38,9 +38,7 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
         if digest(by_site.setdefault(one.site, one)) != digest(one):
             raise BrioError(f"site '{one.site}': answered twice, and differently; ask it which answer holds")
     if missing := [name for name in request.sites if name not in by_site]:
-        raise BrioError(
-            f"site '{missing[0]}': has not answered round {request.round + 1}; wait, or start again without it"
-        )
+        raise BrioError(f"site '{missing[0]}': has not answered round {request.round + 1}; wait for it, or start again")
     sites: Any = request.sites or {k: tuple(one.sums[ALL]["n"].astype(int).tolist()) for k, one in by_site.items()}
     sums: dict[str, Arrays] = {}
     for model in [ALL, *sites] if request.terms.leaves_sites_out and request.asked != "score" else [ALL]:
