@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from brio.cohort import Cohort
+from brio.cohort import Atlas, Cohort
+from brio.cohort.simulate import Simulation, simulate
 from brio.methods import find_method, make_method
 from brio.protocol import Fold
 from brio.training import Method, Run
@@ -27,6 +28,15 @@ SMALL = {
     "bold_windows": 2,
 }
 """Settings that make any method small; each takes those it has."""
+
+
+def simulate_named(simulation: Simulation) -> Cohort:
+    """Simulate a cohort with names of regions and classes, repetition times and head motion."""
+    made = simulate(simulation)
+    rng = np.random.default_rng(0)
+    named = Atlas("mine", made.atlas.rois.assign(name=[f"region {u}" for u in range(len(made.atlas))]))
+    table = made.participants.assign(tr=2.0, mean_fd=rng.uniform(0.05, 0.3, len(made)))
+    return rebuild(made, table=table, atlas=named, classes=("control", "patient"))
 
 
 def rebuild(

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from brio import Cohort, federation
-from brio.cohort import Atlas, audit
-from brio.cohort.simulate import Simulation, simulate
+from brio.cohort import audit
+from brio.cohort.simulate import Simulation
 from brio.federation import Answer, Request, Terms
 from brio.models import Model
-from made_cohorts import rebuild
+from made_cohorts import simulate_named
 
 SIMULATION = Simulation(n_sites=4, per_class=14, n_rois=8, frames=70, stable=0.5, dead_share=0.06, seed=3)
 
@@ -42,11 +42,7 @@ class Project(NamedTuple):
 @pytest.fixture(scope="session")
 def pool() -> Cohort:
     """Scans of four sites, of which some regions of some scans have no signal."""
-    made = simulate(SIMULATION)
-    rng = np.random.default_rng(0)
-    named = Atlas("mine", made.atlas.rois.assign(name=[f"region {u}" for u in range(8)]))
-    table = made.participants.assign(tr=2.0, mean_fd=rng.uniform(0.05, 0.3, len(made)))
-    return rebuild(made, table=table, atlas=named, classes=("control", "patient"))
+    return simulate_named(SIMULATION)
 
 
 @pytest.fixture(scope="session")

@@ -37,8 +37,19 @@ def test_from_the_first_request_to_the_model(here, sites):
     assert "- `auc` = " in command("federate", "show", "project/answers/answer-4-site02.brio").succeed().out
     assert "Asked of each site: counts, means" in command("federate", "show", "project/request-1.brio").succeed().out
     assert command("predict", "project/model", "site02", "--out", "predictions").succeed()
+    command("report", "project").succeed()
+    page = (here / "project" / "report.html").read_text()
+    assert "each site scored the mean of the models" in page
+    assert "leaving one site out" not in page
+    assert all(f"{name}<small>" in page and word in page for name in sites for word in ("fc_means", "quantiles"))
     assert "has ended" in command("federate", "combine", "project").refuse_in_a_line()
     assert Cohort.load("site01").fingerprint == fingerprint
+
+
+def test_an_unfinished_project_has_no_report(here):
+    start().succeed()
+    assert "project: the project has not ended" in command("report", "project").refuse_in_a_line()
+    assert not (here / "project" / "report.html").exists()
 
 
 def test_mail_instead_of_a_common_folder(here, sites):

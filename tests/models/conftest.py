@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from brio import Cohort
-from brio.cohort import Atlas
-from brio.cohort.simulate import Simulation, simulate
+from brio.cohort.simulate import Simulation
 from brio.jobs import JobSpec
 from brio.models import fit_model
-from made_cohorts import rebuild
+from made_cohorts import simulate_named
 
 SIMULATION = Simulation(n_sites=6, per_class=7, n_rois=16, frames=90, stable=0.5, dead_share=0.05, seed=5)
 SMALL = {
@@ -27,11 +26,7 @@ SEVERAL = ("brio", "brio-plus", "gcn", "log-ridge")
 @pytest.fixture(scope="session")
 def cohort() -> Cohort:
     """Six sites, sixteen named ROIs, repetition times and head motion."""
-    made = simulate(SIMULATION)
-    rng = np.random.default_rng(0)
-    named = Atlas("mine", made.atlas.rois.assign(name=[f"region {u}" for u in range(16)]))
-    table = made.participants.assign(tr=2.0, mean_fd=rng.uniform(0.05, 0.3, len(made)))
-    return rebuild(made, table=table, atlas=named, classes=("control", "patient"))
+    return simulate_named(SIMULATION)
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def compare(
 
 @add_command(EVALUATION)
 def report(
-    folder: Annotated[Path, "Folder of 'brio run', 'brio tune' or 'brio study'."],
+    folder: Annotated[Path, "Folder of 'brio run', 'brio tune', 'brio study' or 'brio federate'."],
     out: Annotated[Path | None, "--out", "File to write; by default FOLDER/report.html."] = None,
 ) -> None:
     """Write one self-contained HTML file with the results, and a model card beside it."""

@@ -30,7 +30,7 @@ LEAST_SITES = 3
 """Fewest sites in a sum, so that none of them learns the part of another by taking its own away."""
 ALL = ""
 """Name of the model of all sites; a model without one site has the name of that site."""
-_NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
+NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
 _LARGEST_FILE = 1 << 30
 _SEND_AGAIN = "ask for the file again"
 Arrays = dict[str, np.ndarray]
@@ -70,7 +70,7 @@ class Terms:
 
     def check_sums(self, number: int, sums: Arrays) -> None:
         """Refuse sums of a round with other names or shapes than expected, and values that are not finite."""
-        edges, known = math.comb(len(self.rois["name"]), 2), _NUMBERS[self.rounds[number]]["sums"]
+        edges, known = math.comb(len(self.rois["name"]), 2), NUMBERS[self.rounds[number]]["sums"]
         shapes = {(name, tuple(edges if k == "edges" else k for k in one["shape"])) for name, one in known.items()}
         if odd := shapes ^ {(name, values.shape) for name, values in sums.items()}:
             raise BrioError(f"'{min(odd)[0]}' is missing, was not asked for, or has another shape than expected")
@@ -240,6 +240,6 @@ def read_message(path: Path, kind: Any = Request | Answer) -> Any:
 def describe_message(message: Request | Answer) -> str:
     """Describe in words every number that a request or an answer holds, for who must agree to it."""
     score = to_json(message.score) if isinstance(message, Answer) else None
-    words = {name: one["words"] for asked in _NUMBERS.values() for name, one in asked.get("sums", {}).items()}
-    context = {"message": message, "numbers": _NUMBERS, "words": words, "score": score}
+    words = {name: one["words"] for asked in NUMBERS.values() for name, one in asked.get("sums", {}).items()}
+    context = {"message": message, "numbers": NUMBERS, "words": words, "score": score}
     return fill_text("federation.md.j2", version=__version__, **context)

@@ -12,6 +12,7 @@ from .evidence import Evidence, read_evidence
 from .html import fill_template
 from .html.page import render_page
 from .html.paper import write_bibliography
+from .project import is_project, render_project_page
 from .verdict import write_verdict
 
 
@@ -32,14 +33,19 @@ def format_report(evidence: Evidence, page: Path) -> dict[Path, str]:
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of a folder of results as one HTML file; ``MODEL_CARD.md`` and its references beside it.
+    """Write the report of a folder of results, or of a federated project, as one HTML file.
+
+    Beside that of results are ``MODEL_CARD.md`` and references.
 
     The page is self-contained and needs no network. Nothing is trained.
     """
     page = Path(folder) / PAGE if out is None else Path(out)
     if page.is_dir():
         raise BrioError(f"{page}: is a folder; give the name of the page, for example {page / PAGE}")
-    texts = format_report(read_evidence(Path(folder)), page)
+    if is_project(Path(folder)):
+        texts = {page: render_project_page(Path(folder))}
+    else:
+        texts = format_report(read_evidence(Path(folder)), page)
     for path in texts:
         if read_writer(path) == "":
             raise BrioError(f"{path}: was not written by brio, and is not replaced; move it, or give another --out")
