@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from commands import command, walk_commands
 
 
@@ -13,7 +14,10 @@ def reference():
     return format_commands()
 
 
-@pytest.mark.parametrize("words", [words for words, one in walk_commands() if not hasattr(one, "commands")], ids=" ".join)
+COMMANDS = [words for words, one in walk_commands() if not hasattr(one, "commands")]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_is_there_with_all_its_options(words, reference):
     section = reference.split(f"\n### `brio {' '.join(words)}`\n")[1].split("\n### ")[0]
     printed = re.findall(r"^│[ *]*(--[a-z-]+)", command(*words, "--help")[1], re.MULTILINE)
