@@ -15,7 +15,7 @@ the 95 % interval misses it; the upper end of the 95 % interval of that rate; th
 value that is ten points (AUC) or six points (difference) below the truth; and the mean half-width of the interval. The
 truth is one half or no difference without signal, else the mean over draws. Two one-sided tests (equivalence) are rated
 by how often they state that two methods differ by less than two points where they differ by two; their power is for
-methods that do not differ. ``standing`` says what version 0.2.0.dev0 printed (old) and what is printed today (used).
+methods that do not differ. ``standing`` says what the first intervals were (old) and which are printed today (used).
 """
 
 import argparse

@@ -34,7 +34,7 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 highlight_language = "none"  # plain blocks are commands
 templates_path = ["_templates"]
 exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "promises_counts.md", "cluster_hours.md"]
-exclude_patterns += ["api/generated/settings.md"]
+exclude_patterns += ["api/generated/settings.md", "api/generated/commands.md"]
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:obj", r"typing\.Annotated\[.*"),  # numpydoc splits a domain at its comma
@@ -108,8 +108,10 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 
-def write_settings(app: Any) -> None:
-    """Write the list of all settings that the page on configuration includes."""
+def write_references(app: Any) -> None:
+    """Write the lists of all settings and of all commands that two pages include."""
+    from command_reference import format_commands
+
     from brio.formatting import format_table
     from brio.jobs.spec import list_settings
 
@@ -117,9 +119,10 @@ def write_settings(app: Any) -> None:
     for heading, group in list_settings().items():
         rows = [[f"`{one.key}`", one.default or "by method", one.values, one.meaning] for one in group]
         lines += [f"### {heading.capitalize()}", format_table(["setting", "default", "values", "meaning"], rows)]
-    place = HERE / "api" / "generated" / "settings.md"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    folder = HERE / "api" / "generated"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in (("settings", "\n\n".join(lines) + "\n"), ("commands", format_commands())):
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def copy_mathjax(app: Any, error: Exception | None) -> None:
@@ -131,5 +134,5 @@ def copy_mathjax(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Connect what is ours."""
-    app.connect("builder-inited", write_settings)
+    app.connect("builder-inited", write_references)
     app.connect("build-finished", copy_mathjax)

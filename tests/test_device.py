@@ -105,7 +105,7 @@ def test_an_estimator_learns_and_predicts_in_the_precision_of_its_device(monkeyp
     monkeypatch.setattr("brio.estimator.resolve_device", lambda name: PRETENDED)
     seen = watch_precision(monkeypatch, Brio, "fit", "predict", "compute_contributions")
     cohort = simulate(COHORT)
-    model = brio.BrioClassifier(J=2, K=2, epochs=2, T_w=1, random_state=0).fit(cohort)
+    model = brio.BrioClassifier("brio", J=2, K=2, epochs=2, T_w=1, random_state=0).fit(cohort)
     model.predict_proba(cohort)
     model.contributions(cohort)
     assert set(seen) == {(name, "high") for name in ("fit", "predict", "compute_contributions")}

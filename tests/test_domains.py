@@ -82,4 +82,4 @@ def test_domains_are_listed_with_the_settings():
 @pytest.mark.parametrize("options", [{"epochs": 10**12}, {"lambda_env": math.nan}, {"validation_sites": -1}])
 def test_the_estimator_refuses_absurd_numbers(options):
     cohort = simulate(Simulation(n_sites=3, per_class=2, n_rois=8, frames=40))
-    refuse(next(iter(options)), BrioClassifier(device="cpu", **options).fit, cohort)
+    refuse(next(iter(options)), BrioClassifier("brio", device="cpu", **options).fit, cohort)

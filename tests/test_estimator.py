@@ -22,12 +22,13 @@ from brio import run as evaluate
 from brio.cohort.simulate import Simulation, simulate
 from brio.estimator import MAIN_SETTINGS, BrioClassifier, convert_connectomes
 from brio.jobs import JobSpec
+from brio.jobs.spec import RECOMMENDED_METHODS
 from brio.methods import BrioSettings
 from brio.models import adapt_model, fit_model, write_model
 from brio.protocol.splitters import LeaveOneSiteOut, SiteStratifiedKFold
 from commands import command, refuse
 
-SMALL = {"J": 2, "K": 2, "M": 4, "epochs": 24, "T_w": 8, "learning_rate": 5e-3, "device": "cpu"}
+SMALL = {"method": "brio", "J": 2, "K": 2, "M": 4, "epochs": 24, "T_w": 8, "learning_rate": 5e-3, "device": "cpu"}
 SMALL["settings"] = {"cell_batch": 4}
 NARROW = {"cell_batch": 4, "d_e": 4, "d_h": 8, "d_t": 4, "d_mlp": 8, "d_qk": 8}
 NARROW |= {"block_subjects": 8, "block_signals": 4, "block_products": 4}
@@ -60,6 +61,11 @@ def fitted():
 
 
 @pytest.fixture(scope="module")
+def default():
+    return BrioClassifier(device="cpu", random_state=0).fit(X, Y, sites=SITES)
+
+
+@pytest.fixture(scope="module")
 def ridge():
     return BrioClassifier("ridge", device="cpu", random_state=0).fit(X, Y, sites=SITES)
 
@@ -72,10 +78,14 @@ def cohort_of(scans=X, y=Y, sites=SITES, atlas=None):
 # ---------------------------------------------------------------- learning
 
 
-def test_it_learns_what_holds_at_new_sites(fitted, ridge):
-    for model in (fitted, ridge):
+def test_it_learns_what_holds_at_new_sites(fitted, ridge, default):
+    for model in (fitted, ridge, default):
         assert roc_auc_score(Y_NEW, model.decision_function(X_NEW)) > 0.85
         assert model.score(X_NEW, Y_NEW) > 0.7
+
+
+def test_the_default_is_the_method_that_is_recommended_first(default):
+    assert default.method_.name == RECOMMENDED_METHODS[0]
 
 
 def test_what_a_fit_leaves_behind(fitted, ridge):
@@ -302,7 +312,7 @@ def test_the_main_settings_are_settings_of_brio():
     given = {"J": 3, "K": 5, "M": 7, "T_w": 1, "epochs": 2, "epsilon": 0.2, "lambda_env": 0.25}
     given |= {"learning_rate": 1e-2, "patience": 3, "rho_g": 0.5, "weight_decay": 0.0}
     assert given.keys() == set(MAIN_SETTINGS)
-    used = BrioClassifier(**given, settings={"d_t": 4}, random_state=0).fit(X, Y, sites=SITES).method_.settings
+    used = BrioClassifier("brio", **given, settings={"d_t": 4}, random_state=0).fit(X, Y, sites=SITES).method_.settings
     assert {name: getattr(used, name) for name in given} == given
     assert used.d_t == 4
 
@@ -578,13 +588,13 @@ def test_sites_with_one_class_are_left_out_and_named():
     ("params", "message"),
     [
         ({"method": "ridgee"}, "method 'ridgee' is unknown; did you mean 'ridge'"),
-        ({"settings": {"epoch": 3}}, "setting 'epoch' is unknown; did you mean 'epochs'"),
+        ({"method": "brio", "settings": {"epoch": 3}}, "setting 'epoch' is unknown; did you mean 'epochs'"),
         ({"method": "ridge", "J": 3}, "setting 'J' is unknown"),
         ({"J": 3, "settings": {"J": 4}}, "'J' is given twice"),
-        ({"J": "many"}, "setting 'J'=many: must be a whole number"),
+        ({"method": "brio", "J": "many"}, "setting 'J'=many: must be a whole number"),
         ({"settings": ["J=3"]}, "give a dictionary"),
         ({"method": "backbone", "lambda_env": 1.0}, "fixes 'lambda_env'"),
-        ({"validation_sites": "two"}, "give a number, auto"),
+        ({"validation_sites": "two"}, "setting 'validation_sites'=two: must be a whole number"),
         ({"device": "abacus"}, "device 'abacus' is unknown"),
         ({"device": "cuda"}, "has no usable GPU"),
     ],

@@ -36,6 +36,7 @@ from .models.model import Ensemble, Member, Model, check_atlas
 from .models.predict import PREDICTION_REESTIMATES, predict_scans
 from .models.sums import GET_AGAIN, MODEL
 from .schemas import Setting, check_fields, from_json
+from .settings import ValidationSites, require_number
 from .training import Method
 
 
@@ -217,29 +218,31 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     method : str
-        Any method that ``brio methods`` lists: ``"brio"``, its ablations, ``"ridge"``, ...
-    J, K, M, T_w, epochs, patience : int, optional
-        Main settings of the method, see its ``Settings`` (``brio.methods.BrioSettings``); None is the method's own
-        default. A setting that the method does not have is an error.
-    epsilon, lambda_env, learning_rate, rho_g, weight_decay : float, optional
-        Likewise.
-    settings : dict, optional
-        Any other settings of the method by name, for instance ``{"cell_batch": 8}``.
-        ``{"patience": None}`` trains to the last epoch.
+        Any method that ``brio methods`` lists. The default, ridge regression on log-connectomes, is the one to begin
+        with; others are ``"ridge"``, ``"brio-plus"`` or a network such as ``"brio"``.
+    kind : {"scans", "connectome"}
+        What ``X`` holds. ``"connectome"``: correlations [n, P, P], or vectorised as by nilearn's
+        ``ConnectivityMeasure``. Methods that need frames, such as BRIO, refuse them, as do :meth:`save` and intervals.
+    random_state : int, RandomState or None
+        An integer is the seed itself, as those of ``brio fit``; else the seed is drawn. It decides on the validation
+        sites, the initial weights, the batches and the re-estimates.
     validation_sites : int or "auto"
         Number of sites that choose the epoch of a network, which is then trained again on all sites to that epoch
         (``settings={"refit": False}`` leaves that out). With 0, inner folds choose. ``auto`` is 2 from four sites with
         both classes on, else 0. Closed-form models choose their penalty by inner folds over all sites and read it only
         under ``settings={"choose_by": "validation"}``.
-    random_state : int, RandomState or None
-        An integer is the seed itself, as those of ``brio fit``; else the seed is drawn. It decides on the validation
-        sites, the initial weights, the batches and the re-estimates.
+    settings : dict, optional
+        Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them. A name
+        that the method does not have is an error.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
+        Where to compute. ``auto`` takes a GPU where there is one, ``cuda-tf32`` rounds matrix products in networks.
     verbose : bool
         Print the progress.
-    kind : {"scans", "connectome"}
-        What ``X`` holds. ``"connectome"``: correlations [n, P, P], or vectorised as by nilearn's
-        ``ConnectivityMeasure``. Methods that need frames, such as BRIO, refuse them, as do :meth:`save` and intervals.
+    J, K, M, T_w, epochs, patience : int, optional
+        Settings of networks, most of them of BRIO (``brio settings brio``), as parameters of their own so that a search
+        can vary them. None is the method's own default; ``settings={"patience": None}`` trains to the last epoch.
+    epsilon, lambda_env, learning_rate, rho_g, weight_decay : float, optional
+        Likewise.
 
     Attributes
     ----------
@@ -288,7 +291,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
 
     >>> import numpy as np
     >>> from sklearn.model_selection import cross_val_score
-    >>> from brio.protocol.splitters import LeaveOneSiteOut
+    >>> from brio import LeaveOneSiteOut
     >>> rng = np.random.default_rng(0)
     >>> y = np.array(["control", "patient"] * 30)
     >>> sites = np.repeat(["KKI", "NYU", "Olin", "Pitt", "UCLA", "Yale"], 10)
@@ -296,14 +299,16 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     >>> for scan, label in zip(X, y):
     ...     scan[:, 1] += (label == "patient") * scan[:, 0]
 
-    >>> model = BrioClassifier(J=2, epochs=12, T_w=4, random_state=0).fit(X, y, sites=sites)
-    >>> model.predict_proba(X[:4]).shape, model.contributions(X[:4]).shape
-    ((4, 2), (4, 2))
+    >>> model = BrioClassifier(random_state=0).fit(X, y, sites=sites)
+    >>> model.predict_proba(X[:4]).shape
+    (4, 2)
+    >>> model.predict(X[:4]).tolist()
+    ['control', 'patient', 'control', 'patient']
 
     In cross-validation, ``groups`` goes to the splitter and ``params`` to ``fit``:
 
-    >>> ridge = BrioClassifier("ridge", random_state=0)
-    >>> cross_val_score(ridge, X, y, scoring="roc_auc", cv=LeaveOneSiteOut(), groups=sites, params={"sites": sites})
+    >>> model = BrioClassifier(random_state=0)
+    >>> cross_val_score(model, X, y, scoring="roc_auc", cv=LeaveOneSiteOut(), groups=sites, params={"sites": sites})
     array([1., 1., 1., 1., 1., 1.])
 
     With metadata routing the splitter can ask for the same sites:
@@ -311,7 +316,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     >>> import sklearn
     >>> with sklearn.config_context(enable_metadata_routing=True):
     ...     cv = LeaveOneSiteOut().set_split_request(groups="sites")
-    ...     cross_val_score(ridge, X, y, scoring="roc_auc", cv=cv, params={"sites": sites})
+    ...     cross_val_score(model, X, y, scoring="roc_auc", cv=cv, params={"sites": sites})
     array([1., 1., 1., 1., 1., 1.])
 
     Behind nilearn's connectomes, in a pipeline:
@@ -320,32 +325,38 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     >>> from sklearn.covariance import EmpiricalCovariance
     >>> from sklearn.pipeline import make_pipeline
     >>> fc = ConnectivityMeasure(EmpiricalCovariance(), kind="correlation", vectorize=True, discard_diagonal=True)
-    >>> pipeline = make_pipeline(fc, BrioClassifier("ridge", kind="connectome", random_state=0))
+    >>> pipeline = make_pipeline(fc, BrioClassifier(kind="connectome", random_state=0))
     >>> pipeline.fit(X, y, brioclassifier__sites=sites).predict_proba(X[:4]).shape
+    (4, 2)
+
+    A network, here BRIO with few epochs, whose factors add up to its margins:
+
+    >>> brio = BrioClassifier("brio", J=2, epochs=12, T_w=4, random_state=0).fit(X, y, sites=sites)
+    >>> brio.contributions(X[:4]).shape
     (4, 2)
     """
 
     __metadata_request__fit = {"sites": True}  # noqa: RUF012 (read by scikit-learn's metadata routing)
 
-    method: str = "brio"
+    method: str = "log-ridge"
     _: KW_ONLY
+    kind: str = "scans"
+    random_state: int | np.random.RandomState | None = None
+    validation_sites: int | str = "auto"
+    settings: Mapping[str, Any] | None = None
+    device: str = "auto"
+    verbose: bool = False
     J: int | None = None
     K: int | None = None
     M: int | None = None
     T_w: int | None = None
     epochs: int | None = None
+    patience: int | None = None
     epsilon: float | None = None
     lambda_env: float | None = None
     learning_rate: float | None = None
-    patience: int | None = None
     rho_g: float | None = None
     weight_decay: float | None = None
-    settings: Mapping[str, Any] | None = None
-    validation_sites: int | str = "auto"
-    random_state: int | np.random.RandomState | None = None
-    device: str = "auto"
-    verbose: bool = False
-    kind: str = "scans"
     _training_scans: Cohort | None = field(init=False)
     _model: Model | None = field(init=False)
     method_: Method = field(init=False)
@@ -383,6 +394,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)  # refuses what is none
         if isinstance(self.random_state, int | np.integer):
             seed = self.random_state  # as 'brio fit' counts its seeds
+        if self.validation_sites != "auto":  # checked here, since closed-form models do not read it
+            require_number(self.validation_sites, ValidationSites, "validation_sites")
         if not isinstance(self.settings, Mapping | None):
             raise BrioError(f"settings={self.settings!r}: give a dictionary of the method's settings")
         values = {name: getattr(self, name) for name in MAIN_SETTINGS if getattr(self, name) is not None}

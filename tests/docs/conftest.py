@@ -12,6 +12,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch) -> None:
-    for folder in ("docs", "benchmarks/bench"):
+    for folder in ("docs", "docs/_ext", "benchmarks/bench"):
         monkeypatch.syspath_prepend(REPOSITORY / folder)
     monkeypatch.setattr(StoredJob, "read", functools.cache(StoredJob.read))  # pages read the same jobs
