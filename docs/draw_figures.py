@@ -29,7 +29,7 @@ IMAGES = Path(__file__).parent / "images"
 PREDICTION = "prediction.svg"
 WIDTH = 440
 """Width of every figure in its own units: a telephone shows a text of size 14 in 11 pixels."""
-SHOWN = 540
+SHOWN = 500
 """Width in pixels where there is room."""
 INK, MUTED, LINE, BLUE, ORANGE, AMBER = "#1f2933", "#56616b", "#cfd6dd", "#0072B2", "#C04F00", "#E69F00"
 FAMILIES = {
@@ -144,7 +144,7 @@ def draw_folds() -> str:
     """Draw the folds of eight sites as brio makes them: one row per fold, one column per site."""
     cohort = simulate(replace(SIMULATION, per_class=2, last_site_per_class=2, n_rois=8, frames=60, duplicates=0))
     names = np.unique(cohort.sites).tolist()
-    left, top, wide, high = 68, 52, 44, 30
+    left, top, wide, high = 68, 50, 44, 25
     shapes = [write(left, 24, "Sites of the cohort", font_weight="bold")]
     shapes += [
         write(left + (k + 0.5) * wide, 44, name.removeprefix("site0"), fill=MUTED, text_anchor="middle")
@@ -152,14 +152,14 @@ def draw_folds() -> str:
     ]
     for row, fold in enumerate(leave_one_site_out(cohort, seed=0)):
         y = top + row * high
-        shapes.append(write(14, y + 20, f"fold {row + 1}", fill=MUTED))
+        shapes.append(write(14, y + 18, f"fold {row + 1}", fill=MUTED))
         for k, name in enumerate(names):
             role = "test" if name in fold.test_sites else "val." if name in fold.validation_sites else ""
             fill = {"test": ORANGE, "val.": AMBER, "": BLUE}[role]
-            shapes.append(box(left + k * wide + 1, y + 2, wide - 3, high - 4, fill, rx=3))
+            shapes.append(box(left + k * wide + 1, y + 1, wide - 3, high - 3, fill, rx=3))
             ink = "#ffffff" if role == "test" else INK
             middle = left + (k + 0.5) * wide - 0.5
-            shapes += [write(middle, y + 20, role, fill=ink, text_anchor="middle")] if role else []
+            shapes += [write(middle, y + 18, role, fill=ink, text_anchor="middle")] if role else []
     y = top + high * len(names) + 24
     for fill, role, what in (
         (BLUE, "source", "weights and means are learned here"),
