@@ -26,13 +26,15 @@ demo: .venv/package-installed  ## simulated hospitals, audited and evaluated, an
 	rm -rf demo
 	$(BIN)/brio demo --out demo
 
-readme: .venv/installed  ## the output of the demonstration in the README
+readme: .venv/installed  ## the demonstration in the README and its page, the picture of its report, and all drawings
 	$(BIN)/python docs/fill_demo.py
+	$(BIN)/python docs/draw_figures.py
 
 results: .venv/installed  ## the result pages docs/results/*.md and the table of the README from evidence/, counts of tests, GPU hours
 	$(BIN)/python docs/generate_results.py
 	$(BIN)/python docs/count_cases.py
 	$(BIN)/python docs/count_hours.py
+	$(BIN)/python docs/draw_figures.py
 
 test: browser .venv/installed  ## linter, type check, import contract and, beside them, the fast tests
 	@$(MAKE) --no-print-directory -j 2 lint unit

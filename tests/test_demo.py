@@ -1,4 +1,4 @@
-"""The demonstration: what it leaves, what it says, and what stands of it in the README."""
+"""The demonstration: what it leaves, what it says, and what stands of it in the documentation."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from brio.demo import list_networks
 from brio.models import read_model
 from commands import command, refuse
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 NUMBER = r"[+-]?\d+(?:\.\d+)?"
 pytestmark = pytest.mark.xdist_group("demo")  # its tests share one small demonstration
 
@@ -38,9 +38,9 @@ def shown(tmp_path_factory):
     return out, run_small(out, progress=lambda message, share: shares.append(share), say=said.append), said, shares
 
 
-def read_block():
-    """Lines of the demonstration in the README."""
-    text = README.read_text(encoding="utf-8")
+def read_block(page="docs/demonstration.md"):
+    """Lines of the demonstration in a page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     return text.split("<!-- demo:begin -->\n\n```\n")[1].split("\n```\n\n<!-- demo:end -->")[0].splitlines()
 
 
@@ -172,14 +172,21 @@ def test_the_first_commands_to_try_next_work(shown):
     assert explain[1] == "explain"  # the long test runs it
 
 
-def test_the_readme_has_the_words_of_the_demonstration(shown):
+def test_its_page_has_the_words_of_the_demonstration(shown):
     """``make readme`` writes them; numbers are compared by the long test, since machines differ in the last digit."""
     out, _, said, _ = shown
     assert drop_numbers(drop_folder(said, out)) == drop_numbers(read_block())
 
 
+def test_the_readme_has_four_lines_of_the_page():
+    page, shown_lines = read_block(), read_block("README.md")
+    start = page.index(shown_lines[0])
+    assert page[start : start + 4] == shown_lines
+    assert page[start - 1].startswith("4  Fit to the 7 sites, predict")
+
+
 @pytest.mark.soak
-def test_the_readme_has_the_numbers_of_the_demonstration(tmp_path, monkeypatch):
+def test_its_page_has_the_numbers_of_the_demonstration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = []
     demo.run_demo(Path("demo"), say=said.append)

@@ -1,6 +1,6 @@
 """
-A method of your own
-====================
+Write a method
+==============
 
 One Python file registers a method. It is then trained over all folds at once, scored,
 tuned and reported like the built-in ones. The file is ``docs/examples/my_method.py``;
