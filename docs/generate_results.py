@@ -2,8 +2,8 @@
 
     python docs/generate_results.py [--pages docs/results] [--images docs/images] [--readme README.md]
 
-Writes ``docs/results/*.md`` from ``evidence/``, figures of measurements to ``docs/images``, and the small table of the
-README between its two markers. Nothing is trained. ``make results`` runs it.
+Writes ``docs/results/*.md`` and their figures from ``evidence/``, curves of measurements to ``docs/images``, and the
+small table of the README between its two markers. Nothing is trained. ``make results`` runs it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, default=REPOSITORY / "docs" / "images", help="folder of drawn figures")
     parser.add_argument("--readme", type=Path, default=REPOSITORY / "README.md", help="file with the two markers")
     args = parser.parse_args()
-    args.pages.mkdir(parents=True, exist_ok=True)
+    (args.pages / "figures").mkdir(parents=True, exist_ok=True)
     for name, text in generate_pages().items():
         (args.pages / name).write_text(text, encoding="utf-8")
         print(args.pages / name)

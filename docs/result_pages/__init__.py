@@ -21,37 +21,46 @@ from jinja2.ext import Extension
 from brio import formatting
 from brio.studies.context import display_name
 
-from . import comparisons, evidence, markdown
+from . import comparisons, evidence, forest, markdown
 
 __all__ = ["draw_figures", "fill_readme", "generate_pages", "render_page"]
 
 TEMPLATES = Path(__file__).parent / "templates"
-PAGES = (
-    "unseen-sites",
-    "labels",
-    "brio-plus",
-    "in-distribution",
-    "permutation",
-    "learning-curve",
-    "subgroups",
-    "calibration",
-    "decision-curve",
-    "prediction-intervals",
-    "adaptation",
-    "federation",
-    "ablation",
-    "sensitivity",
-    "stability",
-    "factors",
-    "scan-length",
-    "harmonisation",
-    "reproducibility",
-    "speed",
-    "benchmarks",
-    "growth",
-    "level",
-)
-"""Pages in the order of the index; the last lists the comparisons that the others make."""
+GROUPS = {
+    "Unseen sites": {
+        "unseen-sites": "All methods",
+        "labels": "Other labels",
+        "in-distribution": "Known sites",
+        "permutation": "Permuted labels",
+        "learning-curve": "More sites or participants",
+        "harmonisation": "ComBat",
+    },
+    "BRIO and its parts": {
+        "brio-plus": "BRIO plus",
+        "ablation": "Ablation",
+        "sensitivity": "K, J and block length",
+        "stability": "Stability",
+        "factors": "Factors",
+        "scan-length": "Shorter scans",
+    },
+    "Trust and use": {
+        "subgroups": "Subgroups",
+        "calibration": "Calibration",
+        "decision-curve": "Decision curve",
+        "prediction-intervals": "Prediction intervals",
+        "adaptation": "Local adaptation",
+        "federation": "Sites that share no scan",
+    },
+    "Speed and reproduction": {
+        "benchmarks": "Against other code",
+        "speed": "Time and memory",
+        "growth": "Growth",
+        "reproducibility": "Repeated runs",
+        "level": "Level of tests",
+    },
+}
+"""Pages with their short titles, by group, in the order of the index; the last lists the comparisons of all others."""
+PAGES = [name for pages in GROUPS.values() for name in pages]
 WITH_VERDICTS = (
     "unseen-sites",
     "in-distribution",
@@ -94,6 +103,7 @@ def make_environment() -> Environment:
     environment.globals |= vars(builtins) | {"display_name": display_name}
     for module in (formatting, markdown, evidence, comparisons):
         environment.globals |= vars(module)
+    environment.globals["draw"] = forest.draw
     return environment
 
 
@@ -101,15 +111,16 @@ def render_page(name: str, **values: Any) -> str:
     """Return the text of a page."""
     template = make_environment().get_template(f"{name}.md")
     title, rest = template.render(vars(load_page(name)) | values).lstrip().split("\n", 1)
-    return markdown.reflow(f"{title}\n\n{markdown.GENERATED}\n\n{rest}")
+    return markdown.set_signs(markdown.reflow(f"{title}\n\n{markdown.GENERATED}\n\n{rest}"))
 
 
 def generate_pages() -> dict[str, str]:
-    """Return the text of every page, by file name."""
+    """Return the text of every page and figure, by file name."""
     titles = {name: (TEMPLATES / f"{name}.md").read_text(encoding="utf-8").splitlines()[0][2:] for name in PAGES}
     verdicts = [(name, *verdict) for name in WITH_VERDICTS for verdict in load_page(name).judge_claims()]
-    pages = {"index.md": render_page("index", titles=titles, verdicts=verdicts)}
-    return pages | {f"{name}.md": render_page(name) for name in PAGES}
+    pages = {"index.md": render_page("index", groups=GROUPS, titles=titles, verdicts=verdicts)}
+    pages |= {f"{name}.md": render_page(name) for name in PAGES}
+    return pages | {f"figures/{name}": figure for name, figure in forest.FIGURES.items()}
 
 
 def draw_figures() -> dict[str, Any]:
@@ -124,4 +135,4 @@ def fill_readme(text: str) -> str:
     before, rest = text.split(BEGIN, 1)
     _, after = rest.split(END, 1)
     headline = make_environment().get_template("headline.md").render(vars(load_page("index")))
-    return f"{before}{BEGIN}\n\n{markdown.reflow(headline)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{markdown.set_signs(markdown.reflow(headline))}\n{END}{after}"

@@ -9,6 +9,7 @@ import pandas as pd
 from brio.models import PriorWidths
 from brio.studies import calibration as study
 
+from .comparisons import group_rows
 from .evidence import ATLASES, read_arms
 
 STUDY = "adaptation"
@@ -33,3 +34,10 @@ def missing_sites(size: int) -> list[str]:
     """Return the sites that are too small for a number of local scans."""
     rows = read_arms(STUDY, ATLASES[0])["ridge"]
     return sorted(set(rows["fold"]) - set(rows.loc[rows["size"] == size, "fold"]))
+
+
+def list_changes_of(atlas: str) -> pd.DataFrame:
+    """Return the change of the Brier score by number of local scans, under its method, for the figure."""
+    names = {"brier adapted": "mean", "brier adapted low": "low", "brier adapted high": "high"}
+    tables = {m: points(atlas, m).drop(index=0).rename(columns=names) for m in read_arms(STUDY, atlas)}
+    return group_rows({m: table.rename(index="{} local scans".format) for m, table in tables.items()})

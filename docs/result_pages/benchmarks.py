@@ -226,3 +226,10 @@ def sum_studies(measured: pd.DataFrame) -> Row:
     work = f"{count} studies on AAL116, TF32 (sum of two processes)"
     work += f", without {code(missing)} (target: all {len(PAPER)})" if missing else ""
     return Row(work, float(seconds), float(products) / PEAK["TF32"], MOST_STUDY_SECONDS, is_whole=not missing)
+
+
+def list_ratios(kept: dict[str, Any]) -> pd.DataFrame:
+    """Return the ratio to each contender, under its work, for the figure."""
+    every = [(row.contender.split(",")[0], row.ratio, row.work) for row in read_rows(kept) if row.ratio is not None]
+    names = [name + ")" * ("(" in name and ")" not in name) for name, *_ in every]
+    return pd.DataFrame(every, index=names, columns=["contender", "mean", "group"])

@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from brio.protocol.calibration import SiteMean, average_over_sites
 
+from .comparisons import group_rows
 from .evidence import ATLASES, read_arms
 
 STUDY = "calibration"
@@ -56,3 +57,15 @@ def find_reach(quantity: str) -> tuple[float, float]:
 def share_at(logit: float) -> float:
     """Return the share of patients at a logit, in percent."""
     return 100 * float(expit(logit))
+
+
+def list_sites(atlas: str, method: str, quantity: str) -> pd.DataFrame:
+    """Return a quantity at each site, lowest first, below its mean and where a new site lies, for the figure."""
+    own, every = sites(atlas, method).sort_values(quantity), mean(atlas, method, quantity)
+    reach = 1.96 * own[f"{quantity}_se"]
+    table = pd.DataFrame({"mean": own[quantity], "low": own[quantity] - reach, "high": own[quantity] + reach})
+    over = {"mean": (every.mean, every.low, every.high), "a new site": (every.mean, every.new_low, every.new_high)}
+    columns = ["mean", "low", "high"]
+    return group_rows(
+        {"all sites": pd.DataFrame.from_dict(over, orient="index", columns=columns), "each test site": table}
+    )

@@ -5,14 +5,13 @@ The tests are those of :mod:`brio.protocol`. All scores are in percent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from brio.formatting import format_p, format_signed
 from brio.methods.registry import rank_block
 from brio.protocol.statistics import (
     EQUIVALENCE_MARGIN,
@@ -34,7 +33,7 @@ from brio.results import (
     unit_columns,
 )
 
-from .markdown import signed_interval
+from .markdown import change_with_interval, p_cell
 
 LEVEL = 0.05
 
@@ -174,16 +173,16 @@ def compare_pair(scores: pd.DataFrame, first: str, second: str, family: str, whe
 
 
 def difference_cells(differences: pd.DataFrame, name: str, digits: int = 1) -> str:
-    """Return the three table cells of one comparison: difference, interval and corrected p; empty for the reference."""
+    """Return the two table cells of one comparison: difference with interval, corrected p; empty for the reference."""
     if name not in differences.index:
-        return " | | "
+        return " | "
     row = differences.loc[name]
-    cells = (
-        format_signed(row["mean"], digits),
-        signed_interval(row["low"], row["high"], digits),
-        format_p(row["p_holm"]),
-    )
-    return " | ".join(cells)
+    return f"{change_with_interval(row, digits=digits)} | {p_cell(row['p_holm'])}"
+
+
+def group_rows(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return tables below each other as the rows of a figure, each under its heading."""
+    return pd.concat([table.assign(group=heading) for heading, table in tables.items()])
 
 
 def shown(differences: pd.DataFrame, direction: int) -> pd.DataFrame:
@@ -221,13 +220,14 @@ def count_shown(tables: Iterable[pd.DataFrame]) -> tuple[int, int, int]:
 
 
 JUDGEMENT = (
-    "Rule for the verdict: a claim consists of one or more paired comparisons, and a comparison is significant where "
-    f"its p value, corrected by Holm's method, is at most {LEVEL}. *Agrees*: all are significant. *In part*: at least "
-    "half are. *Not significant*: fewer than half are. *Contradicted*: at least one is significant the other way "
-    "round. Claims that need no test (ranks, regions, time, memory, propositions) agree where all of their parts hold, "
-    "agree in part where some do, and do not hold where none does. Two claims say that something is *not* consistently "
-    "so: they agree unless it is significant in all comparisons (general OOD methods), or unless the interval of "
-    "Spearman's rho lies above zero (site discrepancy)."
+    "A claim consists of one or more paired comparisons, and a comparison is significant where its p value, corrected "
+    f"by Holm's method, is at most {LEVEL}.\n\n"
+    "- *Agrees*: all are significant. *In part*: at least half are. *Not significant*: fewer than half are. "
+    "*Contradicted*: at least one is significant the other way round.\n"
+    "- Claims that need no test (ranks, regions, time, memory, propositions) agree where all of their parts hold, "
+    "agree in part where some do, and do not hold where none does.\n"
+    "- Two claims say that something is *not* consistently so. They agree unless it is significant in all comparisons "
+    "(general OOD methods), or unless the interval of Spearman's rho lies above zero (site discrepancy)."
 )
 
 

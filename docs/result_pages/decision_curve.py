@@ -8,6 +8,7 @@ import pandas as pd
 
 from brio.studies.calibration import average_net_benefit
 
+from .comparisons import group_rows
 from .evidence import ATLASES, read_arms
 
 STUDY = "decision-curve"
@@ -40,3 +41,9 @@ def find_thresholds() -> tuple[list[float], list[float]]:
 def are_consecutive(thresholds: list[float]) -> bool:
     """Say whether thresholds are neighbours on the grid of the study."""
     return len(thresholds) > 1 and len(thresholds) == round((thresholds[-1] - thresholds[0]) / 0.05) + 1
+
+
+def list_gains(atlas: str) -> pd.DataFrame:
+    """Return the gain at each threshold, under its method, for the figure."""
+    numbers = {"gain": "mean", "gain low": "low", "gain high": "high"}
+    return group_rows({name: curve.loc[list(SHOWN)].rename(columns=numbers) for name, curve in curves(atlas).items()})

@@ -195,6 +195,6 @@ def describe_study(name: str) -> str:
     """Say of which scans, folds and seeds a study of ours was made."""
     ((scans, folds, seeds),) = {(r.n_scans, r.folds, r.seeds) for r in (read_record(name, a) for a in ATLASES)}
     return (
-        f"ABIDE I, {scans} scans: {folds} folds with one test site each, all {folds - 1} other sites as source sites, "
-        f"{seeds} seeds."
+        f"ABIDE I, {scans:,} scans: {folds} folds with one test site each, all {folds - 1} other sites as source "
+        f"sites, {seeds} seeds."
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from brio.protocol import adjust_holm
 from brio.results import average_seeds
 
-from .comparisons import Verdict, compare_sites, count_shown, judge, judge_parts, record_verdicts
+from .comparisons import Verdict, compare_sites, count_shown, group_rows, judge, judge_parts, record_verdicts, reverse
 from .evidence import read_paper, read_study, read_study_summary
 from .markdown import in_words
 
@@ -61,6 +61,12 @@ def paper_ranks() -> pd.Series:
 def propositions() -> dict[str, str]:
     """Return what the two propositions come to in trained models, by quantity."""
     return read_study_summary(f"{STUDIES}/propositions").set_index("quantity")["value"].to_dict()
+
+
+def list_gains() -> pd.DataFrame:
+    """Return qualification minus the other rankings, under the number of factors that are kept, for the figure."""
+    kept, factors = reverse(kept_differences()), count_factors()
+    return group_rows({f"{factors[s]} of {factors[100.0]} factors kept": kept.loc[s] for s in kept.index.unique(0)})
 
 
 @cache

@@ -54,3 +54,17 @@ def measure_gaps() -> list[float]:
     for _, rows in list_experiments("all", "log-ridge"):
         gaps.append(100 * (rows[str(DEFAULT)]["auc"] - rows["pooled"]["auc"]))
     return gaps
+
+
+def list_gaps(iterations: int) -> pd.DataFrame:
+    """Return the differences of the AUC to that of pooled scans, all sites, in points, for the figure."""
+    rows = [
+        (
+            f"{about['atlas'].upper()}, {about['question'].replace('>', ' above ').replace('site-', '')}",
+            100 * (own[str(iterations)]["auc"] - own["pooled"]["auc"]),
+            method,
+        )
+        for method in ("log-ridge", "ridge")
+        for about, own in list_experiments("all", method)
+    ]
+    return pd.DataFrame(rows, columns=["name", "mean", "group"]).set_index("name")

@@ -122,3 +122,14 @@ def estimate_hours(step: str) -> float | None:
     exponent = fit_exponents(step, "scans")[-1]  # of smaller cohorts, where pairs of scans cost little
     exponent = exponent if step == "connectomes" else max(2.0, exponent)
     return float(large.loc[step, "seconds"] * (BEYOND / large["scans"].iloc[0]) ** exponent / 3600)
+
+
+def list_exponents() -> pd.DataFrame:
+    """Return the exponent between the two largest values of each curve, under its quantity, for the figure."""
+    every = [
+        (WORK[work].split(":")[0], fit_exponents(work, axis)[-1], axis)
+        for axis in AXES
+        for work in WORK
+        if (work, axis) in curves()
+    ]
+    return pd.DataFrame(every, columns=["work", "mean", "group"]).set_index("work")

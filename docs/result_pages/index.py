@@ -49,6 +49,11 @@ def headline_scores(atlas: str) -> pd.DataFrame:
     return describe_scores(scores[list(LABELS)])
 
 
+def list_headline(atlas: str) -> pd.DataFrame:
+    """Return the scores of the small table by the names of their methods, for the figure."""
+    return headline_scores(atlas).rename(index={"network": networks(atlas)[0]})
+
+
 def best_networks() -> list[str]:
     """Return the best network of each atlas, once where it is the same."""
     return list(dict.fromkeys(networks(atlas)[0] for atlas in ATLASES))

@@ -9,11 +9,12 @@ import pandas as pd
 from brio.studies.comparison import OWN, TOGETHER
 
 from .brio_plus import interaction, split_gain
-from .comparisons import arm_scores, compare_pair, compare_sites
+from .comparisons import arm_scores, compare_pair, compare_sites, group_rows
 from .evidence import ATLASES, atlas_label, read_record, read_study
 
 STUDY = "labels"
 NAMES = {OWN: "diagnosis", TOGETHER: "all labels together"}
+DRAWN = ["log-ridge", "brio-plus", "mlp", "brio"]
 
 
 def list_questions() -> list[str]:
@@ -81,3 +82,9 @@ def split_by_development(atlas: str, method: str) -> pd.Series:
     """Return the mean gain of a method over ridge for the diagnosis at development sites and others, and p of both."""
     first, second = split_gain(atlas, method)
     return pd.Series({"development": first.mean(), "others": second.mean(), "p": interaction(atlas, method).p})
+
+
+def list_gains(atlas: str) -> pd.DataFrame:
+    """Return the differences in AUC of some methods to ridge, under their label, for the figure."""
+    tables = {name_label(question): differences(atlas, question).loc[DRAWN] for question in list_questions()}
+    return group_rows({name.replace("`", ""): table for name, table in tables.items()})

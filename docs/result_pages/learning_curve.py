@@ -9,6 +9,7 @@ import pandas as pd
 
 from brio.protocol import t_interval
 
+from .comparisons import group_rows
 from .evidence import ATLASES, read_arms, read_study_summary
 
 STUDY = "learning-curve"
@@ -58,3 +59,10 @@ def compare_axes(atlas: str) -> pd.Series:
     few_sites = few_sites.drop("all")
     x, known = np.log(few_sites["source_participants"]), np.log(all_sites["source_participants"])
     return few_sites["auc"] - np.interp(x, known, all_sites["auc"])
+
+
+def list_points(atlas: str) -> pd.DataFrame:
+    """Return the AUC of each point, named by its mean size, under what was varied, for the figure."""
+    names = {axis: curve(atlas, axis)[f"source_{axis}"].map("{:.0f}".format) for axis in AXES}
+    numbers = {"auc": "mean", "auc low": "low", "auc high": "high"}
+    return group_rows({f"source {a}": curve(atlas, a).set_index(names[a]).rename(columns=numbers) for a in AXES})

@@ -8,7 +8,7 @@ import pandas as pd
 
 from brio.studies.context import display_name
 
-from .comparisons import LEVEL, VERDICTS
+from .comparisons import LEVEL, VERDICTS, group_rows
 from .evidence import ATLASES, read_measured_table  # noqa: F401 (for the template)
 from .unseen_sites import join_families  # noqa: F401 (for the template)
 
@@ -47,3 +47,10 @@ def list_verdicts() -> pd.DataFrame:
     ]
     table = pd.DataFrame(sorted(rows), columns=["family", "where", "pair", "mean", "p_before", "p_now"])
     return table.assign(before=table["p_before"] <= LEVEL, now=table["p_now"] <= LEVEL)
+
+
+def list_rates() -> pd.DataFrame:
+    """Return the worst rate of tests of today and before with its upper end, under their standing, for the figure."""
+    worst = measured().groupby(["standing", "setting"], sort=False)[["rejected, %", "at most, %"]].max()
+    worst = worst.rename(columns={"rejected, %": "mean", "at most, %": "high"}).assign(low=lambda own: own["mean"])
+    return group_rows({"tests of today": worst.loc["used"], "tests of before": worst.loc["old"]})

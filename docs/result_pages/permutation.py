@@ -31,3 +31,9 @@ def summary() -> pd.DataFrame:
                     | {"largest": permuted.max(), "n": len(permuted), "p": compute_p(observed, permuted)}
                 )
     return pd.DataFrame(rows)
+
+
+def list_drawn(atlas: str) -> pd.DataFrame:
+    """Return each observed AUC with the interval of the permuted ones, under its mean of AUC, for the figure."""
+    own = summary().query("atlas == @atlas").set_index("method")
+    return own.assign(mean=own["observed"], group=own["estimand"]).sort_values("group", kind="stable")

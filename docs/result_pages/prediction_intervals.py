@@ -146,3 +146,19 @@ def draw_risk() -> Any:
 
 FIGURES = {COVERAGE: draw_coverage, RISK: draw_risk}
 """Figures of the page, by file name in ``docs/images``."""
+
+
+def list_coverage() -> pd.DataFrame:
+    """Return measured minus nominal coverage over all scans, under the nominal one, for the figure.
+
+    Intervals are those of a share of independent scans.
+    """
+    rows = []
+    for level in (80, 90, 95):
+        for measured in MEASURED:
+            share = measured.coverage.loc["all", level]
+            half = 1.96 * (share * (100 - share) / measured.n_scans["all"]) ** 0.5
+            rows.append(
+                (measured.label, share - level, share - level - half, share - level + half, f"{level} % interval")
+            )
+    return pd.DataFrame(rows, columns=["name", "mean", "low", "high", "group"]).set_index("name")

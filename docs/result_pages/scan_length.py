@@ -6,7 +6,7 @@ from functools import cache
 
 import pandas as pd
 
-from .comparisons import Verdict, arm_scores, compare_sites, count_shown, judge
+from .comparisons import Verdict, arm_scores, compare_sites, count_shown, describe_scores, group_rows, judge
 from .evidence import read_study
 from .markdown import in_words
 
@@ -31,6 +31,11 @@ def differences(share: float) -> pd.DataFrame:
 def count_differences() -> tuple[int, int, int]:
     """Count the arms that lose significantly more and less than BRIO, and all, at all shares."""
     return count_shown(differences(share) for share in SHARES)
+
+
+def list_losses() -> pd.DataFrame:
+    """Return the change in AUC of each arm, under the share of the frames, for the figure."""
+    return group_rows({f"{share:g} % of the frames": describe_scores(change(share)) for share in SHARES})
 
 
 @cache

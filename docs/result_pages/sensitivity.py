@@ -8,7 +8,7 @@ import pandas as pd
 
 from brio.formatting import format_signed, state_p
 
-from .comparisons import Verdict, arm_scores, compare_sites, judge, shown
+from .comparisons import Verdict, arm_scores, compare_sites, group_rows, judge, shown
 from .evidence import ATLASES, atlas_label, read_study
 
 STUDIES = {atlas: f"studies/{atlas}/sensitivity" for atlas in ATLASES}
@@ -56,6 +56,12 @@ def values(setting: str) -> dict[str, float]:
     """Return the value of a setting in each arm, smallest first."""
     rows = read_study(STUDIES["aal116"])
     return rows[rows["setting"] == setting].groupby("arm", sort=False)["value"].first().sort_values().to_dict()
+
+
+def list_changes_of(atlas: str) -> pd.DataFrame:
+    """Return the differences in AUC to BRIO's own values, named by value under their setting, for the figure."""
+    named = {name: {arm: f"{value:g}" for arm, value in values(name).items()} for name in SETTINGS}
+    return group_rows({SETTINGS[name]: differences(atlas, name).rename(index=named[name]) for name in SETTINGS})
 
 
 @cache

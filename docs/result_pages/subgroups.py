@@ -35,3 +35,10 @@ def middle_age_is_highest() -> bool:
 def shorten(variable: str) -> str:
     """Return the name of a variable without its unit."""
     return variable.split(",")[0]
+
+
+def list_drawn(atlas: str, method: str) -> pd.DataFrame:
+    """Return the AUC of a method in each subgroup, under its variable, for the figure."""
+    own = rows(atlas).query("method == @method and p.isna()")
+    table = own.set_index("subgroup").rename(columns={"AUC": "mean"})
+    return table.assign(group=table["variable"])

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import matplotlib
@@ -24,7 +25,7 @@ def result_pages():
 
 def test_committed_pages_are_those_of_the_evidence(result_pages):
     generated = result_pages.generate_pages()
-    assert sorted(generated) == sorted(path.name for path in PAGES.iterdir()), RERUN
+    assert sorted(generated) == sorted(str(p.relative_to(PAGES)) for p in PAGES.rglob("*") if p.is_file()), RERUN
     stale = [name for name, text in generated.items() if (PAGES / name).read_text(encoding="utf-8") != text]
     assert not stale, RERUN
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -47,6 +48,27 @@ def test_drawn_figures_are_those_of_the_evidence(result_pages, tmp_path):
     for axis in figures["growth.svg"].axes:
         drawn = sorted(y for line in axis.lines for y in line.get_ydata())
         assert drawn == sorted(growth.loc[growth["axis"] == axis.get_xlabel(), "seconds"])
+
+
+def test_a_figure_places_rows_by_their_values_in_reach_of_its_axis(result_pages):
+    forest = importlib.import_module("result_pages.forest")
+    rows = pd.DataFrame(
+        {"mean": [10.0, 20, 40], "low": [5, 15, 30], "high": [12, 30, 60]}, index=["ridge", "mlp", "brio"]
+    )
+    link = forest.draw("test", rows, "AUC, %", {50: "chance"})
+    assert link == "![AUC, %. Highest: BRIO; lowest: ridge.](figures/forest-test.svg)"
+    root = ElementTree.fromstring(forest.FIGURES.pop("forest-test.svg"))
+    namespace = "{http://www.w3.org/2000/svg}"
+    glyphs = [path.get("transform") for path in root.iterfind(f"{namespace}g/{namespace}path[@transform]")]
+    ten, twenty, forty = (float(place.removeprefix("translate(").split()[0]) for place in glyphs)
+    assert forty - twenty == pytest.approx(2 * (twenty - ten), abs=0.2)
+    lines = [path.get("d") for path in root.iterfind(f"{namespace}g/{namespace}path[@d]") if "H" in path.get("d")]
+    ends = [(float(line[1:].split()[0]), float(line.split("H")[1])) for line in lines]
+    assert [low < x < high for (low, high), x in zip(ends, (ten, twenty, forty), strict=True)] == [True] * 3
+    assert min(low for low, _ in ends) > 0
+    assert max(high for _, high in ends) < float(root.get("width"))
+    words = [text.text for text in root.iter(f"{namespace}text")]
+    assert {"ridge", "mlp", "BRIO", "10.0", "chance", "linear", "neural"} <= set(words)
 
 
 def test_readme_table_replaces_only_what_is_between_the_markers(result_pages):
@@ -80,7 +102,7 @@ def test_pages_describe_scores_as_the_summaries_of_the_jobs_do(result_pages, fol
         assert described.loc[name].tolist() == pytest.approx(expected, abs=1e-12), name
 
 
-@pytest.mark.parametrize("name", ["markdown", "comparisons"])
+@pytest.mark.parametrize("name", ["markdown", "comparisons", "forest"])
 def test_examples_in_docstrings(result_pages, name):
     outcome = doctest.testmod(importlib.import_module(f"result_pages.{name}"))
     assert outcome.attempted > 0

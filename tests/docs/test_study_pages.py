@@ -26,7 +26,7 @@ def load(name):
 
 
 def render(name):
-    return importlib.import_module("result_pages").render_page(name)
+    return importlib.import_module("result_pages").render_page(name).replace("\N{MINUS SIGN}", "-")
 
 
 def correct_interval(values):
