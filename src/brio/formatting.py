@@ -54,9 +54,14 @@ def format_number(value: float | None, digits: int = 2) -> str:
     return MISSING if is_missing(value) else f"{value:z.{digits}f}"
 
 
-def format_percent(share: float | None) -> str:
-    """Write a share in percent with one decimal."""
-    return MISSING if share is None or is_missing(share) else format_number(100 * share, 1)
+def format_percent(share: float | None, digits: int = 1) -> str:
+    """Write a share in percent."""
+    return MISSING if share is None or is_missing(share) else format_number(100 * share, digits)
+
+
+def format_whole(share: float | None) -> str:
+    """Write a share in whole percent."""
+    return format_percent(share, 0)
 
 
 def format_signed(difference: float | None, digits: int = 1) -> str:
@@ -67,9 +72,9 @@ def format_signed(difference: float | None, digits: int = 1) -> str:
     return text if float(text) else text[1:]
 
 
-def format_points(difference: float | None) -> str:
+def format_points(difference: float | None, digits: int = 1) -> str:
     """Write a difference of shares in percentage points, with its sign."""
-    return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference)
+    return MISSING if difference is None or is_missing(difference) else format_signed(100 * difference, digits)
 
 
 UNKNOWN_INTERVAL = "unknown: too few sites"
@@ -169,4 +174,9 @@ def format_column(column: pd.Series) -> list[str]:
 
 def typeset(text: str) -> str:
     """Give a formatted number the minus sign, and a missing one the dash, of a printed page."""
-    return "–" if text == MISSING else re.sub(r"(?<![\w.)])-(?=\d)", "−", text)
+    return "–" if text == MISSING else tie_units(re.sub(r"(?<![\w.)])-(?=\d)", "−", text))
+
+
+def tie_units(text: str) -> str:
+    """Keep a percent sign at its number, and a p value on one line, as a printed page does."""
+    return re.sub(r"\bp ([=<]) (?=[\d.])", "p\u00a0\\1\u00a0", re.sub(r"(?<=\d) %", "%", text))

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from harmful import NASTY, SITES
@@ -14,6 +15,14 @@ from brio.report.html import figures
 from brio.report.write import write_report
 from made_cohorts import rebuild
 from stored import rehash
+
+
+@pytest.fixture(scope="session", autouse=True)
+def show_all_factors():
+    """Show factors of runs that do not agree, as such tiny ones."""
+    with mock.patch.object(figures, "LEAST_AGREEMENT", -1.0):
+        yield
+
 
 TINY = {"epochs": 4, "T_w": 2, "M": 2, "K": 2, "cell_batch": 4}
 

@@ -35,8 +35,8 @@ def test_a_clean_cohort_has_no_warning():
     [
         (
             DEAD,
-            "3 scans have regions without signal in aal116; the missing regions reveal the site (50.0 % of scans "
-            "assigned correctly, 20.0 % by chance).",
+            "3 scans have regions without signal in aal116; the missing regions reveal the site (50.0% of scans "
+            "assigned correctly, 20.0% by chance).",
         ),
         (
             {"duplicates": [{"same_label": True}, {"same_label": False}]},
@@ -64,8 +64,8 @@ def test_covariates_that_differ_are_warnings_and_the_others_one_line():
     found = {"covariates": [covariate("age"), sex, covariate("mean_fd", warn=False), covariate("tr", warn=False)]}
     lines = describe(**found)
     assert [text for level, text in lines if level == "warn"] == [
-        "Age differs between classes (41.2 in patients, 21 in controls; AUC alone 93.0 % within sites, p < 0.001).",
-        "Sex differs between classes (90% M in patients, 10% in controls; AUC alone 90.0 % over all sites, p < 0.001).",
+        "Age differs between classes (41.2 in patients, 21 in controls; AUC alone 93.0% within sites, p < 0.001).",
+        "Sex differs between classes (90% M in patients, 10% in controls; AUC alone 90.0% over all sites, p < 0.001).",
     ]
     assert ("ok", "Similar in both classes within sites: motion and repetition time.") in lines
     assert find_audit_warnings(CLEAN | found, CLASSES) == {"covariates": "age and sex differ between classes"}

@@ -18,6 +18,7 @@ from brio.report.answers import (
     Answers,
     OperatingPoint,
     balanced_accuracy_allowed,
+    judge_transfer,
     judge_usability,
     score_subgroups,
 )
@@ -64,7 +65,7 @@ def point(sensitivity, specificity):
 
 def say(sentence, answers, **differences):
     """What the page says about the answers of a method, with these comparisons with ridge."""
-    comparison = SimpleNamespace(reference=SimpleNamespace(name="ridge"), differences=differences)
+    comparison = SimpleNamespace(reference=SimpleNamespace(title="ridge regression"), differences=differences)
     evidence = SimpleNamespace(classes=ClassNames("TD", "ASD"), comparison=comparison)
     template = make_environment(True).get_template("answers.html.j2").make_module({"evidence": evidence})
     return " ".join(str(getattr(template, sentence)(answers)).split())
@@ -131,7 +132,7 @@ def test_what_was_detectable_has_80_percent_power():
     shift, critical = (answers.detectable_auc - 0.5) / error, t.ppf(0.975, n - 1)
     assert nct.sf(critical, n - 1, shift) + nct.cdf(-critical, n - 1, shift) == pytest.approx(0.8, abs=1e-3)
     rows = {"gcn": {"detectable_in_family": 0.0312}, "gat": {"detectable_in_family": 0.05}}
-    assert "A difference from ridge had to be 3.1 to 5.0 points of AUC to be found" in say(
+    assert "A difference from ridge regression had to be 3.1 to 5.0 points of AUC to be found" in say(
         "detectable", answers, **rows
     )
     assert "had to be" not in say("detectable", answers)
@@ -142,7 +143,7 @@ def test_few_sites_could_have_shown_nothing():
     answers = Answers(make_arm(wide))
     assert answers.detectable_auc is None, "no AUC above 100 %"
     text = say("detectable", answers)
-    assert text.startswith("6 sites of this spread are too few to show with 80 % power that any mean AUC differs")
+    assert text.startswith("6 sites of this spread are too few to show with 80% power that any mean AUC differs")
 
 
 def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
@@ -155,8 +156,10 @@ def test_calibration_says_of_what_it_is_and_repeats_the_share_of_the_slider():
     assert f"{100 * share:.1f}" != f"{100 * by_site:.1f}", "sites of unequal size"
     text = say("calibration", answers)
     mean = table["probability"].mean()
-    assert text.startswith(f"ridge, 2 seeds averaged: mean probability of all participants {100 * mean:.1f} %")
-    assert f"(share of participants labelled ASD: {100 * share:.1f} %)" in text
+    assert text.startswith(
+        f"ridge regression, 2 seeds averaged: mean probability of all participants {100 * mean:.1f}%"
+    )
+    assert f"(share of participants labelled ASD: {100 * share:.1f}%)" in text
     assert "Slope, fitted at each test site, mean over 7 sites: " in text
 
 
@@ -171,8 +174,8 @@ def test_balanced_accuracy_that_an_auc_allows():
 def test_a_threshold_that_does_not_fit_is_explained():
     biased = Answers(make_arm(draw(), auc=0.75, balanced_acc=0.58, sensitivity=0.9, specificity=0.26))
     text = say("notes", biased)
-    assert "An AUC of 75.0 % allows a balanced accuracy of about 68.3 %, but decisions reach 58.0 %" in text
-    assert "sensitivity 90.0 %, specificity 26.0 %: too many positive answers" in text
+    assert "An AUC of 75% allows a balanced accuracy of about 68%, but decisions reach 58%" in text
+    assert "sensitivity 90%, specificity 26%: too many positive answers" in text
     fits = Answers(make_arm(draw(), auc=0.75, balanced_acc=0.68))
     noise = draw().assign(margin=lambda p: np.random.default_rng(9).normal(size=len(p)))
     chance = Answers(make_arm(noise, auc=0.54, balanced_acc=0.46))
@@ -193,12 +196,27 @@ def test_a_threshold_that_does_not_fit_is_explained():
 )
 def test_usable_or_not(change, answer, says):
     answers = Answers(make_arm(draw(), **change))
-    judged, notes = judge_usability(answers), say("notes", answers)
+    judged = judge_usability(answers)
     assert judged.answer == answer
     assert says in judged.sentence
-    assert not re.search(r"\b(inf|nan|[-–] %)", f"{judged.sentence} {notes}")
-    both_given = change.get("sensitivity") != 0
-    assert ("% are labelled ASD, as in these data, a positive answer is right" in notes) == both_given
+    assert not re.search(r"\b(inf|nan)\b", judged.sentence)
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"), [({}, "Yes"), ({"protocol": "kfold"}, "Not tested"), ({"n": 1}, "Not known")]
+)
+def test_better_than_chance_at_unseen_sites_or_not(change, answer):
+    change = dict(change)
+    table = draw(sites=change.pop("n", 8))
+    assert judge_transfer(Answers(make_arm(table, **change))).answer == answer
+
+
+def test_sites_with_the_same_auc_have_no_test():
+    equal = Answers(make_arm(draw().assign(margin=lambda p: p["label"] - 0.5)))
+    assert judge_transfer(equal).sentence == (
+        "Not tested: ridge regression has the same AUC at all 8 sites, so its spread is not known."
+    )
+    assert "one site" not in judge_usability(equal).sentence
 
 
 def test_chance_and_smoke_runs_are_not_usable():
@@ -206,6 +224,8 @@ def test_chance_and_smoke_runs_are_not_usable():
     assert "not significantly better than chance" in judge_usability(Answers(make_arm(noise))).reason
     assert "smoke run (1 seed)" in judge_usability(Answers(make_arm(draw())), "1 seed").reason
     assert judge_usability(None).answer == "No"
+    assert judge_transfer(Answers(make_arm(noise))).answer == "No"
+    assert judge_transfer(None).answer == judge_transfer(Answers(make_arm(draw())), "1 seed").answer == "Not known"
 
 
 def test_subgroups_are_scored_on_their_own_participants():
@@ -286,7 +306,7 @@ def test_no_patients_where_the_classes_are_the_sexes(copy, rewrite):
     assert "patient" not in text[: text.index('<script type="application/json" id="q-data"')].lower()
     assert "share of participants labelled M" in text
     assert "a participant labelled M and one labelled F" in text
-    assert "No control that is not given sex, the label here, was run" in text
+    assert "No confound baseline that is not given sex, the label here, was run" in text
     assert "is given the label as a covariate" in text
     assert ">sex F<" not in text, "a group of one class has no AUC"
     card = (copy / "MODEL_CARD.md").read_text()
@@ -332,4 +352,4 @@ def test_validation_is_named_only_where_there_was_some(copy, rewrite, page):
     for path in copy.glob("runs/*/run.json"):
         change_json(path, lambda record: record["row"].update(validation_auc=None))
     text = rewrite()
-    assert "in the first run of brio" in text
+    assert "in the first run of BRIO" in text

@@ -53,8 +53,8 @@ def test_folds_are_not_averaged_over_seeds_and_are_no_sites(by_folds):
     auc = rows[rows["method"] == "ridge"].set_index(["fold", "seed"])["auc"]
     (low, at_low), (high, at_high) = ((100 * auc[place], place) for place in (auc.idxmin(), auc.idxmax()))
     (line,) = [line for line in card.splitlines() if "ranges from" in line]
-    assert f"from {low:.1f} % (fold " in line
-    assert f"to {high:.1f} % (fold " in line
+    assert f"from {low:.1f}% (fold " in line
+    assert f"to {high:.1f}% (fold " in line
     named = [(fold, int(seed)) for fold, seed in re.findall(r"fold (\d+) of seed (\d)", line)]
     assert [auc[place] for place in named] == [auc[at_low], auc[at_high]]
     assert "at one site" not in card

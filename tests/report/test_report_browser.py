@@ -181,10 +181,11 @@ def test_nothing_is_clipped_at_any_width(browser, report, scheme):
             browser.eval("new Promise(done => requestAnimationFrame(() => setTimeout(done, 60)))")
             assert browser.eval("document.documentElement.scrollWidth") == width
             assert browser.eval(CLIPPED) == [], width
-            assert browser.eval(LAST_COLUMNS) == 3, f"the p column at {width}"
-        assert browser.eval("all('.scroll.more').length") == 0, "no hint where all is in view"
+            assert browser.eval(LAST_COLUMNS) == 3, f"the last column at {width}"
+            assert browser.eval("all('.scroll.more').length") == 0, f"a table is cut at {width}"
         browser.size(360, 800)
-        assert browser.until("all('.scroll.more + .hint:not([hidden])').length > 0", 5)
+        unlabelled = "all('.cards tbody td').filter(c => !c.dataset.label && c.closest('table').tHead.textContent)"
+        assert browser.eval(f"{unlabelled}.length") == 0, "a label above every number"
         paper = browser.eval("getComputedStyle(document.body).backgroundColor")
         assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
         assert browser.eval(CONTRAST) == []
@@ -200,14 +201,14 @@ def test_answers_follow_the_slider_by_bayes_rule(opened, renamed):
             opened.enter("#prevalence", str(100 * share))
             values = point.predictive_values(share)
             for name, value in zip(("positive", "negative"), values, strict=True):
-                assert opened.eval(shown.format(name)) == f"{100 * value:.1f} %"
+                assert opened.eval(shown.format(name)) == f"{100 * value:.1f}%"
             places = ("true_positive", "false_positive", "true_negative", "false_negative")
             tp, fp, tn, fn = (int(opened.eval(shown.format(place))) for place in places)
             assert tp + fn == 1000 * share
             assert tp + fp + tn + fn == 1000
             assert tp == pytest.approx(1000 * share * point.sensitivity.mean, abs=0.51)
     opened.eval("one('#prevalence-here').click()")
-    assert opened.eval("one('#prevalence-value').textContent") == "50.0 %"
+    assert opened.eval("one('#prevalence-value').textContent") == "50.0%"
 
 
 def test_contents_open_a_section_and_follow_the_reader(browser, report):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pages import read_section
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -115,16 +116,18 @@ def test_the_brain_shows_the_run_with_the_best_validation_auc():
     ]
     best = summarise_assignment(runs)
     assert (best["fold"], best["seed"], best["factor"]) == ("X", 1, same)
-    assert summarise_assignment([runs[1], runs[2]])["agreement"] == pytest.approx(1.0), (
+    renamed = factors("X", 2, ["A", "B"], auc=0.7, groups=[1, 1, 0, 0, 2, 2])
+    assert summarise_assignment([runs[1], renamed])["agreement"] == pytest.approx(1.0), (
         "the same groups under other numbers"
     )
+    assert summarise_assignment([runs[1], runs[2]])["agreement"] is None, "of another test site"
     assert summarise_assignment([runs[0], runs[1]])["agreement"] < 0.1
     assert summarise_assignment([runs[1]])["agreement"] is None
 
 
 def draw_views(*xyz):
     """Flat views of regions, one factor each: title -> outline, factors in the order of drawing, their places."""
-    runs = [factors("X", 0, ["A", "B"], J=len(xyz), P=len(xyz), groups=range(len(xyz)))]
+    runs = [factors("X", k, ["A", "B"], J=len(xyz), P=len(xyz), groups=range(len(xyz))) for k in range(2)]
     facts = {"rois": {"name": list(map(str, range(len(xyz)))), "xyz": xyz}}
     brain = describe_brain("brio", runs, facts)
     draw = make_environment(True).get_template("charts.html.j2").module.brain_views(brain["regions"], brain["shrunk"])
@@ -152,6 +155,14 @@ def test_flat_views_look_the_way_they_say(monkeypatch):
         assert ((edge.min(0) < inside) & (inside < edge.max(0))).all()
     assert 0 <= draw_views([0.0, 0.0, 200.0])["from the left"][2][0][1] <= 200, "far regions are still in the square"
     assert [views[f"from {where}"][1][-1] for where in ("the left", "behind")] == [0, 1], "the nearest is drawn last"
+
+
+def test_factors_that_differ_between_seeds_are_one_sentence(rewrite, monkeypatch):
+    monkeypatch.setattr(figures, "LEAST_AGREEMENT", 1.1)
+    section = read_section(rewrite(), "factors")
+    assert "are not shown, since they differ between seeds" in section
+    assert "<svg" not in section
+    assert "q-data" not in section
 
 
 def test_pairs_are_those_of_the_sites_that_were_learned_from(cohort, tmp_path, monkeypatch):

@@ -39,15 +39,14 @@ def copy(copy):
 
 
 def cells(page: str) -> dict[str, dict[str, tuple[str, str]]]:
-    """Cells of the main table: method -> metric -> (value, text)."""
-    return {
-        row.attributes["data-method"]: {
-            attributes["data-metric"]: (attributes["data-value"], text.strip())
-            for attributes, text in row.cells
-            if "data-metric" in attributes
-        }
-        for row in read_rows(page, "results-table")
-    }
+    """Cells of the main table and of the differences below it: method -> metric -> (value, text)."""
+    shown: dict[str, dict[str, tuple[str, str]]] = {}
+    for row in [*read_rows(page, "results-table"), *read_rows(page, "results-table-paired")]:
+        for attributes, text in row.cells:
+            if "data-metric" in attributes:
+                value = attributes["data-value"], text.strip()
+                shown.setdefault(row.attributes["data-method"], {})[attributes["data-metric"]] = value
+    return shown
 
 
 def test_the_table_holds_the_numbers_of_the_summary(page, finished):
@@ -80,6 +79,11 @@ def test_every_site_and_method_is_in_the_forest(page, finished):
     chart = read_section(page, "sites")
     shown = sorted(float(v) for v in re.findall(r'data-auc="([^"]+)"', chart))
     assert shown == pytest.approx(sorted(rows.groupby(["fold", "method"])["auc"].mean()))
+    sites = pd.read_csv(finished / "sites.csv").query("auc_variance > 0")
+    assert len(sites) > 10
+    half = 1.96 * sites["auc_variance"] ** 0.5
+    for low, high in zip((sites["auc"] - half).clip(lower=0), (sites["auc"] + half).clip(upper=1), strict=True):
+        assert f"<small>{format_interval([low, high])}</small>" in chart
     plain = int(rows.loc[rows["fold"] == "plain", "n_test"].iloc[0])
     assert f"plain: {plain} participants, {plain // 2} control and {plain // 2} patient" in chart
 
@@ -144,7 +148,7 @@ def test_without_coordinates_weights_or_curves_the_page_says_so(copy, rewrite):
         path.unlink()
     text = rewrite()
     assert "No factors are stored here" in text
-    assert "No training curves are stored for brio." in read_section(text, "training")
+    assert "No training curves are stored for BRIO." in read_section(text, "training")
 
 
 def test_without_nilearn_the_page_says_so(copy, rewrite, monkeypatch):
@@ -213,7 +217,7 @@ def test_every_fold_of_every_seed_is_shown_by_itself(by_folds, tmp_path):
     shown = re.findall(r'<tr data-method="(fold [^"]+)".*?data-auc="([^"]*)"', text, flags=re.DOTALL)
     wanted = {f"fold {row.fold} of seed {row.seed}": row.auc for row in rows.itertuples()}
     assert {name: float(auc) for name, auc in shown} == wanted
-    assert f"ridge from {100 * rows['auc'].min():.1f} to {100 * rows['auc'].max():.1f} %" in text
+    assert f"ridge regression from {100 * rows['auc'].min():.1f} to {100 * rows['auc'].max():.1f}%" in text
     assert "another seed makes other folds" in text
 
 

@@ -151,7 +151,7 @@ def test_arms_with_settings_of_their_own_are_ranked_where_there_are_no_others(st
     assert [arm.plain for arm in evidence.main] == [False]
     text = write_report(tmp_path / "study").read_text(encoding="utf-8")
     mean = 100 * evidence.main[0].summary.auc.mean
-    assert f"ridge,choose_by=source-sites reaches a mean AUC of {mean:.1f} %" in text
+    assert f"ridge regression,choose_by=source-sites reaches a mean AUC of {mean:.0f}%" in text
     assert "there is no ranking" not in text
     assert "compare it at least with a linear method" not in text
 

@@ -45,19 +45,19 @@ def write(*arms, studies=()):
 def test_a_clear_winner_is_named_with_interval_and_test():
     better = BASE + 0.05 + 0.001 * np.arange(1, 21)
     best, difference, _ = write(arm("brio", better), arm("ridge", BASE))
-    low, high = (f"{100 * v:.1f}" for v in t_interval(better))
-    assert best.startswith("brio reaches a mean AUC of 76.1")
-    assert f"95 % interval {low} to {high}, 20 sites" in best
+    low, high = (f"{100 * v:.0f}" for v in t_interval(better))
+    assert best.startswith("BRIO reaches a mean AUC of 76%")
+    assert f"95% interval {low} to {high}, 20 sites" in best
     assert "the highest of 2 methods" in best
     assert difference.startswith(
-        "brio scored 6.0 points higher than ridge in mean AUC (95 % interval of the difference +"
+        "BRIO scored 6 points higher than ridge regression in mean AUC (95% interval of the difference +"
     )
     assert "), a significant difference (p < 0.001, corrected t test over 20 sites)." in difference
 
 
 def test_a_linear_model_that_wins_is_compared_with_brio():
     _, difference, _ = write(arm("gcn", BASE - 0.01), arm("brio", BASE - 0.07 + WIGGLE), arm("ridge", BASE))
-    assert difference.startswith("brio scored 7.0 points lower than ridge in mean AUC")
+    assert difference.startswith("BRIO scored 7 points lower than ridge regression in mean AUC")
     assert ", a significant difference (" in difference
     assert "corrected for 2 comparisons" in difference
 
@@ -65,9 +65,9 @@ def test_a_linear_model_that_wins_is_compared_with_brio():
 @pytest.mark.parametrize(
     ("name", "noise", "words"),
     [
-        ("logistic", [0.02, -0.01], "logistic scored 0.5 points higher than ridge"),
-        ("brio", [0.04, -0.03], "brio scored 0.5 points higher than ridge"),
-        ("brio", [0.02, -0.02], "brio and ridge have the same mean AUC (95 % interval of the difference −"),
+        ("logistic", [0.03, -0.01], "logistic regression scored 1 point higher than ridge regression"),
+        ("brio", [0.05, -0.03], "BRIO scored 1 point higher than ridge regression"),
+        ("brio", [0.02, -0.02], "BRIO and ridge regression differ by less than one point in mean AUC (95% interval"),
     ],
 )
 def test_noise_is_not_a_difference(name, noise, words):
@@ -102,7 +102,7 @@ def test_level_methods_are_called_level():
 
 def test_caution_names_networks_that_were_trained_too_briefly():
     caution = write(arm("brio", BASE, epochs=6), arm("gcn", BASE, epochs=80), arm("ridge", BASE))[2]
-    assert caution.endswith("; too few epochs may keep down the score of brio (6 instead of 80).")
+    assert caution.endswith("; too few epochs may keep down the score of BRIO (6 instead of 80).")
     longer = write(arm("brio", BASE, epochs=90), arm("own", BASE, epochs=2), arm("ridge", BASE))[2]
     assert "epochs" not in longer, "more is not few, and the default of an own method is not known"
 
@@ -126,12 +126,12 @@ def test_smoke_runs_are_called_that_and_claim_nothing():
 )
 def test_smoke_runs_controls_and_varied_settings_do_not_compete(other):
     best, *_ = write(other, arm("ridge", BASE), arm("brio", BASE - 0.01))
-    assert best.startswith("ridge reaches")
+    assert best.startswith("ridge regression reaches")
     assert "of 2 methods" in best
 
 
 def test_without_a_linear_model_the_sentence_says_what_is_missing():
-    assert write(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear method was run; gcn scored")
+    assert write(arm("brio", BASE), arm("gcn", BASE - 0.1))[1].startswith("No linear method was run; GCN scored")
     only = write(arm("brio", BASE))
     assert "highest" not in only[0]
     assert only[1] == "Only one method was run, so there is no comparison; compare it at least with a linear method."
@@ -142,17 +142,17 @@ def test_chance_and_unlabelled_test_scans_are_stated():
     assert "the interval includes chance" in write(arm("ridge", low))[0]
     assert "includes chance" not in write(arm("ridge", BASE))[0]
     few = write(arm("ridge", [0.5, 0.7, 0.9]))[0]
-    assert few.startswith("ridge reaches a mean AUC of 70.0 % (3 sites, too few for an interval) at sites")
+    assert few.startswith("ridge regression reaches a mean AUC of 70% (3 sites, too few for an interval) at sites")
     assert "it used unlabelled scans of the test site" in write(arm("ridge", BASE, transductive=True))[0]
 
 
 def test_controls_above_chance_are_the_first_doubt():
     high, low = 0.6 + WIGGLE, 0.5 + np.tile([0.05, -0.06], 10)
     caution = write(arm("ridge", BASE), arm("length-only", high, control=True), arm("other", low, control=True))[2]
-    assert caution.startswith("length-only (60.0 %) scored above chance without connectomes")
+    assert caution.startswith("scan length alone (60%) scored above chance without connectomes")
     calm = write(arm("ridge", BASE), arm("other", low, control=True))[2]
-    assert calm.startswith("Controls without connectomes (other) did not score clearly above chance")
-    assert write(arm("ridge", BASE))[2].startswith("No control was run")
+    assert calm.startswith("Confound baselines (other), which see no connectome, did not score clearly above chance")
+    assert write(arm("ridge", BASE))[2].startswith("No confound baseline was run")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,21 @@ CODE_WITH_DIFFERENCES, INTENT, READING, REDESIGN = (
     "redesign",
 )
 
+DISPLAY_NAMES = {
+    **{"ridge": "ridge regression", "logistic": "logistic regression", "svm": "linear SVM", "mlp": "MLP"},
+    **{"tangent-ridge": "tangent-space ridge", "fc-tangent-ridge": "FC and tangent-space ridge"},
+    **{"log-ridge": "log-connectome ridge", "core-scaffold": "CORE scaffold"},
+    **{"covariates-only": "age, sex and motion alone", "length-only": "scan length alone"},
+    **{"dead-rois-only": "missing regions alone", "coral": "CORAL", "vrex": "V-REx", "groupdro": "GroupDRO"},
+    **{name: name.upper() for name in ("gcn", "gat", "gin", "irm", "dann", "gsat", "cepg", "agmgc", "fc-hgnn", "core")},
+    **{"disc": "DisC", "disco": "DiSCO", "brainnettf": "BrainNetTF", "deci": "DeCI", "xg-gnn": "XG-GNN"},
+    **{"xg-gnn-published": "XG-GNN as published", "brainood": "BrainOOD", "brainood-kl": "BrainOOD with KL"},
+    **{f"brio-wo-{part}": f"BRIO w/o {part.upper()}" for part in ("rs", "tr", "sm", "sf", "qg")},
+    **{"brio": "BRIO", "backbone": "BRIO backbone", "brio-plus": "BRIO plus", "brio-shuffled": "BRIO, shuffled sites"},
+    **{"backbone-shuffled": "BRIO backbone, shuffled sites"},
+}
+"""What sentences and charts for readers call methods; others keep their names."""
+
 BLOCKS = ("BRIO", "published code or equations", READING, REDESIGN, "linear", "controls", "other methods")
 """Blocks of a table of methods, in their order. The last one is for methods of users."""
 

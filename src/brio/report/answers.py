@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from .. import results
-from ..formatting import format_number
+from ..formatting import UNKNOWN_INTERVAL, format_interval, format_number
 from ..protocol import PeopleEstimate
 from ..protocol.calibration import SiteMean, average_recalibration, recalibrate_sites
 from ..protocol.statistics import FEW_SITES, degrees_of_freedom, detectable_difference, standard_error
@@ -112,15 +112,15 @@ class Answers:
 
     @cached_property
     def points(self) -> list[OperatingPoint]:
-        """At the method's own threshold; then at 90 % specificity, where there is a ROC curve."""
+        """At the method's own threshold; then at 90% specificity, where there is a ROC curve."""
         own = OperatingPoint("its own threshold", self.arm.summary.sensitivity, self.arm.summary.specificity)
         points = [own] if own.sensitivity.mean is not None and own.specificity.mean is not None else []
-        if (roc := self.arm.roc) is not None:  # at 90 % specificity each site (or fold) has its own threshold
+        if (roc := self.arm.roc) is not None:  # at 90% specificity each site (or fold) has its own threshold
             k = int(np.argmin(np.abs(roc.false_positive_rate - (1 - HIGH_SPECIFICITY))))
             interval = None if np.isnan(roc.low[k]) else (float(roc.low[k]), float(roc.high[k]))
             sensitivity = results.MetricSummary(mean=float(roc.true_positive_rate[k]), interval=interval, n=roc.n_sites)
             specificity = results.MetricSummary(mean=HIGH_SPECIFICITY, n=roc.n_sites)
-            points.append(OperatingPoint("90 % specificity", sensitivity, specificity))
+            points.append(OperatingPoint("90% specificity", sensitivity, specificity))
         return points
 
     @cached_property
@@ -151,13 +151,19 @@ class Answers:
 
     @property
     def detectable_auc(self) -> float | None:
-        """The smallest true mean AUC that a test against chance finds with 80 % power; None where no AUC is."""
+        """The smallest true mean AUC that a test against chance finds with 80% power; None where no AUC is."""
         scores, correction = self.arm.scores, results.mean_correction(self.arm.rows, self.arm.protocol)
         if len(scores) < 2:
             return None
         error = standard_error(scores, correction)
         detectable = 0.5 + detectable_difference(error, degrees_of_freedom(scores, correction))
         return detectable if detectable <= 1 else None
+
+    @property
+    def has_equal_scores(self) -> bool:
+        """Whether two sites or more have the same AUC, such as 1, so that no test is possible."""
+        auc = self.arm.summary.auc
+        return self.arm.unit == "site" and auc.n > 1 and auc.interval is None
 
     @property
     def unused_accuracy(self) -> float | None:
@@ -180,45 +186,58 @@ def _count_decisions(predictions: pd.DataFrame) -> Confusion:
     return Confusion(*(int(cell.sum()) for cell in cells))
 
 
-class Usability(NamedTuple):
-    """Whether answers about one person can be used."""
+class Judgement(NamedTuple):
+    """The answer to a question of the verdict."""
 
     answer: str
     reason: str  # one sentence without its full stop
+    size: str = ""  # numbers on which it rests
 
     @property
     def sentence(self) -> str:
-        """Answer and reason."""
-        return f"{self.answer}: {self.reason}."
+        """Answer, reason and numbers."""
+        return f"{self.answer}: {self.reason}{f' ({self.size})' if self.size else ''}."
 
 
-def judge_usability(answers: Answers | None, smoke_reason: str = "") -> Usability:
+def judge_transfer(answers: Answers | None, smoke_reason: str = "") -> Judgement:
+    """Judge whether the best method is better than chance at sites that it was not trained on."""
+    if answers is None:
+        return Judgement("Not known", "no method that uses connectomes has an AUC here")
+    auc, name = answers.arm.summary.auc, answers.arm.title
+    if smoke_reason:
+        return Judgement("Not known", f"this is a smoke run ({smoke_reason}), which supports no claim")
+    if answers.arm.unit == "fold":
+        return Judgement("Not tested", "scans of every site took part in training, so a new hospital was never tested")
+    if auc.n < 2:
+        return Judgement("Not known", f"one site is too few to say how {name} does at another")
+    if auc.interval is None:
+        return Judgement("Not tested", f"{name} has the same AUC at all {auc.n} sites, so its spread is not known")
+    if format_interval(auc.interval) == UNKNOWN_INTERVAL:
+        return Judgement("Not known", f"{auc.n} sites are too few for an interval")
+    if auc.interval[0] <= 0.5:
+        few = f"{auc.n} sites are few: " if auc.n <= FEW_SITES else ""
+        return Judgement("No", f"{few}{name} was not significantly better than chance at sites it was not trained on")
+    return Judgement("Yes", f"{name} was significantly better than chance at sites it was not trained on")
+
+
+def judge_usability(answers: Answers | None, smoke_reason: str = "") -> Judgement:
     """Judge whether answers about one person can be used.
 
     No result of a retrospective evaluation makes a method usable: the best answer is "not yet".
     """
-    if answers is None:
-        return Usability("No", "no method that uses connectomes has an AUC here")
-    auc, name = answers.arm.summary.auc, answers.arm.name
-    if smoke_reason:
-        return Usability("No", f"this is a smoke run ({smoke_reason}), which supports no claim")
-    if answers.arm.unit == "fold":
-        return Usability("No", "scans of every site took part in training, so a new hospital was never tested")
-    if auc.interval is None:
-        return Usability("No", f"one site is too few to say how {name} does at another")
-    if auc.interval[0] <= 0.5:
-        few = f"{auc.n} sites are few: " if auc.n <= FEW_SITES else ""
-        return Usability("No", f"{few}at new sites {name} was not significantly better than chance")
+    transfer = judge_transfer(answers, smoke_reason)
+    if answers is None or not (transfer.answer == "Yes" or answers.has_equal_scores):
+        return Judgement("No", transfer.reason)
     if not answers.points:
-        return Usability("No", f"sensitivity and specificity of {name} are not known")
+        return Judgement("No", f"sensitivity and specificity of {answers.arm.title} are not known")
     positive, negative = answers.points[0].likelihood_ratios
     size = f"{_describe_ratio('positive', positive)}, {_describe_ratio('negative', negative)}"
     if positive >= STRONG[0] and negative <= STRONG[1]:
-        return Usability("Not yet", f"{size}, which is much, but only a prospective study can confirm it")
+        return Judgement("Not yet", "an answer changes much, but only a prospective study can confirm it", size)
     if positive >= WEAK[0] or negative <= WEAK[1]:
-        return Usability("No", f"an answer changes what is known about a person too little for a decision ({size})")
+        return Judgement("No", "an answer changes what is known about a person too little for a decision", size)
     # also where no such answer is given
-    return Usability("No", f"an answer hardly changes what is known about a person ({size})")
+    return Judgement("No", "an answer hardly changes what is known about a person", size)
 
 
 def _describe_ratio(answer: str, ratio: float) -> str:

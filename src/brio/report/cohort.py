@@ -94,7 +94,7 @@ def _describe_scans(audit: dict[str, Any], warnings: dict[str, str]) -> Iterator
             yield "note", f"{text}."
         elif _is_significant(test):
             accuracy, chance = format_percent(test["accuracy"]), format_percent(test["by_chance"])
-            size = f"{accuracy} % of scans assigned correctly, {chance} % by chance"
+            size = f"{accuracy}% of scans assigned correctly, {chance}% by chance"
             yield "warn", f"{text}; the missing regions reveal the site ({size})."
         else:
             yield "note", f"{text}; the missing regions do not significantly predict the site."
@@ -127,7 +127,7 @@ def _describe_labels(audit: dict[str, Any], warnings: dict[str, str], classes: C
         yield level, f"The share of {classes.positives} {found} sites ({size})."
     if by_site.get("eta_squared") is not None:
         frames = f"{by_site['shortest']} to {by_site['longest']} frames"
-        yield "note", f"Scans have {frames}; {100 * by_site['eta_squared']:.0f} % of the variance lies between sites."
+        yield "note", f"Scans have {frames}; {100 * by_site['eta_squared']:.0f}% of the variance lies between sites."
 
 
 def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNames) -> Iterator[AuditLine]:
@@ -140,7 +140,7 @@ def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNam
         inside = one["auc_inside"] is not None
         auc, p = (one["auc_inside"], one["p_inside"]) if inside else (one["auc"], one["p"])
         where = "within sites" if inside else "over all sites"
-        size = f"{means}; AUC alone {format_percent(auc)} % {where}, {state_p(p)}"
+        size = f"{means}; AUC alone {format_percent(auc)}% {where}, {state_p(p)}"
         name = _name_covariate(one["column"])
         yield "warn", f"{name[:1].upper()}{name[1:]} differs between classes ({size})."
     similar = [_name_covariate(one["column"]) for one in covariates if not one["warn"]]
@@ -149,7 +149,7 @@ def _describe_covariates(covariates: Sequence[dict[str, Any]], classes: ClassNam
 
 
 def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: str = "") -> Path:
-    """Draw the AUC at each test site (mean over seeds) and, below it, the mean over sites with its 95 % interval.
+    """Draw the AUC at each test site (mean over seeds) and, below it, the mean over sites with its 95% interval.
 
     Under k-fold, folds of different seeds are different folds: each has its own line. A smoke run is marked as such
     above the title.
@@ -194,7 +194,7 @@ def draw_sites(rows: pd.DataFrame, summary: Summary, path: str | Path, title: st
     axis.set_yticks([(0.6 + lowest) / 2, *height])
     unit = "site" if summary.protocol == "loso" else "fold"
     names = [f"{name}  (n = {sizes[place]})" for name, place in zip(name_units(order), order, strict=True)]
-    axis.set_yticklabels([f"mean over {unit}s,\n95 % interval", *names], fontsize=9)
+    axis.set_yticklabels([f"mean over {unit}s,\n95% interval", *names], fontsize=9)
     axis.set_ylim(lowest - 0.5, height[-1] + 0.9)
     least = float(scores.min().min())
     axis.set_xlim(min(45.0, 50.0 if np.isnan(least) else least - 4), 102)

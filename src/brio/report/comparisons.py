@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scipy.special import ndtri
 
 from .. import results
 from ..errors import BrioError, nearest
@@ -26,7 +27,7 @@ from ..formatting import (
     join_names,
 )
 from ..methods import list_methods
-from ..methods.registry import rank_block
+from ..methods.registry import DISPLAY_NAMES, rank_block
 from ..protocol import EQUIVALENCE_MARGIN, USUAL_VALIDATION_SITES, ProtocolSettings, explain_few_sites
 from ..protocol.calibration import RocBand, calibration_error, reliability_curve, roc_band
 from ..results import MethodSummary, StoredJob, Summary
@@ -42,7 +43,7 @@ from ..results.summarise import (
 )
 
 ALPHA = 0.05
-LINEAR_METHODS = ("ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold")
+LINEAR_METHODS = ("ridge", "logistic", "svm", "tangent-ridge", "fc-tangent-ridge", "core-scaffold", "log-ridge")
 """The first of these that was run is the reference. The order is fixed in advance: to take the best of them on the test
 scans would be a choice made by the test scans."""
 
@@ -55,6 +56,11 @@ class EvidenceArm:
     method: str
     job: StoredJob
     plain: bool
+
+    @property
+    def title(self) -> str:
+        """What sentences and charts call it."""
+        return self.name.replace(self.method, DISPLAY_NAMES.get(self.method, self.method), 1)
 
     @property
     def summary(self) -> MethodSummary:
@@ -96,6 +102,17 @@ class EvidenceArm:
         """The AUC of every unit that has one, by its name: a test site, or a fold of one seed."""
         scores = results.average_seeds(self.rows, units=results.unit_columns(self.protocol))[self.name]
         return scores.set_axis(results.name_units(scores.index)).dropna()
+
+    @property
+    def intervals_of_sites(self) -> dict[str, tuple[float, float]]:
+        """The 95 % interval of the AUC of every unit over its participants (DeLong); none of areas without spread."""
+        if self.job.sites is None:
+            return {}
+        sites = self.job.sites[(self.job.sites["method"] == self.method) & (self.job.sites["auc_variance"] > 0)]
+        sites = sites.set_index(results.unit_columns(self.protocol))
+        half = ndtri(1 - ALPHA / 2) * sites["auc_variance"] ** 0.5
+        ends = zip((sites["auc"] - half).clip(lower=0), (sites["auc"] + half).clip(upper=1), strict=True)
+        return dict(zip(results.name_units(sites.index), ends, strict=True))
 
     @cached_property
     def predictions(self) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from ..results import StoredJob, StoredStudy, Summary
 from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_folder
 from ..studies.context import REUSED, TUNED
 from ..studies.study import list_studies
-from .answers import Answers, Subgroup, Usability, judge_usability, score_subgroups
+from .answers import Answers, Judgement, Subgroup, judge_transfer, judge_usability, score_subgroups
 from .cohort import AuditLine, find_audit_warnings, list_audit_lines
 from .comparisons import Comparison, EvidenceArm, compare_arms
 from .repeat import list_commands, list_versions
@@ -168,7 +168,12 @@ class Evidence:
         return Answers(self.comparison.ranked[0]) if self.comparison.ranked else None
 
     @property
-    def usability(self) -> Usability:
+    def transfer(self) -> Judgement:
+        """Whether the best method is better than chance at unseen sites."""
+        return judge_transfer(self.answers, self.smoke_reason)
+
+    @property
+    def usability(self) -> Judgement:
         """Whether answers about one person can be used, and why not."""
         return judge_usability(self.answers, self.smoke_reason)
 

@@ -1,4 +1,4 @@
-"""The verdict: three sentences on the best method, its difference from the reference, and reasons for caution."""
+"""The verdict in sentences: the best method, its difference from the reference, and reasons for caution."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ..formatting import (
     UNKNOWN_INTERVAL,
     format_count,
     format_interval,
-    format_percent,
     format_points,
+    format_whole,
     join_names,
     state_p,
     typeset,
@@ -34,13 +34,13 @@ def _describe_best(evidence: Evidence) -> str:
     ranked, smoke = evidence.comparison.ranked, evidence.smoke_reason
     best, auc = ranked[0], ranked[0].summary.auc
     where = "at sites it was not trained on" if best.protocol == "loso" else "on new scans from sites it was trained on"
-    units, interval = format_count(auc.n, best.unit), format_interval(auc.interval)
-    certainty = f"95 % interval {interval}, {units}" if auc.interval else units
+    units, interval = format_count(auc.n, best.unit), format_interval(auc.interval, format_whole)
+    certainty = f"95% interval {interval}, {units}" if auc.interval else units
     if interval == UNKNOWN_INTERVAL:
         certainty = f"{units}, too few for an interval"
     n_methods = evidence.comparison.n_methods
     rank = f", the highest of {n_methods} methods" if n_methods > 1 else ""
-    text = f"{best.name} reaches a mean AUC of {format_percent(auc.mean)} % ({certainty}) {where}{rank}"
+    text = f"{best.title} reaches a mean AUC of {format_whole(auc.mean)}% ({certainty}) {where}{rank}"
     if auc.interval is not None and auc.interval[0] <= 0.5 and interval != UNKNOWN_INTERVAL:
         text += "; the interval includes chance"
     if best.summary.transductive:
@@ -53,20 +53,20 @@ def _describe_difference(evidence: Evidence) -> str:
     reference = comparison.reference
     if reference is None or len(comparison.ranked) == 1:
         advice = "" if comparison.has_linear_reference else "; compare it at least with a linear method"
-        others = " besides controls" if any(arm.control for arm in evidence.main) else ""
+        others = " besides confound baselines" if any(arm.control for arm in evidence.main) else ""
         return f"Only one method{others} was run, so there is no comparison{advice}."
     arm = _choose_compared_arm(comparison, reference)
     row = comparison.differences[arm.name]
-    points = format_points(abs(row["mean_difference"])).removeprefix("+")
+    points = round(100 * abs(row["mean_difference"]))
     text = "" if comparison.has_linear_reference else "No linear method was run; "
-    if points == "0.0":
-        text += f"{arm.name} and {reference.name} have the same mean AUC"
+    if points == 0:
+        text += f"{arm.title} and {reference.title} differ by less than one point in mean AUC"
     else:
         side = "higher" if row["mean_difference"] > 0 else "lower"
-        text += f"{arm.name} scored {points} points {side} than {reference.name} in mean AUC"
+        text += f"{arm.title} scored {format_count(points, 'point')} {side} than {reference.title} in mean AUC"
     if not np.isnan(row["low"]):
-        interval = typeset(format_interval([row["low"], row["high"]], format_points))
-        text += f" (95 % interval of the difference {interval})"
+        interval = typeset(format_interval([row["low"], row["high"]], lambda end: format_points(end, 0)))
+        text += f" (95% interval of the difference {interval})"
     if evidence.smoke_reason:
         return f"{text}; smoke runs are not tested for significance."
     if row["warning"]:
@@ -96,14 +96,15 @@ def _describe_controls(evidence: Evidence) -> str:
     controls = evidence.controls
     above = [arm for arm in controls if arm.summary.is_above_chance]
     if above:
-        names = join_names([f"{arm.name} ({format_percent(arm.summary.auc.mean)} %)" for arm in above])
+        names = join_names([f"{arm.title} ({format_whole(arm.summary.auc.mean)}%)" for arm in above])
         return f"{names} scored above chance without connectomes, so part of any score may not come from the brain"
     if controls:
-        names = join_names([arm.name for arm in controls])
-        return f"Controls without connectomes ({names}) did not score clearly above chance"
+        names = join_names([arm.title for arm in controls])
+        return f"Confound baselines ({names}), which see no connectome, did not score clearly above chance"
     label = "sex" if evidence.label_is_sex else evidence.label_covariate
     shortcuts = ", ".join(name for name in ("age", "sex", "motion") if name != label)
-    which = "No control" if label is None else f"No control that is not given {label}, the label here,"
+    which = "No confound baseline"
+    which += "" if label is None else f" that is not given {label}, the label here,"
     return f"{which} was run, so shortcuts through {shortcuts} or scan length cannot be ruled out"
 
 
@@ -114,7 +115,7 @@ def _describe_short_training(comparison: Comparison) -> list[str]:
         planned, defaults = arm.planned, read_defaults(arm.method)
         epochs, usual = planned.settings.get("epochs"), (defaults or {}).get("epochs")
         if planned.tuned is None and epochs is not None and usual is not None and epochs < usual:
-            short.append(f"{arm.name} ({epochs} instead of {usual})")
+            short.append(f"{arm.title} ({epochs} instead of {usual})")
     return [f"too few epochs may keep down the score of {join_names(short, most=3)}"] if short else []
 
 

@@ -19,8 +19,10 @@ from ...formatting import (
     format_percent,
     format_points,
     format_range,
+    format_whole,
     join_names,
     state_p,
+    tie_units,
     typeset,
 )
 from ...protocol.calibration import WHOLE_COEFFICIENT
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 FORMATS: dict[str, Callable[..., str]] = {
     "percent": format_percent,
+    "whole": format_whole,
+    "whole_interval": lambda ends: format_interval(ends, format_whole),
     "points": format_points,
     "detectable": format_detectable,
     "interval": format_interval,
@@ -65,11 +69,16 @@ def make_environment(is_page: bool) -> Environment:
     """Make the environment of the templates of pages or of Markdown; it keeps them compiled, which takes long."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    def finish(value: Any) -> Any:
+        if type(value) is not str:
+            return value
+        return tie_units(escape_controls(value)) if is_page else escape_controls(value)
+
     environment = Environment(
         loader=PackageLoader("brio.report.html", "."),
         autoescape=is_page,
         undefined=StrictUndefined,
-        finalize=lambda value: escape_controls(value) if type(value) is str else value,
+        finalize=finish,
         trim_blocks=True,
         lstrip_blocks=True,
     )

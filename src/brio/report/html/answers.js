@@ -23,7 +23,7 @@
     const share = slider.value / 100;
     const [mean, low, high] = [0, 1, 2].map((k) => predictive(sensitivity[k], specificity[k], share));
     for (const name of ["positive", "negative"]) {
-      out(name).textContent = `${percent(mean[name])} %`;
+      out(name).textContent = `${percent(mean[name])}%`;
       const [from, to] = [low[name], high[name]].sort((a, b) => a - b).map(percent);
       out(`${name}-ends`).textContent = from === to ? "" : unknown ? "interval unknown: too few sites" : `(${from} to ${to})`;
     }
@@ -34,7 +34,7 @@
     out("false_negative").textContent = positives - truePositive;
     out("true_negative").textContent = trueNegative;
     out("false_positive").textContent = 1000 - positives - trueNegative;
-    document.getElementById("prevalence-value").textContent = `${Number(slider.value).toFixed(1)} %`;
+    document.getElementById("prevalence-value").textContent = `${Number(slider.value).toFixed(1)}%`;
   }
   slider.addEventListener("input", update);
   choice?.addEventListener("change", update);

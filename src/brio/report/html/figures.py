@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...drawing import import_brain_plots
+from ...formatting import typeset
 from ...results import RunRecord, name_units, unit_columns
 from ..comparisons import Comparison, EvidenceArm, compare_arms
 from . import fill_template
@@ -26,6 +27,8 @@ class Scale:
 
     low: float
     high: float
+    step: int = 10  # from one tick to the next, in percent
+    mark: float = 0.5  # share at the dashed line
 
     def place(self, value: float) -> float:
         """Return the position of a share."""
@@ -33,15 +36,17 @@ class Scale:
 
     @property
     def ticks(self) -> list[dict[str, Any]]:
-        """Position and text of every multiple of ten."""
-        first = int(np.ceil(self.low / 10) * 10)
-        return [{"at": self.place(tick / 100), "text": str(tick)} for tick in range(first, int(self.high) + 1, 10)]
+        """Position and text of every tick."""
+        ticks = range(int(self.low), int(self.high) + 1, self.step)
+        return [{"at": self.place(tick / 100), "text": typeset(str(tick))} for tick in ticks]
 
 
-def make_auc_scale(scores: Iterable[float | None]) -> Scale:
-    """Make a scale from just below the lowest AUC, at most 40 %, to 100 %."""
-    percents = [100 * score for score in scores if score is not None and not np.isnan(score)]
-    return Scale(float(np.floor(min([44.0, *percents]) / 5) * 5), 100.0)
+def make_scale(shares: Iterable[float | None], mark: float = 0.5) -> Scale:
+    """Make a scale where the shares are, with the mark inside."""
+    percents = [100 * mark, *(100 * share for share in shares if share is not None and not np.isnan(share))]
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if max(percents) - min(percents) <= 6 * step)
+    low, high = np.floor(min(percents) / step) * step, np.ceil(max(percents) / step) * step
+    return Scale(float(low), float(max(high, low + step)), step, mark)
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,8 @@ class Frame:
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#8A6D00", "#4B9CD3", "#555555")
 """The palette of Okabe and Ito, its light colours darkened for a white page; factor j has colour j."""
+LEAST_AGREEMENT = 0.6
+"""Factors are shown where the groups of regions agree between seeds with an adjusted Rand index of at least this."""
 CENTRE = np.array([0.0, -17.0, 5.0])
 HALF_EXTENT = 92.0
 """Middle of the MNI152 brain, and half its length with a margin, in mm."""
@@ -94,7 +101,7 @@ def describe_brain(arm: str, runs: Sequence[RunFactors], facts: dict[str, Any] |
     """
     brain = summarise_assignment(runs) | {"arm": arm, "groups": [], "regions": [], "page": None, "is_too_large": False}
     rois, factor = (facts or {}).get("rois"), brain["factor"]
-    if rois is None or len(rois["name"]) != len(factor):
+    if not brain["agrees"] or rois is None or len(rois["name"]) != len(factor):
         return brain
     regions = list(zip(rois["name"], factor, strict=True))
     brain["groups"] = [[name for name, j in regions if j == group] for group in range(len(brain["pi"]))]
@@ -192,7 +199,7 @@ def summarise_qualification(runs: Sequence[RunFactors], protocol: str) -> dict[s
 
 
 def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
-    """Describe the ROIs of each factor in one run, and how well runs agree.
+    """Describe the ROIs of each factor in one run, and how well runs of the same fold agree between seeds.
 
     It is the run with the highest AUC on validation scans or inner folds; where there is none, the first.
     """
@@ -204,18 +211,22 @@ def summarise_assignment(runs: Sequence[RunFactors]) -> dict[str, Any]:
 
     scored = [run for run in runs if run.record.row.validation_auc is not None]
     best = max(scored, key=rank) if scored else runs[0]
-    groups = [run.Pi_bar.argmax(0) for run in runs]
-    pairs = list(combinations(groups, 2))
+    pairs = [
+        (a.Pi_bar.argmax(0), b.Pi_bar.argmax(0))
+        for a, b in combinations(runs, 2)
+        if a.record.row.fold == b.record.row.fold and a.record.row.seed != b.record.row.seed
+    ]
     if len(pairs) > 300:  # enough for a mean
         pairs = [pairs[k] for k in np.random.default_rng(0).choice(len(pairs), 300, replace=False)]
+    agreement = float(np.mean([adjusted_rand_score(a, b) for a, b in pairs])) if pairs else None
     return {
         "fold": best.record.row.fold,
         "seed": best.record.row.seed,
         "chosen_by_score": bool(scored),
         "factor": best.Pi_bar.argmax(0).tolist(),
         "pi": best.pi_task.round(3).tolist(),
-        "agreement": float(np.mean([adjusted_rand_score(a, b) for a, b in pairs])) if pairs else None,
-        "runs": len(runs),
+        "agreement": agreement,
+        "agrees": agreement is not None and agreement >= LEAST_AGREEMENT,
     }
 
 
@@ -232,41 +243,49 @@ def assign_keys(arms: Sequence[EvidenceArm], comparison: Comparison) -> dict[str
 
 
 def build_result_table(arms: Sequence[EvidenceArm], comparison: Comparison | None = None) -> dict[str, Any]:
-    """Build a table of results: its arms, best first, with a scale that holds every mean and interval."""
-    lows = [arm.summary.auc.interval[0] for arm in arms if arm.summary.auc.interval]
+    """Build a table of results: its arms, best first, with scales that hold every mean, difference and interval."""
+    ends = [end for arm in arms for end in arm.summary.auc.interval or ()]
+    compared = comparison or compare_arms([arm for arm in arms if arm.plain])
+    differences = [row[name] for row in compared.differences.values() for name in ("low", "mean_difference", "high")]
     return {
         "is_main": comparison is not None,
         "arms": sorted(arms, key=lambda arm: -arm.mean_auc),
-        "comparison": comparison or compare_arms([arm for arm in arms if arm.plain]),
-        "scale": make_auc_scale([*lows, *(arm.summary.auc.mean for arm in arms)]),
+        "comparison": compared,
+        "scale": make_scale([*ends, *(arm.summary.auc.mean for arm in arms)]),
+        "difference_scale": make_scale(differences, mark=0.0),
     }
 
 
 def build_forest(arms: Sequence[EvidenceArm], facts: dict[str, Any] | None) -> dict[str, Any]:
-    """Build the chart of sites: AUC of each arm at each test site, mean and range over seeds.
+    """Build the chart of sites: AUC of each arm at each test site, mean over seeds, with DeLong's interval.
 
     Under k-fold, folds of different seeds are different folds: each has its own row. The scale is made for methods: a
-    control may lie left of it.
+    confound baseline may lie left of it.
     """
     by = unit_columns(arms[0].protocol)
     units = pd.concat([arm.rows for arm in arms], ignore_index=True).groupby(by)
     class_counts = {site["site"]: site["n"] for site in (facts or {}).get("sites", []) if arms[0].unit == "site"}
+    intervals = {arm.name: arm.intervals_of_sites for arm in arms}
     sites: list[dict[str, Any]] = []
     for name, (_, rows) in zip(name_units(units["n_test"].first().index), units, strict=True):
         scores = rows.groupby("method")["auc"].agg(["mean", "min", "max", "count", "size"])
         lanes = scores[scores["count"] == scores["size"]].to_dict("index")  # those with a score under every seed
+        for arm, lane in lanes.items():
+            lane["interval"] = intervals[arm].get(name)
         n_test = int(rows["n_test"].iloc[0])
         sites.append({"name": name, "n": n_test, "class_counts": class_counts.get(name), "lanes": lanes})
     competing = {arm.name for arm in arms if not arm.control} or {arm.name for arm in arms}
-    means = [(arm, lane["mean"]) for site in sites for arm, lane in site["lanes"].items()]
-    scale = make_auc_scale(mean for arm, mean in means if arm in competing)
-    return {"sites": sites, "scale": scale, "is_off_scale": any(scale.place(mean) < 0 for _, mean in means)}
+    drawn = [(arm, lane) for site in sites for arm, lane in site["lanes"].items()]
+    scale = make_scale(
+        value for arm, lane in drawn if arm in competing for value in (lane["mean"], *(lane["interval"] or ()))
+    )
+    return {"sites": sites, "scale": scale, "is_off_scale": any(scale.place(lane["mean"]) < 0 for _, lane in drawn)}
 
 
 def build_training(arm: EvidenceArm) -> dict[str, Any] | None:
     """Build the training chart: validation AUC by epoch, and the selected epochs.
 
-    Returns mean over runs with a band from the 10 % to the 90 % quantile; None where curves were not stored.
+    Returns mean over runs with a band from the 10% to the 90% quantile; None where curves were not stored.
     """
     curves = [
         pd.Series({int(epoch): float(auc) for epoch, auc in curve if auc is not None})
@@ -280,6 +299,7 @@ def build_training(arm: EvidenceArm) -> dict[str, Any] | None:
     low, high = (runs.quantile(q).to_numpy() for q in (0.1, 0.9))
     bottom = min(0.4, float(np.floor(10 * np.nanmin(low)) / 10))
     frame = Frame(min(1.0, epochs.min()), max(epochs.max(), 2.0), bottom, 1.0)
+    bands = list(zip(low, high, strict=True))
     selected = sorted(int(epoch) for epoch in arm.rows["selected_epoch"].dropna())
     return {
         "frame": frame,
@@ -288,6 +308,7 @@ def build_training(arm: EvidenceArm) -> dict[str, Any] | None:
         "selected": [frame.x(epoch) for epoch in selected],
         "median": int(np.median(selected)) if selected else None,
         "last": int(epochs.max()),
+        "table": list(zip(epochs.astype(int), runs.mean(), bands, strict=True))[:: -(-len(epochs) // 12)],
         "bottom": bottom,
         "runs": len(curves),
     }

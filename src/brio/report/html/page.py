@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...formatting import format_column, typeset
+from ...formatting import format_column, tie_units, typeset
 from ...results import StoredStudy
 from ...results.files import is_kept, read_file
 from ...schemas import to_json
@@ -18,6 +18,7 @@ from ..repeat import describe_settings, wrap_command
 from ..verdict import write_verdict
 from . import fill_template
 from .figures import (
+    LEAST_AGREEMENT,
     Frame,
     assign_keys,
     build_forest,
@@ -37,7 +38,7 @@ MAX_SVG_BYTES = 200_000
 
 def describe_study(study: StoredStudy) -> dict[str, Any]:
     """Describe a study for the template."""
-    text, table = render_markdown(study.finding_alone), None
+    text, table = render_markdown(tie_units(study.finding_alone)), None
     if study.table is not None and "<table" not in text:
         head = study.table.head(MAX_TABLE_ROWS)
         table = {
@@ -79,7 +80,7 @@ def render_markdown(text: str) -> str:
 
 
 def _wrap_table(table: str) -> str:
-    scrollable = f'<div class="scroll" tabindex="0" role="region" aria-label="Table">{table}</div>'
+    scrollable = f'<div class="scroll cards" tabindex="0" role="region" aria-label="Table">{table}</div>'
     n_rows = table.count("<tr>") - 1
     if n_rows <= MAX_OPEN_ROWS:
         return scrollable
@@ -133,4 +134,5 @@ def build_context(evidence: Evidence) -> dict[str, Any]:
         "references": list_references(paragraph),
         "commands": [wrap_command(command) for command in evidence.commands],
         "max_bytes": MAX_BYTES,
+        "least_agreement": LEAST_AGREEMENT,
     }

@@ -125,6 +125,12 @@
   });
   addEventListener("afterprint", () => { folded.forEach((d) => { d.open = false; }); folded = []; });
 
+  // ---- on narrow screens the rows of tables are cards, with a label above every value
+  const labelCells = (table) => all("tbody td, tfoot td", table).forEach((cell) => {
+    cell.dataset.label ??= table.tHead.rows[0].cells[cell.cellIndex].textContent.trim();
+  });
+  all(".cards table").forEach(labelCells);
+
   // ---- boxes wider than the screen say so
   const hint = (box) => {
     const more = box.scrollWidth > box.clientWidth + 1;
@@ -253,7 +259,9 @@
       }
       document.getElementById("q-title").textContent = `Test ${unit} ${foldChoice.value}: ${fold.seeds === 1 ? "one seed" : `mean over ${fold.seeds} seeds`}`;
       maps.replaceChildren(...drawn);
-      document.getElementById("q-table").replaceChildren(table(fold, pairs, J));
+      const values = table(fold, pairs, J);
+      labelCells(values);
+      document.getElementById("q-table").replaceChildren(values);
     }
     function fillFolds() {
       const arm = arms[armChoice ? armChoice.value : Object.keys(arms)[0]];
