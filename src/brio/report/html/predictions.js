@@ -6,7 +6,7 @@
   const filter = document.querySelector("[data-filter]");
   const count = document.getElementById("count");
   const more = document.getElementById("more");
-  const FIRST = 500; // as in the style sheet: a browser takes seconds to lay out thousands of rows
+  const FIRST = 200; // as in the style sheet: a browser takes seconds to lay out thousands of rows
   const selects = (row) =>
     show.value === "all" || (show.value === "in" ? !row.classList.contains("out") : row.classList.contains(show.value));
   let expanded = false;
