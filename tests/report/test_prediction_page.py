@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browser import Browser, chromium
-from pages import read_rows
+from pages import read_rows, read_section
 
 from brio.jobs import JobSpec
 from brio.models import adapt_model, fit_model, predict_scans
 from brio.models.evidence import CallRule, Estimate
-from brio.models.external import write_predictions
+from brio.models.external import score_labelled_scans, write_predictions
 from brio.report.predictions import render_prediction_page
 from made_cohorts import rebuild
 from stored import make_evidence
@@ -54,19 +54,22 @@ def page(model, strange, predictions):
 def test_every_scan_has_its_row_with_the_numbers_of_the_table(page, predictions, strange):
     rows, table = read_rows(page, "scans"), predictions.table
     assert len(rows) == len(table)
-    for row, scan in zip(rows, table.to_dict("records"), strict=True):
-        probability, agreement = (float(attributes["data-value"]) for attributes, _ in row.cells[1:3])
+    labels = [strange.classes[label] for label in strange.labels]
+    for row, scan, label in zip(rows, table.to_dict("records"), labels, strict=True):
+        probability, agreement = (float(attributes["data-value"]) for attributes, _ in row.cells[3:5])
         assert probability == pytest.approx(scan["probability"], abs=1e-4)
         assert agreement == round(100 * scan["agreement"])
         marks = {"called": scan["predicted"] in strange.classes, "out": scan["flag"] != ""}
         marks["cross"] = scan["interval_crosses_half"] == "yes"
+        marks["wrong"] = marks["called"] and scan["predicted"] != label
         assert set(row.attributes["class"].split()) - {"none"} == {mark for mark, is_set in marks.items() if is_set}
         assert scan["participant_id"] in row.text
     assert "short: 20 frames" in rows[0].text
     assert "Yes: the model has seen this scan" in rows[1].text
-    places = [float(left) for left in re.findall(r'class="dot" style="left:([\d.]+)%"', page)]
+    rows_of_scans = page[page.index('id="scans"') :]
+    places = [float(left) for left in re.findall(r'class="mark" style="left:([\d.]+)%"', rows_of_scans)]
     np.testing.assert_allclose(places, 100 * table["probability"], atol=0.06)
-    bars = np.array(re.findall(r'<i style="left:([\d.]+)%;width:([\d.]+)%">', page), dtype=float)
+    bars = np.array(re.findall(r'<i style="left:([\d.]+)%;width:([\d.]+)%">', rows_of_scans), dtype=float)
     np.testing.assert_allclose(bars.sum(1), 100 * table["high"], atol=0.11)
 
 
@@ -96,11 +99,21 @@ def test_one_edge_gives_half_of_its_part_to_each_of_its_regions(model, strange):
 def test_what_the_interval_means_and_labels_are_on_the_page(page, model, strange, predictions):
     assert "other minutes of the same scan" in page
     assert "another day" in page
-    assert page.index("External validation") < page.index('id="predictions"')
-    assert '<th scope="row">AUC, mean over sites, %</th>' in page
-    assert '<td class="num">70.0</td><td class="num">60.0 to 80.0</td>' in page  # expected
+    assert page.index("Expected and observed") < page.index('id="predictions"')
+    auc = page[page.index('<th scope="row">AUC, mean over sites</th>') :].split("</tr>")[0]
+    observed = score_labelled_scans(strange, predictions).auc
+    cells = [("Expected", "70", "60 to 80")]
+    cells.append(("Observed", f"{100 * observed.value:.0f}", f"{100 * observed.low:.0f} to {100 * observed.high:.0f}"))
+    for name, value, ends in cells:
+        assert f'data-name="{name}"><strong>{value}%</strong><small>{ends}</small>' in auc
+    assert (
+        '<th scope="row">AUC, mean over sites, %</th><td class="num">70.0</td><td class="num">60.0 to 80.0</td>' in page
+    )
     bare = replace(strange, participants=strange.participants.drop(columns=["label", "site"]))
-    assert "External validation" not in render_prediction_page(model, bare, predictions)
+    promise = read_section(render_prediction_page(model, bare, predictions), "validation")
+    assert "No scan has a label" in promise
+    assert '<td class="num" data-name="Expected"><strong>70%</strong>' in promise
+    assert "Observed" not in promise
     local = replace(strange, frames=strange.frames * np.float32(2))  # new to the model, and the same to look at
     adapted = adapt_model(model, local.select(np.arange(2, 30)), device="cpu")
     assert "Adapted to 28 local participants" in render_prediction_page(adapted, strange, predictions)
@@ -132,23 +145,25 @@ def test_the_page_sorts_filters_and_runs_no_name_as_code(model, strange, predict
     shown = "all('#scans tbody tr').filter(r => r.offsetHeight > 0).length"
     with Browser(chromium()) as browser:
         browser.open(path)
-        for k in (1, 2):
+        for k in (3, 4):
             browser.eval(f"all('#scans thead button')[{k}].click()")
             ordered = browser.eval(values.format(k=k))
             assert ordered == sorted(ordered, reverse=True)
         browser.enter("#show", "out")
         assert browser.eval(shown) == (predictions.table["flag"] != "").sum() > 0
+        browser.enter("#show", "wrong")
+        assert browser.eval(shown) == page.count(" wrong") > 0
         browser.enter("#show", "all")
         browser.enter("[data-filter]", "who007")
         assert browser.eval(shown) == 1
         assert browser.eval("one('#count').textContent") == f"1 of {len(strange)} shown"
         many = tmp_path / "many.html"
-        row = page[page.index("    <tr class") : page.index("    </tbody>")]
+        row = page[page.index("    <tr class") : page.rindex("    </tbody>")]
         many.write_text(page.replace(row, row * 12), encoding="utf-8")
         browser.open(many)
-        assert browser.eval(shown) == 500 < 12 * len(strange)
-        browser.eval("all('#scans thead button')[1].click()")
-        first = browser.eval(values.format(k=1))[:500]
+        assert browser.eval(shown) == 200 < 12 * len(strange)
+        browser.eval("all('#scans thead button')[3].click()")
+        first = browser.eval(values.format(k=3))[:200]
         assert max(first) == max(predictions.table["probability"].round(4))
         browser.eval("one('#more').click()")
         assert browser.eval(shown) == 12 * len(strange)

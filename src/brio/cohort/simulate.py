@@ -336,8 +336,10 @@ def _make_atlas(n_rois: int) -> Atlas:
     left = np.arange(n_rois) % 2 == 0
     side = np.where(left, "L", "R")
     size = n_rois // len(_NETWORKS)
+    network = np.repeat(_NETWORKS, size)
     columns = {
-        "name": [f"{_NETWORKS[min(u // size, 3)]}_{u % size + 1}_{h}" for u, h in enumerate(side)],
+        "name": [f"{name}_{u % size + 1}_{h}" for u, (name, h) in enumerate(zip(network, side, strict=True))],
+        "network": network,
         "hemi": side,
         "x": np.where(left, -x, x).round(1),
         "y": (80 * ring * np.sin(turn) - 20).round(1),

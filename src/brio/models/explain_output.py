@@ -11,7 +11,7 @@ import torch
 
 from ..connectome import unfold_edges
 from ..drawing import import_brain_plots, make_panels, save_figure
-from ..formatting import escape_markdown, format_count, format_table
+from ..formatting import escape_markdown, format_count, format_number, format_table
 from ..results.files import write_atomically, write_csv
 from ..storage import create_whole_folder, write_sums
 from .explain import STRONGEST, ModelExplanation, find_reason_against_refits
@@ -69,11 +69,23 @@ def _finish_matrix(figure: Any, ax: Any, image: Any, groups: RoiGroups, title: s
         if both:
             ax.axhline(start - 0.5, **line)
     if both:
-        ax.set_yticks(centres, groups.in_order, fontsize=8)
-    ax.set_xticks(centres, groups.in_order, fontsize=8, rotation=45, ha="right", rotation_mode="anchor")
+        ax.set_yticks(_spread(np.array(centres), 0.03 * len(names), len(names) - 1.0), groups.in_order, fontsize=8)
+    apart = _spread(np.array(centres), 0.037 * len(names), len(names) - 1.0)
+    ax.set_xticks(apart, groups.in_order, fontsize=8, rotation=45, ha="right", rotation_mode="anchor")
     ax.tick_params(length=0)
     ax.set_title(title, fontsize=10)
     figure.colorbar(image, ax=ax, shrink=0.8).ax.tick_params(labelsize=8)
+
+
+def _spread(places: np.ndarray, gap: float, last: float) -> np.ndarray:
+    """Move places [n], in ascending order, apart so that labels there do not collide; none goes beyond the last."""
+    apart = places.astype(float)
+    for k in range(1, len(apart)):
+        apart[k] = max(apart[k], apart[k - 1] + gap)
+    apart[-1:] = np.minimum(apart[-1:], last)
+    for k in range(len(apart) - 2, -1, -1):
+        apart[k] = min(apart[k], apart[k + 1] - gap)
+    return apart
 
 
 def draw_brain(explanation: ModelExplanation) -> Any:
@@ -158,13 +170,16 @@ def draw_chords(explanation: ModelExplanation) -> Any:
     widths, alpha = 0.5 + 2.0 * share**2, 0.35 + 0.6 * share
     ax.add_collection(LineCollection(chords.swapaxes(0, 1), colors=colours, linewidths=widths, alpha=alpha))
     shown, names = np.unique([u, v]).tolist(), explanation.rois["roi"]
-    reach = 1.14 + 0.018 * max(len(names[roi]) for roi in shown)  # names lie outside the circle
+    reach = 1.17 + 0.018 * max(len(names[roi]) for roi in shown)  # names lie outside the circle
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach))
-    for roi in shown:
-        turn, side = np.degrees(angle[roi]) % 360, "left"
+    shown = sorted(shown, key=lambda roi: -angle[roi])  # clockwise
+    clockwise = np.pi / 2 - angle[shown]
+    for roi, place in zip(shown, np.pi / 2 - _spread(clockwise, 0.0135 * reach, 2 * np.pi), strict=True):
+        turn, side = np.degrees(place) % 360, "left"
         if 90 < turn < 270:
             turn, side = turn + 180, "right"
-        x, y = 1.09 * point[roi]
+        x, y = 1.12 * np.cos(place), 1.12 * np.sin(place)
+        ax.plot([1.065 * point[roi, 0], 0.99 * x], [1.065 * point[roi, 1], 0.99 * y], color="0.6", linewidth=0.5)
         ax.text(x, y, names[roi], fontsize=6.5, rotation=turn, rotation_mode="anchor", ha=side, va="center")
     title = f"{len(strongest)} strongest patterns"
     figure.legend(handles=legend, loc="center right", frameon=False, fontsize=9, title=title)
@@ -179,6 +194,23 @@ def _find_strongest(edges: pd.DataFrame) -> np.ndarray:
 TEXT, MATRIX, BRAIN, CHORDS = "explanation.md", "matrix.png", "brain.png", "chord.png"
 TABLES = ("edges", "rois", "factors", "profiles", "sites", "new_sites")
 _ROWS = 15
+_HEADINGS = {
+    "roi": "region",
+    "roi_a": "region",
+    "roi_b": "other region",
+    "absolute_pattern": "sum of absolute patterns",
+    "signed_pattern": "sum of patterns",
+    "pattern_cohort": "pattern in these scans",
+    "same_sign_reestimates": "share of re-estimates with this sign",
+    "same_sign_sites": "share of fits without a site with this sign",
+    "lowest_rank_reestimates": "worst rank in re-estimates",
+    "lowest_rank_sites": "worst rank without a site",
+    "share": "share of the margin",
+    "sd": "SD",
+    "rois": "main regions",
+    "reliability": "share of variance between scans",
+}
+"""What columns are called on the page; the others by their own names."""
 
 
 def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[str]:
@@ -213,11 +245,10 @@ def describe_explanation(explanation: ModelExplanation) -> str:
         columns = [
             name for name in table if name != "pattern_sd_reestimates" and not (hidden and name.endswith(hidden))
         ]
-        rows = [
-            [f"{cell:.3g}" if isinstance(cell, float) else escape_markdown(cell) for cell in row]
-            for row in table[columns][:_ROWS].itertuples(index=False)
-        ]
-        return format_table([name.replace("_", " ") for name in columns], rows)
+        shown = table[columns][:_ROWS]
+        cells = [_write_column(shown[name]) for name in columns]
+        headings = [_HEADINGS.get(name, name.replace("_", " ")) for name in columns]
+        return format_table(headings, list(zip(*cells, strict=True)))
 
     return fill_text(
         "explanation.md.j2",
@@ -234,6 +265,15 @@ def describe_explanation(explanation: ModelExplanation) -> str:
         figures={"matrix": MATRIX, "brain": BRAIN, "chords": CHORDS},
         has_brain=not _find_reason_against_brain(explanation),
     )
+
+
+def _write_column(column: pd.Series) -> list[str]:
+    """Write the cells of a column, its numbers with as many decimals as give the largest three digits."""
+    if not pd.api.types.is_float_dtype(column):
+        return [escape_markdown(cell) for cell in column]
+    largest = column.abs().max()
+    digits = int(np.clip(2 - np.floor(np.log10(largest)), 0, 9)) if np.isfinite(largest) and largest > 0 else 2
+    return [format_number(value, digits) for value in column]
 
 
 def _name_scans(explanation: ModelExplanation) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from ..cohort import Cohort
 from ..formatting import typeset
 from ..models import Model, ScanPredictions
-from ..models.evidence import UNKNOWN
+from ..models.evidence import UNKNOWN, make_estimate
 from ..models.external import ExternalScores, ScoreRow, score_labelled_scans, summarise_predictions, tabulate_scores
 from ..models.predict import NO_CALL, find_called, find_flagged
 from .html import fill_template
@@ -26,23 +26,31 @@ def name_classes(classes: Sequence[str]) -> Sequence[str]:
 def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredictions) -> str:
     """Render predictions as one HTML page that needs no network and no other file."""
     scores, labels = score_labelled_scans(cohort, predictions), np.full(len(cohort), "", dtype=object)
-    known = np.flatnonzero(cohort.labelled)
-    labels[known] = [cohort.classes[label] for label in cohort.select(known).labels] if len(known) else []
-    scans = predictions.table.assign(label=labels, speakers=_name_speakers(model, predictions))
+    known, is_wrong = np.flatnonzero(cohort.labelled), np.zeros(len(cohort), dtype=bool)
+    if len(known):
+        numbers = cohort.select(known).labels
+        labels[known] = np.array(cohort.classes)[numbers]
+        is_wrong[known] = numbers != (predictions.logit[known] > 0)
+    called = find_called(predictions.table)
+    scans = predictions.table.assign(
+        label=labels, is_wrong=called & is_wrong, speakers=_name_speakers(model, predictions)
+    )
+    lines = summarise_predictions(model, cohort, predictions)
     context = {
         "model": model,
         "cohort": cohort.name,
         "predictions": predictions,
         "classes": name_classes(model.classes),
         "cohort_classes": name_classes(cohort.classes),
-        "n_called": int(find_called(scans).sum()),
+        "n_called": int(called.sum()),
         "n_flagged": int(find_flagged(scans).sum()),
         "no_call": NO_CALL,
-        "lines": summarise_predictions(model, cohort, predictions),
+        "warnings": [line for line in lines if line.startswith("warning")],
+        "lines": [line for line in lines if not line.startswith("warning")],
         "scans": scans.to_dict("records"),
-        "labelled": bool(cohort.labelled.any()),
+        "labelled": bool(len(known)),
         "scores": scores,
-        "score_rows": [] if scores is None else _list_scores(scores, model, predictions),
+        "score_rows": _list_scores(scores, model, predictions),
     }
     styles = ("report.css", "report_media.css", "predictions.css")
     scripts = ("tables.js", "predictions.js")
@@ -72,8 +80,19 @@ def _name_speakers(model: Model, predictions: ScanPredictions) -> list[list[str]
     return speakers
 
 
-def _list_scores(scores: ExternalScores, model: Model, predictions: ScanPredictions) -> list[ScoreRow]:
-    """List the scores of external validation beside what the evidence promised; of a wrong question, accuracy alone."""
-    if not scores.caution:
-        return tabulate_scores(scores, model.evidence, predictions.rule)
-    return [ScoreRow("accuracy", "accuracy of all participants, %", scores.pooled.accuracy, UNKNOWN)]
+def _list_scores(scores: ExternalScores | None, model: Model, predictions: ScanPredictions) -> list[ScoreRow]:
+    """List the scores of external validation beside what the evidence promised; without labels the promise alone."""
+    evidence, rule = model.evidence, predictions.rule
+    if scores is not None and not scores.caution:
+        return tabulate_scores(scores, evidence, rule)
+    if evidence is None:
+        return []
+    rows = [
+        ScoreRow("auc", "AUC, mean over sites, %", UNKNOWN, evidence.auc),
+        ScoreRow("accuracy", "accuracy, mean over sites, %", UNKNOWN, make_estimate(evidence.accuracy_over_sites)),
+    ]
+    if rule is not None:
+        share = rule.coverage * float((~find_flagged(predictions.table)).mean())
+        rows.append(ScoreRow("called", "called, % (never those with a flag)", UNKNOWN, make_estimate(share)))
+        rows.append(ScoreRow("accuracy_called", "accuracy of those called, %", UNKNOWN, rule.accuracy))
+    return [row for row in rows if row.expected.value is not None]
