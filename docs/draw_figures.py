@@ -2,7 +2,7 @@
 
     python docs/draw_figures.py [--images docs/images]
 
-Scores come from ``evidence/``, folds and re-estimates from brio itself on simulated scans. The prediction is one of the
+Folds and re-estimates come from brio itself, on simulated scans. The prediction is one of the
 demonstration: ``make readme`` stores its numbers in the drawing, from which it is drawn again here. Each figure is a
 light card, so that it is legible on dark pages too.
 """
@@ -18,13 +18,11 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 import torch
-from result_pages import unseen_sites
 
 from brio.cohort.simulate import simulate
 from brio.connectome.resampling import index_resamples, reestimate
 from brio.demo import SIMULATION
 from brio.protocol.folds import leave_one_site_out
-from brio.studies.context import display_name
 
 IMAGES = Path(__file__).parent / "images"
 PREDICTION = "prediction.svg"
@@ -33,14 +31,6 @@ WIDTH = 440
 SHOWN = 500
 """Width in pixels where there is room."""
 INK, MUTED, LINE, BLUE, ORANGE, AMBER = "#1f2933", "#56616b", "#cfd6dd", "#0072B2", "#C04F00", "#E69F00"
-FAMILIES = {
-    "linear": ("M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", BLUE, {"linear"}),
-    "neural network": ("M-3.6-3.6h7.2v7.2h-7.2z", "#c2500a", {"network on edges", "GNN", "brain networks"}),
-    "domain generalisation": ("M0-4.6L4.4 3.4H-4.4z", "#a0439b", {"OOD", "graph OOD"}),
-    "BRIO": ("M0-6.2L6.2 0L0 6.2L-6.2 0z", "#00805c", {"BRIO"}),
-    "confound baseline": ("M-3.5-3.5L3.5 3.5M-3.5 3.5L3.5-3.5", "#6e6e6e", {"control"}),
-}
-"""Glyph and colour by the name of a family that readers see, and the families of methods that belong to it."""
 N_REESTIMATES, BLOCK_LENGTH = 20, 20
 
 
@@ -77,13 +67,6 @@ def line(x1: float, y1: float, x2: float, y2: float, stroke: str = LINE, width: 
 def dot(x: float, y: float, radius: float, fill: str, **attributes: Any) -> str:
     """Draw a disc."""
     return tag("circle", cx=x, cy=y, r=radius, fill=fill, **attributes)
-
-
-def draw_glyph(x: float, y: float, family: str) -> str:
-    """Draw the glyph of a family."""
-    path, colour, _ = FAMILIES[family]
-    style = {"fill": colour, "stroke": colour, "stroke_width": 1.5}
-    return tag("path", d=path, transform=f"translate({x:.1f} {y:.1f})", **style)
 
 
 def draw_card(title: str, height: float, shapes: Iterable[str], metadata: str = "") -> str:
@@ -284,43 +267,10 @@ def draw_prediction(facts: dict[str, Any]) -> str:
     return draw_card("Anatomy of a prediction: probability, interval, call", y + 24, shapes, json.dumps(facts))
 
 
-def draw_scores(atlas: str = "aal116") -> str:
-    """Draw the mean AUC of every method at unseen sites with its interval, highest first."""
-    table = unseen_sites.described_scores(atlas).sort_values("mean", ascending=False, kind="stable")
-    left, right, top, high = 150.0, 426.0, 98.0, 18.0
-    low, most = 10 * np.floor(table["low"].min() / 10), 10 * np.ceil(table["high"].max() / 10)
-    bottom = top + high * len(table)
-
-    def place(score: float) -> float:
-        return float(left + (right - left) * (score - low) / (most - low))
-
-    shapes = []
-    for k, family in enumerate(FAMILIES):
-        x, y = 14 + 196 * (k % 2), 22 + 22 * (k // 2)
-        shapes += [draw_glyph(x + 6, y - 5, family), write(x + 17, y, family)]
-    for tick in range(int(low), int(most) + 1, 10):
-        shapes.append(line(place(tick), top - 4, place(tick), bottom))
-        shapes.append(write(place(tick), bottom + 18, str(tick), fill=MUTED, text_anchor="middle"))
-    shapes.append(line(place(50), top - 4, place(50), bottom, INK, 1.5, stroke_dasharray="4 3"))
-    shapes.append(write(place(50), top - 9, "chance", text_anchor="middle"))
-    for row, (name, score) in enumerate(table.iterrows()):
-        y = top + high * (row + 0.5)
-        own = unseen_sites.family_of(str(name))
-        family, colour = next((label, colour) for label, (_, colour, names) in FAMILIES.items() if own in names)
-        label = {"fill": colour, "text_anchor": "end", "font_weight": "bold" if own == "BRIO" else "normal"}
-        shapes.append(write(left - 10, y + 5, display_name(str(name)), **label))
-        shapes.append(line(place(score["low"]), y, place(score["high"]), y, colour, 2.0))
-        shapes.append(draw_glyph(place(score["mean"]), y, family))
-    words = "Mean AUC in percent over test sites, 95% interval"
-    shapes.append(write((left + right) / 2 - 60, bottom + 40, words, fill=MUTED, text_anchor="middle"))
-    return draw_card(f"AUC of {len(table)} methods at unseen sites, ABIDE {atlas.upper()}", bottom + 54, shapes)
-
-
 FIGURES = {
     "data-flow.svg": draw_data_flow,
     "leave-one-site-out.svg": draw_folds,
     "re-estimation.svg": draw_reestimation,
-    "unseen-sites.svg": draw_scores,
 }
 
 

@@ -42,19 +42,6 @@ def test_every_drawing_has_a_title_no_font_of_its_own_and_texts_that_a_telephone
             assert 0 < float(element.get("y")) < height, name
 
 
-def test_the_scores_are_drawn_highest_first_and_where_they_are(drawn):
-    unseen_sites = importlib.import_module("result_pages.unseen_sites")
-    root = ElementTree.fromstring(drawn["unseen-sites.svg"])
-    table = unseen_sites.described_scores("aal116").sort_values("mean", ascending=False)
-    names = [element.text for element in root.iter(f"{SVG}text")]
-    assert [name for name in names if name in table.index] == [name for name in table.index if name != "brio"]
-    moved = [re.findall(NUMBER, path.get("transform")) for path in root.iter(f"{SVG}path")][-len(table) :]
-    shown = np.array([float(x) for x, _ in moved])
-    ends = [float(line.get(end)) for line in list(root.iter(f"{SVG}line"))[-len(table) :] for end in ("x1", "x2")]
-    scale = (ends[1] - ends[0]) / (table["high"].iloc[0] - table["low"].iloc[0])
-    np.testing.assert_allclose((shown - ends[0]) / scale, table["mean"] - table["low"].iloc[0], atol=0.1)
-
-
 def test_the_readme_claims_what_the_evidence_says(drawn):
     """Its sentences hold no numbers, so that these conditions are all that they need."""
     unseen_sites, brio_plus, pages = (
