@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("cohort", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--label")
-    parser.add_argument("--processes", type=int, default=20)
+    parser.add_argument("--processes", type=int, default=20, help="at a time")
     given = parser.parse_args()
     whole = Cohort.load(given.cohort)
     asked = relabel(whole, given.label, LEAST_PER_CLASS) if given.label else whole

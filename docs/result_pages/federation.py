@@ -43,6 +43,12 @@ def find(**wanted: Any) -> pd.Series:
     return pd.Series(row)
 
 
+def read_processes() -> list[dict[str, Any]]:
+    """Read what each round took where every site was a process: means over sites, and their number."""
+    rounds = pd.read_csv(EVIDENCE / FOLDER / "processes.csv").groupby(["atlas", "round"])
+    return rounds.mean(numeric_only=True).join(rounds["site"].count()).reset_index().to_dict("records")
+
+
 def read_attacks() -> str:
     """Read what the attacks printed."""
     return (EVIDENCE / "measurements" / "federation-attacks.txt").read_text(encoding="utf-8").rstrip()
