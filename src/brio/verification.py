@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ def _parse(text: str, path: Path) -> Any:
     if path.suffix == ".json":
         return parse_json(text.encode(), path)
     if path.suffix == ".csv":
-        return {f"line {k}": row for k, row in enumerate(csv.DictReader(io.StringIO(text)), 2)}
+        with suppress(csv.Error):  # a damaged table differs from every other one, also as words
+            return {f"line {k}": row for k, row in enumerate(csv.DictReader(io.StringIO(text)), 2)}
     words = (re.findall(r"[\w+/=]{400,}|\d+(?:[.,]\d+)*|[^\d\s]+", line) for line in text.split("\n"))
     return {f"line {k}": {f"word {j}": word for j, word in enumerate(line, 1)} for k, line in enumerate(words, 1)}
 

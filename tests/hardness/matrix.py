@@ -279,7 +279,8 @@ def _send(recipe: Recipe, kind: str, what: str, out: str, make: Make, expected: 
     words[at] = out
     if is_page and what in FOLDERS:
         expected = "refused"  # a page is a file
-    outputs = (out.split("/")[0], "gone", *(["MODEL_CARD.md"] if is_page else []))
+    beside = ["MODEL_CARD.md", f"{out.rsplit('/', 1)[-1].removesuffix('.html')}.bib"] if is_page else []
+    outputs = (out.split("/")[0], "gone", *beside)
     changed = recipe._replace(words=tuple(words), outputs=(out,) if out else ())
     return Case(changed, kind, f"--out: {what}", outputs, make, expected)
 

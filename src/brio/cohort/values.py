@@ -50,13 +50,14 @@ def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
             refuse_unsafe_names(dict.fromkeys(table[column].tolist()), f"{where}, column '{column}'")
 
 
-LISTED_NAMES = 8  # names of a long list that a message shows
+LISTED_NAMES, NAME_LENGTH = 8, 80  # names of a long list that a message shows, and letters of a long name
 
 
 def shorten_list(names: Sequence[str], most: int = LISTED_NAMES, separator: str = ", ") -> str:
-    """Join names; after ``most`` of them, count the rest."""
+    """Join names, of which long ones are cut; after ``most`` of them, count the rest."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return separator.join(names[:most]) + rest
+    shown = (name if len(name) <= NAME_LENGTH else f"{name[:NAME_LENGTH]}..." for name in names[:most])
+    return separator.join(shown) + rest
 
 
 MISSING = "n/a"  # how a table of a cohort folder writes a missing value
