@@ -114,11 +114,15 @@ def render_page(name: str, **values: Any) -> str:
     return markdown.set_signs(markdown.reflow(f"{title}\n\n{markdown.GENERATED}\n\n{rest}"))
 
 
+def judge_claims() -> list[tuple[str, ...]]:
+    """Judge every claim of the paper: the page that checks it, the claim, what was measured, and the verdict."""
+    return [(name, *verdict) for name in WITH_VERDICTS for verdict in load_page(name).judge_claims()]
+
+
 def generate_pages() -> dict[str, str]:
     """Return the text of every page and figure, by file name."""
     titles = {name: (TEMPLATES / f"{name}.md").read_text(encoding="utf-8").splitlines()[0][2:] for name in PAGES}
-    verdicts = [(name, *verdict) for name in WITH_VERDICTS for verdict in load_page(name).judge_claims()]
-    pages = {"index.md": render_page("index", groups=GROUPS, titles=titles, verdicts=verdicts)}
+    pages = {"index.md": render_page("index", groups=GROUPS, titles=titles, verdicts=judge_claims())}
     pages |= {f"{name}.md": render_page(name) for name in PAGES}
     return pages | {f"figures/{name}": figure for name, figure in forest.FIGURES.items()}
 
@@ -134,5 +138,5 @@ def fill_readme(text: str) -> str:
         return text
     before, rest = text.split(BEGIN, 1)
     _, after = rest.split(END, 1)
-    headline = make_environment().get_template("headline.md").render(vars(load_page("index")))
+    headline = make_environment().get_template("headline.md").render(vars(load_page("index")), verdicts=judge_claims())
     return f"{before}{BEGIN}\n\n{markdown.set_signs(markdown.reflow(headline))}\n{END}{after}"
