@@ -246,10 +246,16 @@ def test_groups_come_from_the_atlas_or_from_clusters(ridge):
     assert (np.diff([groups.in_order.index(name) for name in groups.name[groups.order]]) >= 0).all()
     cc200 = group_rois(load_bundled_atlas("cc200"), ridge.mean)
     assert {"occipital", "temporal"} <= set(cc200.in_order)
-    own = group_rois(ridge.atlas, ridge.mean)
+    assert group_rois(ridge.atlas, ridge.mean).in_order == ["stable", "unstable", "spurious", "site"]
+    own = group_rois(replace(ridge.atlas, rois=ridge.atlas.rois.drop(columns="network")), ridge.mean)
     assert "clusters" in own.origin
     stable = own.name[:4]
     assert (stable == stable[0]).all()  # a strongly coupled network is one cluster
+
+
+def test_labels_are_moved_apart_and_stay_in_order_before_the_last_place():
+    spread = explain_output._spread(np.array([0.0, 0.1, 5.0, 9.8, 10.0]), 1.0, 10.0)
+    np.testing.assert_allclose(spread, [0, 1, 5, 9, 10])
 
 
 def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp_path, monkeypatch):
@@ -267,6 +273,7 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
     text = (tmp_path / "out" / "explanation.md").read_text()
     assert "A coefficient is not a pattern" in text
     assert "are causes" in text
+    assert "| rank | region | group | sum of absolute patterns | sum of patterns | worst rank in re-estimates |" in text
     assert "Not computed" not in text
     scans = f"ead on {len(cohort)} scans of in memory: those it was fitted to"
     assert f"r{scans}" in said.text
