@@ -15,7 +15,7 @@ from ..models.folder import read_model, write_card
 from ..protocol.metrics import assess_over_people
 from ..results.summarise import collect_areas, read_covariances, read_sites
 from .html import fill_template
-from .html.figures import make_auc_scale
+from .html.figures import make_scale
 from .html.page import render_markdown
 
 
@@ -35,7 +35,7 @@ def render_project_page(folder: Path) -> str:
         "evidence": model.evidence,
         "terms": rounds[-1]["request"].terms,
         "sites": sites,
-        "scale": make_auc_scale(site["low"] for site in sites),
+        "scale": make_scale(site[end] for site in sites for end in ("low", "high")),
         "rounds": rounds,
         "card": render_markdown(write_card(model)),
     }
