@@ -60,7 +60,7 @@ class EvidenceArm:
     @property
     def title(self) -> str:
         """What sentences and charts call it."""
-        return self.name.replace(self.method, DISPLAY_NAMES.get(self.method, self.method), 1)
+        return self.name.replace(self.method, DISPLAY_NAMES.get(self.method, self.method), 1).replace(",", ", ")
 
     @property
     def summary(self) -> MethodSummary:

@@ -114,6 +114,7 @@ def build_context(evidence: Evidence) -> dict[str, Any]:
     # without ablations: these have no qualification to show
     complete = [arm for arm in arms if arm.planned.settings.get("variant", "full") == "full"]
     factors = {arm.name: runs for arm in complete if (runs := read_factors(arm))}
+    titles = [arm.title for arm in complete if arm.name in factors]
     return {
         "evidence": evidence,
         "verdict": write_verdict(evidence),
@@ -127,7 +128,7 @@ def build_context(evidence: Evidence) -> dict[str, Any]:
         "frame": Frame(0, 1, 0, 1),
         "training": {arm.name: chart for arm in arms if (chart := build_training(arm)) is not None},
         "qualification": {name: summarise_qualification(runs, evidence.protocol) for name, runs in factors.items()},
-        "brain": describe_brain(*next(iter(factors.items())), facts) if factors else None,
+        "brain": describe_brain(titles[0], next(iter(factors.values())), facts) if factors else None,
         "studies": [describe_study(study) for study in evidence.studies],
         "settings": [describe_settings(arm) for arm in arms],
         "paragraph": (paragraph := write_paragraph(evidence)),
