@@ -96,6 +96,7 @@ html_css_files = ["brio.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"index": []}
+html_context = {"default_mode": "auto"}  # light or dark as the system asks
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": html_title},
     "navbar_end": ["theme-switcher"],
@@ -105,8 +106,8 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "pygments_light_style": "tango",
-    "pygments_dark_style": "monokai",
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
