@@ -52,6 +52,7 @@ autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 100
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
