@@ -34,7 +34,7 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 highlight_language = "none"  # plain blocks are commands
 templates_path = ["_templates"]
 exclude_patterns = ["examples/**", "gallery/**", "result_pages/**", "promises_counts.md", "cluster_hours.md"]
-exclude_patterns += ["api/generated/settings.md", "api/generated/commands.md"]
+exclude_patterns += ["api/generated/settings.md", "api/generated/commands.md", "api/generated/examples/**"]
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:obj", r"typing\.Annotated\[.*"),  # numpydoc splits a domain at its comma
@@ -52,6 +52,7 @@ autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 100
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -78,6 +79,9 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_signature": False,
+    "backreferences_dir": "api/generated/examples",  # for "Examples using ..." on pages of the API
+    "doc_module": ("brio",),
+    "inspect_global_variables": False,
     "plot_gallery": True,
     "write_computation_times": False,
     "reset_modules": ("matplotlib",),
@@ -87,13 +91,15 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"brio {release}"
+html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["brio.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_sidebars = {"index": []}
+html_context = {"default_mode": "auto"}  # light or dark as the system asks
 html_theme_options = {
-    "logo": {"text": "brio"},
+    "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": html_title},
     "navbar_end": ["theme-switcher"],
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
@@ -101,8 +107,8 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "pygments_light_style": "tango",
-    "pygments_dark_style": "monokai",
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

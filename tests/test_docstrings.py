@@ -3,9 +3,11 @@
 import importlib
 import inspect
 import pkgutil
+import re
 from types import ModuleType
 
 import pytest
+import torch
 
 import brio
 import brio.authoring
@@ -54,15 +56,23 @@ def find_sections(thing: object) -> set[str]:
     return SECTIONS & set(inspect.cleandoc(getattr(thing, "__doc__", None) or "").splitlines())
 
 
-def test_what_users_import_says_what_each_parameter_is():
-    undocumented = []
-    for name, thing in users_names().items():
-        if inspect.isclass(thing) and ("__init__" not in vars(thing) or getattr(thing, "_is_protocol", False)):
-            continue  # made by what a base class of another package documents, or not made at all
-        parameters = [p for p in inspect.signature(thing).parameters if p not in ("self", "cls")]
-        if len(parameters) >= 3 and not find_sections(thing) & {"Parameters", "Attributes"}:
-            undocumented.append(name)
-    assert not undocumented, f"no Parameters section: {', '.join(undocumented)}"
+def describe_names(thing: object) -> set[str]:
+    """Names that the Parameters or Attributes section of a docstring describes, one or several in a line."""
+    lines = inspect.getdoc(thing).splitlines()
+    entries = [match[1] for line in lines if (match := re.match(r"([*\w][*\w, ]*?)( : .*)?$", line))]
+    return {name.strip(" *") for entry in entries for name in entry.split(",")}
+
+
+@pytest.mark.parametrize(("name", "thing"), users_names().items())
+def test_what_users_import_describes_each_parameter_and_has_an_example(name, thing):
+    assert ">>> " in (thing.__doc__ or ""), f"{name}: no example"
+    if inspect.isclass(thing) and issubclass(thing, torch.nn.Module) and "__init__" not in vars(thing):
+        return  # made like the layer of torch that it names
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return
+    parameters = set(inspect.signature(thing).parameters) - {"self", "cls"}
+    undescribed = parameters - describe_names(thing)
+    assert not undescribed, f"{name}: not described: {', '.join(sorted(undescribed))}"
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)

@@ -58,11 +58,10 @@ def format_option(param: Any, kind: type) -> str:
     """Format an option or argument as an entry of a definition list."""
     takes = param.metavar or KINDS[kind] if param.param_type_name == "option" else ""
     name = f"`{' '.join([', '.join([*param.opts, *param.secondary_opts]), takes]).strip()}`"
-    default = param.default
     if param.required:
         name += ", required"
-    elif default not in (None, False, (), []):
-        name += f", default `{default}`"
+    elif param.default is not None and param.default is not False:
+        name += f", default `{param.default}`"
     return f"{name}\n: {format_help(param.help)}"
 
 

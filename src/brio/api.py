@@ -80,8 +80,23 @@ class Result(StoredJob):
         One row per test scan of each run.
     summary : Summary
         Means over test sites, or over test folds under k-fold, with intervals, for each method.
+    plan : Plan or None
+        Runs, settings and folds, as in ``plan.json``; None where only tables were kept.
     audit : dict or None
         What the audit found, as in ``audit.json``; None where exclusions were not applied.
+    cohort_facts : dict or None
+        What is known of the cohort, as in ``facts.json``.
+    groups : DataFrame or None
+        Sex, and whether age and motion lie below the median, as in ``groups.csv``.
+    tuning : TuningRecord or None
+        What a search chose, where settings were tuned.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> result = run(simulate(Simulation(n_sites=4, per_class=6)), ["ridge"], device="cpu")
+    >>> len(result.rows), list(result.table().index)
+    (4, ['ridge'])
     """
 
     def table(self) -> pd.DataFrame:

@@ -39,6 +39,14 @@ class BrioError(ValueError):
 
     The command line prints the message as one line and ends with exit status 2. What it quotes of files has no control
     characters. Messages are written with the options of the command line, and name arguments everywhere else.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise BrioError("rois.tsv: has no column 'name'; add one")
+    ... except BrioError as error:
+    ...     print(error)
+    rois.tsv: has no column 'name'; add one
     """
 
     names_options: ClassVar[bool] = False  # set by the command line

@@ -50,6 +50,11 @@ class Space:
 def choice(*values: Any) -> Space:
     """Make a space of some values, all equally likely.
 
+    Parameters
+    ----------
+    *values
+        Values of a setting.
+
     Examples
     --------
     >>> print(choice(16, 32, 64))
@@ -61,6 +66,11 @@ def choice(*values: Any) -> Space:
 def uniform(low: float, high: float) -> Space:
     """Make a space of the numbers in an interval, all equally likely.
 
+    Parameters
+    ----------
+    low, high : float
+        Ends of the interval.
+
     Examples
     --------
     >>> print(uniform(0, 0.5))
@@ -71,6 +81,11 @@ def uniform(low: float, high: float) -> Space:
 
 def log_uniform(low: float, high: float) -> Space:
     """Make a space of the numbers in an interval, uniform in their logarithm.
+
+    Parameters
+    ----------
+    low, high : float
+        Ends of the interval.
 
     Examples
     --------
@@ -282,8 +297,18 @@ def setting(default: Any, space: Any = None) -> Any:
     Parameters
     ----------
     default : Any
+        Value where none is given.
     space : brio.settings.Space, optional
         Values to try when the setting is tuned; without a space it is not tuned.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Settings:
+    ...     width: int = setting(32, choice(16, 32, 64))
+    >>> Settings().width
+    32
     """
     return dataclasses.field(default=default, metadata={"space": space})
 
@@ -346,6 +371,12 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
     ------
     BrioError
         If the rule does not hold.
+
+    Examples
+    --------
+    >>> require(3 % 2 == 0, "heads", 3, "even")
+    Traceback (most recent call last):
+    brio.errors.BrioError: setting 'heads'=3: must be even
     """
     if not holds:
         raise BrioError(f"setting '{name}'={shorten_value(value)}: must be {rule}")

@@ -50,6 +50,13 @@ def build_profiles(scans: Scans) -> Tensor:
     Returns
     -------
     Tensor, shape [B, P, P]
+
+    Examples
+    --------
+    >>> scans = Scans.of(torch.eye(5).repeat(2, 1, 1))
+    >>> scans.state.learned["mean"] = torch.zeros(5, 5)
+    >>> build_profiles(scans).shape
+    torch.Size([2, 5, 5])
     """
     return fill_dead(scans.A, scans.alive, scans.state.learned["mean"])
 
@@ -66,6 +73,14 @@ def select_strong_edges(scans: Scans) -> Tensor:
     -------
     Tensor, shape [B, P, P]
         1 for a selected edge, else 0; symmetric, with a diagonal of zeros.
+
+    Examples
+    --------
+    >>> A = torch.tensor([[[0.0, 0.9, 0.1], [0.9, 0.0, -0.5], [0.1, -0.5, 0.0]]])
+    >>> select_strong_edges(Scans.of(A)._replace(cut=torch.tensor([0.4])))
+    tensor([[[0., 1., 0.],
+             [1., 0., 1.],
+             [0., 1., 0.]]])
     """
     strength = scans.A.abs()
     return ((strength >= scans.cut[:, None, None]) & (strength > 0)).to(scans.A.dtype)
@@ -82,6 +97,12 @@ def normalise_adjacency(A: Tensor) -> Tensor:
     Returns
     -------
     Tensor, shape [..., P, P]
+
+    Examples
+    --------
+    >>> normalise_adjacency(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    tensor([[0.5000, 0.5000],
+            [0.5000, 0.5000]])
     """
     looped = A + torch.eye(A.shape[-1], device=A.device, dtype=A.dtype)
     root = looped.sum(-1).rsqrt()
@@ -100,6 +121,11 @@ def bce(logit: Tensor, label: Tensor) -> Tensor:
     Returns
     -------
     Tensor, shape [B]
+
+    Examples
+    --------
+    >>> bce(torch.zeros(2), torch.tensor([0.0, 1.0]))
+    tensor([0.6931, 0.6931])
     """
     return F.binary_cross_entropy_with_logits(logit, label, reduction="none")
 
@@ -115,6 +141,14 @@ def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
     Returns
     -------
     Tensor, scalar
+
+    Examples
+    --------
+    >>> step = StepContext(torch.tensor(0), torch.ones(2), torch.zeros(2, dtype=torch.int64))
+    >>> scans, share = Scans.of(torch.zeros(2, 3, 3)), torch.full((1, 2), 0.5)
+    >>> batch = Batch(scans, share, torch.ones(0), torch.tensor(1.0), step)
+    >>> classification_loss(torch.tensor([0.0, 0.0]), batch)
+    tensor(0.6931)
     """
     cells = bce(logit, batch.label).unflatten(0, batch.cells).mean(-1)
     return (batch.cell_weight * cells).sum()
@@ -143,6 +177,14 @@ def average_losses(losses: Tensor, batch: Batch) -> Tensor:
     Returns
     -------
     Tensor, scalar
+
+    Examples
+    --------
+    >>> step = StepContext(torch.tensor(0), torch.ones(2), torch.zeros(2, dtype=torch.int64))
+    >>> scans, share = Scans.of(torch.zeros(2, 3, 3)), torch.full((1, 2), 0.5)
+    >>> batch = Batch(scans, share, torch.ones(0), torch.tensor(1.0), step)
+    >>> average_losses(torch.tensor([1.0, 3.0]), batch)
+    tensor(2.)
     """
     return (batch.weight * losses).sum()
 
@@ -159,6 +201,14 @@ def average_by_site(losses: Tensor, batch: Batch) -> Tensor:
     -------
     Tensor, shape [E]
         Sites that pad the stack included.
+
+    Examples
+    --------
+    >>> step = StepContext(torch.tensor(0), torch.ones(4), torch.tensor([0, 0, 1, 1]))
+    >>> scans, share = Scans.of(torch.zeros(4, 3, 3)), torch.full((2, 2), 0.25)
+    >>> batch = Batch(scans, share, torch.ones(1), torch.tensor(1.0), step)
+    >>> average_by_site(torch.tensor([1.0, 3.0, 2.0, 2.0]), batch)
+    tensor([2., 2.])
     """
     return losses.unflatten(0, batch.cells).mean((1, 2))
 
@@ -194,7 +244,18 @@ class Identity(StepLayer):
 
 
 class Chain(nn.Sequential):
-    """Layers one after another, like ``nn.Sequential``; those that are a ``StepLayer`` are handed the step."""
+    """Layers one after another, like ``nn.Sequential``; those that are a ``StepLayer`` are handed the step.
+
+    Parameters
+    ----------
+    *args : torch.nn.Module
+        Layers in their order.
+
+    Examples
+    --------
+    >>> Chain(Linear(5, 3), nn.ReLU(), Dropout(0.5))(torch.ones(2, 5)).shape
+    torch.Size([2, 3])
+    """
 
     def forward(self, x: Tensor, step: StepContext | None = None) -> Tensor:
         """Apply the layers to x in order."""
@@ -210,6 +271,11 @@ class Dropout(StepLayer):
     ----------
     p : float
         Share of the entries that is dropped.
+
+    Examples
+    --------
+    >>> Dropout(0.5)(torch.ones(3))  # without a step, as at inference
+    tensor([1., 1., 1.])
     """
 
     def __init__(self, p: float) -> None:
@@ -238,7 +304,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """A linear layer for inputs with the graph as their first axis; see ``linear``."""
+    """A linear layer for inputs with the graph as their first axis, with the parameters of ``torch.nn.Linear``.
+
+    Examples
+    --------
+    >>> Linear(5, 3)(torch.ones(2, 4, 5)).shape
+    torch.Size([2, 4, 3])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Map [B, ..., n_in] to [B, ..., n_out]."""
@@ -246,10 +318,15 @@ class Linear(nn.Linear):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer normalisation of the last axis.
+    """Layer normalisation of the last axis, with the parameters of ``torch.nn.LayerNorm``.
 
     The GPU's own kernel gives each row a block of threads, most of which are idle when a row is the few dozen numbers
     of an ROI. Where no gradient is needed (a refresh, scoring), plain reductions give the same result much faster.
+
+    Examples
+    --------
+    >>> LayerNorm(2)(torch.tensor([[0.0, 2.0]])).round(decimals=3)
+    tensor([[-1.,  1.]], grad_fn=<RoundBackward1>)
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -277,6 +354,11 @@ class BatchNorm(StepLayer):
         Share of a batch in the running averages.
     eps : float
         Added to the variance.
+
+    Examples
+    --------
+    >>> BatchNorm(3)(torch.zeros(4, 3)).shape
+    torch.Size([4, 3])
     """
 
     running_mean: Tensor
@@ -396,6 +478,11 @@ def build_mlp(*widths: int, dropout: float = 0.0, norm: bool = False) -> Chain:
     -------
     Chain
         Maps [B, ..., widths[0]] to [B, ..., widths[-1]].
+
+    Examples
+    --------
+    >>> build_mlp(5, 8, 1, dropout=0.5)(torch.ones(2, 5)).shape
+    torch.Size([2, 1])
     """
     layers: list[nn.Module] = []
     for n_in, n_out in itertools.pairwise(widths[:-1]):

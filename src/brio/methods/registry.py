@@ -31,6 +31,11 @@ class Provenance:
         One phrase, such as "textbook".
     note : str
         What a reader has to know besides; may be empty.
+
+    Examples
+    --------
+    >>> print(Provenance("textbook", "with the penalty of the paper"))
+    textbook (with the penalty of the paper)
     """
 
     kind: str
@@ -195,6 +200,17 @@ def method(
     ------
     BrioError
         If a need is unknown, the class lacks a method it has to define, or the name is taken.
+
+    Examples
+    --------
+    A class that lacks something is refused; ``docs/examples/my_method.py`` is complete.
+
+    >>> from brio.training import NeuralMethod
+    >>> @method("mine", family="mine", provenance="written for this page", reference="nobody")
+    ... class Mine(NeuralMethod):
+    ...     version = 1
+    Traceback (most recent call last):
+    brio.errors.BrioError: method 'mine': class Mine does not define network, loss
     """
     from ..training import NeuralMethod
     from ..training.contract import NEEDS
@@ -253,6 +269,15 @@ def variant(name: str, base: type[Method], summary: str, *, provenance: Provenan
         By default that of the base.
     **fixed
         Settings and their values; a user cannot set them under this name.
+
+    Examples
+    --------
+    The base needs a name of its own first:
+
+    >>> from brio.training import NeuralMethod
+    >>> variant("mine-short", NeuralMethod, "Mine, trained for ten epochs.", epochs=10)
+    Traceback (most recent call last):
+    brio.errors.BrioError: method 'mine-short': class NeuralMethod has no name of its own; put @method(...) above it
     """
     base_entry = next((entry for entry in _DECLARED.values() if _CLASSES.get(entry.name) is base), None)
     if base_entry is None:

@@ -66,6 +66,11 @@ class RunState(NamedTuple):
         Read by the loss or a refresh only; a fitted run predicts without it.
     inference : dict of Tensor
         Derived from the present weights and read by the network.
+
+    Examples
+    --------
+    >>> RunState.from_learned(mean=torch.zeros(5, 5)).learned["mean"].shape
+    torch.Size([5, 5])
     """
 
     learned: Tensors
@@ -102,6 +107,12 @@ class Scans(NamedTuple):
         Sex, age and motion: those needed, in this order.
     state : RunState
         What the run that looks at them holds besides its parameters; empty before a network is called.
+
+    Examples
+    --------
+    >>> scans = Scans.of(torch.zeros(8, 5, 5))
+    >>> [len(part.A) for part in scans.split(3)]
+    [3, 3, 2]
     """
 
     A: Tensor
@@ -158,6 +169,11 @@ class InputShape(NamedTuple):
         Source sites; the largest number in the stack.
     n_frames : int
         Of the BOLD series; 0 where it is not needed.
+
+    Examples
+    --------
+    >>> InputShape(n_rois=116, n_sites=17, n_frames=0).n_rois
+    116
     """
 
     n_rois: int
@@ -239,7 +255,23 @@ class Inputs:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training: a fold and a seed."""
+    """One training: a fold and a seed.
+
+    Attributes
+    ----------
+    fold : Fold
+        Positions of source, validation and test scans.
+    seed : int
+        Address of all random numbers.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> from brio.protocol import leave_one_site_out
+    >>> folds = leave_one_site_out(simulate(Simulation(n_sites=5, per_class=5)), seed=0)
+    >>> Run(folds[0], seed=0).fold.name
+    'site01'
+    """
 
     fold: Fold
     seed: int
@@ -257,6 +289,15 @@ class SourceScans:
         Positions of the source scans in the cohort.
     site, label : ndarray, shape [n]
     seed : int
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> cohort = simulate(Simulation(n_sites=3, per_class=5))
+    >>> rows = np.flatnonzero(cohort.sites != "site03")
+    >>> source = SourceScans(Connectomes(cohort), rows, cohort.sites[rows], cohort.labels[rows], seed=0)
+    >>> len(source.by_site()), source.mean_connectome("source-mean").shape
+    (2, torch.Size([24, 24]))
     """
 
     connectomes: Connectomes
@@ -304,6 +345,12 @@ class StepContext:
         Source site of each graph, 0 to E - 1.
     update_statistics : bool
         Whether running statistics follow this pass; not in a look ahead inside a step.
+
+    Examples
+    --------
+    >>> step = StepContext(torch.tensor(0), real=torch.ones(4), site=torch.zeros(4, dtype=torch.int64))
+    >>> step.draw_uniform((2, 3), like=step.real).shape
+    torch.Size([2, 3])
     """
 
     def __init__(self, key: Tensor, real: Tensor, site: Tensor, update_statistics: bool = True) -> None:
@@ -343,6 +390,11 @@ class Stage:
         Call :meth:`NeuralMethod.refresh` before the first epoch of the stage and after every so many.
     fresh_optimiser : bool
         Forget the optimiser's running averages when the stage begins.
+
+    Examples
+    --------
+    >>> Stage("warm-up", epochs=20, frozen=("classify",), selectable=False).epochs
+    20
     """
 
     name: str
@@ -372,6 +424,16 @@ class Batch(NamedTuple):
         Random numbers and padding of this step.
     stage : Stage
         The stage that the step is part of.
+
+    Examples
+    --------
+    One site, two classes, one scan of each:
+
+    >>> step = StepContext(torch.tensor(0), torch.ones(2), torch.zeros(2, dtype=torch.int64))
+    >>> scans, share = Scans.of(torch.zeros(2, 3, 3)), torch.full((1, 2), 0.5)
+    >>> batch = Batch(scans, share, torch.ones(0), torch.tensor(1.0), step)
+    >>> batch.cells, batch.label
+    ((1, 2, 1), tensor([0., 1.]))
     """
 
     scans: Scans
@@ -422,6 +484,11 @@ class Output(NamedTuple):
     logit : Tensor, shape [B]
     representation : Tensor, shape [B, d]
         What the classifier reads.
+
+    Examples
+    --------
+    >>> Output(logit=torch.zeros(4), representation=torch.zeros(4, 16)).logit.shape
+    torch.Size([4])
     """
 
     logit: Tensor
@@ -478,6 +545,15 @@ class FittedRun:
     steps : int or None
         Optimisation steps in the epochs until the run stopped, of all inner folds where these chose its epoch; those
         of the training that follows the choice are not counted.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> from brio.protocol import leave_one_site_out
+    >>> folds = leave_one_site_out(simulate(Simulation(n_sites=5, per_class=5)), seed=0)
+    >>> fitted = FittedRun(Run(folds[0], seed=0), np.zeros(len(folds[0].test)), validation_auc=0.5)
+    >>> fitted.state.learned
+    {}
     """
 
     run: Run
@@ -518,6 +594,11 @@ class Prediction(NamedTuple):
         Logit margins.
     representation : ndarray of float64, shape [n, d]
         What the classifier reads.
+
+    Examples
+    --------
+    >>> Prediction(margin=np.zeros(4), representation=np.zeros((4, 16))).margin.shape
+    (4,)
     """
 
     margin: np.ndarray
@@ -539,6 +620,11 @@ class Explanation:
         and an intercept.
     assignment : ndarray of float64, shape [J, P], or None
         Share of each ROI in each factor; a column sums to 1 / P. None where the method has no factors.
+
+    Examples
+    --------
+    >>> Explanation("Fisher z", coefficients=np.zeros(10)).assignment is None
+    True
     """
 
     edge_values: str = ""
@@ -558,6 +644,11 @@ class ExplainedScans(NamedTuple):
         scans.
     contributions : ndarray of float64, shape [B, J], or None
         What each factor adds to the margin; with the intercept they add up to it.
+
+    Examples
+    --------
+    >>> ExplainedScans(margin=np.zeros(4), edges=np.zeros((4, 10))).contributions is None
+    True
     """
 
     margin: np.ndarray
@@ -598,6 +689,11 @@ class MethodFacts:
         Whether a seed decides anything besides the validation sites of a fold.
     frames_for : str
         What it needs the frames of scans for besides BOLD and re-estimates, in words; empty where connectomes do.
+
+    Examples
+    --------
+    >>> MethodFacts(epochs=80, dead_rois="source-mean").uses_seed
+    True
     """
 
     epochs: int | None = None
@@ -637,6 +733,13 @@ class Method(ABC):
     ----------
     settings : dataclass, optional
         An instance of ``Settings``; by default the method's own values.
+
+    Examples
+    --------
+    >>> from brio.methods import make_method
+    >>> ridge = make_method("ridge", {"penalties": 9})
+    >>> isinstance(ridge, Method), ridge.settings.penalties
+    (True, 9)
     """
 
     name: ClassVar[str] = ""

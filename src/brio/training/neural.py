@@ -45,6 +45,11 @@ class NeuralSettings(contract.MethodSettings):
     refit : bool
         Whether a run, once its epoch is chosen on validation scans, is trained again to that epoch with these scans
         among the source scans.
+
+    Examples
+    --------
+    >>> NeuralSettings(epochs=10).patience
+    25
     """
 
     epochs: Epochs = 80
@@ -64,6 +69,20 @@ class NeuralMethod(Method):
     The trainer stacks the parameters of all runs along a first axis and maps network and loss over it, so both must be
     plain tensor code: no branches on values, no ``.item()``, no boolean indexing. Random numbers come from the
     :class:`~brio.training.StepContext` of the step; running statistics are buffers, changed in place during training.
+
+    Parameters
+    ----------
+    settings : dataclass, optional
+        An instance of ``Settings``; by default the method's own values.
+
+    Examples
+    --------
+    >>> class Mine(NeuralMethod):
+    ...     settings: NeuralSettings
+    ...     def network(self, shape):
+    ...         return nn.Linear(shape.n_rois, 1)
+    >>> Mine(NeuralSettings(epochs=10)).facts.epochs
+    10
     """
 
     settings: NeuralSettings

@@ -236,6 +236,17 @@ class Stack:
         What each run holds besides its parameters.
     inputs, sources, connectomes
         Scans of the cohort, source scans of the runs, connectomes; a restored stack has none of them.
+
+    Examples
+    --------
+    >>> from brio.cohort.simulate import Simulation, simulate
+    >>> from brio.methods import make_method
+    >>> from brio.protocol import leave_one_site_out
+    >>> cohort = simulate(Simulation(n_sites=5, per_class=5))
+    >>> runs = [contract.Run(fold, seed=0) for fold in leave_one_site_out(cohort, seed=0)]
+    >>> stack = Stack.build(make_method("mlp", {"width": 4}), Connectomes(cohort), runs)
+    >>> {len(tensor) for tensor in stack.params.values()}
+    {5}
     """
 
     def __init__(

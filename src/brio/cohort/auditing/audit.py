@@ -53,6 +53,11 @@ class AuditRules:
     covariate_auc : float
         A covariate that separates the classes at least so well within sites is a warning, if that is significant. For a
         category with two values, 0.57 is a difference of 14 percentage points, for a normal covariate 0.25 SD.
+
+    Examples
+    --------
+    >>> AuditRules(min_frames=100).min_frames
+    100
     """
 
     max_dead_fraction: Share = 0.25
