@@ -68,13 +68,14 @@ def main() -> None:
         for name in np.unique(pool.sites):
             pool.select(pool.sites == name).save(sites / str(name))
         words = ["federate", "start", "--rois", given.cohort, "--classes", ",".join(pool.classes), "--out", project]
+        words += ["--sites", len(np.unique(pool.sites))]
         run_command(*words)
         while not (project / "model").exists():
             rows += answer_all(project, sites, given.processes)
             run_command("federate", "combine", project)
         model = load_model(project / "model")
         table = pd.read_csv(project / "scores" / "sites.csv")
-    settings = pooled_settings(federation.Terms("pooled", atlas="", rois={"name": []}, classes=pool.classes))
+    settings = pooled_settings(federation.Terms("pooled", "log-ridge", "", {"name": ["one", "two"]}, pool.classes))
     pooled = fit_model(JobSpec(pool, ["log-ridge"], settings=settings, device="cpu", exclude=False))
     ours, theirs = (one.collect_margins(Connectomes(pool)).full[0] for one in (model, pooled))
     about = {"atlas": pool.atlas.name, "question": given.label or "diagnosis"}

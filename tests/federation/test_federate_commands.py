@@ -16,7 +16,19 @@ def here(tmp_path, monkeypatch, sites):
 
 
 def start(*words):
-    return command("federate", "start", "--out", "project", "--rois", "site01", "--classes", "control,patient", *words)
+    return command(
+        "federate",
+        "start",
+        "--out",
+        "project",
+        "--rois",
+        "site01",
+        "--classes",
+        "control,patient",
+        "--sites",
+        4,
+        *words,
+    )
 
 
 def test_from_the_first_request_to_the_model(here, sites):
@@ -31,7 +43,7 @@ def test_from_the_first_request_to_the_model(here, sites):
             assert f"wrote project/answers/answer-{number}-{name}.brio" in said
             assert f"{name}/federation/project/log.md" in said
         said = command("federate", "combine", "project").succeed().out
-    assert "at 4 sites, each left out in turn: AUC" in said
+    assert "at 4 sites, each scoring the mean of the others' own models: AUC" in said
     assert "wrote Model('log-ridge'" in said
     assert (here / "site01" / "federation" / "project" / "log.md").read_text().count("## Round") == 4
     assert "- `auc` = " in command("federate", "show", "project/answers/answer-4-site02.brio").succeed().out
@@ -69,20 +81,20 @@ def test_mail_instead_of_a_common_folder(here, sites):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("start --out new --rois nowhere --classes a,b", "nowhere"),
-        ("start --out new --rois site01 --classes a", "classes"),
-        ("start --out new --rois site01 --classes a,b --method lasso", "method is 'lasso'"),
-        ("start --out new --rois site01 --classes a,b --penalty 0", "--penalty 0.0: must be"),
-        ("start --out new --rois site01 --classes a,b --iterations 101", "iterations is 101"),
-        ("start --out new --rois site01 --classes a,b --evaluation none", "evaluation is 'none'"),
-        ("start --out project --rois site01 --classes a,b", "exists already"),
+        ("start --out new --rois nowhere --sites 4 --classes a,b", "nowhere"),
+        ("start --out new --rois site01 --sites 4 --classes a", "classes"),
+        ("start --out new --rois site01 --sites 4 --classes a,b --method lasso", "method is 'lasso'"),
+        ("start --out new --rois site01 --sites 4 --classes a,b --penalty 0", "--penalty 0.0: must be"),
+        ("start --out new --rois site01 --sites 4 --classes a,b --iterations 101", "iterations is 101"),
+        ("start --out new --rois site01 --sites 4 --classes a,b --evaluation none", "evaluation is 'none'"),
+        ("start --out project --rois site01 --sites 4 --classes a,b", "exists already"),
         ("answer nothing site01", "nothing: "),
         ("answer site02 site01", "holds no request"),
         ("answer project nothing", "nothing: "),
         ("answer project site01 --vectors 3", "needs 4 requests with a vector, 3 are agreed to"),
         ("answer project site01 --least-per-class 40", "40 participants of each class are needed"),
         ("combine nothing", "nothing: holds no request"),
-        ("combine project", "0 of at least 3 sites answered"),
+        ("combine project", "0 of 4 sites answered"),
         ("combine project project/request-1.brio", "is request 1, not the answer of a project"),
         ("show site01/cohort.json", "is neither a request nor an answer"),
         ("show nothing", "nothing: "),

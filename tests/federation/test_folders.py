@@ -104,12 +104,12 @@ def test_an_interrupted_answer_is_given_again_and_logged_once(hospital, record, 
 
 def test_a_request_that_does_not_follow_is_refused(hospital, record, project):
     run, other = project(), project(penalty=2.0)
-    refuse(record, "asks round 2, but round 1 was not answered here", hospital, run.requests[1])
+    refuse(record, "round 1 was not answered from this cohort", hospital, run.requests[1])
     for request in run.requests[:2]:
         hospital(request)
     refuse(record, "does not follow from the request that was answered here", hospital, other.requests[2])
-    refuse(record, "asks round 4, but round 3 was not answered here", hospital, run.requests[3])
-    refuse(record, "differs from the request of round 2", hospital, replace(run.requests[1], before="00"), name="x")
+    refuse(record, "round 3 was not answered from this cohort", hospital, run.requests[3])
+    refuse(record, "differs from the request of its round", hospital, replace(run.requests[1], before="00"), name="x")
     request = run.requests[2]
     first, second = request.shown[ALL]
     scaled = first | {"features": first["features"] * (1 + 1e-12)}
@@ -157,7 +157,7 @@ def test_what_a_site_did_not_agree_to_is_refused(hospital, record, project, term
     refuse(record, "vectors would give away the 22 scans of this site; ask for", hospital, apart, agreed)
     monkeypatch.setattr(own, "SCANS_FOR_EACH_VECTOR", 0.5)  # as at a site with many scans
     hospital(apart, agreed)
-    refuse(record, "other terms were agreed to", hospital, apart, Agreement(vectors=30, leave_out=True))
+    refuse(record, "was agreed to, and stands", hospital, apart, Agreement(vectors=30, leave_out=True))
     hospital(apart, agreed)
 
 
@@ -298,7 +298,7 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
     write_message(tmp_path / "wrong.brio", replace(run.answers[0]["site01"], request="00"))
     refuse_files("'site01': answers another request", [tmp_path / "wrong.brio", *given[1:]])
-    refuse_files("2 of at least 3 sites answered", given[:2])
+    refuse_files("2 of 3 sites answered", given[:2])
     path = combine_project(folder, given)
     made = read_message(path, Request)
     assert digest(made) == digest(run.requests[1])

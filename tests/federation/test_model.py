@@ -1,12 +1,12 @@
 """The model is that of pooled scans, and nothing of a site is in the model that leaves it out."""
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from brio.connectome import Connectomes
+from brio.errors import BrioError
 from brio.federation.messages import ALL
 from brio.federation.progress import Progress
 from brio.federation.site import Site
@@ -129,12 +129,16 @@ def test_a_model_is_written_read_and_used(tmp_path, pool, project):
     read = read_model(tmp_path / "model")
     assert read.training.federated
     assert take_parameters(read)["coefficients"] == pytest.approx(take_parameters(model)["coefficients"])
-    new = replace(pool, frames=pool.frames * np.float32(2))
-    predictions = predict_scans(read, new).table
+    predictions = predict_scans(read, pool).table
     assert auc(pool.labels, predictions["logit"].to_numpy()) > 0.6
-    assert (predictions["flag"] == "").all()
+    assert (predictions["flag"] == "known").all()  # it holds no digests, so all scans of its sites are taken for known
     assert explain_model(read) is not None
-    assert adapt_model(read, pool.select(pool.sites == "site01")).adaptation is not None
+    elsewhere = pool.select(pool.sites == "site01")
+    with pytest.raises(BrioError, match="was fitted to these very scans"):
+        adapt_model(read, elsewhere)
+    elsewhere = rebuild(elsewhere, table=elsewhere.participants.assign(site="elsewhere"))
+    assert (predict_scans(read, elsewhere).table["flag"] == "").all()
+    assert adapt_model(read, elsewhere).adaptation is not None
     assert "0.88" in write_card(read)
 
 

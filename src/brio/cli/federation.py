@@ -23,6 +23,7 @@ def start(
         str, "--rois", "Regions in the order that scans must have: a cohort folder, a table, or a known atlas."
     ],
     classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as the cohorts have them."],
+    n_sites: Annotated[settings.Count, "--sites", "Number of sites that take part; the first round waits for all."],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
     penalty: Annotated[
         settings.Positive, "Penalty, in units of the mean squared norm of the features of a scan."
@@ -33,7 +34,7 @@ def start(
 ) -> None:
     """Start a project, and write its first request.
 
-    Example: brio federate start --out project --rois cohort --classes HC,MDD
+    Example: brio federate start --out project --rois cohort --classes HC,MDD --sites 4
     """
     from ..cohort import Cohort
     from ..cohort.cohort import HEADER
@@ -48,7 +49,13 @@ def start(
     table = atlas.rois.astype(object)
     terms: dict[str, Any] = {"project": out.name, "method": method, "atlas": atlas.name, "classes": names}
     terms["rois"] = {str(name): column.tolist() for name, column in table.where(table.notna(), None).items()}
-    terms |= {"penalty": penalty, "iterations": iterations, "evaluation": evaluation, "label": label}
+    terms |= {
+        "penalty": penalty,
+        "iterations": iterations,
+        "evaluation": evaluation,
+        "label": label,
+        "n_sites": n_sites,
+    }
     path = start_project(out, Terms(**terms))
     say(describe_message(read_message(path)))
     say(f"send {path} to every site, which gives 'brio federate answer {path.name} COHORT'")
@@ -88,7 +95,7 @@ def answer(
     out = out or (request / ANSWERS if request.is_dir() else path.parent) / name_answer(made)
     write_message(out, made)
     say(describe_message(made))
-    say(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB: send it to the coordinator. The log is {record / LOG}")
+    say(f"wrote {out}, {out.stat().st_size / 1e3:,.0f} kB: send it to the coordinator. The log is {record / LOG}")
 
 
 @options.add_command(None, group=federate_app)

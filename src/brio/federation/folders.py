@@ -109,7 +109,7 @@ def answer_and_record(path: Path, cohort: Cohort, record: Path, agreement: Agree
             return read_message(out, Answer)
         made, log, now = answer(request, cohort, agreed.least_per_class), record / LOG, datetime.now(UTC)
         title = f"## Round {request.round + 1}, "
-        options = json.dumps(asdict(agreed) | {"needed": request.n_vectors}, indent=1)
+        options = json.dumps(asdict(agreed) | {"needed": request.n_vectors, "cohort": cohort.fingerprint}, indent=1)
         first = f"# Answers to '{request.terms.project}'\n\nAgreed to: {options}\n\n{describe_message(request)}"
         earlier = log.read_text(encoding="utf-8").partition(title)[0].rstrip() if log.exists() else first
         write_atomically(record / AGREEMENT, options + "\n")
@@ -126,7 +126,7 @@ def _settle_agreement(record: Path, request: Request, agreement: Agreement | Non
         return agreement or Agreement()
     stored = from_json(Agreement, _read_agreement(path), path, _RESTORE)
     if agreement not in (None, stored):
-        raise BrioError(f"{path}: other terms were agreed to for this project; they stand until it ends")
+        raise BrioError(f"{path}: {stored} was agreed to, and stands; leave out the option, or do not answer")
     return stored
 
 
@@ -137,19 +137,18 @@ def _read_agreement(path: Path) -> dict[str, Any]:
 
 def _check_follows(record: Path, request: Request, path: Path) -> None:
     """Refuse a request that does not follow from the one before, as this site answered it."""
-    number, problem = request.round + 1, "does not follow from the request that was answered here and its answer"
+    expected, problem = request, "does not follow from the request that was answered here and its answer"
     if (own := record / name_request(request.round)).exists():
-        problem = f"differs from the request of round {number} that was answered here"
-        expected = read_message(own, Request)
+        expected, problem = read_message(own, Request), "differs from the request of its round that was answered here"
     elif request.round:
         if not (given := record / f"answer-{request.round}.brio").exists():
-            raise BrioError(f"{path}: asks round {number}, but round {request.round} was not answered here")
+            raise BrioError(
+                f"{path}: round {request.round} was not answered from this cohort; answer it first, or again"
+            )
         before, answered = read_message(record / name_request(request.round - 1), Request), read_message(given, Answer)
         newest = {model: rounds[-1] for model, rounds in request.shown.items()}
         answers = request.answers | {answered.site: digest(answered)}
         expected = before.advance(before.sites or request.sites, answers, newest)
-    else:
-        return
     if digest(expected) != digest(request):
         raise BrioError(f"{path}: {problem}; nothing was answered. Ask the coordinator for an explanation")
 

@@ -49,6 +49,7 @@ class Terms:
     penalty: Annotated[float, Meta(gt=0, le=1e6)] = 3.0  # in units of the mean squared norm of the features
     iterations: Annotated[int, Meta(ge=1, le=100)] = 2
     evaluation: Literal["site-models", "leave-one-site-out"] = "site-models"
+    n_sites: Annotated[int, Meta(ge=LEAST_SITES)] = LEAST_SITES  # that answer before the first round is closed
     label: str | None = None  # the question, where it is not the label of the cohorts
 
     def __post_init__(self) -> None:
@@ -96,9 +97,9 @@ class Request:
     def __post_init__(self) -> None:
         if self.round >= len(self.terms.rounds):
             raise BrioError(f"asks round {self.round + 1} of {len(self.terms.rounds)}")
-        least = LEAST_SITES + self.terms.leaves_sites_out
+        least = max(self.terms.n_sites, LEAST_SITES + self.terms.leaves_sites_out)
         if self.round and len(self.sites) < least:
-            raise BrioError(f"{len(self.sites)} of at least {least} sites answered; sums of fewer would show too much")
+            raise BrioError(f"{len(self.sites)} of {least} sites answered: {', '.join(self.sites)}; wait for others")
         refuse_unsafe_names([*self.terms.classes, *self.sites], "a name")
         models = self.models if self.round else []
         if sorted(self.shown) != sorted(models) or any(len(self.shown[model]) != self.round for model in models):

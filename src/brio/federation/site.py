@@ -30,7 +30,7 @@ class Site:
         self.method = make_project_method(terms)
         check_atlas(terms.make_atlas(), cohort)
         asked = relabel(cohort, terms.label, 0) if terms.label else cohort
-        check_classes(terms.classes, asked)
+        check_classes(terms.classes, asked, same_names=not terms.label)
         self.cohort = asked.select(audit(asked).keep & asked.labelled)
         self.label, self.scans = self.cohort.labels, np.arange(len(self.cohort))
         sites = np.unique(self.cohort.sites)

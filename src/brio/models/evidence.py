@@ -319,6 +319,11 @@ class Evidence:
         return f"{text} (mean over sites and seeds, as 'brio run' prints it: {format_percent(self.mean_accuracy)} %)"
 
     @property
+    def protocol_in_words(self) -> str:
+        """Say which model each site scored; only sites that share no scan score anything but models without them."""
+        return "each left out in turn" if self.brier is not None else "each scoring the mean of the others' own models"
+
+    @property
     def averaged_sites(self) -> str:
         """Say which sites the mean AUC is of."""
         if self.n_two_class_sites == self.n_sites:
@@ -331,7 +336,7 @@ class Evidence:
             one.write(format_percent, " %", "95 % interval ") for one in (self.auc, self.pair_weighted_auc)
         )
         return (
-            f"at {self.n_sites} sites, each left out in turn: AUC, mean over {self.averaged_sites}, {auc}; "
+            f"at {self.n_sites} sites, {self.protocol_in_words}: AUC, mean over {self.averaged_sites}, {auc}; "
             f"pair-weighted {weighted}"
         )
 

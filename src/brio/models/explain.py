@@ -363,6 +363,6 @@ def _read_cohort(model: Model, plain: Connectomes, K: int, progress: Progress) -
         patterns.append(summarise_reading(read, label))
         if K:
             reestimated.append(read_scans(model.method, member.fitted, inputs, scans, request))
-    learned = model.known_scans.recognise(cohort)
+    learned = model.find_learned_scans(cohort)
     is_training = model.was_fitted_to(cohort) and bool(learned.all())
     return CohortReading(cohort.name, int(learned.sum()), is_training, tuple(patterns), tuple(reestimated))

@@ -274,7 +274,7 @@ def write_predictions(
 def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredictions) -> list[str]:
     """Say in a few lines what predictions show."""
     table, rule, called = predictions.table, predictions.rule, find_called(predictions.table)
-    seen = {"fitted to": model.known_scans.recognise(cohort)}  # nobody shall take their scores for external validation
+    seen = {"fitted to": model.find_learned_scans(cohort)}  # nobody shall take their scores for external validation
     if model.adaptation is not None and model.adaptation.known_scans is not None:
         seen["adapted to"] = model.adaptation.known_scans.recognise(cohort)
     text = fill_text(
@@ -282,6 +282,7 @@ def summarise_predictions(model: Model, cohort: Cohort, predictions: ScanPredict
         table=table,
         describe_codes=describe_codes,
         seen=seen,
+        federated=model.training.federated,
         differences=warn_of_differences(model, cohort),
         evidence=model.evidence,
         adaptation=model.adaptation,

@@ -318,7 +318,7 @@ def adapt_model(
     if not cohort.labelled.any():
         raise BrioError(f"{cohort.name}: no scan has a label; give labels with --label-column, --patient and --control")
     labelled = cohort.select(cohort.labelled)
-    learned = int(model.known_scans.recognise(labelled).sum())
+    learned = int(model.find_learned_scans(labelled).sum())
     if learned:
         which = "these very scans" if learned == len(labelled) else f"{learned} of the {len(labelled)} labelled scans"
         raise BrioError(f"{cohort.name}: the model was fitted to {which}; give scans that it has not seen")

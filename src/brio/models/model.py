@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import draws
 from ..cohort import Atlas, Cohort
+from ..cohort.cohort import UNNAMED_CLASSES
 from ..connectome import BlockRule, Connectomes, HarmonisationRule, HarmonisedConnectomes, Harmoniser
 from ..connectome.connectomes import SCANS_AT_A_TIME
 from ..connectome.resampling import ReestimateRequest, clip_block_length, find_design_size
@@ -173,10 +174,17 @@ class Model(Ensemble):
             own = f"{self.training.cohort}, {self.training.n_scans} scans"
             raise BrioError(f"{cohort.name}: is not the cohort that the model was fitted to ({own}); {remedy}")
 
+    def find_learned_scans(self, cohort: Cohort) -> np.ndarray:
+        """Find scans that the model was fitted to. One of sums holds no digests: all scans of its sites count."""
+        learned = self.known_scans.recognise(cohort)
+        if self.training.federated and "site" in cohort.participants:
+            learned |= cohort.participants["site"].astype(str).isin(list(self.training.sites)).to_numpy()
+        return learned
+
     def find_known_scans(self, cohort: Cohort) -> np.ndarray:
         """Find the scans that the model has seen, learned from or adapted to. Shape [n], bool."""
         adapted = None if self.adaptation is None else self.adaptation.known_scans
-        learned = self.known_scans.recognise(cohort)
+        learned = self.find_learned_scans(cohort)
         return learned if adapted is None else learned | adapted.recognise(cohort)
 
     def check_scans(self, plain: Connectomes) -> pd.DataFrame:
@@ -258,8 +266,12 @@ def _advise_on_number(atlas: Atlas, cohort: Cohort, theirs: list[str], own: list
     return elsewhere
 
 
-def check_classes(classes: tuple[str, str], cohort: Cohort) -> None:
-    """Refuse labelled scans whose classes are exchanged."""
+def check_classes(classes: tuple[str, str], cohort: Cohort, same_names: bool = False) -> None:
+    """Refuse labelled scans whose classes are exchanged or, where they must have the same names, have others."""
+    if same_names and {cohort.classes, cohort.classes[::-1]}.isdisjoint({classes, UNNAMED_CLASSES}):
+        found = f"its classes are {' and '.join(cohort.classes)}, those asked for {' and '.join(classes)}"
+        names = ",".join(classes)
+        raise BrioError(f"{cohort.name}: {found}; if they mean the same, import it with --class-names {names}")
     theirs, own = (tuple(name.casefold() for name in pair) for pair in (cohort.classes, classes))
     if cohort.labelled.any() and theirs == own[::-1] and theirs != own:
         zero, one = cohort.classes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ..errors import BrioError
 from ..federation import Request, read_message
 from ..federation.folders import ANSWERS, MODEL, SCORES, name_request
-from ..federation.messages import NUMBERS
+from ..federation.messages import NUMBERS, CalibratedScore
 from ..models.folder import read_model, write_card
 from ..protocol.metrics import assess_over_people
 from ..results.summarise import collect_areas, read_covariances, read_sites
@@ -29,13 +30,15 @@ def render_project_page(folder: Path) -> str:
     if not (folder / MODEL).is_dir():
         raise BrioError(f"{folder}: the project has not ended; 'brio federate combine {folder}' goes on with it")
     model, rounds = read_model(folder / MODEL), list_rounds(folder)
+    assert model.evidence is not None
     sites = score_sites(folder / SCORES, model.method.name)
+    ends = [site[end] for site in sites for end in ("low", "high")]
     context = {
         "model": model,
         "evidence": model.evidence,
         "terms": rounds[-1]["request"].terms,
         "sites": sites,
-        "scale": make_scale(site[end] for site in sites for end in ("low", "high")),
+        "scale": make_scale([model.evidence.auc.low, model.evidence.auc.high, *ends]),
         "rounds": rounds,
         "card": render_markdown(write_card(model)),
     }
@@ -62,6 +65,9 @@ def list_rounds(folder: Path) -> list[dict[str, Any]]:
     while (path := folder / name_request(len(rounds))).is_file():
         answers = (folder / ANSWERS).glob(f"answer-{len(rounds) + 1}-*.brio")
         request, sizes = read_message(path, Request), [one.stat().st_size for one in (path, *answers)]
-        about = NUMBERS[request.asked] | {"request": request, "scores": request.asked == "score" and NUMBERS["scores"]}
+        about = NUMBERS[request.asked] | {"request": request, "scores": {}}
+        if request.asked == "score":  # by site models, none of probabilities
+            unsent = set() if request.terms.leaves_sites_out else {one.name for one in fields(CalibratedScore)}
+            about["scores"] = {name: words for name, words in NUMBERS["scores"].items() if name not in unsent}
         rounds.append(about | {"request_kb": sizes[0] / 1e3, "answer_kb": max(sizes[1:], default=0) / 1e3})
     return rounds
