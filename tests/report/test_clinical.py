@@ -217,6 +217,7 @@ def test_sites_with_the_same_auc_have_no_test():
         "Not tested: ridge regression has the same AUC at all 8 sites, so its spread is not known."
     )
     assert "one site" not in judge_usability(equal).sentence
+    assert say("detectable", equal) == "", "too few sites is not why"
 
 
 def test_chance_and_smoke_runs_are_not_usable():

@@ -60,7 +60,8 @@ def _describe_difference(evidence: Evidence) -> str:
     points = round(100 * abs(row["mean_difference"]))
     text = "" if comparison.has_linear_reference else "No linear method was run; "
     if points == 0:
-        text += f"{arm.title} and {reference.title} differ by less than one point in mean AUC"
+        size = "differ by less than one point in" if row["mean_difference"] else "have the same"
+        text += f"{arm.title} and {reference.title} {size} mean AUC"
     else:
         side = "higher" if row["mean_difference"] > 0 else "lower"
         text += f"{arm.title} scored {format_count(points, 'point')} {side} than {reference.title} in mean AUC"

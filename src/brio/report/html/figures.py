@@ -44,9 +44,14 @@ class Scale:
 def make_scale(shares: Iterable[float | None], mark: float = 0.5) -> Scale:
     """Make a scale where the shares are, with the mark inside."""
     percents = [100 * mark, *(100 * share for share in shares if share is not None and not np.isnan(share))]
-    step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if max(percents) - min(percents) <= 6 * step)
+    step = next(step for step in (1, 2, 5, 10, 20, 50) if max(percents) - min(percents) <= 5 * step)
     low, high = np.floor(min(percents) / step) * step, np.ceil(max(percents) / step) * step
     return Scale(float(low), float(max(high, low + step)), step, mark)
+
+
+def join_known(intervals: Iterable[Sequence[float]]) -> list[float]:
+    """Join the ends of intervals; those as wide as all shares say nothing and are not drawn."""
+    return [end for ends in intervals if ends and ends[1] - ends[0] < 1 for end in ends]
 
 
 @dataclass(frozen=True)
@@ -244,15 +249,16 @@ def assign_keys(arms: Sequence[EvidenceArm], comparison: Comparison) -> dict[str
 
 def build_result_table(arms: Sequence[EvidenceArm], comparison: Comparison | None = None) -> dict[str, Any]:
     """Build a table of results: its arms, best first, with scales that hold every mean, difference and interval."""
-    ends = [end for arm in arms for end in arm.summary.auc.interval or ()]
     compared = comparison or compare_arms([arm for arm in arms if arm.plain])
-    differences = [row[name] for row in compared.differences.values() for name in ("low", "mean_difference", "high")]
+    rows = compared.differences.values()
+    intervals = [arm.summary.auc.interval or () for arm in arms]
+    of_differences = [(row["low"], row["high"]) for row in rows]
     return {
         "is_main": comparison is not None,
         "arms": sorted(arms, key=lambda arm: -arm.mean_auc),
         "comparison": compared,
-        "scale": make_scale([*ends, *(arm.summary.auc.mean for arm in arms)]),
-        "difference_scale": make_scale(differences, mark=0.0),
+        "scale": make_scale([*join_known(intervals), *(arm.summary.auc.mean for arm in arms)]),
+        "difference_scale": make_scale([*join_known(of_differences), *(row["mean_difference"] for row in rows)], 0.0),
     }
 
 
