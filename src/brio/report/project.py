@@ -42,7 +42,7 @@ def render_project_page(folder: Path) -> str:
         "rounds": rounds,
         "card": render_markdown(write_card(model)),
     }
-    return fill_template("project.html.j2", context, ("report.css", "report_media.css", "predictions.css"))
+    return fill_template("project.html.j2", context, ("report.css", "report_media.css"))
 
 
 def score_sites(folder: Path, method: str) -> list[dict[str, Any]]:
