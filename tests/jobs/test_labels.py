@@ -68,7 +68,9 @@ def test_a_job_can_be_given_again_from_its_folder(brio, asked):
     evidence = read_evidence(asked)
     assert evidence.commands[0].startswith("brio run COHORT --method ridge --label 'age>site-median' ")
     assert {group.kind for group in evidence.subgroups} <= {"sex", "motion"}
-    assert any("No control that is not given age, the label here, was run" in s for s in write_verdict(evidence))
+    assert any(
+        "No confound baseline that is not given age, the label here, was run" in s for s in write_verdict(evidence)
+    )
 
 
 @pytest.mark.parametrize(("question", "told"), [("agee>3", "did you mean 'age'?"), ("sex>3", "is not a number")])

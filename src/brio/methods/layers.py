@@ -53,8 +53,9 @@ def build_profiles(scans: Scans) -> Tensor:
 
     Examples
     --------
+    >>> from brio.training import RunState
     >>> scans = Scans.of(torch.eye(5).repeat(2, 1, 1))
-    >>> scans.state.learned["mean"] = torch.zeros(5, 5)
+    >>> scans = scans._replace(state=RunState.from_learned(mean=torch.zeros(5, 5)))
     >>> build_profiles(scans).shape
     torch.Size([2, 5, 5])
     """
