@@ -313,10 +313,10 @@ class Evidence:
         """The accuracy over participants beside that over sites, so that nobody takes one for the other."""
         if self.accuracy is None:
             return "unknown"
-        text = f"{format_percent(self.accuracy)} % of all participants, logits averaged over seeds"
+        text = f"{format_percent(self.accuracy)}% of all participants, logits averaged over seeds"
         if self.mean_accuracy is None:
             return text
-        return f"{text} (mean over sites and seeds, as 'brio run' prints it: {format_percent(self.mean_accuracy)} %)"
+        return f"{text} (mean over sites and seeds, as 'brio run' prints it: {format_percent(self.mean_accuracy)}%)"
 
     @property
     def protocol_in_words(self) -> str:
