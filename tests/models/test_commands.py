@@ -121,7 +121,7 @@ def test_the_obvious_path_explains_what_differs_and_marks_a_smoke_run(folders):
     evidence = read_model(model).evidence
     for text in (card, page):
         assert f"{100 * evidence.accuracy:.1f}% of all participants, logits averaged over seeds (mean over" in text
-        assert f"as 'brio run' prints it: {100 * evidence.mean_accuracy:.1f} %)" in text
+        assert f"as 'brio run' prints it: {100 * evidence.mean_accuracy:.1f}%)" in text
     assert f"{100 * evidence.mean_accuracy:.1f}" in printed
     rule = evidence.rules[0]
     counts = f"({rule.n_right} of {rule.n_called} called, of {evidence.n_participants} such participants"
