@@ -483,7 +483,7 @@ def fit(
     if out is not None:
         refuse_existing(out)
     if evaluate and evidence is not None:
-        raise BrioError("evidence and evaluate exclude each other; give one of them")
+        raise BrioError("evidence and evaluate cannot be combined; give only one of them")
     from .models import fit_model, write_model
 
     spec = JobSpec(cohort, [method], seeds=seeds, **options | {"settings": options.get("settings") or {}})

@@ -544,7 +544,7 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
     if share == 1:
         return connectomes
     if isinstance(connectomes, HarmonisedConnectomes):
-        raise BrioError("harmonised connectomes cannot be cut to windows; use runs without harmonisation")
+        raise BrioError("window connectomes cannot be estimated from harmonised ones; use runs without harmonisation")
     cohort = connectomes.cohort
     starts, lengths = cohort.starts.copy(), cohort.n_frames.copy()
     for i, n in enumerate(connectomes.n_frames):

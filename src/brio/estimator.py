@@ -567,7 +567,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if self._model is None:
             if self._training_scans is None:
-                raise BrioError("this copy has lost the scans it was fitted to: save() it before pickling, or refit")
+                raise BrioError("this copy lacks the scans it was fitted to: call save() before pickling, or refit")
             cohort, compute = self._training_scans, resolve_device(self.device)
             if holds_fc(cohort.participants):
                 raise BrioError("connectomes have no frames, which a model and its intervals need; fit it to scans")

@@ -256,7 +256,7 @@ def _train_again(
         for key in sorted(drawn & planned.keys()):
             method = planned[key].method
             if method.version != plan.methods[method.name].version:
-                raise BrioError(f"'{method.name}' has another version here; use brio {plan.brio} to train it again")
+                raise BrioError(f"this brio has another version of '{method.name}'; retrain it with brio {plan.brio}")
             # the last bits of a network follow those that are trained beside it, and training magnifies them
             is_network = method.facts.epochs is not None
             together = next(stack for stack in plan.stacks if key in stack) if is_network else (key,)

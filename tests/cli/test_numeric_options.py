@@ -27,13 +27,14 @@ def list_numbers():
             continue
         kinds = find_kinds(command)
         numeric = [p for p in command.params if kinds.get(p.name, (None,))[0] in (int, float)]
-        needed = [w for p in command.params if p.required and p not in numeric for w in _fill(p)]
         for param in numeric:
+            others = [p for p in command.params if p.required and p is not param]
+            needed = [word for p in others for word in _fill(p, "30" if p in numeric else "new")]
             yield words, command, needed, param.opts[-1], kinds[param.name][0]
 
 
-def _fill(param):
-    return (param.opts[-1], "new") if param.param_type_name == "option" else ("nowhere",)
+def _fill(param, value):
+    return (param.opts[-1], value) if param.param_type_name == "option" else ("nowhere",)
 
 
 NUMBERS = list(list_numbers())

@@ -329,6 +329,6 @@ def test_an_atlas_without_a_table_names_its_labels(folder, tmp_path):
     np.testing.assert_array_equal(short.scan(0), cohort.scan(0)[:, [0, 2, 3, 4]])
     table = tmp_path / "rois.tsv"
     table.write_text("name\tcode\n" + "".join(f"r{label}\t{label}\n" for label in LABELS[1:]))
-    with pytest.raises(BrioError, match="no row for the labels 3;"):
+    with pytest.raises(BrioError, match="the atlas table lacks the labels 3;"):
         import_images(folder, tmp_path / "other", atlas=str(atlas), atlas_table=table)
     assert json.loads((tmp_path / "cohort" / "cohort.json").read_text())["provenance"]["kind"] == "fmriprep"

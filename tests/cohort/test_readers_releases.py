@@ -403,7 +403,7 @@ def test_packed(archives, tmp_path, asked, atlas, n_rois):
         ({"n_frames": LENGTHS + 1}, "007 has 9 frames, but 8 in participants.tsv"),
         ({"frames": FRAMES[:-1, :116]}, "do not fit together"),
         ({"scale": SCALE}, "do not fit together"),
-        ({"frames": FRAMES[:, :90], "scale": SCALE[:, :90]}, "has 90 columns, atlas aal116 has 116 ROIs"),
+        ({"frames": FRAMES[:, :90], "scale": SCALE[:, :90]}, "has 90 columns, but atlas aal116 has 116 ROIs"),
     ],
 )
 def test_parts_that_disagree(archives, tmp_path, changes, message):

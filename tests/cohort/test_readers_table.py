@@ -89,7 +89,7 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
         ("p1_task", scan(1), {}, r"participant p1: \S+p1_rest\.npz and \S+p1_task\.npy both match"),
         ("007", scan(0, 5), {}, r"p1_rest\.npz: 6 ROIs, but \S+007\.npy has 5"),
         ("007", np.full((5, 6), np.nan), {}, r"007\.npy: .*no finite value"),
-        ("007", scan(0), {"atlas": "aal"}, r"007\.npy: has 6 columns, atlas aal116 has 116 ROIs$"),
+        ("007", scan(0), {"atlas": "aal"}, r"007\.npy: has 6 columns, but atlas aal116 has 116 ROIs$"),
         ("007", make_frames(0, 80, 116), {"atlas": "aal116"}, "rows seem to be the ROIs: transpose the files"),
     ],
 )

@@ -286,7 +286,7 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     summary = "3 scans read in the layout 'cohort' (a cohort folder of brio); with a label: 3; skipped: 0"
     assert summarise_scans_to_predict(cohort) == summary
     refuse_scans("are in atlas 'aal116', not 'cc200'", tmp_path / "cohort", atlas="cc200")
-    message = "is a cohort folder, which takes no --tr, --participants"
+    message = "--tr, --participants cannot be used with a cohort folder"
     refuse_scans(message, tmp_path / "cohort", tr=2.0, participants="x.tsv")
     refuse_scans(r"frames\.npy: belongs to a cohort .* give the folder \S+cohort$", tmp_path / "cohort" / "frames.npy")
     content = bytearray((tmp_path / "cohort" / "frames.npy").read_bytes())

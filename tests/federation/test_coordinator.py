@@ -42,11 +42,11 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
         refuse(
             request,
             without | {"site02": run.answers[number - 1]["site02"]},
-            f"site02': answers another request, of round {number}; ask for",
+            f"site02': answered another request, from round {number}; ask for",
         )
         other = project(penalty=2.0).answers[number]["site02"]
         refuse(
-            request, without | {"site02": other}, f"site02': answers another request, of round {number + 1}; ask for"
+            request, without | {"site02": other}, f"site02': answered another request, from round {number + 1}; ask for"
         )
         stranger = replace(answers["site02"], site="site09")
         refuse(request, [*answers.values(), stranger], "site09': takes no part")

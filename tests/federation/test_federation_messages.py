@@ -91,7 +91,7 @@ def test_a_request_that_cannot_be_is_refused_when_it_is_made(terms, project):
     refuse_made("3 of 4 sites answered", left_out, sites=three)
     refuse_made("over other numbers of scans", sites=three)
     refuse_made("over other numbers of scans", sites=request.sites | {"site01": (5, 5)})
-    refuse_made("asks round 7 of 6", round=6)
+    refuse_made("asks for round 7, but there are only 6 rounds", round=6)
     refuse_made("other models or rounds", round=3)
     refuse_made("other models or rounds", shown=left_out.shown)
     refuse_made("other models or rounds", left_out, shown=request.shown)

@@ -297,7 +297,7 @@ def test_wrong_files_leave_a_project_as_it_was(tmp_path, project):
     damaged.write_bytes(given[0].read_bytes()[:-9])
     refuse_files("damaged.brio: is neither", [damaged, *given[1:]])
     write_message(tmp_path / "wrong.brio", replace(run.answers[0]["site01"], request="00"))
-    refuse_files("'site01': answers another request", [tmp_path / "wrong.brio", *given[1:]])
+    refuse_files("'site01': answered another request", [tmp_path / "wrong.brio", *given[1:]])
     refuse_files("2 of 3 sites answered", given[:2])
     path = combine_project(folder, given)
     made = read_message(path, Request)

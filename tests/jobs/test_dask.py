@@ -343,7 +343,7 @@ SMALL = SlurmOptions(workers=1, cores=1, memory="1GB", walltime="01:00:00")
 
 @pytest.mark.parametrize(
     ("memory", "message"),
-    [("1GB", "sbatch: there is no such command here"), ("lots", "the cluster cannot be started: .*lots")],
+    [("1GB", "sbatch: command not found"), ("lots", "the cluster cannot be started: .*lots")],
 )
 def test_a_cluster_of_slurm_that_cannot_be_started(memory, message, tmp_path, monkeypatch):
     pytest.importorskip("dask_jobqueue")

@@ -226,7 +226,7 @@ def test_a_folder_with_other_files(brio, folder, tiny, tmp_path, name):
     (out / name).write_text("mine")
     said = brio("run", folder, "--out", out, *JOB, *tiny).refuse()
     assert said.err.startswith("brio: ")
-    assert "files that are not of a brio job" in said.err
+    assert "files that do not belong to a brio job" in said.err
     assert [p for p in out.rglob("*") if p.is_file()] == [out / name]
     assert (out / name).read_text() == "mine"
 

@@ -66,7 +66,7 @@ def test_a_given_prevalence_takes_the_place_of_the_share_among_the_scans():
 
 def test_one_class_needs_the_prevalence_and_then_moves_the_intercept_alone():
     logits = np.array([0.3, -1.0, 0.8])
-    for label, seen in ((np.zeros(3), "3 controls and no others"), (np.ones(3), "3 patients and no others")):
+    for label, seen in ((np.zeros(3), "3 local scans are controls"), (np.ones(3), "3 local scans are patients")):
         refuse(seen, fit_adaptation, label, logits, PriorWidths())
         fitted = fit_adaptation(label, logits, PriorWidths(), prevalence=0.1, source_share=0.4)
         assert (fitted.slope, fitted.intercept) == (1.0, pytest.approx(logit(0.1) - logit(0.4)))

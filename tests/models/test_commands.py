@@ -149,7 +149,7 @@ def test_errors_are_for_people(fitted, folders):
     five, model, files, out = (folders / name for name in ("five", "model", "files", "x"))
     assert "exists already" in command("fit", five, "--out", model).refuse().err
     for words, said in (
-        (("fit", five, "--evaluate", "--evidence", folders), "exclude each other"),
+        (("fit", five, "--evaluate", "--evidence", folders), "cannot be combined"),
         (("fit", five, "--method", "fc-hgnn", *QUICK), "log-ridge, or give --holds-scans"),
         (("fit", five, "--evidence", five, *QUICK), "five"),
         (
@@ -228,7 +228,7 @@ def test_python_fits_and_predicts_as_the_commands_do(fitted, folders, new_scans,
     assert len(brio.predict(own, new_scans, **options).table) == len(new_scans)
     for refused, words in (
         (lambda: brio.fit(five, "ridge", out=tmp_path / "own"), "exists"),
-        (lambda: brio.fit(five, evaluate=True, evidence=tmp_path), "exclude each other"),
+        (lambda: brio.fit(five, evaluate=True, evidence=tmp_path), "cannot be combined"),
         (lambda: brio.predict(own, new_scans, kind="table"), "kind: scans that are a Cohort are read already"),
     ):
         refuse(words, refused)

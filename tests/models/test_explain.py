@@ -289,7 +289,7 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
     for wrong, reason in (
         ((*words, "--out", tmp_path / "out"), "exists already"),
         ((*words, "--sites", "--out", tmp_path / "x"), "--cohort"),
-        (("explain", tmp_path / "cohort", "--out", tmp_path / "x"), "is no model"),
+        (("explain", tmp_path / "cohort", "--out", tmp_path / "x"), "is not a model"),
     ):
         assert reason in command(*wrong).refuse().err
         assert not (tmp_path / "x").exists()

@@ -144,7 +144,7 @@ def test_weights_that_no_fit_gives_are_refused(folder, tmp_path, change, words):
 
 
 def test_what_is_no_model_or_exists_already_is_refused(folder, ridge, tmp_path):
-    refuse("is no model", read_model, tmp_path)
+    refuse("is not a model", read_model, tmp_path)
     sums = shutil.copytree(folder, tmp_path / "copy") / "SHA256SUMS"
     sums.write_text("".join(line for line in sums.open() if "patterns" not in line))
     refuse("no line for patterns", read_model, sums.parent)

@@ -118,7 +118,7 @@ def test_the_evidence_of_a_model_is_the_leave_one_site_out_job_of_its_settings(m
         predictions = read(job / "predictions.csv")
         right = (predictions["probability"] > 0.5) == (predictions["label"] == 1)
         card = (model / "MODEL_CARD.md").read_text()
-        assert f"Accuracy: {100 * right.mean():.1f} %" in card
+        assert f"Accuracy: {100 * right.mean():.1f}%" in card
         assert mean.replace(" sites,", " sites:") in card
         for site, own in HOSPITALS[SOURCE]().table.groupby("site"):
             assert f"| {site} | {(own['label'] == 0).sum()} | {(own['label'] == 1).sum()} |" in card

@@ -105,5 +105,5 @@ def test_the_files_hold_the_same_references_each_time(copy):
     write_report(copy)
     assert first == (page.read_bytes(), page.with_suffix(".bib").read_bytes())
     page.with_suffix(".bib").write_text("% mine\n")
-    with pytest.raises(Exception, match=r"report\.bib: was not written by brio"):
+    with pytest.raises(Exception, match=r"report\.bib: exists and was not written by brio"):
         write_report(copy)

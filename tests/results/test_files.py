@@ -116,7 +116,7 @@ def test_a_run_is_stored_whole_or_not_at_all(tuned, tmp_path):
 
 
 def test_a_job_takes_the_lock_before_its_first_file(cohort, tmp_path):
-    with lock_folder(tmp_path / "job"), pytest.raises(BrioError, match="another brio is at work there"):
+    with lock_folder(tmp_path / "job"), pytest.raises(BrioError, match="another brio process is using this folder"):
         brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu")
     assert [p.name for p in (tmp_path / "job").iterdir()] == [".lock"]
     assert brio.run(cohort, ["ridge"], out=tmp_path / "job", device="cpu").folder == tmp_path / "job"
@@ -153,7 +153,7 @@ def test_tables_that_contradict_themselves_or_the_summary_are_refused(copy, name
 def test_predictions_with_a_participant_twice_are_refused(copy):
     with (copy / "predictions.csv").open("r+") as file:
         file.write(file.readlines()[-1])
-    refuse(r"predictions\.csv: has a participant more than once under one method, fold", StoredJob.read, rehash(copy))
+    refuse(r"predictions\.csv: has a participant more than once for the same method", StoredJob.read, rehash(copy))
 
 
 def test_a_run_that_is_gone_and_weights_that_cannot_be_read_are_named(copy):
@@ -171,7 +171,7 @@ def test_a_report_replaces_no_folder_and_no_file_of_another_program(tuned, tmp_p
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "own.html").write_text("mine")
     refused = {
-        "": "is a folder; give the name of the page",
+        "": "is a folder; give a file name",
         "pipe": "no ordinary file",
         "own.html": "was not written by",
     }

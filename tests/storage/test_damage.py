@@ -100,11 +100,11 @@ def test_a_run_that_is_gone_is_missed_by_a_report(here):
 def test_foreign_files_are_not_replaced(here, monkeypatch):
     monkeypatch.setattr("brio.report.write.render_page", lambda contents: '<meta name="generator" content="brio 1">')
     (here / "MODEL_CARD.md").write_text("# My own model\n")
-    assert "MODEL_CARD.md: was not written by brio, and is not replaced" in refuse("report", "job", "--out", "x.html")
+    assert "MODEL_CARD.md: exists and was not written by brio" in refuse("report", "job", "--out", "x.html")
     assert not (here / "x.html").exists()
     (here / "MODEL_CARD.md").unlink()
     assert command("report", "job", "--out", "x.html").status == 0
     assert command("report", "job", "--out", "x.html").status == 0, "its own it replaces"
     (here / "x.html").write_text("<html>mine</html>")
-    assert "x.html: was not written by brio" in refuse("report", "job", "--out", "x.html")
+    assert "x.html: exists and was not written by brio" in refuse("report", "job", "--out", "x.html")
     assert "is the folder of a job" in refuse("compare", "job", "--out", "job")

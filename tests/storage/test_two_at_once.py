@@ -63,7 +63,7 @@ def run_job_at_once(here: Path, k: int) -> None:
     for name, status in zip(("one", "two"), statuses, strict=True):
         if status:  # the other came second; had it come much later, it would have resumed a finished job
             assert status == 2
-            assert "another brio is at work there" in " ".join((here / name).read_text().split())
+            assert "another brio process is using this folder" in " ".join((here / name).read_text().split())
     job = StoredJob.read(here / f"job {k}")
     assert len(job.runs) == len(job.rows) == 5
     assert not list((here / f"job {k}").rglob("*.partial"))

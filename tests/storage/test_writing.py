@@ -259,7 +259,7 @@ def test_a_lock_of_a_killed_process_stops_nobody(tmp_path):
             os.write(write, b"locked")
             signal.pause()
     assert os.read(read, 6) == b"locked"
-    with pytest.raises(BrioError, match="job: another brio is at work there"), storage.lock_folder(folder):
+    with pytest.raises(BrioError, match="job: another brio process is using this folder"), storage.lock_folder(folder):
         pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -79,7 +79,7 @@ def fit(
 
     require_creatable(out)
     if evidence is not None and evaluate:
-        raise BrioError("--evidence and --evaluate exclude each other; give one of them")
+        raise BrioError("--evidence and --evaluate cannot be combined; give only one of them")
     options.load_own_methods(job.load)
     further = {"seeds": seeds, "checkpoint_every": 120.0 if checkpoint_every is None else checkpoint_every}
     spec = job.make_spec(cohort, [method], label=label, leave_out=tuple(leave_out or ()), **further)

@@ -320,7 +320,7 @@ class EngineOptions:
             yield None if shard is None else LocalEngine.parse(shard)
             return
         if shard is not None:
-            raise BrioError("--shard is for processes without a cluster; leave it out with --engine dask")
+            raise BrioError("--shard cannot be used with --engine dask; leave out --shard")
         from ..jobs.dask import ClusterOptions, DaskEngine, SlurmOptions
 
         slurm = None if self.slurm is None else SlurmOptions.read(self.slurm)

@@ -563,7 +563,7 @@ class Cohort:
         frames = np.concatenate(arrays)
         atlas = atlas or Atlas.unnamed(frames.shape[1])
         if len(atlas) != frames.shape[1]:
-            raise BrioError(f"atlas '{atlas.name}' has {len(atlas)} ROIs, the scans have {frames.shape[1]}")
+            raise BrioError(f"atlas '{atlas.name}' has {len(atlas)} ROIs, but the scans have {frames.shape[1]}")
         table = check_participants(table, "participants")
         return cls(
             name=name,

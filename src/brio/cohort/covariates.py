@@ -51,7 +51,7 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
     missing = numbers.isna().to_numpy()
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
         count = f"{int(missing.sum())} of {len(missing)} have none (the first is {cohort.ids[missing][0]})"
-        raise BrioError(f"{needed}; {count}: fill the column '{column}' or leave them out")
+        raise BrioError(f"{needed}; {count}: fill in column '{column}', or leave these participants out")
     return numbers.to_numpy(dtype=float)
 
 
@@ -236,7 +236,7 @@ def leave_out_sites(cohort: Cohort, names: Sequence[str]) -> Cohort:
             raise BrioError(f"there is no site '{name}' to leave out; {nearest(name, cohort.sites.tolist())}")
     left_out = np.isin(cohort.sites, names)
     if left_out.all():
-        raise BrioError(f"cohort '{cohort.name}' has no sites but {shorten_list(names)}; leave out fewer")
+        raise BrioError(f"cohort '{cohort.name}' has no sites other than {shorten_list(names)}; leave out fewer")
     return cohort.select(~left_out)
 
 

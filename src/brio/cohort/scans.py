@@ -97,7 +97,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
     if twice.any():
         row = table[twice].iloc[0]
         scans = f"two scans of session '{row['session']}' (scan {row[SCAN_ID]})"
-        raise BrioError(f"{where}: participant {row['participant_id']} has {scans}; give each a session of its own")
+        raise BrioError(f"{where}: participant {row['participant_id']} has {scans}; give each scan its own session")
     return table
 
 

@@ -96,7 +96,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.round >= len(self.terms.rounds):
-            raise BrioError(f"asks round {self.round + 1} of {len(self.terms.rounds)}")
+            raise BrioError(f"asks for round {self.round + 1}, but there are only {len(self.terms.rounds)} rounds")
         least = max(self.terms.n_sites, LEAST_SITES + self.terms.leaves_sites_out)
         if self.round and len(self.sites) < least:
             raise BrioError(f"{len(self.sites)} of {least} sites answered: {', '.join(self.sites)}; wait for others")

@@ -182,7 +182,7 @@ def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> A
         from dask_jobqueue import SLURMCluster
 
         if shutil.which("sbatch") is None:  # else workers would be waited for without end
-            raise BrioError("sbatch: there is no such command here; give --slurm on a node that can submit jobs")
+            raise BrioError("sbatch: command not found; use --slurm on a node that can submit jobs")
         cluster = SLURMCluster(**options.slurm.to_keywords())
         try:
             _check_script(cluster.job_script())

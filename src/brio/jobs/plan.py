@@ -118,8 +118,8 @@ def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[
     if here["name"] != record.protocol["name"]:
         raise BrioError(f"was tuned under {record.protocol['name']}, not under {here['name']}; tune again")
     if here["name"] == "kfold" and (job.spec.seeds > 1 or here != record.protocol):
-        problem = "under k-fold, test scans of another seed or split may have chosen the settings of a fold"
-        raise BrioError(f"{problem}; use one seed and the same cohort and folds, or loso")
+        problem = "under k-fold, settings tuned with another seed or split may have been chosen on these test scans"
+        raise BrioError(f"{problem}; use one seed with the cohort and folds of the tuning, or use loso")
     tuned = [name for name in names if name in record.choices]
     if not tuned:
         raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(record.choices)}")

@@ -41,7 +41,7 @@ def read_earlier_plan(folder: Path) -> Plan | None:
         return Plan.read(folder, files.PLAN_AGAIN)
     if names <= _BEFORE_THE_PLAN or (files.RUNS in names and names & {storage.LOCK, files.SHARED_PLAN}):
         return None
-    raise BrioError(f"{folder}: holds files that are not of a brio job; {OTHER_OUT}")
+    raise BrioError(f"{folder}: contains files that do not belong to a brio job; {OTHER_OUT}")
 
 
 def list_names(folder: Path) -> set[str]:

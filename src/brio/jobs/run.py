@@ -302,7 +302,7 @@ def _choose_settings(
     choices: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in drawn}
     for (name, fold), tries in scores.iterrows():
         if tries.isna().all():
-            raise BrioError(f"fold {fold}: no configuration has a score on the validation scans")
+            raise BrioError(f"fold {fold}: no configuration has an AUC on the validation scans")
         choices[name][fold] = drawn[name][int(tries.idxmax())][0]
     table["chosen"] = [choices[r.method][r.fold] == json.loads(r.values) for r in table.itertuples(index=False)]
     reached = None

@@ -112,9 +112,9 @@ def require_consent_to_scans(method: Method, holds_scans: bool) -> None:
     """Refuse to write numbers of single source scans, unless the user has said that the model may hold them."""
     if method.facts.keeps_scans and not holds_scans:
         raise BrioError(
-            f"a model of '{method.name}' holds numbers of single source scans: {method.facts.keeps_scans}. Whoever has "
+            f"a model of '{method.name}' stores values of single source scans: {method.facts.keeps_scans}. Anyone with "
             "it can recognise participants and read their labels. Choose log-ridge, or give --holds-scans and treat "
-            "the model as participants' data"
+            "the model as participant data"
         )
 
 

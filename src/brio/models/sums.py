@@ -20,8 +20,8 @@ def check_sums(folder: Path, scans_follow: bool = False) -> list[str]:
     if not (folder / MODEL).is_file() and (sums is None or MODEL not in sums.listed):
         kind = "a cohort folder" if (folder / HEADER).is_file() else name_other_folder(folder)
         other = f", but {kind}" if kind else ""
-        order = ", the scans after it" if scans_follow else ""
-        raise BrioError(f"{folder}: is no model{other}; give a folder that 'brio fit' wrote{order}")
+        order = ", followed by the scans" if scans_follow else ""
+        raise BrioError(f"{folder}: is not a model{other}; give a folder that 'brio fit' wrote{order}")
     return check_all(folder, GET_AGAIN, (MODEL, ROIS, MEAN, CARD))
 
 

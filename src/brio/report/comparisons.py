@@ -491,7 +491,7 @@ def gather_jobs(jobs: Sequence[StoredJob]) -> JoinedJobs:
     labelled, smoke_note = _label_jobs(jobs)
     rows, names = join_rows({label: job.rows for label, job in labelled.items()})
     if rows[["cohort", "protocol"]].drop_duplicates().shape[0] != 1:
-        raise BrioError("these jobs are of several cohorts or protocols; compare those of one at a time")
+        raise BrioError("these jobs use different cohorts or protocols; compare jobs with the same cohort and protocol")
     predictions, sites, covariances = [], [], []
     for label, job in labelled.items():
         own = {method: names[label, method] for method in job.summary.methods}

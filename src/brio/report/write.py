@@ -41,14 +41,14 @@ def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
     """
     page = Path(folder) / PAGE if out is None else Path(out)
     if page.is_dir():
-        raise BrioError(f"{page}: is a folder; give the name of the page, for example {page / PAGE}")
+        raise BrioError(f"{page}: is a folder; give a file name, for example {page / PAGE}")
     if is_project(Path(folder)):
         texts = {page: render_project_page(Path(folder))}
     else:
         texts = format_report(read_evidence(Path(folder)), page)
     for path in texts:
         if read_writer(path) == "":
-            raise BrioError(f"{path}: was not written by brio, and is not replaced; move it, or give another --out")
+            raise BrioError(f"{path}: exists and was not written by brio; move it, or choose another --out")
     make_folders(page.parent)
     remove_leftovers(page.parent)
     for path, text in texts.items():

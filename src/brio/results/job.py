@@ -109,7 +109,7 @@ def read_predictions(folder: Path) -> pd.DataFrame | None:
         k = int(some_alone.argmax()) + 1
         raise file_error(path, f"has some of margin, logit and probability in row {k}; all or none are expected")
     if predictions.duplicated(["method", "fold", "seed", "participant_id"]).any():
-        raise file_error(path, "has a participant more than once under one method, fold and seed")
+        raise file_error(path, "has a participant more than once for the same method, fold and seed")
     return predictions
 
 

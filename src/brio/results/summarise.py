@@ -214,7 +214,7 @@ def _stack_seeds(part: pd.DataFrame, seeds: int) -> tuple[np.ndarray, np.ndarray
     known, column = np.unique(part["seed"].to_numpy(), return_inverse=True)
     place = row * len(known) + column
     if len(np.unique(place)) < len(place):
-        raise BrioError("predictions: a participant occurs more than once under one method, fold and seed")
+        raise BrioError("predictions: a participant occurs more than once for the same method, fold and seed")
     # a run without a row for a participant counts as a run without a score
     margin = np.full((len(scans), max(seeds, len(known))), np.nan)
     margin[row, column] = part["margin"].to_numpy(float)

@@ -383,7 +383,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
             try:
                 lock.acquire(blocking=False)
             except Timeout:  # an OSError, but nothing that cannot be written
-                raise BrioError(f"{folder}: another brio is at work there; wait or choose another --out") from None
+                raise BrioError(
+                    f"{folder}: another brio process is using this folder; wait or use another --out"
+                ) from None
     except BaseException:
         _remove_made(made)  # unless another process has its lock there
         raise
@@ -511,7 +513,7 @@ def is_kept(path: Path, remedy: str) -> bool:
         return True
     sums = read_sums(path.parent, remedy)
     if sums is not None and path.name in sums.listed:
-        raise BrioError(f"{path}: is missing, though {SUMS} lists it; {remedy}, or remove its line there")
+        raise BrioError(f"{path}: is missing, though {SUMS} lists it; {remedy}, or remove its line from {SUMS}")
     return False
 
 

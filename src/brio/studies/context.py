@@ -199,7 +199,7 @@ class StudyContext:
     ) -> None:
         self.out, self.progress, self.say = Path(out), progress, say
         if (names := list_names(self.out)) and not names & _OWN_FOLDERS:
-            raise BrioError(f"{self.out}: holds files that are not of a brio study; {OTHER_OUT}")
+            raise BrioError(f"{self.out}: contains files that do not belong to a brio study; {OTHER_OUT}")
         for name in spec.methods:
             find_method(name)  # an unknown name is reported before anything is read
         _check_settings(spec)

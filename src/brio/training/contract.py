@@ -903,7 +903,7 @@ class Method(ABC):
         BrioError
             If the method has neither coefficients of edges nor factors.
         """
-        raise BrioError(f"method '{self.name}' has neither coefficients of edges nor factors to explain")
+        raise BrioError(f"method '{self.name}' has neither edge coefficients nor factors to explain")
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
         """Estimate the memory in bytes that one run needs at least, besides connectomes and a pass of re-estimates.

@@ -130,7 +130,7 @@ class Trainer:
                 if self._store is not None and self._store.is_due():
                     finished = [[_to_tree(fitted) for fitted in fitted_runs] for fitted_runs in self._finished]
                     self._store.save(StackCheckpoint.of_tree({"now": now.to_tree(), "finished": finished}))
-        raise BrioError(f"method '{method.name}': its settings leave no epoch in which a checkpoint could be chosen")
+        raise BrioError(f"method '{method.name}': its settings leave no epoch from which to choose a checkpoint")
 
 
 def _merge_fits(first: FittedRun, second: FittedRun) -> FittedRun:

@@ -130,7 +130,7 @@ def read_scans_to_predict(
             raise BrioError(f"{src}: the scans of this cohort are in atlas '{cohort.atlas.name}', not '{atlas}'")
         if given:
             flags = ", ".join(map(_format_flag, given))
-            raise BrioError(f"{src}: is a cohort folder, which takes no {flags}; give the files it was made of instead")
+            raise BrioError(f"{src}: {flags} cannot be used with a cohort folder; give the files it was imported from")
         return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
     options = {option: value for option, value in options.items() if value is not None}
     if kind == "fmriprep" and "denoise" not in options:

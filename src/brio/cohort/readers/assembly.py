@@ -219,7 +219,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
             n_rows, n_columns = sample[0].shape
-            problem = f"has {n_rows} rows, which correlate alike in all scans as ROIs do, and {n_columns} columns"
+            problem = f"has {n_rows} rows, which correlate as ROIs do in every scan, and {n_columns} columns"
             raise BrioError(f"{first[1]}: {problem}; transpose the files, or give --frames-in-rows if rows are frames")
         if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()

@@ -143,7 +143,7 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     row_of = max(rows, key=lambda known: len(known.keys() & set(labels)), default={})
     if missing := [str(label) for label in labels if label not in row_of]:
         raise BrioError(
-            f"{path}: its table has no row for the labels {shorten_list(missing)}; it needs a column 'index' with the "
+            f"{path}: the atlas table lacks the labels {shorten_list(missing)}; it needs a column 'index' with the "
             "label of each region"
         )
     rois = table.rois.iloc[[row_of[label] for label in labels]].reset_index(drop=True)
@@ -176,7 +176,7 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
 
     path = _find_confounds(image)
     if path is None and (denoising.strategy or denoising.columns):
-        raise BrioError(f"{image}: no desc-confounds_timeseries.tsv beside it, which --denoise needs")
+        raise BrioError(f"{image}: --denoise needs its desc-confounds_timeseries.tsv in the same folder")
     everything = pd.DataFrame()
     if path is not None:
         with name_damaged_file(path, "a table"):
@@ -280,7 +280,7 @@ def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path
     confounds, tr = read_confounds(path, denoising), bids.find_repetition_time(bids.read_metadata(path, root), path)
     tr = bids.read_header_tr(image.header) if tr is None else tr
     if confounds.table is not None and len(confounds.table) != len(series):
-        raise BrioError(f"{path}: has {len(series)} frames, its confounds {len(confounds.table)} rows")
+        raise BrioError(f"{path}: has {len(series)} frames, but its confounds table has {len(confounds.table)} rows")
     if tr is None and (denoising.high_pass, denoising.low_pass) != (None, None):
         raise BrioError(f"{path}: has no repetition time, which a filter needs; add RepetitionTime to its json sidecar")
     with name_failure(path, "cannot be denoised"):

@@ -329,7 +329,7 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
         ids = series.read_packed_ids(path, series.list_npz_arrays(path))
         if len(set(ids)) < len(ids):
             repeated = Counter(ids).most_common(1)[0][0]
-            raise BrioError(f"{path}: 'participant_id' names {repeated} more than once")
+            raise BrioError(f"{path}: participant {repeated} appears more than once in 'participant_id'")
         layout = Layout([{"participant_id": participant} for participant in ids])
     for label, archive in archives.items():
         unpack = _open_archive(archive, layout.rows)

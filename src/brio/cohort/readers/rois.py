@@ -327,6 +327,6 @@ def _match_bundled(layout: Layout, series: Series, path: Path, kept: tuple[str, 
             raise BrioError(f"{path}: the header names '{unknown[0]}', which is no {key} of {bundled.name}")
     elif bundled is not None and strictness != "free":
         hint = "; its rows seem to be the ROIs: transpose the files" if len(series.frames) == len(bundled) else ""
-        raise BrioError(f"{path}: has {len(kept)} columns, atlas {bundled.name} has {len(bundled)} ROIs{hint}")
+        raise BrioError(f"{path}: has {len(kept)} columns, but atlas {bundled.name} has {len(bundled)} ROIs{hint}")
     origin = "the ROIs have no names" if series.columns is None else "names from the header"
     return Atlas(layout.atlas, pd.DataFrame({"name": kept})), kept, origin

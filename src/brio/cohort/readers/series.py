@@ -280,7 +280,7 @@ def split_line(path: Path, number: int, line: str, delimiter: str | None) -> lis
     try:
         cells = next(csv.reader([line], delimiter=delimiter, strict=True))
     except csv.Error as error:
-        problem = "a quote that is not closed in this line, or text beside a quoted cell"
+        problem = "an unclosed quote, or text next to a quoted cell"
         if "limit" in str(error):
             problem = f"a cell of more than {csv.field_size_limit():,} characters"
         raise BrioError(f"{path}: line {number} has {problem}; correct it") from error

@@ -192,7 +192,7 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     """
     measure, sessions = options.measure, options.sessions
     if not options.labels_required:
-        raise BrioError(f"{src}: connectomes without frames cannot be predicted, since intervals need the frames")
+        raise BrioError(f"{src}: predictions need frames, from which their intervals are computed")
     if measure is not None and measure not in MEASURES:
         raise BrioError(f"--measure {measure}: is unknown; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
