@@ -148,7 +148,7 @@ PIPE, OBJECTS = "(it is a pipe, socket or device)", "holds pickled Python object
 NOT_REAL = "p2.mat: 'timeseries' holds no matrix of real numbers"
 
 TABLES: list[tuple[str, str, Callable[[str], str | bytes]]] = [
-    ("an unclosed quote", "line 4 has a quote that", lambda t: t.replace("p2,A", 'p2,"A')),
+    ("an unclosed quote", "line 4 has an unclosed quote", lambda t: t.replace("p2,A", 'p2,"A')),
     ("a quote that a later row closes", "line 3 has", lambda t: t.replace("p1,B", 'p1,"B').replace("p7,B", 'p7,B"')),
     (
         "an integer of 20 digits",
@@ -170,7 +170,7 @@ TABLES: list[tuple[str, str, Callable[[str], str | bytes]]] = [
 FILES: list[tuple[str, str, Content, str]] = [
     ("a signal of 1e400", "p2.txt", b"5 2 3 4\n1 2 1e400 4\n", "p2.txt: line 2, column 3: 1e400 is too large"),
     ("a signal of 1e200", "p2.txt", b"5 2 3 4\n1 2 1e200 4\n", "p2.txt: frame 2, column 3: 1e+200 is too large"),
-    ("a header with an open quote", "p2.csv", b'"a,b,c,d\n1,2,3,4\n', "p2.csv: line 1 has a quote"),
+    ("a header with an open quote", "p2.csv", b'"a,b,c,d\n1,2,3,4\n', "p2.csv: line 1 has an unclosed quote"),
     ("a header of one long cell", "p2.csv", b"a" * 200_000 + b",b\n1,2\n", "p2.csv: line 1 has a cell of more than"),
     ("a row that is cut short", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
     ("an archive called npy", "p2.npy", b"PK" + bytes(90), "p2.npy: is an npz archive, not an npy file; rename it"),

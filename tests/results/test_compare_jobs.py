@@ -138,7 +138,7 @@ def test_folders_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
 
 def test_other_cohorts_and_empty_folders_are_refused(tmp_path, predictions, folders):
     other = write_job(tmp_path / "elsewhere", predictions[predictions["method"] == "svm"], cohort="large")
-    refuse("several cohorts or protocols", gather, [folders[0], other])
+    refuse("different cohorts or protocols", gather, [folders[0], other])
     with pytest.raises(BrioError, match="nothing to write"):
         write_joined_tables(JoinedJobs(pd.DataFrame(), pd.DataFrame(), pd.DataFrame()), tmp_path / "out")
     assert not (tmp_path / "out").exists()
