@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from scipy.special import ndtri
 
 from .. import results
 from ..errors import BrioError, nearest
@@ -36,6 +35,7 @@ from ..results.job import PredictionRow
 from ..results.summarise import (
     COVARIANCE_COLUMNS,
     SITE_COLUMNS,
+    add_intervals,
     compare_scores,
     compute_chance_p,
     read_covariances,
@@ -105,14 +105,12 @@ class EvidenceArm:
 
     @property
     def intervals_of_sites(self) -> dict[str, tuple[float, float]]:
-        """The 95 % interval of the AUC of every unit over its participants (DeLong); none of areas without spread."""
+        """The 95% interval of the AUC of every unit over its participants; none of areas without spread."""
         if self.job.sites is None:
             return {}
-        sites = self.job.sites[(self.job.sites["method"] == self.method) & (self.job.sites["auc_variance"] > 0)]
-        sites = sites.set_index(results.unit_columns(self.protocol))
-        half = ndtri(1 - ALPHA / 2) * sites["auc_variance"] ** 0.5
-        ends = zip((sites["auc"] - half).clip(lower=0), (sites["auc"] + half).clip(upper=1), strict=True)
-        return dict(zip(results.name_units(sites.index), ends, strict=True))
+        sites = add_intervals(self.job.sites[self.job.sites["method"] == self.method]).dropna(subset=["low"])
+        names = results.name_units(sites.set_index(results.unit_columns(self.protocol)).index)
+        return dict(zip(names, zip(sites["low"], sites["high"], strict=True), strict=True))
 
     @cached_property
     def predictions(self) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
 from ..connectome import HarmonisationRule
 from ..errors import BrioError
@@ -27,7 +28,14 @@ from ..protocol.metrics import (
     pair_weights,
     placement_values,
 )
-from ..protocol.statistics import FoldOverlap, compare_by_corrected_t, compare_family, fold_correction, t_interval
+from ..protocol.statistics import (
+    ALPHA,
+    FoldOverlap,
+    compare_by_corrected_t,
+    compare_family,
+    fold_correction,
+    t_interval,
+)
 from ..schemas import Name, StoredCount, StoredNonNegative, StoredShare
 from ..storage import write_recorded
 from .files import COVARIANCES, SITES, format_csv, is_kept, read_csv
@@ -235,6 +243,12 @@ def _score_site(label: np.ndarray, margin: np.ndarray) -> dict[str, float]:
     area, covariance = delong_covariance(label, placements[:, None])
     ensemble = auc(label, margin.mean(axis=1))
     return {"auc": float(area[0]), "ensemble_auc": ensemble, "auc_variance": float(covariance[0, 0])}
+
+
+def add_intervals(sites: pd.DataFrame) -> pd.DataFrame:
+    """Add the 95% interval of the AUC of each row over its participants (DeLong); NaN for areas without spread."""
+    half = ndtri(1 - ALPHA / 2) * sites["auc_variance"].where(sites["auc_variance"] > 0) ** 0.5
+    return sites.assign(low=(sites["auc"] - half).clip(lower=0), high=(sites["auc"] + half).clip(upper=1))
 
 
 def covariance_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:
