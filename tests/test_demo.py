@@ -69,7 +69,9 @@ def test_the_demonstration_leaves_results_models_predictions_and_a_report(shown)
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert (out / "sites.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert "log-ridge" in (out / "report.html").read_text(encoding="utf-8")
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "log-ridge" in page
+    assert page.count("on scans of site06 that it had not seen") == 3
     for method in ("log-ridge", "brio", "brio-plus"):
         model = read_model(out / "models" / method)
         assert sorted(model.training.sites) == sorted(set(rows["fold"]))  # the new hospital took no part
@@ -137,7 +139,9 @@ def compute_gap(model, cohort):
 
 
 def test_a_demonstration_is_completed_and_not_repeated(shown, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo.Result, "report", lambda self, path: path.touch())  # seconds, and tested elsewhere
+    monkeypatch.setattr(
+        demo.Result, "report", lambda self, path, predictions: path.touch()
+    )  # seconds, and tested elsewhere
     out = tmp_path / "demo"
     shutil.copytree(shown[0], out)
     for folder in ("models", "predictions"):

@@ -155,13 +155,16 @@ class Result(StoredJob):
             rows.append([str(name), *cells, *([_one_decimal(row["AUC, seeds averaged"])] if several else [])])
         return header, rows
 
-    def report(self, path: str | Path | None = None) -> Path:
+    def report(self, path: str | Path | None = None, predictions: Sequence[str | Path] = ()) -> Path:
         """Write the HTML report of the job, and a model card beside it.
 
         Parameters
         ----------
         path : path, optional
             The page to write; by default ``report.html`` in the folder of the job.
+        predictions : sequence of paths, optional
+            Folders that :func:`brio.predict` wrote for new scans with labels. The report shows what each model reached
+            there, beside what was expected.
 
         Returns
         -------
@@ -170,7 +173,7 @@ class Result(StoredJob):
         """
         from .report.write import write_report
 
-        return write_report(self.folder, path)
+        return write_report(self.folder, path, predictions)
 
     def _repr_html_(self) -> str:
         header, rows = self.text_table()

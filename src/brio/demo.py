@@ -126,7 +126,7 @@ def run_demo(
     tell("explain", **tabulate_networks(networks, last, len(summary.folds)), **facts)
 
     draw_sites(result.rows, result.summary, out / "sites.png", "Simulated cohort")
-    result.report(out / "report.html")
+    result.report(out / "report.html", [out / "predictions" / name for name in METHODS])
     progress("demonstration", 1.0)
     tell("end", out=out)
     return result

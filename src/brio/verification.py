@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from .jobs import JobSpec
 from .jobs.job import Job, estimate_once
 from .jobs.plan import JobPlan, PlannedRun, run_key
 from .methods.registry import restore_method
+from .models.external import read_validation
 from .protocol import ProtocolSettings, make_folds
 from .protocol.metrics import ONE_CLASS, count_participants
 from .report.comparisons import markdown_table
@@ -47,6 +48,9 @@ is compared with the records of runs, which may have been changed alike
 weights, audit.json, facts.json, groups.csv, exclusions.tsv, the search of 'brio tune', tables and figures of studies, \
 results that a study reuses: only their hashes; sites.png: not at all
 whether somebody made all of the folder up, so that every number fits"""
+
+_EXTERNAL = re.compile(r'<section id="external"|^## External validation', re.MULTILINE)
+"""By which a page and a card that show external validation are recognised."""
 
 
 @dataclass
@@ -183,12 +187,17 @@ def _verify_job(found: Verification, folder: Path) -> tuple[StoredJob, dict[str,
     return replace(StoredJob.read(folder), summary=summary, rows=table), records
 
 
-def _verify_pages(found: Verification, folder: Path, jobs: Mapping[Path, StoredJob]) -> None:
-    """Compare the report, and what lies beside it, with those of the recomputed jobs."""
+def _verify_pages(
+    found: Verification, folder: Path, jobs: Mapping[Path, StoredJob], predictions: Sequence[Path]
+) -> None:
+    """Compare the report, and what lies beside it, with those of the recomputed jobs and of stored predictions."""
     evidence = read_evidence(folder, lambda place: jobs.get(place) or read_job(place))
-    for path, text in format_report(evidence, folder / PAGE).items():
+    validations = [read_validation(one) for one in predictions]
+    for path, text in format_report(replace(evidence, validations=validations), folder / PAGE).items():
         writer = read_writer(path)
-        if writer == __version__:
+        if writer and not validations and _EXTERNAL.search(path.read_text("utf-8", errors="replace")):
+            found.not_checked.append(f"{path.name}, which shows external validation: give its --predictions")
+        elif writer == __version__:
             found.compare_file(path, text)
         else:
             why = f"was written by brio {writer}, and this is {__version__}" if writer else "is not there"
@@ -271,9 +280,17 @@ def _train_again(
 
 
 def verify_folder(
-    folder: Path, cohort: Path | None = None, again: int = 0, seed: int = 0, device: str | None = None
+    folder: Path,
+    cohort: Path | None = None,
+    again: int = 0,
+    seed: int = 0,
+    device: str | None = None,
+    predictions: Sequence[Path] = (),
 ) -> Verification:
-    """Check a folder of jobs; with their cohort, also labels and sites, and runs drawn by a seed, trained again."""
+    """Check a folder of jobs; with their cohort, also labels and sites, and runs drawn by a seed, trained again.
+
+    ``predictions`` are the folders whose external validation the report shows.
+    """
     files.require_folder(folder)
     places = [folder] if (folder / files.PLAN).is_file() else [p.parent for p in folder.rglob(files.PREDICTIONS)]
     found, jobs = Verification(), {}
@@ -285,7 +302,7 @@ def verify_folder(
     try:
         for place in sorted(places):
             jobs[place] = _verify_job(found, place)
-        _verify_pages(found, folder, {place: job for place, (job, _) in jobs.items()})
+        _verify_pages(found, folder, {place: job for place, (job, _) in jobs.items()}, predictions)
     except BrioError as error:
         if not found.differences:
             raise

@@ -25,7 +25,7 @@ from brio.models.evidence import (
     flag_by_other_sites,
     learn_call_rules,
 )
-from brio.models.external import score_labelled_scans, summarise_predictions, tabulate_scores
+from brio.models.external import expect_scores, score_labelled_scans, summarise_predictions, tabulate_scores
 from brio.models.folder import write_card
 from brio.models.known_scans import list_known_scans
 from brio.models.model import check_atlas
@@ -422,6 +422,10 @@ def test_external_scores_are_within_sites_as_those_of_the_evidence():
     alone = score(cohort.select(site == "A"), logit[site == "A"])
     assert alone.auc == alone.pooled.auc  # DeLong's interval
     assert alone.auc.value == pytest.approx(areas[0])
+    right = score(cohort.select(site == "A"), np.where(label == 1, 1.0, -1.0)[site == "A"])
+    assert right.auc == right.pooled.auc  # Newcombe's interval, since DeLong's has no width
+    assert right.auc.value == right.auc.high == 1
+    assert 0.8 < right.auc.low < 0.95
     apart = score(make_labelled(np.where(label == 1, "A", "B"), label), logit)
     assert apart.auc.value is None  # no site has both classes
     assert apart.n_two_class_sites == 0
@@ -433,7 +437,8 @@ def test_what_the_evidence_promised_stands_beside_what_was_found():
     rule, known = CallRule(0.8, 0.5, 30, 26, 40), Estimate(0.71, 0.6, 0.8)
     evidence = replace(make_evidence((rule,)), auc=known, pair_weighted_auc=known, accuracy_over_sites=0.66)
     found = score(make_labelled(site, label), logit)
-    rows = {row.field: row for row in tabulate_scores(found, evidence, rule)}
+    share = found.n_unflagged / found.n_people
+    rows = {row.field: row for row in tabulate_scores(found, expect_scores(evidence, rule, share))}
     assert rows["auc"].expected == known
     assert rows["accuracy"].expected.value == 0.66
     assert rows["called"].expected.value == 0.75
@@ -441,7 +446,7 @@ def test_what_the_evidence_promised_stands_beside_what_was_found():
     text = found.describe(("TC", "ASD"), list(rows.values()))
     assert text[0] == "external validation: 30 participants labelled ASD and 30 participants labelled TC of 3 sites"
     assert text[2].split()[-4:] == ["71.0", "(60.0", "to", "80.0)"]
-    bare = tabulate_scores(found, None, None)
+    bare = tabulate_scores(found, {})
     assert all(row.expected.value is None for row in bare)
     assert not any("called" in row.name for row in bare)
 
@@ -475,7 +480,7 @@ def test_few_labelled_scans_are_called_too_few(ridge, new_scans):
     for some, few in ((choose(4, 9), True), (choose(9, 4), True), (choose(5, 5), False)):
         found = predict(ridge, some)
         scores = score_labelled_scans(some, found)
-        text = "; ".join(scores.describe(some.classes, tabulate_scores(scores, None, None)))
+        text = "; ".join(scores.describe(some.classes, tabulate_scores(scores, {})))
         page = render_prediction_page(ridge, some, found)
         right = int(((found.logit > 0) == some.labels).sum())
         assert (f"{right} of 13 right; fewer than 5 participants of a class are too few to tell" in text) == few

@@ -9,7 +9,7 @@ from planted_predictions import SIZES, make_predictions
 from scipy import stats
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from brio.protocol.metrics import delong_covariance, placement_values
+from brio.protocol.metrics import delong_covariance, find_score_distance, placement_values
 from brio.results import (
     PAIR_WEIGHTED,
     assess_auc,
@@ -20,6 +20,7 @@ from brio.results import (
 )
 from brio.results.summarise import (
     CALIBRATION_SUMS,
+    add_intervals,
     collect_areas,
     compute_chance_p,
     read_covariances,
@@ -178,3 +179,24 @@ def test_chance_is_tested_over_sites_and_folds():
     for protocol in ("loso", "kfold"):
         assert compute_chance_p(scores, rows, protocol) == pytest.approx(2 * stats.t.sf(t, 8))
     assert compute_chance_p(scores[:0], rows, "loso") is None
+
+
+@pytest.mark.parametrize(("n", "m"), [(10, 10), (5, 40), (2, 2)])
+def test_a_perfect_or_reversed_site_has_newcombes_interval(n, m):
+    """By its equation: at the open end, the area lies 1.96 of its own standard errors from what was observed."""
+    row = {"n_patients": n, "n_controls": m, "auc_variance": 0.0}
+    found = add_intervals(pd.DataFrame([row | {"auc": auc} for auc in (1.0, 0.0, 0.5)]))
+    low = found["low"][0]
+    variance = low * (1 - low) * (1 + ((n + m) / 2 - 1) * ((1 - low) / (2 - low) + low / (1 + low))) / (n * m)
+    np.testing.assert_allclose(1 - low, 1.959963984540054 * np.sqrt(variance), rtol=1e-9)
+    np.testing.assert_allclose(found.loc[:1, ["low", "high"]], [[low, 1.0], [0.0, 1 - low]], rtol=1e-12)
+    assert found.loc[2, ["low", "high"]].isna().all(), "all margins equal"
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 5), (10, 10), (4, 20)])
+def test_areas_below_the_score_interval_hardly_ever_make_a_perfect_site(n, m):
+    """Exponential scores, whose variance that of Hanley and McNeil is."""
+    rng, area = np.random.default_rng(0), 1 - find_score_distance(n, m)
+    patients = rng.exponential(area / (1 - area), size=(20_000, n))
+    controls = rng.exponential(size=(20_000, m))
+    assert (patients.min(1) > controls.max(1)).mean() <= 0.025

@@ -120,6 +120,10 @@ Load = Annotated[
     "Python file with methods of your own; repeatable. It is executed with all your rights: load only files that you "
     "would run yourself.",
 ]
+Predictions = Annotated[
+    list[Path] | None,
+    "Folder of 'brio predict' for new scans with labels, to be shown as external validation; repeatable.",
+]
 Report = Annotated[bool, "Also write table.md, sites.png and report.html to the folder for results."]
 RecordsOnly = Annotated[bool, "Store scores and predictions, no weights."]
 

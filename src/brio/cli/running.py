@@ -135,6 +135,7 @@ def verify(
     again: Annotated[settings.Count | None, "With --cohort: train this many runs again, drawn at random"] = None,
     seed: Annotated[settings.Seed, "Seed of the draw of these runs"] = 0,
     device: Annotated[str | None, "Where they are trained; by default where they were, see 'brio run --help'."] = None,
+    predictions: Annotated[list[Path] | None, "Folder of predictions that the report shows; repeatable."] = None,
     load: options.Load = None,
 ) -> None:
     """Recompute all numbers of finished jobs from their predictions; the exit status is 1 where stored ones differ."""
@@ -143,7 +144,7 @@ def verify(
     if again and cohort is None:
         raise BrioError("--again trains on the scans; give their --cohort too")
     options.load_own_methods(load)
-    found = verify_folder(folder, cohort, again or 0, seed, device)
+    found = verify_folder(folder, cohort, again or 0, seed, device, predictions or ())
     print(escape_controls(found.write()), end="")
     if found.differences:
         raise typer.Exit(1)

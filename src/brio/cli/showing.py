@@ -15,7 +15,7 @@ from rich.text import Text
 from ..console import console, say
 from ..errors import BrioError, escape_controls
 from .app import EVALUATION, OTHERS, STUDIES
-from .options import Load, add_command, load_own_methods
+from .options import Load, Predictions, add_command, load_own_methods
 
 if TYPE_CHECKING:
     from ..methods.registry import MethodEntry
@@ -80,11 +80,12 @@ def compare(
 def report(
     folder: Annotated[Path, "Folder of 'brio run', 'brio tune', 'brio study' or 'brio federate'."],
     out: Annotated[Path | None, "--out", "File to write; by default FOLDER/report.html."] = None,
+    predictions: Predictions = None,
 ) -> None:
     """Write one self-contained HTML file with the results, and a model card beside it."""
     from ..report.write import write_report
 
-    say(f"report: {write_report(folder, out)}")
+    say(f"report: {write_report(folder, out, predictions or ())}")
 
 
 @add_command(EVALUATION)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,14 +13,15 @@ from scipy.special import betaincinv, expit
 
 from ..cohort import Cohort
 from ..cohort.covariates import ClassNames
-from ..formatting import format_count, format_interval
-from ..protocol import auc, average_margins
+from ..errors import BrioError
+from ..formatting import UNKNOWN_INTERVAL, format_count, format_interval, join_names
+from ..methods.registry import DISPLAY_NAMES
+from ..protocol import average_margins
 from ..protocol.calibration import WHOLE_COEFFICIENT, fit_recalibration, read_logits
-from ..protocol.metrics import SiteAreas, assess_over_people, delong_covariance, placement_values
 from ..protocol.statistics import t_interval
-from ..results.files import format_json, write_csv
-from ..results.summarise import MEAN_OVER_SITES, PAIR_WEIGHTED, assess_auc, covariance_rows, site_rows
-from ..schemas import to_json
+from ..results.files import format_json, read_json, write_csv
+from ..results.summarise import PAIR_WEIGHTED, add_intervals, assess_auc, covariance_rows, site_rows
+from ..schemas import Name, StoredCount, StoredShare, from_json
 from ..storage import create_whole_folder, write_new, write_sums
 from .evidence import UNKNOWN, CallRule, Estimate, Evidence, calibrate_sites, make_estimate
 from .model import Model
@@ -37,7 +39,7 @@ _Z = 1.959963984540054
 class PooledScores:
     """Scores of all participants together, as if they were of one site; intervals over participants."""
 
-    auc: Estimate  # interval by DeLong's variance, at an area of 0 or 1 by Newcombe's score method
+    auc: Estimate  # interval by DeLong's variance, of an AUC of 0 or 1 by Newcombe's score method
     accuracy: Estimate  # interval by Clopper and Pearson
     slope: Estimate  # calibration: 1 and 0 are perfect
     intercept: Estimate
@@ -47,21 +49,36 @@ class PooledScores:
 class ExternalScores:
     """Scores of predictions for scans with labels. A participant counts once, with the mean logit of the scans."""
 
-    n_patients: int
-    n_controls: int
-    n_sites: int  # sites with labelled scans, and those of them that have an AUC
-    n_two_class_sites: int
-    n_known: int  # participants with labels who are left out of all scores, since the model has seen a scan of theirs
-    n_called: int  # participants all of whose scans were called, and those none of whose scans has a flag, who could be
-    n_unflagged: int
+    n_patients: StoredCount
+    n_controls: StoredCount
+    sites: tuple[str, ...]  # that have labelled scans; empty text stands for scans without a site
+    n_two_class_sites: StoredCount  # those of them that have an AUC
+    n_known: StoredCount  # participants with labels who are left out of all scores: the model has seen a scan of theirs
+    n_called: StoredCount  # participants all of whose scans were called
+    n_unflagged: StoredCount  # participants none of whose scans has a flag, who could be called
     auc: Estimate  # mean over sites with both classes; t interval over sites, of one site DeLong's
     pair_weighted_auc: Estimate
     accuracy: Estimate  # mean over sites; t interval over sites, of one site that of Clopper and Pearson
     accuracy_called: Estimate  # of the called participants together; interval by Clopper and Pearson
-    brier: float  # of all participants
+    brier: StoredShare  # of all participants
     slope: Estimate
     intercept: Estimate
     pooled: PooledScores
+
+    @property
+    def n_people(self) -> int:
+        """Number of participants that are scored."""
+        return self.n_patients + self.n_controls
+
+    @property
+    def n_sites(self) -> int:
+        """Number of sites."""
+        return len(self.sites)
+
+    @property
+    def n_right(self) -> int:
+        """Number of participants whose probability is on the side of their label."""
+        return round((self.pooled.accuracy.value or 0.0) * self.n_people)
 
     @property
     def caution(self) -> str:
@@ -87,9 +104,7 @@ class ExternalScores:
         """Say the scores in a few lines: the names of the labels 0 and 1, and :func:`tabulate_scores`."""
         lines = [f"external validation: {self.name_participants(classes)}{self.name_left_out()}"]
         if self.caution:
-            n_people = self.n_patients + self.n_controls
-            n_right = round((self.pooled.accuracy.value or 0.0) * n_people)
-            return [*lines, f"{n_right} of {n_people} right; {self.caution}"]
+            return [*lines, f"{self.n_right} of {self.n_people} right; {self.caution}"]
         cells = [("", "here", "expected")]
         cells += [(row.name, row.show(row.here), row.show(row.expected)) for row in rows]
         widths = [max(len(cell[k]) for cell in cells) for k in (0, 1)]
@@ -119,36 +134,54 @@ class ScoreRow(NamedTuple):
 
         whole = WHOLE_COEFFICIENT if self.field in ("slope", "intercept") else 1.0
         interval = "" if estimate.ends is None else format_interval(estimate.ends, show, whole)
+        interval = "unknown" if interval == UNKNOWN_INTERVAL else interval  # not always for lack of sites
         return "" if estimate.value is None else show(estimate.value), interval
 
 
-def tabulate_scores(scores: ExternalScores, evidence: Evidence | None, rule: CallRule | None) -> list[ScoreRow]:
-    """List the scores that are known, each beside what the evidence promised."""
-    n_people = scores.n_patients + scores.n_controls
-    over = "" if scores.n_sites == 1 else ", mean over sites"
-
-    def compare(name: str, words: str, promised: str = "", factor: int = 100, digits: int = 1) -> ScoreRow:
-        pair = (getattr(scores, name), getattr(evidence, promised or name, None))
-        here, expected = (one if isinstance(one, Estimate) else make_estimate(one) for one in pair)
-        return ScoreRow(name, words, here, expected, factor, digits)
-
-    rows = [compare("auc", f"AUC{over}, %")]
-    if scores.n_sites > 1:  # else it is the same number
-        rows.append(compare("pair_weighted_auc", "AUC, pair-weighted, %"))
-    rows.append(compare("accuracy", f"accuracy{over}, %", "accuracy_over_sites"))
+def expect_scores(evidence: Evidence | None, rule: CallRule | None, unflagged: float) -> dict[str, Estimate]:
+    """List what the evidence promises by the fields of :class:`ExternalScores`, of new scans with a share unflagged."""
+    if evidence is None:
+        return {}
+    expected = {
+        "auc": evidence.auc,
+        "pair_weighted_auc": evidence.pair_weighted_auc,
+        "accuracy": make_estimate(evidence.accuracy_over_sites),
+        "brier": make_estimate(evidence.brier),
+        "slope": evidence.slope,
+        "intercept": evidence.intercept,
+    }
     if rule is not None:
-        here, expected = scores.n_called / n_people, rule.coverage * scores.n_unflagged / n_people
-        called = f"accuracy of the {scores.n_called} called, %"
-        rows += [
-            ScoreRow("called", "called, % (never those with a flag)", make_estimate(here), make_estimate(expected)),
-            ScoreRow("accuracy_called", called, scores.accuracy_called, rule.accuracy),
-        ]
-    rows += [
-        compare("brier", "Brier score (always 50%: 0.25)", factor=1, digits=3),
-        compare("slope", "calibration slope (perfect: 1)", factor=1, digits=2),
-        compare("intercept", "calibration intercept (perfect: 0)", factor=1, digits=2),
+        expected |= {"called": make_estimate(rule.coverage * unflagged), "accuracy_called": rule.accuracy}
+    return expected
+
+
+def tabulate_scores(scores: ExternalScores | None, expected: Mapping[str, Estimate]) -> list[ScoreRow]:
+    """List the known scores, each beside what is expected; without scores what is expected alone."""
+    over = "" if scores is not None and scores.n_sites == 1 else ", mean over sites"
+    n_called = f"the {scores.n_called}" if scores else "those"
+    words: dict[str, tuple[Any, ...]] = {
+        "auc": (f"AUC{over}, %",),
+        "pair_weighted_auc": ("AUC, pair-weighted, %",),
+        "accuracy": (f"accuracy{over}, %",),
+        "called": ("called, % (never those with a flag)",),
+        "accuracy_called": (f"accuracy of {n_called} called, %",),
+        "brier": ("Brier score (always 50%: 0.25)", 1, 3),
+        "slope": ("calibration slope (perfect: 1)", 1, 2),
+        "intercept": ("calibration intercept (perfect: 0)", 1, 2),
+    }
+    if scores is None or scores.n_sites == 1:  # of one site it is the same number
+        del words["pair_weighted_auc"]
+    here: dict[str, Any] = {}
+    if scores is not None:
+        shares = {"brier": scores.brier, "called": scores.n_called / scores.n_people}
+        here = vars(scores) | {name: make_estimate(value) for name, value in shares.items()}
+    if "called" not in expected:  # no rule calls anybody
+        here = {name: value for name, value in here.items() if name not in ("called", "accuracy_called")}
+    rows = [
+        ScoreRow(name, title, here.get(name, UNKNOWN), expected.get(name, UNKNOWN), *form)
+        for name, (title, *form) in words.items()
     ]
-    return [row for row in rows if row.here.value is not None]
+    return [row for row in rows if (row.expected if scores is None else row.here).value is not None]
 
 
 def _estimate_normal(value: float, error: float, low: float = -np.inf, high: float = np.inf) -> Estimate:
@@ -164,6 +197,11 @@ def _estimate_share(right: np.ndarray) -> Estimate:
     return make_estimate(
         k / n, betaincinv(k, n - k + 1, 0.025) if k else 0, betaincinv(k + 1, n - k, 0.975) if k < n else 1
     )
+
+
+def _estimate_area(row: pd.DataFrame) -> Estimate:
+    """AUC of the only row of ``sites.csv`` with its interval over participants; unknown where there is no row."""
+    return make_estimate(*add_intervals(row)[["auc", "low", "high"]].iloc[0]) if len(row) else UNKNOWN
 
 
 def _average_sites(scores: pd.Series) -> Estimate:
@@ -204,21 +242,16 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
             "probability": probability,
         }
     )
+    scored = site_rows(table, "loso")
     # one model for all sites: nothing is shared that another cohort would change
-    tests = assess_auc(site_rows(table, "loso"), covariance_rows(table, "loso"), "model", correction=0.0)
+    tests = assess_auc(scored, covariance_rows(table, "loso"), "model", correction=0.0)
     by_site = table.assign(right=right).groupby("fold")
-    aucs = by_site.apply(lambda own: auc(own["label"].to_numpy(), own["margin"].to_numpy()), include_groups=False)
-    over_sites, weighted = (
-        _estimate_normal(tests[name].mean, tests[name].error, 0, 1) if tests else UNKNOWN
-        for name in (MEAN_OVER_SITES, PAIR_WEIGHTED)
-    )
-    area, covariance = delong_covariance(label, placement_values(label, logits)[:, None])
-    n_patients, n_controls, one = int(label.sum()), int((1 - label).sum()), np.ones(1)
-    areas = SiteAreas(np.array([n_patients]), np.array([n_controls]), area[None], covariance[None])
-    together = assess_over_people(areas, one, one, correction=0.0)
+    known_aucs = scored["auc"].dropna()
+    weighted = _estimate_normal(tests[PAIR_WEIGHTED].mean, tests[PAIR_WEIGHTED].error, 0, 1) if tests else UNKNOWN
+    n_patients, n_controls = int(label.sum()), int((1 - label).sum())
     fitted = fit_recalibration(label, read_logits(probability))
     pooled = PooledScores(
-        auc=_estimate_normal(together.mean, together.error, 0, 1),
+        auc=_estimate_area(site_rows(table.assign(fold=""), "loso")),
         accuracy=_estimate_share(right),
         slope=_estimate_normal(fitted.slope, fitted.slope_se),
         intercept=_estimate_normal(fitted.in_the_large, fitted.in_the_large_se),
@@ -229,14 +262,14 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
     return ExternalScores(
         n_patients=n_patients,
         n_controls=n_controls,
-        n_sites=len(aucs),
-        n_two_class_sites=int(aucs.count()),
+        sites=tuple(scored["fold"].astype(str)),
+        n_two_class_sites=len(known_aucs),
         n_known=len(np.unique(cohort.participant_ids[cohort.labelled & is_known])),
         n_called=int(called.sum()),
         n_unflagged=int(unflagged.sum()),
-        auc=_average_sites(aucs) if tests and aucs.count() > 1 else over_sites,
+        auc=_average_sites(known_aucs) if len(known_aucs) > 1 else _estimate_area(scored.loc[known_aucs.index]),
         pair_weighted_auc=weighted,
-        accuracy=_average_sites(by_site["right"].mean()) if len(aucs) > 1 else pooled.accuracy,
+        accuracy=_average_sites(by_site["right"].mean()) if len(scored) > 1 else pooled.accuracy,
         accuracy_called=_estimate_share(right[called]),
         brier=float(((probability - label) ** 2).mean()),
         slope=slope,
@@ -249,21 +282,75 @@ PREDICTIONS, CONTRIBUTIONS, VALIDATION = "predictions.csv", "contributions.csv",
 PAGE = "predictions.html"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Validation(ExternalScores):
+    """External validation of a model, as ``validation.json`` keeps it: its scores beside what its evidence promised."""
+
+    method: Name
+    is_adapted: bool
+    cohort: str  # the new scans
+    classes: tuple[str, str]
+    fingerprint: str  # of the cohort on which the model was evaluated; empty where it was not
+    expected: dict[str, Estimate]
+
+    @property
+    def title(self) -> str:
+        """Name the model for readers."""
+        return DISPLAY_NAMES.get(self.method, self.method) + (", adapted" if self.is_adapted else "")
+
+    @property
+    def where(self) -> str:
+        """Name the sites of the scans; the cohort where they have none."""
+        return join_names(filter(None, self.sites), most=3) or self.cohort
+
+    @property
+    def participants(self) -> str:
+        """Say how many participants of each class there are, at how many sites."""
+        return self.name_participants(self.classes)
+
+
+def validate(model: Model, cohort: Cohort, predictions: ScanPredictions) -> Validation | None:
+    """Compare predictions with labels; None where new scans do not have labels of both classes."""
+    if (scores := score_labelled_scans(cohort, predictions)) is None:
+        return None
+    expected = expect_scores(model.evidence, predictions.rule, scores.n_unflagged / scores.n_people)
+    return Validation(
+        **{field.name: getattr(scores, field.name) for field in fields(scores)},
+        method=model.method.name,
+        is_adapted=model.adaptation is not None,
+        cohort=cohort.name,
+        classes=cohort.classes,
+        fingerprint="" if model.evidence is None else model.evidence.fingerprint,
+        expected={name: one for name, one in expected.items() if one.value is not None},
+    )
+
+
+def read_validation(folder: str | Path) -> Validation:
+    """Read the external validation in a folder of ``brio predict``."""
+    path = Path(folder) / VALIDATION
+    if not path.with_name(PREDICTIONS).is_file():
+        raise BrioError(f"{folder}: holds no {PREDICTIONS}; give the --out of 'brio predict'")
+    if not path.exists():
+        raise BrioError(
+            f"{folder}: has no {VALIDATION}, since no new scan had a label of each class; nothing to report"
+        )
+    remedy = "give the command of 'brio predict' again, with another --out"
+    return from_json(Validation, read_json(path, remedy), path, remedy)
+
+
 def write_predictions(
     model: Model, cohort: Cohort, predictions: ScanPredictions, out: str | Path, page: str
 ) -> list[str]:
     """Write predictions, their page and their hashes to a new folder, and say in a few lines what they show."""
     folder = Path(out)
-    scores, lines = score_labelled_scans(cohort, predictions), []
+    validation, lines = validate(model, cohort, predictions), []
     with create_whole_folder(folder) as partial:
         write_csv(partial / PREDICTIONS, predictions.table)
         if predictions.contributions is not None:
             write_csv(partial / CONTRIBUTIONS, predictions.contributions)
-        if scores is not None:
-            rows = tabulate_scores(scores, model.evidence, predictions.rule)
-            lines += scores.describe(cohort.classes, rows)
-            expected = {row.field: row.expected for row in rows if row.expected.value is not None}
-            write_new(partial / VALIDATION, format_json({**to_json(scores), "expected": expected}))
+        if validation is not None:
+            lines += validation.describe(cohort.classes, tabulate_scores(validation, validation.expected))
+            write_new(partial / VALIDATION, format_json(validation))
         write_new(partial / PAGE, page)
         write_sums(partial)
     lines += summarise_predictions(model, cohort, predictions)

@@ -167,6 +167,24 @@ def delong_covariance(label: np.ndarray, placements: np.ndarray) -> tuple[np.nda
     return placements[patient].mean(axis=0), covariance
 
 
+def find_score_distance(n_patients: int, n_controls: int) -> float:
+    """Find how far the 95% interval of an area of 0 or 1, where DeLong's variance is 0, extends from it.
+
+    The interval holds every area whose own variance, that of Hanley and McNeil (1982) as Newcombe (2006, method 5)
+    uses it, makes the observed area likely enough.
+    """
+    from scipy.optimize import brentq
+
+    n, m = n_patients, n_controls
+
+    def exceed(distance: float) -> float:
+        area = 1 - distance
+        spread = 1 + ((n + m) / 2 - 1) * (distance / (2 - area) + area / (1 + area))
+        return distance**2 - ndtri(1 - ALPHA / 2) ** 2 * area * distance * spread / (n * m)
+
+    return float(brentq(exceed, 1e-12, 1 - 1e-12))
+
+
 @dataclass(frozen=True, eq=False)
 class SiteAreas:
     """Areas of one or more methods at the same sites, and what their statistics over participants need.

@@ -12,6 +12,7 @@ from typing import Any
 from ..cohort.covariates import COVARIATE_COLUMNS, ClassNames
 from ..errors import BrioError, file_error
 from ..formatting import format_count
+from ..models.external import Validation
 from ..results import StoredJob, StoredStudy, Summary
 from ..results.files import PLAN, PREDICTIONS, STUDY, SUMMARY, is_kept, require_folder
 from ..studies.context import REUSED, TUNED
@@ -32,6 +33,7 @@ class Evidence:
     studies: list[StoredStudy] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)  # arms without results yet
     elsewhere: list[str] = field(default_factory=list)  # arms that the studies use and other folders hold
+    validations: list[Validation] = field(default_factory=list)  # of models at new sites
 
     @property
     def protocol(self) -> str:

@@ -9,8 +9,7 @@ import numpy as np
 from ..cohort import Cohort
 from ..formatting import typeset
 from ..models import Model, ScanPredictions
-from ..models.evidence import UNKNOWN, make_estimate
-from ..models.external import ExternalScores, ScoreRow, score_labelled_scans, summarise_predictions, tabulate_scores
+from ..models.external import expect_scores, score_labelled_scans, summarise_predictions, tabulate_scores
 from ..models.predict import NO_CALL, find_called, find_flagged
 from .html import fill_template
 
@@ -35,7 +34,9 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
     scans = predictions.table.assign(
         label=labels, is_wrong=called & is_wrong, speakers=_name_speakers(model, predictions)
     )
-    lines = summarise_predictions(model, cohort, predictions)
+    lines, is_flagged = summarise_predictions(model, cohort, predictions), find_flagged(scans)
+    observed = None if scores is None or scores.caution else scores
+    unflagged = observed.n_unflagged / observed.n_people if observed else float((~is_flagged).mean())
     context = {
         "model": model,
         "cohort": cohort.name,
@@ -43,14 +44,14 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
         "classes": name_classes(model.classes),
         "cohort_classes": name_classes(cohort.classes),
         "n_called": int(called.sum()),
-        "n_flagged": int(find_flagged(scans).sum()),
+        "n_flagged": int(is_flagged.sum()),
         "no_call": NO_CALL,
         "warnings": [line for line in lines if line.startswith("warning")],
         "lines": [line for line in lines if not line.startswith("warning")],
         "scans": scans.to_dict("records"),
         "labelled": bool(len(known)),
         "scores": scores,
-        "score_rows": _list_scores(scores, model, predictions),
+        "score_rows": tabulate_scores(observed, expect_scores(model.evidence, predictions.rule, unflagged)),
     }
     styles = ("report.css", "report_media.css", "predictions.css")
     scripts = ("tables.js", "predictions.js")
@@ -78,21 +79,3 @@ def _name_speakers(model: Model, predictions: ScanPredictions) -> list[list[str]
         largest = sorted(range(len(row)), key=lambda k: -side * row[k])[:SPEAKERS]
         speakers.append([typeset(f"{names[k]} {row[k]:+.2f}") for k in largest if side * row[k] > 0])
     return speakers
-
-
-def _list_scores(scores: ExternalScores | None, model: Model, predictions: ScanPredictions) -> list[ScoreRow]:
-    """List the scores of external validation beside what the evidence promised; without labels the promise alone."""
-    evidence, rule = model.evidence, predictions.rule
-    if scores is not None and not scores.caution:
-        return tabulate_scores(scores, evidence, rule)
-    if evidence is None:
-        return []
-    rows = [
-        ScoreRow("auc", "AUC, mean over sites, %", UNKNOWN, evidence.auc),
-        ScoreRow("accuracy", "accuracy, mean over sites, %", UNKNOWN, make_estimate(evidence.accuracy_over_sites)),
-    ]
-    if rule is not None:
-        share = rule.coverage * float((~find_flagged(predictions.table)).mean())
-        rows.append(ScoreRow("called", "called, % (never those with a flag)", UNKNOWN, make_estimate(share)))
-        rows.append(ScoreRow("accuracy_called", "accuracy of those called, %", UNKNOWN, rule.accuracy))
-    return [row for row in rows if row.expected.value is not None]

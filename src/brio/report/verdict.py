@@ -6,6 +6,7 @@ import numpy as np
 
 from ..formatting import (
     UNKNOWN_INTERVAL,
+    bracket_interval,
     format_count,
     format_interval,
     format_points,
@@ -14,6 +15,7 @@ from ..formatting import (
     state_p,
     typeset,
 )
+from ..models.external import Validation
 from ..protocol import EQUIVALENCE_MARGIN
 from .comparisons import ALPHA, LINEAR_METHODS, Comparison, EvidenceArm
 from .evidence import Evidence
@@ -28,6 +30,23 @@ def write_verdict(evidence: Evidence) -> list[str]:
         return ["No method that uses connectomes has an AUC here, so there is no ranking.", "No comparison.", caution]
     few_sites = evidence.comparison.ranked[0].job.summary.few_sites_note
     return [_describe_best(evidence), _describe_difference(evidence), caution, *filter(None, [few_sites])]
+
+
+def describe_validation(validation: Validation) -> str:
+    """Say what a model reached on new scans, and what was expected of it."""
+    title, auc = validation.title, validation.auc
+    scans = f"on scans of {validation.where} that it had not seen"
+    if validation.caution:
+        people = format_count(validation.n_people, "participant")
+        return f"{title} is right about {validation.n_right} of {people} {scans}; {validation.caution}."
+    if auc.value is None:
+        return f"{title} has no AUC {scans}, since no site has both classes."
+    interval = bracket_interval(auc.ends, format_whole).replace("(", "(95% interval ").replace(")", "%)")
+    text = f"{title} reaches an AUC of {format_whole(auc.value)}%{interval} {scans}"
+    expected = validation.expected.get("auc")
+    if expected is None or expected.value is None:
+        return f"{text}; it was not evaluated before."
+    return f"{text}; {format_whole(expected.value)}% was expected."
 
 
 def _describe_best(evidence: Evidence) -> str:

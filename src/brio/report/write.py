@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import BrioError
+from ..models.external import read_validation
 from ..storage import make_folders, remove_leftovers, write_atomically
 from ..version import __version__
 from .evidence import Evidence, read_evidence
@@ -13,12 +16,14 @@ from .html import fill_template
 from .html.page import render_page
 from .html.paper import write_bibliography
 from .project import is_project, render_project_page
-from .verdict import write_verdict
+from .verdict import describe_validation, write_verdict
 
 
 def write_model_card(evidence: Evidence) -> str:
     """Write a model card in Markdown, with the headings of Mitchell et al. 2019; it names no participant."""
-    return fill_template("model_card.md.j2", {"evidence": evidence, "verdict": write_verdict(evidence)})
+    new_scans = [describe_validation(one) for one in evidence.validations]
+    context = {"evidence": evidence, "verdict": write_verdict(evidence), "new_scans": new_scans}
+    return fill_template("model_card.md.j2", context)
 
 
 PAGE, CARD = "report.html", "MODEL_CARD.md"
@@ -32,20 +37,26 @@ def format_report(evidence: Evidence, page: Path) -> dict[Path, str]:
     return texts | {page.with_suffix(".bib"): write_bibliography(evidence, __version__), page: render_page(evidence)}
 
 
-def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
+def write_report(folder: str | Path, out: str | Path | None = None, predictions: Iterable[str | Path] = ()) -> Path:
     """Write the report of a folder of results, or of a federated project, as one HTML file.
 
-    Beside that of results are ``MODEL_CARD.md`` and references.
+    Beside that of results are ``MODEL_CARD.md`` and references. Folders of predictions with labels add what models
+    reached at new sites.
 
     The page is self-contained and needs no network. Nothing is trained.
     """
     page = Path(folder) / PAGE if out is None else Path(out)
+    validations = [read_validation(one) for one in predictions]
     if page.is_dir():
         raise BrioError(f"{page}: is a folder; give a file name, for example {page / PAGE}")
     if is_project(Path(folder)):
+        if validations:
+            raise BrioError(
+                f"--predictions: the report of a federated project has none, and {folder} is one; leave it out"
+            )
         texts = {page: render_project_page(Path(folder))}
     else:
-        texts = format_report(read_evidence(Path(folder)), page)
+        texts = format_report(replace(read_evidence(Path(folder)), validations=validations), page)
     for path in texts:
         if read_writer(path) == "":
             raise BrioError(f"{path}: exists and was not written by brio; move it, or choose another --out")

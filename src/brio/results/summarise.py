@@ -25,6 +25,7 @@ from ..protocol.metrics import (
     auc,
     delong_covariance,
     equal_weights,
+    find_score_distance,
     pair_weights,
     placement_values,
 )
@@ -246,9 +247,17 @@ def _score_site(label: np.ndarray, margin: np.ndarray) -> dict[str, float]:
 
 
 def add_intervals(sites: pd.DataFrame) -> pd.DataFrame:
-    """Add the 95% interval of the AUC of each row over its participants (DeLong); NaN for areas without spread."""
+    """Add the 95% interval of the AUC of each row over its participants: DeLong's, of 0 or 1 the score interval.
+
+    The ends are NaN where the AUC or its variance is unknown, and where all margins are equal.
+    """
     half = ndtri(1 - ALPHA / 2) * sites["auc_variance"].where(sites["auc_variance"] > 0) ** 0.5
-    return sites.assign(low=(sites["auc"] - half).clip(lower=0), high=(sites["auc"] + half).clip(upper=1))
+    sites = sites.assign(low=(sites["auc"] - half).clip(lower=0), high=(sites["auc"] + half).clip(upper=1))
+    for row in sites.index[(sites["auc_variance"] == 0) & sites["auc"].isin([0, 1])]:
+        distance = find_score_distance(int(sites.at[row, "n_patients"]), int(sites.at[row, "n_controls"]))
+        ends = (0.0, distance) if sites.at[row, "auc"] == 0 else (1 - distance, 1.0)
+        sites.loc[row, ["low", "high"]] = ends
+    return sites
 
 
 def covariance_rows(predictions: pd.DataFrame, protocol: str) -> pd.DataFrame:

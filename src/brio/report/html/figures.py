@@ -16,6 +16,8 @@ import pandas as pd
 
 from ...drawing import import_brain_plots
 from ...formatting import typeset
+from ...models.evidence import UNKNOWN
+from ...models.external import Validation, tabulate_scores
 from ...results import RunRecord, name_units, unit_columns
 from ..comparisons import Comparison, EvidenceArm, compare_arms
 from . import fill_template
@@ -286,6 +288,19 @@ def build_forest(arms: Sequence[EvidenceArm], facts: dict[str, Any] | None) -> d
         value for arm, lane in drawn if arm in competing for value in (lane["mean"], *(lane["interval"] or ()))
     )
     return {"sites": sites, "scale": scale, "is_off_scale": any(scale.place(lane["mean"]) < 0 for _, lane in drawn)}
+
+
+def build_validation_chart(validations: Sequence[Validation], keys: dict[str, int]) -> dict[str, Any]:
+    """Build the chart of new sites: AUC expected and observed of each model, with the key of its method."""
+    methods = [name for name in dict.fromkeys(one.method for one in validations) if name not in keys]
+    keys = keys | {name: len(keys) + k for k, name in enumerate(methods)}
+    rows, known = [], []
+    for one in validations:
+        expected, here = one.expected.get("auc", UNKNOWN), UNKNOWN if one.caution else one.auc
+        scores = [] if one.caution else tabulate_scores(one, one.expected)
+        rows.append({"validation": one, "key": keys[one.method], "expected": expected, "here": here, "scores": scores})
+        known += [expected.value, here.value, *join_known(ends for ends in (expected.ends, here.ends) if ends)]
+    return {"rows": rows, "scale": make_scale(known)}
 
 
 def build_training(arm: EvidenceArm) -> dict[str, Any] | None:

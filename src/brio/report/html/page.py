@@ -15,7 +15,7 @@ from ...results.files import is_kept, read_file
 from ...schemas import to_json
 from ..evidence import Evidence
 from ..repeat import describe_settings, wrap_command
-from ..verdict import write_verdict
+from ..verdict import describe_validation, write_verdict
 from . import fill_template
 from .figures import (
     LEAST_AGREEMENT,
@@ -24,6 +24,7 @@ from .figures import (
     build_forest,
     build_result_table,
     build_training,
+    build_validation_chart,
     describe_brain,
     read_factors,
     summarise_qualification,
@@ -125,6 +126,8 @@ def build_context(evidence: Evidence) -> dict[str, Any]:
         "varied": build_result_table(evidence.varied),
         "other_protocol": build_result_table(evidence.other_protocol),
         "forest": build_forest(arms, facts) if arms else None,
+        "external": build_validation_chart(evidence.validations, keys),
+        "new_scans": [describe_validation(one) for one in evidence.validations],
         "frame": Frame(0, 1, 0, 1),
         "training": {arm.name: chart for arm in arms if (chart := build_training(arm)) is not None},
         "qualification": {name: summarise_qualification(runs, evidence.protocol) for name, runs in factors.items()},
