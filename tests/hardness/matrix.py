@@ -81,6 +81,7 @@ STORED: dict[str, tuple[str, ...]] = {
         *("model.json", "rois.tsv", "mean.safetensors", "weights-0.safetensors", "patterns.safetensors"),
         *("MODEL_CARD.md", "SHA256SUMS"),
     ),
+    "predicted": ("validation.json", "predictions.csv", "SHA256SUMS"),
 }
 """Files that brio wrote: their damage is noticed, or does not matter."""
 

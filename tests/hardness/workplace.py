@@ -77,6 +77,7 @@ COMMANDS = {
     "report": "report job --out new/page.html",
     "report studies": "report studies --out new/page.html",
     "report tuned": "report tuned --out new/page.html",
+    "report --predictions": "report job --predictions predicted --out new/page.html",
     "verify": "verify job",
     "verify --cohort": "verify job --cohort cohort --again 1 --device cpu",
     "verify studies": "verify studies",
@@ -96,6 +97,7 @@ MADE = {
     "tuned": COMMANDS["tune again"],
     "studies": COMMANDS["study again"],
     "model": f"fit cohort --method ridge {QUIET} --evaluate --out model",
+    "predicted": "predict model hospital --reestimates 2 --device cpu --out predicted",
 }
 """Parts that a command makes."""
 
@@ -145,7 +147,9 @@ def make_part(root: Path, part: str) -> Path:
     if part in WRITTEN and not path.exists():
         WRITTEN[part](path)
     elif not path.exists():
-        make_part(root, "cohort")
+        for other in _read_recipe(MADE[part]).parts:
+            if other != part:
+                make_part(root, other)
         with contextlib.chdir(root):
             command(*MADE[part].split()).succeed()
     return path
