@@ -85,8 +85,8 @@ def format_hours() -> str:
     cpu = SEEDS * count_folds() * sum(mean_seconds(EVIDENCE / "unseen-sites" / c, on_gpu=False).sum() for c in COHORTS)
     shared = ", ".join(f"{total / 3600 / n:.1f} hours on {n} GPU{'s' if n > 1 else ''}" for n in GPUS)
     sentences = (
-        f"If the work is divided evenly, it takes {shared}. In addition, linear models and confound baselines at unseen "
-        f"sites take {OF_EACH * cpu / 3600:.1f} hours on a CPU."
+        f"If the work is divided evenly, it takes {shared}. In addition, linear models and confound baselines at "
+        f"unseen sites take {OF_EACH * cpu / 3600:.1f} hours on a CPU."
     )
     return f"{format_table(header, rows)}\n\n{sentences}\n"
 
