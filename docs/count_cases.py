@@ -34,16 +34,16 @@ def list_counts() -> list[tuple[str, int, str]]:
     settings = sum(len(find_numbers(cls)) for cls in test_domains.CLASSES)
     return [
         ("commands on bad input, see below", len(matrix.list_cases()), "tests/hardness/test_matrix.py"),
-        ("mistakes of newcomers", len(test_mistakes.MISTAKES), "tests/cli/test_mistakes.py"),
+        ("mistakes by new users", len(test_mistakes.MISTAKES), "tests/cli/test_mistakes.py"),
         ("numeric options of commands", len(numbers), "tests/cli/test_numeric_options.py"),
         (
-            "absurd values given to them",
+            "absurd values for these options",
             sum(len(absurd[kind]) + len(no_numbers[kind]) for *_, kind in numbers),
             "tests/cli/test_numeric_options.py",
         ),
         ("numeric settings", settings, "tests/test_domains.py"),
-        ("absurd values given to them", settings * len(test_domains.ABSURD), "tests/test_domains.py"),
-        ("places where a formula may stand", len([*test_names.NAMES, "name"]), "tests/cohort/test_names.py"),
+        ("absurd values for these settings", settings * len(test_domains.ABSURD), "tests/test_domains.py"),
+        ("places where a formula could occur", len([*test_names.NAMES, "name"]), "tests/cohort/test_names.py"),
         ("commands run without a network", len(test_privacy.FAST) + len(test_privacy.SLOW), "tests/test_privacy.py"),
     ]
 

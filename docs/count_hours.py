@@ -80,14 +80,15 @@ def format_hours() -> str:
     sums = [sum(by_cohort[cohort][1] for by_cohort in counted.values()) for cohort in COHORTS]
     runs = sum(by_cohort["aal116"][0] for by_cohort in counted.values())
     total = OF_EACH * sum(sums)
-    rows.append(["together", f"{runs:,}", *(f"{seconds / 3600:.2f}" for seconds in (*sums, total))])
-    header = ["part", "runs on a cohort", "GPU hours, 116 ROIs", "GPU hours, 200 ROIs", "GPU hours, four cohorts"]
+    rows.append(["total", f"{runs:,}", *(f"{seconds / 3600:.2f}" for seconds in (*sums, total))])
+    header = ["part", "runs per cohort", "GPU hours, 116 ROIs", "GPU hours, 200 ROIs", "GPU hours, four cohorts"]
     cpu = SEEDS * count_folds() * sum(mean_seconds(EVIDENCE / "unseen-sites" / c, on_gpu=False).sum() for c in COHORTS)
     shared = ", ".join(f"{total / 3600 / n:.1f} hours on {n} GPU{'s' if n > 1 else ''}" for n in GPUS)
     sentences = (
-        f"Shared out evenly: {shared}. Linear models and controls at unseen sites take {OF_EACH * cpu / 3600:.1f} "
+        f"If the work is divided evenly, it takes {shared}. In addition, linear models and confound baselines at "
+        f"unseen sites take {OF_EACH * cpu / 3600:.1f} hours on a CPU."
     )
-    return f"{format_table(header, rows)}\n\n{sentences}hours on a CPU besides.\n"
+    return f"{format_table(header, rows)}\n\n{sentences}\n"
 
 
 if __name__ == "__main__":

@@ -91,10 +91,10 @@ def draw_card(title: str, height: float, shapes: Iterable[str], metadata: str = 
 def draw_data_flow() -> str:
     """Draw the way from scans to a report and to a prediction, with the command of each step."""
     steps = (
-        ("Your scans", "time series or images, several sites", "brio import"),
+        ("Your scans", "time series or images from several sites", "brio import"),
         ("Audit", "duplicate scans, missing regions, confounds", "brio audit"),
-        ("Connectomes", "correlations, also of other minutes of a scan", ""),
-        ("Folds", "every site is the test site once", "brio run"),
+        ("Connectomes", "correlations, also from other minutes of a scan", ""),
+        ("Folds", "each site is the test site once", "brio run"),
         ("Methods", "linear, neural, BRIO, confound baselines", ""),
     )
     shapes = []
@@ -105,12 +105,12 @@ def draw_data_flow() -> str:
     y = 14 + 72 * len(steps)
     shapes += [_draw_arrow(115, y - 18), _draw_arrow(325, y - 18)]
     for x, title, command, *below in (
-        (14, "Report at new sites", "brio report", "Check all numbers", "brio verify"),
-        (227, "Model with evidence", "brio fit", "Class, or no call", "brio predict"),
+        (14, "Evaluation report", "brio report", "Check all numbers", "brio verify"),
+        (227, "Model with evidence", "brio fit", "Class or no call", "brio predict"),
     ):
         shapes += [*_draw_step(x, y, 199, title, "", command, ORANGE), _draw_arrow(x + 99, y + 54)]
         shapes += _draw_step(x, y + 72, 199, below[0], "", below[1], ORANGE)
-    return draw_card("From scans to a report and to a model, step by step with its command", y + 140, shapes)
+    return draw_card("Workflow from scans to a report and to a model, with the command of each step", y + 140, shapes)
 
 
 def _draw_step(x: float, y: float, width: float, title: str, detail: str, command: str, colour: str) -> list[str]:
@@ -151,14 +151,14 @@ def draw_folds() -> str:
             shapes += [write(middle, y + 18, role, fill=ink, text_anchor="middle")] if role else []
     y = top + high * len(names) + 24
     for fill, role, what in (
-        (BLUE, "source", "weights and means are learned here"),
-        (AMBER, "validation", "chooses checkpoint and penalty"),
-        (ORANGE, "test", "scored once, when all is fixed"),
+        (BLUE, "source", "weights and means are learned from these"),
+        (AMBER, "validation", "used to choose checkpoint and penalty"),
+        (ORANGE, "test", "scored once, after all choices are made"),
     ):
         shapes += [box(14, y - 12, 15, 15, fill, rx=3), explain(36, y, role, what)]
         y += 23
-    shapes.append(write(14, y + 6, "One AUC per test site; interval and tests over sites."))
-    return draw_card("Leave one site out: every site is the test site of one fold", y + 22, shapes)
+    shapes.append(write(14, y + 6, "One AUC per test site; intervals and tests over sites."))
+    return draw_card("Leave-one-site-out: each site is the test site of one fold", y + 22, shapes)
 
 
 def draw_reestimation() -> str:
@@ -184,14 +184,14 @@ def draw_reestimation() -> str:
             shapes.append(box(x, y, step * frames_left - 0.8, 16, BLUE, fill_opacity=f"{shade:.2f}"))
         return shapes
 
-    shapes = [explain(14, 24, "One scan", "two of its regions over time")]
+    shapes = [explain(14, 24, "One scan", "signals of two of its regions")]
     shapes.append(write(426, 24, "connectome", fill=MUTED, text_anchor="end"))
     for roi, colour in ((6, INK), (7, ORANGE)):
         course = 62 - 5.5 * (scan[:, roi] - scan[:, roi].mean()) / scan[:, roi].std()
         points = " ".join(f"{left + step * t:.1f},{y:.1f}" for t, y in enumerate(course) if t % 2 == 0)
         shapes.append(tag("polyline", points=points, fill="none", stroke=colour, stroke_width=1.0))
     shapes += draw_blocks(92, np.arange(n_blocks) * BLOCK_LENGTH) + _draw_matrix(352, 34, whole)
-    shapes.append(explain(14, 146, f"K = {N_REESTIMATES} re-estimates", "its blocks drawn again"))
+    shapes.append(explain(14, 146, f"K = {N_REESTIMATES} re-estimates", "blocks drawn with replacement"))
     for k in range(3):
         y = 160 + 84 * k
         shapes.append(write(14, y + 22, f"re-estimate {k + 1}", fill=MUTED))
@@ -207,8 +207,8 @@ def draw_reestimation() -> str:
         x = centre + scale * float(whole[pair])
         shapes.append(line(x, y - 6, x, y + 18, ORANGE, 2.5))
     shapes += [write(130 + 270 * z, 560, f"{z:g}", fill=MUTED, text_anchor="middle") for z in (0, 0.5, 1)]
-    shapes.append(write(14, 584, "Line: the scan; dots: its re-estimates (Fisher z).", fill=MUTED))
-    return draw_card("Re-estimation: connectomes of blocks of a scan, drawn again, and their spread", 600, shapes)
+    shapes.append(write(14, 584, "Line: whole scan. Dots: re-estimates (Fisher z).", fill=MUTED))
+    return draw_card("Re-estimation: connectomes from resampled blocks of a scan, and their spread", 600, shapes)
 
 
 def _draw_matrix(
@@ -252,19 +252,19 @@ def draw_prediction(facts: dict[str, Any]) -> str:
         fill = colour if sure else "#ffffff"
         shapes.append(dot(place(scan["probability"]), y, 7.0, fill, stroke=colour, stroke_width=2.5))
     notes = (
-        ("dot", "the probability from this scan"),
-        ("line", "95% interval: other minutes of this scan"),
+        ("dot", "probability from this scan"),
+        ("line", "95% interval for other minutes of this scan"),
         ("hollow", "other minutes may give the other class"),
-        ("grey band", "no call: too close to one half"),
-        ("flag", "none here: the scans fit those of the model"),
+        ("grey band", "no call, because too close to one half"),
+        ("flag", "none of these scans is flagged"),
     )
     y = bottom + 26
     for name, meaning in notes:
         shapes.append(explain(14, y, name, meaning))
         y += 22
     expected, observed = (f"{100 * facts[name]:.0f}%" for name in ("expected", "observed"))
-    shapes.append(write(14, y + 8, f"Called scans that are right: expected {expected}, here {observed}."))
-    return draw_card("Anatomy of a prediction: probability, interval, call", y + 24, shapes, json.dumps(facts))
+    shapes.append(write(14, y + 8, f"Correct predicted classes: expected {expected}, here {observed}."))
+    return draw_card("Parts of a prediction: probability, interval, class", y + 24, shapes, json.dumps(facts))
 
 
 FIGURES = {

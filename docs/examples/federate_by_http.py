@@ -1,7 +1,7 @@
-"""Fit one model at sites that share no scan, each a process of its own, by HTTP on this machine.
+"""Fit one model for sites that do not share scans. Each site is a process; messages travel by HTTP on this machine.
 
-``python federate_by_http.py OUT COHORT COHORT COHORT ...``, one cohort folder of each site. A real project would use an
-engine that knows who may speak, such as Flower, vantage6 or NVFlare; what they carry is the same.
+Run ``python federate_by_http.py OUT COHORT COHORT COHORT ...`` with the cohort folder of each site. For a real project,
+use an engine with access control, such as Flower, vantage6 or NVFlare. The messages are the same.
 """
 
 import sys
@@ -35,7 +35,7 @@ def take_part(address: str, folder: str) -> None:
 
 
 def coordinate(terms: federation.Terms, n_sites: int) -> tuple[HTTPServer, list[Model]]:
-    """Make a server that shows the newest request and adds up the answers of all sites."""
+    """Make a server that returns the latest request and combines the answers of all sites."""
     state = {"request": federation.start(terms), "answers": {}}
     models: list[Model] = []
 
@@ -68,7 +68,7 @@ def coordinate(terms: federation.Terms, n_sites: int) -> tuple[HTTPServer, list[
 
 
 def main(out: str, *folders: str) -> None:
-    """Run coordinator and sites, and write the model."""
+    """Run the coordinator and the sites, and write the model."""
     first = Cohort.load(folders[0])
     rois = {"name": first.atlas.rois["name"].tolist()}
     terms = federation.Terms("by-http", "log-ridge", first.atlas.name, rois, first.classes)

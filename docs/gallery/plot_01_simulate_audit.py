@@ -2,16 +2,16 @@
 Simulate and audit a cohort
 ===========================
 
-The audit finds defects that would otherwise end up in a result: scans without signal in
-many regions, duplicate scans, scans that are too short, and sites with one class. Here
-we simulate a cohort, damage three scans, and let :func:`brio.audit` find them.
+The audit finds defects that would otherwise affect the results: scans without signal in
+many regions, duplicate scans, scans that are too short, and sites with only one class.
+Here we simulate a cohort, damage three scans, and let :func:`brio.audit` find them.
 """
 
 # %%
-# A cohort whose truth is known
-# -----------------------------
+# A cohort with a known truth
+# ---------------------------
 # :func:`brio.simulate` draws scans from several sites. Four networks of regions carry
-# four kinds of signal; ``provenance["truth"]`` says which.
+# four kinds of signal; ``provenance["truth"]`` lists the regions of each network.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,8 +26,8 @@ cohort
 # %%
 # Damage three scans
 # ------------------
-# The first loses 8 of its 24 regions, the second is cut to 30 frames, the third is a
-# noisy copy of another scan.
+# The first scan loses the signal in 8 of its 24 regions, the second is cut to 30 frames,
+# and the third is replaced with a noisy copy of another scan.
 
 rng = np.random.default_rng(0)
 scans = [cohort.scan(i).copy() for i in range(len(cohort))]
@@ -47,8 +47,8 @@ damaged = brio.Cohort.from_scans(
 # %%
 # Audit it
 # --------
-# Every proposed exclusion has its reasons. ``brio.run`` applies them unless it is told
-# not to.
+# The audit gives reasons for every proposed exclusion. ``brio.run`` applies the
+# exclusions by default.
 
 report = brio.audit(damaged)
 for participant, reasons in report.exclusions.items():
@@ -58,9 +58,9 @@ print(f"{report.n_before} scans, {report.n_after} after exclusion")
 # %%
 # Site, diagnosis and scan length
 # -------------------------------
-# Scan length differs between sites. A model that could read it would know the site, so
-# the audit reports the association; within a site, length should not differ between
-# patients and controls.
+# Scan length differs between sites. A model that reads scan length could infer the site,
+# so the audit reports this association. Within a site, scan length should not differ
+# between patients and controls.
 
 used = damaged.select(report.keep)
 figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")

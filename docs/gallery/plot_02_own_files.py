@@ -2,16 +2,16 @@
 From your own files to a cohort
 ===============================
 
-A participants table and one file per scan are enough. This example writes such a
+You need a participants table and one file per scan. This example writes such a
 folder, imports it with the command ``brio import table``, and opens the cohort.
 """
 
 # %%
-# A folder as a study might have it
-# ---------------------------------
-# ``participants.tsv`` needs the columns ``participant_id``, ``site`` and a diagnosis.
-# Scans are found by file names that begin with the participant's id; rows are frames,
-# columns are regions.
+# The folder of a study
+# ---------------------
+# ``participants.tsv`` needs columns for the participant id, the site and the diagnosis.
+# The name of each scan file begins with the participant's id. In these files, rows are
+# frames and columns are regions.
 
 import shlex
 import subprocess
@@ -44,8 +44,8 @@ print(*sorted(path.name for path in folder.iterdir())[:4], "...", sep="\n")
 # %%
 # Import
 # ------
-# Options map the columns and the words of this study to those of a cohort. In a shell
-# this is ``brio import table my-study --out cohort ...``.
+# Options tell brio which columns and words this study uses. In a shell, the command is
+# ``brio import table my-study --out cohort ...``.
 
 arguments = f"import table {folder} --out {folder.parent / 'cohort'}"
 arguments += " --site-column centre --label-column diagnosis --patient MDD --control HC"
@@ -54,11 +54,11 @@ done = subprocess.run(command, capture_output=True, text=True, check=True)
 print(done.stdout.splitlines()[0])
 
 # %%
-# Open
-# ----
+# Open the cohort
+# ---------------
 # A cohort folder holds plain files: ``frames.npy``, ``participants.tsv``, ``atlas.tsv``
-# and ``cohort.json``. The fingerprint is a hash of their content and names the cohort
-# in every result.
+# and ``cohort.json``. The fingerprint is a hash of their content and identifies the
+# cohort in every result.
 
 cohort = brio.Cohort.load(folder.parent / "cohort")
 cohort

@@ -2,9 +2,9 @@
 Import the output of a pipeline
 ===============================
 
-:func:`brio.import_cohort` reads the files that XCP-D, giga_connectome, HALFpipe and
-C-PAC write, with the names that they give them. This example makes a small folder as
-XCP-D leaves it, with one scan that ends after five frames. In a shell: ``brio import bids``.
+:func:`brio.import_cohort` reads the files of XCP-D, giga_connectome, HALFpipe and
+C-PAC under their original names. This example makes a small folder in the layout of
+XCP-D. One of its scans ends after five frames. In a shell, use ``brio import bids``.
 """
 
 # %%
@@ -43,7 +43,7 @@ print(file.relative_to(folder))
 # %%
 # Import, and look for defects
 # ----------------------------
-# The short scan is imported like the others; the audit proposes to leave it out.
+# The short scan is imported like the others, and the audit proposes to exclude it.
 
 cohort = brio.import_cohort(
     "bids",
@@ -62,7 +62,7 @@ brio.audit(cohort)
 # %%
 # A mean connectome
 # -----------------
-# The regions of each simulated network are coupled.
+# The regions within each simulated network are correlated.
 
 mean = np.mean([np.corrcoef(cohort.scan(k).T) for k in range(10, 20)], axis=0)
 figure, axis = plt.subplots(figsize=(4.8, 4), layout="constrained")

@@ -2,15 +2,16 @@
 Compare three methods at unseen sites
 =====================================
 
-:func:`brio.run` trains every method once for each test site, on the other sites, and
-scores it there. Three linear methods need no training loop, so this takes seconds.
+For each test site, :func:`brio.run` trains every method on the other sites and scores it
+at the test site. The three linear methods here need no training loop, so this takes
+seconds.
 """
 
 # %%
-# One job
-# -------
-# Two seeds draw two different sets of validation sites; a real comparison uses at least
-# three seeds.
+# Run one job
+# -----------
+# Each seed draws a different set of validation sites. This example uses two seeds; a
+# real comparison needs at least three.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,10 +24,10 @@ result = brio.run(cohort, methods, protocol="loso", seeds=2, device="cpu")
 result.table()[["AUC", "SD", "low", "high", "ACC"]].astype(float).round(1)
 
 # %%
-# Every site
-# ----------
+# Look at every site
+# ------------------
 # ``result.rows`` has one row per run: one method, one test site, one seed. The mean
-# over sites hides how different sites are, so look at all of them.
+# over sites hides the differences between sites, so look at all of them.
 
 scores = (
     100 * result.rows.pivot_table(index="fold", columns="method", values="auc")[methods]
@@ -50,23 +51,23 @@ axis.axvline(50, color="0.6", linestyle=(0, (4, 3)), linewidth=1)
 axis.axhline(1.35, color="0.4", linewidth=0.8)
 axis.set(
     yticks=[0.7, *range(2, len(scores) + 2)],
-    yticklabels=["mean, 95 % interval", *scores.index],
+    yticklabels=["mean, 95% interval", *scores.index],
 )
-axis.set(xlabel="AUC at the test site, %", title="Bars: 95 % intervals over sites (t)")
+axis.set(xlabel="AUC at the test site, %", title="Bars: 95% t intervals over sites")
 axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 0.18))
 plt.show()
 
 # %%
 # Is the difference more than noise?
 # ----------------------------------
-# Methods are compared at the same sites: the differences are paired. ``brio table
-# FOLDER --compare ridge`` prints this with exact tests, corrected for the number of
-# comparisons.
+# Methods are compared at the same sites, so the differences are paired. ``brio table
+# FOLDER --compare ridge`` prints these differences with paired tests, corrected for the
+# number of comparisons.
 
 differences = scores.drop(columns="ridge").sub(scores["ridge"], axis=0)
 for name, values in differences.items():
     low, high = brio.protocol.t_interval(values.to_numpy())
     print(
-        f"{name}: {values.mean():+.1f} points to ridge "
-        f"(95 % interval {low:+.1f} to {high:+.1f})"
+        f"{name} minus ridge: {values.mean():+.1f} points "
+        f"(95% interval {low:+.1f} to {high:+.1f})"
     )

@@ -3,9 +3,9 @@ A report for readers and reviewers
 ==================================
 
 :func:`brio.run` evaluates methods at sites they were not trained on, and
-:meth:`brio.Result.report` writes one HTML file that opens without a network. Whoever
-receives the folder can recompute every number. In a shell: ``brio run``,
-``brio report`` and ``brio verify``.
+:meth:`brio.Result.report` writes one HTML file that opens without a network. Anyone who
+receives the results folder can recompute every number in it. In a shell, use
+``brio run``, ``brio report`` and ``brio verify``.
 """
 
 # %%
@@ -32,13 +32,15 @@ result
 # %%
 # Write the report
 # ----------------
-# Beside the page lie a model card and the references that its paragraph for a paper
-# cites. These are its sections:
+# The report comes with a model card, and with a file of the references that its methods
+# paragraph cites. These files are in the folder:
 
 page = result.report()
 print(*sorted(path.name for path in page.parent.iterdir()), sep="\n")
 
 # %%
+# The report has these sections:
+
 sections = re.findall(
     r"<h2[^>]*>(.*?)</h2>", page.read_text(encoding="utf-8"), re.DOTALL
 )
@@ -47,7 +49,8 @@ print(*(re.sub(r"<[^>]+>", "", title).strip() for title in sections), sep="\n")
 # %%
 # Verify
 # ------
-# This needs the folder alone, neither the scans nor trust in who computed it.
+# ``brio verify`` needs only the folder. You need neither the scans nor trust in the
+# people who computed the results.
 
 command = [sys.executable, "-m", "brio", "verify", str(folder / "results")]
 done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -56,7 +59,8 @@ print(done.stdout.replace(str(folder), "..."))
 # %%
 # Site by site
 # ------------
-# The table behind the figure of the report: a score for each method and test site.
+# The figure of the report is drawn from a table with one score for each method and test
+# site.
 
 auc = result.rows.pivot_table(index="fold", columns="method", values="auc")[methods]
 figure, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")

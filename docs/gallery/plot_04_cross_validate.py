@@ -2,8 +2,8 @@
 The estimator in scikit-learn's cross_validate
 ==============================================
 
-:class:`brio.BrioClassifier` is a scikit-learn classifier over time series. The sites go
-to ``fit`` through ``params`` and to the splitter through ``groups``.
+:class:`brio.BrioClassifier` is a scikit-learn classifier for time series. Pass the sites
+to ``fit`` through ``params``, and to the splitter through ``groups``.
 """
 
 # %%
@@ -30,7 +30,7 @@ print(len(X), X[0].shape, X[-1].shape)
 # %%
 # One score per test site
 # -----------------------
-# ``method`` takes any name that ``brio methods`` lists.
+# ``method`` can be any name listed by ``brio methods``.
 
 scores = cross_validate(
     brio.BrioClassifier("ridge", random_state=0, device="cpu"),
@@ -44,10 +44,10 @@ scores = cross_validate(
 print(np.round(scores["test_roc_auc"], 2))
 
 # %%
-# Compare with folds that know every site
-# ---------------------------------------
-# :class:`brio.SiteStratifiedKFold` spreads each site over all folds. It answers another
-# question: how well does the model work at hospitals it was trained on?
+# Compare with folds that contain every site
+# ------------------------------------------
+# :class:`brio.SiteStratifiedKFold` distributes the scans of each site over all folds. It
+# answers another question: how well does the model work at hospitals it was trained on?
 
 known = cross_validate(
     brio.BrioClassifier("ridge", random_state=0, device="cpu"),
@@ -73,8 +73,9 @@ plt.show()
 # %%
 # A fitted model
 # --------------
-# Fitted models predict for new scans, with an interval for other minutes of the same
-# scan. They save to a folder without pickle, which ``brio predict`` reads too.
+# A fitted model predicts a probability for each new scan, with an interval for other
+# minutes of the same scan. You can save the model to a folder, without pickle, and use it
+# with ``brio predict`` too.
 
 model = brio.BrioClassifier("ridge", random_state=0, device="cpu").fit(
     X, y, sites=sites

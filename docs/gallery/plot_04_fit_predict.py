@@ -2,16 +2,16 @@
 A model that another hospital can use
 =====================================
 
-:func:`brio.fit` learns from all sites of a cohort and writes a folder. Another hospital
-reads it with :func:`brio.load_model` and applies it to scans of its own with
-:func:`brio.predict`. In a shell these are ``brio fit`` and ``brio predict``.
+:func:`brio.fit` learns from all sites of a cohort and writes the model to a folder.
+Another hospital loads the model with :func:`brio.load_model` and applies it to its own
+scans with :func:`brio.predict`. In a shell, use ``brio fit`` and ``brio predict``.
 """
 
 # %%
-# Fit, and keep the evidence
-# --------------------------
-# ``evaluate=True`` leaves out each site in turn and stores what that gave beside the
-# model. Without evidence, the model gives probabilities but calls no class.
+# Fit the model and evaluate it
+# -----------------------------
+# ``evaluate=True`` leaves out each site in turn and stores the results with the model, as
+# evidence. Without evidence, the model gives probabilities but names no class.
 
 import tempfile
 from pathlib import Path
@@ -29,10 +29,11 @@ model = brio.fit(
 model
 
 # %%
-# Predict a hospital that took no part
-# ------------------------------------
-# Scans need no labels. Each gets a probability with an interval for other minutes of the
-# same scan, a class or "no call", and a flag where it is unlike those of the model.
+# Predict the scans of a new hospital
+# -----------------------------------
+# Scans need no labels. Each scan gets a probability with an interval for other minutes of
+# the same scan, and a class or "no call". If a scan differs so much from the scans of the
+# model that you must not rely on its prediction, it gets a flag.
 
 new = brio.simulate(brio.Simulation(n_sites=1, per_class=10, stable=0.5, seed=12))
 predictions = brio.predict(brio.load_model(folder / "model"), new, device="cpu")
@@ -42,7 +43,8 @@ table[["probability", "low", "high", "predicted", "flag"]].head()
 # %%
 # One line per scan
 # -----------------
-# Here the truth is known. Hollow points have an interval with both classes.
+# In this simulation the true classes are known. A hollow point means that the interval
+# crosses one half, so other minutes of the scan may give the other class.
 
 order = np.argsort(table["probability"].to_numpy())
 patient = (new.labels == 1)[order]

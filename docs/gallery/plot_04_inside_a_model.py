@@ -2,9 +2,9 @@
 What a model reads
 ==================
 
-:func:`brio.models.explain_model` shows which edges and regions a model goes by. The
-simulation planted a network of regions that differs between patients and controls, so
-we can see whether the model found it. In a shell: ``brio explain``.
+:func:`brio.models.explain_model` shows which edges and regions a model uses. In the
+simulated cohort, one network of regions differs between patients and controls, so
+we can check whether the model found it. In a shell, use ``brio explain``.
 """
 
 # %%
@@ -24,19 +24,21 @@ model = brio.fit(cohort, "log-ridge", device="cpu")
 # %%
 # Patterns of regions
 # -------------------
-# A pattern says how an edge changes where the model leans towards patients; regions are
-# ranked by the patterns of their edges. It is about the model, and none of it is a cause.
+# A pattern shows how an edge changes as the margin of the model increases, that is,
+# towards patients. Regions are ranked by the patterns of their edges. Patterns describe
+# the model; they do not identify causes.
 
 explanation = explain_model(model, device="cpu")
 regions = explanation.rois.sort_values("rank")
 regions.head(8)
 
 # %%
-# Did it find what was planted?
-# -----------------------------
-# ``provenance`` of a simulated cohort holds the truth. The model leans on the stable
-# network, and on the unstable one too: a burst that goes with the diagnosis in these
-# minutes. Regions of the site network say nothing about it.
+# Did the model find the simulated networks?
+# ------------------------------------------
+# The ``provenance`` of a simulated cohort holds the truth. The model uses the stable
+# network. It also uses the unstable network, which has a burst associated with the
+# diagnosis in these minutes. The regions of the site network carry no information about
+# the diagnosis.
 
 truth = cohort.provenance["truth"]
 pattern = explanation.rois["absolute_pattern"].to_numpy()

@@ -2,16 +2,17 @@
 Adapt a model to a hospital with a few labelled scans
 =====================================================
 
-A hospital where patients are rarer than among the scans of the model gets
-probabilities that are too high. :func:`brio.models.adapt_model` corrects slope and
-intercept with labelled scans of that hospital; the weights stay. In a shell:
-``brio adapt``.
+If patients are rarer at a hospital than among the scans of the model, the predicted
+probabilities are too high there. :func:`brio.models.adapt_model` corrects the slope and
+intercept with labelled scans from that hospital; the weights do not change. In a shell,
+use ``brio adapt``.
 """
 
 # %%
 # A model, and a hospital with one patient among four participants
 # ----------------------------------------------------------------
-# Thirty of its scans have labels that the model may see, the others are for scoring.
+# Thirty of the hospital's scans have labels for adapting the model. The other scans are
+# used to score it.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -41,8 +42,8 @@ print(*adapted.adaptation.describe(adapted.classes), sep="\n")
 # %%
 # Did it help?
 # ------------
-# On the other scans, the mean probability should be the share of patients. The order of
-# the scans, and with it the AUC, is the same before and after.
+# On the other scans, the mean probability should equal the share of patients. Adapting
+# does not change the order of the scans, so the AUC does not change either.
 
 before, after = (
     brio.predict(one, rest, device="cpu").table["probability"].to_numpy()

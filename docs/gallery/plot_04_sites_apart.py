@@ -1,11 +1,11 @@
 """
-One model of sites that share no scan
-=====================================
+One model for sites that do not share scans
+===========================================
 
-Hospitals that may not pool their scans can fit one model: each answers requests with
-sums over its scans. Here six simulated sites do so in one process, with the functions
-of ``brio.federation``; between hospitals, ``brio federate`` writes the same requests
-and answers to files.
+Hospitals that may not pool their scans can still fit one model. Each hospital answers
+requests with sums over its scans. This example simulates six sites in one process, with
+the functions of ``brio.federation``. Between hospitals, ``brio federate`` writes the
+same requests and answers to files.
 """
 
 # %%
@@ -26,8 +26,8 @@ print([len(site) for site in sites])
 # %%
 # Rounds of requests and answers
 # ------------------------------
-# The coordinator sees sums and never a scan. A request says in words what it asks for:
-# ``brio federate show``. What leaves is not anonymous all the same.
+# The coordinator sees sums and never a scan. Nevertheless, the answers are not anonymous.
+# ``brio federate show`` explains in words what a request asks for.
 
 terms = federation.Terms(
     project="example",
@@ -48,8 +48,9 @@ model
 # %%
 # Compare with pooled scans
 # -------------------------
-# The same method fitted to all scans at once, both applied to a new hospital. The model
-# of pooled scans chose its penalty by inner folds; that of a project is fixed beforehand.
+# For comparison, we fit the same method to all scans at once, and apply both models to a
+# new hospital. The model of pooled scans chooses its penalty by inner folds. The penalty
+# of the federated model is fixed beforehand.
 
 new = brio.simulate(brio.Simulation(n_sites=1, per_class=30, stable=0.45, seed=32))
 logits = {
@@ -71,6 +72,6 @@ for label, name, colour in ((0, "control", "#0072B2"), (1, "patient", "#D55E00")
     )
 limits = (min(map(np.min, logits.values())), max(map(np.max, logits.values())))
 axis.plot(limits, limits, color="0.6", linewidth=1)
-axis.set(xlabel="logit, scans pooled", ylabel="logit, sums only")
+axis.set(xlabel="logit, pooled scans", ylabel="logit, federated model")
 axis.legend(frameon=False)
 plt.show()

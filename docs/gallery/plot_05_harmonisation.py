@@ -1,17 +1,17 @@
 """
-Harmonisation, and the site that ComBat has not seen
-====================================================
+Harmonisation, and the site that ComBat was not fitted to
+=========================================================
 
-ComBat estimates the effect of each site it is fitted to. It knows nothing about a new
-hospital, so what happens to scans from there is a choice, and the choice is printed in
-every table.
+ComBat estimates the effect of each site it is fitted to. It has no estimate for a new
+hospital, so you must choose how to treat scans from there. Every table states this
+choice.
 """
 
 # %%
 # ComBat fitted to source sites only
 # ----------------------------------
-# ``brio.connectome.harmonisation.fit_combat`` works on any features; here on the edges of
-# connectomes. The last site is kept out of the fit, as a test site would be.
+# ``brio.connectome.harmonisation.fit_combat`` works on any features. Here we apply it to
+# the edges of connectomes, and leave the last site out of the fit, like a test site.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,8 +36,8 @@ combat = fit_combat(edges[~unseen], cohort.sites[~unseen])
 # ----------------------------------
 # ``identity`` leaves its scans as they are, ``pooled`` applies the average site effect,
 # and ``unlabelled`` estimates the effect from the scans of that site without their
-# labels. The last is transductive: honest only if you will have such scans before you
-# predict. A fourth policy, ``raise``, refuses.
+# labels. The last policy is transductive: it is a fair evaluation only if you will have
+# such scans before you predict. A fourth policy, ``raise``, stops with an error.
 
 policies = ("identity", "pooled", "unlabelled")
 grand_mean = edges[~unseen].mean(0)
@@ -73,9 +73,9 @@ plt.show()
 # %%
 # In a job
 # --------
-# The same choice in ``brio.run``, or on the command line ``brio run cohort --method
-# ridge --set harmonise.kind=combat --set harmonise.unseen=pooled``. ComBat is fitted
-# again in every fold, to its source scans alone.
+# You can make the same choice in ``brio.run``, or on the command line with ``brio run
+# cohort --method ridge --set harmonise.kind=combat --set harmonise.unseen=pooled``. In
+# every fold, ComBat is fitted again to the source scans only.
 
 tables = {"no ComBat": brio.run(cohort, ["ridge"], device="cpu").table()}
 for policy in policies:

@@ -2,16 +2,17 @@
 What re-estimation does to one connectome
 =========================================
 
-A scan gives one connectome, but other minutes of the same scan would have given
-another. Block resampling shows how different: frames are drawn in blocks, all regions
-together, and the connectome is estimated again (Eq. 2 of the paper).
+A scan gives one connectome, but other minutes of the same scan would have given a
+different one. Block resampling shows how large the difference is: frames are drawn in
+blocks, with all regions together, and the connectome is estimated again (Eq. 2 of the
+paper).
 """
 
 # %%
 # One scan, 64 re-estimates
 # -------------------------
-# Blocks keep the correlation between neighbouring frames. Their length is estimated
-# from the source sites of a fold; here it is 8 frames.
+# Blocks preserve the correlation between neighbouring frames. In a job, brio estimates
+# their length from the source sites of a fold. Here, blocks have 8 frames.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -51,9 +52,9 @@ plt.show()
 # %%
 # Which edges can be trusted?
 # ---------------------------
-# The simulator planted a short burst of shared activity in the ``unstable`` network of
-# patients. In the full scan its edges look like any others. A re-estimate may contain
-# the burst twice or not at all, so they spread more.
+# The simulation has a short burst of shared activity in the ``unstable`` network of
+# patients. In the full scan, the edges of this network look like any others. However, a
+# re-estimate may contain the burst twice or not at all, so these edges vary more.
 
 truth = cohort.provenance["truth"]
 figure, axis = plt.subplots(figsize=(6.4, 3), layout="constrained")
@@ -68,6 +69,6 @@ for k, name in enumerate(("stable", "unstable", "spurious", "site")):
 axis.set(xticks=range(4), xticklabels=["stable", "unstable", "spurious", "site"])
 axis.set(
     ylabel="SD over re-estimates, Fisher z",
-    title="Edges inside the four planted networks",
+    title="Edges within the four simulated networks",
 )
 plt.show()

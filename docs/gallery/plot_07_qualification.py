@@ -2,18 +2,19 @@
 Qualification of factors: relevant is not enough
 ================================================
 
-BRIO asks two questions about each factor of the connectome. Does it separate patients
-from controls (relevance)? Does its contribution survive re-estimation of the connectome
-(support)? This example plants one factor that is high in both and one that is relevant,
-with lower support; two others separate nothing.
+BRIO measures two properties of each factor of the connectome. Relevance is how well the
+factor separates patients from controls. Support is how well its contribution survives
+re-estimation of the connectome. This example simulates one factor with high relevance
+and high support, one relevant factor with lower support, and two factors that do not
+separate the classes.
 """
 
 # %%
 # A cohort with a stable and an unstable factor
 # ---------------------------------------------
 # Patients have stronger coupling in the ``stable`` network in every minute. In the
-# ``unstable`` network they have one short burst per scan, at every source site: all
-# sites agree on it.
+# ``unstable`` network they have one short burst per scan. This burst occurs at every
+# source site, so the sites agree on it.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -46,10 +47,10 @@ cohort = brio.simulate(simulation)
 # %%
 # Factors and their contributions
 # -------------------------------
-# BRIO learns its factors. Here each planted network is one: its state is the mean
-# connectivity within it, and a logistic regression on the states gives each factor a
-# weight. A contribution is weight times state, Eq. (10). A re-estimate is a scan whose
-# frames are drawn again in blocks.
+# BRIO learns its factors. Here, each simulated network is a factor. The state of a factor
+# is the mean connectivity within its network, and a logistic regression on the states
+# gives each factor a weight. The contribution of a factor is its weight times its state,
+# Eq. (10). For a re-estimate, the frames of a scan are drawn again in blocks.
 
 truth = cohort.provenance["truth"]
 networks = ["stable", "unstable", "spurious", "site"]
@@ -81,7 +82,7 @@ print(tuple(a.shape), tuple(a_re.shape))
 # %%
 # Support, Eqs. (11) to (16)
 # --------------------------
-# ``cell_average`` averages over the scans of each source site and class.
+# The tensor ``cell_average`` averages over the scans of each source site and class.
 
 sites, labels = cohort.sites, cohort.labels
 cells = [[(sites == e) & (labels == c) for c in (0, 1)] for e in np.unique(sites)]
@@ -96,9 +97,10 @@ support = q_re.mean((0, 1))
 # %%
 # Qualification, Eqs. (18) and (19)
 # ---------------------------------
-# Relevance, Eq. (13), weighs how far the classes lie apart against their spread. For each
-# pair of source sites and each class, ``g`` is the strength of alignment and ``alpha_bar``
-# shares it among the factors: weight moves from the unstable factor to the stable one.
+# Relevance, Eq. (13), compares the distance between the classes with their spread. For
+# each pair of source sites and each class, ``g`` is the strength of alignment, and
+# ``alpha_bar`` distributes it over the factors. Weight moves from the unstable factor to
+# the stable one.
 
 R_task = relevance(w[:, None], Delta.mean(0), V_sub.mean(0), 1e-6, 1e-6)
 pi_task = normalise_relevance(R_task)
@@ -121,9 +123,9 @@ axes[2].axhline(1, color="0.4", linewidth=0.8)
 plt.show()
 
 # %%
-# The same scan, twice
-# --------------------
-# Points on the diagonal are contributions that re-estimation does not change.
+# The same scan, estimated twice
+# ------------------------------
+# A point on the diagonal is a contribution that re-estimation does not change.
 
 figure, axes = plt.subplots(1, 2, figsize=(7.5, 3.6), layout="constrained")
 for axis, name in zip(axes, ("stable", "unstable"), strict=True):

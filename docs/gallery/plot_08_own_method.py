@@ -2,15 +2,15 @@
 Write a method
 ==============
 
-One Python file registers a method. It is then trained over all folds at once, scored,
-tuned and reported like the built-in ones. The file is ``docs/examples/my_method.py``;
-:doc:`/own-method` explains it line by line.
+A method is registered by one Python file. brio then trains it over all folds at once,
+and scores, tunes and reports it like the built-in methods. The file used here is
+``docs/examples/my_method.py``; :doc:`/own-method` explains it.
 """
 
 # %%
 # Load the file
 # -------------
-# On the command line this is ``--load my_method.py``.
+# On the command line, use ``--load my_method.py``.
 
 import matplotlib.pyplot as plt
 
@@ -23,7 +23,8 @@ print(name, "-", find_method(name).summary)
 # %%
 # Run it beside ridge
 # -------------------
-# Its settings are set like those of any method. Real cohorts need more epochs.
+# Change the settings of the new method as for any other method. Real cohorts need more
+# epochs than this example.
 
 cohort = brio.simulate(
     brio.Simulation(n_sites=6, per_class=10, n_rois=16, frames=100, stable=0.7, seed=1)
@@ -37,7 +38,7 @@ result = brio.run(
 result.table()[["AUC", "SD", "low", "high", "ACC"]].astype(float).round(1)
 
 # %%
-# ``predictions`` has one row per test scan and run.
+# The table ``predictions`` has one row per test scan and run.
 
 figure, axes = plt.subplots(1, 2, figsize=(7.5, 3), layout="constrained", sharey=True)
 for axis, (method, rows) in zip(

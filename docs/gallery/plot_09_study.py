@@ -2,16 +2,16 @@
 A study of the paper on your cohort
 ===================================
 
-Every table and figure of the paper is a command. This one asks what shorter scans cost
-at unseen sites: models are trained on full scans, then score the first, middle and last
-part of each test scan.
+A command reproduces each table and figure of the paper. This study measures how much
+the scores at unseen sites drop if scans are shorter. Models are trained on full scans
+and then applied to the first, middle and last part of each test scan.
 """
 
 # %%
 # One command
 # -----------
-# ``brio study scan-length cohort --method ridge --out studies``. One seed makes it a
-# smoke run, and the text says so.
+# In a shell, the command is ``brio study scan-length cohort --method ridge --out
+# studies``. This example uses one seed, which makes it a smoke run; the text says so.
 
 import shlex
 import subprocess
@@ -35,9 +35,9 @@ print(done.stdout.replace(str(folder), "..."))
 # %%
 # What it writes
 # --------------
-# A tidy table, the figure, the text, and how the study was asked for. Trained arms are
-# kept: a second study that needs them does not train again, and an interrupted study
-# resumes.
+# The study writes a tidy table, the figure, the text, and a record of how it was called.
+# Trained arms are kept, so a second study that needs them does not train them again, and
+# an interrupted study can be resumed.
 
 results = folder / "studies" / "studies" / "scan-length"
 print(*sorted(path.name for path in results.iterdir()), sep="\n")

@@ -1,10 +1,10 @@
 """
-Controls: does something other than the brain give the diagnosis away?
-======================================================================
+Confound baselines: does something other than connectivity predict the diagnosis?
+=================================================================================
 
-A model that separates patients from controls may read head motion or age instead of
-connectivity. Controls are methods that see no connectome at all. If one of them is
-above chance, every other score has to be read with that in mind.
+A model that separates patients from controls may use head motion or age instead of
+connectivity. Confound baselines are methods that see no connectome. If one of them is
+above chance, interpret all other scores with caution.
 """
 
 # %%
@@ -30,10 +30,10 @@ moving = brio.Cohort.from_scans(
 )
 
 # %%
-# Run the controls beside ridge
-# -----------------------------
-# ``covariates-only`` reads age, sex and motion; ``length-only`` the number of frames;
-# ``dead-rois-only`` which regions have no signal.
+# Run the confound baselines and ridge
+# ------------------------------------
+# The method ``covariates-only`` reads age, sex and motion, ``length-only`` reads the
+# number of frames, and ``dead-rois-only`` reads which regions have no signal.
 
 methods = ["ridge", "covariates-only", "length-only", "dead-rois-only"]
 tables = {
@@ -55,6 +55,6 @@ for k, ((name, table), colour) in enumerate(
     axis.scatter(mean, y, s=44, color=colour, label=name, zorder=3)
 axis.axvline(50, color="0.6", linestyle=(0, (4, 3)), linewidth=1)
 axis.set(yticks=range(len(methods)), yticklabels=methods[::-1])
-axis.set(xlabel="AUC at unseen sites, %", title="Bars: 95 % intervals over sites (t)")
+axis.set(xlabel="AUC at unseen sites, %", title="Bars: 95% t intervals over sites")
 axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 plt.show()
