@@ -142,7 +142,7 @@ def name_source(*folders: str) -> str:
     for folder in folders:
         if not (EVIDENCE / folder).exists():
             raise FileNotFoundError(EVIDENCE / folder)
-    return "Computed from " + ", ".join(f"`evidence/{folder}`" for folder in folders) + "."
+    return "These numbers were computed from " + ", ".join(f"`evidence/{folder}`" for folder in folders) + "."
 
 
 def describe_protocol(runs: pd.DataFrame) -> str:
@@ -195,6 +195,6 @@ def describe_study(name: str) -> str:
     """Say of which scans, folds and seeds a study of ours was made."""
     ((scans, folds, seeds),) = {(r.n_scans, r.folds, r.seeds) for r in (read_record(name, a) for a in ATLASES)}
     return (
-        f"ABIDE I, {scans:,} scans: {folds} folds with one test site each, all {folds - 1} other sites as source "
-        f"sites, {seeds} seeds."
+        f"The study uses {scans:,} scans of ABIDE I, in {folds} folds and with {seeds} seeds. Each fold has one test "
+        f"site; all {folds - 1} other sites are source sites."
     )
