@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from brio.formatting import join_names
 from brio.results import MethodSummary, StoredJob, StoredStudy, StudyOptions, StudyRecord
 from brio.results.files import RESULTS
 
@@ -142,7 +143,7 @@ def name_source(*folders: str) -> str:
     for folder in folders:
         if not (EVIDENCE / folder).exists():
             raise FileNotFoundError(EVIDENCE / folder)
-    return "These numbers were computed from " + ", ".join(f"`evidence/{folder}`" for folder in folders) + "."
+    return f"These numbers were computed from {join_names([f'`evidence/{folder}`' for folder in folders], most=9)}."
 
 
 def describe_protocol(runs: pd.DataFrame) -> str:
