@@ -22,8 +22,8 @@ ARMS = {  # what is left out, the weights of factors, the strength of alignment,
     "brio-wo-sf": ("support in the weights", "relevance", "sum of relevance x support", "own"),
     "brio-wo-qg": ("qualification guidance", "equal", "1", "own"),
     "backbone": ("alignment", "", "0", "own"),
-    "brio-shuffled": ("what names of sites mean", "relevance x support", "sum of relevance x support", "shuffled"),
-    "backbone-shuffled": ("alignment, and what names of sites mean", "", "0", "shuffled"),
+    "brio-shuffled": ("true site names", "relevance x support", "sum of relevance x support", "shuffled"),
+    "backbone-shuffled": ("alignment, and true site names", "", "0", "shuffled"),
 }
 
 
