@@ -63,7 +63,7 @@ def judge_claims() -> list[Verdict]:
             (
                 f"The full method is above its four ablations in AUC and ACC ({atlas_label(atlas)})",
                 f"AUC: significant for {len(below)} of {n}{named if len(below) else ''}; "
-                f"ACC: higher mean than {higher} of {n}",
+                f"ACC: BRIO has a higher mean than {higher} of {n}",
                 judge(len(below), len(above), n),
             )
         )

@@ -91,9 +91,9 @@ def read_study_summary(folder: str) -> pd.DataFrame:
 
 
 def read_sentence(folder: str, start: str) -> str:
-    """Read the sentence in the text of a study that starts with the given words."""
+    """Read the sentence in the text of a study that starts with the given words; "The paper:" becomes a label."""
     (sentence,) = (line for line in read_stored_study(folder).finding.splitlines() if line.startswith(start))
-    return sentence
+    return sentence.replace("The paper: ", "**The paper's findings.** ", 1)
 
 
 @cache
