@@ -1,4 +1,4 @@
-"""Which parts of BRIO raise its AUC, and does alignment need the true sites?"""
+"""Which parts of BRIO raise its AUC?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do BRIO's factors carry?"""
+"""What information do BRIO's factors carry?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do tests and intervals hold their level?"""
+"""Do tests and intervals keep their nominal level?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do shorter scans cost?"""
+"""How much AUC is lost with shorter scans?"""
 
 from __future__ import annotations
 

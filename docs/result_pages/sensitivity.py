@@ -1,4 +1,4 @@
-"""How much do K, J and the block length matter?"""
+"""How sensitive is BRIO to K, J and the block length?"""
 
 from __future__ import annotations
 

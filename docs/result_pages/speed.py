@@ -1,4 +1,4 @@
-"""What do training and memory cost?"""
+"""How much time and memory does training need?"""
 
 from __future__ import annotations
 
