@@ -1,4 +1,4 @@
-"""Which parts of BRIO raise its AUC, and does alignment need the true sites?"""
+"""Which parts of BRIO raise its AUC?"""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ARMS = {  # what is left out, the weights of factors, the strength of alignment,
     "brio-wo-sf": ("support in the weights", "relevance", "sum of relevance x support", "own"),
     "brio-wo-qg": ("qualification guidance", "equal", "1", "own"),
     "backbone": ("alignment", "", "0", "own"),
-    "brio-shuffled": ("what names of sites mean", "relevance x support", "sum of relevance x support", "shuffled"),
-    "backbone-shuffled": ("alignment, and what names of sites mean", "", "0", "shuffled"),
+    "brio-shuffled": ("true site names", "relevance x support", "sum of relevance x support", "shuffled"),
+    "backbone-shuffled": ("alignment, and true site names", "", "0", "shuffled"),
 }
 
 
@@ -63,7 +63,7 @@ def judge_claims() -> list[Verdict]:
             (
                 f"The full method is above its four ablations in AUC and ACC ({atlas_label(atlas)})",
                 f"AUC: significant for {len(below)} of {n}{named if len(below) else ''}; "
-                f"ACC: higher mean than {higher} of {n}",
+                f"ACC: BRIO has a higher mean than {higher} of {n}",
                 judge(len(below), len(above), n),
             )
         )

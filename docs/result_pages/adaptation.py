@@ -1,4 +1,4 @@
-"""What do a few labelled scans of a new hospital buy?"""
+"""How much does a new hospital gain from a few labelled scans?"""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ FOLDERS = {atlas: f"brio-plus/{atlas}-{SOURCES}-source-sites" for atlas in ATLAS
 PARTS = {
     "log-ridge": "`log-ridge`",
     "version 5": "BRIO plus: with the re-estimation penalty",
-    "chosen view": "view chosen in each run, instead",
-    "one kernel": "kernel on 32 principal coordinates, instead",
-    "four kernels": "kernels of four factors, instead",
+    "chosen view": "view chosen in each run, instead of the penalty",
+    "one kernel": "kernel on 32 principal coordinates, instead of the penalty",
+    "four kernels": "kernels of four factors, instead of the penalty",
     "version 4": "version 4: penalty, chosen view and kernels of four factors",
 }
 """Arms of the table of parts, and what readers see."""

@@ -1,4 +1,4 @@
-"""Do predicted probabilities hold at new sites?"""
+"""Are predicted probabilities calibrated at new sites?"""
 
 from __future__ import annotations
 

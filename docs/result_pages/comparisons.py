@@ -72,22 +72,22 @@ _summarise = cache(summarise_scores)  # several pages describe the same scores
 
 
 FAMILIES = {
-    "unseen sites": "every method against ridge, on one atlas",
-    "baselines": "every baseline of the paper's table against BRIO, on one atlas",
-    "averaged seeds": "the averaged seeds of every network against ridge, on one atlas",
-    "labels": "every method against ridge, for one label (or all together) on one atlas",
-    "site penalties": "each penalty against the GCN it is added to, on one atlas",
-    "graph OOD": "each graph OOD method against the best brain network, on one atlas",
+    "unseen sites": "every method versus ridge, on one atlas",
+    "baselines": "every baseline of the paper's table versus BRIO, on one atlas",
+    "averaged seeds": "the averaged seeds of every network versus ridge, on one atlas",
+    "labels": "every method versus ridge, for one label (or all together) on one atlas",
+    "site penalties": "each penalty versus the GCN to which it is added, on one atlas",
+    "graph OOD": "each graph OOD method versus the best brain network, on one atlas",
     "sister sites": "each linear model with and without the other sample, on both atlases",
     "single pairs": "one pair, not corrected",
-    "ablation": "every arm against BRIO, on one atlas",
-    "BRIO plus": "every other method against BRIO plus, on one parcellation and number of source sites",
-    "in distribution": "every method against BRIO over the folds of one atlas",
-    "harmonisation": "each policy against none",
-    "sensitivity": "each other value of one setting against that of BRIO, on one atlas",
-    "factors": "each ranking against qualification, at all shares of factors together",
-    "stability": "every arm against BRIO for one quantity of one study",
-    "scan length": "each method against BRIO at one length; separately, each method at one length against whole scans",
+    "ablation": "every arm versus BRIO, on one atlas",
+    "BRIO plus": "every other method versus BRIO plus, on one atlas with one number of source sites",
+    "in distribution": "every method versus BRIO over the folds of one atlas",
+    "harmonisation": "each policy versus no ComBat",
+    "sensitivity": "each other value of one setting versus that of BRIO, on one atlas",
+    "factors": "each ranking versus qualification, at all shares of factors together",
+    "stability": "every arm versus BRIO for one quantity of one study",
+    "scan length": "each method versus BRIO at one length; separately, each method at one length versus whole scans",
     "repeats": "one pair, not corrected",
 }
 """Families of comparisons, each declared here and nowhere else: which pairs are corrected together by Holm's method."""
@@ -98,8 +98,10 @@ VERDICTS: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
 def name_family(family: str) -> str:
     """Return the sentence that names the test of a page and its family."""
     text = FAMILIES[family]
-    corrected = text if text.endswith("not corrected") else f"{text}, corrected by Holm's method"
-    return f"p values are of the corrected t test over sites; family *{family}*: {corrected}."
+    test = "p values are from the corrected t test over sites"
+    if text.endswith(", not corrected"):
+        return f"{test} and are not corrected for multiple comparisons (family *{family}*)."
+    return f"{test}, and are corrected by Holm's method within the family *{family}*: {text}."
 
 
 def compare_sites(
@@ -220,14 +222,15 @@ def count_shown(tables: Iterable[pd.DataFrame]) -> tuple[int, int, int]:
 
 
 JUDGEMENT = (
-    "A claim consists of one or more paired comparisons, and a comparison is significant where its p value, corrected "
-    f"by Holm's method, is at most {LEVEL}.\n\n"
-    "- *Agrees*: all are significant. *In part*: at least half are. *Not significant*: fewer than half are. "
-    "*Contradicted*: at least one is significant the other way round.\n"
-    "- Claims that need no test (ranks, regions, time, memory, propositions) agree where all of their parts hold, "
-    "agree in part where some do, and do not hold where none does.\n"
-    "- Two claims say that something is *not* consistently so. They agree unless it is significant in all comparisons "
-    "(general OOD methods), or unless the interval of Spearman's rho lies above zero (site discrepancy)."
+    "A claim consists of one or more paired comparisons. A comparison is significant if its p value, corrected by "
+    f"Holm's method, is at most {LEVEL}.\n\n"
+    "- *Agrees*: all comparisons are significant. *In part*: at least half are. *Not significant*: fewer than half "
+    "are. *Contradicted*: at least one comparison is significant in the opposite direction.\n"
+    "- Claims that need no test (ranks, regions, time, memory, propositions) agree if all of their parts hold, "
+    "agree in part if some of them hold, and do not hold if none does.\n"
+    "- Two claims say that an effect is *not* consistent. The claim on general OOD methods agrees unless the effect is "
+    "significant in all comparisons. The claim on site discrepancy agrees unless the interval of Spearman's rho lies "
+    "above zero."
 )
 
 

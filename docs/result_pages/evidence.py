@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from brio.formatting import join_names
 from brio.results import MethodSummary, StoredJob, StoredStudy, StudyOptions, StudyRecord
 from brio.results.files import RESULTS
 
@@ -90,9 +91,9 @@ def read_study_summary(folder: str) -> pd.DataFrame:
 
 
 def read_sentence(folder: str, start: str) -> str:
-    """Read the sentence in the text of a study that starts with the given words."""
+    """Read the sentence in the text of a study that starts with the given words; "The paper:" becomes a label."""
     (sentence,) = (line for line in read_stored_study(folder).finding.splitlines() if line.startswith(start))
-    return sentence
+    return sentence.replace("The paper: ", "**The paper's findings.** ", 1)
 
 
 @cache
@@ -142,7 +143,7 @@ def name_source(*folders: str) -> str:
     for folder in folders:
         if not (EVIDENCE / folder).exists():
             raise FileNotFoundError(EVIDENCE / folder)
-    return "Computed from " + ", ".join(f"`evidence/{folder}`" for folder in folders) + "."
+    return f"These numbers were computed from {join_names([f'`evidence/{folder}`' for folder in folders], most=9)}."
 
 
 def describe_protocol(runs: pd.DataFrame) -> str:
@@ -195,6 +196,6 @@ def describe_study(name: str) -> str:
     """Say of which scans, folds and seeds a study of ours was made."""
     ((scans, folds, seeds),) = {(r.n_scans, r.folds, r.seeds) for r in (read_record(name, a) for a in ATLASES)}
     return (
-        f"ABIDE I, {scans:,} scans: {folds} folds with one test site each, all {folds - 1} other sites as source "
-        f"sites, {seeds} seeds."
+        f"The study uses {scans:,} scans of ABIDE I, in {folds} folds and with {seeds} seeds. Each fold has one test "
+        f"site; all {folds - 1} other sites are source sites."
     )

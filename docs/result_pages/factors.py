@@ -1,4 +1,4 @@
-"""What do BRIO's factors carry?"""
+"""What information do BRIO's factors carry?"""
 
 from __future__ import annotations
 
@@ -79,14 +79,15 @@ def judge_claims() -> list[Verdict]:
     holds = {propositions()["Prop. 1: bound holds, %"], propositions()["Prop. 2: identities hold, %"]} == {"100.0"}
     return [
         (
-            "Ranking factors by qualification has the highest AUC when some are kept",
-            f"significant in {below} of {n} comparisons, {chance} of them against a random order",
+            "With some of the factors kept, ranking by qualification gives the highest AUC",
+            f"significant in {below} of {n} comparisons, {chance} of these with a random order",
             judge(below, above, n),
         ),
         (
             "Five regions have the highest scores",
-            "not reproduced, our ranking changes from run to run: "
-            f"{among} of them among our {TOP} highest; ranks {in_words(map(str, ranks))} of {len(regions())}",
+            "not reproduced; our ranking changes from run to run. "
+            f"{among} of the five are among our {TOP} highest; "
+            f"their ranks are {in_words(map(str, ranks))} of {len(regions())}",
             judge_parts(ranks <= TOP),
         ),
         (

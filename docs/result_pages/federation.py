@@ -1,4 +1,4 @@
-"""Does a model of sites that share no scan reach that of pooled scans?"""
+"""Is a model of sites that share no scan as good as a model of pooled scans?"""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ BEYOND = 100_000
 """Scans of the largest public study, UK Biobank."""
 CHANGES = {
     "audit": "nothing",
-    "connectomes": "held in a mapped file, as the frames are",
-    "ridge": "with more scans than edges, solve for one coefficient of each edge instead of one weight of each scan; "
-    "the equations are then as large as the edges squared, whatever the number of scans",
-    "log-ridge": "as for ridge; logarithms kept in a mapped file",
-    "brio-plus": "as for log-ridge, with changes under re-estimation read part by part",
+    "connectomes": "keep the FC in a mapped file, like the frames",
+    "ridge": "with more scans than edges, solve for one coefficient per edge instead of one weight per scan; "
+    "the size of the equations is then the number of edges squared, whatever the number of scans",
+    "log-ridge": "as for ridge, and keep the logarithms in a mapped file",
+    "brio-plus": "as for log-ridge, and read the changes under re-estimation part by part",
 }
 """What would have to change for the largest study to fit into the memory of one usual machine."""
 

@@ -10,9 +10,9 @@ from .evidence import read_runs
 FOLDER, PLAIN = "harmonisation/aal116-combat", "unseen-sites/aal116/ridge"
 POLICIES = {
     "none": "ridge without ComBat",
-    "identity": "scans of the test site stay as they are",
-    "pooled": "the average site effect is removed",
-    "unlabelled": "its site effect is estimated from its own scans without labels (transductive)",
+    "identity": "scans of the test site are left unchanged",
+    "pooled": "the average site effect is removed from scans of the test site",
+    "unlabelled": "the effect of the test site is estimated from its scans without labels (transductive)",
 }
 
 

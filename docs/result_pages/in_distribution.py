@@ -61,8 +61,8 @@ def judge_claims() -> list[Verdict]:
         n_above = len(shown(differences(atlas).loc[baselines(atlas)], 1))
         held += [auc <= 2, acc <= 2]
         sentences.append(
-            f"{atlas_label(atlas)}: rank {auc} in AUC and {acc} in ACC of {len(ranks(atlas))}; "
-            f"{n_above} baselines significantly above it"
+            f"{atlas_label(atlas)}: rank {auc} in AUC and rank {acc} in ACC, of {len(ranks(atlas))} methods; "
+            f"{n_above} baselines are significantly above BRIO"
         )
     word = judge_parts(held)
     return [("In distribution BRIO ranks first or second in AUC and ACC", "; ".join(sentences), word)]

@@ -30,7 +30,7 @@ ONE = {
 }
 LABELS = {
     "brio": "BRIO (`brio`)",
-    "network": "best network",
+    "network": "best neural network",
     "ridge": "ridge regression (`ridge`)",
     "fc-tangent-ridge": "ridge with tangent space (`fc-tangent-ridge`)",
     "log-ridge": "ridge on log-connectomes (`log-ridge`)",

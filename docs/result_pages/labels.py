@@ -1,4 +1,4 @@
-"""Does the order of methods hold for other labels of the same scans?"""
+"""Is the ranking of methods the same for other labels?"""
 
 from __future__ import annotations
 

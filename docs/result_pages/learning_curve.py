@@ -1,4 +1,4 @@
-"""What would more sites or more participants bring?"""
+"""Would more sites or more participants raise the AUC?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do tests and intervals hold their level?"""
+"""Do tests and intervals keep their nominal level?"""
 
 from __future__ import annotations
 
@@ -53,4 +53,4 @@ def list_rates() -> pd.DataFrame:
     """Return the worst rate of tests of today and before with its upper end, under their standing, for the figure."""
     worst = measured().groupby(["standing", "setting"], sort=False)[["rejected, %", "at most, %"]].max()
     worst = worst.rename(columns={"rejected, %": "mean", "at most, %": "high"}).assign(low=lambda own: own["mean"])
-    return group_rows({"tests of today": worst.loc["used"], "tests of before": worst.loc["old"]})
+    return group_rows({"current tests": worst.loc["used"], "earlier tests": worst.loc["old"]})

@@ -1,4 +1,4 @@
-"""Could the AUC be chance?"""
+"""Could the AUC be due to chance?"""
 
 from __future__ import annotations
 

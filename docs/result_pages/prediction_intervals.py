@@ -1,4 +1,4 @@
-"""Do intervals of predictions hold, and do called classes keep their promise?"""
+"""Are the intervals and called classes of predictions as accurate as stated?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the numbers come back?"""
+"""Are the numbers reproducible?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much do K, J and the block length matter?"""
+"""How sensitive is BRIO to K, J and the block length?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLAIMS = {
     "K": ("AUC rises with K from small values", ["brio,K=2"]),
     "J": ("Intermediate J are better than very small or large ones", ["brio,J=1,d_t=64", "brio,J=16,d_t=4"]),
     "block": (
-        "The estimated block length is better than half and twice of it",
+        "The estimated block length is better than half and twice that length",
         ["brio,block_scale=0.5", "brio,block_scale=2.0"],
     ),
 }

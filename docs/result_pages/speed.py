@@ -1,4 +1,4 @@
-"""What do training and memory cost?"""
+"""How much time and memory does training need?"""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def memory_spread() -> float:
 def judge_claims() -> list[Verdict]:
     """Return the verdicts on time and memory."""
     held, spread = held_claims(), memory_spread()
-    missed = [f"{what} against {name}" for name, what, sign in CLAIMS if (name, what, sign) not in held]
+    missed = [f"{what} for `{name}`" for name, what, sign in CLAIMS if (name, what, sign) not in held]
     return [
         (
-            "Time and memory of BRIO against FC-HGNN, CORE, BrainOOD and DiSCO",
-            f"{len(held)} of {len(CLAIMS)} comparisons hold, each of one measurement; not {in_words(missed)}",
+            "Time and memory of BRIO compared with FC-HGNN, CORE, BrainOOD and DiSCO",
+            f"{len(held)} of {len(CLAIMS)} comparisons hold (one measurement each); exceptions: {in_words(missed)}",
             judge_parts(claim in held for claim in CLAIMS),
         ),
         (
             "Peak memory does not depend on K or the number of source scans",
-            f"its range is {fixed(spread)} times BRIO's own (up to {SAME_MEMORY:g} counts as the same)",
+            f"the range of memory is {fixed(spread)} times that of BRIO (up to {SAME_MEMORY:g} would count as equal)",
             judge_parts([spread <= SAME_MEMORY]),
         ),
     ]

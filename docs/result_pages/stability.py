@@ -116,19 +116,19 @@ def judge_claims() -> list[Verdict]:
     without = variation("agreement-of-ablations").loc["brio-wo-rs", "mean"]
     verdicts = [
         (
-            "Lower site discrepancy does not consistently go with lower predictive variation",
+            "Methods with lower site discrepancy do not consistently have lower predictive variation",
             f"Spearman's rho {fixed(value, 2)} ({interval(low, high, 2)})",
             "contradicted" if low > 0 else "agrees",
         ),
         (
-            "Stronger alignment lowers discrepancy and variation",
+            "Stronger alignment lowers site discrepancy and predictive variation",
             f"from lambda_env 0 to the strongest: discrepancy {site[0]:.3f} to {site[1]:.3f}, variation "
             f"{variations[0]:.3f} to {variations[1]:.3f} (largest {state_p(changes['p_holm'].max())})",
             judge(lower, higher, n),
         ),
         (
             "BRIO has lower predictive variation than alignment without qualification",
-            f"significant at {more} of {strengths} strengths; without support (w/o RS) it changes by "
+            f"significant at {more} of {strengths} strengths; without support (w/o RS) the variation changes by "
             f"{format_signed(without, 3)} (not significant)",
             judge(more, less, strengths),
         ),

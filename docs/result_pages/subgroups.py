@@ -1,4 +1,4 @@
-"""Does a method do equally well in all participants?"""
+"""Is the AUC the same in all subgroups of participants?"""
 
 from __future__ import annotations
 

@@ -226,13 +226,13 @@ def judge_claims() -> list[Verdict]:
         table = differences(atlas, "brio")
         below, above, n = count_shown([table])
         higher = int((table["mean"] > 0).sum())
-        measured = f"significantly above {below} of {n}; {higher} have a higher mean than BRIO, {above} significantly"
+        measured = f"BRIO is significantly above {below} of {n}; {higher} have a higher mean AUC, {above} significantly"
         verdicts.append((f"BRIO is above all baselines ({atlas_label(atlas)})", measured, judge(below, above, n)))
     _, better, n = count_shown(map(compare_penalties, ATLASES))
     verdicts.append(
         (
             "General OOD methods are not consistently better than GNNs",
-            f"{better} of {n} significantly above the GCN they are added to",
+            f"{better} of {n} are significantly above the GCN to which they are added",
             "agrees" if better < n else "contradicted",
         )
     )
@@ -244,7 +244,7 @@ def judge_claims() -> list[Verdict]:
         verdicts.append(
             (
                 f"The best brain networks are better than graph OOD methods ({atlas_label(atlas)})",
-                f"`{best}` is significantly above {below} of {n} (largest {state_p(table['p_holm'].max())})",
+                f"`{best}` is significantly above {below} of {n} methods (largest {state_p(table['p_holm'].max())})",
                 judge(below, above, n),
             )
         )

@@ -1,4 +1,4 @@
-"""What users call from Python: read a cohort, evaluate methods on it, make studies, fit a model and predict with it."""
+"""The functions for Python users: read a cohort, evaluate methods, make studies, fit a model and predict with it."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 
 def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any) -> Cohort:
-    """Import scans in one of the layouts of ``brio import`` to a new cohort folder.
+    """Import scans into a new cohort folder, from one of the layouts that ``brio import`` reads.
 
     Parameters
     ----------
     kind : str
         Layout of the files, such as ``"table"`` or ``"bids"``.
     src : path
-        Folder or file of the scans.
+        Folder or file with the scans.
     out : path
         The cohort folder to write.
     **options
-        Those of ``brio import`` for this layout, such as ``atlas``, ``participants``, ``label_column``, ``patient``
+        Options of ``brio import`` for this layout, such as ``atlas``, ``participants``, ``label_column``, ``patient``
         and ``control``.
 
     Returns
     -------
     Cohort
-        The cohort, as :meth:`brio.Cohort.load` reads it from ``out``.
+        The cohort in ``out``, as read by :meth:`brio.Cohort.load`.
 
     Raises
     ------
     BrioError
-        If the layout or an option is unknown, a file cannot be read, or ``out`` exists.
+        If the layout or an option is unknown, a file cannot be read, or ``out`` already exists.
 
     Examples
     --------
@@ -68,28 +68,28 @@ def import_cohort(kind: str, src: str | Path, *, out: str | Path, **options: Any
 
 
 class Result(StoredJob):
-    """A job as it is stored in its folder, with its scores as tables.
+    """A finished job in its folder, with its scores as tables.
 
     Attributes
     ----------
     folder : Path
-        Where everything is stored.
+        Folder of the job.
     rows : DataFrame
-        One row per run: its scores, the sites it learned from, the epoch it chose.
+        One row per run, with its scores, its source sites and the chosen epoch.
     predictions : DataFrame
         One row per test scan of each run.
     summary : Summary
-        Means over test sites, or over test folds under k-fold, with intervals, for each method.
+        Means over test sites (under k-fold, over test folds) with intervals, for each method.
     plan : Plan or None
-        Runs, settings and folds, as in ``plan.json``; None where only tables were kept.
+        Runs, settings and folds, as in ``plan.json``; None if only tables were kept.
     audit : dict or None
-        What the audit found, as in ``audit.json``; None where exclusions were not applied.
+        Findings of the audit, as in ``audit.json``; None if exclusions were not applied.
     cohort_facts : dict or None
-        What is known of the cohort, as in ``facts.json``.
+        Facts about the cohort, as in ``facts.json``.
     groups : DataFrame or None
-        Sex, and whether age and motion lie below the median, as in ``groups.csv``.
+        Sex of each participant, and whether age and motion are below the median, as in ``groups.csv``.
     tuning : TuningRecord or None
-        What a search chose, where settings were tuned.
+        The settings that a search chose; None if nothing was tuned.
 
     Examples
     --------
@@ -105,10 +105,10 @@ class Result(StoredJob):
         Returns
         -------
         DataFrame, one row per method
-            In percent: ``AUC``, its ``SD`` and 95 % interval (``low``, ``high``) over test sites, or over the test
-            folds of all seeds under k-fold; the pair-weighted AUC; the AUC of averaged seeds; ``ACC``
-            and ``balanced ACC``. Then the number of ``folds`` and ``seeds``, the largest number of ``epochs``, and
-            ``K``.
+            These columns are in percent: ``AUC``, its ``SD`` and its 95% interval (``low``, ``high``) over test sites
+            (under k-fold, over the test folds of all seeds); the pair-weighted AUC; the AUC of averaged seeds;
+            ``ACC`` and ``balanced ACC``. The other columns are the numbers of ``folds`` and ``seeds``, the largest
+            number of ``epochs``, and ``K``.
         """
         rows = {}
         for name, method in self.summary.methods.items():
@@ -131,7 +131,7 @@ class Result(StoredJob):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences to read with the table: size of the job, folds without AUC, warnings."""
+        """Notes on the table, as sentences: size of the job, folds without AUC, warnings."""
         summary = self.summary
         units = "test sites" if summary.protocol == "loso" else "test folds"
         seeds = f"{len(summary.seeds)} seed{'s' if len(summary.seeds) > 1 else ''}"
@@ -156,12 +156,12 @@ class Result(StoredJob):
         return header, rows
 
     def report(self, path: str | Path | None = None, predictions: Sequence[str | Path] = ()) -> Path:
-        """Write the HTML report of the job, and a model card beside it.
+        """Write the HTML report of the job, and a model card in the same folder.
 
         Parameters
         ----------
         path : path, optional
-            The page to write; by default ``report.html`` in the folder of the job.
+            File to write; by default ``report.html`` in the folder of the job.
         predictions : sequence of paths, optional
             Folders that :func:`brio.predict` wrote for new scans with labels. The report shows what each model reached
             there, beside what was expected.
@@ -169,7 +169,7 @@ class Result(StoredJob):
         Returns
         -------
         Path
-            Of the page.
+            Path of the report.
         """
         from .report.write import write_report
 
@@ -219,48 +219,48 @@ def run(
 ) -> Result:
     """Evaluate methods on a cohort under a protocol.
 
-    Runs that are finished in ``out`` are not computed again, and networks in training go on from their last
-    checkpoint, so an interrupted job is resumed by the same call.
+    Runs that are finished in ``out`` are not computed again, and the training of neural networks resumes from the last
+    checkpoint. To resume an interrupted job, repeat the same call.
 
     Parameters
     ----------
     cohort : Cohort or path of a cohort folder
     methods : names, see ``brio methods``, "recommended" or "all"
-        ``"recommended"`` stands for log-ridge, ridge, BRIO and the confound baselines that suit the cohort, ``"all"``
-        for every method whose inputs the cohort has, without variants of another one.
+        ``"recommended"`` means log-ridge, ridge, BRIO and the confound baselines that suit the cohort. ``"all"`` means
+        every method for which the cohort has the inputs, except variants of other methods.
     label : str, optional
-        Another question of the same scans, in place of the cohort's labels: ``"sex"``, ``"age>14.5"``,
-        ``"age>site-median"``, ``"handedness=left"``. What it is made of is given to no method.
+        Another label for the same scans, used instead of the cohort's labels: ``"sex"``, ``"age>14.5"``,
+        ``"age>site-median"``, ``"handedness=left"``. No method receives the column that defines this label.
     protocol : {"loso", "kfold"}
-        Leave one site out, or folds stratified by site and class.
+        Leave one site out (``"loso"``), or folds stratified by site and class (``"kfold"``).
     seeds : int, optional
-        Seeds 0 to seeds - 1; by default three for the recommended methods, one for those that are named. With fewer
-        than three, the result is marked as a smoke run. A seed decides initial
-        weights, random draws, and the validation sites (leave-one-site-out) or the folds (k-fold).
+        Number of seeds (0 to ``seeds - 1``). The default is three for the recommended methods, and one for methods that
+        you name. With fewer than three seeds, the result is marked as a smoke run. A seed determines the initial
+        weights, the random draws, and the validation sites (leave-one-site-out) or the folds (k-fold).
     out : path, optional
-        Folder of the job; by default a new temporary folder, which is not deleted.
+        Folder of the job. By default, a new temporary folder is made, which is not deleted.
     tuned : path or TuningRecord, optional
-        Folder of ``brio tune``: the settings chosen there are used, fold by fold, for the methods tuned there.
+        Folder of ``brio tune``. The methods tuned there use the settings that were chosen there for each fold.
     settings : dict, optional
         Settings of the methods, the protocol (``protocol.validation_sites``), the audit (``audit.min_frames``) and
         the harmonisation of sites (``harmonise.kind``).
     folds : names, optional
-        Only these folds (test sites); the result is then marked as a smoke run.
+        Folds (test sites) to which the job is restricted. The result is then marked as a smoke run.
     companions : cohorts
-        The same participants in other atlases; all are audited, and exclusions hold for all alike.
+        The same participants in other atlases. All cohorts are audited, and exclusions apply to all of them.
     exclude : bool
-        Apply the exclusions that the audit proposes.
+        Whether to apply the exclusions that the audit proposes.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     runs_per_stack : int, optional
-        Runs that train together; by default as many as memory allows.
+        Number of runs that train together; by default as many as memory allows.
     records_only : bool
-        Store scores and predictions of each run, not its weights.
+        Whether to store only the scores and predictions of each run, without its weights.
     checkpoint_every : float
-        Seconds between checkpoints of networks in training; 0 stores none.
+        Seconds between checkpoints of neural networks in training; 0 stores no checkpoints.
     progress : Progress
-        Called with what is being done and the share that is done.
+        Function that is called with a description of the current step and the share that is done.
     say : callable
-        Called with each message of the job, one line of text, such as the exclusions.
+        Function that is called with each message of the job (one line of text), such as the exclusions.
 
     Returns
     -------
@@ -313,31 +313,33 @@ def tune(
 ) -> Result:
     """Try configurations of methods, choose one for each fold, and evaluate the choice with all seeds.
 
-    Every configuration is trained with seed 0 on every fold; the one with the best AUC on the fold's validation scans
-    is chosen for that fold, the default where they tie. The test scans of a fold choose nothing. The first
-    configuration is the default, the others are drawn from the method's spaces (``brio methods NAME``).
+    Every configuration is trained with seed 0 on every fold. For each fold, the configuration with the best AUC on the
+    validation scans of the fold is chosen; if the default is among the best, it is chosen. Test scans are not used for
+    this choice. The first configuration is the default; the others are drawn from the method's spaces
+    (``brio methods NAME``).
 
     Parameters
     ----------
     cohort, methods, progress, say
         As for :func:`brio.run`.
     out : path
-        Folder of the job: ``tuning.json`` and ``configurations.csv`` hold the search, the rest is as :func:`brio.run`
-        leaves it.
+        Folder of the job. ``tuning.json`` and ``configurations.csv`` describe the search; the other files are those of
+        :func:`brio.run`.
     budget : int
-        Configurations for each method and fold. A method with nothing to tune is run as it is.
+        Number of configurations for each method and fold. A method without tunable settings is run with its defaults.
     oracle : bool
-        Also write what each configuration reached on the test scans, and what choosing by them would have reached. This
-        is an upper bound, not a result: it uses test labels. Nothing else depends on it.
+        Whether to write also the scores of each configuration on the test scans, and the score of the choice that these
+        scans would make. This score uses test labels, so it is an upper bound and not a result. Nothing else depends
+        on it.
     **options
         ``label``, ``protocol``, ``seeds``, ``settings``, ``folds``, ``companions``, ``exclude``, ``device``,
-        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as for :func:`brio.run`. Settings that are given
+        ``runs_per_stack``, ``checkpoint_every`` and ``records_only``, as for :func:`brio.run`. Settings that you give
         are not tuned.
 
     Returns
     -------
     Result
-        Of the chosen configurations.
+        Result of the chosen configurations.
 
     Raises
     ------
@@ -371,23 +373,23 @@ def study(
     say: Say = ignore,
     **options: Any,
 ) -> StoredStudy:
-    """Make one study: train what is missing, and write table, figure and text.
+    """Make one study: train the missing runs, and write a table, a figure and a text.
 
     Parameters
     ----------
     name : str
-        See ``brio studies``.
+        Name of the study; ``brio studies`` lists all names.
     cohort : Cohort or path of a cohort folder
     out : path
-        Folder for results. Studies in the same folder share their runs, and an interrupted one is resumed.
+        Folder for the results. Studies in the same folder share their runs, and an interrupted study is resumed.
     methods : names, optional
-        Study these methods instead of the study's own.
-    labels : questions, optional
-        Another question of the same scans, as ``label`` of :func:`brio.run`; for the study ``labels`` several.
+        Methods to study instead of the default methods of the study.
+    labels : labels, optional
+        Another label for the same scans, as ``label`` of :func:`brio.run`. The study ``labels`` takes several.
     reuse : paths, optional
-        Folders of :func:`run` or :func:`tune` whose finished results are used instead of training again.
+        Folders of :func:`run` or :func:`tune`. The study uses their finished results instead of training again.
     seeds : int
-        With fewer than three, the study is marked as a smoke run.
+        Number of seeds. With fewer than three, the study is marked as a smoke run.
     progress, say
         As for :func:`brio.run`.
     **options
@@ -397,7 +399,8 @@ def study(
     Returns
     -------
     StoredStudy
-        ``table`` (DataFrame), ``finding`` (Markdown), ``record``, and the ``folder`` that also holds the figure.
+        The study, with ``table`` (DataFrame), ``finding`` (Markdown), ``record``, and the ``folder``, which also
+        contains the figure.
 
     Raises
     ------
@@ -442,30 +445,31 @@ def fit(
     say: Say = ignore,
     **options: Any,
 ) -> Model:
-    """Fit a method to all sites of a cohort: a model that other sites can use, as ``brio fit`` makes it.
+    """Fit a method to all sites of a cohort, and return a model that other sites can use (as ``brio fit`` does).
 
     Parameters
     ----------
     cohort : Cohort or path of a cohort folder
     method : str
-        See ``brio methods``.
+        Name of a method; ``brio methods`` lists all names.
     out : path, optional
-        Folder to write the model to; it must not exist. By default nothing is written.
+        Folder for the model; it must not exist. By default nothing is written.
     seeds : int
-        Members of the model, whose logits are averaged.
+        Number of members of the model. Their logits are averaged.
     evaluate : bool
-        Evaluate the method at each site in turn, and keep the evidence. Without evidence, no class is called.
+        Whether to evaluate the method at each site in turn, and keep the evidence. A model without evidence calls no
+        class.
     evidence : path, optional
-        Folder of :func:`brio.run` that evaluated this method at left-out sites, in place of ``evaluate``.
+        Folder of a :func:`brio.run` that evaluated this method at left-out sites, instead of ``evaluate``.
     validation_sites : names, optional
-        Networks: sites that choose the epoch; drawn by default.
+        For neural networks: the sites that choose the epoch. By default they are drawn at random.
     holds_scans : bool
-        Allow a model that holds numbers of single scans.
+        Whether to allow a model that contains data of single scans.
     progress, say
         As for :func:`brio.run`.
     **options
         ``label``, ``settings``, ``companions``, ``exclude``, ``device`` and ``runs_per_stack``, as for
-        :func:`brio.run`; ``leave_out``, names of sites that the model does not see.
+        :func:`brio.run`; ``leave_out``, the names of sites that are not used for fitting.
 
     Returns
     -------
@@ -505,11 +509,12 @@ def fit(
 
 
 def load_model(path: str | Path) -> Model:
-    """Read a model that :func:`fit` or a command of brio wrote, and check every file of it.
+    """Read a model that :func:`fit` or a command of brio wrote, and check each of its files.
 
     Parameters
     ----------
-    path : path of a model folder
+    path : path
+        Model folder.
 
     Returns
     -------
@@ -519,7 +524,7 @@ def load_model(path: str | Path) -> Model:
     Raises
     ------
     BrioError
-        If the folder is no model, a file is damaged, or the method is unknown.
+        If the folder is not a model, a file is damaged, or the method is unknown.
 
     Examples
     --------
@@ -544,7 +549,7 @@ def predict(
     device: str = "auto",
     **options: Any,
 ) -> ScanPredictions:
-    """Predict scans with a model, as ``brio predict`` does.
+    """Predict the class of scans with a model, as ``brio predict`` does.
 
     Parameters
     ----------
@@ -552,25 +557,26 @@ def predict(
     scans : Cohort or path
         A cohort folder, one file, or a folder in any layout of ``brio import``.
     out : path, optional
-        Folder to write the predictions and their page to; it must not exist. By default nothing is written.
+        Folder for the predictions and the page that shows them; it must not exist. By default nothing is written.
     reestimates : int
-        Re-estimates of each scan, for its interval.
+        Number of re-estimates of each scan, from which its interval is computed.
     accuracy : float
-        Accuracy that called classes shall have; other scans get no call.
+        Required accuracy of called classes; other scans get no call.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
     **options
-        Where ``scans`` is a path: ``kind``, ``tr`` and the options of ``brio import``.
+        If ``scans`` is a path: ``kind``, ``tr`` and the options of ``brio import``.
 
     Returns
     -------
     ScanPredictions
-        ``table``, one row per scan: probability with its interval, called class, and in what the scan differs from
-        those of the model; ``contributions`` of factors, where the method has some.
+        Predictions with a ``table`` of one row per scan: the probability with its interval, the called class, and
+        differences between this scan and the scans of the model. If the method has factors, ``contributions`` gives
+        their contributions.
 
     Raises
     ------
     BrioError
-        If the ROIs of the scans are not those of the model, an option is not valid, or ``out`` exists.
+        If the scans and the model have different ROIs, an option is not valid, or ``out`` exists.
 
     Examples
     --------

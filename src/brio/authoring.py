@@ -1,12 +1,12 @@
-"""Everything that the author of a method imports.
+"""Everything that authors of methods need to import.
 
-A method is a frozen dataclass of settings, a network and a loss, both written for ONE run; brio trains all runs of a
-job together. ``docs/examples/my_method.py`` is a complete example.
+A method consists of a frozen dataclass of settings, a neural network and a loss. Network and loss are written for ONE
+run; brio trains all runs of a job together. ``docs/examples/my_method.py`` is a complete example.
 
 - Declare a method: ``method``, ``variant``, ``NeuralMethod`` (or ``Method`` for one that is not trained by gradient
   steps), ``NeuralSettings``, ``setting`` with ``choice``, ``uniform`` or ``log_uniform``, and the check ``require``.
-- Types it meets: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``; ``Explanation`` and
-  ``ExplainedScans`` where it says what it reads.
+- Types that a method uses: ``Scans``, ``RunState``, ``StepContext``, ``Output``, ``Batch``, ``Stage``; ``Explanation``
+  and ``ExplainedScans`` for methods that explain what they read.
 - Graphs: ``build_profiles``, ``select_strong_edges``, ``normalise_adjacency``.
 - Layers that give a run the same numbers alone and in a stack: ``Dropout``, ``BatchNorm``, ``Chain``, ``build_mlp``.
 - Losses: ``classification_loss``, ``bce``, ``average_losses``, ``average_by_site``.

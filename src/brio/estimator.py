@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: its arguments (scans or connectomes, labels, sites) become a cohort, its fit a model."""
+"""The scikit-learn estimator: it makes a cohort from its arguments (scans, labels, sites), and fits a model to it."""
 
 from __future__ import annotations
 
@@ -213,81 +213,84 @@ MAIN_SETTINGS = (
 
 @dataclass(eq=False, repr=False)
 class BrioClassifier(ClassifierMixin, BaseEstimator):
-    """Classify patients and controls from their scans, at sites the model was not trained on.
+    """Classify patients and controls from their scans, at sites on which the model was not trained.
 
     Parameters
     ----------
     method : str
-        Any method that ``brio methods`` lists. The default, ridge regression on log-connectomes, is the one to begin
-        with; others are ``"ridge"``, ``"brio-plus"`` or a network such as ``"brio"``.
+        Any method that ``brio methods`` lists. We recommend to begin with the default, ridge regression on
+        log-connectomes. Others are ``"ridge"``, ``"brio-plus"``, or a neural network such as ``"brio"``.
     kind : {"scans", "connectome"}
-        What ``X`` holds. ``"connectome"``: correlations [n, P, P], or vectorised as by nilearn's
-        ``ConnectivityMeasure``. Methods that need frames, such as BRIO, refuse them, as do :meth:`save` and intervals.
+        Content of ``X``. ``"connectome"`` means correlations [n, P, P], or correlations vectorised by nilearn's
+        ``ConnectivityMeasure``. Methods that need frames, such as BRIO, do not accept connectomes. :meth:`save` and
+        intervals do not work with connectomes either.
     random_state : int, RandomState or None
-        An integer is the seed itself, as those of ``brio fit``; else the seed is drawn. It decides on the validation
+        An integer is used as the seed, as in ``brio fit``; otherwise the seed is drawn. It determines the validation
         sites, the initial weights, the batches and the re-estimates.
     validation_sites : int or "auto"
-        Number of sites that choose the epoch of a network, which is then trained again on all sites to that epoch
-        (``settings={"refit": False}`` leaves that out). With 0, inner folds choose. ``auto`` is 2 from four sites with
-        both classes on, else 0. Closed-form models choose their penalty by inner folds over all sites and read it only
-        under ``settings={"choose_by": "validation"}``.
+        Number of sites that choose the epoch of a neural network. The network is then trained again on all sites up to
+        that epoch, unless ``settings={"refit": False}``. With 0, inner folds choose the epoch. ``auto`` means 2 if at
+        least four sites have both classes, and otherwise 0. Closed-form models choose their penalty by inner folds over
+        all sites; they use validation sites only with ``settings={"choose_by": "validation"}``.
     settings : dict, optional
-        Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them. A name
-        that the method does not have is an error.
+        Settings of the method by name, for instance ``{"shrinkage": 0.3}``; ``brio settings METHOD`` lists them. An
+        unknown name is an error.
     device : {"auto", "cpu", "cuda", "cuda-tf32"}
-        Where to compute. ``auto`` takes a GPU where there is one, ``cuda-tf32`` rounds matrix products in networks.
+        Device for the computation. ``auto`` uses a GPU if there is one; ``cuda-tf32`` rounds matrix products in neural
+        networks.
     verbose : bool
-        Print the progress.
+        Whether to print the progress.
     J, K, M, T_w, epochs, patience : int, optional
-        Settings of networks, most of them of BRIO (``brio settings brio``), as parameters of their own so that a search
-        can vary them. None is the method's own default; ``settings={"patience": None}`` trains to the last epoch.
+        Settings of neural networks, mostly of BRIO (``brio settings brio``). They are separate parameters so that a
+        search can vary them. None means the default of the method; ``settings={"patience": None}`` trains to the last
+        epoch.
     epsilon, lambda_env, learning_rate, rho_g, weight_decay : float, optional
-        Likewise.
+        Further settings of this kind.
 
     Attributes
     ----------
     classes_ : ndarray, shape [2]
-        The labels in sorted order; margins are positive for the second.
+        The labels in sorted order. Positive margins indicate the second label.
     n_features_in_ : int
-        ROIs of a scan. Scans are time series: the number of frames is free and may differ from scan to scan.
+        Number of ROIs of a scan. Scans are time series, and the number of frames may differ between scans.
     feature_names_in_ : ndarray of str
-        Names of the ROIs; only where the model was fitted to a cohort with a named atlas.
+        Names of the ROIs. Exists only if the model was fitted to a cohort with a named atlas.
     source_sites_, validation_sites_, one_class_sites_ : tuple of str
-        Sites that the model was trained on, that chose the checkpoint (trained on too after a refit), and that could
-        do neither because they hold one class.
+        Sites on which the model was trained; sites that chose the checkpoint (after a refit, the model was trained on
+        these too); and sites that could be used for neither, because they have only one class.
     validation_auc_ : float
-        AUC on the validation sites at the chosen checkpoint or penalty; on the inner folds where there are no
-        validation sites. It is the best of many, hence optimistic.
+        AUC on the validation sites at the chosen checkpoint or penalty; without validation sites, the AUC on the inner
+        folds. It is the best of many values, so it is optimistic.
     selected_epoch_ : int or None
-        Epoch of the checkpoint, counted from 1; None where the method has no epochs.
+        Epoch of the checkpoint, counted from 1; None if the method has no epochs.
     block_length_ : float or None
-        Block length of the re-estimates in frames; None where nothing was re-estimated.
+        Block length of the re-estimates in frames; None if nothing was re-estimated.
     method_ : Method
         The method with its settings.
     fitted_run_ : FittedRun
         The fitted run, with its weights.
     intercept_ : float
-        Bias of the margin, see :meth:`contributions`; only where the method has factors.
+        Bias of the margin (see :meth:`contributions`). Exists only if the method has factors.
     seed_ : int
         The integer ``random_state``, or the seed drawn from it.
 
     Notes
     -----
-    The fitted model is that of ``brio fit --seeds 1`` on the same scans with the same settings: for
-    ``random_state=0`` margins agree. ``brio fit`` excludes scans by its audit first; the estimator learns from every
-    scan that it is given (``--keep-all``).
+    The fitted model is the same as with ``brio fit --seeds 1`` on the same scans and with the same settings: for
+    ``random_state=0`` the margins agree. ``brio fit`` first excludes scans by its audit, whereas the estimator uses all
+    scans in ``X`` (as with ``--keep-all``).
 
     ``X`` is a list of arrays of shape [T_i, P] (or an array of objects), one array of shape [n, T, P],
-    or a :class:`brio.Cohort`. Frames with missing values are dropped; an ROI without signal is allowed.
+    or a :class:`brio.Cohort`. Frames with missing values are dropped; ROIs without signal are allowed.
 
-    A Cohort cannot be split by scikit-learn; give ``[cohort.scan(i) for i in range(len(cohort))]`` to
-    ``cross_validate``. Inside it every training set needs ``validation_sites + 2`` sites with both classes; without
-    validation sites one is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two, as
-    ``brio fit`` does.
+    scikit-learn cannot split a Cohort: pass ``[cohort.scan(i) for i in range(len(cohort))]`` to ``cross_validate``. In
+    cross-validation every training set needs ``validation_sites + 2`` sites with both classes. Without validation
+    sites, one site is enough to fit and score, but :meth:`save` and :meth:`predict_interval` need two, like
+    ``brio fit``.
 
     Examples
     --------
-    Sixty scans of unequal length from six sites; two ROIs go together in patients.
+    There are sixty scans of different lengths from six sites. Two ROIs are correlated in patients.
 
     >>> import numpy as np
     >>> from sklearn.model_selection import cross_val_score
@@ -305,13 +308,13 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     >>> model.predict(X[:4]).tolist()
     ['control', 'patient', 'control', 'patient']
 
-    In cross-validation, ``groups`` goes to the splitter and ``params`` to ``fit``:
+    In cross-validation, the splitter receives ``groups``, and ``fit`` receives ``params``:
 
     >>> model = BrioClassifier(random_state=0)
     >>> cross_val_score(model, X, y, scoring="roc_auc", cv=LeaveOneSiteOut(), groups=sites, params={"sites": sites})
     array([1., 1., 1., 1., 1., 1.])
 
-    With metadata routing the splitter can ask for the same sites:
+    With metadata routing, the splitter can request the same sites:
 
     >>> import sklearn
     >>> with sklearn.config_context(enable_metadata_routing=True):
@@ -319,7 +322,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     ...     cross_val_score(model, X, y, scoring="roc_auc", cv=cv, params={"sites": sites})
     array([1., 1., 1., 1., 1., 1.])
 
-    Behind nilearn's connectomes, in a pipeline:
+    In a pipeline, the estimator can follow nilearn's connectomes:
 
     >>> from nilearn.connectome import ConnectivityMeasure
     >>> from sklearn.covariance import EmpiricalCovariance
@@ -329,7 +332,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     >>> pipeline.fit(X, y, brioclassifier__sites=sites).predict_proba(X[:4]).shape
     (4, 2)
 
-    A network, here BRIO with few epochs, whose factors add up to its margins:
+    BRIO is a neural network with factors, and the contributions of its factors add up to its margins. Here it is
+    trained for a few epochs only:
 
     >>> brio = BrioClassifier("brio", J=2, epochs=12, T_w=4, random_state=0).fit(X, y, sites=sites)
     >>> brio.contributions(X[:4]).shape
@@ -370,15 +374,15 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: Any = None, *, sites: Any = None) -> BrioClassifier:
-        """Learn from scans of several sites; warn of sites with one class, which are not trained on.
+        """Fit the model to scans of several sites. Sites with only one class are not used, and lead to a warning.
 
         Parameters
         ----------
-        X : sequence of arrays of shape [T_i, P], array of shape [n, T, P], or Cohort; connectomes as ``kind`` says
+        X : sequence of arrays of shape [T_i, P], array of shape [n, T, P], or Cohort; or connectomes, see ``kind``
         y : sequence of n labels
-            Two different values. May be left out for a Cohort; ``classes_`` are then 0 and 1.
+            The labels, with two different values. Optional for a Cohort; ``classes_`` are then 0 and 1.
         sites : sequence of n site names or numbers
-            May be left out for a Cohort.
+            The site of each scan. Optional for a Cohort.
 
         Returns
         -------
@@ -387,7 +391,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         BrioError
-            If labels, sites or settings are wrong, too few sites hold both classes, or training diverges.
+            If labels, sites or settings are not valid, too few sites have both classes, or training diverges.
         """
         cohort, classes = build_labelled_cohort(X, y, sites, self.kind)
         device = resolve_device(self.device)
@@ -424,8 +428,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Compute the logits of the probabilities that ``brio run`` stores.
 
-        They are the margins; those of linear models are calibrated on inner folds over the source sites first. Their
-        order stays, but classes of ``brio run`` go by the margins before calibration.
+        The logits are the margins of the model; for linear models, the margins are first calibrated on inner folds over
+        the source sites. Calibration keeps the order of scans. ``brio run`` predicts classes from the margins before
+        calibration.
 
         Parameters
         ----------
@@ -435,19 +440,19 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of float64, shape [n]
-            Above 0 for ``classes_[1]``.
+            Logits; values above 0 indicate ``classes_[1]``.
 
         Raises
         ------
         BrioError
-            If the ROIs of the scans are not those of the fitted model.
+            If the scans and the fitted model have different ROIs.
         """
         connectomes = self._connectomes(X)
         with resolve_device(self.device).network_precision():
             return self._ensemble.average_members(self._ensemble.collect_margins(connectomes))[0]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Compute the probabilities of both classes, the logistic function of :meth:`decision_function`.
+        """Compute the probabilities of both classes: the logistic function of :meth:`decision_function`.
 
         Parameters
         ----------
@@ -457,7 +462,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of float64, shape [n, 2]
-            In the order of ``classes_``.
+            Probabilities in the order of ``classes_``.
         """
         logit = self.decision_function(X)
         return np.stack([expit(-logit), expit(logit)], axis=1)
@@ -473,20 +478,20 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray, shape [n]
-            Values of ``classes_``.
+            Predicted labels (values of ``classes_``).
         """
         logit = self.decision_function(X)
         return self.classes_[(logit > 0).astype(np.int64)]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Compute the share of scans whose label is predicted.
+        """Compute the accuracy: the share of scans with the correct predicted label.
 
         Parameters
         ----------
         X : scans
             As for :meth:`fit`.
         y : sequence of n labels, optional
-            May be left out for a Cohort, whose labels 0 and 1 are then ``classes_`` in their order.
+            Optional for a Cohort; its labels 0 and 1 then stand for ``classes_[0]`` and ``classes_[1]``.
         sample_weight : sequence of n numbers, optional
 
         Returns
@@ -503,7 +508,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def contributions(self, X: Any) -> np.ndarray:
         """Compute the contributions of the connectome factors to the margins, Eq. (10).
 
-        ``contributions(X).sum(1) / sqrt(J) + intercept_`` is :meth:`decision_function`. Only methods with
+        ``contributions(X).sum(1) / sqrt(J) + intercept_`` equals :meth:`decision_function`. Only methods with
         factors (BRIO and its ablations) have contributions.
 
         Parameters
@@ -518,8 +523,8 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         BrioError
-            If the method has no factors, the ROIs of the scans are not those of the fitted model, or a loaded model
-            averages several seeds, whose factors differ, or is adapted to a hospital.
+            If the method has no factors, the scans and the fitted model have different ROIs, or a loaded model is
+            adapted to a hospital or averages several seeds (the factors of different seeds differ).
         """
         connectomes, ensemble = self._connectomes(X), self._ensemble
         if len(ensemble.members) > 1:
@@ -533,9 +538,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
             return self.method_.compute_contributions(self.fitted_run_, scans)
 
     def predict_interval(self, X: Any, *, reestimates: int = PREDICTION_REESTIMATES, level: float = 0.95) -> np.ndarray:
-        """Compute intervals of the probability of ``classes_[1]`` for equally many other minutes of each scan.
+        """Compute intervals of the probability of ``classes_[1]`` for other minutes of the same scan (equally many).
 
-        They say nothing about another day, on which connectomes vary more.
+        The intervals do not apply to scans on another day, because connectomes vary more between days.
 
         Shapes: returns [n, 2].
         """
@@ -544,7 +549,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def predict_table(self, X: Any, **options: Any) -> pd.DataFrame:
         """Predict scans as ``brio predict`` does: probability, interval, agreement, decision and range.
 
-        Returns see ``brio.models.ScanPredictions``.
+        The columns of the returned table are described under ``brio.models.ScanPredictions``.
         """
         model = self.to_model()
         return predict_scans(model, self._make_cohort(X), device=self.device, **options).table
@@ -552,7 +557,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
     def explain(
         self, X: Any = None, *, reestimates: int = EXPLAINED_REESTIMATES, sites: bool = False
     ) -> ModelExplanation:
-        """Explain what the model reads, as ``brio explain``: coefficients, patterns, regions, factors, stability."""
+        """Explain the model as ``brio explain`` does: coefficients, patterns, regions, factors, stability."""
         model = self.to_model()
         own = self._training_scans if sites else None
         cohort = own if X is None else self._make_cohort(X)
@@ -560,9 +565,9 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return explain_model(model, cohort, reestimates=reestimates, sites=sites, device=self.device, progress=progress)
 
     def to_model(self) -> Model:
-        """Return the fitted model with what a new hospital needs: ranges of its scans, and the factor of intervals.
+        """Return the fitted model with the ranges of its scans and the factor of intervals, for use at new hospitals.
 
-        Computed at the first call, from the scans that it was fitted to, and kept.
+        Both are computed from the scans to which the model was fitted, at the first call, and are then kept.
         """
         check_is_fitted(self)
         if self._model is None:
@@ -577,7 +582,7 @@ class BrioClassifier(ClassifierMixin, BaseEstimator):
         return self._model
 
     def save(self, path: str | Path, *, holds_scans: bool = False) -> None:
-        """Write the fitted model to a new folder, as ``brio fit`` does; ``brio predict`` reads it."""
+        """Write the fitted model to a new folder, as ``brio fit`` does. ``brio predict`` can read this folder."""
         check_is_fitted(self)
         require_consent_to_scans(self.method_, holds_scans)
         model, params = self.to_model(), self.get_params(deep=False)

@@ -48,7 +48,7 @@ class Space:
 
 
 def choice(*values: Any) -> Space:
-    """Make a space of some values, all equally likely.
+    """Make a space of values that are all equally likely.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def choice(*values: Any) -> Space:
 
 
 def uniform(low: float, high: float) -> Space:
-    """Make a space of the numbers in an interval, all equally likely.
+    """Make a space of the numbers in an interval, with a uniform distribution.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def uniform(low: float, high: float) -> Space:
 
 
 def log_uniform(low: float, high: float) -> Space:
-    """Make a space of the numbers in an interval, uniform in their logarithm.
+    """Make a space of the numbers in an interval, with a uniform distribution of their logarithm.
 
     Parameters
     ----------
@@ -297,9 +297,9 @@ def setting(default: Any, space: Any = None) -> Any:
     Parameters
     ----------
     default : Any
-        Value where none is given.
+        Value of the setting by default.
     space : brio.settings.Space, optional
-        Values to try when the setting is tuned; without a space it is not tuned.
+        Values to try when the setting is tuned; a setting without a space is not tuned.
 
     Examples
     --------
@@ -361,16 +361,16 @@ def require(holds: bool, name: str, value: Any, rule: str) -> None:
     Parameters
     ----------
     holds : bool
-        Whether the value keeps the rule.
+        Whether the value satisfies the rule.
     name : str
     value : Any
     rule : str
-        What the value must be, such as "at least 1".
+        Description of valid values, such as "at least 1".
 
     Raises
     ------
     BrioError
-        If the rule does not hold.
+        If the value does not satisfy the rule.
 
     Examples
     --------

@@ -74,7 +74,7 @@ def test_a_figure_places_rows_by_their_values_in_reach_of_its_axis(result_pages)
 def test_readme_table_replaces_only_what_is_between_the_markers(result_pages):
     text = "before\n<!-- results:begin -->\nstale table\n<!-- results:end -->\nafter\n"
     filled = result_pages.fill_readme(text)
-    assert filled.startswith("before\n<!-- results:begin -->\n\n**Our implementation of BRIO scores below ridge")
+    assert filled.startswith("before\n<!-- results:begin -->\n\n**At unseen sites, our implementation of BRIO")
     assert "\n| method |" in filled
     assert filled.endswith("<!-- results:end -->\nafter\n")
     assert "stale" not in filled

@@ -31,8 +31,8 @@ class Atlas:
     name : str
         For example ``"aal116"``.
     rois : DataFrame, P rows
-        One row per ROI: column ``name`` and, where known, ``x``, ``y``, ``z`` (MNI coordinates in mm), ``hemi`` (L or
-        R) and others.
+        One row per ROI, with the column ``name`` and, if known, ``x``, ``y``, ``z`` (MNI coordinates in mm), ``hemi``
+        (L or R) and others.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Atlas:
         Parameters
         ----------
         columns : iterable of str
-            Names of the columns, no two alike.
+            Unique names of the columns.
 
         Returns
         -------

@@ -279,35 +279,35 @@ FORMER_LABEL = "former_label"
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Scans of unequal length, their participants, the atlas and the provenance. Immutable.
+    """Scans of different lengths with their participants, atlas and provenance. A cohort is immutable.
 
-    Build one with :meth:`from_scans`, :meth:`load`, :func:`brio.simulate` or a reader
+    Build a cohort with :meth:`from_scans`, :meth:`load`, :func:`brio.simulate` or a reader
     (``brio.cohort.readers.import_cohort``).
 
     Attributes
     ----------
     name : str
     frames : ndarray of float32, shape [F, P]
-        Frames of the scans, end to end; memory-mapped when loaded from a folder. After :meth:`select` they are still
-        those of all scans: use :meth:`scan`.
+        The concatenated frames of all scans, memory-mapped if the cohort was loaded from a folder. :meth:`select` does
+        not change this array, so use :meth:`scan` to get the frames of one scan.
     starts, n_frames : ndarray of int64, shape [N]
         Scan i is ``frames[starts[i] : starts[i] + n_frames[i]]``.
     participants : DataFrame, N rows
-        One row per scan. Columns ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any covariates;
-        ``tr`` is the repetition time in seconds, where it is known. Scans to predict may lack ``site`` and ``label``,
-        all of them or some (empty text and NA); jobs and the audit refuse such a cohort. Where participants have
-        several scans, ``session`` tells them apart and ``brio_scan_id`` names them. Sites and labels are read once:
-        make another cohort instead of changing the table.
+        One row per scan. The columns are ``participant_id``, ``n_frames``, ``site``, ``label`` (0 or 1) and any
+        covariates; ``tr`` is the repetition time in seconds, if it is known. Some or all scans to predict may lack
+        ``site`` and ``label`` (empty text and NA); jobs and the audit reject such a cohort. If participants have
+        several scans, ``session`` distinguishes these and ``brio_scan_id`` names them. Sites and labels are read only
+        once, so make another cohort instead of changing the table.
     atlas : Atlas
-        The P ROIs.
+        The P ROIs of the scans.
     classes : tuple of two str
         Names of the labels 0 and 1.
     provenance : dict
-        Reader, source and options that produced the cohort.
+        Reader, source and options from which the cohort was made.
     fingerprint : str
         Hash of the content. It identifies the cohort in every result.
     path : Path or None
-        Folder that the cohort was loaded from.
+        Folder from which the cohort was loaded.
 
     Examples
     --------
@@ -376,23 +376,23 @@ class Cohort:
 
     @property
     def ids(self) -> np.ndarray:
-        """Name of each scan: ``brio_scan_id`` if participants have several, else ``participant_id``. Shape [N], str."""
+        """Name of each scan: ``brio_scan_id`` with repeated scans, else ``participant_id``. Shape [N], str."""
         column = SCAN_ID if SCAN_ID in self.participants else "participant_id"
         return self.participants[column].to_numpy(dtype=str)
 
     @property
     def participant_ids(self) -> np.ndarray:
-        """``participant_id`` of each scan; one may occur several times. Shape [N], str."""
+        """``participant_id`` of each scan; an id may occur several times. Shape [N], str."""
         return self.participants["participant_id"].to_numpy(dtype=str)
 
     @property
     def has_repeated_scans(self) -> bool:
-        """Whether a participant has several scans."""
+        """Whether any participant has several scans."""
         return "participant_id" in self.participants and bool(self.participants["participant_id"].duplicated().any())
 
     @property
     def sites(self) -> np.ndarray:
-        """Site of each scan; a :class:`BrioError` where one has none. Shape [N], str."""
+        """Site of each scan; raises :class:`BrioError` if a scan has none. Shape [N], str."""
         return self._known_sites.copy()
 
     @cached_property
@@ -401,7 +401,7 @@ class Cohort:
 
     @property
     def labels(self) -> np.ndarray:
-        """Label of each scan, 0 or 1; a :class:`BrioError` where one has none. Shape [N], int64."""
+        """Label of each scan, 0 or 1; raises :class:`BrioError` if a scan has none. Shape [N], int64."""
         return self._known_labels.copy()
 
     @cached_property
@@ -410,12 +410,12 @@ class Cohort:
 
     @property
     def labelled(self) -> np.ndarray:
-        """Whether each scan has a label, as scans to predict may not. Shape [N], bool."""
+        """Whether each scan has a label; scans to predict may have none. Shape [N], bool."""
         return find_filled(self.participants, "label")
 
     @property
     def label_covariate(self) -> str | None:
-        """Column of which ``brio.cohort.relabel`` made the labels, and which no method may see, or None."""
+        """Column from which ``brio.cohort.relabel`` made the labels, or None. No method may use this column."""
         asks = self.provenance.get("label")
         return str(asks["column"]) if isinstance(asks, dict) else None
 
@@ -439,25 +439,26 @@ class Cohort:
         return self.frames[self.starts[i] : self.starts[i] + self.n_frames[i]]
 
     def select(self, keep: Sequence[int] | np.ndarray) -> Cohort:
-        """Return the cohort of some of the scans. No frame is copied.
+        """Return a cohort with some of the scans. Frames are not copied.
 
         Parameters
         ----------
         keep : sequence of int, or ndarray of bool with shape [N]
-            Positions of the scans, in the order wanted, or a mask.
+            Positions of the scans in the desired order, or a mask.
 
         Returns
         -------
         Cohort
-            This cohort if all scans are selected in their order. Otherwise its fingerprint is derived from that of this
-            cohort and the selected participants, so it depends on the steps of a selection.
+            This cohort if all scans are selected in their present order. Otherwise, a new cohort; its fingerprint
+            is computed from the fingerprint of this cohort and the selected participants, so it depends on the steps of
+            a selection.
 
         Raises
         ------
         IndexError
             If a position is out of range.
         BrioError
-            If a mask has not one value for each scan, or a position is no whole number.
+            If a mask does not have one value for each scan, or a position is not a whole number.
         """
         chosen = np.asarray(keep)
         if chosen.ndim != 1 or (chosen.dtype == bool and len(chosen) != len(self)):
@@ -507,10 +508,10 @@ class Cohort:
         participant_id : sequence of N str, optional
             ``s00001``, ``s00002``, ... by default. Unique unless ``session`` is given.
         session : sequence of N values, optional
-            Tells apart the scans of a participant who has several.
+            Distinguishes the scans of participants with several scans.
         covariates : DataFrame, N rows, optional
-            Further columns of the participants table, for example ``age``, ``sex`` and ``tr``; none that other
-            arguments or the scans give.
+            Further columns of the participants table, for example ``age``, ``sex`` and ``tr``. They must not repeat
+            columns that come from other arguments or from the scans.
         atlas : Atlas, optional
             The P ROIs; unnamed by default.
         classes : tuple of two str
@@ -518,8 +519,8 @@ class Cohort:
         name : str
         provenance : dict, optional
         check_axes : bool
-            Refuse scans that are symmetric matrices and, without an atlas, scans whose rows seem to be the ROIs. Say
-            False where rows are frames all the same.
+            Whether to reject symmetric matrices and, without an atlas, scans with rows that seem to be ROIs. Use False
+            if the rows are frames nevertheless.
 
         Returns
         -------
@@ -528,8 +529,8 @@ class Cohort:
         Raises
         ------
         BrioError
-            If there are no scans, a scan has not two axes, scans or atlas differ in their number of ROIs, lengths of
-            the arguments differ, the participants table is not valid, or ``check_axes`` finds other axes.
+            If there are no scans, a scan does not have two axes, scans and atlas have different numbers of ROIs, the
+            arguments have different lengths, the participants table is not valid, or ``check_axes`` finds wrong axes.
         """
         if len(scans) == 0:
             raise BrioError("no scans were given")
@@ -580,7 +581,7 @@ class Cohort:
     def save(self, path: str | Path) -> Cohort:
         """Write the cohort to a new folder of npy, tsv and json files, and load it from there.
 
-        Scans to predict can be saved too, without sites and labels.
+        Cohorts of scans to predict, without sites and labels, can be saved too.
 
         Parameters
         ----------
@@ -589,12 +590,12 @@ class Cohort:
         Returns
         -------
         Cohort
-            With memory-mapped frames.
+            The stored cohort, with memory-mapped frames.
 
         Raises
         ------
         BrioError
-            If ``path`` exists already.
+            If ``path`` already exists.
         """
         with write_cohort(path, self.name, self.atlas, self.classes, self.provenance, labels_required=False) as add:
             for i, row in enumerate(self.participants.to_dict("records")):
@@ -605,8 +606,8 @@ class Cohort:
     def load(cls, path: str | Path) -> Cohort:
         """Open a cohort folder.
 
-        The frames are memory-mapped, not read. The tables are checked against their hash here; the frames, which may
-        be many gigabytes, are checked by :meth:`verify`, which jobs and :meth:`BrioClassifier.fit` call first.
+        The frames are memory-mapped and not read. This method checks the hash of the tables. The frames may be many
+        gigabytes, so only :meth:`verify` checks them; jobs and :meth:`BrioClassifier.fit` call it first.
 
         Parameters
         ----------
@@ -655,12 +656,12 @@ class Cohort:
     def verify(self) -> None:
         """Check that the files on disk still match the fingerprint.
 
-        Does nothing where ``path`` is None: a cohort in memory, or a selection.
+        This method does nothing if ``path`` is None, as for a cohort in memory or a selection.
 
         Raises
         ------
         BrioError
-            If the frames, a table or the class names changed.
+            If the frames, a table or the class names have changed.
         """
         if self.path is None:
             return

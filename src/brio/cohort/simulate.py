@@ -44,18 +44,18 @@ BURST_FRAMES = 6  # length of the burst in the unstable network
 
 @dataclass(frozen=True)
 class Simulation:
-    """Parameters of a simulated cohort; the module describes the planted networks.
+    """Parameters of a simulated cohort. The docstring of the module describes the planted brain networks.
 
     Attributes
     ----------
     n_sites : int
         Number of sites.
     per_class : int
-        Participants of each class at an average site; sites differ by up to a quarter.
+        Number of participants of each class at an average site; the numbers at single sites differ by up to a quarter.
     n_rois : int
-        Number of ROIs, a multiple of four. Each network has a quarter of them.
+        Number of ROIs, a multiple of four. Each brain network has a quarter of them.
     frames : int
-        Frames of a scan at an average site; sites lie between 0.7 and 1.3 of it.
+        Number of frames of a scan at an average site; single sites have 0.7 to 1.3 times this number.
     stable : float
         Difference in coupling strength between patients and controls in the stable network.
     unstable : float
@@ -63,28 +63,28 @@ class Simulation:
     spurious : float
         Half the difference in coupling strength between the classes in the spurious network.
     reversed_sites : int
-        At this many of the last sites controls have the burst instead of patients. All other sites then agree on
-        evidence that misleads at these.
+        Number of sites, counted from the last, at which controls have the burst instead of patients. All other sites
+        then agree on evidence that is misleading at these sites.
     burst_share : float
         Share of the scans of that class that have the burst.
     burst_in_stable : bool
-        Put the burst into half of the ROIs of the stable network instead of the unstable one: then stable and unstable
-        edges lie inside one network.
+        Whether the burst is in half of the ROIs of the stable network instead of in the unstable network. Stable and
+        unstable edges are then inside one brain network.
     dynamics : float
-        Amplitude of the slow time courses of single ROIs in patients; 0 plants none.
+        Amplitude of the slow time courses of single ROIs in patients; 0 for no slow time courses.
     site_shift : float
-        Strength of everything that depends on the scanner.
+        Strength of all effects of the scanner.
     dead_share : float
         Expected share of scans with an ROI outside the field of view.
     sessions : int
-        Scans of each participant, as rows with a column ``session`` if there are several.
+        Number of scans of each participant; if there are several, they are rows with a column ``session``.
     session_sd : float
-        SD by which the coupling of a network differs between sessions of a participant. Between participants of a class
-        it has an SD of 0.15.
+        SD of the coupling of a brain network between sessions of a participant. The SD between participants of a class
+        is 0.15.
     duplicates : int
-        So many scans of the first site are there a second time, under participants of their own.
+        Number of scans of the first site that occur a second time, with new participant ids.
     last_site_per_class : int or None
-        Participants of each class at the last site; None for about as many as at the others.
+        Number of participants of each class at the last site; None for about as many as at the other sites.
     seed : int
         Seed of all random numbers.
 
@@ -156,7 +156,7 @@ class Simulation:
 
 
 def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - frozen
-    """Simulate a multi-site cohort with planted truth.
+    """Simulate a multi-site cohort with known effects.
 
     Parameters
     ----------
@@ -166,11 +166,10 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     Returns
     -------
     Cohort
-        With columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class; with several sessions
-        also ``session`` and ``brio_scan_id``.
-        ``cohort.provenance["truth"]`` lists the ROIs of each network, and those of the slow time courses as
-        ``dynamics`` where there are any; ``cohort.provenance["duplicates"]`` the participants whose scans are there
-        twice, each with its copy.
+        A cohort with the columns ``age``, ``sex``, ``tr`` and ``mean_fd``, none of which depends on the class, and with
+        ``session`` and ``brio_scan_id`` if there are several sessions. ``cohort.provenance["truth"]`` lists the ROIs of
+        each brain network and, as ``dynamics``, the ROIs with slow time courses.
+        ``cohort.provenance["duplicates"]`` lists the participants with duplicated scans, each with its copy.
 
     Raises
     ------

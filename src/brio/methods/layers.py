@@ -63,7 +63,7 @@ def build_profiles(scans: Scans) -> Tensor:
 
 
 def select_strong_edges(scans: Scans) -> Tensor:
-    """Select the strongest edges of each scan, as many as the setting ``edge_share`` says.
+    """Select the strongest edges of each scan; the setting ``edge_share`` is their share of all edges.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def classification_loss(logit: Tensor, batch: Batch) -> Tensor:
 
 
 class Classifier(NeuralMethod):
-    """A network that is built from the settings of the method; its loss is the cross-entropy, unless it has another."""
+    """A neural network built from the settings of the method; by default its loss is the cross-entropy."""
 
     network_class: ClassVar[type[nn.Module]]
 
@@ -201,7 +201,7 @@ def average_by_site(losses: Tensor, batch: Batch) -> Tensor:
     Returns
     -------
     Tensor, shape [E]
-        Sites that pad the stack included.
+        Losses of all sites, including sites that pad the stack.
 
     Examples
     --------
@@ -245,7 +245,7 @@ class Identity(StepLayer):
 
 
 class Chain(nn.Sequential):
-    """Layers one after another, like ``nn.Sequential``; those that are a ``StepLayer`` are handed the step.
+    """Layers in sequence, like ``nn.Sequential``; each ``StepLayer`` also receives the training step.
 
     Parameters
     ----------
@@ -266,12 +266,12 @@ class Chain(nn.Sequential):
 
 
 class Dropout(StepLayer):
-    """Dropout whose draws are the same for a run alone and in a stack.
+    """Dropout with the same draws for a run alone and in a stack.
 
     Parameters
     ----------
     p : float
-        Share of the entries that is dropped.
+        Share of dropped entries.
 
     Examples
     --------
@@ -343,7 +343,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class BatchNorm(StepLayer):
-    """Batch normalisation of the last axis over all others; graphs that pad the stack do not count.
+    """Batch normalisation of the last axis over all other axes; graphs that pad the stack are ignored.
 
     Like ``torch.nn.BatchNorm1d`` (biased variance in the batch, unbiased in the running average).
 
@@ -352,9 +352,9 @@ class BatchNorm(StepLayer):
     width : int
         Length of the last axis.
     momentum : float
-        Share of a batch in the running averages.
+        Weight of a batch in the running averages.
     eps : float
-        Added to the variance.
+        Constant added to the variance.
 
     Examples
     --------

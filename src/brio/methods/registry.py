@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where an implementation comes from; every table shows it with the method's scores.
+    """The origin of an implementation. Every table shows it with the scores of the method.
 
     Attributes
     ----------
     kind : str
-        One phrase, such as "textbook".
+        A short phrase, such as "textbook".
     note : str
-        What a reader has to know besides; may be empty.
+        Further information for readers; may be empty.
 
     Examples
     --------
@@ -179,31 +179,32 @@ def method(
     ----------
     name : str
     family : str
-        Heading under which tables list it.
+        Heading for the method in tables.
     reference : str
-        What to cite.
+        Reference to cite.
     provenance : Provenance or str
-        Where the implementation comes from; text of your own is fine.
+        The origin of the implementation; it can be any text.
     needs : iterable of str
-        What it needs besides connectomes and labels, see ``brio.training.contract.NEEDS``.
+        Data needed besides connectomes and labels, see ``brio.training.contract.NEEDS``.
     transductive : bool
-        Whether unlabelled scans of the test site take part in its fit.
+        Whether the fit uses unlabelled scans of the test site.
     control : bool
-        Whether it sees no connectome at all, so that a score above chance is a warning about the cohort.
+        Whether the method is a confound baseline. Such a method reads no connectome, so an AUC above chance is a
+        warning about the cohort.
 
     Returns
     -------
     decorator
-        Registers the class and returns it.
+        A decorator that registers the class and returns it.
 
     Raises
     ------
     BrioError
-        If a need is unknown, the class lacks a method it has to define, or the name is taken.
+        If a need is unknown, the class does not define a required method, or the name is already used.
 
     Examples
     --------
-    A class that lacks something is refused; ``docs/examples/my_method.py`` is complete.
+    An incomplete class is rejected; for a complete one see ``docs/examples/my_method.py``.
 
     >>> from brio.training import NeuralMethod
     >>> @method("mine", family="mine", provenance="written for this page", reference="nobody")
@@ -256,23 +257,23 @@ def method(
 
 
 def variant(name: str, base: type[Method], summary: str, *, provenance: Provenance | None = None, **fixed: Any) -> None:
-    """Register a registered class a second time, with some settings fixed by the name.
+    """Register a class a second time under another name, with some settings fixed.
 
     Parameters
     ----------
     name : str
     base : type
-        A class that is registered under a name of its own.
+        A class that is registered under its own name.
     summary : str
-        One line that says how the variant differs.
+        One line that describes how the variant differs.
     provenance : Provenance, optional
-        By default that of the base.
+        Provenance of the variant; by default the same as for the base.
     **fixed
-        Settings and their values; a user cannot set them under this name.
+        Fixed settings and their values. Users cannot change these settings of the variant.
 
     Examples
     --------
-    The base needs a name of its own first:
+    The base must be registered first:
 
     >>> from brio.training import NeuralMethod
     >>> variant("mine-short", NeuralMethod, "Mine, trained for ten epochs.", epochs=10)

@@ -37,13 +37,13 @@ class _SiteSplitter(BaseCrossValidator):
 
 
 class LeaveOneSiteOut(_SiteSplitter):
-    """Leave one site out: each site is the test set once, in sorted order; all other sites are the training set.
+    """Leave one site out: each site is the test set once, in sorted order, and all other sites are the training set.
 
-    A site with one class is also a test set, so that its scans are predicted, but a warning names it: its AUC is
-    undefined, and scikit-learn's scorer reports NaN.
+    Sites with only one class are test sets too, so that their scans are predicted. Their AUC is undefined: a warning
+    names these sites, and scikit-learn's scorer reports NaN.
 
-    The estimator chooses its validation sites, if it has any, among the training sites
-    (``BrioClassifier(validation_sites=2)``), so the test site takes no part in any choice.
+    If the estimator needs validation sites (``BrioClassifier(validation_sites=2)``), it chooses them among the training
+    sites. The test site therefore does not influence any choice.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class LeaveOneSiteOut(_SiteSplitter):
     """
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of sites; ``X`` and ``y`` are ignored."""
+        """Return the number of sites. ``X`` and ``y`` are ignored."""
         return len(np.unique(self._sites(groups)))
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -91,19 +91,19 @@ class LeaveOneSiteOut(_SiteSplitter):
 
 
 class SiteStratifiedKFold(_SiteSplitter):
-    """K folds in which every site and class is represented as evenly as its size allows.
+    """Split scans into K folds, with every site and class distributed over the folds as evenly as possible.
 
-    Training and test scans come from the same sites, so scores hold for new patients at known hospitals.
+    Training and test scans come from the same sites, so scores apply to new participants at known hospitals.
 
     Parameters
     ----------
     n_splits : int
         Number of folds.
     random_state : int, RandomState or None
-        Decides which scans of each site and class go to which fold.
+        Determines which scans of each site and class are in which fold.
     participants : sequence of participants, optional
-        Participant of each scan, where some have several: all scans of a participant go to one fold. Without it, each
-        scan is a participant.
+        Participant of each scan. All scans of a participant are in the same fold. By default, each scan is a
+        participant.
 
     Examples
     --------
@@ -132,7 +132,7 @@ class SiteStratifiedKFold(_SiteSplitter):
         return f"SiteStratifiedKFold(n_splits={self.n_splits}, random_state={self.random_state!r}{shown})"
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of folds; all arguments are ignored."""
+        """Return the number of folds. All arguments are ignored."""
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:

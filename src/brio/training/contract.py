@@ -1,7 +1,7 @@
 """The contract of a method.
 
-What it is given (scans, the source scans of a run, the batches of a step), what it returns (fitted runs, predictions,
-explanations), what it says of itself, and the class that puts these together.
+The contract covers the inputs of a method (scans, the source scans of a run, the batches of a step), its outputs
+(fitted runs, predictions, explanations), the facts it declares about itself, and the class that combines these.
 """
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ Tensors = dict[str, Tensor]
 
 
 class RunState(NamedTuple):
-    """What a run holds besides the parameters of its network, by name.
+    """The tensors of a run besides the parameters of its neural network, by name.
 
-    For one run the tensors have the shapes that its method gives them; for a stack of runs a first axis [R] more.
+    For one run the tensors have the shapes that its method gives them; for a stack of runs there is one more first axis
+    [R].
 
     Attributes
     ----------
     learned : dict of Tensor
-        Learned from the source scans before training, outside gradient descent.
+        Tensors learned from the source scans before training, without gradient descent.
     training : dict of Tensor
-        Read by the loss or a refresh only; a fitted run predicts without it.
+        Tensors that only the loss or a refresh reads; a fitted run predicts without them.
     inference : dict of Tensor
-        Derived from the present weights and read by the network.
+        Tensors derived from the current weights; the neural network reads them.
 
     Examples
     --------
@@ -79,7 +80,7 @@ class RunState(NamedTuple):
 
     @classmethod
     def from_learned(cls, **learned: Tensor) -> RunState:
-        """Make the state of a run that has learned something and not trained yet."""
+        """Make the state of a run after :meth:`NeuralMethod.learn` and before training."""
         return cls(learned, {}, {})
 
     def select(self, rows: Tensor) -> RunState:
@@ -88,7 +89,7 @@ class RunState(NamedTuple):
 
 
 class Scans(NamedTuple):
-    """A batch of scans as networks see them.
+    """A batch of scans, in the form that neural networks receive.
 
     Attributes
     ----------
@@ -97,16 +98,16 @@ class Scans(NamedTuple):
     alive : Tensor of bool, shape [B, P]
         Whether an ROI has signal.
     cut : Tensor, shape [B]
-        Smallest absolute FC among the strongest ``edge_share`` (a setting) of the edges; 0 where the method has no such
+        Smallest absolute FC among the strongest ``edge_share`` (a setting) of the edges; 0 if the method has no such
         setting.
     n_frames : Tensor, shape [B]
-        Valid frames of the scan; those of the full scan also for its re-estimates, which have the same length.
+        Number of valid frames of the scan. Re-estimates have the number of the full scan, because they are as long.
     bold : Tensor, shape [B, T, P]
-        z-scored BOLD series of one length, the windows of a scan one after the other; T = 0 where it is not needed.
+        z-scored BOLD series of equal length, with the windows of a scan one after the other; T = 0 if not needed.
     covariates : Tensor, shape [B, C]
-        Sex, age and motion: those needed, in this order.
+        Those of sex, age and motion that the method needs, in this order.
     state : RunState
-        What the run that looks at them holds besides its parameters; empty before a network is called.
+        Tensors of the run besides its parameters; empty until the neural network is called.
 
     Examples
     --------
@@ -125,7 +126,7 @@ class Scans(NamedTuple):
 
     @staticmethod
     def of(A: Tensor, alive: Tensor | None = None) -> Scans:
-        """Make scans of connectomes alone, for methods that need nothing else; ``n_frames`` and ``cut`` are 0.
+        """Make scans from connectomes, for methods that need nothing else; ``n_frames`` and ``cut`` are 0.
 
         Parameters
         ----------
@@ -149,26 +150,26 @@ class Scans(NamedTuple):
         return Scans(A, alive, zeros, zeros, no_bold, no_covariates)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Scans:
-        """Change every tensor of the scans; the state stays."""
+        """Apply a function to every tensor of the scans; the state is unchanged."""
         return Scans._make([*map(change, self[:-1]), self.state])
 
     def split(self, size: int, axis: int = 0) -> list[Scans]:
-        """Split scans along an axis into portions of so many; all have the same state."""
+        """Split scans along an axis into portions of ``size``; all portions have the same state."""
         return [
             Scans._make([*part, self.state]) for part in zip(*(t.split(size, axis) for t in self[:-1]), strict=True)
         ]
 
 
 class InputShape(NamedTuple):
-    """Sizes that a network is built for.
+    """Sizes for which a neural network is built.
 
     Attributes
     ----------
     n_rois : int
     n_sites : int
-        Source sites; the largest number in the stack.
+        Number of source sites; in a stack, the largest number of any run.
     n_frames : int
-        Of the BOLD series; 0 where it is not needed.
+        Number of frames of the BOLD series; 0 if not needed.
 
     Examples
     --------
@@ -255,14 +256,14 @@ class Inputs:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training: a fold and a seed.
+    """A fold and a seed, which define one training.
 
     Attributes
     ----------
     fold : Fold
         Positions of source, validation and test scans.
     seed : int
-        Address of all random numbers.
+        Seed of all random numbers.
 
     Examples
     --------
@@ -279,12 +280,12 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class SourceScans:
-    """The source scans of a run, which are all that it may learn from.
+    """The source scans of a run: the only scans from which it may learn.
 
     Attributes
     ----------
     connectomes : Connectomes
-        Of the whole cohort: index it with ``scans`` only.
+        Connectomes of the whole cohort; index them only with ``scans``.
     scans : ndarray of int64, shape [n]
         Positions of the source scans in the cohort.
     site, label : ndarray, shape [n]
@@ -315,14 +316,14 @@ class SourceScans:
         connectomes : Connectomes
         run : Run
         sites : ndarray of str, shape [N], optional
-            Site of every scan, where it is not that of the cohort.
+            Site of every scan, if it differs from the cohort's.
         """
         cohort, scans = connectomes.cohort, run.fold.source
         sites = cohort.sites if sites is None else sites
         return cls(connectomes, scans, sites[scans], cohort.labels[scans], run.seed)
 
     def mean_connectome(self, dead_rois: str) -> Tensor:
-        """What the edges of ROIs without signal hold: the source mean connectome, or zero. Shape [P, P]."""
+        """Return the values for edges of ROIs without signal: the source mean connectome, or zero. Shape [P, P]."""
         if dead_rois == "zero":
             return torch.zeros_like(self.connectomes.full[0])
         return source_mean([self.connectomes.site_mean(members) for members in self.by_site()])
@@ -333,18 +334,18 @@ class SourceScans:
 
 
 class StepContext:
-    """One training step of one run. At inference networks are handed None instead.
+    """One training step of one run. At inference neural networks receive None instead.
 
     Parameters
     ----------
     key : Tensor, int64 scalar
-        Address of the random numbers of the step.
+        Key of the random numbers of the step.
     real : Tensor, shape [B]
-        1 for graphs of the batch, 0 for those that pad the stack.
+        1 for graphs of the batch, 0 for graphs that pad the stack.
     site : Tensor of int64, shape [B]
         Source site of each graph, 0 to E - 1.
     update_statistics : bool
-        Whether running statistics follow this pass; not in a look ahead inside a step.
+        Whether this pass updates running statistics; False for a look-ahead inside a step.
 
     Examples
     --------
@@ -358,38 +359,39 @@ class StepContext:
         self._n_draws = 0
 
     def draw_keys(self) -> Tensor:
-        """Draw two keys for the next random numbers of the step, other ones at each call. Shape [2], int32."""
+        """Draw two keys for the next random numbers of the step; each call gives new keys. Shape [2], int32."""
         self._n_draws += 1
         words = [draw_uniform_tensor(self.key, 2 * self._n_draws + i) * 2.0**32 - 2.0**31 for i in (0, 1)]
         return torch.stack(words).to(torch.int32)
 
     def draw_uniform(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        """Draw uniform numbers in (0, 1), other ones at each call, in the precision and on the device of ``like``."""
+        """Draw new uniform numbers in (0, 1), in the precision and on the device of ``like``."""
         return uniform_from_keys(self.draw_keys(), shape, like)
 
     def draw_permutation(self) -> Tensor:
-        """Draw a random order of the graphs of the batch; padding stays at the end. Shape [B], int64."""
+        """Draw a random order of the graphs of the batch, with padding at the end. Shape [B], int64."""
         return torch.argsort(self.draw_uniform(self.real.shape, self.real) + 2.0 * (1.0 - self.real), stable=True)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of training under one loss.
+    """A part of the training with one loss.
 
     Attributes
     ----------
     name : str
-        Shown in the progress line; a loss may depend on it.
+        Name shown in the progress line; a loss may depend on it.
     epochs : int
         Length of the stage; it may be 0.
     frozen : tuple of str
-        Parameters whose names start with one of these are not updated.
+        Prefixes of names: parameters with these prefixes are not updated.
     selectable : bool
         Whether checkpoints of this stage may be chosen.
     refresh_every : int or None
-        Call :meth:`NeuralMethod.refresh` before the first epoch of the stage and after every so many.
+        Number of epochs between calls of :meth:`NeuralMethod.refresh`; the first call is before the first epoch of the
+        stage. None for no refreshes.
     fresh_optimiser : bool
-        Forget the optimiser's running averages when the stage begins.
+        Whether to reset the running averages of the optimiser when the stage begins.
 
     Examples
     --------
@@ -406,28 +408,29 @@ class Stage:
 
 
 class Batch(NamedTuple):
-    """Scans of one step of one run, equally many from each source site and class.
+    """Scans of one step of one run, with the same number from each source site and class.
 
-    Scans lie flat: E sites, 2 classes (0, then 1), n scans of each. Sites that only pad the stack come last.
+    Scans are in one flat axis, ordered by E sites, 2 classes (0, then 1) and n scans. Sites that pad the stack are
+    last.
 
     Attributes
     ----------
     scans : Scans
-        Leading axis B = E * 2 * n.
+        The scans, with a first axis B = E * 2 * n.
     cell_weight : Tensor, shape [E, 2]
         Share of each cell (site and class) in the loss; 0 for padding.
     pair_weight : Tensor, shape [E (E - 1) / 2]
         Share of each pair of source sites; 0 for padding.
     epoch : Tensor, scalar
-        Counted from 1.
+        Number of the epoch, counted from 1.
     step : StepContext
         Random numbers and padding of this step.
     stage : Stage
-        The stage that the step is part of.
+        The stage to which the step belongs.
 
     Examples
     --------
-    One site, two classes, one scan of each:
+    This batch has one site, two classes, and one scan of each class:
 
     >>> step = StepContext(torch.tensor(0), torch.ones(2), torch.zeros(2, dtype=torch.int64))
     >>> scans, share = Scans.of(torch.zeros(2, 3, 3)), torch.full((1, 2), 0.5)
@@ -462,7 +465,7 @@ class Batch(NamedTuple):
 
     @property
     def weight(self) -> Tensor:
-        """Share of each scan in a loss that weighs source sites and classes equally; sums to one. Shape [B]."""
+        """Share of each scan in a loss with equal weights of source sites and classes; sums to one. Shape [B]."""
         return (self.cell_weight[:, :, None] / self.cells[2]).expand(self.cells).flatten()
 
     @property
@@ -472,18 +475,18 @@ class Batch(NamedTuple):
 
     @property
     def real(self) -> Tensor:
-        """1 for scans, 0 for those that pad the stack. Shape [B]."""
+        """1 for scans, 0 for padding of the stack. Shape [B]."""
         return self.step.real
 
 
 class Output(NamedTuple):
-    """The least that a network returns for each scan; a method's own output may hold more while it trains.
+    """The minimal output of a neural network for each scan; a method may return more during training.
 
     Attributes
     ----------
     logit : Tensor, shape [B]
     representation : Tensor, shape [B, d]
-        What the classifier reads.
+        Input of the classifier.
 
     Examples
     --------
@@ -527,24 +530,24 @@ class FittedRun:
     test_logit : ndarray, shape [n_test]
         Logit margin of each test scan, in the order of ``run.fold.test``.
     validation_auc : float
-        AUC on the validation scans at the chosen checkpoint or penalty; on the inner folds where there are no
-        validation scans; NaN where training diverged.
+        AUC on the validation scans at the chosen checkpoint or penalty; without validation scans, the AUC on the inner
+        folds; NaN if training diverged.
     selected_epoch : int or None
-        Epoch of the checkpoint, counted from 1; None where a method has no epochs.
+        Epoch of the checkpoint, counted from 1; None if the method has no epochs.
     trained_epochs : int or None
-        Epochs until the run stopped.
+        Number of epochs until the run stopped.
     block_length : float or None
-        Fold-level block length l_b, unrounded; None where nothing was re-estimated.
+        Fold-level block length l_b, not rounded; None if nothing was re-estimated.
     parameters : dict of Tensor
-        Parameters and running statistics of the chosen network, or the coefficients of a model without one.
+        Parameters and running statistics at the chosen checkpoint, or the coefficients of a model without epochs.
     state : RunState
-        What the run holds besides them.
+        Tensors of the run besides its parameters.
     details : dict
-        Further plain facts about the run (a penalty, say), ready for JSON. ``calibration``, where there is one, holds
-        slope and intercept that turn a margin into the logit of a probability; other margins are such logits already.
+        Further facts about the run (for example a penalty), ready for JSON. If ``calibration`` is present, it holds the
+        slope and intercept that turn a margin into the logit of a probability; otherwise margins are such logits.
     steps : int or None
-        Optimisation steps in the epochs until the run stopped, of all inner folds where these chose its epoch; those
-        of the training that follows the choice are not counted.
+        Number of optimisation steps until the run stopped. If inner folds chose the epoch, their steps are counted, but
+        not the steps of the training after the choice.
 
     Examples
     --------
@@ -578,7 +581,7 @@ class FittedRun:
         Parameters
         ----------
         name : str
-            Of the method.
+            Name of the method.
         """
         if not (np.isfinite(self.validation_auc) and np.isfinite(self.test_logit).all()):
             where = f"method '{name}', fold {self.run.fold.name}, seed {self.run.seed}"
@@ -586,14 +589,14 @@ class FittedRun:
 
 
 class Prediction(NamedTuple):
-    """What a fitted run predicts for some scans.
+    """Predictions of a fitted run for some scans.
 
     Attributes
     ----------
     margin : ndarray of float64, shape [n]
         Logit margins.
     representation : ndarray of float64, shape [n, d]
-        What the classifier reads.
+        Input of the classifier.
 
     Examples
     --------
@@ -612,14 +615,14 @@ class Explanation:
     Attributes
     ----------
     edge_values : str
-        What the value of an edge is, in words, such as ``"Fisher z"``; empty where edges have no coefficients.
+        Description of the value of an edge, such as ``"Fisher z"``; empty if edges have no coefficients.
     coefficients : ndarray of float64, shape [edges], or None
-        Change of the margin when the value of an edge grows by one, all others as they are.
+        Change of the margin if the value of one edge increases by one and all others are unchanged.
     beyond_edges : str
-        What else the margin is made of, in words; empty where it is nothing but coefficients times values of edges
-        and an intercept.
+        Description of other parts of the margin; empty if the margin consists only of coefficients times values of
+        edges and an intercept.
     assignment : ndarray of float64, shape [J, P], or None
-        Share of each ROI in each factor; a column sums to 1 / P. None where the method has no factors.
+        Share of each ROI in each factor; a column sums to 1 / P. None if the method has no factors.
 
     Examples
     --------
@@ -640,10 +643,10 @@ class ExplainedScans(NamedTuple):
     ----------
     margin : ndarray of float64, shape [B]
     edges : ndarray of float64, shape [B, edges], or None
-        Values of the edges that the coefficients of an :class:`Explanation` multiply, less their means over the source
-        scans.
+        Values of the edges, minus their means over the source scans. The coefficients of an :class:`Explanation`
+        multiply these values.
     contributions : ndarray of float64, shape [B, J], or None
-        What each factor adds to the margin; with the intercept they add up to it.
+        Contribution of each factor to the margin; the contributions and the intercept add up to the margin.
 
     Examples
     --------
@@ -663,32 +666,32 @@ class MethodFacts:
     Attributes
     ----------
     epochs : int or None
-        Largest number of epochs; None where nothing is trained by epochs.
+        Largest number of epochs; None if the method is not trained in epochs.
     reestimates : int or None
-        Re-estimates of each scan at a time (K); None where nothing is re-estimated.
+        Number of re-estimates of each scan (K); None if nothing is re-estimated.
     dead_rois : str or None
-        What the edges of an ROI without signal hold, as the method's setting names it.
+        Values for edges of an ROI without signal, as named in the method's setting.
     refits : bool
-        Whether a run is trained again with its validation scans once the epoch is chosen.
+        Whether a run is trained again with its validation scans after the epoch has been chosen.
     relative_cost : float
-        Rough cost of one run, in epochs of a plain network. Only the display of the time left uses it.
+        Rough cost of one run, in epochs of a simple neural network. It is used only to display the remaining time.
     setting_without_validation : str
-        Setting under which the method needs no validation scans, as ``key=value``; empty if there is none.
+        Setting with which the method needs no validation scans, as ``key=value``; empty if there is none.
     chooses_epochs_by_inner_folds : bool
-        Whether inner folds of the source scans choose the number of epochs of a run whose fold has no validation scans.
+        Whether inner folds of the source scans choose the number of epochs if a fold has no validation scans.
     balances_classes : bool
-        Whether the loss weighs both classes alike, so that a logit of 0 stands for equal shares, whatever the share of
-        patients among the source scans.
+        Whether the loss weights both classes equally, so that a logit of 0 stands for equal shares, whatever the share
+        of patients among the source scans.
     holds : str
-        What a fitted run holds of its source scans, for the card of a model.
+        Description of the information on source scans in a fitted run, for the model card.
     keeps_scans : str
-        What it holds of single source scans, in words; empty where every number is made of many scans.
+        Description of data of single source scans in a fitted run; empty if every number comes from many scans.
     explains : str
-        What :meth:`Method.explain` returns, in words; empty where it returns None.
+        Description of what :meth:`Method.explain` returns; empty if it returns None.
     uses_seed : bool
-        Whether a seed decides anything besides the validation sites of a fold.
+        Whether the seed affects anything besides the validation sites of a fold.
     frames_for : str
-        What it needs the frames of scans for besides BOLD and re-estimates, in words; empty where connectomes do.
+        Description of uses of the frames besides BOLD and re-estimates; empty if connectomes are enough.
 
     Examples
     --------
@@ -724,15 +727,15 @@ ANY_TENSOR = TensorSpec(None)
 
 
 class Method(ABC):
-    """A way to learn from source sites and to score scans of other sites.
+    """A method that learns from source sites and predicts scans of other sites.
 
-    A subclass names itself through :func:`brio.methods.method`, says of which frozen dataclass its ``settings`` are,
-    and fits any number of runs at once. A fitted run predicts for any scans: full ones or re-estimates.
+    A subclass gets its name from :func:`brio.methods.method`, declares the frozen dataclass of its ``settings``, and
+    fits any number of runs at once. A fitted run can predict any scans: full scans or re-estimates.
 
     Parameters
     ----------
     settings : dataclass, optional
-        An instance of ``Settings``; by default the method's own values.
+        An instance of ``Settings``; by default with the default values of the method.
 
     Examples
     --------
@@ -744,19 +747,19 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What it needs besides connectomes and labels, see ``brio.training.contract.NEEDS``."""
+    """Data needed besides connectomes and labels, see ``brio.training.contract.NEEDS``."""
 
     version: ClassVar[int] = 1
-    """Increase it whenever the method's predictions change; part of the key of a run."""
+    """Part of the key of a run; increase it whenever the predictions of the method change."""
 
     needs_validation: bool = True
-    """Whether it chooses its model by validation scans; see ``MethodFacts`` for what it does where a fold has none."""
+    """Whether the method chooses its model by validation scans; see ``MethodFacts`` for folds without them."""
 
     fits_on_cpu: ClassVar[bool] = False
     """Whether runs are fitted on the CPU, also in a job on a GPU; see :meth:`place_fit`."""
 
     Settings: ClassVar[type]
-    """Dataclass of its settings: the type that a subclass gives to ``settings``."""
+    """Dataclass of the settings: the type of ``settings`` in the subclass."""
 
     def __init_subclass__(cls) -> None:
         annotation = inspect.get_annotations(cls).get("settings")
@@ -778,15 +781,15 @@ class Method(ABC):
         Parameters
         ----------
         connectomes : Connectomes
-            Of the whole cohort; a run learns from its source scans only.
+            Connectomes of the whole cohort. Each run may learn only from its source scans.
         runs : sequence of Run
         progress : Progress
-            Called with a message and the share that is done.
+            Function that is called with a message and the share that is done.
 
         Returns
         -------
         list of FittedRun
-            In the order of ``runs``.
+            The fitted runs, in the order of ``runs``.
         """
 
     @abstractmethod
@@ -806,14 +809,15 @@ class Method(ABC):
         """
 
     def declare_tensors(self, n_rois: int) -> dict[str, TensorSpec]:
-        """Declare the tensors of a fitted run by the names they are stored with, so that a stored model is checked.
+        """Declare the tensors of a fitted run by their stored names, so that brio can check a stored model.
 
-        A name that ends in ``*`` stands for all that begin so. By default nothing is known but that values are finite.
+        A name that ends in ``*`` stands for all names with this prefix. By default brio checks only that values are
+        finite.
         """
         return {"*": ANY_TENSOR}
 
     def changes_after(self, declaration: str, *names: str) -> bool:
-        """Whether what makes the state is defined by a later class than what declares it: authors need not declare."""
+        """Return whether a subclass redefines what makes the state without redefining its declaration."""
         order = type(self).__mro__
 
         def find_owner(name: str) -> int:
@@ -827,7 +831,7 @@ class Method(ABC):
         return MethodFacts()
 
     def training_scans(self, cohort: Cohort, fold: Fold) -> np.ndarray:
-        """Return the positions of the scans of a fold that the finished model has learned from.
+        """Return the positions of the scans of a fold on which the finished model was trained.
 
         Returns
         -------
@@ -837,7 +841,7 @@ class Method(ABC):
         return fold.source
 
     def gather_inputs(self, connectomes: Connectomes) -> Inputs:
-        """Gather the scans of a cohort with what this method needs of them."""
+        """Gather the scans of a cohort with the data that this method needs."""
         return Inputs(connectomes, self.needs, self.settings, f"method '{self.name}'")
 
     def predict_margins(self, fitted: FittedRun, connectomes: Connectomes, scans: np.ndarray) -> np.ndarray:
@@ -878,15 +882,15 @@ class Method(ABC):
         raise BrioError(f"method '{self.name}' has no connectome factors, hence no contributions")
 
     def intercept(self, fitted: FittedRun) -> float | None:
-        """Return the part of a margin that no factor contributes; None where the method has no factors."""
+        """Return the part of a margin to which no factor contributes; None if the method has no factors."""
         return None
 
     def explain(self, fitted: FittedRun) -> Explanation | None:
-        """Return what a fitted run reads of a connectome; None where it has neither coefficients nor factors."""
+        """Return what a fitted run reads of a connectome; None if it has neither coefficients nor factors."""
         return None
 
     def read_explained(self, fitted: FittedRun, scans: Scans) -> ExplainedScans:
-        """Read from scans what :meth:`explain` explains: margins, values of edges, contributions of factors.
+        """Compute for scans what :meth:`explain` describes: margins, values of edges, contributions of factors.
 
         Parameters
         ----------
@@ -906,17 +910,18 @@ class Method(ABC):
         raise BrioError(f"method '{self.name}' has neither edge coefficients nor factors to explain")
 
     def estimate_fit_bytes(self, n_scans: int, n_rois: int) -> float:
-        """Estimate the memory in bytes that one run needs at least, besides connectomes and a pass of re-estimates.
+        """Estimate the least memory in bytes that one run needs besides connectomes and a pass of re-estimates.
 
-        A job that does not fit into memory is refused by it before it begins; 0 where nothing else is large.
+        With this estimate brio rejects a job that does not fit into memory before it starts. Return 0 if the method
+        needs no other large memory.
 
         Parameters
         ----------
         n_scans, n_rois : int
-            Of the whole cohort.
+            Numbers of scans and ROIs of the whole cohort.
         """
         return 0.0
 
     def bytes_per_run(self, connectomes: Connectomes, run: Run) -> int:
-        """Estimate the memory in bytes that one more run in a stack needs; decides how many train together."""
+        """Estimate the memory in bytes of one more run in a stack. It determines how many runs train together."""
         return 0

@@ -24,7 +24,7 @@ from .trainer import CheckpointStore, Trainer
 
 @dataclass(frozen=True)
 class NeuralSettings(contract.MethodSettings):
-    """Settings that every trained network shares.
+    """Settings that all neural networks share.
 
     Attributes
     ----------
@@ -33,18 +33,18 @@ class NeuralSettings(contract.MethodSettings):
     patience : int or None
         A run stops after this many epochs without a better validation AUC; ``none`` trains to the end.
     learning_rate, weight_decay : float
-        AdamW, as in the paper.
+        Settings of AdamW, as in the paper.
     cell_batch : int
-        Scans of each source site and class in a batch; smaller cells are walked through more than once.
+        Number of scans of each source site and class in a batch; if a site has too few scans of a class, they repeat.
     validation_auc : {"pooled", "site-mean"}
-        The checkpoint is chosen by the AUC over all validation scans together, or by the mean of the sites' own AUCs.
+        AUC that chooses the checkpoint: over all validation scans together, or the mean of the AUCs of the sites.
     dead_rois : {"source-mean", "zero"}
-        What the edges of an ROI without signal hold: the mean connectome of the source sites, or zero.
+        Values for edges of an ROI without signal: the mean connectome of the source sites, or zero.
     schedule : {"constant", "cosine"}
-        Learning rate over the epochs: constant, or falling to a tenth along half a cosine.
+        Learning rate over the epochs: constant, or decreasing to a tenth along half a cosine.
     refit : bool
-        Whether a run, once its epoch is chosen on validation scans, is trained again to that epoch with these scans
-        among the source scans.
+        Whether a run is trained again, up to the epoch chosen on the validation scans, with these scans among the
+        source scans.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class NeuralSettings(contract.MethodSettings):
 
 
 class NeuralMethod(Method):
-    """A network and a loss, written for one run and trained for all runs at once.
+    """A neural network and a loss, written for one run and trained for all runs at once.
 
     The trainer stacks the parameters of all runs along a first axis and maps network and loss over it, so both must be
     plain tensor code: no branches on values, no ``.item()``, no boolean indexing. Random numbers come from the
@@ -97,18 +97,18 @@ class NeuralMethod(Method):
     def network(self, shape: InputShape) -> nn.Module:
         """Build a freshly initialised network.
 
-        ``network(scans, step)`` returns an :class:`Output` or more; ``step`` is None at inference. What it draws
-        at random when it is built must not depend on ``shape.n_sites``, which is that of the stack.
+        ``network(scans, step)`` returns an :class:`Output` or more; ``step`` is None at inference. Random initial
+        values must not depend on ``shape.n_sites``, because this number belongs to the stack and not to the run.
         """
 
     def name_sites(self, cohort: Cohort, run: Run) -> np.ndarray:
-        """Name the site of every scan as the training of a run sees it; controls may name others. Shape [N]."""
+        """Name the site of every scan for the training of a run; some ablations shuffle these names. Shape [N]."""
         return cohort.sites
 
     def learn(self, source: SourceScans) -> Tensors:
-        """Learn from the source scans what training starts with; it becomes ``state.learned``.
+        """Learn tensors from the source scans before training; they become ``state.learned``.
 
-        By default ``mean``, which fills the edges of ROIs without signal (``brio.connectome.fill_dead``).
+        The default is ``mean``, with which the edges of ROIs without signal are filled (``brio.connectome.fill_dead``).
         """
         return {"mean": source.mean_connectome(self.settings.dead_rois)}
 
@@ -128,7 +128,7 @@ class NeuralMethod(Method):
         return fold.move_validation_to_source(cohort).source if self.settings.refit else fold.source
 
     def declare_tensors(self, n_rois: int) -> dict[str, contract.TensorSpec]:
-        """Declare parameters and buffers as a fresh network has them, and the state."""
+        """Declare the parameters and buffers of a new neural network, and the state."""
         s = self.settings
         n_frames = getattr(s, "bold_frames", 0) * getattr(s, "bold_windows", 1) if "bold" in self.needs else 0
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
@@ -145,22 +145,22 @@ class NeuralMethod(Method):
         return declared | self.declare_state(n_rois)
 
     def declare_state(self, n_rois: int) -> dict[str, contract.TensorSpec]:
-        """Declare what :meth:`learn` returns (``learned.``) and what inference reads (``inference.``)."""
+        """Declare the tensors that :meth:`learn` returns (``learned.``) and that inference reads (``inference.``)."""
         return {"learned.mean": contract.TensorSpec((n_rois, n_rois))}
 
     def stages(self) -> list[Stage]:
-        """The stretches of training, in order."""
+        """Return the stages of the training, in order."""
         return [Stage("training", self.settings.epochs)]
 
     def loss(self, out: Any, batch: Batch) -> Tensor:
-        """Loss of one run on one batch.
+        """Compute the loss of one run on one batch.
 
         Parameters
         ----------
         out : Output
-            What the network returned for the batch.
+            The output of the neural network for the batch.
         batch : Batch
-            Also tells the stage (``batch.stage``) and what the run holds (``batch.scans.state``).
+            The batch, with the stage (``batch.stage``) and the state of the run (``batch.scans.state``).
 
         Returns
         -------
@@ -169,10 +169,9 @@ class NeuralMethod(Method):
         raise NotImplementedError(f"method '{self.name}' has neither a loss nor an objective of its own")
 
     def objective(self, call: contract.NetworkCall, params: Tensors, batch: Batch) -> Tensor:
-        """What a step descends on: the loss of the network's output.
+        """Compute what a training step minimises: the loss of the network's output.
 
-        A method that trains on other inputs than the batch (mixtures), or under other weights (a look ahead),
-        overrides this.
+        Override this to train on other inputs than the batch (mixtures), or with other weights (a look-ahead).
 
         Parameters
         ----------
@@ -189,10 +188,10 @@ class NeuralMethod(Method):
         return self.loss(call(params, batch.scans, batch.step), batch)
 
     def begin_stage(self, stack: Stack, stage: Stage) -> None:
-        """Called once when the stack enters a stage."""
+        """Prepare a stage. brio calls this once when the stack enters the stage."""
 
     def refresh(self, stack: Stack, due: np.ndarray, number: int) -> None:
-        """Called before an epoch in which a refresh is due.
+        """Refresh the state. brio calls this before an epoch in which a refresh is due.
 
         Parameters
         ----------
@@ -200,27 +199,27 @@ class NeuralMethod(Method):
         due : ndarray of bool, shape [R]
             Runs that have not stopped.
         number : int
-            Refreshes of the stage before this one.
+            Number of earlier refreshes in the stage.
         """
 
     def update_inference_state(self, stack: Stack) -> None:
-        """Called before the stack is scored: put into ``state.inference`` what depends on the present weights."""
+        """Update the tensors of ``state.inference`` from the current weights. brio calls this before scoring."""
 
     def remove_padding(self, parameters: Tensors, state: RunState, n_sites: int) -> tuple[Tensors, RunState]:
-        """Remove from one run what only filled it up to the largest number of source sites of its stack.
+        """Remove from one run the padding up to the largest number of source sites of its stack.
 
         Parameters
         ----------
         parameters : dict of Tensor
         state : RunState
         n_sites : int
-            Source sites of the run.
+            Number of source sites of the run.
         """
         own = {name: parameters[name][:n_sites].contiguous().clone() for name in self.site_rows}
         return parameters | own, state
 
     def block_length(self, state: RunState) -> float | None:
-        """Block length of the re-estimates of a run, unrounded; None where nothing is re-estimated."""
+        """Return the block length of the re-estimates of a run, not rounded; None if nothing is re-estimated."""
         return None
 
     def fit(
@@ -235,18 +234,18 @@ class NeuralMethod(Method):
         Parameters
         ----------
         connectomes : Connectomes
-            Of the whole cohort; a run learns from its source scans only.
+            Connectomes of the whole cohort. Each run learns only from its source scans.
         runs : sequence of Run
         progress : Progress
-            Called with a message and the share that is done.
+            Function that is called with a message and the share that is done.
         checkpoints : CheckpointStore, optional
-            Where the state of the stack is stored between epochs. A training that was interrupted goes on from there
-            if all that changes in it is in the stack (``params``, ``buffers``, ``state``).
+            Store for the state of the stack between epochs. An interrupted training resumes from there if everything
+            that changes in it is in the stack (``params``, ``buffers``, ``state``).
 
         Returns
         -------
         list of FittedRun
-            In the order of ``runs``.
+            The fitted runs, in the order of ``runs``.
         """
         return Trainer(self, connectomes, checkpoints).fit(runs, progress)
 
@@ -262,9 +261,9 @@ class NeuralMethod(Method):
         return int(2 * n_sites * self.settings.cell_batch * graph * self.estimate_peak_matrices())
 
     def bytes_per_scan(self, A: Tensor) -> float:
-        """Memory that a network needs without gradients for one of the graphs A; decides how many go in one pass."""
+        """Estimate the memory for one of the graphs A without gradients. It determines how many are in one pass."""
         return A.shape[-1] ** 2 * A.element_size() * self.estimate_peak_matrices() / 2.8
 
     def estimate_peak_matrices(self) -> float:
-        """Estimate ``peak_matrices_per_scan`` under the settings, where these change it much."""
+        """Estimate ``peak_matrices_per_scan`` if the settings change it considerably."""
         return self.peak_matrices_per_scan

@@ -44,15 +44,16 @@ class AuditRules:
     max_dead_fraction : float
         A scan is excluded if more than this share of its ROIs has no signal in any atlas.
     duplicate_correlation : float
-        Two scans are duplicates if the median over ROIs of their rank correlation over time exceeds this.
+        Two scans are duplicates if the median over ROIs of their rank correlation over time exceeds this value.
     min_frames : int
         A scan with fewer valid frames is excluded. The block-length rule searches lags up to half the scan; below 40
         frames that is less than three times the horizon of about 7 frames measured on resting-state scans.
     min_class : int
-        A site with fewer participants than this in a class is reported, not excluded.
+        A site with fewer participants than this in a class is reported but not excluded.
     covariate_auc : float
-        A covariate that separates the classes at least so well within sites is a warning, if that is significant. For a
-        category with two values, 0.57 is a difference of 14 percentage points, for a normal covariate 0.25 SD.
+        The audit warns if a covariate separates the classes within sites with at least this AUC, and significantly. An
+        AUC of 0.57 is a difference of 14 percentage points for a category with two values, and of 0.25 SD for a normal
+        covariate.
 
     Examples
     --------
@@ -225,11 +226,11 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     Parameters
     ----------
     cohort : Cohort, str or Path
-        N scans, or the folder of a cohort.
+        Cohort of N scans, or its folder.
     rules : AuditRules
     companions : sequence of Cohort
-        The same participants in other parcellations. A scan that fails there is excluded here too, because a parcel
-        outside the field of view may be missing in one atlas and not in another.
+        The same participants in other atlases. A scan that is excluded there is excluded here too, because a region
+        outside the field of view may be missing in one atlas but not in another.
 
     Returns
     -------
@@ -238,8 +239,8 @@ def audit(cohort: Cohort | str | Path, rules: AuditRules = DEFAULT_RULES, compan
     Raises
     ------
     BrioError
-        If a scan has no site or label, or a companion has no participant of the cohort, or states another site or label
-        for one.
+        If a scan has no site or label, or if a companion shares no participant with the cohort or gives a different
+        site or label for a participant.
 
     Examples
     --------
