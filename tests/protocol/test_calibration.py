@@ -197,6 +197,12 @@ def test_standard_errors_are_the_spread_over_samples():
 def test_sites_without_an_estimate_have_none():
     one_class = fit_recalibration(np.ones(5, int), np.arange(5.0))
     assert np.isnan(one_class).all()
+    label, logit = draw(np.random.default_rng(5), 60)
+    plain = fit_recalibration(label, logit)
+    for scale, shift in ((1e-3, 0.0), (1e-3, 5.0), (1e-6, -1.0)):  # slopes of thousands are slopes
+        found = fit_recalibration(label, scale * logit + shift)
+        np.testing.assert_allclose([scale * found.slope, scale * found.slope_se], plain[:2], rtol=1e-6)
+        np.testing.assert_allclose(found.intercept, plain.intercept - found.slope * shift, rtol=1e-6)
     separated = fit_recalibration(np.array([0, 0, 1, 1]), np.array([-2.0, -1.0, 1.0, 2.0]))
     assert np.isnan(separated.slope)
     assert np.isfinite(separated.in_the_large)

@@ -196,7 +196,7 @@ def test_a_threshold_that_does_not_fit_is_explained():
 )
 def test_usable_or_not(change, answer, says):
     answers = Answers(make_arm(draw(), **change))
-    judged = judge_usability(answers)
+    judged = judge_usability(answers, judge_transfer(answers))
     assert judged.answer == answer
     assert says in judged.sentence
     assert not re.search(r"\b(inf|nan)\b", judged.sentence)
@@ -216,17 +216,30 @@ def test_sites_with_the_same_auc_have_no_test():
     assert judge_transfer(equal).sentence == (
         "Not tested: ridge regression has the same AUC at all 8 sites, so its spread is not known."
     )
-    assert "one site" not in judge_usability(equal).sentence
+    assert "one site" not in judge_usability(equal, judge_transfer(equal)).sentence
     assert say("detectable", equal) == "", "too few sites is not why"
 
 
 def test_chance_and_smoke_runs_are_not_usable():
     noise = draw().assign(margin=lambda p: np.random.default_rng(9).normal(size=len(p)))
-    assert "not significantly better than chance" in judge_usability(Answers(make_arm(noise))).reason
-    assert "smoke run (1 seed)" in judge_usability(Answers(make_arm(draw())), "1 seed").reason
-    assert judge_usability(None).answer == "No"
-    assert judge_transfer(Answers(make_arm(noise))).answer == "No"
-    assert judge_transfer(None).answer == judge_transfer(Answers(make_arm(draw())), "1 seed").answer == "Not known"
+    chance, signal = Answers(make_arm(noise)), Answers(make_arm(draw()))
+    assert "not significantly better than chance" in judge_usability(chance, judge_transfer(chance)).reason
+    assert judge_transfer(chance).answer == judge_usability(chance, judge_transfer(chance)).answer == "No"
+    for answers, smoke in ((signal, "1 seed"), (None, "")):
+        transfer = judge_transfer(answers, smoke)
+        assert judge_usability(answers, transfer) == transfer
+        assert transfer.answer == "Not known"
+    assert "smoke run (1 seed)" in judge_transfer(signal, "1 seed").reason
+
+
+def test_the_best_of_many_methods_is_tested_as_such():
+    answers, n = Answers(make_arm(draw())), 12
+    assert judge_transfer(answers, "", [0.004] + [0.9] * (n - 1)).answer == "Yes"
+    judged = judge_transfer(answers, "", [0.03, 0.01] + [0.9] * (n - 2))
+    assert judged.answer == "No"
+    assert "the best of 12 methods, was not significantly better" in judged.reason
+    assert judged.reason.endswith("(p = 0.33, corrected for all of them)")
+    assert judge_transfer(answers, "", [0.03]).answer == "Yes"
 
 
 def test_subgroups_are_scored_on_their_own_participants():

@@ -184,15 +184,19 @@ def fit_recalibration(label: np.ndarray, logit: np.ndarray) -> Recalibration:
     diverged; slope and intercept are NaN where logits separate the classes completely, or do not differ.
     """
     label, logit = np.asarray(label, dtype=float), np.asarray(logit, dtype=float)
-    nothing = (np.array([np.nan]), np.array([np.nan]))
     if not 0 < label.mean() < 1 or not np.isfinite(logit).all():
         return Recalibration(*[float("nan")] * 6)
     ones = np.ones((len(label), 1))
-    large, large_se = _fit_logistic(ones, label, logit) or nothing
+    large, large_covariance = _fit_logistic(ones, label, logit) or (np.full(1, np.nan), np.full((1, 1), np.nan))
     separated = logit[label == 1].min() >= logit[label == 0].max() or logit[label == 1].max() <= logit[label == 0].min()
-    fit = None if separated else _fit_logistic(np.column_stack([ones, logit]), label, np.zeros(len(label)))
-    beta, se = fit or (np.full(2, np.nan), np.full(2, np.nan))
-    return Recalibration(*map(float, (beta[1], se[1], beta[0], se[0], large[0], large_se[0])))
+    beta, se = np.full(2, np.nan), np.full(2, np.nan)
+    if not separated:  # fitted to standardised logits, of which no slope is too large for Newton's steps
+        mean, sd = logit.mean(), logit.std()
+        fit = _fit_logistic(np.column_stack([ones, (logit - mean) / sd]), label, np.zeros(len(label)))
+        if fit is not None:
+            back = np.array([[1.0, -mean / sd], [0.0, 1.0 / sd]])
+            beta, se = back @ fit[0], np.sqrt(np.diag(back @ fit[1] @ back.T))
+    return Recalibration(*map(float, (beta[1], se[1], beta[0], se[0], large[0], large_covariance[0, 0] ** 0.5)))
 
 
 def read_logits(probability: pd.Series | np.ndarray) -> np.ndarray:
@@ -213,7 +217,7 @@ def recalibrate_sites(predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 def _fit_logistic(X: np.ndarray, y: np.ndarray, offset: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Coefficients and standard errors of an unpenalised logistic regression by Newton's method; None without one."""
+    """Coefficients and their covariance of an unpenalised logistic regression by Newton's method; None without one."""
     beta = np.zeros(X.shape[1])
     for _ in range(_ITERATIONS):
         p = expit(X @ beta + offset)
@@ -223,7 +227,7 @@ def _fit_logistic(X: np.ndarray, y: np.ndarray, offset: np.ndarray) -> tuple[np.
         step = np.linalg.solve(information, X.T @ (y - p))
         beta = beta + step * min(1.0, _LARGEST_STEP / max(np.abs(step).max(), 1e-300))
         if np.abs(step).max() < 1e-10:
-            return beta, np.sqrt(np.diag(np.linalg.inv(information)))
+            return beta, np.linalg.inv(information)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -12,10 +13,17 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from .. import results
-from ..formatting import UNKNOWN_INTERVAL, format_interval, format_number
+from ..formatting import UNKNOWN_INTERVAL, format_interval, format_number, state_p
 from ..protocol import PeopleEstimate
 from ..protocol.calibration import SiteMean, average_recalibration, recalibrate_sites
-from ..protocol.statistics import FEW_SITES, degrees_of_freedom, detectable_difference, standard_error
+from ..protocol.statistics import (
+    ALPHA,
+    FEW_SITES,
+    adjust_holm,
+    degrees_of_freedom,
+    detectable_difference,
+    standard_error,
+)
 from .comparisons import EvidenceArm
 
 STRONG, WEAK = (10.0, 0.1), (2.0, 0.5)
@@ -199,8 +207,12 @@ class Judgement(NamedTuple):
         return f"{self.answer}: {self.reason}{f' ({self.size})' if self.size else ''}."
 
 
-def judge_transfer(answers: Answers | None, smoke_reason: str = "") -> Judgement:
-    """Judge whether the best method is better than chance at sites that it was not trained on."""
+def judge_transfer(answers: Answers | None, smoke_reason: str = "", p_values: Sequence[float | None] = ()) -> Judgement:
+    """Judge whether the best method is better than chance at sites that it was not trained on.
+
+    ``p_values`` are those of all ranked methods against chance, the best method first. The best of many methods is
+    better than chance too often, so its p value is corrected for all of them (Holm).
+    """
     if answers is None:
         return Judgement("Not known", "no method that uses connectomes has an AUC here")
     auc, name = answers.arm.summary.auc, answers.arm.title
@@ -217,17 +229,21 @@ def judge_transfer(answers: Answers | None, smoke_reason: str = "") -> Judgement
     if auc.interval[0] <= 0.5:
         few = f"{auc.n} sites are few: " if auc.n <= FEW_SITES else ""
         return Judgement("No", f"{few}{name} was not significantly better than chance at sites it was not trained on")
+    corrected = adjust_holm([1.0 if p is None else p for p in p_values])
+    if len(corrected) > 1 and corrected[0] > ALPHA:
+        best = f"{name}, the best of {len(corrected)} methods,"
+        p = f"{state_p(corrected[0])}, corrected for all of them"
+        return Judgement("No", f"{best} was not significantly better than chance at sites it was not trained on ({p})")
     return Judgement("Yes", f"{name} was significantly better than chance at sites it was not trained on")
 
 
-def judge_usability(answers: Answers | None, smoke_reason: str = "") -> Judgement:
-    """Judge whether answers about one person can be used.
+def judge_usability(answers: Answers | None, transfer: Judgement) -> Judgement:
+    """Judge whether answers about one person can be used, after :func:`judge_transfer`.
 
     No result of a retrospective evaluation makes a method usable: the best answer is "not yet".
     """
-    transfer = judge_transfer(answers, smoke_reason)
     if answers is None or not (transfer.answer == "Yes" or answers.has_equal_scores):
-        return Judgement("No", transfer.reason)
+        return Judgement("Not known" if transfer.answer == "Not known" else "No", transfer.reason)
     if not answers.points:
         return Judgement("No", f"sensitivity and specificity of {answers.arm.title} are not known")
     positive, negative = answers.points[0].likelihood_ratios

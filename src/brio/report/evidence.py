@@ -172,12 +172,13 @@ class Evidence:
     @property
     def transfer(self) -> Judgement:
         """Whether the best method is better than chance at unseen sites."""
-        return judge_transfer(self.answers, self.smoke_reason)
+        p_values = [arm.summary.p_chance for arm in self.comparison.ranked]
+        return judge_transfer(self.answers, self.smoke_reason, p_values)
 
     @property
     def usability(self) -> Judgement:
         """Whether answers about one person can be used, and why not."""
-        return judge_usability(self.answers, self.smoke_reason)
+        return judge_usability(self.answers, self.transfer)
 
     @cached_property
     def subgroups(self) -> list[Subgroup]:
