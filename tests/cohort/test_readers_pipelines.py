@@ -66,7 +66,7 @@ DEVIATIONS = {
     "6 regions, while most scans have 5": lambda x: (np.hstack([x, x[:, :1]]), [*NAMES, "r5"]),
     "no column names, unlike most scans": lambda x: (x, None),
     "the scan contains no finite value": lambda x: (x * np.nan, NAMES),
-    "has a header but holds no frames": lambda x: (x[:0], NAMES),
+    "has a header but no frames": lambda x: (x[:0], NAMES),
 }
 
 

@@ -66,8 +66,8 @@ def test_missing_values_in_every_spelling(tmp_path):
         ("a.txt", "1 1_0\n", r"line 1, column 2: '1_0'"),
         ("a.1D", "#1\t#2\t#3\n1\t2\n", r"header in line 1 names 3 columns, but the rows have 2"),
         ("a.csv", ",a,b\n0,1,2\n1,3,4\n", r"column 1 has no name"),
-        ("a.tsv", "", r"holds no frames"),
-        ("a.tsv", "a\tb\n", r"has a header but holds no frames"),
+        ("a.tsv", "", r"has no frames"),
+        ("a.tsv", "a\tb\n", r"has a header but no frames"),
     ],
 )
 def test_broken_text(tmp_path, name, text, message):

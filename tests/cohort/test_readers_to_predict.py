@@ -168,7 +168,7 @@ def test_table_for_one_file(tmp_path):
 @pytest.mark.parametrize("option", ["patient", "control", "site_column", "label_column", "participants"])
 def test_options_of_a_table_that_is_not_there(kind, option, tmp_path):
     src = write_layout(kind, tmp_path / "study", None)
-    refuse_scans(r"no participants\.tsv; name the table|no such participants table", src, **{option: "x"})
+    refuse_scans(r"no participants\.tsv; give the participants table|no such participants table", src, **{option: "x"})
 
 
 def test_two_files_of_one_name(tmp_path):
@@ -252,7 +252,7 @@ def test_nothing_to_read(tmp_path):
 def test_ambiguous_layouts_are_refused(tmp_path):
     src = write_layout("pcp", tmp_path / "study", None)
     (src / "participants.tsv").write_text("participant_id\tsex\nNorth_001\tF\n")
-    refuse_scans(r"study: fits several layouts, 'pcp' \(.*'table' \(one file per scan\); name ", src)
+    refuse_scans(r"study: fits several layouts, 'pcp' \(.*'table' \(one file per scan\); choose one", src)
     assert len(read_scans_to_predict(src, tmp_path / "pcp", kind="pcp")) == 3
     as_table = read_scans_to_predict(src, tmp_path / "table", kind="table", atlas="aal")
     assert as_table.participants["sex"].tolist() == ["F"]

@@ -106,7 +106,7 @@ def test_a_table_from_excel(tmp_path):
     check(cohort, ids=["p1", "p5", "p6"])
     why = list_skipped(cohort)
     assert (why["p2"], why["p4"]) == ("'Alter >= 18 or IQ_raw < 5' is false", "excluded by qc.tsv: motion")
-    assert why["p3"] == "no value of Alter or IQ_raw, which --where compares"
+    assert why["p3"] == "no value in Alter or IQ_raw, which --where compares"
     assert cohort.provenance["warnings"][0].endswith("participants.csv: q9")
     options = cohort.provenance["options"]
     assert (options["where"], options["exclude"]) == (given["where"], "qc.tsv")
@@ -149,12 +149,18 @@ def test_a_list_that_names_nobody_is_refused(tmp_path):
 def test_conditions_on_scans_to_predict_need_a_table(tmp_path):
     for kind in ("table", "pcp"):
         src = write_layout(kind, tmp_path / kind, labels=None)
-        refuse("name the table with --participants", read_scans_to_predict, src, tmp_path / "out", where="age > 3")
+        refuse(
+            "give the participants table with --participants",
+            read_scans_to_predict,
+            src,
+            tmp_path / "out",
+            where="age > 3",
+        )
 
 
 def test_what_is_asked_or_said_of_columns(tmp_path):
     src = write_table(tmp_path / "study")
-    refuse_import(r"column 'Sex' holds codes, 1 \(2\), 2 \(2\); say which .*--male 1 --female 2", src)
+    refuse_import(r"column 'Sex' holds codes .1 \(2\), 2 \(2\).; state what they mean.*--male 1 --female 2", src)
     text = (src / "participants.csv").read_text()
     (src / "participants.csv").write_text(text.replace("p4;B;1;2", "p4;B;1;9").replace("p1;A;0;1", "p1;A;0;1.0"))
     cohort = import_cohort("table", src, tmp_path / "cohort", male="1", female="2")
@@ -164,7 +170,7 @@ def test_what_is_asked_or_said_of_columns(tmp_path):
     assert "column 'Sex': these values are neither --male nor --female and are treated as missing: 9 (1)" in unclear
     assert "age.1: these are names that pandas gives to repeated columns; they are kept as covariates" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
-    refuse_import(r"holds codes, 0 \(2\), 2 \(2\)", src)
+    refuse_import(r"holds codes .0 \(2\), 2 \(2\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
         text = text.replace(code, word)
     (src / "participants.csv").write_text(text)
@@ -285,7 +291,7 @@ def test_conditions_hold_for_no_participant_without_a_row_or_value(tmp_path):
     text = (src / "Phenotypic.csv").read_text()
     (src / "Phenotypic.csv").write_text(text.replace(",42", ",-9999"))
     cohort = import_cohort("pcp", src, tmp_path / "pcp-some", where="AGE_AT_SCAN < 40")
-    assert list_skipped(cohort) == {"South_003": "no value of AGE_AT_SCAN, which --where compares"}
+    assert list_skipped(cohort) == {"South_003": "no value in AGE_AT_SCAN, which --where compares"}
 
 
 def test_select_writes_a_cohort(tmp_path, monkeypatch):

@@ -153,7 +153,9 @@ def test_table_with_columns_of_other_names(table, tmp_path):
 def test_table_refuses(table):
     path = table / "participants.tsv"
     path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t0\t1\np2\tB\t1\t1\n")
-    refuse_import("p1 appears in rows 1 and 2; keep one, or give each scan a session", table, sessions="join")
+    refuse_import(
+        "p1 appears in rows 1 and 2; keep one of these rows, or give each scan a session", table, sessions="join"
+    )
     path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n")
     refuse_import("p1 has scans with label 0 and 1; correct the table before joining them", table, sessions="join")
     rows = "p1\tA\t0\t1\tp2.npy\np1\tA\t0\t2\tp2.npy\np2\tB\t1\t1\tp1_2.npy\n"

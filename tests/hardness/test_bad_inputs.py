@@ -175,7 +175,7 @@ FILES: list[tuple[str, str, Content, str]] = [
     ("a row that is cut short", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
     ("an archive called npy", "p2.npy", b"PK" + bytes(90), "p2.npy: is an npz archive, not an npy file; rename it"),
     ("an array without numbers", "p2.npy", npy_bytes((0, 5)), "p2.npy: the array is empty (shape (0, 5))"),
-    ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: holds 3 MB unpacked"),
+    ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: holds 3 MB when unpacked"),
     ("a scan without an end", "p2.csv", _link_to("/dev/zero"), f"p2.csv: cannot be read as text {PIPE}"),
     *(
         (f"a pipe for {kind}", f"p2.{suffix}", _make_pipe, f"p2.{suffix}: cannot be read as {kind} {PIPE}")
@@ -221,7 +221,7 @@ PACKS: list[tuple[str, dict[str, np.ndarray], str]] = [
     ),
     ("lengths without an axis", {"n_frames": np.array(9)}, "'n_frames' must hold a positive number for each of the 3"),
     ("lengths that are no numbers", {"n_frames": np.full(3, "9")}, "n_frames whole numbers"),
-    ("a negative length", {"n_frames": np.array([-8, 9, 10])}, "'n_frames' must have a positive number"),
+    ("a negative length", {"n_frames": np.array([-8, 9, 10])}, "'n_frames' must hold a positive number"),
     ("frames that nobody lists", {"frames": np.zeros((BOMB // 100, 116), dtype=np.int8)}, "do not match"),
     ("an infinite scale", {"scale": np.full((3, 116), np.inf)}, "aal116.npz: the scale of participant 007 is not"),
 ]
@@ -239,9 +239,9 @@ SIDECARS: list[tuple[str, Content, str]] = [
     ("a list as repetition time", '{"RepetitionTime": [2]}', "RepetitionTime in its json sidecar is [2]"),
     ("deep JSON", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', ".json: is not valid JSON (it is nested too deeply)"),
     ("a list", "[1, 2]", ".json: must hold a JSON object"),
-    ("half an object", '{"RepetitionTime": ', ".json: not valid JSON"),
+    ("half an object", '{"RepetitionTime": ', ".json: is not valid JSON"),
     ("bytes that are no text", b"\xff{}", ".json: cannot be read as JSON (byte 0xff in line 1"),
-    ("3 MB", json.dumps({"a": "x" * BOMB}), ".json: holds 3 MB unpacked"),
+    ("3 MB", json.dumps({"a": "x" * BOMB}), ".json: holds 3 MB when unpacked"),
 ]
 """Sidecars of the first time series, and the answer."""
 SIDECAR = "sub-001/func/sub-001_task-rest_atlas-Tian_timeseries.json"

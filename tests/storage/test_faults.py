@@ -79,7 +79,7 @@ def press_ctrl_c(number: int, run: Callable[[], Said]) -> None:
     with raising(number, KeyboardInterrupt):
         said = run()
     assert said.status == 130, said
-    assert said.err.startswith("brio: interrupted; give the same command again"), said
+    assert said.err.startswith("brio: interrupted; run the same command again"), said
     assert said.err.count("\n") == 1
     assert not list(Path().rglob("*.partial"))
 
