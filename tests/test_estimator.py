@@ -403,7 +403,7 @@ def test_a_model_that_holds_scans_is_saved_only_where_the_user_says_so(tmp_path)
     refuse("stores values of single source scans", model.save, tmp_path / "model")
     assert not (tmp_path / "model").exists()
     model.save(tmp_path / "model", holds_scans=True)
-    assert "It holds numbers of single source scans" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
+    assert "This model stores values of single source scans" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
 
 
 def test_a_copy_for_another_process_carries_no_scans(ridge):

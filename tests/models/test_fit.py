@@ -170,9 +170,9 @@ def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, 
     monkeypatch.setattr("brio.models.fit.prepare_job", lambda *args: pytest.fail("refused before anything is computed"))
     refuse(r"stores values of single source scans: .*log-ridge, or give --holds-scans", fit_model, spec)
     monkeypatch.undo()
-    assert "holds numbers of single source scans" not in write_card(fit("ridge"))
+    assert "stores values of single source scans" not in write_card(fit("ridge"))
     second = write_card(fit("fc-hgnn")).split("\n\n")[1]
-    assert second.startswith("**It holds numbers of single source scans**")
+    assert second.startswith("**This model stores values of single source scans**")
     assert "AUC 0.99" in second or "AUC 1.0" in second
 
 

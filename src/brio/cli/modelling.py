@@ -172,7 +172,7 @@ def adapt(
     """Adapt a model to a hospital with labelled scans from there: only slope and intercept change, never the weights.
 
     Slope and intercept are shrunk towards no change, so few scans have little effect. Scans in another atlas, with
-    another order of regions, or of noise are left out. The intercept depends on the share of patients among these scans.
+    another order of regions, or of noise are left out. The intercept depends on the share of patients in these scans.
     In a convenience sample, this share is not the prevalence: if you know the share at your hospital, give it with
     --prevalence. If the model was already adapted, adaptation starts again from the original model.
 

@@ -223,7 +223,7 @@ class CallRule:
 
     @property
     def accuracy(self) -> Estimate:
-        """Of the called participants, expected at a new site; 95 % interval by Wilson."""
+        """Of the called participants, expected at a new site; 95% interval by Wilson."""
         if not self.n_called:
             return UNKNOWN
         ends = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
@@ -244,7 +244,7 @@ class CallRule:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval; None for what cannot be computed from so few sites."""
+    """A number with its 95% interval; None for what cannot be computed from so few sites."""
 
     value: float | None
     low: float | None
@@ -332,9 +332,7 @@ class Evidence:
 
     def describe(self) -> str:
         """Say in one line how well the method separates the classes at test sites."""
-        auc, weighted = (
-            one.write(format_percent, " %", "95 % interval ") for one in (self.auc, self.pair_weighted_auc)
-        )
+        auc, weighted = (one.write(format_percent, "%", "95% interval ") for one in (self.auc, self.pair_weighted_auc))
         return (
             f"at {self.n_sites} sites, {self.protocol_in_words}: AUC, mean over {self.averaged_sites}, {auc}; "
             f"pair-weighted {weighted}"
@@ -473,7 +471,7 @@ def _choose_thresholds(size: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Thresholds on the absolute logit that call the most, for each wanted accuracy; infinite where none will do.
 
     At least a tenth of the participants must be called, with the wanted accuracy, and the tenth of them that is nearest
-    to the threshold (at least twenty) must be right more often than a coin: lower end of Wilson's one-sided 95 %
+    to the threshold (at least twenty) must be right more often than a coin: lower end of Wilson's one-sided 95%
     interval.
     """
     order = np.argsort(-size, kind="stable")
