@@ -67,7 +67,7 @@ PROVOKED = {
     "atlas table": (lambda p: read(p, atlas="table.csv"), "atlas= takes the name of an atlas"),
     "no atlas": (lambda p: read(p, "dpabi"), "needs atlas="),
     "measure": (lambda p: read(p, "fc", "fc"), "state which with measure='correlation' or fisher-z"),
-    "no measure": (lambda p: read(p, "fc", measure="covariance"), "measure='covariance': is unknown"),
+    "no measure": (lambda p: read(p, "fc", measure="covariance"), "measure='covariance': unknown measure"),
     "sessions of connectomes": (lambda p: read(p, "fc", sessions="join"), "sessions='join': connectomes"),
     "no denoise": (lambda p: read(p, "fmriprep", atlas="aal"), "needs denoise="),
     "few sites": (lambda p: brio.run(p / "few", "ridge", device="cpu"), "by k-fold, protocol='kfold'$"),
@@ -83,7 +83,7 @@ PROVOKED = {
         lambda p: brio.tune(p / "cohort", "ridge", out=p / "tuned", protocol="kfold", seeds=2),
         "tune with seeds=1, or with protocol='loso'",
     ),
-    "folder there": (lambda p: brio.Cohort.load(p / "cohort").save(p / "few"), "exists already; choose another folder"),
+    "folder there": (lambda p: brio.Cohort.load(p / "cohort").save(p / "few"), "already exists; choose another folder"),
     "single scans": (lambda p: brio.fit(p / "cohort", "fc-hgnn", device="cpu"), "holds_scans=True"),
     "validation sites": (
         lambda p: brio.fit(p / "cohort", "ridge", validation_sites=["A"], device="cpu"),

@@ -282,7 +282,9 @@ def test_scans_and_atlases_that_do_not_fit_together_are_refused():
     three = [scan[:, :3] for scan in scans()[1:]]
     refuse("no scans were given", Cohort.from_scans, [], site=[], label=[])
     refuse("participant 0050002: 3 ROIs, but 007 has 4", cohort, frames=[scans()[0], *three])
-    refuse(r"participant 007: a scan needs two axes \(frames, ROIs\), this one has 1", cohort, frames=[np.ones(50)] * 6)
+    refuse(
+        r"participant 007: a scan needs two axes \(frames, ROIs\), but this one has 1", cohort, frames=[np.ones(50)] * 6
+    )
     refuse("atlas 'four' has 4 ROIs, but the scans have 3", cohort, frames=[scan[:, :3] for scan in scans()])
     refuse("the table of ROIs has no column 'name'", Atlas, "four", pd.DataFrame({"x": [1.0]}))
     refuse("'x' holds 'left'; coordinates", Atlas, "four", pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}))

@@ -272,7 +272,7 @@ def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
         assert find_nuisance(load_bundled_atlas(name).rois["name"]) == []
     header = "a,b,c,global_signal,e"
     src = write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=header))
-    refuse_import(r"\(global_signal\); .*--drop-roi global_signal.*--atlas-table", src)
+    refuse_import(r": global_signal; .*--drop-roi global_signal.*--atlas-table", src)
     confounds = write_study(tmp_path / "confounds", write=partial(write_csv, header="csf,trans_x,rot_z,dvars,e"))
     refuse_import(r"4 of its 5 columns are confounds \(csf, trans_x, rot_z and 1 more\)", confounds)
     (tmp_path / "rois.csv").write_text("\n".join(["name", *header.split(",")]))
@@ -301,15 +301,19 @@ def test_a_name_that_the_terminal_cannot_show_does_not_stop_a_command(tmp_path, 
 @pytest.mark.parametrize(
     ("columns", "wanted", "hint"),
     [
-        (["participant_id", "sex", "Centre"], "site", "did you mean 'Centre'? It has participant_id, sex, Centre;"),
+        (
+            ["participant_id", "sex", "Centre"],
+            "site",
+            "did you mean 'Centre'? The columns are participant_id, sex, Centre;",
+        ),
         (["participant_id", "sex", "clinic"], "site", "known: participant_id, sex, clinic;"),
-        (["subject_id", "site"], "participant_id", "did you mean 'subject_id'? It has subject_id, site;"),
+        (["subject_id", "site"], "participant_id", "did you mean 'subject_id'? The columns are subject_id, site;"),
         (["Versuchsperson", "site"], "participant_id", "known: Versuchsperson, site;"),
     ],
 )
 def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alike(tmp_path, columns, wanted, hint):
     table = TextTable(tmp_path / "participants.tsv", columns, [])
-    message = re.escape(f"no column '{wanted}', {hint} name the right column with --column")
+    message = re.escape(f"no column '{wanted}'; {hint} name the right column with --column")
     refuse(message, table.require_column, wanted, "--column")
 
 

@@ -122,7 +122,13 @@ def test_a_folder_without_scans_is_refused(tmp_path):
 
 def test_two_pipelines_are_ambiguous(release, tmp_path):
     write_text(release / "cpac" / "nofilt_noglobal" / "North_001_rois_aal.1D", scan(0), HEADER)
-    refuse(r"North_001_rois_aal\.1D: also at .*--participants", import_cohort, "pcp", release, tmp_path / "out")
+    refuse(
+        r"North_001_rois_aal\.1D: there is a second file .*--participants",
+        import_cohort,
+        "pcp",
+        release,
+        tmp_path / "out",
+    )
     cohort = import_cohort("pcp", release / SERIES, tmp_path / "out", participants=release / CSV)
     assert len(cohort) == 4
     assert cohort.provenance["options"]["participants"] == CSV
@@ -134,7 +140,7 @@ def test_two_pipelines_are_ambiguous(release, tmp_path):
         ({"DX_GROUP": [1, 3, 1, 2, 1, 2]}, "participant North_002 has DX_GROUP '3'"),
         ({"DX_GROUP": [1, 1, 1, 1, 1, 1]}, "one class only"),
         ({"FILE_ID": ["North_001", "North_001", "x", "South_004", "y", "z"]}, "North_001 appears more than once"),
-        ({"DX_GROUP": None, "DX_GRUOP": [1] * 6}, "no column 'DX_GROUP', did you mean 'DX_GRUOP'"),
+        ({"DX_GROUP": None, "DX_GRUOP": [1] * 6}, "no column 'DX_GROUP'; did you mean 'DX_GRUOP'"),
     ],
 )
 def test_wrong_table(release, tmp_path, changes, message):
@@ -304,7 +310,7 @@ def test_ranges_cover_the_release_without_the_global_signal():
 
 def test_alias_unknown_atlas_and_older_files(results, tmp_path):
     assert import_cohort("dpabi", results, tmp_path / "a", atlas="AAL").atlas.name == "aal116"
-    refuse(r"'power246', did you mean 'power264'", import_cohort, "dpabi", results, tmp_path / "b", atlas="power246")
+    refuse(r"'power246'; did you mean 'power264'", import_cohort, "dpabi", results, tmp_path / "b", atlas="power246")
     older = results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat"
     for atlas, n in (("power264", 1569), ("aal116", 200)):
         savemat(older, {"ROISignals": signals(n)})
@@ -405,9 +411,9 @@ def test_packed(archives, tmp_path, asked, atlas, n_rois):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"participant_id": np.array(["p1", "007", "p10"])}, "participant 1 is p1, but 007 in participants.tsv"),
+        ({"participant_id": np.array(["p1", "007", "p10"])}, "participant 1 is p1, but in participants.tsv it is 007"),
         ({"participant_id": np.array(["007", "p1"])}, "has 2 participants, but participants.tsv has 3"),
-        ({"n_frames": LENGTHS[::-1]}, "007 has 10 frames, but 8"),
+        ({"n_frames": LENGTHS[::-1]}, "007 has 10 frames, but participants.tsv says 8"),
         ({"n_frames": LENGTHS + 1}, "007 has 9 frames, but participants.tsv says 8"),
         ({"frames": FRAMES[:-1, :116]}, "do not match"),
         ({"scale": SCALE}, "do not match"),

@@ -116,7 +116,7 @@ def test_a_table_from_excel(tmp_path):
     refuse_import(
         "--ignore-columns: the table has no column 'IQraw'; did you mean 'IQ_raw'", src, ignore_columns="IQraw"
     )
-    refuse_import("no column 'alter', did you mean 'Alter'", src, age_column="alter")
+    refuse_import("no column 'alter'; did you mean 'Alter'", src, age_column="alter")
     for names in ("HC", "HC,HC", "HC,,MDD", "a,b,c"):
         refuse_import("--class-names takes two names", src, class_names=names)
     refuse_import(

@@ -168,7 +168,7 @@ def test_all_scans_are_kept_on_request_and_progress_goes_to_standard_error(brio,
     reported = [line for line in found.said.err.splitlines() if " %  ridge, " in line]
     assert reported[-1] == "100 %  ridge, folds site01 to site05, stack 1 of 1: done"
     assert "%  ridge" not in found.said.out
-    assert f"{n} scans, no exclusions applied" in found.said.out
+    assert f"{n} scans; no exclusions were applied" in found.said.out
     assert "twin" in set(found.predictions["participant_id"])
     assert found.summary["n_scans"] == len(found.predictions) == n
     assert not (tmp_path / "all" / "exclusions.tsv").exists()

@@ -56,7 +56,7 @@ def test_a_model_is_fitted_evaluated_and_used(fitted, predicted, folders):
     assert "wrote Model('ridge': 1 seed" in text
     auc, pairs = read_model(folder).evidence.auc, read_model(folder).evidence.pair_weighted_auc
     shown = f"mean over sites, {100 * auc.value:.1f}% (95% interval {100 * auc.low:.1f} to {100 * auc.high:.1f})"
-    assert f"at 5 sites, each left out in turn: AUC, {shown}; pair-weighted {100 * pairs.value:.1f} %" in text
+    assert f"at 5 sites, each left out in turn: AUC, {shown}; pair-weighted {100 * pairs.value:.1f}%" in text
     assert str(folder / "MODEL_CARD.md") in text
     files = {path.name for path in (folders / "there").iterdir()}
     assert files == {"SHA256SUMS", *list_hashed(folders / "there" / "SHA256SUMS")}

@@ -131,9 +131,13 @@ def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = N
         has = ", ".join(job.summary.methods)
         raise BrioError(f"{folder}: evaluated {has}, not '{method}'; give a folder of 'brio run --method {method}'")
     if job.summary.protocol != "loso":
-        raise BrioError(f"{folder}: was evaluated by k-fold, which says nothing about new sites; use --protocol loso")
+        raise BrioError(
+            f"{folder}: was evaluated by k-fold, which does not test new sites; run it with --protocol loso"
+        )
     if job.predictions is None:
-        raise BrioError(f"{folder}: its predictions were not kept, so there is no calibration and no rule to decide by")
+        raise BrioError(
+            f"{folder}: has no stored predictions, so calibration and the rule for calling classes cannot be computed"
+        )
     if cohort is not None:
         compare_participants(job, method, cohort)
     return job
@@ -232,7 +236,7 @@ class CallRule:
     def describe(self) -> str:
         """Say what the rule reached at the sites of the evidence, with the counts behind it."""
         if not self.n_called:
-            return f"none of {self.n_participants} participants without a flag called at left-out sites"
+            return f"none of {self.n_participants} participants without a flag was called at left-out sites"
         accuracy = self.accuracy
         return (
             f"{self.coverage:.0%} of participants without a flag, {self.n_right / self.n_called:.1%} of them right "
@@ -358,7 +362,7 @@ def gather_evidence(
         differences += compare_participants(job, name, connectomes.cohort)
     elif not is_same_cohort:
         raise BrioError(
-            f"{folder}: is of other scans than the model; give the cohort of the model, or a job of that one"
+            f"{folder}: has other scans than the model; give the cohort of the model, or a job of that cohort"
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
