@@ -121,12 +121,12 @@ def test_a_quarter_of_the_rois_is_not_over_a_quarter() -> None:
 def test_duplicates_of_one_label_and_site_lose_the_second_others_lose_both() -> None:
     result = audit(cohort(with_duplicates()))
     assert result.explain_exclusions() == {
-        participant(0): [f"one scan under different sites, with {participant(36)}"],
+        participant(0): [f"one scan under different sites, together with {participant(36)}"],
         participant(14): [f"the same scan as {participant(12)}, which is kept"],
         participant(17): [f"the same scan as {participant(15)}, which is kept"],
-        participant(24): [f"one scan under different labels, with {participant(25)}"],
-        participant(25): [f"one scan under different labels, with {participant(24)}"],
-        participant(36): [f"one scan under different sites, with {participant(0)}"],
+        participant(24): [f"one scan under different labels, together with {participant(25)}"],
+        participant(25): [f"one scan under different labels, together with {participant(24)}"],
+        participant(36): [f"one scan under different sites, together with {participant(0)}"],
     }
     assert [(p.first, p.second, p.kind, p.same_label, p.same_site) for p in result.duplicates] == [
         (participant(0), participant(36), "identical", True, False),

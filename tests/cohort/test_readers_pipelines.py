@@ -96,7 +96,10 @@ def test_a_scan_that_deviates_is_skipped_with_its_reason(reason, position, tmp_p
 def test_scans_without_a_clear_majority_are_refused_with_their_counts(tmp_path):
     first, other = list(DEVIATIONS)[:2]
     src = write_deviating(tmp_path / "study", {0: first, 3: first, 8: other})
-    counts = r"of 10 scans here: 5 regions \(7, such as p01\.tsv\); 4 regions.* \(2, such as p00\.tsv\); regions other .* \(1, "
+    counts = (
+        r"of 10 scans here: 5 regions \(7, such as p01\.tsv\); 4 regions.* \(2, such as p00\.tsv\); "
+        r"regions other .* \(1, "
+    )
     refuse_import(counts, src)
     write_deviating(tmp_path / "none", dict.fromkeys(range(10), list(DEVIATIONS)[-1]))
     refuse_import(r"p00\.tsv: has a header but no frames$", tmp_path / "none")
