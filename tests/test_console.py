@@ -113,7 +113,7 @@ def test_the_program_answers_a_request_to_end_from_its_start():
         with mock.patch("os._exit") as end, mock.patch.object(sys, "stderr", io.StringIO()) as said:
             answer(signal.SIGTERM, None)
         end.assert_called_once_with(128 + signal.SIGTERM)
-        assert said.getvalue() == "brio: terminated; give the same command again\n"
+        assert said.getvalue() == "brio: terminated; run the same command again\n"
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

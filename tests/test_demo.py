@@ -84,7 +84,7 @@ def test_the_planted_copy_is_found_and_not_used(shown):
     ((first, copy),) = cohort.provenance["duplicates"]
     np.testing.assert_array_equal(cohort.scan(0), cohort.scan(len(cohort) - 1))
     assert cohort.ids[[0, -1]].tolist() == [first, copy]
-    assert f"   {copy} at site01: the same scan as {first}, which stays" in said
+    assert f"   {copy} at site01: the same scan as {first}, which is kept" in said
     assert copy not in set(result.predictions["participant_id"])
     assert first in set(result.predictions["participant_id"])
 

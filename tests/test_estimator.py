@@ -403,7 +403,7 @@ def test_a_model_that_holds_scans_is_saved_only_where_the_user_says_so(tmp_path)
     refuse("stores values of single source scans", model.save, tmp_path / "model")
     assert not (tmp_path / "model").exists()
     model.save(tmp_path / "model", holds_scans=True)
-    assert "It holds numbers of single source scans" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
+    assert "This model stores values of single source scans" in (tmp_path / "model" / "MODEL_CARD.md").read_text()
 
 
 def test_a_copy_for_another_process_carries_no_scans(ridge):
@@ -473,7 +473,7 @@ FC = np.array([np.corrcoef(scan.T) for scan in X])
         ({"X": FC + 0j}, "X is not one array of real numbers"),
         ({"X": FC[:0]}, "X holds no connectomes"),
         ({"X": FC * np.eye(FC.shape[1])}, r"X\[0\]: all correlations are 0 or missing"),
-        ({"X": 3 * FC}, "X holds 3, which is no correlation"),
+        ({"X": 3 * FC}, "X holds 3, which cannot be a correlation"),
         ({"X": np.triu(FC)}, r"X\[0\]: is not symmetric"),
         ({"X": np.ma.masked_less(FC, 0)}, "row 1, column . has no value"),
     ],
@@ -526,7 +526,7 @@ def test_scans_that_are_refused(scans, message, ridge):
 
 def test_scans_with_rois_in_rows_are_refused_without_an_atlas(ridge):
     turned = [np.resize(x, (60, 12)).T for x in X]
-    with pytest.raises(BrioError, match=r"the scans have 12 rows, which correlate alike .*check_axes=False"):
+    with pytest.raises(BrioError, match=r"the scans have 12 rows, which correlate in the same way .*check_axes=False"):
         BrioClassifier("ridge", device="cpu").fit(turned, Y, sites=SITES)
     refuse(r"60 ROIs, but the model was fitted to 12 .*if rows are the ROIs, transpose", ridge.predict, turned)
 

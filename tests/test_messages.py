@@ -54,20 +54,20 @@ def repeat_participant(place):
 
 
 PROVOKED = {
-    "label column": (lambda p: read(p, label_column="diagnosis"), "label_column= can name another"),
+    "label column": (lambda p: read(p, label_column="diagnosis"), "name the right column with label_column="),
     "three classes": (lambda p: read(p, label_column="dx"), "name two values with patient= and control="),
-    "numbers": (lambda p: read(p, label_column="age"), "ask 'brio run' with label='age>14.5'"),
+    "numbers": (lambda p: read(p, label_column="age"), "run 'brio run' with label='age>14.5'"),
     "no such class": (lambda p: read(p, label_column="dx", patient="X"), "no value 'X' for patient=;"),
     "both classes": (lambda p: read(p, patient="1", control="1"), "patient= and control= are both '1'"),
-    "id column": (lambda p: read(p, id_column="who"), "id_column= can name another"),
+    "id column": (lambda p: read(p, id_column="who"), "name the right column with id_column="),
     "an option of another kind": (
         lambda p: read(p, task="rest"),
         "does not take task=; its options are atlas=",
     ),
     "atlas table": (lambda p: read(p, atlas="table.csv"), "atlas= takes the name of an atlas"),
     "no atlas": (lambda p: read(p, "dpabi"), "needs atlas="),
-    "measure": (lambda p: read(p, "fc", "fc"), "say which with measure='correlation' or fisher-z"),
-    "no measure": (lambda p: read(p, "fc", measure="covariance"), "measure='covariance': is unknown"),
+    "measure": (lambda p: read(p, "fc", "fc"), "state which with measure='correlation' or fisher-z"),
+    "no measure": (lambda p: read(p, "fc", measure="covariance"), "measure='covariance': unknown measure"),
     "sessions of connectomes": (lambda p: read(p, "fc", sessions="join"), "sessions='join': connectomes"),
     "no denoise": (lambda p: read(p, "fmriprep", atlas="aal"), "needs denoise="),
     "few sites": (lambda p: brio.run(p / "few", "ridge", device="cpu"), "by k-fold, protocol='kfold'$"),
@@ -83,7 +83,7 @@ PROVOKED = {
         lambda p: brio.tune(p / "cohort", "ridge", out=p / "tuned", protocol="kfold", seeds=2),
         "tune with seeds=1, or with protocol='loso'",
     ),
-    "folder there": (lambda p: brio.Cohort.load(p / "cohort").save(p / "few"), "exists already; choose another folder"),
+    "folder there": (lambda p: brio.Cohort.load(p / "cohort").save(p / "few"), "already exists; choose another folder"),
     "single scans": (lambda p: brio.fit(p / "cohort", "fc-hgnn", device="cpu"), "holds_scans=True"),
     "validation sites": (
         lambda p: brio.fit(p / "cohort", "ridge", validation_sites=["A"], device="cpu"),

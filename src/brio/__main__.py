@@ -13,7 +13,7 @@ def _end_before_the_command(number: int, frame: FrameType | None) -> NoReturn:
     """End at once: while the command line is being imported, nothing is written that could be left half-written."""
     word = "interrupted" if number == signal.SIGINT else "terminated"
     if sys.stderr is not None:
-        print(f"brio: {word}; give the same command again", file=sys.stderr, flush=True)
+        print(f"brio: {word}; run the same command again", file=sys.stderr, flush=True)
     os._exit(128 + number)
 
 

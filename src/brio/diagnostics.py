@@ -274,7 +274,7 @@ _MEASURES, _RESAMPLES = ["D_site", "D_re_pred"], 2000
 
 
 def spearman(rows: pd.DataFrame) -> tuple[float, float, float]:
-    """Compute Spearman's rho of D_site and the predictive variation over runs, and its 95 % bootstrap interval.
+    """Compute Spearman's rho of D_site and the predictive variation over runs, and its 95% bootstrap interval.
 
     NaN where one of them is constant; the interval is over folds, and NaN for one fold.
     """
@@ -294,7 +294,7 @@ def discordance(rows: pd.DataFrame) -> tuple[float, float, float]:
     """Compute R_discord: among pairs of methods, the share in which the smaller D_site has the larger variation.
 
     Methods are compared within a fold and seed. Pairs that tie in either measure do not count; NaN if no pair is left.
-    The 95 % bootstrap interval is over folds, and NaN for one fold.
+    The 95% bootstrap interval is over folds, and NaN for one fold.
     """
     by_fold = []  # numbers of discordant pairs and of pairs without ties
     for _, fold in rows.groupby("fold"):

@@ -108,7 +108,7 @@ def test_a_command_that_is_asked_to_end_says_so_whatever_becomes_of_the_exceptio
     (tmp_path / "mine.py").write_text(ASKED.format(signal=signal) + code)
     ended = start("brio methods --load mine.py", cwd=tmp_path)
     assert ended.returncode == status, ended.stderr
-    assert ended.stderr.splitlines()[1:] == [f"brio: {word}; give the same command again; nothing is left half-written"]
+    assert ended.stderr.splitlines()[1:] == [f"brio: {word}; run the same command again; nothing is left half-written"]
 
 
 def test_a_program_that_is_asked_to_end_while_it_is_imported_says_so():
@@ -121,7 +121,7 @@ sys.meta_path.insert(0, Import())
 program.main()
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stderr) == (143, "brio: terminated; give the same command again\n")
+    assert (ended.returncode, ended.stderr) == (143, "brio: terminated; run the same command again\n")
 
 
 def test_what_a_killed_command_had_unpacked_is_removed_by_the_next(brio, tmp_path, monkeypatch):

@@ -121,12 +121,12 @@ def test_a_quarter_of_the_rois_is_not_over_a_quarter() -> None:
 def test_duplicates_of_one_label_and_site_lose_the_second_others_lose_both() -> None:
     result = audit(cohort(with_duplicates()))
     assert result.explain_exclusions() == {
-        participant(0): [f"one scan under different sites, with {participant(36)}"],
-        participant(14): [f"the same scan as {participant(12)}, which stays"],
-        participant(17): [f"the same scan as {participant(15)}, which stays"],
-        participant(24): [f"one scan under different labels, with {participant(25)}"],
-        participant(25): [f"one scan under different labels, with {participant(24)}"],
-        participant(36): [f"one scan under different sites, with {participant(0)}"],
+        participant(0): [f"one scan under different sites, together with {participant(36)}"],
+        participant(14): [f"the same scan as {participant(12)}, which is kept"],
+        participant(17): [f"the same scan as {participant(15)}, which is kept"],
+        participant(24): [f"one scan under different labels, together with {participant(25)}"],
+        participant(25): [f"one scan under different labels, together with {participant(24)}"],
+        participant(36): [f"one scan under different sites, together with {participant(0)}"],
     }
     assert [(p.first, p.second, p.kind, p.same_label, p.same_site) for p in result.duplicates] == [
         (participant(0), participant(36), "identical", True, False),
@@ -173,7 +173,7 @@ def test_the_copy_that_stays_is_one_that_nothing_else_excludes() -> None:
     series[14] = series[12].copy()
     series[12][:, :8] = 0.0
     result = audit(cohort(series))
-    reasons = ["8 of 24 ROIs without signal in own", f"the same scan as {participant(14)}, which stays"]
+    reasons = ["8 of 24 ROIs without signal in own", f"the same scan as {participant(14)}, which is kept"]
     assert result.explain_exclusions() == {participant(12): reasons}
 
 
@@ -249,7 +249,8 @@ def test_a_column_of_the_participants_stands_in_for_an_atlas() -> None:
 
 def test_errors_name_what_is_wrong() -> None:
     own = cohort(scans())
-    refuse("no participant of", audit, own, companions=[cohort(scans(), participant_id=[f"x{i}" for i in range(N)])])
+    strangers = cohort(scans(), participant_id=[f"x{i}" for i in range(N)])
+    refuse("no participant in common", audit, own, companions=[strangers])
     message = "participant s00001 has label 1 in companion 'other' and 0 in 'in memory'"
     refuse(message, audit, own, companions=[cohort(scans(), 1 - LABELS, name="other")])
 

@@ -156,7 +156,7 @@ def test_frames_of_another_cohort_or_pickled_objects(folder, wrong):
 
 def test_format_of_another_version(folder):
     edit(folder / "cohort.json", b'"format": 1', b'"format": 2')
-    refuse(r"cohort\.json: format 2, this version reads 1", Cohort.load, folder)
+    refuse(r"cohort\.json: has format 2, but this version of brio reads format 1", Cohort.load, folder)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "small/frames.npy"])
@@ -180,11 +180,11 @@ def write(folder: Path, rows: list[dict], frames: list[np.ndarray]) -> None:
 @pytest.mark.parametrize(
     ("rows", "frames", "message"),
     [
-        (people(), [*scans()[:5], np.ones((50, 3), np.float32)], r"participant p6: scan of shape \(50, 3\)"),
-        (people(), [*scans()[:5], np.full((50, 4), np.nan, np.float32)], "participant p6: the scan holds no finite"),
+        (people(), [*scans()[:5], np.ones((50, 3), np.float32)], r"participant p6: the scan has shape \(50, 3\)"),
+        (people(), [*scans()[:5], np.full((50, 4), np.nan, np.float32)], "participant p6: the scan contains no finite"),
         (people([0, 1, 2, 0, 1, 0]), scans(), "participant p3 has label '2'"),
         ([*people()[:5], {"participant_id": "x", "site": " ", "label": 1}], scans(), "column 'site' is empty in row 6"),
-        ([], [], "there is no scan to write"),
+        ([], [], "the cohort has no scan to write"),
     ],
 )
 def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message):
@@ -282,16 +282,18 @@ def test_scans_and_atlases_that_do_not_fit_together_are_refused():
     three = [scan[:, :3] for scan in scans()[1:]]
     refuse("no scans were given", Cohort.from_scans, [], site=[], label=[])
     refuse("participant 0050002: 3 ROIs, but 007 has 4", cohort, frames=[scans()[0], *three])
-    refuse(r"participant 007: a scan needs two axes \(frames, ROIs\), this one has 1", cohort, frames=[np.ones(50)] * 6)
+    refuse(
+        r"participant 007: a scan needs two axes \(frames, ROIs\), but this one has 1", cohort, frames=[np.ones(50)] * 6
+    )
     refuse("atlas 'four' has 4 ROIs, but the scans have 3", cohort, frames=[scan[:, :3] for scan in scans()])
     refuse("the table of ROIs has no column 'name'", Atlas, "four", pd.DataFrame({"x": [1.0]}))
-    refuse("'x' holds 'left'; coordinates are", Atlas, "four", pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}))
+    refuse("'x' holds 'left'; coordinates", Atlas, "four", pd.DataFrame({"name": ["a", "b"], "x": ["left", "1"]}))
 
 
 @pytest.mark.parametrize("column", ["participant_id", "site", "label", "session", "n_frames"])
 def test_covariates_that_other_arguments_give_are_refused(column):
     people = pd.DataFrame({"age": [20.0] * 6, column: ["1"] * 6})
-    refuse(f"covariates: .* already give {column}; drop these columns", cohort, covariates=people, session=["1"] * 6)
+    refuse(f"covariates: .* already provide {column}; drop these columns", cohort, covariates=people, session=["1"] * 6)
 
 
 @pytest.mark.parametrize("keep", [np.array([True]), [0.5], np.ones((6, 6), dtype=bool), ["p3"], np.ones(5, bool)])

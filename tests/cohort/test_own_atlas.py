@@ -56,9 +56,9 @@ def test_repeated_names_are_numbered_with_a_warning(folder, tmp_path):
     assert cohort.atlas.rois["name"].tolist() == [NUMBERED[i] for i in kept]
     np.testing.assert_allclose(cohort.scan(1), scan(1, 5)[:, kept], rtol=1e-6)
     (warning,) = cohort.provenance["warnings"]
-    assert "p0.tsv: columns with the same name were numbered in their order: Insula -> Insula, Insula_3" in warning
+    assert "p0.tsv: columns with the same name were numbered in order: Insula -> Insula, Insula_3" in warning
     write_text(folder / "p2.tsv", scan(2, 5), NAMES[::-1])
-    refuse_import(r"p2\.tsv: column 'Insula' appears more than once.*name of its own", folder, drop_roi="Global")
+    refuse_import(r"p2\.tsv: column 'Insula' appears more than once.*different name", folder, drop_roi="Global")
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".txt"])
@@ -73,7 +73,7 @@ def test_a_table_gives_names_coordinates_networks_and_order(folder, tmp_path, su
     check_scans(cohort, [scan(i, 5)[:, order] for i in range(4)])
     assert cohort.provenance["options"]["atlas_table"] == path.name
     assert cohort.provenance["options"]["drop_roi"] == ["Global"]
-    assert cohort.provenance["rois"] == f"header matched to the table {path.name} by name"
+    assert cohort.provenance["rois"] == f"header matched to table {path.name} by name"
     cohort.verify()
 
 
@@ -88,7 +88,7 @@ def test_repeated_names_of_scans_to_predict_are_not_guessed(folder, tmp_path):
         return read_scans_to_predict(tmp_path / "new.tsv", tmp_path / name, **options, **words)
 
     for header in (NAMES, [NAMES[2], NAMES[0], *NAMES[1:2], *NAMES[3:]]):
-        refuse(r"new\.tsv: column 'Insula' appears more than once.*names in the rois", read, header)
+        refuse(r"new\.tsv: column 'Insula' appears more than once.*names in rois", read, header)
     read(NUMBERED)  # no name twice: any order
     in_order = read(["Cuneus", "Insula", "Insula_2", "Insula", "Global"])
     np.testing.assert_allclose(in_order.scan(0), scan(9, 5)[:, :4], rtol=1e-6)
@@ -96,7 +96,7 @@ def test_repeated_names_of_scans_to_predict_are_not_guessed(folder, tmp_path):
     known = read(NAMES, known_header=cohort.provenance["header"])  # as a model knows it
     order = [NUMBERED.index(name) for name in TABLE["name"]]
     np.testing.assert_allclose(known.scan(0), scan(9, 5)[:, order], rtol=1e-6)
-    refuse("neither that of the scans of the model nor in the order of", read, NAMES[::-1], known_header=NAMES)
+    refuse("neither equals that of the model's scans nor follows the order of", read, NAMES[::-1], known_header=NAMES)
 
 
 def test_columns_of_the_files_may_stand_in_any_order(folder, tmp_path):
@@ -117,7 +117,9 @@ def test_rows_that_no_scan_has_are_named(folder, tmp_path):
     more.to_csv(tmp_path / "more.tsv", sep="\t", index=False)
     cohort = import_cohort("table", folder, tmp_path / "out", atlas_table=tmp_path / "more.tsv", drop_roi=["Global"])
     assert len(cohort.atlas) == 4
-    assert "more.tsv: no scan has the ROIs Putamen; their rows are not used" in cohort.provenance["warnings"]
+    assert (
+        "more.tsv: no scan has the ROIs Putamen; the rows of these ROIs are not used" in cohort.provenance["warnings"]
+    )
 
 
 def test_files_without_header_are_taken_in_the_order_of_the_table(tmp_path):
@@ -128,7 +130,7 @@ def test_files_without_header_are_taken_in_the_order_of_the_table(tmp_path):
     assert cohort.atlas.rois["x"].tolist() == [0, 2, 3, 4, 5]
     np.testing.assert_allclose(cohort.scan(2), scan(2, 6)[:, [0, 2, 3, 4, 5]], rtol=1e-6)
     table.drop(index=2).to_csv(tmp_path / "five.tsv", sep="\t", index=False)
-    refuse_import(r"6 columns without names, the table five\.tsv has 5 ROIs", src, atlas_table=tmp_path / "five.tsv")
+    refuse_import(r"6 columns without names, but table five\.tsv has 5 ROIs", src, atlas_table=tmp_path / "five.tsv")
     cohort = import_cohort("table", src, tmp_path / "out2", atlas_table=tmp_path / "five.tsv", drop_roi="roi003")
     assert cohort.atlas.rois["name"].tolist() == list("abdef")
     np.testing.assert_allclose(cohort.scan(0), scan(0, 6)[:, [0, 1, 3, 4, 5]], rtol=1e-6)
@@ -162,15 +164,18 @@ def test_every_reader_takes_a_table_and_drops(kind, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"drop_roi": "global"}, r"p0\.tsv: there is no ROI 'global' to drop; near it: Global"),
-        ({"drop_roi": "global", "atlas_table": "mine.tsv"}, "there is no ROI 'global' to drop; near it: Global"),
-        ({"drop_roi": "Insulae"}, r"near it: Insula, Insula_3, Insula_2"),
-        ({"drop_roi": "qqq"}, r"there are Insula, Cuneus, Insula_3, Global, Insula_2"),
+        ({"drop_roi": "global"}, r"p0\.tsv: has no ROI 'global' to drop; similar names: Global"),
+        ({"drop_roi": "global", "atlas_table": "mine.tsv"}, "has no ROI 'global' to drop; similar names: Global"),
+        ({"drop_roi": "Insulae"}, r"similar names: Insula, Insula_3, Insula_2"),
+        ({"drop_roi": "qqq"}, r"names: Insula, Cuneus, Insula_3, Global, Insula_2"),
         ({"drop_roi": NUMBERED[1:]}, "fewer than two ROIs are left"),
-        ({"atlas_table": "mine.tsv"}, r"column 'Global' has no row in the table mine\.tsv.*--drop-roi"),
-        ({"atlas": "mine.tsv"}, r"--atlas takes the name of an atlas, not a file like mine\.tsv; give .*--atlas-table"),
-        ({"atlas": "aal.nii.gz"}, r"not a file like aal\.nii\.gz.*--atlas-table"),
-        ({"atlas_table": "gone.tsv"}, r"gone\.tsv: no such table of ROIs"),
+        ({"atlas_table": "mine.tsv"}, r"column 'Global' has no row in table mine\.tsv.*--drop-roi"),
+        (
+            {"atlas": "mine.tsv"},
+            r"--atlas takes the name of an atlas, not a file such as mine\.tsv; .*--atlas-table",
+        ),
+        ({"atlas": "aal.nii.gz"}, r"not a file such as aal\.nii\.gz.*--atlas-table"),
+        ({"atlas_table": "gone.tsv"}, r"gone\.tsv: this table of ROIs does not exist"),
         ({"drop_roi": "x", "runs": "first"}, "kind 'table' does not take --runs; .*--atlas-table, --drop-roi"),
     ],
 )
@@ -202,8 +207,11 @@ def test_tables_of_other_tools(tmp_path, name, text, rois):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("region\tx\ty\tz\na\t1\t2\t3\n", "no column 'name' with the names of the ROIs; it has region, x, y, z"),
-        ("name\tx\ty\na\t1\t2\n", "has a column 'x', but not all of x, y and z"),
+        (
+            "region\tx\ty\tz\na\t1\t2\t3\n",
+            "no column 'name' with the names of the ROIs; its columns are region, x, y, z",
+        ),
+        ("name\tx\ty\na\t1\t2\n", "has a column 'x', but not all three of x, y and z"),
         ("name\tx\ty\tz\na\t1\t2\t3\nb\t1,250\t2\t3\n", "column 'x' holds '1,250' in row 2"),
         ("name\tx\ty\tz\na\t1\t2\tinf\n", "column 'z' holds 'inf' in row 1"),
         ("name\tx\n\t3\n", "but not all"),
@@ -221,8 +229,8 @@ def test_gaps_and_repeated_names_of_a_table(tmp_path):
     atlas, warnings = read_atlas_table(tmp_path / "mine.csv")
     check(atlas.rois.fillna({"hemi": "none"}), name=["a", "a_2", "b"], hemi=["L", "R", "none"], z=[1.0, np.nan, 1.0])
     assert len(warnings) == 2
-    assert "rows with the same name were numbered in their order: a -> a, a_2" in warnings[0]
-    assert "no coordinates of a_2, so no figure" in warnings[1]
+    assert "rows with the same name were numbered in order: a -> a, a_2" in warnings[0]
+    assert "a_2 have no coordinates, so no figure" in warnings[1]
 
 
 def make_cohort(atlas: Atlas | None) -> Cohort:
@@ -252,8 +260,8 @@ def test_an_atlas_is_added_by_order(folder, tmp_path):
     named, _ = add_atlas(unnamed, tmp_path / "mine.tsv", tmp_path / "a")
     assert (named.atlas.name, named.atlas.rois["name"].tolist()) == ("mine", TABLE["name"].tolist())
     others = make_cohort(Atlas("other", pd.DataFrame({"name": list("abcd")})))
-    message = r"cohort 'in memory': ROI 'a' has no row in the table .*mine\.tsv .*--by-order"
+    message = r"cohort 'in memory': ROI 'a' has no row in table .*mine\.tsv .*--by-order"
     refuse(message, add_atlas, others, tmp_path / "mine.tsv", tmp_path / "b")
     named, _ = add_atlas(others, tmp_path / "mine.tsv", tmp_path / "b", by_order=True)
     check(named.atlas.rois, name=list("abcd"), x=TABLE["x"])
-    refuse("power264: has 264 ROIs, the cohort 'in memory' has 4", add_atlas, unnamed, "power264", tmp_path / "c")
+    refuse("power264: has 264 ROIs, but cohort 'in memory' has 4", add_atlas, unnamed, "power264", tmp_path / "c")

@@ -61,7 +61,7 @@ def test_nobody_above_the_median_of_the_own_site_is_called_below(ages):
         asked = relabel(cohort, "age>site-median", min_class=0)
         check(asked, ids=cohort.ids[~np.isnan(age)], labels=above[~np.isnan(age)].astype(int))
     else:
-        refuse("leaves one class", relabel, cohort, "age>site-median", min_class=0)
+        refuse("leaves only one class", relabel, cohort, "age>site-median", min_class=0)
 
 
 def test_those_without_a_value_and_small_sites_are_left_out_and_counted(cohort):
@@ -109,18 +109,18 @@ def test_scans_without_a_diagnosis_can_be_asked_for_their_age(cohort):
 @pytest.mark.parametrize(
     ("question", "told"),
     [
-        ("agee>14", "no column 'agee' to ask for; did you mean 'age'?"),
+        ("agee>14", "no column 'agee' for this question; did you mean 'age'?"),
         ("age<14", "cannot be read; write COLUMN, COLUMN=VALUE"),
         ("age>", "cannot be read"),
         ("", "cannot be read"),
-        ("site", "'site' cannot be a question"),
-        ("label=1", "'label' cannot be a question"),
+        ("site", "'site' cannot be used as a question"),
+        ("label=1", "'label' cannot be used as a question"),
         ("age>old", "'old' is not a number; write 'age>NUMBER' or 'age>site-median'"),
-        ("sex>1", "which is not a number to compare; ask 'sex="),
-        ("age", "values (.*), and brio separates two classes; ask 'age>NUMBER'"),
-        ("age>300", "leaves one class: none of the 112 participants .* is 'age above 300'"),
+        ("sex>1", "which is not a number; ask 'sex="),
+        ("age", "values (.*), but brio separates two classes; ask 'age>NUMBER'"),
+        ("age>300", "leaves only one class: no participant is 'age above 300' .112 participants"),
         ("age>1", "is 'age up to 1'"),
-        ("sex=X", "no participant has the value 'X' of 'sex'; it holds F, M"),
+        ("sex=X", "no participant has the value 'X' in column 'sex'; the column holds F, M"),
         ("age>39", "leaves no site with 5 participants of each class; .*audit.min_class"),
     ],
 )
@@ -131,7 +131,7 @@ def test_questions_that_cannot_be_asked(cohort, question, told):
 def test_what_the_label_is_made_of_is_given_to_no_method(cohort):
     asked = relabel(cohort, "age>site-median")
     assert read_covariates(asked, ["sex"], "it").shape == (len(asked), 1)
-    message = "it needs the age .* are made of it: it would be given the answer"
+    message = "it needs the age .* are computed from that column, so the method would be given the answer"
     refuse(message, read_covariates, asked, ["sex", "age"], "it")
     refuse("'covariates-only' needs the age", brio.run, cohort, ["covariates-only"], label="age>site-median")
     settings = {"harmonise.kind": "residualise", "harmonise.covariates": "sex"}

@@ -180,7 +180,7 @@ def test_the_command(folder, tmp_path):
     command = ["import", "fmriprep", folder / "derivatives", "--atlas", atlas, "--denoise", "simple", "--out", "cohort"]
     done = subprocess.run([sys.executable, "-m", "brio", *command], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "12 scans imported, nothing skipped" in done.stdout
+    assert "12 scans imported, none skipped" in done.stdout
     assert "mean_fd" in done.stdout
     assert "100 %" in done.stderr
 
@@ -190,7 +190,7 @@ def test_the_command(folder, tmp_path):
     [
         ({"denoise": "smple"}, "'smple' is unknown, did you mean 'simple'"),
         ({"denoise": "simple", "high_pass": 0.01}, "would filter twice"),
-        ({"denoise": "trans_x,trans_w"}, "no column 'trans_w', did you mean"),
+        ({"denoise": "trans_x,trans_w"}, "no column 'trans_w'; did you mean"),
         ({"denoise": "trans_x,words"}, "cannot be read as a table of numbers .could not convert string to float"),
         ({"denoise": "compcor"}, "strategy 'compcor' cannot be used"),
         ({"denoise": "compcor", "jobs": 2}, "strategy 'compcor' cannot be used"),
@@ -198,7 +198,7 @@ def test_the_command(folder, tmp_path):
         ({"atlas": "schafer400"}, "'schafer400' is unknown, did you mean 'schaefer400'"),
         ({"atlas": "nowhere.nii.gz"}, "no such image of labels"),
         ({"space": "T1w"}, "no image has space-T1w"),
-        ({"task": "nback"}, "holds no task 'nback'"),
+        ({"task": "nback"}, "has no files of task 'nback'"),
         ({"high_pass": 0.2, "low_pass": 0.1, "denoise": "none"}, "must be below"),
         ({"denoise": None}, "needs --denoise"),
         ({"atlas": None}, "needs --atlas"),
@@ -220,7 +220,7 @@ def test_spaces(tmp_path):
         write_scan(tmp_path / "derivatives", f"sub-{k + 1:02d}", k, 60, np.float32, space="MNIInfant")
     with pytest.raises(BrioError, match="space MNI152NLin2009cAsym, MNIInfant; choose one with --space"):
         import_images(tmp_path, tmp_path / "other")
-    with pytest.raises(BrioError, match="is in the space MNI152NLin6Asym, the images are in MNIInfant"):
+    with pytest.raises(BrioError, match="is in the space MNI152NLin6Asym, but the images are in MNIInfant"):
         import_images(tmp_path, tmp_path / "other", space="MNIInfant")
 
 
@@ -237,7 +237,7 @@ def test_dense_surfaces_and_maps_of_weights_are_refused(folder, tmp_path):
     with pytest.raises(BrioError, match="holds no labels"):
         import_images(tmp_path, tmp_path / "cohort")
     nibabel.save(nibabel.Nifti1Image(np.ones((4, 4, 4, 2), dtype=np.int16), AFFINE), atlas)
-    with pytest.raises(BrioError, match="has 4 axes; an image of labels has three"):
+    with pytest.raises(BrioError, match="has 4 axes; an image of labels needs three"):
         import_images(tmp_path, tmp_path / "cohort")
 
 
@@ -266,10 +266,10 @@ def test_a_filter_needs_a_repetition_time_and_an_atlas_a_template(folder, tmp_pa
     next((tmp_path / "derivatives").glob("task-rest_*.json")).unlink()
     (skipped,) = import_images(tmp_path, tmp_path / "filtered", low_pass=0.1).provenance["skipped"]
     assert skipped["participant_id"] == "sub-05"
-    assert "has no repetition time, which a filter needs" in skipped["reason"]
+    assert "has no repetition time, but filters need one" in skipped["reason"]
     for path in sorted((tmp_path / "derivatives").rglob("*_space-*")):
         path.rename(path.with_name(path.name.replace(f"_space-{SPACE}", "")))
-    with pytest.raises(BrioError, match="images are in the space of each scan, no atlas fits"):
+    with pytest.raises(BrioError, match="images are in the native space of each scan, which no atlas fits"):
         import_images(tmp_path, tmp_path / "cohort")
 
 
@@ -329,6 +329,6 @@ def test_an_atlas_without_a_table_names_its_labels(folder, tmp_path):
     np.testing.assert_array_equal(short.scan(0), cohort.scan(0)[:, [0, 2, 3, 4]])
     table = tmp_path / "rois.tsv"
     table.write_text("name\tcode\n" + "".join(f"r{label}\t{label}\n" for label in LABELS[1:]))
-    with pytest.raises(BrioError, match="the atlas table lacks the labels 3;"):
+    with pytest.raises(BrioError, match="the table of the ROIs lacks the labels 3;"):
         import_images(folder, tmp_path / "other", atlas=str(atlas), atlas_table=table)
     assert json.loads((tmp_path / "cohort" / "cohort.json").read_text())["provenance"]["kind"] == "fmriprep"

@@ -99,7 +99,7 @@ def test_the_column_of_the_participant_can_be_named(tmp_path, kind):
     cohort = import_cohort(kind, src, tmp_path / "out", id_column="Subject")
     check(cohort, ids=PEOPLE, participant_id_in_source=[20, 21, 22, 23])
     assert cohort.provenance["options"]["id_column"] == "Subject"
-    message = r"no column 'subject', did you mean 'Subject'\?.*--id-column can name another"
+    message = r"no column 'subject'; did you mean 'Subject'\?.*name the right column with --id-column"
     refuse_import(message, src, kind, id_column="subject")
 
 
@@ -130,7 +130,7 @@ def test_the_index_beside_numbered_columns_is_left_out_with_a_warning(tmp_path, 
     assert cohort.fingerprint == plain.fingerprint
     (warning,) = cohort.provenance["warnings"]
     column = f"column 1 ('{corner}')" if corner else "column 1"
-    assert f"p1.csv: {column} counts the rows" in warning
+    assert f"p1.csv: {column} only numbers the rows" in warning
     assert warning.endswith("was left out in 4 of 4 scans")
 
 
@@ -149,7 +149,7 @@ def test_a_named_column_that_counts_is_refused_until_it_is_dropped(tmp_path, wri
     columns = read_series(src / "p1.csv").columns
     (name,) = set(columns) - set(NAMES)
     column = rf"column {columns.index(name) + 1} \('{name}'\)"
-    expected = rf"p1\.csv: {column} counts the rows .*--drop-roi {name}, .*index=False"
+    expected = rf"p1\.csv: {column} only numbers the rows .*--drop-roi {name}, .*index=False"
     refuse_import(expected, src)
     refuse(expected, read_scans_to_predict, src / "p1.csv", tmp_path / "out", kind="table")
     cohort = import_cohort("table", src, tmp_path / "out", drop_roi=name)
@@ -172,7 +172,7 @@ def add_index(frames: np.ndarray) -> np.ndarray:
 def test_an_index_without_header_is_refused_in_every_format(tmp_path, write):
     src = write_study(tmp_path / "study", write=write)
     for options in ({}, {"atlas": "aal116"}):
-        refuse_import(r"p1\.\w+: column 1 \('roi001'\) counts the rows \(0, 1, .*roi001", src, **options)
+        refuse_import(r"p1\.\w+: column 1 \('roi001'\) only numbers the rows \(0, 1, .*roi001", src, **options)
     cohort = import_cohort("table", src, tmp_path / "out", drop_roi="roi001")
     np.testing.assert_allclose(cohort.scan(2), make_frames(2), rtol=1e-6)
 
@@ -182,7 +182,7 @@ def test_a_nameless_column_that_does_not_count_is_refused(tmp_path):
     frames.to_csv(tmp_path / "a.csv")
     refuse(r"a\.csv: column 1 has no name in the header; .*index=False", read_series, tmp_path / "a.csv")
     frames.set_axis([f"t{i}" for i in range(60)]).to_csv(tmp_path / "b.csv")
-    refuse(r"b\.csv: column 1 has no name in the header; .*names of the rows", read_series, tmp_path / "b.csv")
+    refuse(r"b\.csv: column 1 has no name in the header; .*row names", read_series, tmp_path / "b.csv")
 
 
 def test_noise_on_a_large_mean_is_no_line():
@@ -201,7 +201,7 @@ def test_an_index_that_was_left_out_may_be_dropped_too(tmp_path, drop):
     src = write_study(tmp_path / "study", write=write_pandas(NAMES, index_label="Unnamed: 0"))
     cohort = import_cohort("table", src, tmp_path / "out", drop_roi=drop)
     assert cohort.atlas.rois["name"].tolist() == [name for name in NAMES if name not in drop]
-    refuse_import("there is no ROI 'Unnamed: 1' to drop", src, drop_roi="Unnamed: 1")
+    refuse_import("has no ROI 'Unnamed: 1' to drop", src, drop_roi="Unnamed: 1")
 
 
 # ---------------------------------------------------------------- names of files, sessions, labels, regions
@@ -212,15 +212,15 @@ NUMBERS = ["001", "002", "003", "004"]
 @pytest.mark.parametrize(
     ("files", "ids", "hint"),
     [
-        ([f"sub-{p}" for p in NUMBERS], NUMBERS, "names of files have 'sub-' in front: write sub-001 in the table"),
-        ([f"study_{p}_rest" for p in NUMBERS], NUMBERS, "names of files have 'study_' in front: write study_001"),
-        (NUMBERS, [f"sub-{p}" for p in NUMBERS], "names of files lack 'sub-': leave it out in the table"),
-        (NUMBERS, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of files"),
+        ([f"sub-{p}" for p in NUMBERS], NUMBERS, "file names begin with 'sub-': write sub-001 in the table"),
+        ([f"study_{p}_rest" for p in NUMBERS], NUMBERS, "file names begin with 'study_': write study_001"),
+        (NUMBERS, [f"sub-{p}" for p in NUMBERS], "file names lack 'sub-': leave it out in the table"),
+        (NUMBERS, ["1", "2", "3", "4"], "ids in the table lack the leading zeros of the file names"),
         (NUMBERS, ["1.0", "2.0", "3.0", "4.0"], "ids became decimals (7.0): write them as text"),
         (
             [f"VP{p}_rest" for p in NUMBERS],
             [f"vp{p}" for p in NUMBERS],
-            "names of files have other capitals: write ids",
+            "file names differ in capitals: write the ids",
         ),
     ],
 )
@@ -257,7 +257,7 @@ def test_a_mistyped_label_is_said_to_be_one(tmp_path):
     cohort = import_cohort("table", src, tmp_path / "out", label_column="dx", patient="MDD", control="HC")
     assert summarise_import(cohort) == (
         "3 scans imported, 1 row or file skipped: label 'hc' is neither patient nor control (mistyped 'HC'?) (1); "
-        "cohort.json lists each under 'skipped'"
+        "cohort.json lists all under 'skipped'"
     )
 
 
@@ -272,7 +272,7 @@ def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
         assert find_nuisance(load_bundled_atlas(name).rois["name"]) == []
     header = "a,b,c,global_signal,e"
     src = write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=header))
-    refuse_import(r"\(global_signal\); .*--drop-roi global_signal.*--atlas-table", src)
+    refuse_import(r": global_signal; .*--drop-roi global_signal.*--atlas-table", src)
     confounds = write_study(tmp_path / "confounds", write=partial(write_csv, header="csf,trans_x,rot_z,dvars,e"))
     refuse_import(r"4 of its 5 columns are confounds \(csf, trans_x, rot_z and 1 more\)", confounds)
     (tmp_path / "rois.csv").write_text("\n".join(["name", *header.split(",")]))
@@ -285,7 +285,7 @@ def test_transposed_files_get_a_hint(tmp_path):
         np.save(src / f"{person}.npy", make_frames(i, n_frames=40 + i).T)
     refuse_import("both have as many rows; if rows are the ROIs, transpose the files", src)
     (tmp_path / "rois.csv").write_text("name\n" + "\n".join("abcde"))
-    message = "the file has as many rows: if they are the ROIs, transpose the files"
+    message = "the file has as many rows as the table has ROIs: if the rows are the ROIs, transpose"
     refuse_import(message, src, atlas_table=tmp_path / "rois.csv")
 
 
@@ -301,15 +301,19 @@ def test_a_name_that_the_terminal_cannot_show_does_not_stop_a_command(tmp_path, 
 @pytest.mark.parametrize(
     ("columns", "wanted", "hint"),
     [
-        (["participant_id", "sex", "Centre"], "site", "did you mean 'Centre'? It has participant_id, sex, Centre;"),
+        (
+            ["participant_id", "sex", "Centre"],
+            "site",
+            "did you mean 'Centre'? The columns are participant_id, sex, Centre;",
+        ),
         (["participant_id", "sex", "clinic"], "site", "known: participant_id, sex, clinic;"),
-        (["subject_id", "site"], "participant_id", "did you mean 'subject_id'? It has subject_id, site;"),
+        (["subject_id", "site"], "participant_id", "did you mean 'subject_id'? The columns are subject_id, site;"),
         (["Versuchsperson", "site"], "participant_id", "known: Versuchsperson, site;"),
     ],
 )
 def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alike(tmp_path, columns, wanted, hint):
     table = TextTable(tmp_path / "participants.tsv", columns, [])
-    message = re.escape(f"no column '{wanted}', {hint} --column can name another")
+    message = re.escape(f"no column '{wanted}'; {hint} name the right column with --column")
     refuse(message, table.require_column, wanted, "--column")
 
 
@@ -318,9 +322,9 @@ def test_a_column_of_the_same_meaning_is_suggested_before_one_that_is_spelt_alik
     [
         (
             ["NYU", "nyu", "NYU", "Yale  1"],
-            "'NYU' (2 scans) and 'nyu' (1 scan) count as 2 sites, but differ only in capitals, blanks",
+            "'NYU' (2 scans) and 'nyu' (1 scan) count as 2 sites, but their names differ only in capitals, spaces",
         ),
-        (["1", "1.0", "01", "2"], "count as 3 sites, but differ only in capitals, blanks or number format"),
+        (["1", "1.0", "01", "2"], "count as 3 sites, but their names differ only in capitals, spaces or number format"),
     ],
 )
 def test_sites_that_are_one_written_in_two_ways_get_a_warning(tmp_path, sites, words):
@@ -356,7 +360,7 @@ def test_row_names_of_r_in_a_table_are_named_as_such(tmp_path):
     hint = r"; .*write\.table\(\.\.\., row\.names=FALSE\)"
     for lines, words in ((rows, hint), ([rows[0], "p1,A,0,x", "p2,B,1"], "$")):
         (tmp_path / "participants.csv").write_text("\n".join(lines))
-        refuse(rf"row 1 has 4 cells, the header 3{words}", read_participants, tmp_path / "participants.csv")
+        refuse(rf"row 1 has 4 cells, but the header has 3{words}", read_participants, tmp_path / "participants.csv")
 
 
 @pytest.mark.parametrize(
@@ -389,7 +393,7 @@ def test_a_region_without_signal_in_every_scan_is_a_warning_and_no_index(tmp_pat
     cohort = import_cohort("table", src, tmp_path / "out")
     assert cohort.n_rois == 6
     (warning,) = cohort.provenance["warnings"]
-    assert warning.startswith("roi001, roi002, roi003, roi006: without signal in every scan")
+    assert warning.startswith("roi001, roi002, roi003, roi006: no signal in any scan")
     assert warning.endswith(" --drop-roi roi006")
     drop = ["roi001", "roi002", "roi003", "roi006"]
     assert "warnings" not in import_cohort("table", src, tmp_path / "out2", drop_roi=drop).provenance
@@ -404,7 +408,7 @@ def test_marks_of_missing_values_are_missing_values(tmp_path):
     assert [row["iq"] for row in rows] == ["98", None, None]
     assert [row["note"] for row in rows] == [".", "-", "x"]  # text may be anything
     scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(2)]
-    with pytest.raises(BrioError, match=r"age of participant s00002 is -9999\.0, which seems to be a code for a"):
+    with pytest.raises(BrioError, match=r"age of participant s00002 is -9999\.0, which looks like a code for a"):
         Cohort.from_scans(scans, site=["A", "A"], label=[0, 1], covariates=pd.DataFrame({"age": [20.0, -9999.0]}))
 
 
@@ -445,7 +449,7 @@ def test_names_with_commas_stay_between_semicolons_and_missing_values_are_missin
 @pytest.mark.parametrize("lines", [["1,250\t980", "1,251\t981"], ["1.250,5;1", "1.251,5;2"], ["0.5;1,5", "1,5;0.5"]])
 def test_numbers_that_may_mean_two_things_are_refused(tmp_path, lines):
     path = write_text(tmp_path / "p.csv", lines)
-    refuse("is not a number; write a decimal point, and nothing between thousands", read_series, path)
+    refuse("is not a number; write a decimal point and no thousands separator", read_series, path)
 
 
 def test_a_spreadsheet_in_another_language_is_imported(tmp_path):
@@ -474,7 +478,7 @@ def test_a_workbook_is_named_as_one(tmp_path):
 
 def test_a_table_among_scans_to_predict_is_pointed_out(tmp_path):
     write_text(tmp_path / "people.csv", ["participant_id;age", "p1;20,5"])
-    message = "'p1' is not a number; if this is the participants table, name it with"
+    message = "'p1' is not a number; if this is the participants table, give it with"
     refuse(message, read_scans_to_predict, tmp_path, tmp_path / "out")
 
 
@@ -484,7 +488,7 @@ def test_the_region_that_one_scan_lacks_is_named_whichever_scan_it_is(tmp_path, 
         rois = list("abcd")[: 3 if i == lacking else 4]
         write_text(tmp_path / f"p{i}.csv", [",".join(rois), *("1,2,3,4"[: 2 * len(rois) - 1] for _ in range(3))])
     write_text(tmp_path / "participants.csv", ["participant_id,site,label", "p0,A,0", "p1,A,1"])
-    refuse(rf"p{lacking}\.csv lacks d; .* needs a column of n/a", import_cohort, "table", tmp_path, tmp_path / "out")
+    refuse(rf"p{lacking}\.csv lacks d; .* fill its column with n/a", import_cohort, "table", tmp_path, tmp_path / "out")
 
 
 def write_connectomes(folder: Path, ids: list[str], matrices: np.ndarray, table: list[str]) -> Path:
@@ -509,7 +513,7 @@ def test_an_archive_lists_connectomes_without_a_row_and_refuses_sessions(tmp_pat
 @pytest.mark.parametrize("ids", [["p0", "p0"], ["p0"]])
 def test_an_archive_whose_ids_do_not_fit_its_connectomes_is_refused(tmp_path, ids):
     src = write_connectomes(tmp_path / "fc", ids, make_connectomes(2), ["p0", "p1"])
-    refuse_import("'participant_id' must name each of the 2 connectomes once", src, "fc")
+    refuse_import("'participant_id' must hold one name for each of the 2 connectomes", src, "fc")
 
 
 def test_connectomes_of_two_measures_are_refused(tmp_path):

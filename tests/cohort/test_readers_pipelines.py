@@ -61,12 +61,12 @@ def test_joined_runs_of_xcpd_are_left_out_beside_their_runs(tmp_path):
 NAMES = [f"r{i}" for i in range(5)]
 TEN = [f"p{i:02d}" for i in range(10)]
 DEVIATIONS = {
-    "4 regions, most scans have 5 (without r2)": lambda x: (np.delete(x, 2, axis=1), [*NAMES[:2], *NAMES[3:]]),
-    "other regions than most scans ('s0', not 'r0')": lambda x: (x, ["s0", *NAMES[1:]]),
-    "6 regions, most scans have 5": lambda x: (np.hstack([x, x[:, :1]]), [*NAMES, "r5"]),
+    "4 regions, while most scans have 5 (without r2)": lambda x: (np.delete(x, 2, axis=1), [*NAMES[:2], *NAMES[3:]]),
+    "regions other than those of most scans ('s0', not 'r0')": lambda x: (x, ["s0", *NAMES[1:]]),
+    "6 regions, while most scans have 5": lambda x: (np.hstack([x, x[:, :1]]), [*NAMES, "r5"]),
     "no column names, unlike most scans": lambda x: (x, None),
-    "the scan holds no finite value": lambda x: (x * np.nan, NAMES),
-    "has a header but holds no frames": lambda x: (x[:0], NAMES),
+    "the scan contains no finite value": lambda x: (x * np.nan, NAMES),
+    "has a header but no frames": lambda x: (x[:0], NAMES),
 }
 
 
@@ -96,10 +96,13 @@ def test_a_scan_that_deviates_is_skipped_with_its_reason(reason, position, tmp_p
 def test_scans_without_a_clear_majority_are_refused_with_their_counts(tmp_path):
     first, other = list(DEVIATIONS)[:2]
     src = write_deviating(tmp_path / "study", {0: first, 3: first, 8: other})
-    counts = r"of 10 scans here: 5 regions \(7, such as p01\.tsv\); 4 regions.* \(2, such as p00\.tsv\); other .* \(1, "
+    counts = (
+        r"of 10 scans here: 5 regions \(7, such as p01\.tsv\); 4 regions.* \(2, such as p00\.tsv\); "
+        r"regions other .* \(1, "
+    )
     refuse_import(counts, src)
     write_deviating(tmp_path / "none", dict.fromkeys(range(10), list(DEVIATIONS)[-1]))
-    refuse_import(r"p00\.tsv: has a header but holds no frames$", tmp_path / "none")
+    refuse_import(r"p00\.tsv: has a header but no frames$", tmp_path / "none")
 
 
 @pytest.mark.parametrize("form", ["pandas", "xcpd", "r", "numbers", "stack", "arrays"])
@@ -128,7 +131,7 @@ def test_connectomes_with_names_and_in_one_archive(form, tmp_path):
         for name in TEN:
             path = src / f"{name}.csv"
             path.write_text(path.read_text().replace("\nr1,", "\nr9,"))
-        refuse_import(r"p00\.csv: row 2 is called 'r9' and column 2 'r1'; a connectome has the same", src, "fc")
+        refuse_import(r"p00\.csv: row 2 is called 'r9' and column 2 'r1'; a connectome must have the same", src, "fc")
 
 
 @pytest.mark.parametrize("kind", ["pcp", "dpabi", "bids", "table", "packed", "fc"])
@@ -144,14 +147,14 @@ def test_match_chooses_files_in_every_layout(kind, tmp_path):
             copy = src / "again" / file.relative_to(src) if kind != "packed" else src / "again.npz"
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, copy)
-    refuse_import("also at|both match|another way|choose one", src, kind, **options)
+    refuse_import("second file|both match|another way|choose one", src, kind, **options)
     options["match"] = "aal116." if kind == "packed" else "again"
     cohort = import_cohort(kind, src, tmp_path / "matching", **options)
     assert cohort.fingerprint == expected
     if kind != "fc":
         scans = read_scans_to_predict(src, tmp_path / "scans", **options)
         assert (scans.provenance["kind"], scans.fingerprint) == (kind, expected)
-    refuse_import("files matches 'nowhere'", src, kind, **options | {"match": "nowhere"})
+    refuse_import("matches 'nowhere'", src, kind, **options | {"match": "nowhere"})
 
 
 def test_images_beside_series_do_not_decide_the_layout(tmp_path):
@@ -171,7 +174,7 @@ def test_no_connectome_is_left_out_since_its_measure_is_unclear(tmp_path):
     """Low values of Fisher z may as well be correlations."""
     fc = {name: np.full((5, 5), 0.4 if name == "p03" else 1.4) * (1 - np.eye(5)) for name in TEN}
     src = write_study(tmp_path / "study", TEN, lambda _, path: np.save(f"{path}.npy", fc[path.name]))
-    refuse_import(r"p03\.npy: may hold correlations or Fisher z; say which with --measure", src, "fc")
+    refuse_import(r"p03\.npy: may hold correlations or Fisher z; state which with --measure", src, "fc")
     assert len(import_cohort("fc", src, tmp_path / "cohort", measure="fisher-z")) == 10
 
 

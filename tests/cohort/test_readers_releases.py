@@ -100,21 +100,35 @@ def test_cc200_beside_aal_must_be_chosen(release, tmp_path):
     for i, participant in enumerate(["North_001", "North_002"]):
         path = release / SERIES / f"{participant}_rois_cc200.1D"
         write_text(path, scan(i, 200), [f"#{u + 1}" for u in range(200)])
-    refuse("holds the atlases aal, cc200; choose one with --atlas", import_cohort, "pcp", release, tmp_path / "out")
-    refuse("no atlas 'cc20', did you mean 'cc200'", import_cohort, "pcp", release, tmp_path / "out", atlas="cc20")
+    refuse(
+        "has files of several atlases: aal, cc200; choose one with --atlas",
+        import_cohort,
+        "pcp",
+        release,
+        tmp_path / "out",
+    )
+    refuse(
+        "no files of atlas 'cc20'; did you mean 'cc200'", import_cohort, "pcp", release, tmp_path / "out", atlas="cc20"
+    )
     cohort = import_cohort("pcp", release, tmp_path / "out", atlas="cc200")
     assert (len(cohort), cohort.n_rois, cohort.atlas.name) == (2, 200, "cc200")
 
 
 def test_a_folder_without_scans_is_refused(tmp_path):
     (tmp_path / "none").mkdir()
-    refuse_import("no file named <FILE_ID>_rois_<atlas>.1D below it", tmp_path / "none", "pcp")
-    refuse_import("holds no <atlas>.npz", tmp_path / "none", "packed")
+    refuse_import("has no file named <FILE_ID>_rois_<atlas>.1D in it or below", tmp_path / "none", "pcp")
+    refuse_import("has no file <atlas>.npz", tmp_path / "none", "packed")
 
 
 def test_two_pipelines_are_ambiguous(release, tmp_path):
     write_text(release / "cpac" / "nofilt_noglobal" / "North_001_rois_aal.1D", scan(0), HEADER)
-    refuse(r"North_001_rois_aal\.1D: also at .*--participants", import_cohort, "pcp", release, tmp_path / "out")
+    refuse(
+        r"North_001_rois_aal\.1D: there is a second file .*--participants",
+        import_cohort,
+        "pcp",
+        release,
+        tmp_path / "out",
+    )
     cohort = import_cohort("pcp", release / SERIES, tmp_path / "out", participants=release / CSV)
     assert len(cohort) == 4
     assert cohort.provenance["options"]["participants"] == CSV
@@ -126,7 +140,7 @@ def test_two_pipelines_are_ambiguous(release, tmp_path):
         ({"DX_GROUP": [1, 3, 1, 2, 1, 2]}, "participant North_002 has DX_GROUP '3'"),
         ({"DX_GROUP": [1, 1, 1, 1, 1, 1]}, "one class only"),
         ({"FILE_ID": ["North_001", "North_001", "x", "South_004", "y", "z"]}, "North_001 appears more than once"),
-        ({"DX_GROUP": None, "DX_GRUOP": [1] * 6}, "no column 'DX_GROUP', did you mean 'DX_GRUOP'"),
+        ({"DX_GROUP": None, "DX_GRUOP": [1] * 6}, "no column 'DX_GROUP'; did you mean 'DX_GRUOP'"),
     ],
 )
 def test_wrong_table(release, tmp_path, changes, message):
@@ -246,7 +260,7 @@ def test_fetched_files_are_recorded_and_compared(downloads, tmp_path):
     for damage, message in [
         (lambda text: text.replace(digest, "0" * 64), f"{name}: differs from the digest in"),
         (lambda text: text.replace(f"{digest}  {name}\n", ""), f"has no digest of {name}"),
-        (lambda text: "not a digest\n" + text, "line 1: is no digest"),
+        (lambda text: "not a digest\n" + text, "line 1: is not a digest"),
     ]:
         record.write_text(damage("\n".join(lines) + "\n"))
         shutil.rmtree(tmp_path / "more" / "ABIDE_pcp")
@@ -296,7 +310,7 @@ def test_ranges_cover_the_release_without_the_global_signal():
 
 def test_alias_unknown_atlas_and_older_files(results, tmp_path):
     assert import_cohort("dpabi", results, tmp_path / "a", atlas="AAL").atlas.name == "aal116"
-    refuse(r"'power246', did you mean 'power264'", import_cohort, "dpabi", results, tmp_path / "b", atlas="power246")
+    refuse(r"'power246'; did you mean 'power264'", import_cohort, "dpabi", results, tmp_path / "b", atlas="power246")
     older = results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat"
     for atlas, n in (("power264", 1569), ("aal116", 200)):
         savemat(older, {"ROISignals": signals(n)})
@@ -327,7 +341,7 @@ def test_covariates(results, tmp_path):
     table = results / "covariates.csv"
     table.write_text("ID,Age,Sex,site\nS1-1-0001,30,1,x\nS1-2-0001,,2,x\nS20-1-0007,41,1,y\nS9-1-0001,50,1,z\n")
     given = {"atlas": "aal116", "participants": "covariates.csv"}
-    refuse_import(r"column 'Sex' holds codes, 1 \(2\), 2 \(1\); .* --male 1 --female 2", results, "dpabi", **given)
+    refuse_import(r"column 'Sex' holds codes .1 \(2\), 2 \(1\).; .* --male 1 --female 2", results, "dpabi", **given)
     cohort = import_cohort("dpabi", results, tmp_path / "out", **given, male="1", female="2")
     assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.sites.tolist() == ["S1", "S1", "S20", "S20"]
@@ -337,11 +351,11 @@ def test_covariates(results, tmp_path):
     assert [s["participant_id"] for s in cohort.provenance["skipped"]] == ["S9-1-0001"]
     assert cohort.provenance["without_covariates"] == ["S20-2-0003"]
     table.write_text("name,Age\nS1-1-0001,30\n")
-    message = "no column of identifiers .*it has name, Age; --id-column can name another"
+    message = "no column of identifiers .*its columns are name, Age; name the column with --id-column"
     refuse_import(message, results, "dpabi", atlas="aal116", participants=table)
     cohort = import_cohort("dpabi", results, tmp_path / "out2", atlas="aal116", participants=table, id_column="name")
     np.testing.assert_array_equal(cohort.participants["age"], [30, np.nan, np.nan, np.nan])
-    message = "--id-column is about a participants table: give the table with --participants"
+    message = "--id-column needs a participants table; give one with --participants"
     refuse_import(message, results, "dpabi", atlas="aal116", id_column="name")
 
 
@@ -397,12 +411,12 @@ def test_packed(archives, tmp_path, asked, atlas, n_rois):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"participant_id": np.array(["p1", "007", "p10"])}, "participant 1 is p1, but 007 in participants.tsv"),
-        ({"participant_id": np.array(["007", "p1"])}, "has 2 participants, participants.tsv has 3"),
-        ({"n_frames": LENGTHS[::-1]}, "007 has 10 frames, but 8"),
-        ({"n_frames": LENGTHS + 1}, "007 has 9 frames, but 8 in participants.tsv"),
-        ({"frames": FRAMES[:-1, :116]}, "do not fit together"),
-        ({"scale": SCALE}, "do not fit together"),
+        ({"participant_id": np.array(["p1", "007", "p10"])}, "participant 1 is p1, but in participants.tsv it is 007"),
+        ({"participant_id": np.array(["007", "p1"])}, "has 2 participants, but participants.tsv has 3"),
+        ({"n_frames": LENGTHS[::-1]}, "007 has 10 frames, but participants.tsv says 8"),
+        ({"n_frames": LENGTHS + 1}, "007 has 9 frames, but participants.tsv says 8"),
+        ({"frames": FRAMES[:-1, :116]}, "do not match"),
+        ({"scale": SCALE}, "do not match"),
         ({"frames": FRAMES[:, :90], "scale": SCALE[:, :90]}, "has 90 columns, but atlas aal116 has 116 ROIs"),
     ],
 )

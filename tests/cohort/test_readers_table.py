@@ -69,7 +69,7 @@ def test_files_by_column(folder, tmp_path):
     assert {s["participant_id"] for s in cohort.provenance["skipped"]} == {"c", "d"}
     assert summarise_import(cohort).startswith("2 scans imported, 2 rows or files skipped: ")
     (folder / "people.csv").write_text("\n".join([*lines[:2], "b;X;1;scans/../scans/007.npy;2"]))
-    refuse_import(r"007\.npy: column 'file' names it for both a and b", folder, participants="people.csv")
+    refuse_import(r"007\.npy: column 'file' names this file for both a and b", folder, participants="people.csv")
 
 
 def test_missing_and_stray_files_are_told(folder, tmp_path):
@@ -79,7 +79,7 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
     assert list_skipped(cohort) == {
         "p2": "no file whose name starts with the participant_id",
         "other": "no row in participants.tsv",
-        "007": "another file is named exactly after the participant",
+        "007": "another file has exactly the name of the participant",
     }
 
 
@@ -87,10 +87,10 @@ def test_missing_and_stray_files_are_told(folder, tmp_path):
     ("name", "frames", "options", "message"),
     [
         ("p1_task", scan(1), {}, r"participant p1: \S+p1_rest\.npz and \S+p1_task\.npy both match"),
-        ("007", scan(0, 5), {}, r"p1_rest\.npz: 6 ROIs, but \S+007\.npy has 5"),
+        ("007", scan(0, 5), {}, r"p1_rest\.npz: has 6 ROIs, but \S+007\.npy has 5"),
         ("007", np.full((5, 6), np.nan), {}, r"007\.npy: .*no finite value"),
         ("007", scan(0), {"atlas": "aal"}, r"007\.npy: has 6 columns, but atlas aal116 has 116 ROIs$"),
-        ("007", make_frames(0, 80, 116), {"atlas": "aal116"}, "rows seem to be the ROIs: transpose the files"),
+        ("007", make_frames(0, 80, 116), {"atlas": "aal116"}, "rows seem to be the ROIs, so transpose the files"),
     ],
 )
 def test_files_that_are_refused(folder, tmp_path, name, frames, options, message):
@@ -105,9 +105,9 @@ def test_files_that_are_refused(folder, tmp_path, name, frames, options, message
         (HEAD + "p1\tA\t0\n\tA\t1\n", "column 'participant_id' is empty in row 2"),
         ("participant_id\tsite\tsite\np1\tA\tA\n", "column 'site' appears more than once"),
         ("id\tsite\tlabel\np1\tA\t0\n", "no column 'participant_id'"),
-        (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' holds '0' \(2\): one class only"),
+        (HEAD + "007\tA\t0\np1\tA\t0\n", r"column 'label' holds only one class, '0' \(2\)"),
         (HEAD + "007\tA\t0\np1\tA\t1\np1_rest\tA\t1\n", r"p1_rest\.npz: matches both p1 and p1_rest"),
-        (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: no scan to import: .*no file whose name .* \\(2\\)"),
+        (HEAD + "xx\tA\t0\nyy\tA\t1\n", "study: has no scan that can be imported: .*no file whose name .* \\(2\\)"),
     ],
 )
 def test_wrong_table(folder, tmp_path, text, message):
@@ -158,16 +158,16 @@ def test_labels(values, patient, control, required, labels, classes):
         (["1", "2"], None, None, True, r"here holds '1' \(1\), '2' \(1\); name two values"),
         (["a", "b", "c"], "a", None, True, r"'c' \(1\); brio separates two classes: name two values"),
         ([str(k) for k in range(117)], None, None, True, "holds 117 values, as a continuous column; .*'age>14.5'$"),
-        ([f"c{k}" for k in range(117)], "x", None, True, "it holds 117 values, as a multi-class column$"),
+        ([f"c{k}" for k in range(117)], "x", None, True, "the column holds 117 values, as a multi-class column$"),
         ([f"{k}.5" for k in range(13)], "0.5", None, True, "13 values, as a continuous column; brio separates two"),
-        (["a", "a"], None, None, True, r"holds 'a' \(2\): one class only"),
-        (["a", "a"], "a", None, True, r"holds 'a' \(2\): one class only"),
+        (["a", "a"], None, None, True, r"holds only one class, 'a' \(2\)"),
+        (["a", "a"], "a", None, True, r"holds only one class, 'a' \(2\)"),
         (["a", "b"], "a", "a", True, "are both 'a'"),
         (["a", "b", "c"], ["a", "b"], ["c", "b"], True, "are both 'b'"),
         (["a", "b", "c"], ["a", "x"], ["c"], True, "no value 'x' for --patient"),
         (["a", "b", "c", "d"], ["a", "b"], None, True, "both can be repeated"),
         ([None, None], None, None, True, "here is empty in every row"),
-        (["a", "b"], "A", "b", True, "no value 'A' for --patient; it holds 'a' .1., 'b'"),
+        (["a", "b"], "A", "b", True, "no value 'A' for --patient; the column holds 'a' .1., 'b'"),
         (["MDD", "HC"], None, None, False, r"holds 'HC' \(1\), 'MDD' \(1\); name two values"),
         (["MDD", "HC"], "MMD", "HC", False, "has no value 'MMD' for --patient"),
         (["MDD", "BP", "HC"], "MDD", None, False, "name two values"),
@@ -226,4 +226,4 @@ def test_ids_that_match_nothing_are_compared_in_a_few_seconds():
     assert (len(scans), len(layout.skipped)) == (0, 2 * n)
     layout = Layout([{"participant_id": f"{i:05d}"} for i in range(n)])
     match_by_name(layout, [Path(f"x{i:05d}_bold.csv") for i in range(n)], "participants.tsv")
-    assert "names of files have 'x' in front: write x00000 in the table" in layout.skipped[0]["reason"]
+    assert "file names begin with 'x': write x00000 in the table" in layout.skipped[0]["reason"]

@@ -141,7 +141,7 @@ def test_table_without_site_and_label(tmp_path):
 def test_columns_that_an_option_names_must_be_there(tmp_path):
     src = table(tmp_path / "study", "participant_id\tdx", "007\tMDD", "p1\tHC")
     for options, column in (({"site_column": "centre"}, "centre"), ({"patient": "MDD"}, "label")):
-        refuse_scans(f"there is no column '{column}'", src, **options)
+        refuse_scans(f"has no column '{column}'", src, **options)
     cohort = read_scans_to_predict(src, tmp_path / "out", label_column="dx", patient="MDD")
     check(cohort, labels=[1, 0], classes=("HC", "MDD"))
 
@@ -168,13 +168,13 @@ def test_table_for_one_file(tmp_path):
 @pytest.mark.parametrize("option", ["patient", "control", "site_column", "label_column", "participants"])
 def test_options_of_a_table_that_is_not_there(kind, option, tmp_path):
     src = write_layout(kind, tmp_path / "study", None)
-    refuse_scans(r"no participants\.tsv; name the table|no such participants table", src, **{option: "x"})
+    refuse_scans(r"no participants\.tsv; give the participants table|no such participants table", src, **{option: "x"})
 
 
 def test_two_files_of_one_name(tmp_path):
     src = write_layout("table", tmp_path / "study", None)
     np.savetxt(src / "007.csv", scan(0, 6), delimiter=",")
-    refuse_scans(r"007\.npy: has the name of \S+007\.csv, and both would be '007'; rename one", src)
+    refuse_scans(r"007\.npy: this file and \S+007\.csv would both be participant '007'; rename one", src)
 
 
 # ---------------------------------------------------------------- repetition time
@@ -202,8 +202,8 @@ def test_repetition_time_of_table_and_option(tmp_path):
     ("stated", "message"),
     [
         ("2.0", "0.8 s in the file, but 2 s in the table"),
-        ("2000", "tr in the participants table is '2000'; write seconds"),
-        ("2s", "tr in the participants table is '2s'; write seconds"),
+        ("2000", "column 'tr' of the participants table is '2000'; write the repetition time in seconds"),
+        ("2s", "column 'tr' of the participants table is '2s'; write the repetition time in seconds"),
         ("0", "is '0'"),
     ],
 )
@@ -212,7 +212,7 @@ def test_repetition_times_that_cannot_be(stated, message, tmp_path):
     rows = ["participant_id\tsite\tlabel\tTR", f"sub-001\ta\t1\t{stated}", f"sub-002\ta\t0\t{stated}"]
     (src / "participants.tsv").write_text("\n".join(rows))
     for read in ((import_cohort, "bids"), (read_scans_to_predict,)):
-        refuse(rf"sub-001_\S+\.tsv: its .*{message}", *read, src, tmp_path / "out")
+        refuse(rf"sub-001_\S+\.tsv: .*{message}", *read, src, tmp_path / "out")
 
 
 @pytest.mark.parametrize("tr", [0, -2.0, float("nan"), float("inf")])
@@ -244,15 +244,15 @@ def test_nothing_to_read(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "brain.nii.gz").write_bytes(b"")
     refuse_scans("nowhere: no such file or folder", tmp_path / "nowhere")
-    refuse_scans(r"empty: no time-series file below it; supported: \.tsv", tmp_path / "empty")
-    refuse_scans(r"brain\.nii\.gz: not a time-series file; supported: \.tsv", tmp_path / "brain.nii.gz")
+    refuse_scans(r"empty: has no time-series file in it or below; supported file types: \.tsv", tmp_path / "empty")
+    refuse_scans(r"brain\.nii\.gz: is not a time-series file; supported file types: \.tsv", tmp_path / "brain.nii.gz")
     refuse_scans("no such file or folder", tmp_path / "nowhere", kind="table")
 
 
 def test_ambiguous_layouts_are_refused(tmp_path):
     src = write_layout("pcp", tmp_path / "study", None)
     (src / "participants.tsv").write_text("participant_id\tsex\nNorth_001\tF\n")
-    refuse_scans(r"study: fits several layouts, 'pcp' \(.*'table' \(one file per scan\); name ", src)
+    refuse_scans(r"study: fits several layouts, 'pcp' \(.*'table' \(one file per scan\); choose one", src)
     assert len(read_scans_to_predict(src, tmp_path / "pcp", kind="pcp")) == 3
     as_table = read_scans_to_predict(src, tmp_path / "table", kind="table", atlas="aal")
     assert as_table.participants["sex"].tolist() == ["F"]
@@ -262,12 +262,12 @@ def test_ambiguous_layouts_are_refused(tmp_path):
     assert find_layout(src) == "pcp"
     assert read_scans_to_predict(src, tmp_path / "o", participants=tmp_path / "people.tsv").ids.tolist() == ["007"]
     savemat(src / "ROISignals_Sub001.mat", {"ROISignals": scan(0, 1833)})
-    refuse_scans(r"'pcp' .*'dpabi' .*name one with --kind", src)
+    refuse_scans(r"'pcp' .*'dpabi' .*choose one with --kind", src)
 
 
 def test_kind_and_options_are_checked(tmp_path):
     src = write_layout("table", tmp_path / "study", None)
-    refuse_scans("there is no layout 'tabel', did you mean 'table'", src, kind="tabel")
+    refuse_scans("unknown layout 'tabel'; did you mean 'table'", src, kind="tabel")
     refuse_scans("kind 'table' does not take --task", src, task="rest")
     refuse("study: exists already", read_scans_to_predict, src, src)
     assert set(LAYOUTS) == {"cohort", "fmriprep", *WRITERS}
@@ -285,10 +285,12 @@ def test_cohort_folder_is_read_in_place(tmp_path):
     assert cohort.provenance["cohort"] == imported.provenance
     summary = "3 scans read in the layout 'cohort' (a cohort folder of brio); with a label: 3; skipped: 0"
     assert summarise_scans_to_predict(cohort) == summary
-    refuse_scans("are in atlas 'aal116', not 'cc200'", tmp_path / "cohort", atlas="cc200")
+    refuse_scans("are in atlas 'aal116', not in 'cc200'", tmp_path / "cohort", atlas="cc200")
     message = "--tr, --participants cannot be used with a cohort folder"
     refuse_scans(message, tmp_path / "cohort", tr=2.0, participants="x.tsv")
-    refuse_scans(r"frames\.npy: belongs to a cohort .* give the folder \S+cohort$", tmp_path / "cohort" / "frames.npy")
+    refuse_scans(
+        r"frames\.npy: holds all scans of a cohort; give the folder \S+cohort$", tmp_path / "cohort" / "frames.npy"
+    )
     content = bytearray((tmp_path / "cohort" / "frames.npy").read_bytes())
     content[-1] ^= 1
     (tmp_path / "cohort" / "frames.npy").write_bytes(content)
@@ -299,7 +301,7 @@ def test_a_cohort_that_lost_its_header_is_named_with_the_file(tmp_path):
     folder = tmp_path / "cohort"
     Cohort.from_scans([scan(i) for i in range(4)], site=["A"] * 4, label=[0, 1, 0, 1]).save(folder)
     (folder / "cohort.json").unlink()
-    refuse_scans(r"cohort\.json: is missing, though the other files", folder)
+    refuse_scans(r"cohort\.json: is missing, although the folder has the other files", folder)
 
 
 # ---------------------------------------------------------------- what learns refuses them
@@ -308,8 +310,8 @@ def test_a_cohort_that_lost_its_header_is_named_with_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ((1, None, 0), r"cohort 'study': 1 of 3 scans have no label \(the first is p1\); such scans can be predicted"),
-        (None, "cohort 'study': the scans have no label; .*add it to the participants table and import again"),
+        ((1, None, 0), r"cohort 'study': 1 of 3 scans have no label \(the first is p1\); such scans can only"),
+        (None, "cohort 'study': the scans have no label; .*add the column to the participants table and import again"),
     ],
 )
 def test_jobs_and_audit_refuse_scans_without_labels(labels, message, tmp_path):

@@ -61,15 +61,15 @@ def test_expressions(expression, rows):
     [
         ("agee > 3", "t.csv: there is no column 'agee', which --where compares; did you mean 'age'"),
         ("`my cal` == 'x'", "no column 'my cal'.* did you mean 'my col'"),
-        ("site > 5", "compares 'site', a text .such as 'A'., by order or with a number"),
-        ("`my col` == 3", "compares 'my col', a text .such as 'x'., by order"),
+        ("site > 5", "compares column 'site', which holds text .such as 'A'., by order or with a number"),
+        ("`my col` == 3", "compares column 'my col', which holds text .such as 'x'., by order"),
         ("'A' == site < code", "by order"),
         ("site > 'A'", "by order"),
-        ("age == '20'", "compares '20', a text"),
-        *[(text, r"cannot be read; .*equal is ==") for text in ("age = 3", "", "@age > 3", "age", "1 < 2", "age in 5")],
+        ("age == '20'", "compares the text '20'"),
+        *[(text, "cannot be read; .*== for equal") for text in ("age = 3", "", "@age > 3", "age", "1 < 2", "age in 5")],
         *[(text, "cannot be read") for text in ("(" * 300, "-" * 900 + "1 < age", "age < 1" * 400, "\0", "not age")],
         *[
-            (text, f"holds more than comparisons .{what}.")
+            (text, f"may only contain comparisons, not {what}")
             for text, what in {
                 "__import__('os').system('ls') == 1": "Call",
                 "age.__class__ == 1": "Attribute",
@@ -105,20 +105,24 @@ def test_a_table_from_excel(tmp_path):
     cohort = import_cohort("table", src, tmp_path / "some", **given)
     check(cohort, ids=["p1", "p5", "p6"])
     why = list_skipped(cohort)
-    assert (why["p2"], why["p4"]) == ("'Alter >= 18 or IQ_raw < 5' does not hold", "excluded by qc.tsv: motion")
-    assert why["p3"] == "no value of Alter or IQ_raw, which --where compares"
+    assert (why["p2"], why["p4"]) == ("'Alter >= 18 or IQ_raw < 5' is false", "excluded by qc.tsv: motion")
+    assert why["p3"] == "no value in Alter or IQ_raw, which --where compares"
     assert cohort.provenance["warnings"][0].endswith("participants.csv: q9")
     options = cohort.provenance["options"]
     assert (options["where"], options["exclude"]) == (given["where"], "qc.tsv")
-    refuse_import(r"nothing is left of 7 rows: 'label > 1' does not hold \(7\)", src, where="label > 1")
+    refuse_import(r"none of 7 rows is left: 'label > 1' is false \(7\)", src, where="label > 1")
     refuse_import(r"participant p6 appears in rows 6 and 7", src)
     (src / "participants.csv").write_text("\n".join([HEADER, *ROWS]))
-    refuse_import("--ignore-columns: there is no column 'IQraw'; did you mean 'IQ_raw'", src, ignore_columns="IQraw")
-    refuse_import("no column 'alter', did you mean 'Alter'", src, age_column="alter")
+    refuse_import(
+        "--ignore-columns: the table has no column 'IQraw'; did you mean 'IQ_raw'", src, ignore_columns="IQraw"
+    )
+    refuse_import("no column 'alter'; did you mean 'Alter'", src, age_column="alter")
     for names in ("HC", "HC,HC", "HC,,MDD", "a,b,c"):
         refuse_import("--class-names takes two names", src, class_names=names)
     refuse_import(
-        r"--class-names: '1' is a value of the other class \(1\); the name of controls", src, class_names="1,0"
+        r"--class-names: '1' is a label of the other class \(1\); give the name of controls first",
+        src,
+        class_names="1,0",
     )
     refuse_import("--male and --female are both '1'", src, male="1", female="1")
 
@@ -126,7 +130,7 @@ def test_a_table_from_excel(tmp_path):
 def test_a_list_that_names_nobody_is_refused(tmp_path):
     src, listed = write_table(tmp_path / "study"), tmp_path / "qc.csv"
     for content, message in {
-        "3;motion\n07;motion": r"names nobody to leave out: not in .*participants.csv: 07;motion, 3;motion",
+        "3;motion\n07;motion": r"lists no participant to leave out: not in .*participants.csv: 07;motion, 3;motion",
         "": "it is empty",
         "participant_id;reason\np1;motion\n;sleep": r"column 'participant_id' is empty in row 2",
     }.items():
@@ -145,22 +149,28 @@ def test_a_list_that_names_nobody_is_refused(tmp_path):
 def test_conditions_on_scans_to_predict_need_a_table(tmp_path):
     for kind in ("table", "pcp"):
         src = write_layout(kind, tmp_path / kind, labels=None)
-        refuse("name the table with --participants", read_scans_to_predict, src, tmp_path / "out", where="age > 3")
+        refuse(
+            "give the participants table with --participants",
+            read_scans_to_predict,
+            src,
+            tmp_path / "out",
+            where="age > 3",
+        )
 
 
 def test_what_is_asked_or_said_of_columns(tmp_path):
     src = write_table(tmp_path / "study")
-    refuse_import(r"column 'Sex' holds codes, 1 \(2\), 2 \(2\); say which .*--male 1 --female 2", src)
+    refuse_import(r"column 'Sex' holds codes .1 \(2\), 2 \(2\).; state what they mean.*--male 1 --female 2", src)
     text = (src / "participants.csv").read_text()
     (src / "participants.csv").write_text(text.replace("p4;B;1;2", "p4;B;1;9").replace("p1;A;0;1", "p1;A;0;1.0"))
     cohort = import_cohort("table", src, tmp_path / "cohort", male="1", female="2")
     assert cohort.participants["sex"].tolist()[:3] == ["M", "F", "M"]
     assert cohort.participants["sex"].isna().tolist() == [False, False, False, True]
     copies, unclear = cohort.provenance["warnings"]
-    assert "column 'Sex': neither --male nor --female, so taken as missing: 9 (1)" in unclear
-    assert "age.1: named as pandas names further columns of one name; kept as covariates" in copies
+    assert "column 'Sex': these values are neither --male nor --female and are treated as missing: 9 (1)" in unclear
+    assert "age.1: these are names that pandas gives to repeated columns; they are kept as covariates" in copies
     (src / "participants.csv").write_text(text.replace("p1;A;0;1", "p1;A;0;0").replace("p3;A;1;1", "p3;A;1;0"))
-    refuse_import(r"holds codes, 0 \(2\), 2 \(2\)", src)
+    refuse_import(r"holds codes .0 \(2\), 2 \(2\)", src)
     for code, word in {";A;0;1": ";A;0;Male", ";A;1;1": ";A;1;m", ";B;0;2": ";B;0;w", ";B;1;2": ";B;1;F"}.items():
         text = text.replace(code, word)
     (src / "participants.csv").write_text(text)
@@ -173,9 +183,7 @@ def test_left_out_sessions_do_not_lend_their_files(tmp_path):
     write_study(tmp_path, names, header="participant_id,site,label,session", rows=rows)
     cohort = import_cohort("table", tmp_path, tmp_path / "cohort", where="session == 1")
     check(cohort, ids=["p1", "p2", "p3"])
-    assert {"participant_id": "p1", "reason": "'session == 1' does not hold", "session": "2"} in cohort.provenance[
-        "skipped"
-    ]
+    assert {"participant_id": "p1", "reason": "'session == 1' is false", "session": "2"} in cohort.provenance["skipped"]
     (tmp_path / "out.csv").write_text("participant_id,session\np1,2.0\np2,\np3,7.0\n")
     cohort = import_cohort("table", tmp_path, tmp_path / "other", sessions="all", exclude=tmp_path / "out.csv")
     assert cohort.ids.tolist() == ["p0_ses-2", "p1_ses-1", "p3_ses-1", "p3_ses-2"]
@@ -229,7 +237,7 @@ def test_scans_of_sessions_without_a_row_are_counted(tmp_path):
     cohort = import_cohort("bids", src, tmp_path / "cohort", where="session_id != 'ses-01'")
     check(cohort, ids=["sub-0", "sub-1", "sub-3"], session=["02"] * 3)
     last = cohort.provenance["skipped"][-2:]
-    assert [entry["reason"] for entry in last] == ["no time series of the session of its row", "no row of its session"]
+    assert [entry["reason"] for entry in last] == ["no time series of the session in its row", "no row for its session"]
     assert last[1]["file"].startswith("sub-2_ses-02_task-rest")
 
 
@@ -250,7 +258,7 @@ def test_a_row_whose_session_has_no_series_is_skipped(tmp_path):
     src = write_sessions(tmp_path / "bids", True)
     shutil.rmtree(src / "sub-1" / "ses-02")
     cohort = import_cohort("bids", src, tmp_path / "out", sessions="all")
-    assert list_skipped(cohort) == {"sub-1": "no time series of the session of its row"}
+    assert list_skipped(cohort) == {"sub-1": "no time series of the session in its row"}
     check(cohort, session=["01", "02", "01", "01", "02", "01", "02"], age=[21, 22, 22, 23, 24, 24, 25])
 
 
@@ -269,7 +277,7 @@ def test_releases_leave_rows_out(tmp_path, kind):
     (src / "table.csv").write_text("id,AGE_AT_SCAN\nS1-1-0001,20\nS1-2-0001,31\nS20-1-0007,42\n")
     given = {"atlas": "aal116" if kind == "dpabi" else None, "participants": people, "where": "AGE_AT_SCAN < 40"}
     cohort = import_cohort(kind, src, tmp_path / "cohort", **given)
-    assert (len(cohort), list(list_skipped(cohort).values())) == (2, ["'AGE_AT_SCAN < 40' does not hold"])
+    assert (len(cohort), list(list_skipped(cohort).values())) == (2, ["'AGE_AT_SCAN < 40' is false"])
 
 
 def test_conditions_hold_for_no_participant_without_a_row_or_value(tmp_path):
@@ -283,7 +291,7 @@ def test_conditions_hold_for_no_participant_without_a_row_or_value(tmp_path):
     text = (src / "Phenotypic.csv").read_text()
     (src / "Phenotypic.csv").write_text(text.replace(",42", ",-9999"))
     cohort = import_cohort("pcp", src, tmp_path / "pcp-some", where="AGE_AT_SCAN < 40")
-    assert list_skipped(cohort) == {"South_003": "no value of AGE_AT_SCAN, which --where compares"}
+    assert list_skipped(cohort) == {"South_003": "no value in AGE_AT_SCAN, which --where compares"}
 
 
 def test_select_writes_a_cohort(tmp_path, monkeypatch):
@@ -300,7 +308,7 @@ def test_select_writes_a_cohort(tmp_path, monkeypatch):
     assert (some.scan(1) == whole.scan(int(kept.nonzero()[0][1]))).all()
     (step,) = json.loads(Path("some/cohort.json").read_text())["provenance"]["selected"]
     assert (step["fingerprint"], step["where"], step["exclude"]) == (whole.fingerprint, "site != 'site02'", "out.txt")
-    assert step["left_out"] == {"excluded by out.txt": 1, "'site != 'site02'' does not hold": int((~kept).sum()) - 1}
+    assert step["left_out"] == {"excluded by out.txt": 1, "'site != 'site02'' is false": int((~kept).sum()) - 1}
     assert "give --where, --exclude or both" in command("select", "whole", "--out", "x").refuse_in_a_line()
     again, _ = select_scans(some, "label == 1", None)
     assert [step["where"] for step in again.provenance["selected"]] == ["site != 'site02'", "label == 1"]

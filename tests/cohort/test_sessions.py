@@ -72,7 +72,7 @@ def test_a_saved_cohort_is_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"session": None}, "participant p appears more than once; keep one row, or tell the scans apart in a column"),
+        ({"session": None}, "participant p appears more than once; keep one row, or distinguish the scans in a column"),
         ({"session": [1, 1, 1, 1]}, "participant p has two scans of session '1'"),
         ({"session": [1, "", 1, 1]}, "participant p has several scans, but column 'session' is empty in row 2"),
         ({"site": list("ABAB")}, "participant p has scans with site A and B; .* --sessions first"),
@@ -85,14 +85,14 @@ def test_repeats_that_cannot_be_split_are_refused(options, message):
 
 def test_table_asks_what_to_do(table, tmp_path):
     refuse_import(r"1 of 2 participants have several scans \(p1: sessions 1, 2\); .*--sessions", table)
-    refuse_import("sessions cannot be 'al', did you mean 'all'", table, sessions="al")
+    refuse_import("sessions cannot be 'al'; did you mean 'all'", table, sessions="al")
 
 
 def test_table_first_and_join(table, tmp_path):
     first, joined = (import_cohort("table", table, tmp_path / how, sessions=how) for how in ("first", "join"))
     assert first.ids.tolist() == joined.ids.tolist() == ["p1", "p2"]
     np.testing.assert_array_equal(first.scan(0), scan(0))
-    skipped = {"participant_id": "p1", "reason": "a further session, only the first was taken"}
+    skipped = {"participant_id": "p1", "reason": "another session; only the first was read"}
     assert first.provenance["skipped"] == [skipped]
     assert first.provenance["options"]["sessions"] == "first"
     np.testing.assert_allclose(joined.scan(0), np.concatenate([z(scan(0)), z(scan(1))]), atol=1e-6)
@@ -147,18 +147,20 @@ def test_table_with_columns_of_other_names(table, tmp_path):
     np.testing.assert_array_equal(cohort.scan(0), scan(1))
     first = import_cohort("table", table, tmp_path / "first", session_column="visit", sessions="first")
     np.testing.assert_array_equal(first.scan(0), scan(1))
-    refuse_import(r"there is no column 'vist', did you mean 'visit'.*--session-column", table, session_column="vist")
+    refuse_import(r"has no column 'vist'; did you mean 'visit'.*--session-column", table, session_column="vist")
 
 
 def test_table_refuses(table):
     path = table / "participants.tsv"
     path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t0\t1\np2\tB\t1\t1\n")
-    refuse_import("p1 appears in rows 1 and 2; keep one, or give each scan a session", table, sessions="join")
+    refuse_import(
+        "p1 appears in rows 1 and 2; keep one of these rows, or give each scan a session", table, sessions="join"
+    )
     path.write_text(HEAD + "p1\tA\t0\t1\np1\tA\t1\t2\np2\tB\t1\t1\n")
-    refuse_import("p1 has scans with label 0 and 1; to join them, correct the table", table, sessions="join")
+    refuse_import("p1 has scans with label 0 and 1; correct the table before joining them", table, sessions="join")
     rows = "p1\tA\t0\t1\tp2.npy\np1\tA\t0\t2\tp2.npy\np2\tB\t1\t1\tp1_2.npy\n"
     path.write_text(HEAD.replace("\n", "\tfile\n") + rows)
-    refuse_import(r"names it for both p1 \(session 1\) and p1 \(session 2\)", table, sessions="all")
+    refuse_import(r"names this file for both p1 \(session 1\) and p1 \(session 2\)", table, sessions="all")
 
 
 def write_bids(src: Path, names: tuple[str, ...]) -> Path:
@@ -227,7 +229,7 @@ def test_repeated_scans_are_no_duplicates_but_one_scan_under_two_sessions_is():
     columns = cohort.participants[["participant_id", "session", "site", "label"]]
     copied = Cohort.from_scans(scans, **{name: columns[name] for name in columns})
     result = audit(copied)
-    assert result.explain_exclusions() == {"sim0001_ses-2": ["the same scan as sim0001_ses-1, which stays"]}
+    assert result.explain_exclusions() == {"sim0001_ses-2": ["the same scan as sim0001_ses-1, which is kept"]}
     assert "ONE SCAN UNDER TWO SESSIONS" in format_audit(result)
     counts = f"1 of {len(cohort)} scans; {len(cohort) - 1} scans of {len(cohort) // 2} participants remain"
     assert counts in format_audit(result)

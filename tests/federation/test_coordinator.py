@@ -51,7 +51,7 @@ def test_sites_that_drop_out_answer_twice_or_something_else_are_named(project):
         stranger = replace(answers["site02"], site="site09")
         refuse(request, [*answers.values(), stranger], "site09': takes no part")
     twice = change(run.answers[1]["site02"], labels=run.answers[1]["site02"].sums[ALL]["labels"] / 2)
-    refuse(run.requests[1], [*run.answers[1].values(), twice], "site 'site02': answered twice, and differently")
+    refuse(run.requests[1], [*run.answers[1].values(), twice], "site 'site02': sent two different answers")
     refuse(run.requests[0], dict(list(run.answers[0].items())[:2]), "2 of 3 sites answered")
 
 

@@ -252,7 +252,7 @@ def test_a_coordinator_that_is_killed_between_rounds_loses_nothing(tmp_path, pro
     assert path == folder / "model"
     w = [one.members[0].fitted.parameters["coefficients"].numpy() for one in (read_model(path), run.model)]
     assert np.array_equal(*w)
-    with pytest.raises(BrioError, match="is there already, so the project has ended"):
+    with pytest.raises(BrioError, match="already exists, so the project has ended"):
         combine_project(folder)
 
 

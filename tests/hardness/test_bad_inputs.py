@@ -145,7 +145,7 @@ TERABYTE = npy_bytes((10**6, 125_000))
 LARGE = npy_bytes((BOMB // 32, 4), data=bytes(BOMB))
 FORMATS = {"csv": "text", "npy": "npy", "npz": "npz", "mat": "a MATLAB file", "ptseries.nii": "a CIFTI file"}
 PIPE, OBJECTS = "(it is a pipe, socket or device)", "holds pickled Python objects, which are never loaded"
-NOT_REAL = "p2.mat: 'timeseries' holds no matrix of real numbers"
+NOT_REAL = "p2.mat: 'timeseries' must be a matrix of real numbers"
 
 TABLES: list[tuple[str, str, Callable[[str], str | bytes]]] = [
     ("an unclosed quote", "line 4 has an unclosed quote", lambda t: t.replace("p2,A", 'p2,"A')),
@@ -163,7 +163,7 @@ TABLES: list[tuple[str, str, Callable[[str], str | bytes]]] = [
     ("a table in UTF-16", "participants.csv: cannot be read as a table (it is UTF-16)", lambda t: t.encode("utf-16")),
     ("a null character", "null character in line 2", lambda t: t.replace("p0", "p\0")),
     ("an empty table", "needs a header and at least one row", lambda t: ""),
-    ("a ragged table", "row 3 has 2 cells, the header 4", lambda t: t.replace("p2,A,1,22", "p2,A")),
+    ("a ragged table", "row 3 has 2 cells, but the header has 4", lambda t: t.replace("p2,A,1,22", "p2,A")),
 ]
 """Changes of the participants table: name, answer, and what becomes of its text."""
 
@@ -174,8 +174,8 @@ FILES: list[tuple[str, str, Content, str]] = [
     ("a header of one long cell", "p2.csv", b"a" * 200_000 + b",b\n1,2\n", "p2.csv: line 1 has a cell of more than"),
     ("a row that is cut short", "p2.csv", b"a,b,c,d\n1,2,3,4\n1,2\n", "line 3 has 2 cells where 4 were expected"),
     ("an archive called npy", "p2.npy", b"PK" + bytes(90), "p2.npy: is an npz archive, not an npy file; rename it"),
-    ("an array without numbers", "p2.npy", npy_bytes((0, 5)), "p2.npy: is empty, its shape is (0, 5)"),
-    ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: holds 3 MB unpacked"),
+    ("an array without numbers", "p2.npy", npy_bytes((0, 5)), "p2.npy: the array is empty (shape (0, 5))"),
+    ("text of 3 MB", "p2.csv", b"1" * BOMB, "p2.csv: holds 3 MB when unpacked"),
     ("a scan without an end", "p2.csv", _link_to("/dev/zero"), f"p2.csv: cannot be read as text {PIPE}"),
     *(
         (f"a pipe for {kind}", f"p2.{suffix}", _make_pipe, f"p2.{suffix}: cannot be read as {kind} {PIPE}")
@@ -186,15 +186,25 @@ FILES: list[tuple[str, str, Content, str]] = [
     ("an array that declares a terabyte", "p2.npy", TERABYTE, "p2.npy: declares 1000000000000 bytes of data"),
     ("a negative shape", "p2.npy", npy_bytes((-2, -4), data=bytes(64)), "p2.npy: cannot be read as npy"),
     ("pickled objects", "p2.npy", npy_bytes((2, 2), "|O", b"cos\nsystem\n."), f"p2.npy: {OBJECTS}"),
-    ("text in an array", "p2.npy", npy_bytes((1, 4), "<U1", b"a\0\0\0" * 4), "the array holds <U1, not numbers"),
-    ("complex numbers", "p2.npy", npy_bytes((1, 2), "<c16", bytes(32)), "p2.npy: the array holds complex128, not"),
-    ("one number", "p2.npy", npy_bytes((), data=bytes(8)), "p2.npy: two axes are needed"),
-    ("an archive of 3 MB", "p2.npz", _archive(LARGE), "holds 3 MB unpacked, more than the 1 MB that brio reads"),
+    (
+        "text in an array",
+        "p2.npy",
+        npy_bytes((1, 4), "<U1", b"a\0\0\0" * 4),
+        "the array must hold numbers, but holds <U1",
+    ),
+    (
+        "complex numbers",
+        "p2.npy",
+        npy_bytes((1, 2), "<c16", bytes(32)),
+        "p2.npy: the array must hold numbers, but holds complex128",
+    ),
+    ("one number", "p2.npy", npy_bytes((), data=bytes(8)), "p2.npy: the array needs two axes"),
+    ("an archive of 3 MB", "p2.npz", _archive(LARGE), "holds 3 MB when unpacked, but brio reads at most 1 MB"),
     ("an archive that declares a terabyte", "p2.npz", _archive(TERABYTE), "declares 1000000000000 bytes of data"),
-    ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: cannot tell which array"),
+    ("an archive of notes", "p2.npz", _archive(b"hello", "a.txt"), "p2.npz: holds several arrays"),
     ("an archive of objects", "p2.npz", _archive(npy_bytes((2, 2), "|O")), f"p2.npz: {OBJECTS}"),
     ("an array that is none", "p2.npz", _archive(b"hello"), "p2.npz: cannot be read as npz"),
-    ("a MATLAB bomb", "p2.mat", mat_bomb(BOMB), "p2.mat: unpacks to more than the 1 MB that brio reads"),
+    ("a MATLAB bomb", "p2.mat", mat_bomb(BOMB), "p2.mat: holds more than 1 MB when unpacked, the most that brio reads"),
     ("a MATLAB file with objects", "p2.mat", _save_object, NOT_REAL),
     ("complex numbers of MATLAB", "p2.mat", lambda p: savemat(p, {"timeseries": make_frames(2) * 1j}), NOT_REAL),
 ]
@@ -203,12 +213,16 @@ FILES: list[tuple[str, str, Content, str]] = [
 PACKS: list[tuple[str, dict[str, np.ndarray], str]] = [
     ("complex frames", {"frames": np.ones((27, 116)) * 1j}, "aal116.npz: frames and scale must be real numbers"),
     ("frames of text", {"frames": np.full((27, 116), "a")}, "aal116.npz: frames and scale must be real numbers"),
-    ("one scale", {"scale": np.array(1.0)}, "do not fit together"),
-    ("ids without an axis", {"participant_id": np.array("p0")}, "'participant_id' has shape ()"),
-    ("lengths without an axis", {"n_frames": np.array(9)}, "'n_frames' must have a positive number for each of the 3"),
+    ("one scale", {"scale": np.array(1.0)}, "do not match"),
+    (
+        "ids without an axis",
+        {"participant_id": np.array("p0")},
+        "'participant_id' must be a list of names, but has shape ()",
+    ),
+    ("lengths without an axis", {"n_frames": np.array(9)}, "'n_frames' must hold a positive number for each of the 3"),
     ("lengths that are no numbers", {"n_frames": np.full(3, "9")}, "n_frames whole numbers"),
-    ("a negative length", {"n_frames": np.array([-8, 9, 10])}, "'n_frames' must have a positive number"),
-    ("frames that nobody lists", {"frames": np.zeros((BOMB // 100, 116), dtype=np.int8)}, "do not fit together"),
+    ("a negative length", {"n_frames": np.array([-8, 9, 10])}, "'n_frames' must hold a positive number"),
+    ("frames that nobody lists", {"frames": np.zeros((BOMB // 100, 116), dtype=np.int8)}, "do not match"),
     ("an infinite scale", {"scale": np.full((3, 116), np.inf)}, "aal116.npz: the scale of participant 007 is not"),
 ]
 """Arrays of packed scans that are replaced, and the answer."""
@@ -223,11 +237,11 @@ SIDECARS: list[tuple[str, Content, str]] = [
         "SamplingFrequency in its json sidecar is 1",
     ),
     ("a list as repetition time", '{"RepetitionTime": [2]}', "RepetitionTime in its json sidecar is [2]"),
-    ("deep JSON", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', ".json: not valid JSON (it is nested too deeply)"),
+    ("deep JSON", f'{{"a": {"[" * 100_000}{"]" * 100_000}}}', ".json: is not valid JSON (it is nested too deeply)"),
     ("a list", "[1, 2]", ".json: must hold a JSON object"),
-    ("half an object", '{"RepetitionTime": ', ".json: not valid JSON"),
+    ("half an object", '{"RepetitionTime": ', ".json: is not valid JSON"),
     ("bytes that are no text", b"\xff{}", ".json: cannot be read as JSON (byte 0xff in line 1"),
-    ("3 MB", json.dumps({"a": "x" * BOMB}), ".json: holds 3 MB unpacked"),
+    ("3 MB", json.dumps({"a": "x" * BOMB}), ".json: holds 3 MB when unpacked"),
 ]
 """Sidecars of the first time series, and the answer."""
 SIDECAR = "sub-001/func/sub-001_task-rest_atlas-Tian_timeseries.json"
@@ -240,7 +254,9 @@ BAD_INPUTS = [
     *(BadInput(f"a sidecar with {name}", BIDS, SIDECAR, content, answer) for name, content, answer in SIDECARS),
     BadInput("a table that is a pipe", BY_NAME, "participants.csv", _make_pipe, NO_TABLE),
     BadInput("a table without an end", BY_NAME, "participants.csv", _link_to("/dev/zero"), NO_TABLE),
-    BadInput("a covariance as Fisher z", f"{FC} --measure fisher-z", "", _make_covariances, "is no Fisher z"),
+    BadInput(
+        "a covariance as Fisher z", f"{FC} --measure fisher-z", "", _make_covariances, "is too large for a Fisher z"
+    ),
     BadInput(
         *("complex connectomes", "import fc study/fc.npz --out new", "fc.npz", _make_complex_stack),
         "one array of numbers",

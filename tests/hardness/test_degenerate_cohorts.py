@@ -161,8 +161,8 @@ def test_masked_values_are_missing_values():
 @pytest.mark.parametrize(
     ("scan", "message"),
     [
-        (np.ones((5, 3)) * 1j, "participant s00001: a scan holds real numbers, this one complex128"),
-        (np.full((5, 3), "1"), "participant s00001: a scan holds real numbers, this one <U1"),
+        (np.ones((5, 3)) * 1j, "participant s00001: a scan must hold real numbers, but this one holds complex128"),
+        (np.full((5, 3), "1"), "participant s00001: a scan must hold real numbers, but this one holds <U1"),
         (np.full((5, 3), 1e200), "participant s00001: frame 1, column 1: 1e[+]200 is too large for a signal"),
     ],
 )

@@ -246,7 +246,7 @@ def test_nothing_is_given_out_while_the_scheduler_does_not_answer(train, monkeyp
 def test_a_scheduler_that_is_lost_for_good_is_named(train):
     client = FakeClient("a")
     client.status = "closed"
-    refuse("the scheduler of Dask is lost; start it again", train, client)
+    refuse("the connection to the Dask scheduler was lost; start the scheduler again", train, client)
 
 
 def test_what_the_system_does_is_held_against_the_worker_and_nothing_else(work, monkeypatch):
@@ -364,7 +364,7 @@ def test_a_job_that_slurm_refuses_is_not_waited_for(tmp_path, monkeypatch):
     (tmp_path / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     asked = ClusterOptions(slurm=dataclasses.replace(SMALL, queue="shrot", interface="lo"))
-    refuse_connection(f"refuses the job of a worker: {said}; mend the file of --slurm", asked)
+    refuse_connection(f"rejected the worker job: {said}; correct the --slurm file", asked)
 
 
 @pytest.fixture
@@ -400,5 +400,5 @@ def test_workers_of_this_machine_get_their_threads_and_their_gpu(recorded_cluste
 
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
     monkeypatch.setattr("distributed.Client", Mock(side_effect=OSError("timed out")))
-    no_answer = r"tcp://127.0.0.1:1: no scheduler of Dask answers there \(timed out\)"
+    no_answer = r"tcp://127.0.0.1:1: no Dask scheduler answers at this address \(timed out\)"
     refuse_connection(no_answer, ClusterOptions(scheduler="tcp://127.0.0.1:1"))

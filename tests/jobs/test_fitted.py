@@ -77,7 +77,7 @@ def test_weights_that_were_not_kept_are_told(jobs, tmp_path):
     assert len(fitted_runs) == 10
     for file in copy.rglob("weights.safetensors"):
         file.unlink()
-    refuse(r"weights\.safetensors: is missing, though SHA256SUMS lists it", load_fitted_runs, job, "ridge", copy)
+    refuse(r"weights\.safetensors: is missing, although SHA256SUMS lists it", load_fitted_runs, job, "ridge", copy)
     rehash(copy)
     refuse("was not kept", load_fitted_runs, job, "ridge", copy)
     shutil.rmtree(copy / "runs")

@@ -42,10 +42,10 @@ def small(cohort):
     ("change", "options", "left_out", "why"),
     [
         (lambda same: same, {}, None, ""),
-        (alike, {}, "length-only", "all have the same length"),
-        (of_sex, {}, "covariates-only", "is given sex, which is the label here"),
+        (alike, {}, "length-only", "all scans of a site have the same length"),
+        (of_sex, {}, "covariates-only", "would be given sex, which is the label here"),
         (without_motion, {}, "covariates-only", "has no column 'mean_fd'"),
-        (lambda same: same, {"label": "sex"}, "covariates-only", "the labels are made of it"),
+        (lambda same: same, {"label": "sex"}, "covariates-only", "the labels are computed from that column"),
         (small, {}, "brio", "cannot choose its number of epochs: fold site01: inner folds over participants need"),
     ],
     ids=["all", "one length", "sex", "no motion", "asked for sex", "few participants"],

@@ -141,7 +141,7 @@ def test_summary_of_the_seeds_together(job):
 
 
 def test_exclusions_are_written_and_said(job):
-    reason = "the same scan as sim0003, which stays"
+    reason = "the same scan as sim0003, which is kept"
     assert (job.folder / "exclusions.tsv").read_text() == f"participant_id\treasons\ntwin\t{reason}\n"
     assert f"{len(job.cohort) - 1} of {len(job.cohort)} scans are used, excluded by the audit:" in job.said.out
     assert f"  twin: {reason}" in job.said.out
@@ -168,7 +168,7 @@ def test_all_scans_are_kept_on_request_and_progress_goes_to_standard_error(brio,
     reported = [line for line in found.said.err.splitlines() if " %  ridge, " in line]
     assert reported[-1] == "100 %  ridge, folds site01 to site05, stack 1 of 1: done"
     assert "%  ridge" not in found.said.out
-    assert f"{n} scans, no exclusions applied" in found.said.out
+    assert f"{n} scans; no exclusions were applied" in found.said.out
     assert "twin" in set(found.predictions["participant_id"])
     assert found.summary["n_scans"] == len(found.predictions) == n
     assert not (tmp_path / "all" / "exclusions.tsv").exists()

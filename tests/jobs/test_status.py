@@ -166,7 +166,7 @@ def test_a_finished_job_in_one_line_unless_it_lacks_its_tables(brio, folder, cop
     assert brio("run", folder, "--out", copy, *RIDGE).status == 0
     assert brio("status", copy).out == f"{copy}: 5 of 5 runs are finished (100 %)\n"
     (copy / "summary.json").unlink()
-    assert "summary.json: is missing, though SHA256SUMS lists it" in brio("status", copy).err
+    assert "summary.json: is missing, although SHA256SUMS lists it" in brio("status", copy).err
     lines = (copy / "SHA256SUMS").read_text().splitlines(keepends=True)
     (copy / "SHA256SUMS").write_text("".join(line for line in lines if "summary.json" not in line))
     assert "no tables yet" in brio("status", copy).out
@@ -176,8 +176,8 @@ def test_a_finished_job_in_one_line_unless_it_lacks_its_tables(brio, folder, cop
 
 
 def test_a_search_and_a_study_have_several_jobs(brio, begun, tmp_path):
-    assert "there is no such folder" in brio("status", tmp_path / "missing").err
-    assert "holds no plan of a job" in brio("status", tmp_path).err
+    assert "this folder does not exist" in brio("status", tmp_path / "missing").err
+    assert "has no plan of a job" in brio("status", tmp_path).err
     for place in ("tuned/search", "study/arms/loso/ridge", "study/arms/loso/svm"):
         shutil.copytree(begun, tmp_path / place)
     assert f"{tmp_path / 'tuned' / 'search'}: 2 of 5" in brio("status", tmp_path / "tuned").out
@@ -242,11 +242,14 @@ def test_a_job_is_planned_and_a_shard_without_a_stack_says_so(brio, folder, tmp_
     monkeypatch.setattr(Ridge, "fit", lambda *args, **kwargs: pytest.fail("a run was trained"))
     out = tmp_path / "out"
     said = brio("run", folder, "--out", out, *RIDGE, "--shard", "plan").succeed()
-    assert f"{N_STACKS} stacks in all: --shard 1/{N_STACKS} to {N_STACKS}/{N_STACKS} train one each\n" in said.out
+    assert (
+        f"{N_STACKS} stacks in total: with --shard 1/{N_STACKS} to --shard {N_STACKS}/{N_STACKS}, "
+        "each command trains one\n" in said.out
+    )
     assert "nothing was trained" in said.out
     assert f"{N_STACKS} waiting" in brio("status", out).out
     said = brio("run", folder, "--out", out, *RIDGE, "--shard", "7/8").succeed()
-    assert f"shard 7 of 8: no stack falls to it; {N_STACKS} stacks in all\n" in said.out
+    assert f"shard 7 of 8: there is no stack for it; {N_STACKS} stacks in total\n" in said.out
 
 
 def test_the_first_process_decides_the_stacks(brio, folder, tmp_path):

@@ -146,7 +146,9 @@ def test_harmonised_runs_are_named_and_differ(cohort, tmp_path):
 
 def test_under_k_fold_no_test_scan_may_have_chosen(cohort, tuned, tmp_path):
     words = {"settings": SMALL, "device": "cpu", "protocol": "kfold"}
-    refuse("test scans would choose settings", tune, cohort, "gcn", out=tmp_path / "a", budget=2, seeds=2, **words)
+    refuse(
+        "settings would be chosen on test scans", tune, cohort, "gcn", out=tmp_path / "a", budget=2, seeds=2, **words
+    )
     assert not (tmp_path / "a").exists()
     few = {**SMALL, "protocol.n_folds": "4"}
     tune(cohort, "gcn", out=tmp_path / "b", budget=2, seeds=1, **{**words, "settings": few})
@@ -203,7 +205,7 @@ def test_a_method_with_nothing_to_tune_is_run_and_named(cohort, tmp_path):
     said = []
     words = {"budget": 2, "folds": ["site01"], "settings": SMALL, "say": said.append}
     result = tune(cohort, ["ridge", "gcn"], out=tmp_path / "o", **words)
-    assert said.count("method 'ridge' has nothing to tune and is run with the settings it has") == 1
+    assert said.count("method 'ridge' has no settings to tune and is run with its present settings") == 1
     assert sum("nothing to tune" in line for line in said) == 1
     assert result.summary.methods["ridge"].tuning.budget == 1
 

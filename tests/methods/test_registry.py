@@ -197,7 +197,8 @@ def test_the_configuration_of_a_job_names_the_file_it_needs(tmp_path, short_job,
     cohort, options = short_job
     call_brio("run", cohort, "--load", EXAMPLE, *options, "--out", tmp_path / "o")
     assert (
-        "some are your own: give their file with --load on the command line" in call_brio("config", tmp_path / "o").out
+        "some methods are your own: give their file with --load on the command line"
+        in call_brio("config", tmp_path / "o").out
     )
     monkeypatch.delitem(registry._DECLARED, "gated-profiles")
     said = command("config", tmp_path / "o")

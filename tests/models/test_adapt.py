@@ -72,7 +72,7 @@ def test_one_class_needs_the_prevalence_and_then_moves_the_intercept_alone():
         assert (fitted.slope, fitted.intercept) == (1.0, pytest.approx(logit(0.1) - logit(0.4)))
         assert expect_gain(fitted, label, logits, 0.4).brier_change is None
     for share in (0.0, 1.0, 40.0):
-        refuse("is no share of patients", fit_adaptation, label, logits, PriorWidths(), prevalence=share)
+        refuse("prevalence must be above 0 and below 1", fit_adaptation, label, logits, PriorWidths(), prevalence=share)
 
 
 def test_the_expected_gain_leaves_each_scan_out():

@@ -55,8 +55,8 @@ def test_a_model_is_fitted_evaluated_and_used(fitted, predicted, folders):
     folder, text = fitted
     assert "wrote Model('ridge': 1 seed" in text
     auc, pairs = read_model(folder).evidence.auc, read_model(folder).evidence.pair_weighted_auc
-    shown = f"mean over sites, {100 * auc.value:.1f} % (95 % interval {100 * auc.low:.1f} to {100 * auc.high:.1f})"
-    assert f"at 5 sites, each left out in turn: AUC, {shown}; pair-weighted {100 * pairs.value:.1f} %" in text
+    shown = f"mean over sites, {100 * auc.value:.1f}% (95% interval {100 * auc.low:.1f} to {100 * auc.high:.1f})"
+    assert f"at 5 sites, each left out in turn: AUC, {shown}; pair-weighted {100 * pairs.value:.1f}%" in text
     assert str(folder / "MODEL_CARD.md") in text
     files = {path.name for path in (folders / "there").iterdir()}
     assert files == {"SHA256SUMS", *list_hashed(folders / "there" / "SHA256SUMS")}
@@ -159,7 +159,7 @@ def test_errors_are_for_people(fitted, folders):
         (("predict", model, model), "is a model of 'brio fit', not sc"),
         (("run", model, "--method", "ridge"), "give a folder that 'brio import'"),
         (("adapt", model, files), "with --label-column, --patient and"),
-        (("predict", model, files, "--label-column", "dxx"), "there is no column 'dxx', did you mean 'dx'?"),
+        (("predict", model, files, "--label-column", "dxx"), "has no column 'dxx'; did you mean 'dx'?"),
         (
             ("predict", model, files, *DIAGNOSIS, "--patient", "MMD"),
             "column 'dx' has no value 'MMD' for --patient; it holds 'HC' (2), 'MDD' (2)",
@@ -198,7 +198,10 @@ def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):
     words = ("--reestimates", 2, "--device", "cpu", "--tr", 2)
     predict, adapt = ("predict", fitted[0], derivatives, *words), ("adapt", fitted[0], derivatives, "--tr", 2)
     for asked in (predict, adapt):
-        assert "holds the tasks nback, rest; choose one with --task" in command(*asked, "--out", folders / "z").err
+        assert (
+            "has files of several tasks: nback, rest; choose one with --task"
+            in command(*asked, "--out", folders / "z").err
+        )
     said = command(*adapt, "--task", "rest", "--out", folders / "z")
     assert "no scan has a label" in said.err
     said = command(*predict, "--task", "rest", "--out", folders / "resting")
@@ -210,7 +213,7 @@ def test_scans_are_chosen_by_the_options_that_messages_name(fitted, folders):
         (visits / f"p1_{visit}.tsv").write_bytes(scan.read_bytes())
     (visits / "participants.tsv").write_text("participant_id\tvisit\np1\t1\np1\t2\n")
     predict = ("predict", fitted[0], visits, *words)
-    assert "--session-column can name another" in command(*predict, "--out", folders / "z").err
+    assert "named with --session-column" in command(*predict, "--out", folders / "z").err
     said = command(*predict, "--session-column", "visit", "--sessions", "first", "--out", folders / "first-visit")
     assert "1 scan read in the layout 'table'" in said.out, said
 

@@ -71,7 +71,7 @@ def test_linear_models_read_the_planted_regions(fit, name):
     share = model.patterns[0].pattern @ explanation.members[0].coefficients
     if explanation.members[0].beyond_edges:
         assert 0.2 < share < 1 - 1e-3
-        assert f"Edges make {share:.0%} of the variance" in describe_explanation(explanation)
+        assert f"Edges account for {share:.0%} of the variance" in describe_explanation(explanation)
     else:
         assert share == pytest.approx(1, abs=1e-9)  # nothing but edges moves the margin
 

@@ -96,9 +96,9 @@ def test_evidence_under_another_harmonisation_is_named(fit, diagnosis_job):
     [
         (
             lambda job: change_json(job / "summary.json", lambda summary: summary.update(protocol="kfold")),
-            "was evaluated by k-fold, which says nothing about new sites",
+            "was evaluated by k-fold, which does not test new sites",
         ),
-        (lambda job: (job / "predictions.csv").unlink(), "its predictions were not kept"),
+        (lambda job: (job / "predictions.csv").unlink(), "has no stored predictions"),
     ],
 )
 def test_jobs_that_are_no_evidence_are_refused(diagnosis_job, tmp_path, spoil, words):
@@ -111,7 +111,7 @@ def test_a_rule_that_called_nobody_has_no_accuracy():
     rule = CallRule(wanted_accuracy=0.9, threshold=2.0, n_called=0, n_right=0, n_participants=40)
     assert rule.accuracy == Estimate(None, None, None)
     assert rule.accuracy.write(str) == "unknown"
-    assert rule.describe() == "none of 40 participants without a flag called at left-out sites"
+    assert rule.describe() == "none of 40 participants without a flag was called at left-out sites"
     refuse("one end of an interval", Estimate, 0.5, 0.4, None)
 
 
@@ -138,7 +138,7 @@ def test_evidence_of_another_question_is_refused(cohort, diagnosis_job):
         refuse(words, fit_model, specify(other), evidence=diagnosis_job)
     sex = next(other_question(cohort))[0]
     model = fit_model(specify(sex))
-    refuse("is of other scans than the model; give the cohort", add_evidence, model, diagnosis_job)
+    refuse("has other scans than the model; give the cohort", add_evidence, model, diagnosis_job)
     refuse("another question", add_evidence, model, diagnosis_job, Connectomes(sex))
     refuse("is not the cohort that the model was fitted to", add_evidence, model, diagnosis_job, Connectomes(cohort))
 
@@ -170,9 +170,9 @@ def test_a_model_that_holds_scans_is_fitted_only_where_the_user_says_so(cohort, 
     monkeypatch.setattr("brio.models.fit.prepare_job", lambda *args: pytest.fail("refused before anything is computed"))
     refuse(r"stores values of single source scans: .*log-ridge, or give --holds-scans", fit_model, spec)
     monkeypatch.undo()
-    assert "holds numbers of single source scans" not in write_card(fit("ridge"))
+    assert "stores values of single source scans" not in write_card(fit("ridge"))
     second = write_card(fit("fc-hgnn")).split("\n\n")[1]
-    assert second.startswith("**It holds numbers of single source scans**")
+    assert second.startswith("**This model stores values of single source scans**")
     assert "AUC 0.99" in second or "AUC 1.0" in second
 
 

@@ -183,7 +183,7 @@ def test_calls_follow_the_evidence(ridge, new_scans, predictions):
     np.testing.assert_array_equal(called, np.abs(found.logit) >= median)
     model = replace(ridge, evidence=make_evidence(()))
     assert set(predict(model, new_scans).table["predicted"]) == {"no call"}
-    assert "no rule reaches the wanted accuracy" in summarise(model, new_scans)
+    assert "no rule reaches the required accuracy" in summarise(model, new_scans)
 
 
 # ---------------------------------------------------------------- flags and notes
@@ -328,8 +328,8 @@ def test_flags_and_notes_are_counted_by_their_codes(ridge, cohort, new_scans):
     assert not Connectomes(strange).alive.all()  # one scan has ROIs without signal
     lines = summarise(ridge, strange).split("; ")
     assert "6 scans predicted, 0 flagged" in lines
-    counts = "4 with one: 3 repetition time, 1 ROIs without signal (columns notes, reasons)"
-    assert f"notes, which change no prediction: {counts}" in lines
+    counts = "4 with a note: 3 repetition time, 1 ROIs without signal (columns notes, reasons)"
+    assert f"notes do not change predictions: {counts}" in lines
     lines = summarise(ridge, cohort.select(np.arange(6))).split("; ")
     assert "6 scans predicted, 6 flagged: 6 known to the model (columns flag, reasons)" in lines
 

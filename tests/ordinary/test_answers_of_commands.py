@@ -167,7 +167,7 @@ def test_connectomes_alone_give_the_answers_of_their_scans(name, tmp_path):
     cohort, job = new_folder(), new_folder()
     succeed("import", "fc", tmp_path, "--out", cohort)
     words = ("--method", "ridge", "--method", "logistic", "--keep-all", "--quiet", "--device", "cpu")
-    assert f"{len(people.scans)} scans, no exclusions applied" in succeed("run", cohort, *words, "--out", job)
+    assert f"{len(people.scans)} scans; no exclusions were applied" in succeed("run", cohort, *words, "--out", job)
     same_predictions(run_job(name, "ridge", "logistic"), job, 1e-4)
 
 
@@ -178,7 +178,7 @@ def test_tuning_chooses_the_best_validation_score_of_each_fold(method):
     words += ["--set", "epochs=2"] if method == "gcn" else []
     said = succeed("tune", build("5 sites"), *words, "--out", out)
     if method == "svm":
-        assert "'svm' has nothing to tune and is run with the settings it has" in said
+        assert "'svm' has no settings to tune and is run with its present settings" in said
         same_predictions(run_job("5 sites", "svm"), out, 1e-12)
         return
     tried = read(out / "configurations.csv")

@@ -94,7 +94,7 @@ def test_what_is_advised_helps(here):
 @pytest.mark.soak
 def test_a_run_that_is_gone_is_missed_by_a_report(here):
     shutil.rmtree(sorted((here / "job" / "runs").iterdir())[0])
-    assert "is missing; give the command of the job again" in refuse("report", "job")
+    assert "is missing; run the command of the job again" in refuse("report", "job")
 
 
 def test_foreign_files_are_not_replaced(here, monkeypatch):

@@ -71,7 +71,7 @@ def fill_disk(number: int, run: Callable[[], Said]) -> None:
     with failing(number):
         said = run()
     if said.status != 0:  # the very last steps may fail without harm
-        assert "the disk is full; free some space and give the same command again" in said.refuse_in_a_line()
+        assert "the disk is full; free some space and run the same command again" in said.refuse_in_a_line()
     assert not list(Path().rglob("*.partial"))
 
 
@@ -79,7 +79,7 @@ def press_ctrl_c(number: int, run: Callable[[], Said]) -> None:
     with raising(number, KeyboardInterrupt):
         said = run()
     assert said.status == 130, said
-    assert said.err.startswith("brio: interrupted; give the same command again"), said
+    assert said.err.startswith("brio: interrupted; run the same command again"), said
     assert said.err.count("\n") == 1
     assert not list(Path().rglob("*.partial"))
 

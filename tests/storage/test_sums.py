@@ -90,10 +90,10 @@ def test_a_damaged_file_is_named_with_the_remedy(folder, damage):
 
 def test_a_removed_file_is_missed(folder):
     (folder / "a.csv").unlink()
-    with pytest.raises(BrioError, match=r"a\.csv: is missing, though SHA256SUMS lists it; repeat it, or"):
+    with pytest.raises(BrioError, match=r"a\.csv: is missing, although SHA256SUMS lists it; repeat it, or"):
         storage.is_kept(folder / "a.csv", "repeat it")
     assert not storage.is_kept(folder / "other", "repeat it")
-    refuse(r"a\.csv: is missing, though SHA256SUMS lists it; repeat it", storage.check_all, folder, "repeat it")
+    refuse(r"a\.csv: is missing, although SHA256SUMS lists it; repeat it", storage.check_all, folder, "repeat it")
 
 
 def test_hashes_that_are_missing_are_damage(folder):

@@ -46,7 +46,10 @@ def test_a_killed_or_failing_process_leaves_the_old_file_or_the_new_one(tmp_path
                 storage.write_atomically(path, "new")
             assert names(tmp_path) == {"file"}, (step, when)
         path.write_text("old")
-        with failing(number), pytest.raises(BrioError, match="file: cannot be written, the disk is full; free some"):
+        with (
+            failing(number),
+            pytest.raises(BrioError, match="file: cannot be written because the disk is full; free some"),
+        ):
             storage.write_atomically(path, "new")
         assert names(tmp_path) == {"file"}, step
 
@@ -150,7 +153,7 @@ def test_the_second_of_two_writers_learns_it_before_it_begins(tmp_path):
     out = tmp_path / "out"
     storage.refuse_existing(out)
     with storage.create_whole_folder(out):
-        refuse("out: another brio is writing it", storage.refuse_existing, out)
+        refuse("out: another brio process is writing this folder", storage.refuse_existing, out)
         storage.refuse_existing(tmp_path / "other")
     refuse("out: exists already", storage.refuse_existing, out)
     dead = name_leftover(tmp_path)
@@ -220,7 +223,7 @@ def test_a_terminated_command_cleans_up(tmp_path):
     assert run_in_child(run) == 143
     assert names(tmp_path) == {"said"}
     assert (tmp_path / "said").read_text() == (
-        "brio: terminated; give the same command again; nothing is left half-written\n"
+        "brio: terminated; run the same command again; nothing is left half-written\n"
     )
 
 

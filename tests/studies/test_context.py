@@ -45,7 +45,7 @@ def test_settings_reach_the_methods_that_have_them(cohort, tmp_path):
         ({"methods": ["rigde"]}, "'rigde' is unknown; did you mean 'ridge'?"),
         ({"folds": ["site99"]}, "fold 'site99' is unknown"),
         ({"seeds": 0}, "must be a whole number from 1"),
-        ({"reuse": ["nowhere"]}, "nowhere: there is no such folder"),
+        ({"reuse": ["nowhere"]}, "nowhere: this folder does not exist"),
     ],
 )
 def test_wrong_words_are_told_before_anything_is_written(words, told, cohort, tmp_path):
@@ -156,7 +156,7 @@ def test_an_arm_that_was_begun_elsewhere_is_refused_before_another_is_trained(co
     change_json(plan, lambda document: document.update(device="cuda", threads=None))
     context_on(cohort, tmp_path).train([make_arm("ridge"), make_arm("logistic")])  # finished: read here as well
     shutil.rmtree(next((tmp_path / "arms" / "loso" / "logistic" / "runs").iterdir()))
-    with training(), pytest.raises(BrioError, match=r"begun on another device.*--device cuda,"):
+    with training(), pytest.raises(BrioError, match=r"started on another device.*--device cuda,"):
         context_on(cohort, tmp_path).train([make_arm("svm"), make_arm("logistic")])
 
 

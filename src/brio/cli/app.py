@@ -64,7 +64,7 @@ app = typer.Typer(
     cls=_Commands,
 )
 # sub-commands of ``brio fetch``; here so that modules of commands import one module only
-fetch_app = typer.Typer(help="Download public data and turn it into a cohort.", no_args_is_help=True)
+fetch_app = typer.Typer(help="Download public data and write them as a cohort.", no_args_is_help=True)
 app.add_typer(fetch_app, name="fetch", rich_help_panel=DATA)
 
 
@@ -124,7 +124,7 @@ def _explain_error(error: BaseException) -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     if isinstance(error, Exception):
         if _is_lack_of_memory(error):
-            _fail("not enough memory; close other programs, or take fewer scans, ROIs or runs at once")
+            _fail("not enough memory; close other programs, or use fewer scans, ROIs or runs at once")
         _introduce_trace(error)
 
 
@@ -183,9 +183,9 @@ def _end_when_asked() -> Iterator[None]:
 
 
 def _explain_interruption() -> NoReturn:
-    how = " to go on from where it was" if _asked.command in _RESUMING else "; nothing is left half-written"
+    how = " to resume from there" if _asked.command in _RESUMING else "; nothing is left half-written"
     interrupted = _asked.signal in (None, signal.SIGINT)
-    print(f"brio: {'interrupted' if interrupted else 'terminated'}; give the same command again{how}", file=sys.stderr)
+    print(f"brio: {'interrupted' if interrupted else 'terminated'}; run the same command again{how}", file=sys.stderr)
     sys.exit(130 if interrupted else 143)
 
 

@@ -23,7 +23,7 @@ CONFIG_FILE, COMMAND = "brio config file", "brio command"
 
 COMMAND_LINE_ONLY = {
     "load": "executes Python code",
-    "slurm": "names shell commands to execute",
+    "slurm": "names shell commands that are executed",
     "scheduler": "exchanges code with another program",
 }
 """Options that a file may not hold, and why: reading a file executes nothing."""
@@ -75,7 +75,9 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
             raise BrioError(f"{path}: 'brio {context.info_name}' has no option '{key}'; {nearest(key, options)}")
         if key == SETTINGS:
             if not isinstance(value, Mapping):
-                raise BrioError(f"{path}: '{key}' is a table: write [{key}], and below it lines such as epochs = 50")
+                raise BrioError(
+                    f"{path}: '{key}' must be a table: write [{key}], and below it lines such as epochs = 50"
+                )
             context.meta[SETTINGS] = flatten_settings(value)
         else:
             name = options[key].name
@@ -87,9 +89,11 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
 def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path) -> Any:
     """Check a value of a file and write it as on the command line; relative paths are relative to the file."""
     if isinstance(value, Mapping):
-        raise BrioError(f"{where} is a table, which only [{SETTINGS}] is; write a value, above all tables")
+        raise BrioError(
+            f"{where} is a table, but only [{SETTINGS}] may be one; write a value instead, above all tables"
+        )
     if isinstance(value, list) and not several:
-        raise BrioError(f"{where} holds a list, but takes one value")
+        raise BrioError(f"{where} is a list, but takes one value")
     values = value if isinstance(value, list) else [value]
     # a number where text is wanted is that text, as on the command line: fold = [1]
     wanted = {bool: bool, int: int, float: int | float, Path: str, str: str | int | float}[kind]
@@ -97,7 +101,7 @@ def _check_value(value: Any, kind: type, several: bool, where: str, folder: Path
         if not isinstance(one, wanted) or (isinstance(one, bool) and kind is not bool):
             raise BrioError(f"{where}: {format_value(one)} is not {KINDS[kind]}")
         if isinstance(one, str) and "\0" in one:
-            raise BrioError(f"{where}: {format_value(one)} holds a null character, which no name does")
+            raise BrioError(f"{where}: {format_value(one)} contains a null character; remove it")
     written = [str(folder / one) if kind is Path else one if kind is bool else str(one) for one in values]
     return written if several else written[0]
 

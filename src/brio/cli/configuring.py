@@ -28,7 +28,7 @@ def config(
     words: Annotated[list[str] | None, typer.Argument(help="Arguments and options of the command.")] = None,
     load: Load = None,
 ) -> None:
-    """Print the configuration of a command line, or of a job, as a file for --config.
+    """Print the configuration of a command line or of a job as a file for --config.
 
     Example: brio config run cohort --method ridge --seeds 3 --out results > study.toml
 
@@ -46,7 +46,7 @@ def config(
         print(_render(target, command, values), end="")
         return
     if words:
-        raise BrioError(f"{target}: is no command with a configuration; {nearest(target, CONFIGURABLE)}")
+        raise BrioError(f"{target}: is not a command with a configuration; {nearest(target, CONFIGURABLE)}")
     name, values, facts = _read_job(Path(target))
     print(_render(name, root.command.commands[name], values, **facts), end="")  # type: ignore[attr-defined]
 

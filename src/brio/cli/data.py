@@ -17,10 +17,11 @@ from .app import DATA, fetch_app
 def import_(
     kind: Annotated[
         str,
-        "Layout of the files: 'pcp' (ABIDE of the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), 'bids' "
-        "(derivatives of XCP-D, giga_connectome, HALFpipe, C-PAC or CIFTI pipelines), 'fmriprep' (preprocessed images, "
-        "of which series are extracted), 'table' (a participants table and one file per scan), 'fc' (a participants "
-        "table and one connectome per participant) or 'packed' (ABIDE as 8-bit integers).",
+        "Layout of the files: 'pcp' (ABIDE from the Preprocessed Connectomes Project), 'dpabi' (REST-meta-MDD), "
+        "'bids' (derivatives of XCP-D, giga_connectome, HALFpipe, C-PAC or CIFTI pipelines), 'fmriprep' "
+        "(preprocessed images, from which time series are extracted), 'table' (a participants table and one file "
+        "per scan), 'fc' (a participants table and one connectome per participant) or 'packed' (ABIDE as 8-bit "
+        "integers).",
     ],
     src: Annotated[Path, "Folder with the files."],
     out: options.Out,
@@ -30,11 +31,9 @@ def import_(
         "aal116, schaefer100 to schaefer1000, harvard-oxford-cort, basc122.",
     ] = None,
     participants: Annotated[Path | None, "Participants table, if it is not in its usual place."] = None,
-    measure: Annotated[
-        str | None, "fc: what the matrices hold, correlation or fisher-z, where it cannot be told."
-    ] = None,
+    measure: Annotated[str | None, "fc: what the matrices hold, correlation or fisher-z, if it is ambiguous."] = None,
     name: Annotated[str | None, "Name of the cohort."] = None,
-    frames_in_rows: Annotated[bool, "Take rows as frames although they seem to be the regions."] = False,
+    frames_in_rows: Annotated[bool, "Treat rows as frames even if they look like regions."] = False,
     *,
     reading: options.ReadingOptions,
     table: options.TableOptions,
@@ -42,7 +41,7 @@ def import_(
 ) -> None:
     """Import scans from a folder and write them as a cohort.
 
-    Several values of --patient make one class, several of --control the other.
+    Several values of --patient form one class, and several of --control form the other.
     To resume an import of images that was interrupted, run the same command again.
 
     Example: brio import table scans --label-column dx --patient MDD --control HC --out cohort
@@ -61,7 +60,7 @@ def import_(
     say(f"wrote {cohort!r} to {out}")
     if not cohort.atlas.has_coordinates:
         how = f"'brio atlas {out} TABLE --out COHORT2' adds them (TABLE: name, x, y, z, network)"
-        say(f"its regions have no coordinates, so that no figure shows the brain; {how}")
+        say(f"its regions have no coordinates, so no figure will show the brain; {how}")
 
 
 @options.add_command(DATA)
@@ -74,12 +73,12 @@ def atlas(
         "schaefer1000, difumo64 to difumo1024, harvard-oxford-cort, -cortl or -sub, basc7 to basc444.",
     ],
     out: options.Out,
-    by_order: Annotated[bool, "Take the rows in the order of the ROIs, whatever these are called."] = False,
+    by_order: Annotated[bool, "Match rows and ROIs by their order and ignore the names."] = False,
 ) -> None:
     """Add names, coordinates and networks of the ROIs to a cohort, so that figures show the brain.
 
-    Rows of the table are found by the names of the ROIs, or by their order if these have no names. Scans stay as they
-    are. The new cohort has a fingerprint of its own, so that finished jobs of the old one are not reused.
+    Rows of the table are matched by the names of the ROIs, or by order if the ROIs have no names. Scans do not change.
+    The new cohort has its own fingerprint, so finished jobs of the old cohort are not reused.
 
     Example: brio atlas cohort rois.tsv --out cohort-named
     """
@@ -105,7 +104,7 @@ def select(
 ) -> None:
     """Write some of the scans of a cohort as a new cohort.
 
-    The new cohort has a fingerprint of its own and records that of the cohort it was selected from.
+    The new cohort has its own fingerprint and records the fingerprint of the cohort it was selected from.
 
     Example: brio select cohort --where "age >= 18 and mean_fd < 0.5" --out adults
     """
@@ -127,18 +126,20 @@ def select(
 def fetch_abide_(
     out: options.Out,
     atlas: Annotated[str, "Atlas: aal or cc200."] = "aal",
-    data_dir: Annotated[Path | None, "Folder for the downloaded files; that of nilearn by default."] = None,
-    n_subjects: Annotated[settings.Participants | None, "Import only the first so many participants."] = None,
+    data_dir: Annotated[Path | None, "Folder for the downloaded files; by default the data folder of nilearn."] = None,
+    n_subjects: Annotated[
+        settings.Participants | None, "Import only this many participants, from the beginning of the list."
+    ] = None,
     digests: Annotated[
         Path | None,
-        "File of SHA-256 digests, as sha256sum writes it: downloaded files are compared with it, or recorded "
-        "there if it does not exist. The release publishes none.",
+        "File of SHA-256 digests in the format of sha256sum. If it exists, downloaded files are compared with "
+        "it; otherwise their digests are recorded there. The release publishes no digests.",
     ] = None,
 ) -> None:
     """Download ABIDE I (Preprocessed Connectomes Project, C-PAC pipeline) and write it as a cohort.
 
-    This is the one command that uses the network, besides those that are given an atlas that nilearn downloads
-    ('brio atlas', and --atlas-table).
+    Apart from this command, brio uses the internet only for an atlas that nilearn downloads ('brio atlas' and
+    --atlas-table).
     """
     from ..cohort.readers import fetch_abide, summarise_import
 
@@ -156,7 +157,7 @@ def simulate(
     frames: Annotated[settings.SimulatedFrames, "Frames per scan at an average site."] = 140,
     sessions: Annotated[settings.Sessions, "Scans per participant."] = 1,
     session_sd: Annotated[
-        settings.Spread, "SD of the coupling between sessions; between participants it is 0.15."
+        settings.Spread, "SD of the coupling between sessions (the SD between participants is 0.15)."
     ] = 0.0,
     seed: Annotated[settings.Seed, "Seed of the random numbers."] = 0,
 ) -> None:
@@ -183,11 +184,11 @@ def audit(
 ) -> None:
     """Check a cohort for defects and propose exclusions, with reasons.
 
-    It looks for duplicate scans, regions without signal and short scans.
+    The audit looks for duplicate scans, regions without signal and short scans.
     It reports how label, scan length and repetition time depend on the site,
     which covariates (age, sex, motion, ...) differ between the classes,
     and which protocols the number of sites allows.
-    Change its rules with --set, for example --set min_frames=60.
+    Change the rules with --set, for example --set min_frames=60.
     """
     from ..cohort import AuditRules, Cohort, format_audit
     from ..cohort import audit as audit_cohort

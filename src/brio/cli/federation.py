@@ -12,7 +12,9 @@ from ..console import say
 from . import options
 from .app import MODELS, app
 
-federate_app = typer.Typer(help="Fit one model at sites that share no scan, by files of sums.", no_args_is_help=True)
+federate_app = typer.Typer(
+    help="Fit one model to the scans of sites that exchange only files of sums, no scans.", no_args_is_help=True
+)
 app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
 
 
@@ -20,19 +22,23 @@ app.add_typer(federate_app, name="federate", rich_help_panel=MODELS)
 def start(
     out: options.Out,
     rois: Annotated[
-        str, "--rois", "Regions in the order that scans must have: a cohort folder, a table, or a known atlas."
+        str, "--rois", "Regions, in the order that all scans must have: a cohort folder, a table, or a known atlas."
     ],
-    classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as the cohorts have them."],
-    n_sites: Annotated[settings.Count, "--sites", "Number of sites that take part; the first round waits for all."],
+    classes: Annotated[str, "--classes", "CONTROL,PATIENT", "Names of the labels 0 and 1, as in the cohorts."],
+    n_sites: Annotated[
+        settings.Count, "--sites", "Number of sites that take part; the first round waits for all of them."
+    ],
     method: Annotated[str, "log-ridge or ridge."] = "log-ridge",
     penalty: Annotated[
         settings.Positive, "Penalty, in units of the mean squared norm of the features of a scan."
     ] = 3.0,
-    iterations: Annotated[settings.Count, "Iterations; each but the first takes two rounds more."] = 2,
-    evaluation: Annotated[str, "site-models, or leave-one-site-out, to which every site must agree."] = "site-models",
+    iterations: Annotated[settings.Count, "Number of iterations; each one after the first takes two more rounds."] = 2,
+    evaluation: Annotated[
+        str, "site-models or leave-one-site-out; every site must agree to leave-one-site-out."
+    ] = "site-models",
     label: options.Label = None,
 ) -> None:
-    """Start a project, and write its first request.
+    """Start a project and write its first request.
 
     Example: brio federate start --out project --rois cohort --classes HC,MDD --sites 4
     """
@@ -58,23 +64,25 @@ def start(
     }
     path = start_project(out, Terms(**terms))
     say(describe_message(read_message(path)))
-    say(f"send {path} to every site, which gives 'brio federate answer {path.name} COHORT'")
+    say(f"send {path} to every site, where 'brio federate answer {path.name} COHORT' answers it")
 
 
 @options.add_command(None, group=federate_app)
 def answer(
-    request: Annotated[Path, "File of a request, or the folder of a project, of which the newest is taken."],
+    request: Annotated[Path, "File of a request, or the folder of a project, from which the newest request is taken."],
     cohort: Annotated[Path, "Cohort folder of this site."],
-    out: Annotated[Path | None, "File of the answer; by default beside the request, named by round and site."] = None,
-    vectors: Annotated[
-        settings.Count | None, "First answer: requests with a vector that the site agrees to; 4 by default."
+    out: Annotated[
+        Path | None, "File for the answer; by default in the folder of the request, named after round and site."
     ] = None,
-    agree_leave_out: Annotated[bool, "First answer: agree that sites are left out in turn."] = False,
+    vectors: Annotated[
+        settings.Count | None, "First answer: number of requests with a vector that the site agrees to; 4 by default."
+    ] = None,
+    agree_leave_out: Annotated[bool, "First answer: agree to leaving out each site in turn."] = False,
     least_per_class: Annotated[
-        settings.Count | None, "First answer: fewest participants of each class; 10 by default."
+        settings.Count | None, "First answer: smallest number of participants of each class; 10 by default."
     ] = None,
 ) -> None:
-    """Answer a request from the scans of this site, and say in words what leaves.
+    """Answer a request with sums over the scans of this site, and describe in words what the answer contains.
 
     Example: brio federate answer request-1.brio cohort
     """
@@ -95,17 +103,20 @@ def answer(
     out = out or (request / ANSWERS if request.is_dir() else path.parent) / name_answer(made)
     write_message(out, made)
     say(describe_message(made))
-    say(f"wrote {out}, {out.stat().st_size / 1e3:,.0f} kB: send it to the coordinator. The log is {record / LOG}")
+    say(
+        f"wrote {out} ({out.stat().st_size / 1e3:,.0f} kB): send this file to the coordinator. The log is "
+        f"{record / LOG}"
+    )
 
 
 @options.add_command(None, group=federate_app)
 def combine(
     project: Annotated[Path, "Folder of a project."],
     answers: Annotated[
-        list[Path] | None, typer.Argument(help="Answers; those in the folder 'answers' count too.")
+        list[Path] | None, typer.Argument(help="Files of answers, in addition to those in the folder 'answers'.")
     ] = None,
 ) -> None:
-    """Add up the answers of all sites, and write the next request, or the model.
+    """Add up the answers of all sites, and write the next request or the model.
 
     Example: brio federate combine project answer-1-*.brio
     """
@@ -127,7 +138,7 @@ def combine(
 
 @options.add_command(None, group=federate_app)
 def show(file: Annotated[Path, "A request, or an answer."]) -> None:
-    """Say in words what every number in a file is.
+    """Describe in words what every number in a file means.
 
     Example: brio federate show answer-1-NYU.brio
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..cohort import Cohort
     from ..models import Model
 
-ModelFolder = Annotated[Path, "Model folder, written by 'brio fit'."]
+ModelFolder = Annotated[Path, "Model folder written by 'brio fit'."]
 
 
 @contextmanager
@@ -50,19 +50,24 @@ def fit(
     out: options.Out,
     method: Annotated[str, "Method, see 'brio methods'."] = "log-ridge",
     label: options.Label = None,
-    leave_out: Annotated[list[str] | None, "--leave-out", "SITE", "Site the model does not see; repeatable."] = None,
-    seeds: options.Seeds = 1,
-    evidence: Annotated[Path | None, "Folder of 'brio run' that evaluated this method at left-out sites."] = None,
-    evaluate: Annotated[bool, "Evaluate the method at each site in turn, and keep the evidence."] = False,
-    validation_site: Annotated[
-        list[str] | None, "Networks: a site that chooses the epoch; repeatable; drawn by default."
+    leave_out: Annotated[
+        list[str] | None, "--leave-out", "SITE", "Site that the model must not see; repeatable."
     ] = None,
-    holds_scans: Annotated[bool, "Allow a model that holds numbers of single scans: fc-hgnn."] = False,
+    seeds: options.Seeds = 1,
+    evidence: Annotated[Path | None, "Folder of a 'brio run' that evaluated this method at left-out sites."] = None,
+    evaluate: Annotated[
+        bool, "Evaluate the method at each site in turn, and store the evidence with the model."
+    ] = False,
+    validation_site: Annotated[
+        list[str] | None,
+        "Neural networks: a site on which the epoch is chosen; repeatable; drawn at random by default.",
+    ] = None,
+    holds_scans: Annotated[bool, "Allow a model that stores values of single scans (fc-hgnn)."] = False,
     checkpoint_every: Annotated[
         settings.Seconds | None,
         "SECONDS",
-        "Time between checkpoints of networks in training, to resume from; 0 for none. By default 120 with --engine "
-        "dask, else none",
+        "Time between checkpoints of neural networks, from which an interrupted training resumes; 0 for none. By "
+        "default 120 with --engine dask, else none",
     ] = None,
     *,
     job: options.JobOptions,
@@ -79,7 +84,7 @@ def fit(
 
     require_creatable(out)
     if evidence is not None and evaluate:
-        raise BrioError("--evidence and --evaluate cannot be combined; give only one of them")
+        raise BrioError("--evidence and --evaluate cannot be combined; give one of them")
     options.load_own_methods(job.load)
     further = {"seeds": seeds, "checkpoint_every": 120.0 if checkpoint_every is None else checkpoint_every}
     spec = job.make_spec(cohort, [method], label=label, leave_out=tuple(leave_out or ()), **further)
@@ -118,15 +123,15 @@ def predict(
     model: ModelFolder,
     scans: Annotated[Path, "Scans: a cohort folder, one file, or a folder in any layout of 'brio import'."],
     out: options.Out,
-    reestimates: Annotated[settings.Reestimates, "Re-estimates of each scan, for its interval."] = 47,
-    accuracy: Annotated[settings.Accuracy, "Accuracy that called classes shall have; other scans get no call."] = 0.8,
+    reestimates: Annotated[settings.Reestimates, "Number of re-estimates of each scan, for its interval."] = 47,
+    accuracy: Annotated[settings.Accuracy, "Accuracy required of called classes; other scans get no call."] = 0.8,
     load: options.Load = None,
     device: options.Device = "auto",
     *,
     reading: options.ScanOptions,
     images: options.ImageOptions,
 ) -> None:
-    """Predict scans with a model: probability, interval, and whether the scan is like those it was fitted to."""
+    """Predict scans with a model: probability, interval, and whether a scan is like those the model was fitted to."""
     refuse_existing(out)
     with _open_scans(model, scans, load, reading, images) as (fitted, cohort):
         from ..models import predict_scans
@@ -148,14 +153,15 @@ def adapt(
     cohort: Annotated[Path, "Labelled scans of the hospital: a cohort folder, or any layout of 'brio import'."],
     out: options.Out,
     prevalence: Annotated[
-        settings.InnerShare | None, "Share of patients at the hospital; by default that of the labelled scans."
+        settings.InnerShare | None, "Share of patients at the hospital; by default the share among the labelled scans."
     ] = None,
     slope_width: Annotated[
         settings.PositiveSpread | None,
-        "Standard deviation of the logarithm of the slope between hospitals; from the evidence.",
+        "Standard deviation of the logarithm of the slope between hospitals; by default from the evidence.",
     ] = None,
     intercept_width: Annotated[
-        settings.PositiveSpread | None, "Standard deviation of the intercept between hospitals; from the evidence."
+        settings.PositiveSpread | None,
+        "Standard deviation of the intercept between hospitals; by default from the evidence.",
     ] = None,
     load: options.Load = None,
     device: options.Device = "auto",
@@ -163,12 +169,12 @@ def adapt(
     reading: options.ScanOptions,
     images: options.ImageOptions,
 ) -> None:
-    """Adapt a model to a hospital with labelled scans of its own: slope and intercept alone, never the weights.
+    """Adapt a model to a hospital with labelled scans from there: only slope and intercept change, never the weights.
 
-    Both are shrunk towards no change, so that few scans do little. Scans of another atlas or order of regions, and
-    noise, are left out. The intercept moves with the share of patients among these scans. A convenience sample is not a
-    prevalence: if you know the share at your hospital, give it with --prevalence. An adapted model is adapted anew from
-    the original.
+    Slope and intercept are shrunk towards no change, so few scans have little effect. Scans in another atlas, with
+    another order of regions, or of noise are left out. The intercept depends on the share of patients in these scans.
+    In a convenience sample, this share is not the prevalence: if you know the share at your hospital, give it with
+    --prevalence. If the model was already adapted, adaptation starts again from the original model.
 
     Example: brio adapt model cohort --out model-here
     """
@@ -179,7 +185,10 @@ def adapt(
 
         if fitted.adaptation is not None:
             n_before = fitted.adaptation.n_participants
-            say(f"{model}: was adapted to {n_before} participants before; it starts again from the original")
+            say(
+                f"{model}: was already adapted to {n_before} participants; this adaptation starts again from the "
+                "original model"
+            )
         for line in remark_on_local_scans(fitted, local):
             say(line)
         widths = {"slope_width": slope_width, "intercept_width": intercept_width}
@@ -196,10 +205,14 @@ def explain(
     model: ModelFolder,
     out: options.Out,
     cohort: Annotated[
-        Path | None, "Cohort folder: that of the model, or another one; needed for stability only."
+        Path | None, "Cohort folder: the cohort of the model, or another one; needed only for stability."
     ] = None,
-    reestimates: Annotated[settings.ReestimatesOrNone, "Re-estimates of each scan of the cohort; 0 for none."] = 8,
-    sites: Annotated[bool, "Fit again without each site; closed-form methods, the cohort of the model."] = False,
+    reestimates: Annotated[
+        settings.ReestimatesOrNone, "Number of re-estimates of each scan of the cohort; 0 for none."
+    ] = 8,
+    sites: Annotated[
+        bool, "Fit again without each site in turn; only for closed-form methods and with the cohort of the model."
+    ] = False,
     companion: options.Companions = None,
     keep_all: options.KeepAll = False,
     load: options.Load = None,
@@ -208,7 +221,8 @@ def explain(
 ) -> None:
     """Explain what a model reads: coefficients and patterns of edges, regions, factors, and their stability.
 
-    Coefficients say how a model weighs edges; patterns say which edges go with its margin. Neither is a cause.
+    Coefficients describe how a model weights edges. Patterns describe which edges vary with its margin. Neither
+    coefficients nor patterns are causes.
 
     Example: brio explain model --cohort cohort --sites --out explanation
     """

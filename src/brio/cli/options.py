@@ -99,33 +99,35 @@ def _check(domain: Any) -> Callable[[typer.CallbackParam, Any], Any]:
     return check
 
 
-Out = Annotated[Path, "--out", "Folder to write; must not exist yet."]
-JobOut = Annotated[Path, "--out", "Folder for results; an interrupted job is resumed there."]
+Out = Annotated[Path, "--out", "Folder to create; it must not exist yet."]
+JobOut = Annotated[Path, "--out", "Folder for results; if it holds an interrupted job, that job is resumed."]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", callback=merge_settings, help="A setting, key=value; repeatable; see 'brio settings'."),
+    typer.Option(
+        "--set", callback=merge_settings, help=("A setting, written key=value; repeatable; see 'brio settings'.")
+    ),
 ]
 Label = Annotated[
     str | None,
-    "Ask another question of the same scans in place of the cohort's labels: COLUMN of two values, COLUMN=VALUE, "
-    "COLUMN>NUMBER or COLUMN>site-median, for example sex or 'age>14.5'.",
+    "Replace the labels of the cohort by the answer to another question about the same scans: COLUMN (if it has "
+    "two values), COLUMN=VALUE, COLUMN>NUMBER or COLUMN>site-median, for example sex or 'age>14.5'.",
 ]
-Device = Annotated[str, "auto, cpu, cuda, or cuda-tf32: faster, with rounded matrix products in networks."]
+Device = Annotated[str, "auto, cpu, cuda, or cuda-tf32, which is faster but rounds matrix products in neural networks."]
 Quiet = Annotated[bool, "Show no progress."]
 Seeds = Annotated[settings.Seeds, "Number of seeds."]
 Companions = Annotated[list[Path] | None, "--with", "Cohort of the same participants in another atlas; repeatable."]
 KeepAll = Annotated[bool, "Do not apply the audit's exclusions."]
 Load = Annotated[
     list[Path] | None,
-    "Python file with methods of your own; repeatable. It is executed with all your rights: load only files that you "
-    "would run yourself.",
+    "Python file with your own methods; repeatable. The file is executed with all your permissions: load only "
+    "files that you would run yourself.",
 ]
 Predictions = Annotated[
     list[Path] | None,
     "Folder of 'brio predict' for new scans with labels, to be shown as external validation; repeatable.",
 ]
-Report = Annotated[bool, "Also write table.md, sites.png and report.html to the folder for results."]
-RecordsOnly = Annotated[bool, "Store scores and predictions, no weights."]
+Report = Annotated[bool, "Also write table.md, sites.png and report.html to the results folder."]
+RecordsOnly = Annotated[bool, "Store scores and predictions, but no weights."]
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class ReadingOptions:
         "Table of the ROIs: a tsv or csv file with the columns name, x, y, z and network, or a known atlas "
         "such as power264 (see 'brio atlas --help').",
     ] = None
-    drop_roi: Annotated[list[str] | None, "ROI to leave out, for example a global signal; repeatable."] = None
+    drop_roi: Annotated[list[str] | None, "Column to leave out, for example a global signal; repeatable."] = None
     id_column: Annotated[
         str | None, "bids, table, fc, dpabi: column of the participant's identifier; 'participant_id' by default."
     ] = None
@@ -147,23 +149,25 @@ class ReadingOptions:
     label_column: Annotated[str | None, "bids, table, fc: column of the diagnosis; 'label' by default."] = None
     age_column: Annotated[str | None, "bids, table, fc, dpabi: column of the age; 'age' by default."] = None
     sex_column: Annotated[str | None, "bids, table, fc, dpabi: column of the sex; 'sex' by default."] = None
-    male: Annotated[str | None, "bids, table, fc, dpabi: code of that column for males, where it holds numbers."] = None
-    female: Annotated[str | None, "bids, table, fc, dpabi: code of that column for females."] = None
-    patient: Annotated[list[str] | None, "bids, table, fc: value of that column for patients; repeatable."] = None
-    control: Annotated[list[str] | None, "bids, table, fc: value of that column for controls; repeatable."] = None
+    male: Annotated[str | None, "bids, table, fc, dpabi: code for males in the sex column, if it holds numbers."] = None
+    female: Annotated[
+        str | None, "bids, table, fc, dpabi: code for females in the sex column, if it holds numbers."
+    ] = None
+    patient: Annotated[list[str] | None, "bids, table, fc: value for patients in the label column; repeatable."] = None
+    control: Annotated[list[str] | None, "bids, table, fc: value for controls in the label column; repeatable."] = None
     task: Annotated[str | None, "bids, fmriprep: task to read, for example rest."] = None
     match: Annotated[str | None, "Read only files whose path contains this text; * and ? are wildcards."] = None
     runs: Annotated[
-        str | None, "--runs", "bids, fmriprep: 'first' (default) reads the first run, 'concatenate' joins all."
+        str | None, "--runs", "bids, fmriprep: 'first' (default) reads the first run, 'concatenate' joins all runs."
     ] = None
     session_column: Annotated[
-        str | None, "bids, table, fc: column that tells apart the scans of a participant; 'session' by default."
+        str | None, "bids, table, fc: column that distinguishes the scans of a participant; 'session' by default."
     ] = None
     sessions: Annotated[
         str | None,
-        "bids, table, packed, fc: for participants with several scans, 'first' reads the first, 'join' makes "
-        "one long scan, 'average' averages their connectomes, 'all' keeps each scan; splits and statistics are "
-        "then by participant. Connectomes take 'first' or 'all'.",
+        "bids, table, packed, fc: what to do if a participant has several scans. 'first' reads the first scan, "
+        "'join' makes one long scan, 'average' averages the connectomes, 'all' keeps every scan; splits and "
+        "statistics are then by participant. Imported connectomes allow only 'first' or 'all'.",
     ] = None
 
     def to_keywords(self) -> dict[str, Any]:
@@ -173,12 +177,14 @@ class ReadingOptions:
 
 Where = Annotated[
     str | None,
-    'Take the scans whose row fulfils this, for example \'age >= 18 and site in ["A", "B"]\'; a row without a value '
-    "that is compared does not. Names with blanks stand in `backticks`.",
+    "Use only scans whose row in the participants table meets this condition, for example "
+    '\'age >= 18 and site in ["A", "B"]\'; a row that lacks a compared value is left out. Put column names with spaces '
+    "in `backticks`.",
 ]
 Exclude = Annotated[
     Path | None,
-    "File of participants to leave out: one id per line, or a table with their ids, perhaps session and reason.",
+    "File of participants to leave out: one id per line, or a table with a column of ids and, optionally, "
+    "columns for session and reason.",
 ]
 
 
@@ -186,15 +192,16 @@ Exclude = Annotated[
 class TableOptions:
     """What is taken of the participants table."""
 
-    panel: ClassVar[str] = "What is taken of the participants table"
+    panel: ClassVar[str] = "What is read from the participants table"
 
     where: Where = None
     exclude: Exclude = None
     ignore_columns: Annotated[
-        str | None, "Columns that are no covariates, with commas between them; * and ? are wildcards."
+        str | None, "Columns that are not covariates, separated by commas; * and ? are wildcards."
     ] = None
     class_names: Annotated[
-        str | None, "Names of controls and patients, HC,MDD; by default the values of --control and --patient."
+        str | None,
+        "Names of controls and patients, for example HC,MDD; by default the values of --control and --patient.",
     ] = None
 
 
@@ -206,17 +213,18 @@ class ImageOptions:
 
     denoise: Annotated[
         str | None,
-        "What is removed: a strategy of nilearn (simple, scrubbing, compcor, ica_aroma; simple+gsr also removes "
-        "the global signal), columns of the confounds with commas between them, or none; required, but for a model "
-        "that was fitted to such images.",
+        "What to remove: a strategy of nilearn (simple, scrubbing, compcor, ica_aroma; simple+gsr also removes "
+        "the global signal), columns of the confounds table separated by commas, or none. Required, except for "
+        "predictions by a model that was fitted to such images.",
     ] = None
-    space: Annotated[str | None, "Template of the images, where there are several."] = None
-    res: Annotated[str | None, "Resolution of the images, where there are several."] = None
+    space: Annotated[str | None, "Template of the images, if there are several."] = None
+    res: Annotated[str | None, "Resolution of the images, if there are several."] = None
     high_pass: Annotated[
-        settings.Frequency | None, "Cut-off in Hz; strategies filter by cosines of fMRIPrep instead."
+        settings.Frequency | None,
+        "Cut-off in Hz; not for strategies, which use the cosine regressors of fMRIPrep instead.",
     ] = None
-    low_pass: Annotated[settings.Frequency | None, "Cut-off in Hz; by default none."] = None
-    jobs: Annotated[settings.Workers | None, "Scans that are extracted at once; 1 by default."] = None
+    low_pass: Annotated[settings.Frequency | None, "Cut-off in Hz; none by default."] = None
+    jobs: Annotated[settings.Workers | None, "Number of scans extracted at the same time; 1 by default."] = None
     quiet: Quiet = False
 
     def to_keywords(self) -> dict[str, Any]:
@@ -228,10 +236,10 @@ class ImageOptions:
 class ScanOptions(ReadingOptions):
     """How scans are read that a model is given."""
 
-    kind: Annotated[str | None, "Layout of the files, where it cannot be told."] = None
-    atlas: Annotated[str | None, "Atlas to read, where the files hold several; fmriprep: as in 'brio import'."] = None
-    participants: Annotated[Path | None, "Participants table, if there is one elsewhere."] = None
-    tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, where the files do not say."] = None
+    kind: Annotated[str | None, "Layout of the files, if it is ambiguous."] = None
+    atlas: Annotated[str | None, "Atlas to read, if there are files of several; fmriprep: as in 'brio import'."] = None
+    participants: Annotated[Path | None, "Participants table, if it is in another place."] = None
+    tr: Annotated[settings.RepetitionTime | None, "Repetition time in seconds, if the files do not state it."] = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +254,7 @@ class JobOptions:
     load: Load = None
     device: Device = "auto"
     runs_per_stack: Annotated[
-        settings.RunsPerStack | None, "Runs that train together; by default what memory allows."
+        settings.RunsPerStack | None, "Number of runs trained together; by default as many as memory allows."
     ] = None
     quiet: Quiet = False
     config: Annotated[
@@ -255,7 +263,7 @@ class JobOptions:
             "--config",
             is_eager=True,  # before the other options, whose defaults it changes
             callback=read_config,
-            help="TOML file with any of these options, see 'brio config'; those on the command line win.",
+            help="TOML file with any of these options, see 'brio config'; options on the command line take precedence.",
         ),
     ] = None
 
@@ -287,7 +295,7 @@ class EvaluationOptions:
     checkpoint_every: Annotated[
         settings.Seconds,
         "SECONDS",
-        "Time between checkpoints of networks in training, to resume from; 0 for none.",
+        "Time between checkpoints of neural networks, from which an interrupted training resumes; 0 for none.",
     ] = 120.0
 
     def to_keywords(self) -> dict[str, Any]:
@@ -305,11 +313,15 @@ class EngineOptions:
     panel: ClassVar[str] = "Many machines"
 
     engine: Annotated[str, "local (this process) or dask (a cluster of workers)."] = "local"
-    workers: Annotated[settings.Workers | None, "With --engine dask: worker processes to start on this machine"] = None
-    scheduler: Annotated[
-        str | None, "ADDRESS", "With --engine dask: a scheduler that runs, for example tcp://10.0.0.1:8786."
+    workers: Annotated[
+        settings.Workers | None, "With --engine dask: number of worker processes to start on this machine"
     ] = None
-    slurm: Annotated[Path | None, "With --engine dask: TOML file that says how to start workers through SLURM."] = None
+    scheduler: Annotated[
+        str | None, "ADDRESS", "With --engine dask: address of a running scheduler, for example tcp://10.0.0.1:8786."
+    ] = None
+    slurm: Annotated[Path | None, "With --engine dask: TOML file that describes how to start workers with SLURM."] = (
+        None
+    )
 
     @contextmanager
     def open(self, load: list[Path] | None, shard: str | None = None) -> Iterator[Engine | None]:
@@ -318,7 +330,7 @@ class EngineOptions:
             raise BrioError(f"engine '{self.engine}' is unknown; {nearest(self.engine, ENGINES)}")
         if self.engine == "local":
             if (self.workers, self.scheduler, self.slurm) != (None, None, None):
-                raise BrioError("--workers, --scheduler and --slurm are for --engine dask")
+                raise BrioError("--workers, --scheduler and --slurm require --engine dask")
             from ..jobs.run import LocalEngine
 
             yield None if shard is None else LocalEngine.parse(shard)
@@ -340,8 +352,9 @@ class SharedEngineOptions(EngineOptions):
     shard: Annotated[
         str | None,
         "I/N",
-        "Train every N-th stack from the I-th on and write no tables, for job arrays; the same command without it "
-        "writes them when all shards are through. 'plan' trains none and prints the number of stacks.",
+        "For job arrays: train every N-th stack, beginning with the I-th, and write no tables. When all shards "
+        "are finished, the same command without --shard writes the tables. 'plan' trains nothing and prints the "
+        "number of stacks.",
     ] = None
 
 
@@ -359,5 +372,5 @@ def load_own_methods(files: list[Path] | None) -> list[str]:
 
     for file in filter(Path.is_file, files):
         # not among what a command prints for programs
-        print(f"brio: --load executes {escape_controls(str(file))}", file=sys.stderr)
+        print(f"brio: --load executes the file {escape_controls(str(file))}", file=sys.stderr)
     return [name for file in files for name in load_methods(file)]

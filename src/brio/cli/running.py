@@ -57,14 +57,15 @@ def run(
     out: options.JobOut,
     method: Annotated[
         list[str] | None,
-        "Method, see 'brio methods'; repeatable; 'all' for all. By default those of --load, or else 'recommended': "
-        "log-ridge, ridge, brio and the confound baselines that suit the cohort.",
+        "Method, see 'brio methods'; repeatable; 'all' for all. By default the methods of --load or, without "
+        "--load, 'recommended': log-ridge, ridge, brio and the confound baselines that suit the cohort.",
     ] = None,
     label: options.Label = None,
     seeds: Annotated[
-        settings.Seeds | None, "Number of seeds; by default 3 for the recommended methods, 1 for those that are named."
+        settings.Seeds | None,
+        "Number of seeds; by default 3 for the recommended methods, 1 for methods named with --method.",
     ] = None,
-    tuned: Annotated[Path | None, "Folder of 'brio tune': use the settings it chose for each fold."] = None,
+    tuned: Annotated[Path | None, "Folder of 'brio tune': use the settings chosen there for each fold."] = None,
     records_only: options.RecordsOnly = False,
     report: options.Report = False,
     *,
@@ -100,7 +101,7 @@ def tune(
         list[str] | None, "Method, see 'brio methods'; repeatable, or several separated by commas; 'all' for all."
     ] = None,
     budget: Annotated[settings.Budget, "Configurations tried for each method and fold."] = 4,
-    oracle: Annotated[bool, "Also record what choosing by the test scans would reach."] = False,
+    oracle: Annotated[bool, "Also record the score that choosing on the test scans would reach."] = False,
     label: options.Label = None,
     seeds: options.Seeds = 3,
     records_only: options.RecordsOnly = False,
@@ -119,7 +120,7 @@ def tune(
     own = options.load_own_methods(job.load)
     names = [name.strip() for one in method or own for name in one.split(",") if name.strip()]
     if not names:
-        raise BrioError("name a method to tune, --method NAME; 'brio methods' lists them")
+        raise BrioError("name a method to tune with --method NAME; 'brio methods' lists the methods")
     further = {"label": label, "seeds": seeds, "records_only": records_only}
     spec = job.make_spec(cohort, names, **further, **evaluation.to_keywords())
     with engine.open(job.load, engine.shard) as opened, show_progress(job.quiet) as progress:
@@ -131,18 +132,22 @@ def tune(
 @options.add_command(EVALUATION)
 def verify(
     folder: Annotated[Path, "Folder of 'brio run', 'brio tune' or 'brio study'."],
-    cohort: Annotated[Path | None, "--cohort", "Its cohort: also check ids, labels, sites and folds."] = None,
-    again: Annotated[settings.Count | None, "With --cohort: train this many runs again, drawn at random"] = None,
-    seed: Annotated[settings.Seed, "Seed of the draw of these runs"] = 0,
-    device: Annotated[str | None, "Where they are trained; by default where they were, see 'brio run --help'."] = None,
-    predictions: Annotated[list[Path] | None, "Folder of predictions that the report shows; repeatable."] = None,
+    cohort: Annotated[
+        Path | None, "--cohort", "Cohort folder of the job: also check ids, labels, sites and folds."
+    ] = None,
+    again: Annotated[settings.Count | None, "With --cohort: train this many runs, drawn at random, again"] = None,
+    seed: Annotated[settings.Seed, "Seed for drawing the runs that are trained again"] = 0,
+    device: Annotated[
+        str | None, "Device for training runs again; by default the device of the job, see 'brio run --help'."
+    ] = None,
+    predictions: Annotated[list[Path] | None, "Folder of 'brio predict' that the report shows; repeatable."] = None,
     load: options.Load = None,
 ) -> None:
-    """Recompute all numbers of finished jobs from their predictions; the exit status is 1 where stored ones differ."""
+    """Recompute all numbers of finished jobs from their predictions; the exit status is 1 if stored ones differ."""
     from ..verification import verify_folder
 
     if again and cohort is None:
-        raise BrioError("--again trains on the scans; give their --cohort too")
+        raise BrioError("--again trains on the scans; also give their cohort with --cohort")
     options.load_own_methods(load)
     found = verify_folder(folder, cohort, again or 0, seed, device, predictions or ())
     print(escape_controls(found.write()), end="")
@@ -152,10 +157,12 @@ def verify(
 
 @options.add_command(STUDIES)
 def study(
-    name: Annotated[str, "A study, see 'brio studies', or 'paper' for all of the paper's."],
+    name: Annotated[str, "A study, see 'brio studies', or 'paper' for all studies of the paper."],
     cohort: Annotated[Path, "Cohort folder."],
-    out: Annotated[Path, "--out", "Folder for results; studies there share their runs and are resumed."],
-    method: Annotated[list[str] | None, "Compare this method instead of the paper's; repeatable."] = None,
+    out: Annotated[
+        Path, "--out", "Folder for results; studies in one folder share runs, and interrupted ones are resumed."
+    ],
+    method: Annotated[list[str] | None, "Compare this method instead of the methods of the paper; repeatable."] = None,
     reuse: Annotated[
         list[Path] | None,
         "Folder of 'brio run', or of 'brio tune' for studies that compare methods: reuse its finished "
@@ -163,8 +170,8 @@ def study(
     ] = None,
     label: Annotated[
         list[str] | None,
-        "Ask another question of the same scans, see 'brio run --help'; repeatable for the study 'labels', "
-        "which compares methods over them.",
+        "Use the answer to another question as labels, see 'brio run --help'; repeatable for the study 'labels', "
+        "which compares methods across labels.",
     ] = None,
     seeds: options.Seeds = 3,
     *,
@@ -172,7 +179,7 @@ def study(
     job: options.JobOptions,
     engine: options.SharedEngineOptions,
 ) -> None:
-    """Make a table and figure of the paper: train what is missing, write what was found."""
+    """Make a table and a figure of the paper: train missing runs and summarise the results."""
     from ..jobs.run import describe_shard
     from ..results import StoredStudy
     from ..studies import StudyContext, run_study
@@ -202,7 +209,7 @@ def demo(
     device: options.Device = "cpu",
     quiet: options.Quiet = False,
 ) -> None:
-    """Show what brio is for: audit simulated hospitals, test methods at each, and predict a new one."""
+    """Demonstrate brio: audit simulated hospitals, test methods at each of them, and predict scans of a new one."""
     from ..demo import run_demo
 
     with show_progress(quiet) as progress:

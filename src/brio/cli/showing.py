@@ -31,7 +31,7 @@ def table(
     figure: Annotated[Path | None, "Also draw the AUC at every site (png, svg or pdf)."] = None,
     paper: Annotated[bool, "Show the paper's numbers beside ours."] = False,
     csv: Annotated[Path | None, "Also write every run of all folders as one csv file."] = None,
-    reference: Annotated[str | None, "--compare", "Compare all methods with this one, site by site, instead."] = None,
+    reference: Annotated[str | None, "--compare", "Instead, compare all methods with this one, site by site."] = None,
 ) -> None:
     """Print the results of jobs as a Markdown table."""
     from ..report.cohort import draw_sites
@@ -40,7 +40,7 @@ def table(
     from ..results.files import write_csv
 
     if figure is not None and len(folders) != 1:
-        raise BrioError("--figure draws one folder at a time")
+        raise BrioError("--figure takes only one folder")
     if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise BrioError(f"--figure {figure}: must end in .png, .svg or .pdf")
     jobs = [StoredJob.read(folder) for folder in folders]
@@ -60,9 +60,11 @@ def table(
 @add_command(EVALUATION)
 def compare(
     folders: Annotated[list[Path], "Folders of finished jobs of one cohort and protocol."],
-    reference: Annotated[str | None, "Method to compare with; by default a linear one, else the first."] = None,
+    reference: Annotated[
+        str | None, "Method to compare with; by default a linear method or, if there is none, the first."
+    ] = None,
     out: Annotated[
-        Path | None, "--out", "Also write sites.csv and covariances.csv there; they name no participant."
+        Path | None, "--out", "Folder to also write sites.csv and covariances.csv to; these files name no participant."
     ] = None,
 ) -> None:
     """Compare methods over sites and over participants, with each other and with chance."""
@@ -92,7 +94,7 @@ def report(
 def status(
     folder: Annotated[Path, "Folder of 'brio run', 'brio tune' or 'brio study', finished or not."],
 ) -> None:
-    """Show how far a job is: stacks done, running and where, waiting, failed and why, and the time left."""
+    """Show the progress of a job: stacks that are done, running, waiting or failed, and the time left."""
     from ..jobs.status import describe_jobs
 
     for line in describe_jobs(folder):
@@ -164,11 +166,11 @@ def _print_settings(entry: MethodEntry) -> None:
 
 @add_command(OTHERS)
 def settings(
-    name: Annotated[str | None, typer.Argument(help="A method; by default the settings of all.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A method; by default all methods.")] = None,
     as_json: Annotated[bool, "--json", "Print as JSON."] = False,
     load: Load = None,
 ) -> None:
-    """List the settings of a method, or of all, and those of protocol, audit and harmonisation: what --set takes."""
+    """List the settings that --set takes: those of one method or of all, and of protocol, audit and harmonisation."""
     from ..jobs.spec import list_settings
 
     load_own_methods(load)
@@ -189,7 +191,7 @@ def settings(
 
 @add_command(STUDIES)
 def studies(as_json: Annotated[bool, "--json", "Print as JSON."] = False) -> None:
-    """List the studies: the experiments of the paper, and those that go beyond it."""
+    """List the studies: the experiments of the paper and further ones."""
     from ..studies import list_studies
     from ..studies.study import BEYOND
 
@@ -199,6 +201,6 @@ def studies(as_json: Annotated[bool, "--json", "Print as JSON."] = False) -> Non
         return
     _print_list([(s.name, s.title, s.summary) for s in list_studies()], 0, "bold")
     console.print(
-        "'brio study NAME COHORT --out DIR' runs one, 'brio study paper COHORT --out DIR' all of the paper's "
-        f"(all but {', '.join(BEYOND)})."
+        "'brio study NAME COHORT --out DIR' runs one study, 'brio study paper COHORT --out DIR' runs all "
+        f"studies of the paper (all except {', '.join(BEYOND)})."
     )

@@ -47,13 +47,13 @@ class Atlas:
     def __post_init__(self) -> None:
         if "name" not in self.rois.columns:
             raise BrioError(f"atlas '{self.name}': the table of ROIs has no column 'name'")
-        refuse_unsafe_names([self.name], "name of an atlas")
+        refuse_unsafe_names([self.name], "the name of an atlas")
         refuse_unsafe_cells(self.rois, f"atlas '{self.name}'")
         for column in sorted(COORDINATES & set(self.rois.columns)):
             odd = self.rois[column].notna() & pd.to_numeric(self.rois[column], errors="coerce").isna()
             if odd.any():
                 problem = f"column '{column}' holds '{self.rois.loc[odd, column].iloc[0]}'"
-                raise BrioError(f"atlas '{self.name}': {problem}; coordinates are numbers in mm, or empty")
+                raise BrioError(f"atlas '{self.name}': {problem}; coordinates must be numbers in mm, or empty cells")
 
     def __len__(self) -> int:
         return len(self.rois)
@@ -273,9 +273,9 @@ def _download(fetcher: str, **options: Any) -> Any:
         reason = take_first_line(str(cause))[:100] or type(cause).__name__
         folder = next(iter(datasets.get_data_dirs()))
         raise BrioError(
-            f"the atlas could not be downloaded by nilearn's {fetcher} ({reason}); run again with a network, copy the "
-            f"folder {folder} of a machine that has it, or give a file: a table of its ROIs (columns name, x, y, z, "
-            "network), or for images its labels"
+            f"{fetcher} of nilearn could not download the atlas ({reason}); run again with a network connection, "
+            f"copy the folder {folder} from a machine that has it, or give a file: a table of the ROIs (columns "
+            "name, x, y, z, network) or, for images, an image of labels"
         ) from error
 
 

@@ -32,7 +32,7 @@ UNNAMED_CLASSES = ("0", "1")
 """Names of the classes where none are given: labels alone can be compared."""
 _OTHER_FOLDERS = {"model.json": "a model of 'brio fit'", "plan.json": "a folder of results of 'brio run'"}
 IMPORT_AGAIN = "import the cohort again"
-CHANGED = "changed since the cohort was written; import it again"
+CHANGED = "changed after the cohort was written; import the cohort again"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
             participant, label = table.loc[invalid, ["participant_id", "label"]].iloc[0]
             raise BrioError(f"{where}: participant {participant} has label '{label}'; write 0 (control) or 1 (patient)")
         if labels_required and labels.nunique() != 2:
-            raise BrioError(f"{where}: column 'label' holds one class only; two classes are needed")
+            raise BrioError(f"{where}: column 'label' holds only one class, but two classes are needed")
         table["label"] = labels.astype("Int64" if labels.isna().any() else np.int64)
     table = name_repeated_scans(table, where)
     check_numbers(table, where, TEXT_COLUMNS)
@@ -97,7 +97,7 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
         codes = np.flatnonzero(pd.to_numeric(table[column], errors="coerce") <= -99)  # -99, -999, -9999
         if len(codes):
             participant, value = table["participant_id"].iloc[codes[0]], table[column].iloc[codes[0]]
-            code = f"{column} of participant {participant} is {value}, which seems to be a code for a missing value"
+            code = f"{column} of participant {participant} is {value}, which looks like a code for a missing value"
             raise BrioError(f"{where}: {code}; leave the cell empty")
     return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
 
@@ -121,7 +121,10 @@ def require_filled(table: pd.DataFrame, column: str, cohort: str) -> pd.Series:
     if empty.any() or column not in table:
         count = "the scans" if empty.all() else f"{int(empty.sum())} of {len(empty)} scans"
         first = "" if empty.all() else f" (the first is {table['participant_id'][empty].iloc[0]})"
-        remedy = "such scans can be predicted only; else add it to the participants table and import again"
+        remedy = (
+            "such scans can only be predicted; for anything else, add the column to the participants table "
+            "and import again"
+        )
         raise BrioError(f"cohort '{cohort}': {count} have no {column}{first}; {remedy}")
     return table[column]
 
@@ -167,14 +170,14 @@ def read_header(folder: Path) -> dict[str, Any]:
         kind = name_other_folder(folder)
         if kind:
             raise BrioError(f"{folder}: is {kind}, not a cohort folder; give a folder that 'brio import' wrote")
-        raise BrioError(f"{folder}: not a cohort folder ({HEADER} is missing); make one with 'brio import'")
+        raise BrioError(f"{folder}: is not a cohort folder ({HEADER} is missing); create one with 'brio import'")
     header = schemas.parse_json(schemas.read_bounded(path, schemas.MAX_JSON_BYTES, IMPORT_AGAIN), path, IMPORT_AGAIN)
     if header.get("format") != FORMAT:
         version = schemas.show_value(header.get("format"))
-        raise BrioError(f"{path}: format {version}, this version reads {FORMAT}; {IMPORT_AGAIN}")
+        raise BrioError(f"{path}: has format {version}, but this version of brio reads format {FORMAT}; {IMPORT_AGAIN}")
     schemas.from_json(CohortHeader, header, path, IMPORT_AGAIN)
     named = [header["name"], header["atlas"], *header["classes"]]
-    refuse_unsafe_names(named, f"{path}, name of the cohort, its atlas or a class")
+    refuse_unsafe_names(named, f"{path}, the name of the cohort, its atlas or a class")
     return header
 
 
@@ -214,7 +217,7 @@ def write_cohort(
     participants, computes the fingerprint and the hashes, and renames the folder to ``out``. An error removes it. One
     scan is in memory at a time. What the block adds to ``provenance`` is written too.
     """
-    refuse_unsafe_names([name, atlas.name, *classes], "name of the cohort, its atlas or a class")
+    refuse_unsafe_names([name, atlas.name, *classes], "the name of the cohort, its atlas or a class")
     out, provenance, rows = Path(out), {} if provenance is None else provenance, list[dict[str, Any]]()
     with create_whole_folder(out) as partial, closing(NewFile(partial / FRAMES, out / FRAMES)) as file:
 
@@ -228,16 +231,16 @@ def write_cohort(
             frames = convert_frames(scan, where)
             if frames.shape[1] != len(atlas):
                 has = f"atlas '{atlas.name}' has {len(atlas)} ROIs"
-                raise BrioError(f"{where}: scan of shape {frames.shape}, but {has}")
+                raise BrioError(f"{where}: the scan has shape {frames.shape}, but {has}")
             if not np.isfinite(frames).any():
-                raise BrioError(f"{where}: the scan holds no finite value")
+                raise BrioError(f"{where}: the scan contains no finite value")
             file.write(np.ascontiguousarray(frames, dtype="<f4").data)
             rows.append({**participant, "n_frames": len(frames)})
 
         write_npy_header()
         yield add
         if not rows:
-            raise BrioError(f"{out}: there is no scan to write")
+            raise BrioError(f"{out}: the cohort has no scan to write")
         file.rewind()
         write_npy_header()
         file.sync()
@@ -330,7 +333,7 @@ class Cohort:
     path: Path | None = None
 
     def __post_init__(self) -> None:
-        refuse_unsafe_names([self.name, *self.classes], "name of the cohort or a class")
+        refuse_unsafe_names([self.name, *self.classes], "the name of the cohort or a class")
 
     def __len__(self) -> int:
         return len(self.participants)
@@ -462,9 +465,11 @@ class Cohort:
         """
         chosen = np.asarray(keep)
         if chosen.ndim != 1 or (chosen.dtype == bool and len(chosen) != len(self)):
-            raise BrioError(f"a mask of shape {chosen.shape} cannot select of {len(self)} scans; give one value each")
+            raise BrioError(
+                f"a mask of shape {chosen.shape} cannot select from {len(self)} scans; give one value per scan"
+            )
         if chosen.dtype.kind not in "biu" and len(chosen):
-            raise BrioError(f"scans are selected by positions (whole numbers) or a mask, not by {chosen.dtype}")
+            raise BrioError(f"scans are selected by position (whole numbers) or with a mask, not with {chosen.dtype}")
         index = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         if len(index) == len(self) and (index == np.arange(len(self))).all():
             return self
@@ -550,14 +555,19 @@ class Cohort:
         if covariates is not None:
             reserved = [str(column) for column in covariates.columns if column in (*table.columns, "n_frames")]
             if reserved:
-                raise BrioError(f"covariates: other arguments already give {', '.join(reserved)}; drop these columns")
+                raise BrioError(
+                    f"covariates: other arguments already provide {', '.join(reserved)}; drop these columns"
+                )
             table = pd.concat([table, covariates.reset_index(drop=True)], axis=1)
         if check_axes and not holds_fc(table):
             for participant, array in zip(ids, arrays, strict=True):
                 refuse_fc(array, f"participant {participant}")
             if atlas is None and are_transposed(arrays):
-                rows = f"the scans have {arrays[0].shape[0]} rows, which correlate alike in all scans as ROIs do"
-                remedy = "rows must be frames: transpose the scans, or say Cohort.from_scans(..., check_axes=False)"
+                rows = (
+                    f"the scans have {arrays[0].shape[0]} rows, which correlate in the same way in all scans, "
+                    "as ROIs do"
+                )
+                remedy = "rows must be frames: transpose the scans, or call Cohort.from_scans(..., check_axes=False)"
                 raise BrioError(f"{rows}, and {arrays[0].shape[1]} columns, which do not; {remedy}")
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         table["n_frames"] = lengths
@@ -638,7 +648,7 @@ class Cohort:
         participants, rois = read_table(folder / PARTICIPANTS, ParticipantRow), read_table(folder / ATLAS, RoiRow)
         lengths = participants["n_frames"].to_numpy(dtype=np.int64)
         if frames.shape != (lengths.sum(), len(rois)):
-            listed = f"{PARTICIPANTS} lists {lengths.sum()} frames and {ATLAS} {len(rois)} ROIs"
+            listed = f"{PARTICIPANTS} lists {lengths.sum()} frames and {ATLAS} lists {len(rois)} ROIs"
             raise BrioError(f"{folder / FRAMES}: has shape {frames.shape}, but {listed}; {IMPORT_AGAIN}")
         return cls(
             name=header["name"],

@@ -39,9 +39,15 @@ def read_covariates(cohort: Cohort, names: Sequence[str], requester: str) -> np.
 def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
     column, needed = COVARIATE_COLUMNS[name], f"{requester} needs the {name} of every participant"
     if column not in cohort.participants:
-        raise BrioError(f"{needed}; the cohort '{cohort.name}' has no column '{column}': add it and import again")
+        raise BrioError(
+            f"{needed}; the participants table of cohort '{cohort.name}' has no column '{column}': "
+            "add it and import again"
+        )
     if column == cohort.label_covariate:
-        raise BrioError(f"{needed}, but the labels are made of it: it would be given the answer; leave it out")
+        raise BrioError(
+            f"{needed}, but the labels are computed from that column, so the method would be given "
+            "the answer; leave the method out"
+        )
     values = cohort.participants[column]
     if name == "sex":
         numbers = _convert_sex(values, cohort.ids, f"{requester}: sex")
@@ -50,7 +56,9 @@ def _read_column(cohort: Cohort, name: str, requester: str) -> np.ndarray:
         numbers = _convert_numbers(values, cohort.ids, f"{requester}: {name}", remedy)
     missing = numbers.isna().to_numpy()
     if missing.all() or (missing.any() and name not in _MAY_BE_MISSING):
-        count = f"{int(missing.sum())} of {len(missing)} have none (the first is {cohort.ids[missing][0]})"
+        count = (
+            f"{int(missing.sum())} of {len(missing)} participants have no value (the first is {cohort.ids[missing][0]})"
+        )
         raise BrioError(f"{needed}; {count}: fill in column '{column}', or leave these participants out")
     return numbers.to_numpy(dtype=float)
 
@@ -84,10 +92,10 @@ def read_repetition_times(cohort: Cohort, requester: str) -> np.ndarray:
     stated = cohort.participants.get("tr", pd.Series(np.nan, cohort.participants.index))
     tr = pd.to_numeric(stated, errors="coerce").to_numpy(dtype=float)
     if not (tr > 0).all():
-        lack = f"participant {cohort.ids[~(tr > 0)][0]} has none"
+        lack = f"participant {cohort.ids[~(tr > 0)][0]} has no value"
         if "tr" not in cohort.participants:
             lack = f"the cohort '{cohort.name}' has no column 'tr'"
-        remedy = "write seconds there, or give --set bold_tr=none to use the frames as they are"
+        remedy = "write it in seconds, or give --set bold_tr=none to use the frames without resampling"
         raise BrioError(f"{requester} needs the repetition time (column 'tr') of every scan; {lack}: {remedy}")
     for name, seconds in zip(cohort.ids, tr.tolist(), strict=True):
         require_repetition_time(seconds, f"{requester}: the repetition time (column 'tr') of participant {name}")
@@ -111,7 +119,7 @@ def read_hemispheres(cohort: Cohort, requester: str) -> np.ndarray:
         lack = f"atlas '{cohort.atlas.name}' has no column 'hemi' or 'x'"
         raise BrioError(f"{requester} needs the hemisphere of each ROI; {lack}: import with a table that has one")
     if min((side < 0).sum(), (side > 0).sum()) < 2:
-        raise BrioError(f"{requester} needs two ROIs of each hemisphere, which atlas '{cohort.atlas.name}' has not")
+        raise BrioError(f"{requester} needs two ROIs in each hemisphere, but atlas '{cohort.atlas.name}' has fewer")
     return side
 
 
@@ -174,11 +182,13 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     reserved = {*REQUIRED_COLUMNS, *TEXT_COLUMNS, "n_frames"}
     offered = [str(name) for name in cohort.participants.columns if name not in reserved]
     if column in reserved:
-        why = "it names scans or sites, or is the cohort's own label"
-        raise BrioError(f"the column '{column}' cannot be a question: {why}")
+        why = "it identifies scans or sites, or holds the labels of the cohort"
+        raise BrioError(f"column '{column}' cannot be used as a question: {why}")
     if column not in offered:
-        hint = nearest(column, offered) if offered else "it has no covariates: add one to the table and import again"
-        raise BrioError(f"the participants table of cohort '{cohort.name}' has no column '{column}' to ask for; {hint}")
+        hint = nearest(column, offered) if offered else "it has no covariates; add one to the table and import again"
+        raise BrioError(
+            f"the participants table of cohort '{cohort.name}' has no column '{column}' for this question; {hint}"
+        )
     first, member = index_participants(cohort.participant_ids)
     filled = find_filled(cohort.participants, column)
     filled &= (cohort.participants[column].astype(str).str.strip() != "").to_numpy()
@@ -191,13 +201,13 @@ def relabel(cohort: Cohort, question: str, min_class: int = 5) -> Cohort:
     known, leaves = label >= 0, f"the question '{question}' leaves"
     for k, name in enumerate(classes):
         if not (label == k).any():
-            none = f"none of the {known.sum()} participants with a value of '{column}' is '{name}'"
-            raise BrioError(f"{leaves} one class: {none}; ask another one")
+            none = f"no participant is '{name}' ({known.sum()} participants have a value in column '{column}')"
+            raise BrioError(f"{leaves} only one class: {none}; ask another question")
     of_class = pd.crosstab(sites[known], label[known])
     small = of_class.index[of_class.min(axis=1) < min_class].tolist()
     used = known & ~np.isin(sites, small)
     if not used.any():
-        remedy = "ask another one, or allow fewer with --set audit.min_class=N"
+        remedy = "ask another question, or accept smaller sites with --set audit.min_class=N"
         raise BrioError(f"{leaves} no site with {min_class} participants of each class; {remedy}")
     scans = np.flatnonzero(used[member])
     selected = cohort.select(scans)
@@ -266,7 +276,7 @@ Answer = tuple[np.ndarray, tuple[str, str]]
 
 def _compare_numbers(column: str, values: pd.Series, asked: str, sites: np.ndarray, participants: np.ndarray) -> Answer:
     """Label 1 above a number or the median of the own site, 0 up to it, -1 without a value."""
-    remedy = f"which is not a number to compare; ask '{column}=VALUE', or correct the table and import again"
+    remedy = f"which is not a number; ask '{column}=VALUE', or correct the table and import again"
     numbers = _convert_numbers(values, participants, f"'{column}'", remedy)
     if asked == SITE_MEDIAN:
         limit, name = numbers.groupby(sites).transform("median"), "site median"
@@ -287,17 +297,20 @@ def _compare_values(column: str, values: pd.Series, asked: str | None, participa
     distinct = sorted(set(text.dropna()))
     if asked is None:
         if len(distinct) != 2:
-            held = f"{format_count(len(distinct), 'value')} ({shorten_list(distinct, _MOST_SHOWN) or 'all are empty'})"
+            held = (
+                f"{format_count(len(distinct), 'value')} "
+                f"({shorten_list(distinct, _MOST_SHOWN) or 'all cells are empty'})"
+            )
             is_continuous = pd.to_numeric(text, errors="coerce").notna().sum() == text.notna().sum()
             compared = f"{column}>NUMBER' or '{column}>{SITE_MEDIAN}" if is_continuous else f"{column}=VALUE"
             remedy = f"ask '{compared}'" if len(distinct) > 2 else "ask about another column"
-            raise BrioError(f"the column '{column}' has {held}, and brio separates two classes; {remedy}")
+            raise BrioError(f"column '{column}' has {held}, but brio separates two classes; {remedy}")
         one, classes = distinct[1], (f"{column} {distinct[0]}", f"{column} {distinct[1]}")
     else:
         found = [value for value in distinct if value.casefold() == _write_value(asked).casefold()]
         if not found:
             held = shorten_list(distinct, _MOST_SHOWN)
-            raise BrioError(f"no participant has the value '{asked}' of '{column}'; it holds {held}")
+            raise BrioError(f"no participant has the value '{asked}' in column '{column}'; the column holds {held}")
         one, classes = found[0], (f"{column} other than {found[0]}", f"{column} {found[0]}")
     return np.where(text.notna(), text == one, -1).astype(np.int64), classes
 

@@ -76,7 +76,7 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
     if not repeated.any():
         return table
     if "session" not in table:
-        remedy = "keep one row, or tell the scans apart in a column 'session'"
+        remedy = "keep one row, or distinguish the scans in a column 'session'"
         raise BrioError(f"{where}: participant {owner[repeated].iloc[0]} appears more than once; {remedy}")
     session = table["session"].where(table["session"].notna(), "").astype(str).str.strip()
     empty = repeated & (session == "").to_numpy()
@@ -89,7 +89,10 @@ def name_repeated_scans(table: pd.DataFrame, where: str) -> pd.DataFrame:
         if (several > 1).any():
             participant = several.index[several > 1][0]
             values = " and ".join(known[owner == participant].dropna().unique()[:2])
-            remedy = f"they need one {column}: correct the table, or keep one scan with --sessions first"
+            remedy = (
+                f"all scans of a participant need the same {column}: correct the table, or keep one scan "
+                "with --sessions first"
+            )
             raise BrioError(f"{where}: participant {participant} has scans with {column} {values}; {remedy}")
     names = [name_scan(o, s) if s else o for o, s in zip(owner, session, strict=True)]
     table = table.assign(session=session, **{SCAN_ID: names})
@@ -201,9 +204,9 @@ def convert_frames(scan: Any, where: str) -> np.ndarray:
     """
     array = np.ma.asarray(scan) if isinstance(scan, np.ma.MaskedArray) else np.asarray(scan)
     if array.ndim != 2:
-        raise BrioError(f"{where}: a scan needs two axes (frames, ROIs), this one has {array.ndim}")
+        raise BrioError(f"{where}: a scan needs two axes (frames, ROIs), but this one has {array.ndim}")
     if array.dtype.kind not in "fiub":
-        raise BrioError(f"{where}: a scan holds real numbers, this one {array.dtype}")
+        raise BrioError(f"{where}: a scan must hold real numbers, but this one holds {array.dtype}")
     if isinstance(array, np.ma.MaskedArray):
         array = np.ma.filled(array.astype(np.result_type(array.dtype, np.float32)), np.nan)
     if array.dtype == np.float32:
@@ -282,8 +285,8 @@ def holds_fc(participants: pd.DataFrame) -> bool:
 def require_frames(participants: pd.DataFrame, cohort: str, purpose: str) -> None:
     """Require that scans have frames."""
     if holds_fc(participants):
-        remedy = "import time series ('brio import table'), or use methods that need connectomes alone, such as ridge"
-        raise BrioError(f"cohort '{cohort}' holds connectomes and no frames, which {purpose} needs; {remedy}")
+        remedy = "import time series ('brio import table'), or use methods that need only connectomes, such as ridge"
+        raise BrioError(f"{purpose} needs frames, but cohort '{cohort}' holds only connectomes; {remedy}")
 
 
 def refuse_fc(matrix: np.ndarray, where: str) -> None:
@@ -295,7 +298,7 @@ def refuse_fc(matrix: np.ndarray, where: str) -> None:
         return
     scale = np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0)
     if np.allclose(matrix, matrix.T, rtol=0.0, atol=_ASYMMETRY * scale, equal_nan=True):
-        remedy = "give the frames ('brio import fc' and BrioClassifier(kind='connectome') take correlations)"
+        remedy = "give the frames, or use 'brio import fc' or BrioClassifier(kind='connectome') for correlations"
         raise BrioError(f"{where}: is a square symmetric matrix (such as a connectome), not a time series; {remedy}")
 
 
@@ -315,7 +318,7 @@ def find_measure(matrix: np.ndarray, where: str) -> Measure:
         return "fisher-z"
     if len(finite) and np.allclose(finite[finite != 0], 1, atol=1e-3) and finite.any():
         return "correlation"
-    problem = "may hold correlations or Fisher z; say which with --measure correlation or fisher-z"
+    problem = "may hold correlations or Fisher z; state which with --measure correlation or fisher-z"
     raise UnknownMeasureError(f"{where}: {problem}")
 
 
@@ -335,18 +338,23 @@ def convert_fc(matrix: np.ndarray, measure: Measure, where: str) -> np.ndarray:
         row, column = np.argwhere(~np.isfinite(values))[0]
         raise BrioError(f"{where}: row {row + 1}, column {column + 1} has no value; only whole ROIs may be missing")
     if not np.allclose(values, values.T, atol=_ASYMMETRY):
-        raise BrioError(f"{where}: is not symmetric; a connectome has the same value for both directions of an edge")
+        raise BrioError(
+            f"{where}: is not symmetric; a connectome must have the same value for both directions of an edge"
+        )
     if measure == "correlation":
         largest = np.abs(values).max(initial=0.0)
         if largest > 1 + 1e-6:
-            raise BrioError(f"{where}: holds {largest:.3g}, which is no correlation; say --measure fisher-z")
+            raise BrioError(f"{where}: holds {largest:.3g}, which cannot be a correlation; use --measure fisher-z")
         values = np.arctanh(np.clip(values, -_LARGEST, _LARGEST))
     elif np.abs(values).max(initial=0.0) > _LARGEST_FISHER_Z:
-        raise BrioError(f"{where}: holds {np.abs(values).max():.3g}, which is no Fisher z; it may be a covariance")
+        raise BrioError(
+            f"{where}: holds {np.abs(values).max():.3g}, which is too large for a Fisher z; the "
+            "matrix may hold covariances"
+        )
     return values.astype(np.float32)
 
 
 def _require_square(matrix: np.ndarray, where: str) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        remedy = "a connectome is square; time series are imported with 'brio import table'"
+        remedy = "a connectome must be square; import time series with 'brio import table'"
         raise BrioError(f"{where}: has shape {matrix.shape}; {remedy}")

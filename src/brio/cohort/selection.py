@@ -17,8 +17,8 @@ _CONDITIONS = (ast.Expression, ast.BoolOp, ast.boolop, ast.Not, ast.UnaryOp, ast
 _ALLOWED = (*_CONDITIONS, ast.Name, ast.List, ast.Tuple, ast.Load, ast.Constant)
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _FORMS = (
-    "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not (equal is ==, texts stand "
-    "in quotes, names that are not one word in `backticks`)"
+    "write comparisons such as \"age >= 18 and site in ['A', 'B']\", joined by and, or, not (write == for equal, "
+    "put text in quotes, and put names that are not one word in `backticks`)"
 )
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`([^`]*)`")  # texts, and names of columns in backticks
 
@@ -48,7 +48,7 @@ def find_fulfilling(table: pd.DataFrame, expression: str, where: str) -> tuple[n
     for node in ast.walk(tree):
         is_plain = not isinstance(node, ast.Constant) or type(node.value) in (int, float, str)
         if not (isinstance(node, _ALLOWED) and is_plain):
-            raise BrioError(f"{option} holds more than comparisons ({type(node).__name__}); {_FORMS}")
+            raise BrioError(f"{option} may only contain comparisons, not {type(node).__name__}; {_FORMS}")
         if isinstance(node, ast.Name):
             name = columns.setdefault(node.id, node.id)
             if name not in table or not name:
@@ -76,12 +76,14 @@ def _check_kinds(node: ast.Compare, compared: pd.DataFrame, columns: dict[str, s
     texts, has_numbers = list[str](), False
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
-            texts.append(f"'{part.value}', a text")
+            texts.append(f"the text '{part.value}'")
         elif isinstance(part, ast.Name) and not pd.api.types.is_numeric_dtype(values := compared[part.id]):
             words = values[pd.to_numeric(values, errors="coerce").isna()].dropna()
-            texts.append(f"'{columns[part.id]}', a text{f' (such as {words.iloc[0]!r})' if len(words) else ''}")
+            texts.append(
+                f"column '{columns[part.id]}', which holds text{f' (such as {words.iloc[0]!r})' if len(words) else ''},"
+            )
         else:
             has_numbers |= isinstance(part, ast.Constant | ast.Name)
     if texts and (has_numbers or any(isinstance(sign, _ORDERS) for sign in node.ops)):
-        problem = f"compares {texts[0]}, by order or with a number"
-        raise BrioError(f"{option} {problem}; put quotes around texts alone, and compare them by == or in")
+        problem = f"compares {texts[0]} by order or with a number"
+        raise BrioError(f"{option} {problem}; put quotes only around text, and compare text with == or in")

@@ -183,7 +183,9 @@ def simulate(simulation: Simulation = Simulation()) -> Cohort:  # noqa: B008 - f
     [0, 1, 2, 3, 4, 5]
     """
     # scans as they are drawn, and end to end
-    require_memory(2 * simulation.n_bytes, "scans of this size need", "choose fewer or shorter scans, or fewer ROIs")
+    require_memory(
+        2 * simulation.n_bytes, "simulating scans of this size needs", "choose fewer or shorter scans, or fewer ROIs"
+    )
     rng = np.random.default_rng(simulation.seed)
     motion_rng = np.random.default_rng([simulation.seed, 1])  # separate: motion must not move the other draws
     burst_rng = np.random.default_rng([simulation.seed, 2])  # likewise

@@ -35,7 +35,7 @@ def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
             raise BrioError(f"{where}: '{written[:40]}' is not valid UTF-8; rename it")
         if control := find_control(str(name)):
             shown = escape_controls(str(name), keep="")[:40]
-            raise BrioError(f"{where}: '{shown}' has the control character {control}, which shows nothing; remove it")
+            raise BrioError(f"{where}: '{shown}' contains the invisible control character {control}; remove it")
         if is_formula(name):
             text = str(name).strip()
             why = f"begins with '{text[0]}', which spreadsheets execute as a formula"
@@ -44,7 +44,7 @@ def refuse_unsafe_names(names: Iterable[object], where: str) -> None:
 
 def refuse_unsafe_cells(table: pd.DataFrame, where: str) -> None:
     """Raise an error if a column name or a text in a table is a formula or has a control character."""
-    refuse_unsafe_names(table.columns, f"{where}, name of a column")
+    refuse_unsafe_names(table.columns, f"{where}, the name of a column")
     for column in table.columns:
         if not pd.api.types.is_numeric_dtype(table[column]):
             refuse_unsafe_names(dict.fromkeys(table[column].tolist()), f"{where}, column '{column}'")

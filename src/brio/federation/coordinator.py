@@ -36,7 +36,7 @@ def combine(request: Request, answers: Sequence[Answer]) -> Request | Model:
         except BrioError as error:
             raise BrioError(f"site '{one.site}': {error}; ask for its answer to request {request.round + 1}") from None
         if digest(by_site.setdefault(one.site, one)) != digest(one):
-            raise BrioError(f"site '{one.site}': answered twice, and differently; ask it which answer holds")
+            raise BrioError(f"site '{one.site}': sent two different answers; ask which one is valid")
     if missing := [name for name in request.sites if name not in by_site]:
         raise BrioError(f"site '{missing[0]}': has not answered round {request.round + 1}; wait for it, or start again")
     sites: Any = request.sites or {k: tuple(one.sums[ALL]["n"].astype(int).tolist()) for k, one in by_site.items()}

@@ -62,7 +62,7 @@ def combine_project(folder: Path, given: Sequence[Path] = ()) -> Path:
     find_request(folder)  # before a lock is written to a folder that is none of a project
     with lock_folder(folder):
         if (folder / MODEL).exists():
-            raise BrioError(f"{folder / MODEL}: is there already, so the project has ended")
+            raise BrioError(f"{folder / MODEL}: already exists, so the project has ended")
         request = read_message(find_request(folder), Request)
         stored = sorted((folder / ANSWERS).glob(f"answer-{request.round + 1}-*.brio"))
         answers = [read_message(path, Answer) for path in (*stored, *given)]
@@ -150,7 +150,7 @@ def _check_follows(record: Path, request: Request, path: Path) -> None:
         answers = request.answers | {answered.site: digest(answered)}
         expected = before.advance(before.sites or request.sites, answers, newest)
     if digest(expected) != digest(request):
-        raise BrioError(f"{path}: {problem}; nothing was answered. Ask the coordinator for an explanation")
+        raise BrioError(f"{path}: {problem}; no answer was written. Ask the coordinator for an explanation")
 
 
 def _check_agreed(record: Path, request: Request, agreed: Agreement, n_scans: int) -> None:

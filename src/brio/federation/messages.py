@@ -32,7 +32,7 @@ ALL = ""
 """Name of the model of all sites; a model without one site has the name of that site."""
 NUMBERS = tomllib.loads(resources.files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
 _LARGEST_FILE = 1 << 30
-_SEND_AGAIN = "ask for the file again"
+_SEND_AGAIN = "request the file again"
 Arrays = dict[str, np.ndarray]
 Counts = dict[str, tuple[StoredCount, StoredCount]]
 

@@ -88,7 +88,7 @@ class SlurmOptions:
     def read(cls, path: Path) -> SlurmOptions:
         """Read a TOML file."""
         usage = "--slurm takes a TOML file with workers, cores, memory, walltime"
-        remedy = f"{usage}; text is in quotes, gpus is 0 or 1, for a worker trains one stack at a time"
+        remedy = f"{usage}; put text in quotes; gpus must be 0 or 1, because a worker trains one stack at a time"
         return check_fields(cls, read_configuration(path, usage), path, remedy)
 
     def to_keywords(self) -> dict[str, Any]:
@@ -161,7 +161,9 @@ def connect(options: ClusterOptions, threads: int | None, gpu: bool) -> Iterator
         try:
             client = stack.enter_context(Client(target, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, ValueError) as error:
-            raise BrioError(f"{options.scheduler}: no scheduler of Dask answers there ({error}); start it") from error
+            raise BrioError(
+                f"{options.scheduler}: no Dask scheduler answers at this address ({error}); start it"
+            ) from error
         yield client
 
 
@@ -173,7 +175,7 @@ def _check_script(script: str) -> None:
         ended = subprocess.run(["sbatch", "--test-only", str(path)], capture_output=True, text=True, check=False)
     if ended.returncode:
         reason = (ended.stderr or ended.stdout).strip() or f"exit status {ended.returncode}"
-        raise BrioError(f"SLURM refuses the job of a worker: {take_first_line(reason)}; mend the file of --slurm")
+        raise BrioError(f"SLURM rejected the worker job: {take_first_line(reason)}; correct the --slurm file")
 
 
 def _start_cluster(options: ClusterOptions, threads: int | None, gpu: bool) -> Any:
@@ -368,7 +370,10 @@ class _Dispatch:
         try:
             while self.waiting or self.running or self.unseen:
                 if self.engine.client.status not in ("running", "connecting"):
-                    raise BrioError("the scheduler of Dask is lost; start it again and give the same command to resume")
+                    raise BrioError(
+                        "the connection to the Dask scheduler was lost; start the scheduler again "
+                        "and run the same command to resume"
+                    )
                 n_free = self._count_free()
                 given = self._choose(n_free)
                 for number in given:
@@ -392,7 +397,9 @@ class _Dispatch:
         if self.failed:
             number, reason = next(iter(self.failed.items()))
             count = f"{len(self.failed)} of {len(self.costs)} stacks failed, all others are finished"
-            raise BrioError(f"{count}: {self.plan.name_stack(number)}: {reason}. Mend it and give the command again")
+            raise BrioError(
+                f"{count}: {self.plan.name_stack(number)}: {reason}. Correct the problem and run the command again"
+            )
 
     def _count_free(self) -> int:
         """Count the workers that may train and have nothing to do; none while the scheduler does not answer."""
@@ -466,7 +473,10 @@ class _Dispatch:
                 self.waiting.insert(0, number)
             except KilledWorker as error:
                 n_workers = error.allowed_failures + 1
-                reason = f"{n_workers} workers died over it, perhaps for want of memory; --runs-per-stack 1 takes less"
+                reason = (
+                    f"{n_workers} workers died while training it, perhaps because memory ran out; "
+                    "--runs-per-stack 1 needs less"
+                )
                 failure = Failure(number, self.plan.name_stack(number), error.last_worker.address, reason)
                 with contextlib.suppress(BrioError):  # what is said below matters more
                     record_failure(self.store.folder.parent, failure)  # dead workers cannot

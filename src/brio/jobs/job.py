@@ -131,7 +131,7 @@ class Job:
             n_scans = int(np.isin(self.spec.cohort.sites, left_out).sum())
             self.say(f"left out: {', '.join(left_out)} ({format_count(n_scans, 'scan')})")
         if self.audit is None:
-            self.say(f"{len(self.cohort_before_exclusions)} scans, no exclusions applied")
+            self.say(f"{len(self.cohort_before_exclusions)} scans; no exclusions were applied")
             return
         exclusions = self.audit.explain_exclusions()
         ending = ", excluded by the audit:" if exclusions else ""
@@ -144,12 +144,12 @@ class Job:
         if not self.too_few_sites:
             return
         n = len(find_two_class_sites(self.cohort))
-        self.say(f"{n} sites hold both classes, too few for validation sites; models are chosen on source scans alone:")
+        self.say(f"{n} sites hold both classes, too few for validation sites; models are chosen only on source scans:")
         names_by_choice: dict[str, list[str]] = {}
         for name, method in {method.name: method for method in methods}.items():
             given = self.spec.settings_of(name)
             applied = [f"{key}={value}" for key, value in self.settings_of(name).items() if key not in given]
-            choice = ", ".join(applied) or "by inner folds, as always"
+            choice = ", ".join(applied) or "by inner folds, as for any cohort"
             if method.facts.chooses_epochs_by_inner_folds:
                 choice = "number of epochs by inner folds, then trained on all source scans"
             names_by_choice.setdefault(choice, []).append(name)
@@ -316,10 +316,10 @@ def check_method(
     check_frames(method, cohort)
     check_needs(cohort, method.needs, method.settings, f"method '{name}'")
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
-        raise BrioError(f"method '{name}' does not read connectomes alone; harmonise.kind is not for it")
+        raise BrioError(f"method '{name}' reads more than connectomes and cannot be used with harmonise.kind")
     if harmonise.kind != "none" and facts.refits:
         reason = "refit=true trains on validation sites, to which harmonise.kind is not fitted"
-        raise BrioError(f"method '{name}': {reason}; leave out one of both")
+        raise BrioError(f"method '{name}': {reason}; leave out one of the two settings")
     # folds have what a method chooses its model by: validation scans, or scans for inner folds
     validated = all(len(fold.validation) for fold in folds)
     if validated and method.needs_validation and not facts.setting_without_validation:
@@ -368,7 +368,7 @@ def check_sites(cohort: Cohort, spec: JobSpec) -> None:
     words = ["brio", "run", folder, *methods, *options, "--protocol", "kfold", "--seeds", str(spec.seeds)]
     command = shlex.join([*words, "--out", f"{Path(folder).name}-kfold"])
     there = f"there {'is' if len(sites) == 1 else 'are'} {len(sites)} ({', '.join(sites)})"
-    remedy = f"add sites, or test new participants of these by k-fold, --protocol kfold: {command}"
+    remedy = f"add sites, or test new participants of the same sites by k-fold, --protocol kfold: {command}"
     raise BrioError(f"{needed}, but {there}; {remedy}")
 
 

@@ -122,10 +122,12 @@ def _check_tuning(job: Job, record: TuningRecord, names: Sequence[str]) -> list[
         raise BrioError(f"{problem}; use one seed with the cohort and folds of the tuning, or use loso")
     tuned = [name for name in names if name in record.choices]
     if not tuned:
-        raise BrioError(f"none of {', '.join(names)} was tuned there; known: {', '.join(record.choices)}")
+        raise BrioError(
+            f"none of {', '.join(names)} was tuned in this search; tuned methods: {', '.join(record.choices)}"
+        )
     if len(tuned) < len(names):
         untuned = [name for name in names if name not in record.choices]
-        job.say(f"not tuned there, run with their own settings: {', '.join(untuned)}")
+        job.say(f"these methods were not tuned and are run with their own settings: {', '.join(untuned)}")
     return tuned
 
 
@@ -134,7 +136,7 @@ def _read_choice(job: Job, record: TuningRecord, name: str, fold: Fold) -> dict[
     if fold.name not in record.choices[name]:
         raise BrioError(f"method '{name}' was not tuned for fold {fold.name}; tune it with the same folds")
     if record.protocol["name"] == "loso" and set(fold.test_sites) & set(record.validation_sites[fold.name]):
-        raise BrioError(f"fold {fold.name}: its test site chose its settings; tune again")
+        raise BrioError(f"fold {fold.name}: its settings were chosen on its test site; tune again")
     then = dataclasses.replace(job.spec, settings=record.given_settings).settings_of(name)
     return {**then, **record.choices[name][fold.name], **job.settings_of(name)}
 

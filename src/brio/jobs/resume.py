@@ -183,7 +183,7 @@ def resume_plan(earlier: Plan, plan: JobPlan, folder: Path, allow_other_device: 
     if there == here_as_there and there["device"] != here["device"]:
         devices = f"device {there['device']}, now {here['device']}"
         remedy = f"resume it with --device {there['device']}, or {OTHER_OUT}"
-        raise BrioError(f"{folder}: was begun on another device and is not finished ({devices}); {remedy}")
+        raise BrioError(f"{folder}: the unfinished job was started on another device ({devices}); {remedy}")
     clashes = describe_clashes(there, here)
     more = f", and {len(clashes) - 3} more" if len(clashes) > 3 else ""
     remedy = f"{OTHER_OUT.capitalize()}, or resume that job with its own options ('brio config {folder}')"

@@ -53,7 +53,7 @@ class LocalEngine(Engine):
             return cls(PLAN_ONLY)
         match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise BrioError(f"--shard {shard}: write i/n with i from 1 to n, for example 2/8, or plan")
+            raise BrioError(f"--shard {shard}: write I/N with I from 1 to N, for example 2/8, or write plan")
         return cls((int(match[1]), int(match[2])))
 
     @property
@@ -68,9 +68,11 @@ class LocalEngine(Engine):
         first, step = self.shard or (1, 1)
         n = len(plan.document.stacks)
         if self.shard == PLAN_ONLY:
-            return job.say(f"{format_count(n, 'stack')} in all: --shard 1/{n} to {n}/{n} train one each")
+            return job.say(
+                f"{format_count(n, 'stack')} in total: with --shard 1/{n} to --shard {n}/{n}, each command trains one"
+            )
         if first > n:
-            return job.say(f"shard {first} of {step}: no stack falls to it; {format_count(n, 'stack')} in all")
+            return job.say(f"shard {first} of {step}: there is no stack for it; {format_count(n, 'stack')} in total")
         costs = dict(list(plan.estimate_costs(job.cohort).items())[first - 1 :: step])
         total, done = sum(costs.values()), 0.0
         largest: float | None = max(costs.values(), default=None)
@@ -129,9 +131,9 @@ def start_job(spec: JobSpec, progress: Progress = silent, say: Say = ignore) -> 
     if RECOMMENDED in spec.methods:
         unsuited = {}
         if is_label_sex(job.cohort):
-            unsuited["covariates-only"] = "is given sex, which is the label here"
+            unsuited["covariates-only"] = "would be given sex, which is the label here"
         if (pd.Series(job.cohort.n_frames).groupby(job.cohort.sites).nunique() == 1).all():
-            unsuited["length-only"] = "cannot tell scans of a site apart: all have the same length"
+            unsuited["length-only"] = "cannot work, because all scans of a site have the same length"
         if reason := _explain_missing_inner_folds(job):
             unsuited["brio"] = f"cannot choose its number of epochs: {reason}"
         for name in [name for name in names if name in unsuited and name not in spec.methods]:
@@ -190,9 +192,13 @@ def _execute_or_train_shard(job: Job, plan: JobPlan, out: Path, **opening: Any) 
 def describe_shard(shard: Shard, finished: bool, out: Path) -> str:
     """Say that a shard is trained, and what is left to do."""
     if shard == PLAN_ONLY:
-        return f"the job is planned, and nothing was trained; 'brio status {out}' shows how far it is"
-    rest = "all runs are finished" if finished else f"other runs are not; 'brio status {out}' shows how far they are"
-    return f"shard {shard[0]}/{shard[1]} is finished, {rest}. Tables: the same command without --shard"
+        return f"the job is planned, but nothing was trained; 'brio status {out}' shows its progress"
+    rest = (
+        "all runs are finished"
+        if finished
+        else (f"other runs are not finished; 'brio status {out}' shows their progress")
+    )
+    return f"shard {shard[0]}/{shard[1]} is finished, {rest}. To write the tables, run the same command without --shard"
 
 
 def train_final_runs(job: Job, method: Method, runs: Sequence[Run], folder: Path) -> list[FittedRun]:
@@ -242,7 +248,7 @@ def tune_job(
     with open_job(job, _plan_search(job, drawn), out / SEARCH, allow_other_device=planned) as (plan, store):
         train_stacks(job, plan, store, allow_divergence=True)
         if job.shard is not None and not all(key in store for key in plan.runs):
-            say("the search is not finished: when all shards are through, give all these commands again")
+            say("the search is not finished: when all shards are finished, run all these commands again")
             say(describe_shard(job.shard, False, out))
             return None
         record, table = _choose_settings(job, plan, store, drawn, budget=budget, oracle=oracle)
@@ -258,10 +264,10 @@ def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say
     """Check a search and draw its configurations; settings that the user gave are not tuned."""
     require_number(budget, Budget, "budget")
     if spec.protocol == "kfold" and spec.seeds > 1:
-        reason = "under k-fold with several seeds, test scans would choose settings"
+        reason = "under k-fold with several seeds, settings would be chosen on test scans"
         raise BrioError(f"{reason}; tune with --seeds 1, or with --protocol loso")
     if not (out / SEARCH).is_dir() and read_earlier_plan(out) is not None:
-        raise BrioError(f"{out}: belongs to another job, not to a search: 'brio run' wrote it; choose another --out")
+        raise BrioError(f"{out}: belongs to 'brio run', not to a search; choose another --out")
     job, names = start_job(spec, progress, say)
     drawn = {}
     for name in names:
@@ -269,7 +275,7 @@ def _start_search(spec: JobSpec, out: Path, budget: int, progress: Progress, say
         tried = draw_configurations(make_method(name, given).settings, budget, {**find_method(name).fixed, **given})
         drawn[name] = [(values, make_method(name, {**given, **values})) for values in tried]
         if len(tried) == 1 < budget:
-            say(f"method '{name}' has nothing to tune and is run with the settings it has")
+            say(f"method '{name}' has no settings to tune and is run with its present settings")
     return job, drawn
 
 

@@ -23,7 +23,7 @@ def describe_jobs(folder: Path) -> list[str]:
     lines = [line for place in _find_jobs(folder) for line in _describe_job(place)]
     if not lines:
         remedy = "give the --out of 'brio run', 'brio tune' or 'brio study', or wait until its runs are planned"
-        raise BrioError(f"{folder}: holds no plan of a job ({PLAN}); {remedy}")
+        raise BrioError(f"{folder}: has no plan of a job ({PLAN}); {remedy}")
     return lines
 
 

@@ -20,7 +20,7 @@ from ..settings import Count, PositiveShare, Share, choice, setting
 from ..training import MethodSettings, Scans, SourceScans, TensorSpec
 
 HUBER_CUT = 1.35
-"""Residuals beyond this many scales count linearly: 95 % efficient for normal errors (Huber 1981)."""
+"""Residuals beyond this many scales count linearly: 95% efficient for normal errors (Huber 1981)."""
 
 LARGEST_SCORE = 5.0
 """Standardised features are clipped to this many spreads."""

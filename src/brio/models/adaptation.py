@@ -103,7 +103,7 @@ def fit_adaptation(
     label, logits = np.asarray(label, dtype=float), np.asarray(logits, dtype=float)
     n_patients, n_controls = int(label.sum()), int((1 - label).sum())
     if prevalence is not None and not 0 < prevalence < 1:
-        raise BrioError(f"a prevalence of {prevalence} is no share of patients; give one above 0 and below 1")
+        raise BrioError(f"prevalence {prevalence} is not valid; prevalence must be above 0 and below 1")
     if prevalence is None and (n_patients == 0 or n_controls == 0):
         seen = "controls" if n_patients == 0 else "patients"
         raise BrioError(f"all {len(label)} local scans are {seen}; add scans of the other class, or give --prevalence")

@@ -131,9 +131,13 @@ def read_evidence_job(folder: str | Path, method: str, cohort: Cohort | None = N
         has = ", ".join(job.summary.methods)
         raise BrioError(f"{folder}: evaluated {has}, not '{method}'; give a folder of 'brio run --method {method}'")
     if job.summary.protocol != "loso":
-        raise BrioError(f"{folder}: was evaluated by k-fold, which says nothing about new sites; use --protocol loso")
+        raise BrioError(
+            f"{folder}: was evaluated by k-fold, which does not test new sites; run it with --protocol loso"
+        )
     if job.predictions is None:
-        raise BrioError(f"{folder}: its predictions were not kept, so there is no calibration and no rule to decide by")
+        raise BrioError(
+            f"{folder}: has no stored predictions, so calibration and the rule for calling classes cannot be computed"
+        )
     if cohort is not None:
         compare_participants(job, method, cohort)
     return job
@@ -223,7 +227,7 @@ class CallRule:
 
     @property
     def accuracy(self) -> Estimate:
-        """Of the called participants, expected at a new site; 95 % interval by Wilson."""
+        """Of the called participants, expected at a new site; 95% interval by Wilson."""
         if not self.n_called:
             return UNKNOWN
         ends = (_bound_share(self.n_right, self.n_called, sign * _Z_TWO_SIDED) for sign in (-1, 1))
@@ -232,7 +236,7 @@ class CallRule:
     def describe(self) -> str:
         """Say what the rule reached at the sites of the evidence, with the counts behind it."""
         if not self.n_called:
-            return f"none of {self.n_participants} participants without a flag called at left-out sites"
+            return f"none of {self.n_participants} participants without a flag was called at left-out sites"
         accuracy = self.accuracy
         return (
             f"{self.coverage:.0%} of participants without a flag, {self.n_right / self.n_called:.1%} of them right "
@@ -244,7 +248,7 @@ class CallRule:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval; None for what cannot be computed from so few sites."""
+    """A number with its 95% interval; None for what cannot be computed from so few sites."""
 
     value: float | None
     low: float | None
@@ -332,9 +336,7 @@ class Evidence:
 
     def describe(self) -> str:
         """Say in one line how well the method separates the classes at test sites."""
-        auc, weighted = (
-            one.write(format_percent, " %", "95 % interval ") for one in (self.auc, self.pair_weighted_auc)
-        )
+        auc, weighted = (one.write(format_percent, "%", "95% interval ") for one in (self.auc, self.pair_weighted_auc))
         return (
             f"at {self.n_sites} sites, {self.protocol_in_words}: AUC, mean over {self.averaged_sites}, {auc}; "
             f"pair-weighted {weighted}"
@@ -360,7 +362,7 @@ def gather_evidence(
         differences += compare_participants(job, name, connectomes.cohort)
     elif not is_same_cohort:
         raise BrioError(
-            f"{folder}: is of other scans than the model; give the cohort of the model, or a job of that one"
+            f"{folder}: has other scans than the model; give the cohort of the model, or a job of that cohort"
         )
     own = job.predictions[job.predictions["method"] == name]
     summary = job.summary.methods[name]
@@ -473,7 +475,7 @@ def _choose_thresholds(size: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Thresholds on the absolute logit that call the most, for each wanted accuracy; infinite where none will do.
 
     At least a tenth of the participants must be called, with the wanted accuracy, and the tenth of them that is nearest
-    to the threshold (at least twenty) must be right more often than a coin: lower end of Wilson's one-sided 95 %
+    to the threshold (at least twenty) must be right more often than a coin: lower end of Wilson's one-sided 95%
     interval.
     """
     order = np.argsort(-size, kind="stable")

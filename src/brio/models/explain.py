@@ -308,7 +308,7 @@ def explain_model(
         require_memory(n_bytes, f"{reestimates} re-estimates of {cohort.n_rois} ROIs need", "choose fewer re-estimates")
         check_atlas(model.atlas, cohort)
         if len(cohort) < LEAST_SCANS:
-            raise BrioError(f"{cohort.name}: has {len(cohort)} scans; a pattern needs at least {LEAST_SCANS}")
+            raise BrioError(f"{cohort.name}: has {len(cohort)} scans, but a pattern needs at least {LEAST_SCANS}")
         if sites:
             model.require_own(
                 cohort, "give that one, with --with and --keep-all as for 'brio fit', or leave out --sites"

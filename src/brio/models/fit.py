@@ -93,7 +93,7 @@ def fit_model(
     if harmonised and fold.validation_sites:
         say(f"not learned from, since harmonisation is fitted without them: {', '.join(fold.validation_sites)}")
     if fold.one_class_sites:
-        say(f"not learned from, one class only: {', '.join(fold.one_class_sites)}")
+        say(f"not used for training because they hold only one class: {', '.join(fold.one_class_sites)}")
     if wanted == "auto" and method.needs_validation and not len(fold.validation):
         say("too few sites for validation sites: the number of epochs is chosen by inner folds")
     with _open_place(spec, folder, MEMBERS) as (own, place):
@@ -226,7 +226,7 @@ def learn_interval_factor(model: Model, connectomes: Connectomes, scans: np.ndar
     usable = np.all(fitting, axis=0)
     if not usable.any():
         lack = f"no source scan has two halves of at least {LEAST_FRAMES} usable frames"
-        warnings.warn(f"{lack}: intervals may be too narrow", stacklevel=2)
+        warnings.warn(f"{lack}, so intervals may be too narrow", stacklevel=2)
         return 1.0
     first, second = (Connectomes(half.select(usable), connectomes.device) for half in halves)
     logit, resampled = model.compute_logits(first, PREDICTION_REESTIMATES // 2)  # blocks as far apart as of whole scans

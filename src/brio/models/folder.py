@@ -203,7 +203,7 @@ def read_model(path: str | Path) -> Model:
         from_json(RunDetails, one.details, folder / MODEL, GET_AGAIN, f"members[{k}].details")
     _check_record(record, folder / MODEL)
     named = [record.training.cohort, record.atlas, *record.classes]
-    refuse_unsafe_names(named, f"{folder / MODEL}, name of the cohort, its atlas or a class")
+    refuse_unsafe_names(named, f"{folder / MODEL}, the name of the cohort, its atlas or a class")
     method = _make_method(record, folder)
     rois = read_table(folder / ROIS, RoiRow, GET_AGAIN)
     P, rule, nothing = len(rois), record.harmonise, np.empty(0, dtype=np.int64)

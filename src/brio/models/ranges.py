@@ -63,7 +63,7 @@ ONE_SITE = (
 class ScanRanges:
     """What is usual among the source participants of a model; all None where they are fewer than 40."""
 
-    least_frames: StoredNonNegative | None = None  # frames that 95 % of the source participants have at least
+    least_frames: StoredNonNegative | None = None  # frames that 95% of the source participants have at least
     tr: tuple[float, float] | None = None
     motion: tuple[float, float] | None = None
     edge_sd: tuple[float, float] | None = None

@@ -58,7 +58,7 @@ def reliability_curve(
 def _observed_interval(
     label: np.ndarray, bin_of: np.ndarray, site: np.ndarray, n_bins: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """95 % bootstrap interval over sites of the share of patients in each bin; NaN where a bin has one site only."""
+    """95% bootstrap interval over sites of the share of patients in each bin; NaN where a bin has one site only."""
     names, site_of = np.unique(site, return_inverse=True)
     cell, n_cells = site_of * n_bins + bin_of, len(names) * n_bins
     scans = np.bincount(cell, minlength=n_cells).reshape(-1, n_bins)  # [sites, bins]
@@ -235,11 +235,11 @@ def _fit_logistic(X: np.ndarray, y: np.ndarray, offset: np.ndarray) -> tuple[np.
 class SiteMean:
     """The mean of a quantity over sites that each know it with a standard error."""
 
-    mean: float  # with its 95 % interval
+    mean: float  # with its 95% interval
     low: float
     high: float
     sd: float  # of the true values between sites
-    new_low: float  # 95 % interval of the true value at a new site
+    new_low: float  # 95% interval of the true value at a new site
     new_high: float
     n: int  # sites that have a value
 
@@ -392,7 +392,7 @@ def count_agreeing_pairs(decision: np.ndarray, member: np.ndarray) -> np.ndarray
 def jackknife_participants(
     statistic: Callable[[np.ndarray], np.ndarray], cell: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute 95 % intervals of statistics by leaving out each participant once.
+    """Compute 95% intervals of statistics by leaving out each participant once.
 
     A bootstrap would draw participants of a small cell twice, which makes variances between participants too small;
     the jackknife has no such bias. Cells are independent samples, so their variances add up (Efron & Stein 1981).

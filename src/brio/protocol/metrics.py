@@ -215,7 +215,7 @@ class PeopleEstimate:
 
     mean: float
     error: float  # its standard error over participants; NaN where it is not known, or zero
-    low: float  # its 95 % interval
+    low: float  # its 95% interval
     high: float
 
 

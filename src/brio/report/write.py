@@ -70,7 +70,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, predictions:
 def read_writer(path: Path) -> str | None:
     """Read which version of brio wrote a file of a report; empty where none did, None where there is no file."""
     if path.exists() and not path.is_file():  # opening a pipe would wait for a writer
-        raise BrioError(f"{path}: is no ordinary file; give another --out")
+        raise BrioError(f"{path}: is not a regular file; give another --out")
     try:
         with path.open("rb") as file:
             start = file.read(10_000).decode(errors="replace")

@@ -34,7 +34,7 @@ MEMBERS, EVALUATION = "members", "evaluation"
 RUNS, RECORD, WEIGHTS = "runs", "run.json", "weights.safetensors"
 CHECKPOINTS, SHARED_PLAN = "checkpoints", "shared-plan"
 STUDY, TABLE, FINDING = "study.json", "table.csv", "finding.md"
-PLAN_AGAIN = f"remove {PLAN} and give the command of the job again: its finished runs are kept"
+PLAN_AGAIN = f"remove {PLAN} and run the command of the job again; its finished runs are kept"
 """Remedy where the plan or the hashes of a job are damaged."""
 
 TEXT_COLUMNS = (
@@ -59,7 +59,9 @@ def is_kept(path: Path, remedy: str = REPEAT_JOB) -> bool:
 def require_folder(folder: Path) -> None:
     """Raise :class:`BrioError` where a folder of results is not there, so that nobody looks for a file in it."""
     if not folder.is_dir():
-        raise BrioError(f"{folder}: there is no such folder; give the --out of 'brio run', 'brio tune' or 'brio study'")
+        raise BrioError(
+            f"{folder}: this folder does not exist; give the --out of 'brio run', 'brio tune' or 'brio study'"
+        )
 
 
 def format_json(record: Any, indent: int = 1) -> str:

@@ -207,7 +207,7 @@ class StoredJob:
         keys = [key for key in planned if key in self.store]
         if 0 < len(keys) < len(planned):
             lost = next(key for key in planned if key not in self.store)
-            raise file_error(self.store.folder / lost, "is missing", "give the command of the job again to train it")
+            raise file_error(self.store.folder / lost, "is missing", "run the command of the job again to train it")
         return [StoredRun(key, self.store.read_record(key)) for key in keys]
 
 

@@ -211,12 +211,12 @@ class MetricSummary:
 
     mean: StoredShare | None = None  # as shares of one; None where no site, or only one, has a score
     sd: StoredShare | None = None
-    interval: tuple[float, float] | None = None  # 95 % interval of the mean; :attr:Summary.intervals says which
+    interval: tuple[float, float] | None = None  # 95% interval of the mean; :attr:Summary.intervals says which
     n: StoredCount = 0  # sites (folds) that have a score
 
     @property
     def new_site_interval(self) -> tuple[float, float] | None:
-        """95 % prediction interval of the metric at one new site; None for few sites, or where scores do not vary."""
+        """95% prediction interval of the metric at one new site; None for few sites, or where scores do not vary."""
         if self.mean is None or self.sd is None:
             return None
         scores = np.full(self.n, self.mean)  # with this mean and SD, in place of those that were not kept

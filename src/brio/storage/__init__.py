@@ -183,10 +183,10 @@ def explain_failure(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "free some space and give the same command again, to resume"
-            raise BrioError(f"{path}: cannot be written, the disk is full; {remedy}") from error
+            remedy = "free some space and run the same command again to resume"
+            raise BrioError(f"{path}: cannot be written because the disk is full; {remedy}") from error
         reason = error.strerror or str(error)
-        remedy = "see that its folder can be written to, then give the same command again"
+        remedy = "make its folder writable, then run the same command again"
         raise BrioError(f"{path}: cannot be written ({reason}); {remedy}") from error
 
 
@@ -280,10 +280,10 @@ def refuse_existing(out: str | Path) -> None:
     """Refuse a folder that is to be created, before any work is done."""
     out = Path(out)
     if os.path.lexists(out):
-        raise BrioError(f"{out}: exists already; choose another --out or remove it")
+        raise BrioError(f"{out}: already exists; choose another --out or remove it")
     final = _shorten(out.name)
     if any(name[4] == final and name[1] == _get_machine() and not _is_dead(name) for name in _list_partial(out.parent)):
-        raise BrioError(f"{out}: another brio is writing it; wait for it or choose another --out")
+        raise BrioError(f"{out}: another brio process is writing this folder; wait or choose another --out")
 
 
 def require_creatable(out: Path) -> None:
@@ -336,7 +336,7 @@ def create_whole_folder(folder: Path) -> Iterator[Path]:
     :func:`refuse_existing` first, so that the second learns of the other before it begins.
     """
     if os.path.lexists(folder):
-        raise BrioError(f"{folder}: exists already; choose another --out or remove it")
+        raise BrioError(f"{folder}: already exists; choose another --out or remove it")
     made = make_folders(folder.parent)
     remove_leftovers(folder.parent)
     partial = reserve_name(folder.parent, folder.name)
@@ -353,7 +353,7 @@ def create_whole_folder(folder: Path) -> Iterator[Path]:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR):
                     raise
-                raise BrioError(f"{folder}: another process has written it; choose another --out") from None
+                raise BrioError(f"{folder}: another process has written this folder; choose another --out") from None
     except BaseException as error:
         remove_quietly(partial)
         _remove_made(made)
@@ -513,7 +513,7 @@ def is_kept(path: Path, remedy: str) -> bool:
         return True
     sums = read_sums(path.parent, remedy)
     if sums is not None and path.name in sums.listed:
-        raise BrioError(f"{path}: is missing, though {SUMS} lists it; {remedy}, or remove its line from {SUMS}")
+        raise BrioError(f"{path}: is missing, although {SUMS} lists it; {remedy}, or remove its line from {SUMS}")
     return False
 
 
@@ -524,7 +524,7 @@ def check_all(folder: Path, remedy: str, required: Iterable[str] = ()) -> list[s
         raise BrioError(f"{folder / SUMS}: is missing; {remedy}")
     for name, digest in sums.listed.items():
         if not (folder / name).is_file():
-            raise BrioError(f"{folder / name}: is missing, though {SUMS} lists it; {remedy}")
+            raise BrioError(f"{folder / name}: is missing, although {SUMS} lists it; {remedy}")
         if _hash_readable(folder / name, remedy) != digest:
             raise BrioError(f"{folder / name}: was changed or damaged since it was written; {remedy}")
     for name in required:

@@ -97,8 +97,8 @@ class ExclusionReason:
             "empty": f"no finite value in {self.atlas}",
             "dead_rois": f"{dead} ROIs without signal in {self.atlas}{column}",
             "short": f"{self.n} valid frames in {self.atlas}",
-            "duplicate": f"the same scan as {copies}" + (", which stays" if self.stays else ""),
-            "conflict": f"one scan under different {' and '.join(self.differ or ())}, with {copies}",
+            "duplicate": f"the same scan as {copies}" + (", which is kept" if self.stays else ""),
+            "conflict": f"one scan under different {' and '.join(self.differ or ())}, together with {copies}",
         }
         return sentences[self.code]
 
@@ -153,10 +153,10 @@ def _group_copies(pairs: Sequence[DuplicatePair]) -> list[list[str]]:
 
 # What needs the frames of scans.
 FC_CHECKS = (
-    "scans that are alike but not identical",
+    "scans that are similar but not identical",
     "frames with missing values",
     "short scans",
-    "how scan length depends on site and label",
+    "how scan length depends on the site and the label",
 )
 
 
@@ -341,14 +341,20 @@ def _match_companions(cohort: Cohort, companions: Sequence[Cohort]) -> list[Coho
     for companion in companions:
         shared = companion.select(np.isin(companion.ids, cohort.ids))
         if len(shared) == 0:
-            raise BrioError(f"companion '{companion.name}' has no participant of '{cohort.name}'; check participant_id")
+            raise BrioError(
+                f"companion '{companion.name}' has no participant in common with cohort "
+                f"'{cohort.name}'; check participant_id"
+            )
         for column in ("site", "label"):
             here = own.loc[shared.ids, column].to_numpy()
             there = shared.participants[column].to_numpy()
             if (here != there).any():
                 k = int(np.flatnonzero(here != there)[0])
                 differ = f"{column} {there[k]} in companion '{companion.name}' and {here[k]} in '{cohort.name}'"
-                raise BrioError(f"participant {shared.ids[k]} has {differ}; correct the participants of one of them")
+                raise BrioError(
+                    f"participant {shared.ids[k]} has {differ}; correct the participants table of one "
+                    "of the two cohorts"
+                )
         while shared.atlas.name in [other.atlas.name for other in parcellations]:
             name = f"{shared.atlas.name} ({companion.name})"
             shared = replace(shared, atlas=replace(shared.atlas, name=name))

@@ -62,12 +62,14 @@ _TABLE = ("atlas", "participants", "id_column", "site_column", "label_column", "
 _BIDS = ("task", "runs", "session_column", "sessions")
 
 READERS: dict[str, Reader] = {
-    "pcp": Reader(find_pcp, "files <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants", "where", "exclude")),
-    "dpabi": Reader(find_dpabi, "files ROISignals_<ID> of DPABI", ("atlas", "participants", "id_column", *_COVARIATES)),
+    "pcp": Reader(find_pcp, "files named <FILE_ID>_rois_<atlas>.1D", ("atlas", "participants", "where", "exclude")),
+    "dpabi": Reader(
+        find_dpabi, "files named ROISignals_<ID>, from DPABI", ("atlas", "participants", "id_column", *_COVARIATES)
+    ),
     "bids": Reader(find_bids, "time series of BIDS derivatives", (*_TABLE, *_BIDS)),
     "fmriprep": Reader(
         find_fmriprep,
-        "preprocessed images of fMRIPrep",
+        "images preprocessed with fMRIPrep",
         (*_TABLE, *_BIDS, "denoise", "space", "res", "high_pass", "low_pass", "jobs"),
     ),
     "table": Reader(find_files, "one file per scan", (*_TABLE, "session_column", "sessions")),
@@ -87,7 +89,7 @@ def import_cohort(
     Images are extracted to a folder ``OUT.extracted``, which an interrupted import goes on from.
     """
     if kind not in READERS:
-        raise BrioError(f"there is no kind of cohort '{kind}', {nearest(kind, READERS)}")
+        raise BrioError(f"unknown kind of cohort '{kind}'; {nearest(kind, READERS)}")
     selected = _select_options(kind, options)
     refuse_existing(out)
     selected = replace(selected, workspace=Path(f"{out}.extracted"), progress=progress)
@@ -115,11 +117,11 @@ def read_scans_to_predict(
     """
     src = Path(src)
     if tr is not None and not is_repetition_time(tr):
-        raise BrioError(f"the repetition time cannot be {tr}; give the seconds between frames, for example 2")
+        raise BrioError(f"the repetition time cannot be {tr}; give it in seconds, for example 2")
     if kind is None:
         kind = find_layout(src, options.get("participants"), options.get("match"))
     elif kind not in LAYOUTS:
-        raise BrioError(f"there is no layout '{kind}', {nearest(kind, LAYOUTS)}")
+        raise BrioError(f"unknown layout '{kind}'; {nearest(kind, LAYOUTS)}")
     if kind == "cohort":  # which states everything itself
         cohort = Cohort.load(src)
         require_frames(cohort.participants, cohort.name, "a model")
@@ -127,10 +129,12 @@ def read_scans_to_predict(
         given = {option: value for option, value in {"tr": tr, **options}.items() if value is not None}
         atlas = given.pop("atlas", cohort.atlas.name)
         if canonicalise_atlas_name(atlas).lower() != cohort.atlas.name.lower():
-            raise BrioError(f"{src}: the scans of this cohort are in atlas '{cohort.atlas.name}', not '{atlas}'")
+            raise BrioError(f"{src}: the scans of this cohort are in atlas '{cohort.atlas.name}', not in '{atlas}'")
         if given:
             flags = ", ".join(map(_format_flag, given))
-            raise BrioError(f"{src}: {flags} cannot be used with a cohort folder; give the files it was imported from")
+            raise BrioError(
+                f"{src}: {flags} cannot be used with a cohort folder; give the files that the cohort was imported from"
+            )
         return replace(cohort, provenance={"kind": "cohort", "source": cohort.name, "cohort": cohort.provenance})
     options = {option: value for option, value in options.items() if value is not None}
     if kind == "fmriprep" and "denoise" not in options:
@@ -149,16 +153,18 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
     if (src / HEADER).is_file():
         return "cohort"
     if all((src / name).is_file() for name in (FRAMES, PARTICIPANTS, ATLAS)):
-        raise BrioError(f"{src / HEADER}: is missing, though the other files of a cohort are there; {IMPORT_AGAIN}")
+        raise BrioError(
+            f"{src / HEADER}: is missing, although the folder has the other files of a cohort; {IMPORT_AGAIN}"
+        )
     if other := name_other_folder(src):
         raise BrioError(f"{src}: is {other}, not scans; give a cohort folder, one file, or a folder of files")
     files, has_images = find_series(src, match) + find_datasets(src), holds_images(src)
     if not (files or has_images):
-        problem = "not a time-series file" if src.is_file() else "no time-series file below it"
-        raise BrioError(f"{src}: {problem}; supported: {', '.join(SUFFIXES)}")
+        problem = "is not a time-series file" if src.is_file() else "has no time-series file in it or below"
+        raise BrioError(f"{src}: {problem}; supported file types: {', '.join(SUFFIXES)}")
     for file in files:
         if file.name == FRAMES and (file.parent / HEADER).is_file():
-            raise BrioError(f"{file}: belongs to a cohort and holds all its scans; give the folder {file.parent}")
+            raise BrioError(f"{file}: holds all scans of a cohort; give the folder {file.parent}")
     has_columns = participants is not None or has_table(src)
     columns = read_participants(find_table(src, participants)).columns if has_columns else []
     if any(column.lower() == "file" for column in columns):
@@ -178,7 +184,7 @@ def find_layout(src: Path, participants: str | Path | None = None, match: str | 
         kinds.append("table")
     if len(kinds) > 1:
         words = ", ".join(f"'{kind}' ({LAYOUTS[kind]})" for kind in kinds)
-        raise BrioError(f"{src}: fits several layouts, {words}; name one with --kind")
+        raise BrioError(f"{src}: fits several layouts, {words}; choose one with --kind")
     return kinds[0] if kinds else "table"
 
 
@@ -200,9 +206,12 @@ def _select_options(kind: str, values: dict[str, Any]) -> ImportOptions:
     sexes, classes = [values.get(key) for key in ("male", "female")], values.get("class_names", ("0", "1"))
     refuse_unsafe_names([*filter(None, sexes), *classes], "--male, --female or --class-names")
     if sexes[0] == sexes[1] is not None:
-        raise BrioError(f"--male and --female are both '{sexes[0]}'; each sex needs a code of its own")
+        raise BrioError(f"--male and --female are both '{sexes[0]}'; give two different codes")
     if len(classes) != 2 or len({*classes} - {""}) != 2:
-        raise BrioError("--class-names takes two names, of controls and of patients: --class-names HC,MDD")
+        raise BrioError(
+            "--class-names takes two names, first that of controls, then that of patients, for "
+            "example --class-names HC,MDD"
+        )
     if "atlas_table" in values:
         values["atlas_source"] = Path(values["atlas_table"]).name
         values["atlas_table"], values["atlas_warnings"] = load_atlas(values["atlas_table"])
@@ -214,9 +223,9 @@ def summarise_import(cohort: Cohort) -> str:
     skipped = cohort.provenance.get("skipped", [])
     imported = f"{format_count(len(cohort), 'scan')} imported"
     if not skipped:
-        return f"{imported}, nothing skipped"
+        return f"{imported}, none skipped"
     left_out = format_count(len(skipped), "row or file", "rows or files")
-    return f"{imported}, {left_out} skipped: {summarise_skipped(skipped)}; cohort.json lists each under 'skipped'"
+    return f"{imported}, {left_out} skipped: {summarise_skipped(skipped)}; cohort.json lists all under 'skipped'"
 
 
 def summarise_scans_to_predict(cohort: Cohort) -> str:

@@ -52,9 +52,12 @@ def choose_tr(in_file: float | None, in_table: str | None, path: Path, default: 
         return default if in_file is None else in_file
     stated = parse_float(in_table)
     if not is_repetition_time(stated):
-        raise BrioError(f"{path}: its tr in the participants table is '{in_table}'; write seconds, for example 2")
+        raise BrioError(
+            f"{path}: column 'tr' of the participants table is '{in_table}'; write the repetition "
+            "time in seconds, for example 2"
+        )
     if in_file is not None and abs(in_file - stated) > TR_TOLERANCE:
-        problem = f"its repetition time is {in_file:g} s in the file, but {stated:g} s in the table"
+        problem = f"the repetition time is {in_file:g} s in the file, but {stated:g} s in the table"
         raise BrioError(f"{path}: {problem}; correct the column 'tr' of the participants table")
     return stated
 
@@ -68,18 +71,20 @@ def import_scans(
     """
     src, sessions = Path(src), options.sessions
     if sessions is not None and sessions not in SESSIONS:
-        raise BrioError(f"sessions cannot be '{sessions}', {nearest(sessions, SESSIONS)}")
+        raise BrioError(f"sessions cannot be '{sessions}'; {nearest(sessions, SESSIONS)}")
     if not src.is_dir() and not (src.is_file() and (kind == "fc" or not options.labels_required)):
         if src.exists():
-            raise BrioError(f"{src}: is a file; give the folder that holds the scans, such as {src.parent}")
+            raise BrioError(f"{src}: is a file; give the folder of the scans, such as {src.parent}")
         raise BrioError(f"{src}: no such {'folder' if options.labels_required else 'file or folder'}")
     found = find(src, options)
     if found.table is not None:
         options = replace(options, atlas_table=found.table, atlas_source=f"the table of {found.options['atlas']}")
     for name, others in zip(options.class_names or (), reversed(found.classes), strict=False):
         if name.casefold() in others.casefold().split("/"):
-            problem = f"'{name}' is a value of the other class ({others})"
-            raise BrioError(f"--class-names: {problem}; the name of controls comes first, that of patients second")
+            problem = f"'{name}' is a label of the other class ({others})"
+            raise BrioError(
+                f"--class-names: {problem}; give the name of controls first and the name of patients second"
+            )
     sex = f"{src}: column '{options.sex_column or found.renamed.get('sex', 'sex')}'"
     found.warnings += tuple(convert_sexes([row for row, _ in found.scans], options, sex))
     chosen = choose_sessions(found, sessions or (None if options.labels_required else "all"))
@@ -136,7 +141,7 @@ def _keep_majority(found: Layout, chosen: Chosen, options: ImportOptions, proble
         kinds = [reasons.get(i, f"{len(alike[1])} regions") for i in range(len(chosen))]
         examples = {kind: paths[i].name for i, kind in reversed([*enumerate(kinds)])}
         listing = "; ".join(f"{kind} ({n}, such as {examples[kind]})" for kind, n in Counter(kinds).most_common())
-        rule = f"Such scans are left out only where {LEAST_AGREEMENT:.0%} of all agree"
+        rule = f"Such scans are left out only if at least {LEAST_AGREEMENT:.0%} of all scans agree"
         raise BrioError(f"{problem}. {rule}; of {len(chosen)} scans here: {listing}")
     for i, reason in sorted(reasons.items()):
         found.skip(reason, chosen[i][0]["participant_id"], file=paths[i].name)
@@ -150,9 +155,11 @@ def _compare_regions(group: tuple[bool, Any], most: tuple[bool, Any]) -> str:
         return f"{'column names' if group[0] else 'no column names'}, unlike most scans"
     if len(group[1]) != len(most[1]):
         named = f" (without {shorten_list(lacking, 3)})" if group[0] and lacking and not other else ""
-        return f"{len(group[1])} regions, most scans have {len(most[1])}{named}"
-    differing = f"('{other[0]}', not '{lacking[0]}')" if other else "(some names repeat, in another order)"
-    return f"other regions than most scans {differing}"
+        return f"{len(group[1])} regions, while most scans have {len(most[1])}{named}"
+    differing = (
+        f"('{other[0]}', not '{lacking[0]}')" if other else "(some names appear more than once, in another order)"
+    )
+    return f"regions other than those of most scans {differing}"
 
 
 def _refuse_other_content(frames: np.ndarray, path: Path, found: Layout) -> None:
@@ -161,7 +168,7 @@ def _refuse_other_content(frames: np.ndarray, path: Path, found: Layout) -> None
         if not found.connectomes:
             refuse_fc(frames, str(path))
         if not np.isfinite(frames).any():
-            raise BrioError(f"{path}: the scan holds no finite value")
+            raise BrioError(f"{path}: the scan contains no finite value")
 
 
 def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: dict[str, Any], out: str | Path) -> None:
@@ -177,7 +184,7 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
     stream = read_chosen(found, chosen, options)
     first = next(stream, None)
     if first is None:
-        raise BrioError(f"{provenance['source']}: no scan to import: {summarise_skipped(found.skipped)}")
+        raise BrioError(f"{provenance['source']}: has no scan that can be imported: {summarise_skipped(found.skipped)}")
     with _find_deviation():
         atlas, order, provenance["rois"], warnings = resolve_atlas(found, first[2], first[1], options)
     warnings = [*found.warnings, *warnings]
@@ -214,18 +221,18 @@ def _write_scans(found: Layout, chosen: Chosen, options: ImportOptions, head: di
                 frames, stated = order.reorder(replace(series, frames=frames.T), path), {FC_ONLY: 1}
             add(frames, row | stated)
         if lengths == {1} and options.labels_required:
-            problem = "has one value for each region, as a contrast of task fMRI; brio reads time series of many frames"
+            problem = "has one value per region, like a contrast of task fMRI; brio reads time series of many frames"
             raise BrioError(f"{first[1]}: {problem}")
         unsure = atlas.is_unnamed and options.labels_required and not options.frames_in_rows
         if unsure and len(lengths) == 1 and are_transposed(sample):
             n_rows, n_columns = sample[0].shape
-            problem = f"has {n_rows} rows, which correlate as ROIs do in every scan, and {n_columns} columns"
+            problem = f"has {n_columns} columns and {n_rows} rows, and in every scan the rows correlate as ROIs do"
             raise BrioError(f"{first[1]}: {problem}; transpose the files, or give --frames-in-rows if rows are frames")
         if not found.connectomes and options.labels_required and not alive.all():
             flat = atlas.rois["name"][~alive].astype(str).tolist()
             flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in flat[:6])
-            remedy = "if it is no region (a constant, or a separator at the end of each line), leave it out"
-            warnings.append(f"{shorten_list(flat)}: without signal in every scan; {remedy}: {flags}")
+            remedy = "if this is not a region (but a constant, or a separator at the end of each line), leave it out"
+            warnings.append(f"{shorten_list(flat)}: no signal in any scan; {remedy}: {flags}")
         warnings += _describe_left_out(left_out, len(sites)) + _describe_similar(Counter(filter(None, sites)))
         if warnings:
             provenance["warnings"] = warnings
@@ -237,7 +244,7 @@ def _describe_left_out(left_out: Mapping[tuple[int, str], Sequence[Path]], n_sca
     for (number, name), paths in left_out.items():
         column = f"column {number}" + (f" ('{name}')" if name else "")
         share = f"in {len(paths)} of {format_count(n_scans, 'scan')}"
-        sentences.append(f"{paths[0]}: {column} counts the rows and names no region, so it was left out {share}")
+        sentences.append(f"{paths[0]}: {column} only numbers the rows, so it was left out {share}")
     return sentences
 
 
@@ -251,8 +258,10 @@ def _describe_similar(sites: Counter[str]) -> list[str]:
     warnings = []
     for same in filter(lambda names: len(names) > 1, spellings.values()):
         counted = " and ".join(f"'{site}' ({format_count(sites[site], 'scan')})" for site in same)
-        problem = f"{counted} count as {len(same)} sites, but differ only in capitals, blanks or number format"
-        warnings.append(f"{problem}; if they are one, give them one name in the participants table and import again")
+        problem = (
+            f"{counted} count as {len(same)} sites, but their names differ only in capitals, spaces or number format"
+        )
+        warnings.append(f"{problem}; if they are one site, write one name in the participants table and import again")
     return warnings
 
 
@@ -270,9 +279,9 @@ def choose_atlas(available: Mapping[str, Collection[str]], requested: str | None
             known = {canonicalise_atlas_name(name).lower() for name in names}
             labels += [label] if canonicalise_atlas_name(requested).lower() in known else []
         if not labels:
-            raise BrioError(f"{src}: holds no atlas '{requested}', {nearest(requested, available)}")
+            raise BrioError(f"{src}: has no files of atlas '{requested}'; {nearest(requested, available)}")
     if len(labels) != 1:
-        raise BrioError(f"{src}: holds the atlases {', '.join(labels)}; choose one with --atlas")
+        raise BrioError(f"{src}: has files of several atlases: {', '.join(labels)}; choose one with --atlas")
     return labels[0]
 
 
@@ -288,13 +297,16 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
     if repeated and sessions is None:
         names = ", ".join(str(row.get("session")) for row, _ in groups[repeated[0]])
         problem = f"{len(repeated)} of {len(groups)} participants have several scans ({repeated[0]}: sessions {names})"
-        remedy = "choose with --sessions: first (of each participant), all (kept together in splits and statistics)"
+        remedy = (
+            "choose with --sessions: first (of each participant), all (a participant's scans stay together "
+            "in splits and statistics)"
+        )
         remedy += "" if found.connectomes else ", join (one long scan), average (mean connectome)"
         raise BrioError(f"{problem}; {remedy}")
     chosen: list[tuple[Row, list[Any]]] = []
     for participant, group in groups.items():
         if sessions == "first":
-            found.skip("a further session, only the first was taken", *[participant] * (len(group) - 1))
+            found.skip("another session; only the first was read", *[participant] * (len(group) - 1))
             group = group[:1]
         if len(group) == 1 or sessions == "all":
             chosen += [(own, [source]) for own, source in group]
@@ -303,7 +315,7 @@ def choose_sessions(found: Layout, sessions: str | None) -> list[tuple[Row, list
             values = list(dict.fromkeys(str(own.get(column)) for own, _ in group))
             if len(values) > 1:
                 problem = f"participant {participant} has scans with {column} {values[0]} and {values[1]}"
-                raise BrioError(f"{problem}; to join them, correct the table, or keep one with --sessions first")
+                raise BrioError(f"{problem}; correct the table before joining them, or keep one with --sessions first")
         joined = "+".join(str(own.get("session")) for own, _ in group)
         chosen.append((group[0][0] | {"session": joined}, [source for _, source in group]))
     return chosen
@@ -345,10 +357,13 @@ def join_scans(scans: list[Series], paths: list[Path]) -> Series:
     frames = [order.reorder(scan, path) for scan, path in zip(scans, paths, strict=True)]
     for scan, path in zip(scans, paths, strict=True):
         if scan.tr != scans[0].tr:
-            raise BrioError(f"{path}: repetition time {scan.tr}, but {scans[0].tr} in {paths[0]}; it cannot be joined")
+            raise BrioError(
+                f"{path}: the repetition time is {scan.tr}, but {scans[0].tr} in {paths[0]}; these "
+                "scans cannot be joined"
+            )
     for i, j in combinations(range(len(frames)), 2):
         if _is_same_scan(frames[i], frames[j]):
-            remedy = "remove one, or import with --sessions all, so that 'brio audit' lists all such scans"
+            remedy = "remove one, or import with --sessions all, and 'brio audit' will list all such scans"
             raise BrioError(f"{paths[j]}: is the same scan as {paths[i]} under another name; {remedy}")
     alive = np.logical_and.reduce([find_live_rois(f) for f in frames])
     joined = np.full((sum(len(f) for f in frames), len(alive)), np.nan, dtype=np.float32)

@@ -105,7 +105,7 @@ def choose_formats(files: Iterable[SeriesFile]) -> list[SeriesFile]:
         path = scans.setdefault((file.subject, file.scan), file).path
         if not _are_copies(path, file.path):
             problem = f"the same scan as {path}, processed in another way"
-            raise BrioError(f"{file.path}: {problem}; choose by a part of the path with --match")
+            raise BrioError(f"{file.path}: {problem}; choose one with --match and a part of its path")
 
     def split_name(file: SeriesFile) -> list[str | int]:  # run-2 comes before run-10
         return [int(p) if i % 2 else p for i, p in enumerate(re.split(r"([0-9]+)", file.path.name))]
@@ -166,7 +166,7 @@ def _read_dataset(path: Path) -> Series:
     with series.name_damaged_file(file, "HDF5"), h5py.File(file, "r") as archive:
         node = archive[path.relative_to(file).as_posix()]
         if not isinstance(node, h5py.Dataset) or node.ndim != 2 or node.external or node.is_virtual:
-            raise BrioError(f"{path}: is no matrix (frames, regions)")
+            raise BrioError(f"{path}: is not a matrix (frames, regions)")
         series.require_bounded(node.size * node.dtype.itemsize, file)
         tr = node.attrs.get("RepetitionTime")
         tr = None if tr is None else require_repetition_time(float(tr), f"{path}: RepetitionTime")
@@ -174,14 +174,16 @@ def _read_dataset(path: Path) -> Series:
 
 
 RUNS = ("first", "concatenate")
-JOINED = "a series that the pipeline joined from the runs beside it"
+JOINED = "the pipeline joined this series from the runs in the same folder"
 
 
 def find_bids(src: Path, options: ImportOptions) -> Layout:
     """Find parcellated time series of BIDS derivatives, see :func:`parse_name`."""
     files = [file for path in (*series.find_series(src), *find_datasets(src)) if (file := parse_name(path))]
     if not files:
-        raise BrioError(f"{src}: no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii below it")
+        raise BrioError(
+            f"{src}: has no file sub-*_atlas-<atlas>_*timeseries.tsv, .txt, .1D or .ptseries.nii in it or below"
+        )
     matching = set(series.select_matching(src, [file.path for file in files], options.match))
     files = [file for file in files if file.path in matching]
     names = {file.label: {file.label, file.atlas, file.feature} - {""} for file in files}
@@ -200,13 +202,13 @@ def lay_out_scans(
     """Assign the files of a folder to participants, sessions and runs; several runs of a scan are joined."""
     runs, sessions = RUNS[0] if options.runs is None else options.runs, options.sessions
     if runs not in RUNS:
-        raise BrioError(f"runs cannot be '{runs}', {nearest(runs, RUNS)}")
+        raise BrioError(f"runs cannot be '{runs}'; {nearest(runs, RUNS)}")
     table, layout = find_rows(src, options, ("session",))
     tasks = sorted({file.task for file in files if file.task})
     if options.task is None and len(tasks) > 1:
-        raise BrioError(f"{src}: holds the tasks {', '.join(tasks)}; choose one with --task")
+        raise BrioError(f"{src}: has files of several tasks: {', '.join(tasks)}; choose one with --task")
     if options.task is not None and options.task not in tasks:
-        raise BrioError(f"{src}: holds no task '{options.task}', {nearest(options.task, tasks)}")
+        raise BrioError(f"{src}: has no files of task '{options.task}'; {nearest(options.task, tasks)}")
     selected = [file for file in files if options.task in (None, file.task)]
     chosen = choose_formats(selected)
     scan_files, joined = separate_joined_runs(chosen)
@@ -233,23 +235,23 @@ def lay_out_scans(
             groups = group_by_session(subjects[subject])
             by_session = {name: own for name, own in groups.items() if simplify_session(name) == wanted}
             if not by_session:
-                layout.skip("no time series of the session of its row", row["participant_id"], session=row["session"])
+                layout.skip("no time series of the session in its row", row["participant_id"], session=row["session"])
         elif sessions is not None:
             by_session = group_by_session(subjects[subject])
         for session, own in by_session.items():
             named = row | {"session": session} if session else row
             scans.append((named, own if runs == "concatenate" else own[:1]))
             for further in own[1:] if runs == "first" else []:
-                reason = "a further run, only the first was taken (--runs concatenate joins runs)"
+                reason = "another run; only the first was read (to join runs: --runs concatenate)"
                 if own[0].session != further.session:
-                    reason = "a further session, only the first was taken (--sessions join, average or all takes more)"
+                    reason = "another session; only the first was read (to read more: --sessions join, average or all)"
                 layout.skip(reason, row["participant_id"], file=further.path.name)
     if table is not None:
         layout.skip(f"no row in {table.name}", *(subject for subject in subjects if subject not in n_rows))
     for subject in sorted(read_by_session):
         for session, own in group_by_session(subjects[subject]).items():
             if (subject, simplify_session(session)) not in listed:
-                layout.skip("no row of its session", subject, session=session, file=own[0].path.name)
+                layout.skip("no row for its session", subject, session=session, file=own[0].path.name)
     for file in joined:
         if file.subject in {_identify_row(row)[0] for row, _ in scans}:
             layout.skip(JOINED, file.subject, file=file.path.name)
@@ -296,7 +298,7 @@ def find_repetition_time(sidecar: dict[str, Any], path: Path) -> float | None:
     is_number = isinstance(frequency, int | float) and not isinstance(frequency, bool)
     if not (is_number and 1.0 / LONGEST <= frequency <= 1.0 / SHORTEST):
         problem = f"SamplingFrequency in its json sidecar is {repr(frequency)[:40]}"
-        raise BrioError(f"{path}: {problem}; a positive number of frames per second is needed")
+        raise BrioError(f"{path}: {problem}; it must be a positive number of frames per second")
     return 1.0 / frequency
 
 

@@ -65,8 +65,8 @@ class Denoising:
         if strategy in STRATEGIES:
             if high_pass is not None:
                 raise BrioError(
-                    f"strategy '{strategy}' filters by the cosine regressors of fMRIPrep, so that --high-pass would "
-                    "filter twice; leave it out, or list columns in --denoise"
+                    f"strategy '{strategy}' already filters with the cosine regressors of fMRIPrep, so "
+                    "--high-pass would filter twice; leave out --high-pass, or list columns in --denoise"
                 )
             return cls(strategy, (), text != strategy, None, low_pass)
         if text == "none":
@@ -75,7 +75,7 @@ class Denoising:
         if len(columns) < 2 and not re.search(r"[_\d]|csf|white", text):
             raise BrioError(
                 f"--denoise '{text}' is unknown, {nearest(text, [*STRATEGIES, 'none'])}; or list columns of the "
-                "confounds, for example trans_x,trans_y,csf"
+                "confounds table, for example trans_x,trans_y,csf"
             )
         return cls(None, columns, False, high_pass, low_pass)
 
@@ -130,11 +130,15 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     """Find the regions that the labels of an image stand for, by the column ``index`` or ``code`` of their table."""
     image = _open_image(path)
     if len(image.shape) != 3:
-        raise BrioError(f"{path}: has {len(image.shape)} axes; an image of labels has three, one label per voxel")
+        raise BrioError(
+            f"{path}: has {len(image.shape)} axes; an image of labels needs three, with one label per voxel"
+        )
     values = np.unique(np.asarray(image.dataobj))
     values = values[np.isfinite(values) & (values != 0)]
     if not len(values) or (values != np.round(values)).any() or (values < 0).any():
-        raise BrioError(f"{path}: holds no labels, which are positive whole numbers; maps of weights cannot be used")
+        raise BrioError(
+            f"{path}: holds no labels; labels must be positive whole numbers, and maps of weights cannot be used"
+        )
     labels = values.astype(int).tolist()
     if table is None:
         table = Atlas(name, pd.DataFrame({"name": [f"label_{label}" for label in labels], "index": labels}))
@@ -143,8 +147,8 @@ def _match_labels(path: Path, table: Atlas | None, space: str, name: str) -> Lab
     row_of = max(rows, key=lambda known: len(known.keys() & set(labels)), default={})
     if missing := [str(label) for label in labels if label not in row_of]:
         raise BrioError(
-            f"{path}: the atlas table lacks the labels {shorten_list(missing)}; it needs a column 'index' with the "
-            "label of each region"
+            f"{path}: the table of the ROIs lacks the labels {shorten_list(missing)}; it needs a column 'index' "
+            "with the label of each region"
         )
     rois = table.rois.iloc[[row_of[label] for label in labels]].reset_index(drop=True)
     return LabelAtlas(path, tuple(labels), Atlas(name, rois), space, hash_file(path))
@@ -176,7 +180,9 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
 
     path = _find_confounds(image)
     if path is None and (denoising.strategy or denoising.columns):
-        raise BrioError(f"{image}: --denoise needs its desc-confounds_timeseries.tsv in the same folder")
+        raise BrioError(
+            f"{image}: --denoise needs the file desc-confounds_timeseries.tsv of this image in the same folder"
+        )
     everything = pd.DataFrame()
     if path is not None:
         with name_damaged_file(path, "a table"):
@@ -186,7 +192,7 @@ def read_confounds(image: Path, denoising: Denoising) -> Confounds:
     if denoising.columns:
         missing = [column for column in denoising.columns if column not in everything]
         if missing:
-            raise BrioError(f"{path}: has no column '{missing[0]}', {nearest(missing[0], everything.columns)}")
+            raise BrioError(f"{path}: has no column '{missing[0]}'; {nearest(missing[0], everything.columns)}")
         with name_damaged_file(path or image, "a table of numbers"):
             chosen = everything[list(denoising.columns)].astype(float)
         return Confounds(chosen.fillna(chosen.iloc[1:2].squeeze(axis=0)), None, mean_fd)  # derivatives begin with n/a
@@ -271,7 +277,7 @@ def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path
     """
     image = _open_image(path)
     if len(image.shape) != 4 or image.shape[3] < 2:
-        raise BrioError(f"{path}: has the shape {image.shape}; four axes are needed, the last one of frames")
+        raise BrioError(f"{path}: has the shape {image.shape}; it needs four axes, with frames along the last")
     with name_damaged_file(path, "NIfTI"):
         labels = _resample_labels(
             atlas.path, image.shape[:3], np.ascontiguousarray(image.affine, dtype=float).tobytes()
@@ -282,7 +288,7 @@ def extract_scan(path: Path, atlas: LabelAtlas, denoising: Denoising, root: Path
     if confounds.table is not None and len(confounds.table) != len(series):
         raise BrioError(f"{path}: has {len(series)} frames, but its confounds table has {len(confounds.table)} rows")
     if tr is None and (denoising.high_pass, denoising.low_pass) != (None, None):
-        raise BrioError(f"{path}: has no repetition time, which a filter needs; add RepetitionTime to its json sidecar")
+        raise BrioError(f"{path}: has no repetition time, but filters need one; add RepetitionTime to its json sidecar")
     with name_failure(path, "cannot be denoised"):
         frames = denoise(series, confounds, denoising, tr).astype(np.float32)
     return frames, {"tr": tr, "mean_fd": confounds.mean_fd}
@@ -310,7 +316,7 @@ def extract_scans(
     missing = [path for path, file in files.items() if not file.exists()]
     done, errors = len(paths) - len(missing), dict[Path, BrioError]()
     if done:
-        options.progress(f"{format_count(done, 'scan')} extracted before", done / len(paths))
+        options.progress(f"{format_count(done, 'scan')} already extracted", done / len(paths))
     write, targets = partial(_write_scan, src, atlas, denoising), [files[path] for path in missing]
     with closing(_run_all(write, missing, targets, options.jobs or 1)) as written:
         for path, error in zip(missing, written, strict=True):
@@ -366,18 +372,18 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
             others.append(path)
     if not images and others:
         raise BrioError(
-            f"{others[0]}: is a dense CIFTI series, which brio does not parcellate; use a volume space "
-            "('fmriprep ... --output-spaces MNI152NLin6Asym'), or let XCP-D write series to import as 'bids'"
+            f"{others[0]}: is a dense CIFTI series, which brio does not parcellate; use a volume space ('fmriprep "
+            "... --output-spaces MNI152NLin6Asym'), or run XCP-D and import its output as 'bids'"
         )
     if not images:
-        raise BrioError(f"{src}: no file sub-*_desc-{description}_bold{IMAGE} below it")
+        raise BrioError(f"{src}: has no file sub-*_desc-{description}_bold{IMAGE} in it or below")
     for name, asked in (("space", options.space), ("res", options.res)):
         known = sorted({entities.get(name, "") for _, entities in images})
         if asked is not None and asked not in known:
-            raise BrioError(f"{src}: no image has {name}-{asked}, {nearest(asked, known)}")
+            raise BrioError(f"{src}: no image has {name}-{asked}; {nearest(asked, known)}")
         if asked is None and len(known) > 1:
             shown = ", ".join(value or f"(no {name}-)" for value in known)
-            raise BrioError(f"{src}: holds images with {name} {shown}; choose one with --{name}")
+            raise BrioError(f"{src}: has images with {name} {shown}; choose one with --{name}")
         images = [(path, entities) for path, entities in images if asked in (None, entities.get(name, ""))]
     selected = set(select_matching(src, [path for path, _ in images], options.match))
     return [bids.describe_file(path, entities) for path, entities in images if path in selected]
@@ -386,19 +392,24 @@ def find_images(src: Path, options: ImportOptions, description: str) -> list[Ser
 def check_space(atlas: LabelAtlas, space: str, src: Path) -> tuple[str, ...]:
     """Refuse images that are not in the space of the atlas; returns a warning where the two templates are alike."""
     if not space:
-        raise BrioError(f"{src}: its images are in the space of each scan, no atlas fits; choose others with --space")
+        raise BrioError(
+            f"{src}: the images are in the native space of each scan, which no atlas fits; choose "
+            "other images with --space"
+        )
     if atlas.space in ("", space):
         return ()
     if not (atlas.space.startswith("MNI152") and space.startswith("MNI152")):
-        raise BrioError(f"{atlas.path}: is in the space {atlas.space}, the images are in {space}")
-    alike = "two versions of one template, whose cortex lies up to a few millimetres apart"
+        raise BrioError(f"{atlas.path}: is in the space {atlas.space}, but the images are in {space}")
+    alike = "in these two versions of one template, the cortex lies up to a few millimetres apart"
     return (f"the atlas is in {atlas.space}, the images are in {space}: {alike}",)
 
 
 def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of fMRIPrep, and extract the series of their regions."""
     if options.denoise is None:
-        raise BrioError(f"kind 'fmriprep' needs --denoise: {', '.join(STRATEGIES)}, columns of the confounds, or none")
+        raise BrioError(
+            f"kind 'fmriprep' needs --denoise: {', '.join(STRATEGIES)}, columns of the confounds table, or none"
+        )
     if options.atlas is None:
         raise BrioError("kind 'fmriprep' needs --atlas: a name such as schaefer400, or an image of labels")
     denoising = Denoising.parse(options.denoise, options.high_pass, options.low_pass)
@@ -422,7 +433,7 @@ def find_fmriprep(src: Path, options: ImportOptions) -> Layout:
         "sha256": atlas.digest,
         "space": atlas.space or None,
         "images": space,
-        "resampled": "labels, to the nearest voxel of each image",
+        "resampled": "labels, resampled to the nearest voxel of each image",
     }
     return replace(
         layout,

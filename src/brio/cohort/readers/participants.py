@@ -151,7 +151,7 @@ def choose_covariates(
         found = {column for column in table.columns if column == pattern or fnmatchcase(column, pattern)}
         if not found:
             known = nearest(pattern, table.columns)
-            raise BrioError(f"{table.path}: --ignore-columns: there is no column '{pattern}'; {known}")
+            raise BrioError(f"{table.path}: --ignore-columns: the table has no column '{pattern}'; {known}")
         ignored |= found - taken
     named = {"age": options.age_column, "sex": options.sex_column}
     for name, column in named.items():
@@ -181,10 +181,10 @@ def convert_sexes(rows: Sequence[Row], options: ImportOptions, where: str) -> tu
             row["sex"] = None if all(codes.values()) else sex
     listing = ", ".join(f"{code} ({n})" for code, n in sorted(unclear.items())[:LONGEST_LIST])
     if unclear and all(codes.values()):
-        return (f"{where}: neither --male nor --female, so taken as missing: {listing}",)
+        return (f"{where}: these values are neither --male nor --female and are treated as missing: {listing}",)
     if unclear and options.labels_required:
         example = "--male 1 --female 2" if "2" in unclear else "--male 1 --female 0"
-        raise BrioError(f"{where} holds codes, {listing}; say which sex they are, for example {example}")
+        raise BrioError(f"{where} holds codes ({listing}); state what they mean, for example {example}")
     return ()
 
 
@@ -239,9 +239,9 @@ class TextTable:
         columns = [c for c in self.columns if c]
         same = [c for c in columns if c.lower() in _SAME_MEANING.get(column, ()) and c not in taken]
         close = same[0] if same else find_nearest(column, set(columns) - {*_KNOWN_COLUMNS, *taken})
-        suggestion = f"did you mean '{close}'? It has" if close else "known:"
-        remedy = f"{option} can name another" if option else "rename the column that holds it"
-        raise BrioError(f"{self.path}: there is no column '{column}', {suggestion} {', '.join(columns)}; {remedy}")
+        suggestion = f"did you mean '{close}'? The columns are" if close else "known:"
+        remedy = f"name the right column with {option}" if option else "rename the column that holds this information"
+        raise BrioError(f"{self.path}: has no column '{column}'; {suggestion} {', '.join(columns)}; {remedy}")
 
     def read_ids(self, column: str, session_column: str | None = None, option: str | None = None) -> list[str]:
         """Read a column whose values must be present and unique, but for the sessions of a participant."""
@@ -253,8 +253,8 @@ class TextTable:
                 raise BrioError(f"{self.path}: column '{column}' is empty in row {number}")
             other = first_row.setdefault((participant, session), number)
             if other != number:
-                problem = f"participant {participant} appears in rows {other} and {number}; keep one"
-                column_option = f"column '{session_column}' (--session-column can name another)"
+                problem = f"participant {participant} appears in rows {other} and {number}; keep one of these rows"
+                column_option = f"column '{session_column}' (or in another one, named with --session-column)"
                 remedy = f", or give each scan a session in {column_option}"
                 raise BrioError(f"{self.path}: {problem}{'' if session_column is None else remedy}")
         return [participant for participant, _ in first_row]
@@ -267,12 +267,12 @@ def find_table(src: Path, requested: str | Path | None) -> Path:
         if not paths:
             folder = Path(requested).parent
             missing = "" if folder.is_dir() or (src / folder).is_dir() else f" (there is no folder {folder})"
-            raise BrioError(f"{requested}: no such participants table, neither here nor in {src}{missing}")
+            raise BrioError(f"{requested}: no such participants table, either here or in {src}{missing}")
         return paths[0]
     paths = [src / name for name in TABLE_NAMES if series.is_regular(src / name)]
     if len(paths) != 1:
-        problem = "there are both participants.tsv and participants.csv" if paths else "there is no participants.tsv"
-        raise BrioError(f"{src}: {problem}; name the table with --participants")
+        problem = "has both participants.tsv and participants.csv" if paths else "has no participants.tsv"
+        raise BrioError(f"{src}: {problem}; give the participants table with --participants")
     return paths[0]
 
 
@@ -296,7 +296,7 @@ def read_participants(path: Path) -> TextTable:
         refuse_unsafe_names([cell for cell in cells if find_control(cell)], f"{path}, line {number}")
         lines += [cells] if any(cells) else []
     if len(lines) < 2:
-        raise BrioError(f"{path}: needs a header and at least one row")
+        raise BrioError(f"{path}: the table needs a header and at least one row")
     columns, rows = lines[0], []
     for column, n in Counter(columns).items():
         if column and n > 1:
@@ -304,7 +304,7 @@ def read_participants(path: Path) -> TextTable:
     for number, cells in enumerate(lines[1:], start=1):
         if len(cells) < len(columns) or any(cells[len(columns) :]):
             remedy = f"; {series.ROW_NAMES}" if set(map(len, lines[1:])) == {len(columns) + 1} else ""
-            raise BrioError(f"{path}: row {number} has {len(cells)} cells, the header {len(columns)}{remedy}")
+            raise BrioError(f"{path}: row {number} has {len(cells)} cells, but the header has {len(columns)}{remedy}")
         rows.append({c: None if v.lower() in MISSING else v for c, v in zip(columns, cells, strict=False)})
     for column in columns:
         numbers = {value for row in rows if (value := row[column]) is not None and value.lower() not in MISSING_NUMBERS}
@@ -339,14 +339,14 @@ def map_labels(
     if len(counts) > LONGEST_LIST:
         kind = "multi-class" if any(math.isnan(series.parse_float(v)) for v in counts) else "continuous"
         listing = f"{len(counts):,} values, as a {kind} column"
-        choose += ", or import by another column and ask 'brio run' with --label 'age>14.5'"
+        choose += ", or import with another label column and run 'brio run' with --label 'age>14.5'"
     rest = [v for v in counts if not _is_among(v, [*patients, *controls])]
     for named, option in ((patients, "--patient"), (controls, "--control")):
         absent = [value for value in named if not _is_among(value, counts)]
         if absent and (labels_required or rest):
-            raise BrioError(f"{where} has no value '{absent[0]}' for {option}; it holds {listing}")
+            raise BrioError(f"{where} has no value '{absent[0]}' for {option}; the column holds {listing}")
     unclear = BrioError(f"{where} holds {listing}; {'' if len(counts) < 3 else 'brio separates two classes: '}{choose}")
-    one_class = BrioError(f"{where} holds {listing}: one class only; two classes are needed")
+    one_class = BrioError(f"{where} holds only one class, {listing}, but two classes are needed")
     if len(counts) == 1 and labels_required:
         raise one_class
     if not patients and not controls:
@@ -422,8 +422,8 @@ def find_rows(src: Path, options: ImportOptions, also: Sequence[str] = ()) -> tu
     used |= {label_column} if max(len(patients), len(controls)) < 2 else set()
     copies = [c for c in table.columns if c not in used and (m := _COPY.fullmatch(c)) and m[1] in table.columns]
     if copies:
-        problem = f"{shorten_list(copies)}: named as pandas names further columns of one name"
-        layout.warnings += (f"{path}: {problem}; kept as covariates (--ignore-columns leaves them out)",)
+        problem = f"{shorten_list(copies)}: these are names that pandas gives to repeated columns"
+        layout.warnings += (f"{path}: {problem}; they are kept as covariates (leave them out with --ignore-columns)",)
     found = [name for name in ("session", "file") if own.get(name) in table.columns]
     names |= {own[name]: name for name in found}
     for participant, label, group, row in zip(ids, labels, groups, table.rows, strict=True):
@@ -465,8 +465,8 @@ def explain_left_out(
     reasons, warnings = np.full(len(table), "", dtype=object), tuple[str, ...]()
     if where is not None:
         fulfilled, missing, columns = find_fulfilling(table, where, name)
-        reasons[~fulfilled] = f"'{where}' does not hold"
-        reasons[missing] = f"no value of {' or '.join(columns)}, which --where compares"
+        reasons[~fulfilled] = f"'{where}' is false"
+        reasons[missing] = f"no value in {' or '.join(columns)}, which --where compares"
     if exclude is not None:
         listed, file = _read_exclusions(Path(exclude), ids), series.describe_name(Path(exclude).name)
         refuse_unsafe_names([file], "--exclude")
@@ -478,11 +478,11 @@ def explain_left_out(
         unknown = sorted(listed.keys() - set(chain(*keys)))
         absent = f"not in {name}: {shorten_list([f'{p} (session {s})' if s else p for p, s in unknown])}"
         if len(unknown) == len(listed):  # the list is of another study, or writes identifiers in another way
-            raise BrioError(f"{exclude}: names nobody to leave out: {absent if unknown else 'it is empty'}")
+            raise BrioError(f"{exclude}: lists no participant to leave out: {absent if unknown else 'it is empty'}")
         warnings = (f"{exclude}: {absent}",) if unknown else ()
     if reasons.all():
         counts = ", ".join(f"{reason} ({n})" for reason, n in Counter(reasons).items())
-        raise BrioError(f"{name}: nothing is left of {len(table)} rows: {counts}")
+        raise BrioError(f"{name}: none of {len(table)} rows is left: {counts}")
     return reasons.tolist(), warnings
 
 
@@ -507,7 +507,7 @@ def _read_exclusions(path: Path, ids: str) -> dict[tuple[str, str], str]:
 def select_scans(cohort: Cohort, where: str | None, exclude: str | Path | None) -> tuple[Cohort, tuple[str, ...]]:
     """Select scans of a cohort by ``--where`` and ``--exclude``, as its provenance records; and say what was odd."""
     if where is None and exclude is None:
-        raise BrioError("nothing says which scans to select; give --where, --exclude or both")
+        raise BrioError("no selection was given; give --where, --exclude or both")
     name, columns = f"cohort '{cohort.name}'", ("participant_id", "session")
     reasons, warnings = explain_left_out(cohort.participants, where, exclude, name, *columns)
     file = None if exclude is None else series.describe_name(Path(exclude).name)

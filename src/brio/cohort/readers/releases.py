@@ -41,7 +41,7 @@ def _read_label(
     label = {"1": 1, control: 0}.get(code or "")
     if label is None and required:
         problem = f"participant {participant} has {column} '{code}'"
-        raise BrioError(f"{path}: {problem}; 1 (autism) or {control} (control) is needed")
+        raise BrioError(f"{path}: {problem}; it must be 1 (autism) or {control} (control)")
     if label is None and code is not None:
         layout.leave_unlabelled(participant, f"{column} '{code}' is neither 1 nor {control}")
     return label
@@ -67,14 +67,17 @@ def find_pcp(src: Path, options: ImportOptions) -> Layout:
     """Find the scans of ABIDE of the Preprocessed Connectomes Project."""
     files = [(m, path) for path in series.find_series(src, options.match) if (m := PCP_NAME.fullmatch(path.name))]
     if not files:
-        raise BrioError(f"{src}: no file named <FILE_ID>_rois_<atlas>.1D below it")
+        raise BrioError(f"{src}: has no file named <FILE_ID>_rois_<atlas>.1D in it or below")
     label = choose_atlas({m["atlas"]: {m["atlas"]} for m, _ in files}, options.atlas, src)
     by_id: dict[str, Path] = {}
     for match, path in files:
         if match["atlas"] == label:
             other = by_id.setdefault(match["file_id"], path)
             if other != path:
-                raise BrioError(f"{path}: also at {other}; import the folder of one pipeline and give --participants")
+                raise BrioError(
+                    f"{path}: there is a second file of this scan, {other}; import the folder of one "
+                    "pipeline and give --participants"
+                )
     phenotypic = _find_phenotypic(src, options)
     if phenotypic is None:
         layout = Layout([{"participant_id": file_id} for file_id in by_id])
@@ -94,8 +97,8 @@ def _find_phenotypic(src: Path, options: ImportOptions) -> Path | None:
     if not (paths or options.labels_required or options.where or options.exclude):
         return None
     if len(paths) != 1:
-        problem = f"{paths[0].name} and {paths[1].name} are both there" if paths else "no *henotypic*.csv below it"
-        raise BrioError(f"{src}: {problem}; name the table with --participants")
+        problem = f"has both {paths[0].name} and {paths[1].name}" if paths else "has no *henotypic*.csv in it or below"
+        raise BrioError(f"{src}: {problem}; give the participants table with --participants")
     return paths[0]
 
 
@@ -154,7 +157,7 @@ def fetch_abide(
 
     atlas_name = canonicalise_atlas_name(atlas).lower()
     if atlas_name not in DERIVATIVES:
-        raise BrioError(f"ABIDE is not offered for atlas '{atlas}', {nearest(atlas_name, DERIVATIVES)}")
+        raise BrioError(f"ABIDE is not available in atlas '{atlas}'; {nearest(atlas_name, DERIVATIVES)}")
     label = DERIVATIVES[atlas_name]
     refuse_existing(out)
     if data_dir is None:
@@ -172,7 +175,9 @@ def fetch_abide(
         )
     except Exception as error:  # the network fails in many ways
         message = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BrioError(f"the download of ABIDE failed ({message}); run again, files in {data_dir} are kept") from error
+        raise BrioError(
+            f"the download of ABIDE failed ({message}); run the command again, files in {data_dir} are kept"
+        ) from error
     folder = Path(data_dir) / "ABIDE_pcp"
     if digests is not None:
         scans = (folder / "cpac" / "filt_global").glob(f"*_rois_{label}.1D")
@@ -190,14 +195,16 @@ def compare_digests(folder: Path, files: Sequence[Path], record: Path) -> None:
     for number, line in enumerate(series.read_text_file(record, "a list of digests").splitlines(), 1):
         match = re.fullmatch("([0-9a-fA-F]{64})  (.*)", line)
         if match is None:
-            raise BrioError(f"{record}, line {number}: is no digest as 'sha256sum' writes it")
+            raise BrioError(f"{record}, line {number}: is not a digest as written by 'sha256sum'")
         known[match[2]] = match[1].lower()
     for name, digest in found.items():
         if name not in known:
-            raise BrioError(f"{record}: has no digest of {name}; remove the file from {folder}, or record anew")
+            raise BrioError(
+                f"{record}: has no digest of {name}; remove the file from {folder}, or record all digests in a new file"
+            )
         if known[name] != digest:
             problem = f"differs from the digest in {record}; it is damaged or another version"
-            raise BrioError(f"{folder / name}: {problem}. Remove it and fetch again")
+            raise BrioError(f"{folder / name}: {problem}. Remove the file and fetch it again")
 
 
 # First and last column of each atlas, counted from 1; column 1569 is the global signal.
@@ -226,14 +233,14 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         raise BrioError("kind 'dpabi' needs --atlas")
     atlas_name = canonicalise_atlas_name(options.atlas).lower()
     if atlas_name not in ATLAS_COLUMNS:
-        raise BrioError(f"the files of DPABI have no atlas '{options.atlas}', {nearest(atlas_name, ATLAS_COLUMNS)}")
+        raise BrioError(f"the files of DPABI have no atlas '{options.atlas}'; {nearest(atlas_name, ATLAS_COLUMNS)}")
     about_table = ("id_column", "age_column", "sex_column", "ignore_columns", "where", "exclude")
     if options.participants is None and (given := [name for name in about_table if getattr(options, name)]):
         flag = f"--{given[0].replace('_', '-')}"
-        raise BrioError(f"{flag} is about a participants table: give the table with --participants")
+        raise BrioError(f"{flag} needs a participants table; give one with --participants")
     candidates = [path for path in series.find_series(src, options.match) if is_dpabi_file(path)]
     if not candidates:
-        raise BrioError(f"{src}: no file named ROISignals_*.mat or ROISignals_*.txt below it")
+        raise BrioError(f"{src}: has no file named ROISignals_*.mat or ROISignals_*.txt in it or below")
     originals = {p.with_suffix("") for p in candidates if p.suffix.lower() == ".mat"}
     layout, files = Layout([], ("HC", "MDD")), dict[str, Path]()
     for path in candidates:
@@ -242,14 +249,16 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         participant = path.stem.removeprefix(PREFIX)
         match = DPABI_NAME.fullmatch(participant)
         row: Row = {"site": f"S{match['site']}", "label": GROUPS.get(match["group"])} if match else {}
-        reason = "the file's name is not ROISignals_S<site>-<group>-<number>"
-        reason = "the group in the file's name is neither 1 (MDD) nor 2 (HC)" if match else reason
+        reason = "the name of the file is not ROISignals_S<site>-<group>-<number>"
+        reason = "the group in the name of the file is neither 1 (MDD) nor 2 (HC)" if match else reason
         is_unlabelled = row.get("label") is None
         if is_unlabelled and options.labels_required:
             layout.skip(reason, participant if match else path.stem)
             continue
         if participant in files:
-            raise BrioError(f"{path}: participant {participant} is also at {files[participant]}; import one folder")
+            raise BrioError(
+                f"{path}: participant {participant} has a second file, {files[participant]}; import one folder"
+            )
         files[participant] = path
         layout.rows.append({"participant_id": participant} | row)
         if is_unlabelled:
@@ -264,8 +273,10 @@ def find_dpabi(src: Path, options: ImportOptions) -> Layout:
         frames = series.read_series(path, variable="ROISignals").frames
         n_columns = frames.shape[1]
         if n_columns < last or (n_columns < MIN_COLUMNS and n_columns not in OLDER_COLUMNS):
-            problem = f"has {n_columns} columns, {atlas_name} is in columns {first} to {last} of the {MIN_COLUMNS}"
-            raise BrioError(f"{path}: {problem} that DPARSF 4.3 writes; extract the signals again with that or a later")
+            problem = f"has {n_columns} columns, but {atlas_name} is in columns {first} to {last} of the {MIN_COLUMNS}"
+            raise BrioError(
+                f"{path}: {problem} that DPARSF 4.3 writes; extract the signals again with DPARSF 4.3 or later"
+            )
         return path, Series(frames[:, first - 1 : last])
 
     return replace(
@@ -289,8 +300,8 @@ def _add_covariates(layout: Layout, path: Path, options: ImportOptions) -> list[
     table = participants.read_participants(path)
     column = options.id_column or next((c for c in table.columns if c.lower() in ID_COLUMNS), None)
     if column is None:
-        problem = f"no column of identifiers ({', '.join(ID_COLUMNS)}); it has {', '.join(table.columns)}"
-        raise BrioError(f"{path}: {problem}; --id-column can name another")
+        problem = f"has no column of identifiers ({', '.join(ID_COLUMNS)}); its columns are {', '.join(table.columns)}"
+        raise BrioError(f"{path}: {problem}; name the column with --id-column")
     everyone, table = (
         {row.get(column) for row in table.rows},
         participants.select_rows(table, options, layout, column, "session"),
@@ -320,7 +331,7 @@ def find_packed(src: Path, options: ImportOptions) -> Layout:
     files = [src] if src.is_file() else sorted(src.glob("*.npz"))
     archives = {path.stem: path for path in series.select_matching(src, files, options.match)}
     if not archives:
-        raise BrioError(f"{src}: holds no <atlas>.npz")
+        raise BrioError(f"{src}: has no file <atlas>.npz")
     atlas_name = choose_atlas({stem: {stem} for stem in archives}, options.atlas, src)
     path = archives[atlas_name]
     if options.labels_required or series.is_regular(src / "participants.tsv"):
@@ -378,21 +389,23 @@ def _open_archive(path: Path, rows: list[dict[str, Any]]) -> Callable[[int], np.
     # the names and lengths first: nothing larger is unpacked unless it is what the table lists
     (lengths,), ids = series.load_arrays(path, declared, ["n_frames"]), series.read_packed_ids(path, declared)
     if len(ids) != len(rows):
-        raise BrioError(f"{path}: has {len(ids)} participants, participants.tsv has {len(rows)}")
+        raise BrioError(f"{path}: has {len(ids)} participants, but participants.tsv has {len(rows)}")
     frames, scale = declared["frames"], declared["scale"]
     if not set(frames.kind + scale.kind) <= set("fiu") or lengths.dtype.kind not in "iu":
         raise BrioError(f"{path}: frames and scale must be real numbers, and n_frames whole numbers")
     if lengths.shape != (len(ids),) or (lengths < 1).any():
-        raise BrioError(f"{path}: 'n_frames' must have a positive number for each of the {len(ids)} participants")
+        raise BrioError(f"{path}: 'n_frames' must hold a positive number for each of the {len(ids)} participants")
     for number, (own, length, row) in enumerate(zip(ids, lengths.tolist(), rows, strict=True), start=1):
         if own != row["participant_id"]:
-            raise BrioError(f"{path}: participant {number} is {own}, but {row['participant_id']} in participants.tsv")
+            raise BrioError(
+                f"{path}: participant {number} is {own}, but in participants.tsv it is {row['participant_id']}"
+            )
         if str(length) != row.get("n_frames", str(length)):
-            raise BrioError(f"{path}: {own} has {length} frames, but {row['n_frames']} in participants.tsv")
+            raise BrioError(f"{path}: {own} has {length} frames, but participants.tsv says {row['n_frames']}")
     ends = np.cumsum(lengths, dtype=np.int64)
     n_rois = frames.shape[-1] if len(frames.shape) == 2 else 0
     if frames.shape != (lengths.sum(dtype=np.int64), n_rois) or scale.shape != (len(ids), n_rois) or n_rois == 0:
-        raise BrioError(f"{path}: frames {frames.shape}, scale {scale.shape} and n_frames do not fit together")
+        raise BrioError(f"{path}: the shapes of frames {frames.shape}, scale {scale.shape} and n_frames do not match")
     packed, scales = series.load_arrays(path, declared, ("frames", "scale"))
     unusable = ~np.isfinite(scales).all(axis=1)
     if unusable.any():

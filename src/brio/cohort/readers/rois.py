@@ -35,7 +35,7 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     """Read a table of ROIs from a file."""
     path = Path(path)
     if not path.is_file():
-        raise BrioError(f"{path}: no such table of ROIs")
+        raise BrioError(f"{path}: this table of ROIs does not exist")
     if path.suffix.lower() == ".json":  # names by their values in the image
         said = read_json_object(path)
         table = TextTable(path, ["index", "name"], [{"index": i, "name": str(name)} for i, name in said.items()])
@@ -51,9 +51,11 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
             columns[ours] = columns.pop(theirs) if ours == "name" else columns[theirs]
     axes = [axis for axis in "xyz" if axis in columns]
     if "name" not in columns:
-        raise BrioError(f"{path}: no column 'name' with the names of the ROIs; it has {', '.join(columns)}")
+        raise BrioError(
+            f"{path}: has no column 'name' with the names of the ROIs; its columns are {', '.join(columns)}"
+        )
     if len(axes) in (1, 2):
-        raise BrioError(f"{path}: has a column '{axes[0]}', but not all of x, y and z; give all three or none")
+        raise BrioError(f"{path}: has a column '{axes[0]}', but not all three of x, y and z; give all three or none")
     names = list(columns.pop("name"))
     if None in names:
         raise BrioError(f"{path}: column 'name' is empty in row {names.index(None) + 1}; every ROI needs a name")
@@ -72,14 +74,14 @@ def read_atlas_table(path: str | Path) -> tuple[Atlas, list[str]]:
     warnings = describe_renamed(repeated, f"{path}: rows")
     gaps = atlas.rois["name"][atlas.rois[axes].isna().any(axis=1)].tolist()
     if gaps:
-        warnings.append(f"{path}: no coordinates of {shorten_list(gaps)}, so no figure shows the brain")
+        warnings.append(f"{path}: {shorten_list(gaps)} have no coordinates, so no figure will show the brain")
     return atlas, warnings
 
 
 def describe_renamed(renamed: dict[str, list[str]], where: str) -> list[str]:
     """Describe which repeated names were numbered, for a warning."""
     words = shorten_list([f"{name} -> {', '.join(new)}" for name, new in renamed.items()], separator="; ")
-    return [f"{where} with the same name were numbered in their order: {words}"] if renamed else []
+    return [f"{where} with the same name were numbered in order: {words}"] if renamed else []
 
 
 def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
@@ -89,15 +91,15 @@ def load_atlas(table: str | Path) -> tuple[Atlas, list[str]]:
         return read_atlas_table(path)
     atlas = load_known_atlas(str(table))
     if atlas is None:
-        raise BrioError(f"{table}: neither a file nor a known atlas; known: {KNOWN_ATLASES}")
+        raise BrioError(f"{table}: is neither a file nor a known atlas; known atlases: {KNOWN_ATLASES}")
     return atlas, []
 
 
 def refuse_file_as_name(atlas: str | None) -> None:
     """Refuse a file as the name of an atlas. It is not taken as a table, since ``--atlas`` mostly selects scans."""
     if atlas is not None and atlas.lower().endswith((*TABLE_SUFFIXES, *OTHER_SUFFIXES)):
-        remedy = "give its regions as a table (columns name, x, y, z, network) with --atlas-table"
-        raise BrioError(f"--atlas takes the name of an atlas, not a file like {atlas}; {remedy}")
+        remedy = "list the regions in a table (columns name, x, y, z, network) and give it with --atlas-table"
+        raise BrioError(f"--atlas takes the name of an atlas, not a file such as {atlas}; {remedy}")
 
 
 def suggest_rois(name: str, names: Iterable[str]) -> str:
@@ -105,7 +107,9 @@ def suggest_rois(name: str, names: Iterable[str]) -> str:
     names = list(names)
     spelling = {known.lower(): known for known in reversed(names)}
     close = difflib.get_close_matches(name.lower(), spelling, n=3, cutoff=0.6)
-    return f"near it: {', '.join(spelling[known] for known in close)}" if close else f"there are {shorten_list(names)}"
+    return (
+        f"similar names: {', '.join(spelling[known] for known in close)}" if close else f"names: {shorten_list(names)}"
+    )
 
 
 def _find_rows(atlas: Atlas, names: Sequence[str], where: str, source: str, remedy: str) -> tuple[np.ndarray, str]:
@@ -114,7 +118,7 @@ def _find_rows(atlas: Atlas, names: Sequence[str], where: str, source: str, reme
     if match is None:
         known = atlas.rois["name"].tolist()
         absent = next(name for name in names if name not in known)
-        problem = f"'{absent}' has no row in the table {source} ({suggest_rois(absent, known)})"
+        problem = f"'{absent}' has no row in table {source} ({suggest_rois(absent, known)})"
         raise BrioError(f"{where} {problem}; {remedy}")
     return match
 
@@ -132,13 +136,13 @@ def add_atlas(cohort: Cohort, table: str | Path, out: str | Path, by_order: bool
     atlas, warnings = load_atlas(table)
     own, rois, matched_by = cohort.atlas, atlas.rois, "order"
     if not (by_order or own.is_unnamed):
-        remedy = "correct the name, or give --by-order if the rows stand in the order of the ROIs"
+        remedy = "correct the name, or give --by-order if the rows are in the order of the ROIs"
         names = own.rois["name"].astype(str).tolist()
         rows, matched_by = _find_rows(atlas, names, f"cohort '{cohort.name}': ROI", str(table), remedy)
         rois = _select_rois(atlas, rows).rois
     elif len(atlas) != cohort.n_rois:
-        problem = f"has {len(atlas)} ROIs, the cohort '{cohort.name}' has {cohort.n_rois}"
-        raise BrioError(f"{table}: {problem}; a table that is taken by order needs one row per ROI")
+        problem = f"has {len(atlas)} ROIs, but cohort '{cohort.name}' has {cohort.n_rois}"
+        raise BrioError(f"{table}: {problem}; with --by-order, the table needs one row per ROI")
     elif not own.is_unnamed:
         rois = rois.assign(name=own.rois["name"].to_numpy())
     rois = rois.assign(**{column: own.rois[column].to_numpy() for column in own.rois.columns.difference(rois.columns)})
@@ -168,11 +172,11 @@ def refuse_nuisance(names: Sequence[str], path: Path) -> None:
     """Refuse columns whose names are those of nuisance signals. Whoever means regions lists them in a table of ROIs."""
     nuisance = find_nuisance(names)
     if 2 * len(nuisance) > len(names):
-        problem = f"{len(nuisance)} of its {len(names)} columns are confounds ({shorten_list(nuisance, 3)})"
+        problem = f"{len(nuisance)} of {len(names)} columns are confounds ({shorten_list(nuisance, 3)})"
         raise BrioError(f"{path}: {problem}, as in desc-confounds_timeseries.tsv; give the time series of regions")
     if nuisance:
         flags = " ".join(f"--drop-roi {shlex.quote(name)}" for name in nuisance)
-        problem = f"columns are named like nuisance signals, not regions ({shorten_list(nuisance, 6)})"
+        problem = f"these columns have names of nuisance signals, not of regions: {shorten_list(nuisance, 6)}"
         raise BrioError(f"{path}: {problem}; leave them out ({flags}) or list the regions in a table (--atlas-table)")
 
 
@@ -204,8 +208,8 @@ class RoiOrder:
         """
         repeated = _find_repeated(series)
         if repeated is not None and series.columns != self.first.columns:  # their numbers would be a guess
-            problem = f"column '{repeated}' appears more than once, and the header is not that of {self.path}"
-            raise BrioError(f"{path}: {problem}; give each column a name of its own")
+            problem = f"column '{repeated}' appears more than once, and the header differs from that of {self.path}"
+            raise BrioError(f"{path}: {problem}; give each column a different name")
         columns = name_columns(series)
         own, theirs = (frozenset(names) - self.drop for names in (name_columns(self.first), columns))
         is_named = [scan.columns is not None for scan in (self.first, series)]
@@ -214,16 +218,19 @@ class RoiOrder:
             few, many, file = (own, theirs, self.path) if len(own) < len(theirs) else (theirs, own, path)
             if all(is_named) and few < many:
                 lacks = f"{file} lacks {shorten_list(sorted(many - few))}"
-                hint = f" ({lacks}; a region that was not measured needs a column of n/a)"
+                hint = f" ({lacks}; if a region was not measured, fill its column with n/a)"
             elif len(series.frames) != len(self.first.frames):
                 hint = ""
-            problem = f"{len(theirs)} ROIs, but {self.path} has {len(own)}"
+            problem = f"has {len(theirs)} ROIs, but {self.path} has {len(own)}"
             raise BrioError(f"{path}: {problem}; all scans need the same parcellation{hint}")
         if is_named[0] != is_named[1]:
             named, unnamed = (self.path, path) if is_named[0] else (path, self.path)
-            raise BrioError(f"{unnamed}: has no column names, but {named} has; the order of ROIs is not known")
+            raise BrioError(
+                f"{unnamed}: has no column names, although {named} has them, so the order of ROIs is "
+                "unknown; add a header"
+            )
         if own != theirs:
-            note = "" if _find_repeated(self.first) is None else " (its columns of the same name are numbered)"
+            note = "" if _find_repeated(self.first) is None else " (columns with the same name are numbered)"
             absent = next(name for name in name_columns(self.first) if name in own - theirs)
             problem = f"has ROI '{min(theirs - own)}' but not '{absent}' of {self.path}{note}"
             raise BrioError(f"{path}: {problem}; the parcellations differ")
@@ -260,12 +267,14 @@ def resolve_atlas(
         atlas = Atlas(table.name if layout.atlas == "unknown" else layout.atlas, atlas.rois)
         unused = sorted(set(table.rois["name"]) - set(atlas.rois["name"]) - set(asked))
         if unused:
-            warnings.append(f"{source}: no scan has the ROIs {shorten_list(unused)}; their rows are not used")
+            warnings.append(
+                f"{source}: no scan has the ROIs {shorten_list(unused)}; the rows of these ROIs are not used"
+            )
         repeated = None if options.labels_required or options.known_header == series.columns else _find_repeated(series)
         if repeated is not None and order != kept:
-            neither = f"the header is neither that of the scans of the model nor in the order of {source}"
+            neither = f"the header neither equals that of the model's scans nor follows the order of {source}"
             problem = f"column '{repeated}' appears more than once, and {neither}"
-            raise BrioError(f"{path}: {problem}; call the columns by the names in the rois.tsv of the model")
+            raise BrioError(f"{path}: {problem}; use the column names in rois.tsv of the model")
     # those to drop that are named as in the atlas and not as in the header
     keep = np.flatnonzero(~atlas.rois["name"].astype(str).isin(set(asked) - drop).to_numpy())
     if len(keep) < 2:
@@ -278,7 +287,7 @@ def _require_known(drop: Sequence[str], known: list[str], path: Path) -> None:
     """Refuse to drop an ROI that is neither in the header nor in the atlas."""
     for name in drop:
         if name not in known:
-            raise BrioError(f"{path}: there is no ROI '{name}' to drop; {suggest_rois(name, dict.fromkeys(known))}")
+            raise BrioError(f"{path}: has no ROI '{name}' to drop; {suggest_rois(name, dict.fromkeys(known))}")
 
 
 # Atlas in the order of the cohort, the columns of a scan in that order, and how they were matched.
@@ -297,17 +306,17 @@ def _match_table(table: Atlas, source: str, series: Series, path: Path, kept: tu
     if series.columns is not None:
         remedy = "add a row, name the columns in a column 'code' of the table, or drop the column with --drop-roi"
         rows, key = _find_rows(table, kept, f"{path}: column", source, remedy)
-        return _order_by_rows(table, kept, rows, f"header matched to the table {source} by {key}")
+        return _order_by_rows(table, kept, rows, f"header matched to table {source} by {key}")
     if len(table) == n_columns:  # the table lists the columns that were dropped, in their place
         table = _select_rois(table, np.isin(name_columns(series), kept))
     if len(table) != len(kept):
         dropped = f" ({len(kept)} after --drop-roi)" if len(kept) < n_columns else ""
         remedy = " (--drop-roi roi001 drops the first column)"
         if len(series.frames) == len(table):
-            remedy = "; the file has as many rows: if they are the ROIs, transpose the files"
-        problem = f"has {n_columns} columns without names{dropped}, the table {source} has {len(table)} ROIs"
-        raise BrioError(f"{path}: {problem}; it needs one row per column, in their order{remedy}")
-    return table, kept, f"the files name no columns: taken in the order of the table {source}"
+            remedy = "; the file has as many rows as the table has ROIs: if the rows are the ROIs, transpose the files"
+        problem = f"has {n_columns} columns without names{dropped}, but table {source} has {len(table)} ROIs"
+        raise BrioError(f"{path}: {problem}; the table needs one row per column of the file, in the same order{remedy}")
+    return table, kept, f"the files have no column names, so the columns are taken in the order of table {source}"
 
 
 def _match_bundled(layout: Layout, series: Series, path: Path, kept: tuple[str, ...]) -> _Match:
@@ -316,17 +325,21 @@ def _match_bundled(layout: Layout, series: Series, path: Path, kept: tuple[str, 
     if bundled is not None and len(bundled) == len(kept):
         if series.columns is None:
             if strictness == "names":
-                raise BrioError(f"{path}: has no header; the order of its columns may not be that of {bundled.name}")
-            return bundled, kept, "the files name no columns: taken in the order of the bundled atlas"
+                raise BrioError(f"{path}: has no header; its columns may not be in the order of {bundled.name}")
+            return (
+                bundled,
+                kept,
+                ("the files have no column names, so the columns are taken in the order of the bundled atlas"),
+            )
         match = bundled.find_rows(kept)
         if match is not None:
             return _order_by_rows(bundled, kept, match[0], f"header matched to the bundled atlas by {match[1]}")
         if strictness == "names":
             key = "code" if "code" in bundled.rois else "index"
             unknown = sorted(set(kept) - set(bundled.rois[key].astype(str)))
-            raise BrioError(f"{path}: the header names '{unknown[0]}', which is no {key} of {bundled.name}")
+            raise BrioError(f"{path}: the header has '{unknown[0]}', which is not a {key} of {bundled.name}")
     elif bundled is not None and strictness != "free":
-        hint = "; its rows seem to be the ROIs: transpose the files" if len(series.frames) == len(bundled) else ""
+        hint = "; the rows seem to be the ROIs, so transpose the files" if len(series.frames) == len(bundled) else ""
         raise BrioError(f"{path}: has {len(kept)} columns, but atlas {bundled.name} has {len(bundled)} ROIs{hint}")
     origin = "the ROIs have no names" if series.columns is None else "names from the header"
     return Atlas(layout.atlas, pd.DataFrame({"name": kept})), kept, origin

@@ -77,7 +77,7 @@ def select_matching(src: Path, files: list[Path], match: str | None) -> list[Pat
     names = {file: (file.relative_to(folder) if file.is_relative_to(folder) else file).as_posix() for file in files}
     matching = [file for file in files if match is None or fnmatchcase(names[file], f"*{match}*")]
     if files and not matching:
-        raise BrioError(f"{src}: none of {len(files)} files matches '{match}', for example {files[0].name}")
+        raise BrioError(f"{src}: none of {len(files)} files (for example {files[0].name}) matches '{match}'")
     return matching
 
 
@@ -132,9 +132,9 @@ def require_bounded(size: int, path: Path, share: float = 1.0) -> None:
     """Refuse a size that no scan or table has."""
     limit = find_limit() * share
     if size > limit:
-        problem = f"holds {size / 2**20:,.0f} MB unpacked, more than the {limit / 2**20:,.0f} MB that brio reads"
+        problem = f"holds {size / 2**20:,.0f} MB when unpacked, but brio reads at most {limit / 2**20:,.0f} MB"
         remedy = f"set the environment variable {LIMIT_VARIABLE} to {math.ceil(size / share / 2**20)}"
-        raise BrioError(f"{path}: {problem}; if the file is right, {remedy}")
+        raise BrioError(f"{path}: {problem}; if this size is correct, {remedy}")
 
 
 def require_regular(path: Path, file_format: str, share: float = 1.0) -> int:
@@ -182,7 +182,7 @@ def read_text_file(path: Path, file_format: str = "text") -> str:
         problem = f"byte {content[error.start]:#04x} in line {line} is not UTF-8"
         problem = "it is UTF-16" if content.startswith(BYTE_ORDER_MARKS) else problem
     if content.startswith(WORKBOOKS):
-        problem, remedy = "it is a workbook, such as Excel writes, or an archive", "save the sheet as CSV in UTF-8"
+        problem, remedy = "it is a workbook, for example of Excel, or an archive", "save the sheet as CSV in UTF-8"
     elif not problem and "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         problem, remedy = f"null character in line {line}", "it may be damaged"
@@ -198,7 +198,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise BrioError(f"{path}: not valid JSON ({reason})") from error
+        raise BrioError(f"{path}: is not valid JSON ({reason})") from error
     if not isinstance(content, dict):
         raise BrioError(f"{path}: must hold a JSON object")
     return content
@@ -234,14 +234,14 @@ def read_series(path: str | Path, variable: str | None = None, connectome: bool 
         list_arrays = {".npy": list_npy_array, ".npz": list_npz_arrays, ".mat": list_mat_arrays}[suffix]
         series = Series(load_array(path, list_arrays(path), variable if suffix == ".mat" else None))
     else:
-        raise BrioError(f"{path}: not a time-series file; supported: {', '.join(SUFFIXES)}")
+        raise BrioError(f"{path}: is not a time-series file; supported file types: {', '.join(SUFFIXES)}")
     array = series.frames
     if array.ndim != 2:
-        raise BrioError(f"{path}: two axes are needed (frames, ROIs), this array has shape {array.shape}")
+        raise BrioError(f"{path}: the array needs two axes (frames, ROIs), but has shape {array.shape}")
     if array.dtype.kind not in "fiu":
-        raise BrioError(f"{path}: the array holds {array.dtype}, not numbers")
+        raise BrioError(f"{path}: the array must hold numbers, but holds {array.dtype}")
     if array.size == 0:
-        raise BrioError(f"{path}: is empty, its shape is {array.shape}")
+        raise BrioError(f"{path}: the array is empty (shape {array.shape})")
     return replace(series, frames=np.ascontiguousarray(convert_frames(array, str(path))))
 
 
@@ -251,7 +251,7 @@ MISSING = frozenset({"", "na", "n/a"})  # spellings of a missing value, besides 
 
 NO_ROW_NAMES = "pandas: to_csv(index=False), R: row.names=FALSE"
 # What to do about a header that is one cell shorter than the rows.
-ROW_NAMES = "if the first are row names of R, write the file again with write.table(..., row.names=FALSE)"
+ROW_NAMES = "if the first column holds row names from R, write the file again with write.table(..., row.names=FALSE)"
 
 _SEPARATOR = re.compile(r'"?sep=.?"?\s*', re.IGNORECASE)  # first line by which a file tells Excel its separator
 _WITH_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
@@ -320,7 +320,7 @@ def read_text(path: Path, connectome: bool = False) -> Series:
     delimiter = _find_delimiter(path, lines[:2][-1][1]) if lines else None
     rows = [(number, cells) for number, line in lines if (cells := split_line(path, number, line, delimiter))]
     if not rows:
-        raise BrioError(f"{path}: holds no frames; each row must be one frame, each column one ROI")
+        raise BrioError(f"{path}: has no frames; each row must be one frame, and each column one ROI")
     if connectome and _has_row_names(path, rows):
         frames = _parse_frames(path, [(n, cells[1:]) for n, cells in rows[1:]], len(rows[1][1]) - 1, delimiter)
         names = rows[0][1][1 - len(rows[1][1]) :]
@@ -330,7 +330,7 @@ def read_text(path: Path, connectome: bool = False) -> Series:
         columns = _find_header_comment(path, comments, len(first), delimiter)
         return Series(_parse_frames(path, rows, len(first), delimiter), columns)
     if len(rows) == 1:
-        raise BrioError(f"{path}: has a header but holds no frames")
+        raise BrioError(f"{path}: has a header but no frames")
     if not first[0] and _parse_number(second[0]) is None:  # names of the rows
         raise _name_missing_header(path, 0)
     frames = _parse_frames(path, rows[1:], len(first), delimiter)
@@ -391,7 +391,7 @@ def _has_row_names(path: Path, rows: list[tuple[int, list[str]]]) -> bool:
     differing = [(i, *pair) for i, pair in enumerate(zip(labels, names, strict=False), 1) if pair[0] != pair[1]]
     if differing and any(_parse_number(label) is None for label in labels):
         problem = "row {0} is called '{1}' and column {0} '{2}'".format(*differing[0])
-        raise BrioError(f"{path}: {problem}; a connectome has the same regions in rows and columns")
+        raise BrioError(f"{path}: {problem}; a connectome must have the same regions in rows and columns")
     return labels == names
 
 
@@ -414,7 +414,7 @@ def _clean_names(path: Path, header: list[str]) -> tuple[str, ...]:
 
 
 def _name_missing_header(path: Path, column: int) -> BrioError:
-    problem = f"column {column + 1} has no name in the header; remove it if it holds numbers or names of the rows"
+    problem = f"column {column + 1} has no name in the header; remove the column if it holds row numbers or row names"
     return BrioError(f"{path}: {problem} ({NO_ROW_NAMES})")
 
 
@@ -428,7 +428,7 @@ def _find_header_comment(path: Path, comments: list[Line], width: int, delimiter
             return tuple(name.removeprefix("Mean_") for name in names) if is_roistats else names
         if len(cells) > 1 and all(cell.startswith("#") for cell in cells[1:]):
             problem = f"the header in line {number} names {len(cells)} columns"
-            raise BrioError(f"{path}: {problem}, the rows have {width}")
+            raise BrioError(f"{path}: {problem}, but the rows have {width}")
     return None
 
 
@@ -456,9 +456,9 @@ def _parse_frames(path: Path, rows: list[tuple[int, list[str]]], width: int, del
 def _parse_cell(cell: str, where: str, column: int) -> float:
     value = _parse_number(cell)
     if value is None:
-        remedy = "; write a decimal point, and nothing between thousands" if "," in cell else ""
+        remedy = "; write a decimal point and no thousands separator" if "," in cell else ""
         if not remedy and column == 0:  # of scans to predict, every file is taken for one
-            remedy = "; if this is the participants table, name it with --participants"
+            remedy = "; if this is the participants table, give it with --participants"
         raise BrioError(f"{where}, column {column + 1}: '{cell[:40]}' is not a number{remedy}")
     if math.isinf(value) and any(c.isdigit() for c in cell):  # 1e400, and not the word inf
         raise BrioError(f"{where}, column {column + 1}: {cell[:40]} is too large for a signal")
@@ -495,8 +495,13 @@ def refuse_row_counters(frames: np.ndarray, names: Sequence[str], path: Path, dr
     for i in find_row_counters(frames) if len(frames) >= SHORTEST_SCAN else ():
         if names[i] not in drop:
             first, second = (f"{value:g}" for value in frames[:2, i])
-            problem = f"column {i + 1} ('{names[i]}') counts the rows ({first}, {second}, ...), so it is no region"
-            remedy = f"leave it out with --drop-roi {shlex.quote(names[i])}, or write files without it ({NO_ROW_NAMES})"
+            problem = (
+                f"column {i + 1} ('{names[i]}') only numbers the rows ({first}, {second}, ...) and is not a region"
+            )
+            remedy = (
+                f"leave out the column with --drop-roi {shlex.quote(names[i])}, or write files without it "
+                f"({NO_ROW_NAMES})"
+            )
             raise BrioError(f"{path}: {problem}; {remedy}")
 
 
@@ -523,7 +528,10 @@ def load_array(path: Path, arrays: Mapping[str, StoredArray], variable: str | No
     preferred = [variable] if variable is not None else [k for k in PREFERRED if k in arrays]
     if not preferred and len(matrices) != 1:
         shapes = ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in arrays.items()) or "nothing"
-        raise BrioError(f"{path}: cannot tell which array is the series. It holds {shapes}; name one 'timeseries'")
+        raise BrioError(
+            f"{path}: holds several arrays ({shapes}), and it is unclear which is the time series; "
+            "name this one 'timeseries'"
+        )
     return load_arrays(path, arrays, (preferred or matrices)[:1])[0]
 
 
@@ -539,8 +547,8 @@ def load_arrays(path: Path, arrays: Mapping[str, StoredArray], names: Sequence[s
     require_arrays(path, arrays, names)
     for name in names:
         if path.suffix.lower() == ".mat" and arrays[name].kind not in "fiu":
-            content = "complex ones, text, cells, structures or objects"
-            raise BrioError(f"{path}: '{name}' holds no matrix of real numbers, but {content}")
+            content = "complex numbers, text, cells, structures or objects"
+            raise BrioError(f"{path}: '{name}' must be a matrix of real numbers, but holds {content}")
         if arrays[name].kind == "O":
             problem = "holds pickled Python objects, which are never loaded; save plain arrays of numbers"
             raise BrioError(f"{path}: {problem}")
@@ -554,7 +562,7 @@ def list_npy_array(path: Path) -> dict[str, StoredArray]:
     size = require_regular(path, "npy")
     with name_damaged_file(path, "npy"), path.open("rb") as file:
         if file.read(2) == b"PK":
-            raise BrioError(f"{path}: is an npz archive, not an npy file; rename it to .npz")
+            raise BrioError(f"{path}: is an npz archive, not an npy file; rename it so that it ends in .npz")
         file.seek(0)
         return {PREFERRED[0]: _declare_array(file, path, size, partial(np.load, path, allow_pickle=False))}
 
@@ -595,7 +603,9 @@ def read_packed_ids(path: Path, arrays: Mapping[str, StoredArray]) -> list[str]:
     """Read the array ``participant_id`` of an archive of many scans."""
     (ids,) = load_arrays(path, arrays, ["participant_id"])
     if ids.ndim != 1 or ids.dtype.kind not in "USiu":
-        raise BrioError(f"{path}: 'participant_id' has shape {ids.shape} and holds {ids.dtype}; a list of names is due")
+        raise BrioError(
+            f"{path}: 'participant_id' must be a list of names, but has shape {ids.shape} and holds {ids.dtype}"
+        )
     names = ids.tolist()
     return [name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name) for name in names]
 
@@ -631,7 +641,7 @@ def _declare_matrix(
 
     def read() -> np.ndarray:
         if len(data) != math.prod(shape) * np.dtype(stored).itemsize:
-            raise ValueError(f"variable '{name}' has not as many numbers as its shape {shape}")
+            raise ValueError(f"variable '{name}' does not have as many numbers as its shape {shape} requires")
         return np.frombuffer(data, stored).astype(number_type).reshape(shape, order="F")
 
     return name, StoredArray(shape, kind, math.prod(shape) * np.dtype(number_type).itemsize, read)
@@ -644,7 +654,7 @@ def _list_v4(content: bytes) -> Iterator[tuple[str, StoredArray]]:
     while at < len(content):
         kind, rows, columns, is_complex, n_name = struct.unpack_from(f"{order}5i", content, at)
         if not 0 <= kind < 5000 or min(rows, columns, n_name) < 0:
-            raise ValueError("it has no header of a matrix where one should be")
+            raise ValueError("the header of a matrix is missing")
         name = content[at + 20 : at + 20 + n_name].rstrip(b"\0").decode("latin-1")
         stored = f"{order}{_V4_TYPES[kind // 10 % 10]}"
         n_bytes = rows * columns * np.dtype(stored).itemsize
@@ -658,7 +668,7 @@ def _list_v5(content: bytes, path: Path) -> Iterator[tuple[str, StoredArray]]:
     """List the variables of a file of MATLAB v5 to v7."""
     order = {b"IM": "<", b"MI": ">"}.get(content[_HEADER_BYTES - 2 : _HEADER_BYTES])
     if order is None:
-        raise ValueError("it has no header of MATLAB")
+        raise ValueError("it has no MATLAB header")
     at, total = _HEADER_BYTES, 0
     while at + 8 <= len(content):
         kind, n_bytes = struct.unpack_from(f"{order}2I", content, at)
@@ -670,8 +680,11 @@ def _list_v5(content: bytes, path: Path) -> Iterator[tuple[str, StoredArray]]:
             inflate, limit = zlib.decompressobj(), max(find_limit() - total, 0)
             body = inflate.decompress(body, limit + 1)
             if len(body) > limit:
-                problem = f"unpacks to more than the {find_limit() / 2**20:,.0f} MB that brio reads"
-                raise BrioError(f"{path}: {problem}; if it is right, set {LIMIT_VARIABLE} to a larger number of MB")
+                problem = f"holds more than {find_limit() / 2**20:,.0f} MB when unpacked, the most that brio reads"
+                raise BrioError(
+                    f"{path}: {problem}; if this size is correct, set the environment variable "
+                    f"{LIMIT_VARIABLE} to a larger number of MB"
+                )
             if not inflate.eof:
                 raise ValueError("it ends inside a variable")
             kind, n_bytes = struct.unpack_from(f"{order}2I", body)
@@ -752,7 +765,7 @@ def read_cifti(path: Path) -> Series:
         axes = [image.header.get_axis(i) for i in range(image.ndim)]
         kinds = [type(a).__name__ for a in axes]
         if kinds != ["SeriesAxis", "ParcelsAxis"]:
-            raise BrioError(f"{path}: has the axes {', '.join(kinds)}; a parcellated series (ptseries) is needed")
+            raise BrioError(f"{path}: has the axes {', '.join(kinds)}; give a parcellated series (ptseries) instead")
         series, parcels = axes
         require_bounded(math.prod(image.shape) * 8, path)
         tr = float(series.step) if series.unit == "SECOND" and is_repetition_time(series.step) else None

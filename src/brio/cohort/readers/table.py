@@ -33,7 +33,9 @@ def name_by_file(files: list[Path]) -> Scans:
         participant = series.get_series_stem(file)
         other = owner.setdefault(participant, file)
         if other is not file:
-            raise BrioError(f"{file}: has the name of {other}, and both would be '{participant}'; rename one of them")
+            raise BrioError(
+                f"{file}: this file and {other} would both be participant '{participant}'; rename one of them"
+            )
     return [({"participant_id": participant}, file) for participant, file in owner.items()]
 
 
@@ -47,11 +49,11 @@ def match_by_column(layout: Layout, src: Path) -> Scans:
         if file is not None and not series.is_regular(src / file):
             file = file.replace("\\", "/")  # the table was made on Windows
         if file is None:
-            layout.skip("no file in column 'file'", participant)
+            layout.skip("column 'file' is empty", participant)
         elif not series.is_regular(src / file):
-            layout.skip("the file that column 'file' names is not there", participant, file=file)
+            layout.skip("the file named in column 'file' does not exist", participant, file=file)
         elif (other := owner.setdefault((src / file).resolve(), name)) != name:
-            raise BrioError(f"{src / file}: column 'file' names it for both {other} and {name}")
+            raise BrioError(f"{src / file}: column 'file' names this file for both {other} and {name}")
         else:
             scans.append(({column: value for column, value in row.items() if column != "file"}, src / file))
     return scans
@@ -106,7 +108,7 @@ def match_by_name(layout: Layout, files: list[Path], table: str) -> Scans:
         starts = _list_starts(stem)
         if file not in owner and left_out.isdisjoint(starts):
             same = matched.intersection(starts)
-            reason = "another file is named exactly after the participant" if same else f"no row in {table}"
+            reason = "another file has exactly the name of the participant" if same else f"no row in {table}"
             layout.skip(reason, max(same, default=stem), file=file.name)
     return scans
 
@@ -141,10 +143,12 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     unpadded = {first.lstrip("0") for first in firsts if first.isdecimal()}
     lower = {first.lower() for first in firsts}
     rules: dict[str, Callable[[str], bool]] = {
-        "ids in the table lack the leading zeros of files": lambda p: p.isdecimal() and p.lstrip("0") in unpadded,
+        "ids in the table lack the leading zeros of the file names": lambda p: (
+            p.isdecimal() and p.lstrip("0") in unpadded
+        ),
         "ids became decimals (7.0): write them as text": lambda p: p[-2:] == ".0" and p[:-2].lstrip("0") in unpadded,
-        "names of files lack 'sub-': leave it out in the table": lambda p: p[:4] == "sub-" and p[4:] in firsts,
-        "names of files have other capitals: write ids in the table as the files do": lambda p: p.lower() in lower,
+        "file names lack 'sub-': leave it out in the table": lambda p: p[:4] == "sub-" and p[4:] in firsts,
+        "file names differ in capitals: write the ids in the table as in the file names": lambda p: p.lower() in lower,
     }
     wanted, prefixes = Counter(participants), Counter[str]()
     for first in firsts:  # its ends are looked up, since comparing each name with each participant takes minutes
@@ -153,7 +157,7 @@ def _compare_names(participants: Sequence[str], stems: Sequence[str]) -> str:
     prefix, count = max(prefixes.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     if count:
         example = f"write {prefix}{participants[0]} in the table"
-        rules[f"names of files have '{prefix}' in front: {example}"] = lambda p: prefix + p in firsts
+        rules[f"file names begin with '{prefix}': {example}"] = lambda p: prefix + p in firsts
     fitting = (words for words, fits in rules.items() if 2 * sum(map(fits, participants)) > len(participants))
     return next((f" ({words})" for words in fitting), "")
 
@@ -167,7 +171,8 @@ def find_files(src: Path, options: ImportOptions) -> Layout:
         scans = match_by_column(layout, src if src.is_dir() else src.parent)
         listed = set(series.select_matching(src, [file for _, file in scans], options.match))
         layout.skip(
-            "its file does not match --match", *(r["participant_id"] for r, file in scans if file not in listed)
+            "the name of its file does not match --match",
+            *(r["participant_id"] for r, file in scans if file not in listed),
         )
         scans = [(row, file) for row, file in scans if file in listed]
         if src.is_file():
@@ -192,11 +197,11 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     """
     measure, sessions = options.measure, options.sessions
     if not options.labels_required:
-        raise BrioError(f"{src}: predictions need frames, from which their intervals are computed")
+        raise BrioError(f"{src}: predictions need frames, because their intervals are computed from frames")
     if measure is not None and measure not in MEASURES:
-        raise BrioError(f"--measure {measure}: is unknown; {nearest(measure, MEASURES)}")
+        raise BrioError(f"--measure {measure}: unknown measure; {nearest(measure, MEASURES)}")
     if sessions in ("join", "average"):
-        raise BrioError(f"--sessions {sessions}: connectomes without frames are not joined; take first or all")
+        raise BrioError(f"--sessions {sessions}: connectomes without frames cannot be joined; use first or all")
     first: list[tuple[str, str]] = []  # measure of the first connectome, and where it is
 
     def convert(matrix: np.ndarray, where: str) -> np.ndarray:
@@ -204,7 +209,9 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
         first.append((own, where))
         if own != first[0][0]:
             problem = f"seems to hold {own}, but {first[0][1]} {first[0][0]}"
-            raise UnknownMeasureError(f"{where}: {problem}; state what all hold with --measure correlation or fisher-z")
+            raise UnknownMeasureError(
+                f"{where}: {problem}; state what all matrices hold with --measure correlation or fisher-z"
+            )
         return convert_fc(matrix, own, where)
 
     def read(path: Path) -> tuple[Path, Series]:
@@ -215,9 +222,11 @@ def find_fc(src: Path, options: ImportOptions) -> Layout:
     if src.is_dir() and len(archives) != 1:
         return replace(find_files(src, options), read=read, connectomes=True)
     if not archives:
-        raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of their files")
+        raise BrioError(f"{src}: is one file; give an npz file with all connectomes, or the folder of the single files")
     if (sessions, options.session_column) != (None, None):
-        raise BrioError(f"{archives[0]}: has one connectome per participant; leave out --sessions and --session-column")
+        raise BrioError(
+            f"{archives[0]}: holds one connectome per participant; leave out --sessions and --session-column"
+        )
     folder, name = (src, "") if src.is_dir() else (src.parent, series.describe_name(src.stem))
     src = archives[0]
     matrices = _open_archive(src)
@@ -253,10 +262,10 @@ def _open_archive(path: Path) -> dict[str, Callable[[], np.ndarray]]:
         ids = series.read_packed_ids(path, {"participant_id": declared[key]})
         (stack,) = series.load_arrays(path, declared, stacks)
         if len(ids) != len(stack) or len(set(ids)) < len(ids):
-            raise BrioError(f"{path}: '{key}' must name each of the {len(stack)} connectomes once")
+            raise BrioError(f"{path}: '{key}' must hold one name for each of the {len(stack)} connectomes")
         return {participant: partial(stack.__getitem__, i) for i, participant in enumerate(ids)}
     if stacks or len(matrices) < 2:
         held = ", ".join(f"{key} {'x'.join(map(str, array.shape))}" for key, array in declared.items()) or "nothing"
         needed = "one array of numbers (participants, ROIs, ROIs) and 'participant_id', or one matrix per participant"
-        raise BrioError(f"{path}: holds {held}; it needs {needed}")
+        raise BrioError(f"{path}: holds {held}, but needs {needed}")
     return {name: partial(series.load_array, path, {name: declared[name]}) for name in matrices}
