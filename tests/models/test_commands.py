@@ -147,7 +147,7 @@ def test_a_label_column_of_another_name_is_suggested(fitted, folders):
 
 def test_errors_are_for_people(fitted, folders):
     five, model, files, out = (folders / name for name in ("five", "model", "files", "x"))
-    assert "exists already" in command("fit", five, "--out", model).refuse().err
+    assert "already exists" in command("fit", five, "--out", model).refuse().err
     for words, said in (
         (("fit", five, "--evaluate", "--evidence", folders), "cannot be combined"),
         (("fit", five, "--method", "fc-hgnn", *QUICK), "log-ridge, or give --holds-scans"),

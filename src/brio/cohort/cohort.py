@@ -604,7 +604,7 @@ class Cohort:
         Raises
         ------
         BrioError
-            If ``path`` exists already.
+            If ``path`` already exists.
         """
         with write_cohort(path, self.name, self.atlas, self.classes, self.provenance, labels_required=False) as add:
             for i, row in enumerate(self.participants.to_dict("records")):
