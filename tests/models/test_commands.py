@@ -162,7 +162,7 @@ def test_errors_are_for_people(fitted, folders):
         (("predict", model, files, "--label-column", "dxx"), "has no column 'dxx'; did you mean 'dx'?"),
         (
             ("predict", model, files, *DIAGNOSIS, "--patient", "MMD"),
-            "column 'dx' has no value 'MMD' for --patient; it holds 'HC' (2), 'MDD' (2)",
+            "column 'dx' has no value 'MMD' for --patient; the column holds 'HC' (2), 'MDD' (2)",
         ),
     ):
         assert said in command(*words, "--out", out).refuse().err
