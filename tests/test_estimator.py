@@ -473,7 +473,7 @@ FC = np.array([np.corrcoef(scan.T) for scan in X])
         ({"X": FC + 0j}, "X is not one array of real numbers"),
         ({"X": FC[:0]}, "X holds no connectomes"),
         ({"X": FC * np.eye(FC.shape[1])}, r"X\[0\]: all correlations are 0 or missing"),
-        ({"X": 3 * FC}, "X holds 3, which cannot be a correlation"),
+        ({"X": 3 * FC}, "X holds 3, which is no correlation"),
         ({"X": np.triu(FC)}, r"X\[0\]: is not symmetric"),
         ({"X": np.ma.masked_less(FC, 0)}, "row 1, column . has no value"),
     ],

@@ -195,7 +195,7 @@ def test_what_the_writer_refuses_leaves_nothing(tmp_path, rows, frames, message)
 
 def test_an_existing_folder_is_never_overwritten(folder):
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
-    refuse("small: exists already", cohort(label=LABELS[::-1]).save, folder)
+    refuse("small: already exists", cohort(label=LABELS[::-1]).save, folder)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     shutil.rmtree(folder)
     assert cohort(label=LABELS[::-1]).save(folder).labels.tolist() == LABELS[::-1]

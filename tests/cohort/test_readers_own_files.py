@@ -274,7 +274,7 @@ def test_a_column_that_is_hardly_a_region_is_refused(tmp_path):
     src = write_study(tmp_path / "study", NUMBERS, partial(write_csv, header=header))
     refuse_import(r": global_signal; .*--drop-roi global_signal.*--atlas-table", src)
     confounds = write_study(tmp_path / "confounds", write=partial(write_csv, header="csf,trans_x,rot_z,dvars,e"))
-    refuse_import(r"4 of its 5 columns are confounds \(csf, trans_x, rot_z and 1 more\)", confounds)
+    refuse_import(r"4 of 5 columns are confounds \(csf, trans_x, rot_z and 1 more\)", confounds)
     (tmp_path / "rois.csv").write_text("\n".join(["name", *header.split(",")]))
     assert import_cohort("table", src, tmp_path / "out", atlas_table=tmp_path / "rois.csv").n_rois == 5
 

@@ -138,7 +138,7 @@ def test_two_pipelines_are_ambiguous(release, tmp_path):
     ("changes", "message"),
     [
         ({"DX_GROUP": [1, 3, 1, 2, 1, 2]}, "participant North_002 has DX_GROUP '3'"),
-        ({"DX_GROUP": [1, 1, 1, 1, 1, 1]}, "one class only"),
+        ({"DX_GROUP": [1, 1, 1, 1, 1, 1]}, "only one class"),
         ({"FILE_ID": ["North_001", "North_001", "x", "South_004", "y", "z"]}, "North_001 appears more than once"),
         ({"DX_GROUP": None, "DX_GRUOP": [1] * 6}, "no column 'DX_GROUP'; did you mean 'DX_GRUOP'"),
     ],
@@ -201,7 +201,7 @@ def test_fetch_that_fails(tmp_path, monkeypatch):
     refuse(r"download of ABIDE failed \(no route to host\)", fetch, "cc200", tmp_path / "out")
     refuse("atlas 'cc400'.*did you mean 'cc200'", fetch, "cc400", tmp_path / "out")
     (tmp_path / "out").mkdir()
-    refuse("exists already", fetch, "cc200", tmp_path / "out")
+    refuse("already exists", fetch, "cc200", tmp_path / "out")
 
 
 @pytest.mark.abide
@@ -314,7 +314,7 @@ def test_alias_unknown_atlas_and_older_files(results, tmp_path):
     older = results / SIGNALS / f"ROISignals_{MDD_IDS[1]}.mat"
     for atlas, n in (("power264", 1569), ("aal116", 200)):
         savemat(older, {"ROISignals": signals(n)})
-        refuse_import(rf"{older.stem}\.mat: has {n} columns, {atlas} is in columns", results, "dpabi", atlas=atlas)
+        refuse_import(rf"{older.stem}\.mat: has {n} columns, but {atlas} is in columns", results, "dpabi", atlas=atlas)
     savemat(older, {"ROISignals": signals(1568)})
     assert len(import_cohort("dpabi", results, tmp_path / "out", atlas="aal116")) == 4
 
@@ -334,7 +334,9 @@ def test_two_folders_are_ambiguous(results, tmp_path):
     other = results / "Results" / "ROISignals_FunImgARglobalCWF"
     other.mkdir()
     savemat(other / f"ROISignals_{MDD_IDS[0]}.mat", {"ROISignals": signals()})
-    refuse(f"participant {MDD_IDS[0]} is also at", import_cohort, "dpabi", results, tmp_path / "out", atlas="aal116")
+    refuse(
+        f"participant {MDD_IDS[0]} has a second file", import_cohort, "dpabi", results, tmp_path / "out", atlas="aal116"
+    )
 
 
 def test_covariates(results, tmp_path):

@@ -200,7 +200,7 @@ def test_options_that_a_kind_does_not_take_or_needs(folder, tmp_path):
 @pytest.mark.parametrize("kind", sorted(READERS))
 def test_every_kind_checks_its_folders_first(kind, folder, tmp_path):
     refuse("nowhere: no such folder", import_cohort, kind, tmp_path / "nowhere", tmp_path / "out", atlas="aal116")
-    refuse("study: exists already", import_cohort, kind, tmp_path / "nowhere", folder, atlas="aal116")
+    refuse("study: already exists", import_cohort, kind, tmp_path / "nowhere", folder, atlas="aal116")
 
 
 def test_codes_stay_text_and_numbers_stay_numbers(tmp_path):

@@ -269,7 +269,7 @@ def test_kind_and_options_are_checked(tmp_path):
     src = write_layout("table", tmp_path / "study", None)
     refuse_scans("unknown layout 'tabel'; did you mean 'table'", src, kind="tabel")
     refuse_scans("kind 'table' does not take --task", src, task="rest")
-    refuse("study: exists already", read_scans_to_predict, src, src)
+    refuse("study: already exists", read_scans_to_predict, src, src)
     assert set(LAYOUTS) == {"cohort", "fmriprep", *WRITERS}
 
 

@@ -234,10 +234,10 @@ def _link_outside(box: Path) -> None:
 
 FOLDERS = ("an empty folder", "a folder of others", "a link to a folder of others")
 PLACES: dict[str, tuple[str, str, Make, Expected]] = {
-    "an empty folder": ("exists already", "new", lambda box: (box / "new").mkdir(), "either"),
-    "a file": ("exists already", "new", lambda box: (box / "new").write_text("mine"), "refused"),
-    "a folder of others": ("exists already", "new", _write_mine("new"), "refused"),
-    "a link to a folder of others": ("exists already", "new", _link_outside, "refused"),
+    "an empty folder": ("already exists", "new", lambda box: (box / "new").mkdir(), "either"),
+    "a file": ("already exists", "new", lambda box: (box / "new").write_text("mine"), "refused"),
+    "a folder of others": ("already exists", "new", _write_mine("new"), "refused"),
+    "a link to a folder of others": ("already exists", "new", _link_outside, "refused"),
     "a pipe": ("special file", "new", lambda box: os.mkfifo(box / "new"), "refused"),
     "a loop": ("symlink", "new", lambda box: (box / "new").symlink_to("new"), "refused"),
     "a broken link": ("symlink", "new", lambda box: (box / "new").symlink_to("gone"), "either"),
@@ -247,10 +247,10 @@ PLACES: dict[str, tuple[str, str, Make, Expected]] = {
     "odd letters": ("hostile names", "é <b>&\u202e'\" $HOME", leave, "either"),
     "a line break": ("hostile names", "a\nb", leave, "either"),
     "no name": ("hostile names", "", leave, "refused"),
-    "here": ("exists already", ".", lambda box: (box / "mine.txt").write_text("mine"), "refused"),
+    "here": ("already exists", ".", lambda box: (box / "mine.txt").write_text("mine"), "refused"),
     "no permission": ("no permission", "new", lambda box: box.chmod(0o555), "refused"),
     "neighbours with like names": (
-        *("exists already", "new"),
+        *("already exists", "new"),
         _write_mine("new.partial", ".new.partial", "new.tmp", "new.lock"),
         "result",
     ),
@@ -269,7 +269,7 @@ def list_output_cases() -> Iterator[Case]:
                 yield _send(recipe, kind, what, out, make, expected)
     for name in ("atlas", "run", "fit", "predict", "explain", "adapt"):
         recipe = RECIPES[name]
-        yield _send(recipe, "exists already", "the input", recipe.parts[0], leave, "refused")
+        yield _send(recipe, "already exists", "the input", recipe.parts[0], leave, "refused")
 
 
 def _send(recipe: Recipe, kind: str, what: str, out: str, make: Make, expected: Expected) -> Case:

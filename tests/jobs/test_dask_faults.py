@@ -182,7 +182,7 @@ def test_the_scheduler_is_killed_and_started_again(folder, local, tmp_path, fate
             wait_until(lambda: runs_of(out))
         status, said = finish(process)
     assert status == 2, said
-    assert "the scheduler of Dask is lost" in said
+    assert "the connection to the Dask scheduler was lost" in said
     assert "Traceback" not in said
     before = runs_of(out)
     with cluster(port, fate) as join:

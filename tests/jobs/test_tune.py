@@ -164,7 +164,7 @@ def test_what_was_given_by_hand_is_carried_and_who_was_not_tuned_is_said(cohort,
     run(cohort, ["gcn", "ridge", "svm"], tuned=tuned, out=tmp_path / "o", **words)
     epochs = {r["row"]["method"]: r["settings"].get("epochs") for r in read_records(tmp_path / "o")}
     assert epochs["gcn"] == 3
-    assert any("not tuned there" in line and line.endswith("svm") for line in said)
+    assert any("were not tuned" in line and line.endswith("svm") for line in said)
     refuse("none of gat was tuned", run, cohort, ["gat"], tuned=tuned, out=tmp_path / "p", device="cpu")
 
 
@@ -206,15 +206,15 @@ def test_a_method_with_nothing_to_tune_is_run_and_named(cohort, tmp_path):
     words = {"budget": 2, "folds": ["site01"], "settings": SMALL, "say": said.append}
     result = tune(cohort, ["ridge", "gcn"], out=tmp_path / "o", **words)
     assert said.count("method 'ridge' has no settings to tune and is run with its present settings") == 1
-    assert sum("nothing to tune" in line for line in said) == 1
+    assert sum("no settings to tune" in line for line in said) == 1
     assert result.summary.methods["ridge"].tuning.budget == 1
 
 
 def test_harmonisation_is_refused_before_anything_is_written(cohort, tmp_path):
     combat = {"harmonise.kind": "combat"}
     for method, settings, said in (
-        ("deci", combat, "not for it"),
-        ("length-only", combat, "not for it"),
+        ("deci", combat, "cannot be used with harmonise"),
+        ("length-only", combat, "cannot be used with harmonise"),
         ("ridge", {"harmonise.unseen": "pooled"}, "need harmonise.kind"),
         ("ridge", combat | {"harmonise.unseen": "raise"}, "unseen=raise"),
         ("gcn", {**SMALL, **combat, "refit": True}, "refit=true trains on validation sites"),

@@ -123,9 +123,9 @@ def test_the_example_of_the_documentation_runs_and_is_tuned(tmp_path):
 
 def test_a_command_says_that_it_executes_a_file():
     said = call_brio("methods", "--json", "--load", EXAMPLE)
-    assert said.err == f"brio: --load executes {EXAMPLE}\n"
+    assert said.err == f"brio: --load executes the file {EXAMPLE}\n"
     assert "gated-profiles" in [one["name"] for one in json.loads(said.out)]
-    assert "executed with all your rights" in " ".join(command("run", "--help").out.replace("│", " ").split())
+    assert "executed with all your permissions" in " ".join(command("run", "--help").out.replace("│", " ").split())
 
 
 def test_a_file_is_loaded_once_and_named_by_its_methods():

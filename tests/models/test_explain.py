@@ -287,7 +287,7 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
     assert "no scans were given" in text
     assert "brain.png" not in text
     for wrong, reason in (
-        ((*words, "--out", tmp_path / "out"), "exists already"),
+        ((*words, "--out", tmp_path / "out"), "already exists"),
         ((*words, "--sites", "--out", tmp_path / "x"), "--cohort"),
         (("explain", tmp_path / "cohort", "--out", tmp_path / "x"), "is not a model"),
     ):

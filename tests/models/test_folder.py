@@ -148,7 +148,7 @@ def test_what_is_no_model_or_exists_already_is_refused(folder, ridge, tmp_path):
     sums = shutil.copytree(folder, tmp_path / "copy") / "SHA256SUMS"
     sums.write_text("".join(line for line in sums.open() if "patterns" not in line))
     refuse("no line for patterns", read_model, sums.parent)
-    refuse("exists already", write_model, ridge, folder)
+    refuse("already exists", write_model, ridge, folder)
     assert not list(folder.parent.glob("*.partial"))
 
 

@@ -190,7 +190,7 @@ def test_too_large_a_page_leaves_out_the_viewer_and_says_so(copy, rewrite, monke
         (lambda folder: (folder / "predictions.csv").unlink(), "predictions.csv: cannot be read"),
         (lambda folder: (folder / "summary.json").unlink(), "not finished"),
         (lambda folder: [path.unlink() for path in folder.rglob("*") if path.is_file()], "holds no results"),
-        (shutil.rmtree, "no such folder"),
+        (shutil.rmtree, "this folder does not exist"),
     ],
 )
 def test_broken_folders_are_user_facing_errors(copy, spoil, says):

@@ -172,7 +172,7 @@ def test_a_report_replaces_no_folder_and_no_file_of_another_program(tuned, tmp_p
     (tmp_path / "own.html").write_text("mine")
     refused = {
         "": "is a folder; give a file name",
-        "pipe": "no ordinary file",
+        "pipe": "not a regular file",
         "own.html": "was not written by",
     }
     for name, message in refused.items():

@@ -48,7 +48,11 @@ def save_at_once(here: Path, k: int) -> None:
     statuses = run_at_once(act(here / "one", *words), act(here / "two", *words))
     assert sorted(statuses) == [0, 2], ((here / "one").read_text(), (here / "two").read_text())
     loser = here / ("one" if statuses[0] else "two")
-    answers = ("another brio process is writing this folder", "another process has written it", "exists already")
+    answers = (
+        "another brio process is writing this folder",
+        "another process has written this folder",
+        "already exists",
+    )
     said = " ".join(loser.read_text().split())  # lines are wrapped behind the path, which may be long
     assert any(words in said for words in answers), said
     Cohort.load(out).verify()

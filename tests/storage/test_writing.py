@@ -127,7 +127,7 @@ def test_of_two_that_write_one_folder_the_first_to_end_wins(tmp_path):
             storage.write_atomically(partial / "late", "x")
             write_folder(out)
 
-    refuse("out: another process has written it", lose)
+    refuse("out: another process has written this folder", lose)
     assert names(tmp_path) == {"out"}
     assert names(out) == {"a", "b"}
 
@@ -136,7 +136,7 @@ def test_an_empty_folder_or_a_link_to_nowhere_exists_too(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("empty", "link"):
-        refuse("exists already", write_folder, tmp_path / name)
+        refuse("already exists", write_folder, tmp_path / name)
     assert names(tmp_path) == {"empty", "link"}
 
 
@@ -155,7 +155,7 @@ def test_the_second_of_two_writers_learns_it_before_it_begins(tmp_path):
     with storage.create_whole_folder(out):
         refuse("out: another brio process is writing this folder", storage.refuse_existing, out)
         storage.refuse_existing(tmp_path / "other")
-    refuse("out: exists already", storage.refuse_existing, out)
+    refuse("out: already exists", storage.refuse_existing, out)
     dead = name_leftover(tmp_path)
     dead.with_name(dead.name.replace(".partial", f"-{storage.reserve_name(out, 'new').name.split('-')[5]}")).mkdir()
     assert storage.is_partial(names(tmp_path).difference({"out"}).pop())
@@ -234,7 +234,7 @@ def test_a_place_is_tried_before_long_work_and_nothing_is_left(tmp_path):
         storage.require_creatable(tmp_path / "model")
     assert not list(tmp_path.iterdir())
     (tmp_path / "model").mkdir()
-    refuse("model: exists already", storage.require_creatable, tmp_path / "model")
+    refuse("model: already exists", storage.require_creatable, tmp_path / "model")
 
 
 def test_a_trial_that_is_disturbed_leaves_nothing(tmp_path):

@@ -304,6 +304,7 @@ class Evidence:
     smoke_run: bool = False  # whether the job was a smoke run
     mean_accuracy: StoredShare | None = None
     accuracy_over_sites: StoredShare | None = None
+    new_site_interval: tuple[float, float] | None = None  # 95% interval of the AUC at one new site
     reasons: tuple[ReasonEvidence, ...] = ()
     rules: tuple[CallRule, ...]
 
@@ -399,6 +400,7 @@ def gather_evidence(
         n_two_class_sites=summary.auc.n,
         smoke_run=job.summary.smoke_run,
         mean_accuracy=summary.acc.mean,
+        new_site_interval=summary.auc.new_site_interval,
         accuracy_over_sites=float(right.groupby(people["fold"]).mean().mean()),
         reasons=reasons,
         rules=learn_call_rules(*(unflagged[name].to_numpy() for name in ("label", "logit", "fold"))),

@@ -138,12 +138,19 @@ class ScoreRow(NamedTuple):
         return "" if estimate.value is None else show(estimate.value), interval
 
 
-def expect_scores(evidence: Evidence | None, rule: CallRule | None, unflagged: float) -> dict[str, Estimate]:
-    """List what the evidence promises by the fields of :class:`ExternalScores`, of new scans with a share unflagged."""
+def expect_scores(
+    evidence: Evidence | None, rule: CallRule | None, unflagged: float, n_sites: int
+) -> dict[str, Estimate]:
+    """List what the evidence promises for scans of some sites, of which a share is unflagged.
+
+    Returns by the fields of :class:`ExternalScores`. Where the evidence has an interval for one new site, the AUC of
+    one site has that interval, which is wider than that of the mean.
+    """
     if evidence is None:
         return {}
+    ends = evidence.new_site_interval if n_sites == 1 else None
     expected = {
-        "auc": evidence.auc,
+        "auc": evidence.auc if ends is None else Estimate(evidence.auc.value, *ends),
         "pair_weighted_auc": evidence.pair_weighted_auc,
         "accuracy": make_estimate(evidence.accuracy_over_sites),
         "brier": make_estimate(evidence.brier),
@@ -313,7 +320,7 @@ def validate(model: Model, cohort: Cohort, predictions: ScanPredictions) -> Vali
     """Compare predictions with labels; None where new scans do not have labels of both classes."""
     if (scores := score_labelled_scans(cohort, predictions)) is None:
         return None
-    expected = expect_scores(model.evidence, predictions.rule, scores.n_unflagged / scores.n_people)
+    expected = expect_scores(model.evidence, predictions.rule, scores.n_unflagged / scores.n_people, scores.n_sites)
     return Validation(
         **{field.name: getattr(scores, field.name) for field in fields(scores)},
         method=model.method.name,

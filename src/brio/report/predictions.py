@@ -37,6 +37,8 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
     lines, is_flagged = summarise_predictions(model, cohort, predictions), find_flagged(scans)
     observed = None if scores is None or scores.caution else scores
     unflagged = observed.n_unflagged / observed.n_people if observed else float((~is_flagged).mean())
+    n_sites = observed.n_sites if observed else len(set(cohort.participants.get("site", ["one"])))
+    expected = expect_scores(model.evidence, predictions.rule, unflagged, n_sites)
     context = {
         "model": model,
         "cohort": cohort.name,
@@ -51,7 +53,8 @@ def render_prediction_page(model: Model, cohort: Cohort, predictions: ScanPredic
         "scans": scans.to_dict("records"),
         "labelled": bool(len(known)),
         "scores": scores,
-        "score_rows": tabulate_scores(observed, expect_scores(model.evidence, predictions.rule, unflagged)),
+        "n_sites": n_sites,
+        "score_rows": tabulate_scores(observed, expected),
     }
     styles = ("report.css", "report_media.css", "predictions.css")
     scripts = ("tables.js", "predictions.js")
