@@ -438,7 +438,7 @@ def test_what_the_evidence_promised_stands_beside_what_was_found():
     evidence = replace(make_evidence((rule,)), auc=known, pair_weighted_auc=known, accuracy_over_sites=0.66)
     found = score(make_labelled(site, label), logit)
     share = found.n_unflagged / found.n_people
-    rows = {row.field: row for row in tabulate_scores(found, expect_scores(evidence, rule, share))}
+    rows = {row.field: row for row in tabulate_scores(found, expect_scores(evidence, rule, share, found.n_sites))}
     assert rows["auc"].expected == known
     assert rows["accuracy"].expected.value == 0.66
     assert rows["called"].expected.value == 0.75

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from pages import read_rows, read_section
 
@@ -12,6 +13,7 @@ from brio import Cohort
 from brio.cohort.simulate import Simulation, simulate
 from brio.formatting import format_percent
 from brio.models.external import read_validation
+from brio.protocol import new_site_interval
 from brio.report.verdict import describe_validation
 from commands import command
 from doctored import change_json
@@ -57,6 +59,8 @@ def test_the_page_and_the_card_show_what_was_expected_and_observed(made, job):
     for name, value in (("expected", expected), ("observed", stored.auc.value)):
         assert float(cells[name][0]) == value
         assert cells[name][1].startswith(format_percent(value))
+    aucs = pd.read_csv(job / "results.csv").groupby("fold")["auc"].mean()
+    assert stored.expected["auc"].ends == pytest.approx(new_site_interval(aucs, limits=(0, 1)))
     assert f"<b>far</b>: {stored.n_patients} patients and {stored.n_controls} controls" in first.text
     assert (stored.n_patients, stored.n_controls) == tuple(np.bincount(Cohort.load(made / "sixth").labels)[::-1])
     assert "not evaluated before" in second.text
