@@ -110,7 +110,7 @@ def test_the_evidence_of_a_model_is_the_leave_one_site_out_job_of_its_settings(m
     settings = LIKE_A_MODEL if method == "ridge" else LIKE_A_MODEL[1:]
     job = run_job(SOURCE, method, settings=settings)
     runs = read(job / "results.csv")
-    mean = f"AUC, mean over sites, {100 * runs['auc'].mean():.1f} %"
+    mean = f"AUC, mean over sites, {100 * runs['auc'].mean():.1f}%"
     for more in (["--evaluate"], ["--evidence", str(job)]):
         model, said = fit(SOURCE, *words, *more)
         assert mean in said

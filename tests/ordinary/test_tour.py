@@ -53,7 +53,7 @@ def test_a_tour_of_all_commands_gives_right_answers(n_sites, tmp_path, monkeypat
     assert f"{auc[best]:.1f}" in Path("results/report.html").read_text()
 
     said = succeed("fit", "cohort", "--evidence", "results", "--device", "cpu", "--quiet", "--out", "model")
-    assert f"AUC, mean over sites, {auc['log-ridge']:.1f} %" in said
+    assert f"AUC, mean over sites, {auc['log-ridge']:.1f}%" in said
     succeed("predict", "model", new.write(Path("scans"), labelled=False), "--tr", 2, "--out", "unlabelled")
     said = succeed("predict", "model", new.write(Path("there")), "--out", "labelled")
     tables = [read(Path(name) / "predictions.csv").set_index("participant_id") for name in ("unlabelled", "labelled")]
