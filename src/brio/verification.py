@@ -293,6 +293,9 @@ def verify_folder(
     """
     files.require_folder(folder)
     places = [folder] if (folder / files.PLAN).is_file() else [p.parent for p in folder.rglob(files.PREDICTIONS)]
+    # those without both files are of 'brio predict'
+    if not (places := [p for p in places if (p / files.PLAN).is_file() or (p / files.RESULTS).is_file()]):
+        raise BrioError(f"{folder}: holds no job to verify; give the --out of 'brio run', 'brio tune' or 'brio study'")
     found, jobs = Verification(), {}
     for path in sorted(folder.rglob(SUMS)):
         sums = read_sums(path.parent, "ask for a whole copy of the folder")

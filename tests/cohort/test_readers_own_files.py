@@ -1,5 +1,6 @@
 """Files as people have them: spellings of columns, spreadsheets, an index among the ROIs, and the words that help."""
 
+import contextlib
 import io
 import json
 import os
@@ -410,6 +411,21 @@ def test_marks_of_missing_values_are_missing_values(tmp_path):
     scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(2)]
     with pytest.raises(BrioError, match=r"age of participant s00002 is -9999\.0, which looks like a code for a"):
         Cohort.from_scans(scans, site=["A", "A"], label=[0, 1], covariates=pd.DataFrame({"age": [20.0, -9999.0]}))
+
+
+@pytest.mark.parametrize(
+    ("age", "says"),
+    [
+        (["20", "twenty", "21"], "age of participant s00002 is twenty, which is not a number; correct the cell"),
+        ([20, 999, 21], "age of participant s00002 is 999, which looks like a code for a missing value"),
+        (["18-20", "21-25", "21-25"], ""),
+        ([20, None, 21.5], ""),
+    ],
+)
+def test_an_age_that_is_no_age_is_named_unless_the_whole_column_is_text(age, says):
+    scans = [np.random.default_rng(i).normal(size=(50, 3)) for i in range(3)]
+    with pytest.raises(BrioError, match=says) if says else contextlib.nullcontext():
+        Cohort.from_scans(scans, site=["A"] * 3, label=[0, 1, 1], covariates=pd.DataFrame({"age": age}))
 
 
 # ---------------------------------------------------------------- spreadsheets in other languages, damaged archives

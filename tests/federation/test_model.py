@@ -12,6 +12,7 @@ from brio.federation.progress import Progress
 from brio.federation.site import Site
 from brio.jobs import JobSpec
 from brio.models import adapt_model, explain_model, fit_model, predict_scans, read_model, write_model
+from brio.models.external import summarise_predictions
 from brio.models.folder import write_card
 from brio.protocol.metrics import auc
 from made_cohorts import rebuild
@@ -132,6 +133,9 @@ def test_a_model_is_written_read_and_used(tmp_path, pool, project):
     predictions = predict_scans(read, pool).table
     assert auc(pool.labels, predictions["logit"].to_numpy()) > 0.6
     assert (predictions["flag"] == "known").all()  # it holds no digests, so all scans of its sites are taken for known
+    said = summarise_predictions(read, pool, predict_scans(read, pool))
+    assert said[0].startswith(f"warning: {len(pool)} of {len(pool)} scans have the name of a site")
+    assert said[0].endswith("if they are new, give their site another name")
     assert explain_model(read) is not None
     elsewhere = pool.select(pool.sites == "site01")
     with pytest.raises(BrioError, match="was fitted to these very scans"):

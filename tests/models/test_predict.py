@@ -419,6 +419,10 @@ def test_external_scores_are_within_sites_as_those_of_the_evidence():
     assert found.pooled.auc.value > found.auc.value + 0.05
     by_site = [((logit > 0) == label)[site == e].mean() for e in "ABC"]
     assert found.accuracy.value == pytest.approx(np.mean(by_site))
+    assert (found.n_small_sites, found.warning) == (0, "")
+    few = np.flatnonzero((site != "C") | (label == 0) | (np.arange(len(label)) == np.flatnonzero(label)[-1]))
+    small = score(cohort.select(few), logit[few])
+    assert small.warning.startswith("1 of 3 sites has fewer than 5 participants of a class and count")
     alone = score(cohort.select(site == "A"), logit[site == "A"])
     assert alone.auc == alone.pooled.auc  # DeLong's interval
     assert alone.auc.value == pytest.approx(areas[0])

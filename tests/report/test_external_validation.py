@@ -132,6 +132,20 @@ def test_predictions_without_labels_have_nothing_to_report(made, job, tmp_path):
     assert "since no new scan had a label of each class" in line
 
 
+def test_a_folder_of_predictions_is_not_taken_for_a_job(made):
+    line = command("verify", made / "predicted-evaluated").refuse_in_a_line()
+    assert "holds no job to verify" in line
+
+
+def test_labels_of_one_class_validate_nothing_and_the_command_says_so(made, tmp_path):
+    new = Cohort.load(made / "sixth")
+    new = replace(new, participants=new.participants.assign(label=new.participants["label"].where(new.labels == 1)))
+    new.save(tmp_path / "one")
+    words = ("--reestimates", 4, "--device", "cpu", "--out", tmp_path / "predicted")
+    said = command("predict", made / "evaluated", tmp_path / "one", *words).succeed().text
+    assert "no external validation: the scans that are new to the model do not have labels of both classes" in said
+
+
 def test_a_report_with_predictions_is_verified_with_them(made, job, tmp_path):
     words = ("--predictions", made / "predicted-evaluated")
     command("report", job, *words).succeed()

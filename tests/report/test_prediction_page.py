@@ -65,7 +65,7 @@ def test_every_scan_has_its_row_with_the_numbers_of_the_table(page, predictions,
         assert set(row.attributes["class"].split()) - {"none"} == {mark for mark, is_set in marks.items() if is_set}
         assert scan["participant_id"] in row.text
     assert "short: 20 frames" in rows[0].text
-    assert "Yes: the model has seen this scan" in rows[1].text
+    assert "Yes: known to the model" in rows[1].text
     rows_of_scans = page[page.index('id="scans"') :]
     places = [float(left) for left in re.findall(r'class="mark" style="left:([\d.]+)%"', rows_of_scans)]
     np.testing.assert_allclose(places, 100 * table["probability"], atol=0.06)

@@ -18,6 +18,7 @@ import pandas as pd
 
 from .. import schemas
 from ..errors import BrioError, file_error
+from ..formatting import format_count
 from ..storage import NewFile, check_stored, create_whole_folder, write_new, write_sums
 from .atlas import Atlas
 from .scans import SCAN_ID, are_transposed, convert_frames, holds_fc, name_repeated_scans, refuse_fc
@@ -94,11 +95,16 @@ def check_participants(table: pd.DataFrame, where: str, labels_required: bool = 
     table = name_repeated_scans(table, where)
     check_numbers(table, where, TEXT_COLUMNS)
     for column in table.columns.intersection(["age", "mean_fd"]):
-        codes = np.flatnonzero(pd.to_numeric(table[column], errors="coerce") <= -99)  # -99, -999, -9999
-        if len(codes):
-            participant, value = table["participant_id"].iloc[codes[0]], table[column].iloc[codes[0]]
-            code = f"{column} of participant {participant} is {value}, which looks like a code for a missing value"
-            raise BrioError(f"{where}: {code}; leave the cell empty")
+        numbers = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=float)
+        codes = (numbers <= -99) | np.isin(numbers, [999, 9999])  # -99, -999, -9999 as well
+        texts = find_filled(table, column) & np.isnan(numbers)
+        if 2 * texts.sum() >= find_filled(table, column).sum():  # not a column of numbers, such as ranges of age
+            texts[:] = False
+        for odd, why in ((codes, "which looks like a code for a missing value"), (texts, "which is not a number")):
+            if odd.any():
+                participant, value = table.loc[odd, ["participant_id", column]].iloc[0]
+                cell = f"{column} of participant {participant} is {value}, {why}"
+                raise BrioError(f"{where}: {cell}; correct the cell, or leave it empty if the value is unknown")
     return table.drop(columns=[c for c in ("site", "label") if c in table and not find_filled(table, c).any()])
 
 
@@ -340,7 +346,7 @@ class Cohort:
 
     def __repr__(self) -> str:
         named = find_filled(self.participants, "site")
-        sites = f" at {self.participants['site'][named].nunique()} sites" if named.any() else ""
+        sites = f" at {format_count(self.participants['site'][named].nunique(), 'site')}" if named.any() else ""
         people = f" of {len(set(self.participant_ids))} participants" if self.has_repeated_scans else ""
         return (
             f"Cohort({self.name!r}: {len(self)} scans{people}{sites}, {self.n_rois} ROIs ({self.atlas.name}), "
@@ -439,7 +445,7 @@ class Cohort:
         -------
         ndarray of float32, shape [T_i, P]
         """
-        return self.frames[self.starts[i] : self.starts[i] + self.n_frames[i]]
+        return np.asarray(self.frames[self.starts[i] : self.starts[i] + self.n_frames[i]])  # not a memmap to others
 
     def select(self, keep: Sequence[int] | np.ndarray) -> Cohort:
         """Return a cohort with some of the scans. Frames are not copied.

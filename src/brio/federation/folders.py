@@ -143,7 +143,7 @@ def _check_follows(record: Path, request: Request, path: Path) -> None:
     elif request.round:
         if not (given := record / f"answer-{request.round}.brio").exists():
             raise BrioError(
-                f"{path}: round {request.round} was not answered from this cohort; answer it first, or again"
+                f"{path}: round {request.round} was not answered from this cohort; answer it, or give the right cohort"
             )
         before, answered = read_message(record / name_request(request.round - 1), Request), read_message(given, Answer)
         newest = {model: rounds[-1] for model, rounds in request.shown.items()}

@@ -53,6 +53,7 @@ class ExternalScores:
     n_controls: StoredCount
     sites: tuple[str, ...]  # that have labelled scans; empty text stands for scans without a site
     n_two_class_sites: StoredCount  # those of them that have an AUC
+    n_small_sites: StoredCount  # those of these that have fewer than FEW_PER_CLASS participants of a class
     n_known: StoredCount  # participants with labels who are left out of all scores: the model has seen a scan of theirs
     n_called: StoredCount  # participants all of whose scans were called
     n_unflagged: StoredCount  # participants none of whose scans has a flag, who could be called
@@ -90,6 +91,18 @@ class ExternalScores:
             "them makes up a quarter of the AUC or more"
         )
 
+    @property
+    def warning(self) -> str:
+        """Why the mean over sites may mislead; empty where no site is small."""
+        if self.n_small_sites == 0 or self.n_two_class_sites < 2:
+            return ""
+        own = f"{self.n_small_sites} of {self.n_two_class_sites} sites"
+        verb = "has" if self.n_small_sites == 1 else "have"
+        return (
+            f"{own} {verb} fewer than {FEW_PER_CLASS} participants of a class and count as much in the mean over sites "
+            "as large ones; the pair-weighted AUC weights sites by their size"
+        )
+
     def name_participants(self, classes: tuple[str, str]) -> str:
         """Say how many participants of each class there are, at how many sites."""
         names = ClassNames(*classes)
@@ -108,7 +121,8 @@ class ExternalScores:
         cells = [("", "here", "expected")]
         cells += [(row.name, row.show(row.here), row.show(row.expected)) for row in rows]
         widths = [max(len(cell[k]) for cell in cells) for k in (0, 1)]
-        return lines + [f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in cells]
+        lines += [f"  {a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in cells]
+        return [*lines, *filter(None, [self.warning])]
 
 
 class ScoreRow(NamedTuple):
@@ -271,6 +285,7 @@ def score_labelled_scans(cohort: Cohort, predictions: ScanPredictions) -> Extern
         n_controls=n_controls,
         sites=tuple(scored["fold"].astype(str)),
         n_two_class_sites=len(known_aucs),
+        n_small_sites=int(scored[["n_patients", "n_controls"]].min(axis=1).between(1, FEW_PER_CLASS - 1).sum()),
         n_known=len(np.unique(cohort.participant_ids[cohort.labelled & is_known])),
         n_called=int(called.sum()),
         n_unflagged=int(unflagged.sum()),
@@ -358,6 +373,10 @@ def write_predictions(
         if validation is not None:
             lines += validation.describe(cohort.classes, tabulate_scores(validation, validation.expected))
             write_new(partial / VALIDATION, format_json(validation))
+        elif cohort.labelled.any():
+            lines.append(
+                "no external validation: the scans that are new to the model do not have labels of both classes"
+            )
         write_new(partial / PAGE, page)
         write_sums(partial)
     lines += summarise_predictions(model, cohort, predictions)

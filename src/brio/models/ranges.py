@@ -245,7 +245,7 @@ def _write_reason(code: str, scan: dict[Any, Any], ranges: ScanRanges) -> str:
     words = {
         "foreign": "distance {distance:.2f} to the mean connectome, where 1 is nothing in common: another atlas, "
         "regions in another order, or noise",
-        "known": "the model has seen this scan",
+        "known": "known to the model",
         "short": "short: {frames} frames, usually {usual:.0f} or more",
         "dead_rois": "{n_dead} without signal, usually at most {usual}",
         "tr_unknown": "repetition time unknown",
