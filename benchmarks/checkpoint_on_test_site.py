@@ -5,7 +5,7 @@
 Some published code chooses the training epoch on the scans that it reports. This trains every fold of leave one site
 out twice, with the method's own settings: the checkpoint is chosen by the AUC on the validation sites, as everywhere in
 brio, then by the AUC on the test site itself. Source sites and random draws are the same. The second row is never a
-result. Prints a Markdown table: mean AUC over test sites, its 95 % interval, and the AUC by which epochs were chosen.
+result. Prints a Markdown table: mean AUC over test sites, its 95% interval, and the AUC by which epochs were chosen.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> None:
     by_test = [Run(replace(run.fold, validation=run.fold.test), run.seed) for run in by_validation]
 
     print(f"{args.method}, {len(cohort)} scans, {args.seeds} seeds\n")
-    print("| checkpoint chosen on | AUC | 95 % interval | its own score |\n| --- | --- | --- | --- |")
+    print("| checkpoint chosen on | AUC | 95% interval | its own score |\n| --- | --- | --- | --- |")
     for chosen_on, runs in (("validation sites", by_validation), ("test site", by_test)):
         with compute.network_precision():
             fitted_runs = method.fit(graphs, runs)

@@ -3,7 +3,7 @@
     python benchmarks/development_sites.py METHOD results.csv [results.csv ...]
 
 The development sites are every second one by name. Prints a Markdown table: the mean AUC of each method at the
-development sites, the other sites and all sites, and METHOD minus it, paired over sites, with a 95 % interval
+development sites, the other sites and all sites, and METHOD minus it, paired over sites, with a 95% interval
 and the corrected t test over sites. The last column is the interaction: the gain at the development sites minus that at
 the others. Seeds are averaged first; p values are not corrected.
 """

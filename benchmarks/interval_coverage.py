@@ -6,12 +6,12 @@ A ridge classifier at a fixed penalty, on correlations (FC) and on log-connectom
 draw permutes the labels within sites, so that the true AUC is one half (under k-fold it is higher: shares of patients
 differ between sites, and a model can tell sites apart). For other signals, the class difference of the real labels is
 added to the connectomes again, as strong as it takes for both views to reach a stated AUC; its strength varies between
-sites with an SD of 30 %, half of the variance shared by both views. Sites are new in every draw, or the same in all.
+sites with an SD of 30%, half of the variance shared by both views. Sites are new in every draw, or the same in all.
 Settings: all 20 sites; 10, 5 or 3 of them, chosen 20 times; ten folds, stratified by site, with three seeds, dealt anew
 for every 25 draws.
 
-Each row is one test of one quantity: how often a two-sided test at the 5 % level rejects the truth, which is how often
-the 95 % interval misses it; the upper end of the 95 % interval of that rate; the power, which is how often it rejects a
+Each row is one test of one quantity: how often a two-sided test at the 5% level rejects the truth, which is how often
+the 95% interval misses it; the upper end of the 95% interval of that rate; the power, which is how often it rejects a
 value that is ten points (AUC) or six points (difference) below the truth; and the mean half-width of the interval. The
 truth is one half or no difference without signal, else the mean over draws. Two one-sided tests (equivalence) are rated
 by how often they state that two methods differ by less than two points where they differ by two; their power is for
@@ -261,11 +261,11 @@ class Estimate:
     df: float = np.inf
 
     def reject(self, null: float | np.ndarray) -> np.ndarray:
-        """Whether a two-sided test at the 5 % level rejects a value."""
+        """Whether a two-sided test at the 5% level rejects a value."""
         return np.abs(self.mean - null) > stats.t.ppf(0.975, self.df) * self.error
 
     def half_width(self) -> float:
-        """Mean half-width of the 95 % interval."""
+        """Mean half-width of the 95% interval."""
         return float(stats.t.ppf(0.975, self.df) * self.error.mean())
 
 
@@ -294,7 +294,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Two one-sided tests at the 5 % level, for a true difference of the margin. Shape [draws]."""
+    """Two one-sided tests at the 5% level, for a true difference of the margin. Shape [draws]."""
 
     estimate: Estimate
 
@@ -316,7 +316,7 @@ class Permutation:
     permuted: np.ndarray
 
     def reject(self, null: float | np.ndarray) -> np.ndarray:
-        """Whether the AUC is further from a value than 95 % of those of permuted labels are from their mean."""
+        """Whether the AUC is further from a value than 95% of those of permuted labels are from their mean."""
         return np.abs(self.mean - null) > np.quantile(np.abs(self.permuted - self.permuted.mean()), 0.95)
 
     def half_width(self) -> float:
@@ -484,7 +484,7 @@ class Setting:
 
 
 def find_upper_bound(rejected: np.ndarray) -> float:
-    """Return the upper end of Clopper and Pearson's 95 % interval of a rate, in percent."""
+    """Return the upper end of Clopper and Pearson's 95% interval of a rate, in percent."""
     k, n = int(rejected.sum()), len(rejected)
     return 100 * float(stats.beta.ppf(0.975, k + 1, n - k)) if k < n else 100.0
 

@@ -85,11 +85,11 @@ def print_coverage(
         held = [100 * np.mean(gap <= (factor * compute_half_width(resampled, level))[inside]) for level in LEVELS]
         expected = np.sqrt(2 * np.mean(resampled[inside].var(axis=1, ddof=1)))
         found = np.sqrt(np.mean(np.square(other - this)[inside]))
-        cells = [name, str(int(inside.sum())), *(f"{h:.1f} %" for h in held), f"{found:.2f}", f"{expected:.2f}"]
+        cells = [name, str(int(inside.sum())), *(f"{h:.1f}%" for h in held), f"{found:.2f}", f"{expected:.2f}"]
         print(f"| {' | '.join(cells)} |")
     gap, half = np.abs(other - this), compute_half_width(resampled)
-    print(f"\nnominal 95 %, without the factor: {100 * np.mean(gap <= half):.1f} %", end="; ")
-    print(f"without the root of two as well: {100 * np.mean(gap <= half / np.sqrt(2)):.1f} %\n")
+    print(f"\nnominal 95%, without the factor: {100 * np.mean(gap <= half):.1f}%", end="; ")
+    print(f"without the root of two as well: {100 * np.mean(gap <= half / np.sqrt(2)):.1f}%\n")
 
 
 def print_risk(cohort: Cohort, logit: np.ndarray) -> None:
@@ -97,16 +97,16 @@ def print_risk(cohort: Cohort, logit: np.ndarray) -> None:
     print("| most decided | accuracy | absolute logit at least |\n| --- | --- | --- |")
     for point in trace_risk(cohort.labels, logit):
         if round(20 * point.coverage) % 2 == 0:
-            print(f"| {point.coverage:.0%} | {100 * point.accuracy:.1f} % | {point.threshold:.2f} |")
+            print(f"| {point.coverage:.0%} | {100 * point.accuracy:.1f}% | {point.threshold:.2f} |")
     print("\n| wanted accuracy | promised | achieved at left-out sites | decided |\n| --- | --- | --- | --- |")
     rules = learn_call_rules(cohort.labels, logit, cohort.sites)
     for wanted in ACCURACIES:
         rule = choose_rule(rules, wanted)
         if rule is None:
-            print(f"| {wanted:.0%} | none | none | 0.0 % |")
+            print(f"| {wanted:.0%} | none | none | 0.0% |")
             continue
         promised = ((logit > 0) == cohort.labels)[np.abs(logit) >= rule.threshold].mean()
-        cells = [f"{wanted:.0%}", *(f"{100 * share:.1f} %" for share in (promised, rule.accuracy.value, rule.coverage))]
+        cells = [f"{wanted:.0%}", *(f"{100 * share:.1f}%" for share in (promised, rule.accuracy.value, rule.coverage))]
         print(f"| {' | '.join(cells)} |")
 
 

@@ -9,7 +9,7 @@ same network  the same, but the burst is in half of the network that holds the s
 some scans    as misleading, but only half of the scans of that class have the burst
 
 Cohorts of eight sites with 20 participants of each class and 400 frames on average; the last site is the test site.
-Prints a Markdown table: mean AUC over cohorts, and the difference to the first arm, paired over cohorts, with a 95 %
+Prints a Markdown table: mean AUC over cohorts, and the difference to the first arm, paired over cohorts, with a 95%
 bootstrap interval.
 """
 
@@ -64,7 +64,7 @@ def main() -> None:
     args = parser.parse_args()
 
     arms = args.arm or list(ARMS)
-    header = ["regime", "arm", "AUC", f"minus {arms[0]}", "95 % interval"]
+    header = ["regime", "arm", "AUC", f"minus {arms[0]}", "95% interval"]
     print("| " + " | ".join(header) + " |\n" + "| --- " * len(header) + "|")
     for regime in args.regime or REGIMES:
         scores = np.array([score_arms(arms, REGIMES[regime], seed, args.device) for seed in range(args.cohorts)])

@@ -5,7 +5,7 @@
 Suppose that a model has the same true AUC at every site. The AUC measured at a site still varies, because the site has
 few participants. This draws margins of patients and controls from two normal distributions with the given AUC, as many
 at each site as the cohort has after its audit, and prints the SD over sites that sampling alone gives: its mean, its
-95 % range, and how often it is at most the given SD.
+95% range, and how often it is at most the given SD.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
     sd = 100 * np.std(drawn, axis=0, ddof=1)
     low, high = np.quantile(sd, [0.025, 0.975])
     print(f"{len(drawn)} sites, {len(cohort)} scans, true AUC {args.auc:g} at every site, {args.draws:,} draws")
-    print(f"SD over sites by sampling alone: {sd.mean():.1f} on average, {low:.1f} to {high:.1f} in 95 % of draws")
+    print(f"SD over sites by sampling alone: {sd.mean():.1f} on average, {low:.1f} to {high:.1f} in 95% of draws")
     print(f"at most {args.sd:g} in {(sd <= args.sd).mean():.1e} of draws")
 
 

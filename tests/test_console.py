@@ -35,9 +35,9 @@ def test_a_log_has_a_line_at_every_tenth_and_one_at_the_end(capsys):
             progress(f"run {k}", k / 50)
         progress("run 50 again", 1.0)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[0] for line in lines] == [str(share) for share in range(0, 101, 10)]
-    assert lines[1] == " 10 %  run 5"
-    assert lines[-1] == "100 %  run 50"
+    assert [line.split()[0] for line in lines] == [f"{share}%" for share in range(0, 101, 10)]
+    assert lines[1] == " 10%  run 5"
+    assert lines[-1] == "100%  run 50"
     with show_progress(quiet=False) as progress:  # a job that ends within a tenth says so
         progress("almost", 0.95)
         progress("done", 1.0)
@@ -56,7 +56,7 @@ def test_a_terminal_has_a_bar_from_the_first_report_on():
         assert terminal.getvalue() == "", "lines that are printed first are not interrupted"
         progress("stack [1] of 2", 0.5)
     shown = terminal.getvalue()
-    assert " 50 %" in shown
+    assert " 50%" in shown
     assert "stack [1] of 2" in shown, "brackets are no markup"
 
 

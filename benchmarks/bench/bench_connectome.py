@@ -1,7 +1,7 @@
 """Functional connectivity and its re-estimates, against the same in numpy.
 
 The floor of a connectome is one triangle of a matrix product in float32 and its Fisher z; re-estimates need the product
-of the distinct frames alone, 63 % of them.
+of the distinct frames alone, 63% of them.
 """
 
 import numpy as np

@@ -138,5 +138,6 @@ def fill_readme(text: str) -> str:
         return text
     before, rest = text.split(BEGIN, 1)
     _, after = rest.split(END, 1)
-    headline = make_environment().get_template("headline.md").render(vars(load_page("index")), verdicts=judge_claims())
+    values = vars(load_page("index")) | {"verdicts": judge_claims(), "page": "docs/results/index.md"}
+    headline = make_environment().get_template("headline.md").render(values)
     return f"{before}{BEGIN}\n\n{markdown.set_signs(markdown.reflow(headline))}\n{END}{after}"

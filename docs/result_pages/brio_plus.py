@@ -101,5 +101,5 @@ def compare_parts() -> pd.DataFrame:
 def read_regimes() -> pd.DataFrame:
     """Read what was measured in simulated regimes, by regime and arm: also AUC and ``low`` as numbers."""
     table = read_measured_table("simulated-regimes.txt").set_index(["regime", "arm"])
-    low = table["95 % interval"].str.split(" to ").str[0]
+    low = table["95% interval"].str.split(" to ").str[0]
     return table.assign(auc=table["AUC"].astype(float), low=pd.to_numeric(low, errors="coerce"))

@@ -31,7 +31,7 @@ def mean(atlas: str, method: str, quantity: str) -> SiteMean:
 
 
 def miscalibrated(atlas: str, method: str, quantity: str) -> list[str]:
-    """Return the sites whose 95 % interval excludes the value of calibrated probabilities."""
+    """Return the sites whose 95% interval excludes the value of calibrated probabilities."""
     own = sites(atlas, method)
     distance = (own[quantity] - QUANTITIES[quantity][1]).abs()
     return [str(name) for name in own.index[distance > 1.96 * own[f"{quantity}_se"]]]

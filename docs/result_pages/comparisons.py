@@ -54,7 +54,7 @@ def arm_scores(rows: pd.DataFrame, column: str = "auc", factor: float = 100.0) -
 
 
 def describe_scores(scores: pd.DataFrame, correction: FoldOverlap | None = None) -> pd.DataFrame:
-    """Return mean, SD and 95 % corrected t interval over sites (or folds) of each method, highest mean first.
+    """Return mean, SD and 95% corrected t interval over sites (or folds) of each method, highest mean first.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def kept_differences() -> pd.DataFrame:
 
     p is corrected for the comparisons of all shares together.
     """
-    shares = {share: f"{share:g} %" for share in count_factors().index if share < 100}
+    shares = {share: f"{share:g}%" for share in count_factors().index if share < 100}
     tables = {s: compare_sites(kept_scores(s), "qualification", "factors", at) for s, at in shares.items()}
     together = pd.concat(tables)
     together["p_holm"] = adjust_holm(together["p"].to_numpy())

@@ -62,16 +62,16 @@ def reflow(text: str) -> str:
 
 
 def set_signs(text: str) -> str:
-    """Write numbers as they are printed: a true minus sign, percent without a space, p values unbroken; not in code.
+    """Write numbers as they are printed: a true minus sign, p values unbroken; not in code.
 
     Examples
     --------
-    >>> set_signs("95 % (-1.2 to +3) at `-1`, 2026-11-17")
+    >>> set_signs("95% (-1.2 to +3) at `-1`, 2026-11-17")
     '95% (\u22121.2 to +3) at `-1`, 2026-11-17'
     """
     parts = _CODE.split(text)
     for k in range(0, len(parts), 2):
-        words = re.sub(r"(?<![\w/.-])-(?=\d)", "\u2212", re.sub(r"(?<=\d) %", "%", parts[k]))
+        words = re.sub(r"(?<![\w/.-])-(?=\d)", "\u2212", parts[k])
         parts[k] = re.sub(r"\bp ([=<]) (?=\d)", rf"p{_NO_BREAK}\1{_NO_BREAK}", words)
     return "".join(parts)
 

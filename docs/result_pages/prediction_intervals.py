@@ -72,8 +72,8 @@ class Measurement:
 
     @property
     def uncorrected(self) -> float:
-        """Return how often the 95 % interval without the learned factor holds the other half."""
-        (line,) = (text for text in self.lines if text.startswith("nominal 95 %"))
+        """Return how often the 95% interval without the learned factor holds the other half."""
+        (line,) = (text for text in self.lines if text.startswith("nominal 95%"))
         return _read_percent(line.split("without the factor: ")[1].split(";")[0])
 
 
@@ -92,7 +92,7 @@ def _read_percent(cell: str) -> float:
 def span(values: Iterable[float]) -> str:
     """Return the smallest and the largest of some shares."""
     shares = list(values)
-    return f"{fixed(min(shares))} to {fixed(max(shares))} %"
+    return f"{fixed(min(shares))} to {fixed(max(shares))}%"
 
 
 def summarise() -> pd.DataFrame:
@@ -115,7 +115,7 @@ def summarise() -> pd.DataFrame:
 
 
 def coverage_by_length() -> pd.Series:
-    """Return how often the 95 % interval holds, of each measurement and length of a half."""
+    """Return how often the 95% interval holds, of each measurement and length of a half."""
     return pd.concat([measured.coverage.drop(index="all")[95] for measured in MEASURED])
 
 
@@ -159,6 +159,6 @@ def list_coverage() -> pd.DataFrame:
             share = measured.coverage.loc["all", level]
             half = 1.96 * (share * (100 - share) / measured.n_scans["all"]) ** 0.5
             rows.append(
-                (measured.label, share - level, share - level - half, share - level + half, f"{level} % interval")
+                (measured.label, share - level, share - level - half, share - level + half, f"{level}% interval")
             )
     return pd.DataFrame(rows, columns=["name", "mean", "low", "high", "group"]).set_index("name")

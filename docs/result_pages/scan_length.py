@@ -25,7 +25,7 @@ def change(share: float) -> pd.DataFrame:
 @cache
 def differences(share: float) -> pd.DataFrame:
     """Return the differences to the change of BRIO."""
-    return compare_sites(change(share), "brio", "scan length", f"{share:g} %")
+    return compare_sites(change(share), "brio", "scan length", f"{share:g}%")
 
 
 def count_differences() -> tuple[int, int, int]:
@@ -35,18 +35,18 @@ def count_differences() -> tuple[int, int, int]:
 
 def list_losses() -> pd.DataFrame:
     """Return the change in AUC of each arm, under the share of the frames, for the figure."""
-    return group_rows({f"{share:g} % of the frames": describe_scores(change(share)) for share in SHARES})
+    return group_rows({f"{share:g}% of the frames": describe_scores(change(share)) for share in SHARES})
 
 
 @cache
 def judge_claims() -> list[Verdict]:
     """Return the verdicts on scan length."""
     lost, gained, n = count_shown(
-        compare_sites(change(share).assign(whole=0.0), "whole", "scan length", f"{share:g} % against whole scans")
+        compare_sites(change(share).assign(whole=0.0), "whole", "scan length", f"{share:g}% against whole scans")
         for share in SHARES
     )
     below, above, m = count_differences()
-    shares = in_words(f"{share:g} %" for share in SHARES)
+    shares = in_words(f"{share:g}%" for share in SHARES)
     return [
         (
             "All models lose AUC when fewer frames are kept",

@@ -146,7 +146,7 @@ class Result(StoredJob):
         rows : list of lists of str
         """
         several = len(self.summary.seeds) > 1
-        header = ["method", "AUC", "95 % interval", "SD", "ACC", "balanced ACC"]
+        header = ["method", "AUC", "95% interval", "SD", "ACC", "balanced ACC"]
         header += ["AUC, seeds averaged"] if several else []
         rows = []
         for name, row in self.table().iterrows():

@@ -96,7 +96,7 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
             nonlocal last
             if share - last >= 0.1 - 1e-9 or share == 1.0 > last:  # 0.3 - 0.2 is a little less than 0.1
                 last = share
-                print(f"{100 * share:3.0f} %  {escape_controls(message)}", file=sys.stderr, flush=True)
+                print(f"{100 * share:3.0f}%  {escape_controls(message)}", file=sys.stderr, flush=True)
 
         yield log
     else:
@@ -104,7 +104,7 @@ def show_progress(quiet: bool) -> Iterator[Progress]:
 
         title = progress.TextColumn("{task.description}", markup=False)
         columns: list[Any] = [
-            "{task.percentage:3.0f} %",
+            "{task.percentage:3.0f}%",
             progress.TimeElapsedColumn(),
             "left",
             progress.TimeRemainingColumn(),

@@ -164,8 +164,8 @@ def apply_method(job: Job, new: Cohort, out: Path, device: str) -> Applied:
 def compare_hospitals(result: Result, new: Cohort, site: str, applied: Mapping[str, Applied]) -> dict[str, Any]:
     """Tabulate the AUC at the new hospital beside that of the evaluation, and count what was predicted."""
     table = applied["brio-plus"][1].table
-    rows = [["method", f"AUC, {len(result.summary.folds)} sites", "95 % interval", f"AUC, {site}"]]
-    rows[0] += ["95 % interval", "change"]
+    rows = [["method", f"AUC, {len(result.summary.folds)} sites", "95% interval", f"AUC, {site}"]]
+    rows[0] += ["95% interval", "change"]
     for name, method in result.summary.methods.items():
         before, after = method.auc, applied[name][2]
         change = None if before.mean is None or after.value is None else after.value - before.mean
@@ -185,14 +185,14 @@ def compare_hospitals(result: Result, new: Cohort, site: str, applied: Mapping[s
 
 
 def _compare_over_sites(result: Result) -> tuple[float, list[float]]:
-    """Mean difference of AUC between BRIO plus and log-ridge over test sites, with its 95 % interval over sites (t)."""
+    """Mean difference of AUC between BRIO plus and log-ridge over test sites, with its 95% interval over sites (t)."""
     by_site = result.rows.groupby(["method", "fold"])["auc"].mean()
     differences = (by_site["brio-plus"] - by_site["log-ridge"]).to_numpy(dtype=float)
     return float(differences.mean()), list(t_interval(differences))
 
 
 def _compare_over_people(new: Cohort, applied: Mapping[str, Applied]) -> tuple[float, list[float]]:
-    """Difference of AUC between BRIO plus and log-ridge over the same scans, with DeLong's 95 % interval."""
+    """Difference of AUC between BRIO plus and log-ridge over the same scans, with DeLong's 95% interval."""
     placements = [placement_values(new.labels, applied[name][1].logit) for name in ("brio-plus", "log-ridge")]
     areas, covariance = delong_covariance(new.labels, np.stack(placements, axis=1))
     contrast = np.array([1.0, -1.0])
@@ -223,7 +223,7 @@ def list_networks(
 def tabulate_networks(networks: Mapping[str, np.ndarray], site: str, n_sites: int) -> dict[str, Any]:
     """Tabulate the evidence by network and name what reverses: it misleads at the new site."""
     rows = [["network", f"log-ridge, {n_sites} sites", site, f"brio-plus, {n_sites} sites", site]]
-    rows += [[name, *(format_signed(100 * x, 0) + " %" for x in shares.flat)] for name, shares in networks.items()]
+    rows += [[name, *(format_signed(100 * x, 0) + "%" for x in shares.flat)] for name, shares in networks.items()]
     turned = [name for name, own in networks.items() if ((own[:, 0] >= LEAST_SHARE) & (own[:, 1] < 0)).any()]
     return {"rows": rows, "turned": join_names(turned) or "none"}
 

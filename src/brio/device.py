@@ -91,7 +91,7 @@ def find_free_memory(device: torch.device) -> int | None:
 def memory_budget(device: torch.device) -> int:
     """Return how many bytes the runs of one stack may take together.
 
-    On a GPU 60 % of the free memory. On a CPU four gigabytes: larger stacks are not faster there, and the runs of a
+    On a GPU 60% of the free memory. On a CPU four gigabytes: larger stacks are not faster there, and the runs of a
     stack are finished together.
     """
     return int(0.6 * _gpu_memory(device)[0]) if device.type == "cuda" else 4 << 30

@@ -31,7 +31,7 @@ def series_style(k: int) -> dict[str, str]:
 
 def horizontal_offset(k: int, count: int, position_spacing: float) -> float:
     """Return the horizontal offset of series k, so that series at the same position do not hide each other."""
-    # neighbouring series are at most 7 % of the spacing apart, and all lie within 80 % of it
+    # neighbouring series are at most 7% of the spacing apart, and all lie within 80% of it
     return position_spacing * min(0.07, 0.8 / count) * (k - (count - 1) / 2)
 
 

@@ -178,5 +178,5 @@ def typeset(text: str) -> str:
 
 
 def tie_units(text: str) -> str:
-    """Keep a percent sign at its number, and a p value on one line, as a printed page does."""
-    return re.sub(r"\bp ([=<]) (?=[\d.])", "p\u00a0\\1\u00a0", re.sub(r"(?<=\d) %", "%", text))
+    """Keep a p value on one line, as a printed page does."""
+    return re.sub(r"\bp ([=<]) (?=[\d.])", "p\u00a0\\1\u00a0", text)

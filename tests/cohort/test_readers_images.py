@@ -182,7 +182,7 @@ def test_the_command(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "12 scans imported, none skipped" in done.stdout
     assert "mean_fd" in done.stdout
-    assert "100 %" in done.stderr
+    assert "100%" in done.stderr
 
 
 @pytest.mark.parametrize(

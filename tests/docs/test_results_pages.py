@@ -41,9 +41,9 @@ def test_drawn_figures_are_those_of_the_evidence(result_pages, tmp_path):
     measured = (EVIDENCE / "measurements" / "prediction-intervals.txt").read_text(encoding="utf-8")
     coverage, risk = (figures[f"prediction-intervals-{name}.svg"].axes[0].lines for name in ("coverage", "risk"))
     for line in coverage[1:]:  # after the diagonal
-        assert " | ".join(f"{y:.1f} %" for y in line.get_ydata()) in measured
+        assert " | ".join(f"{y:.1f}%" for y in line.get_ydata()) in measured
     for x, y in zip(*risk[0].get_data(), strict=True):
-        assert f"| {x:.0f}% | {y:.1f} % |" in measured
+        assert f"| {x:.0f}% | {y:.1f}% |" in measured
     growth = pd.read_csv(EVIDENCE / "growth" / "growth.csv")
     for axis in figures["growth.svg"].axes:
         drawn = sorted(y for line in axis.lines for y in line.get_ydata())

@@ -30,7 +30,7 @@ def render(name):
 
 
 def correct_interval(values):
-    """95 % interval of a mean over left-out sites, which share training scans."""
+    """95% interval of a mean over left-out sites, which share training scans."""
     n = len(values)
     return list(stats.t.interval(0.95, n - 1, values.mean(), values.std(ddof=1) * np.sqrt(1 / n + 1 / (n - 2))))
 

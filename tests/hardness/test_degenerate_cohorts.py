@@ -175,7 +175,7 @@ def test_scans_in_memory_are_real_numbers_that_fit(scan, message):
     [
         ("mean_fd", np.inf, "sim0004"),
         ("mean_fd", 1e9, "sim0004"),
-        ("mean_fd", "low", "motion of participant sim0004 is 'low'; write a number in the column 'mean_fd'"),
+        ("mean_fd", "low", "mean_fd of participant sim0004 is low, which is not a number; correct the cell"),
         ("tr", 2000.0, "of participant sim0004 is .*; a positive number of seconds"),
         ("tr", 1e-5, "of participant sim0004 is .*; a positive number of seconds"),
     ],

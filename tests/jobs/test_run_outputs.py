@@ -165,8 +165,8 @@ def test_a_job_with_other_reasons_for_its_exclusions_goes_on_and_shows_them(brio
 
 def test_all_scans_are_kept_on_request_and_progress_goes_to_standard_error(brio, folder, tmp_path):
     found, n = run_job(brio, folder, tmp_path / "all", "--method", "ridge", "--keep-all"), len(Cohort.load(folder))
-    reported = [line for line in found.said.err.splitlines() if " %  ridge, " in line]
-    assert reported[-1] == "100 %  ridge, folds site01 to site05, stack 1 of 1: done"
+    reported = [line for line in found.said.err.splitlines() if "%  ridge, " in line]
+    assert reported[-1] == "100%  ridge, folds site01 to site05, stack 1 of 1: done"
     assert "%  ridge" not in found.said.out
     assert f"{n} scans; no exclusions were applied" in found.said.out
     assert "twin" in set(found.predictions["participant_id"])

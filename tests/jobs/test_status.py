@@ -63,12 +63,12 @@ def add_worker(
 @pytest.mark.parametrize(
     ("workers", "expected"),
     [
-        ([], ["2 of 5 runs are finished (40 %)", "1 done, 0 running, 2 waiting, 0 failed", "once a worker is there"]),
+        ([], ["2 of 5 runs are finished (40%)", "1 done, 0 running, 2 waiting, 0 failed", "once a worker is there"]),
         (
             [(1, "node7", 41), (3, HERE, os.getpid()), (2, "node8", 42)],  # the last has not removed its file yet
             [
                 "stacks: 1 done, 2 running, 0 waiting, 0 failed",
-                "running on node7, process 41: ridge, stack 1, 25 %",
+                "running on node7, process 41: ridge, stack 1, 25%",
                 f"running on {HERE}, process {os.getpid()}: ridge, stack 3",
                 "with 2 workers",
             ],
@@ -164,7 +164,7 @@ def test_a_file_that_says_nothing_is_passed_over(brio, copy, text):
 def test_a_finished_job_in_one_line_unless_it_lacks_its_tables(brio, folder, copy, tmp_path):
     """A search and the members of a model have none."""
     assert brio("run", folder, "--out", copy, *RIDGE).status == 0
-    assert brio("status", copy).out == f"{copy}: 5 of 5 runs are finished (100 %)\n"
+    assert brio("status", copy).out == f"{copy}: 5 of 5 runs are finished (100%)\n"
     (copy / "summary.json").unlink()
     assert "summary.json: is missing, although SHA256SUMS lists it" in brio("status", copy).err
     lines = (copy / "SHA256SUMS").read_text().splitlines(keepends=True)

@@ -41,7 +41,7 @@ def check_arms(out: Path, table: pd.DataFrame, text: str, people: People) -> Non
         assert f"| {auc.mean():.1f} | {auc.std():.1f} |" in line, (arm, cells)
     if "has the highest mean AUC" in text:
         best = max(means, key=means.get)
-        assert f"{best if best != 'brio' else 'BRIO'} has the highest mean AUC: {means[best]:.1f} %" in text
+        assert f"{best if best != 'brio' else 'BRIO'} has the highest mean AUC: {means[best]:.1f}%" in text
 
 
 def check_agreement(out: Path, table: pd.DataFrame, text: str, people: People) -> None:
@@ -54,7 +54,7 @@ def check_agreement(out: Path, table: pd.DataFrame, text: str, people: People) -
         for _, own in table.groupby(["fold", "seed"])
         for a, b in itertools.combinations(own.to_dict("records"), 2)
     ]
-    assert f"in the same fold and seed): {100 * np.mean(pairs):.0f} % (" in text
+    assert f"in the same fold and seed): {100 * np.mean(pairs):.0f}% (" in text
     means = table.groupby("arm")[["D_site", "D_re_pred"]].mean().rename(index={"brio": "BRIO"}).idxmin()
     assert f"D_site is lowest for {means['D_site']}. Predictive variation is lowest for {means['D_re_pred']}." in text
     check_known_auc(out, table)
@@ -78,7 +78,7 @@ def check_alignment(out: Path, table: pd.DataFrame, text: str, people: People) -
     for arm, name in (("brio", "BRIO"), ("matched w/o QG", "Matched w/o QG")):
         own = table[table["arm"] == arm]
         site, variation, auc = own["D_site"].mean(), own["D_re_pred"].mean(), 100 * own["auc"].mean()
-        words = f"a D_site of {site:.3g}, a predictive variation of {variation:.3g} and an AUC of {auc:.1f} %."
+        words = f"a D_site of {site:.3g}, a predictive variation of {variation:.3g} and an AUC of {auc:.1f}%."
         assert f"{name} has {words}" in text
 
 
@@ -91,7 +91,7 @@ def check_mismatch(out: Path, table: pd.DataFrame, text: str, people: People) ->
     assert (table["auc_preserved_mismatch"] == (low & high & (table["validation_auc"] >= least - 1e-9))).all()
     rates = 100 * table.groupby("arm")["mismatch"].mean()
     others = rates.drop("brio")
-    assert f"Mismatches are {rates['brio']:.0f} % of the runs of BRIO, and {others.mean():.0f} % of the runs" in text
+    assert f"Mismatches are {rates['brio']:.0f}% of the runs of BRIO, and {others.mean():.0f}% of the runs" in text
     check_known_auc(out, table)
 
 
@@ -104,9 +104,9 @@ def check_retention(out: Path, table: pd.DataFrame, text: str, people: People) -
     assert means.between(0, 1).all()
     for share in (25.0, 50.0, 75.0):
         best = float(means[share].max())
-        named = text.split(f"With {share:g} % of the factors, ranking by ")[1].split()[0]
+        named = text.split(f"With {share:g}% of the factors, ranking by ")[1].split()[0]
         close(means[share, named], best, 1e-12)
-    assert f"With all factors, AUC is {100 * expected.groupby('fold').mean().mean():.1f} % under every ranking." in text
+    assert f"With all factors, AUC is {100 * expected.groupby('fold').mean().mean():.1f}% under every ranking." in text
 
 
 def check_scan_length(out: Path, table: pd.DataFrame, text: str, people: People) -> None:
@@ -133,7 +133,7 @@ def check_scan_length(out: Path, table: pd.DataFrame, text: str, people: People)
     shorter = table[table["share"] < 100].groupby(["share", "arm", "fold"])["change"].mean()
     for share in (75, 50):
         change = 100 * shorter[share].groupby("arm").mean()["ridge"]
-        assert f"with {share} % of the frames, in points: ridge {change:+.1f}".replace("+0.0", "0.0") in text
+        assert f"with {share}% of the frames, in points: ridge {change:+.1f}".replace("+0.0", "0.0") in text
 
 
 def check_efficiency(out: Path, table: pd.DataFrame, text: str, people: People) -> None:

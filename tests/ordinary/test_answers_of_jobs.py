@@ -115,7 +115,7 @@ def test_separable_classes_are_separated_and_printed_as_such():
     command("report", folder, "--out", folder.parent / "separable.html")
     page = (folder.parent / "separable.html").read_text()
     assert f"have the same mean AUC; {unknown}" in page
-    assert "a mean AUC of 50.0 % or more" not in page
+    assert "a mean AUC of 50.0% or more" not in page
 
 
 @pytest.mark.parametrize("methods", [("ridge",), pytest.param((*LINEAR, "brio-plus", "gcn"), marks=pytest.mark.soak)])

@@ -298,7 +298,7 @@ def test_cells_and_unequal_sessions_against_pandas():
 
 
 def test_planted_variances_are_recovered_and_covered():
-    """2,000 participants for the estimates (within 10 %); 300 small studies for the coverage of the interval."""
+    """2,000 participants for the estimates (within 10%); 300 small studies for the coverage of the interval."""
     rng = np.random.default_rng(0)
     member = np.repeat(np.arange(2000), 3)
     values = rng.normal(size=2000)[member] + 0.5 * rng.normal(size=6000)

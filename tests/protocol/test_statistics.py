@@ -215,7 +215,7 @@ def test_the_correction_of_folds_adds_to_the_variance_of_the_mean():
 def test_the_detectable_difference_is_found_with_four_fifths_power(alpha):
     n, sd = 20, 0.08
     truth = detectable_difference(sd / math.sqrt(n), n - 1, alpha=alpha)
-    # the standard error is random in an experiment; planned with the true one, the t test has 80 % power
+    # the standard error is random in an experiment; planned with the true one, the t test has 80% power
     draws = np.random.default_rng(1).normal(truth, sd, (20_000, n))
     found = stats.ttest_1samp(draws, 0, axis=1)
     assert ((found.pvalue <= alpha) & (found.statistic > 0)).mean() == pytest.approx(0.8, abs=0.01)

@@ -141,7 +141,7 @@ def test_what_was_detectable_has_80_percent_power():
 def test_few_sites_could_have_shown_nothing():
     wide = draw(sites=6).assign(margin=lambda p: p["margin"] * np.where(p["fold"] < "s3", 1, -1))
     answers = Answers(make_arm(wide))
-    assert answers.detectable_auc is None, "no AUC above 100 %"
+    assert answers.detectable_auc is None, "no AUC above 100%"
     text = say("detectable", answers)
     assert text.startswith("6 sites of this spread are too few to show with 80% power that any mean AUC differs")
 

@@ -170,7 +170,7 @@ def test_training_curves_are_the_mean_over_runs(copy, rewrite):
     chart = read_section(rewrite(), "training")
     points = re.search(r'class="curve" points="([^"]+)"', chart).group(1)
     height = [float(point.split(",")[1]) for point in points.split()]
-    # the frame of the drawing: 40 % at the floor, 100 % at the top
+    # the frame of the drawing: 40% at the floor, 100% at the top
     wanted = 8 + 148 * (1 - (np.mean(curves, axis=0) - 0.4) / 0.6)
     assert height == pytest.approx(wanted.tolist(), abs=0.06)
     assert "15 runs" in chart

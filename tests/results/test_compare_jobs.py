@@ -76,7 +76,7 @@ def test_without_predictions_and_covariances_the_text_says_what_to_do(folders):
 
 def test_the_text_names_both_estimands_one_test_and_what_was_detectable(folders):
     text = compare_jobs(gather(folders))
-    assert "| method | AUC, mean over sites | 95 % interval, corrected t over sites | at a new site |" in text
+    assert "| method | AUC, mean over sites | 95% interval, corrected t over sites | at a new site |" in text
     assert "| gcn | mean over sites | 3 |" in text
     assert "| gcn | pair-weighted | 3 |" in text
     assert text.count("| p | p, Holm | detectable | detectable, Bonferroni |") == 1, "a pair has one p value"

@@ -120,7 +120,7 @@ def test_exchangeable_sites_are_calibrated(out):
     text = (out / "studies" / "calibration" / "finding.md").read_text()
     for name in ("ridge", "log-ridge"):
         sentence = next(line for line in text.splitlines() if line.startswith(f"{name}, calibration slope"))
-        low, high = (float(x) for x in sentence.split("95 % interval ")[1].split(";")[0].split(" to "))
+        low, high = (float(x) for x in sentence.split("95% interval ")[1].split(";")[0].split(" to "))
         assert low < 1 < high
     assert "nan" not in text
 

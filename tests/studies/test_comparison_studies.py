@@ -209,7 +209,7 @@ def test_labels_are_averaged_at_each_site_before_they_are_compared(rows, text):
     difference = (by_site["log-ridge"] - by_site["ridge"]).mean()
     assert f"log-ridge ({format_signed(difference)} points, p" in text.split("mean AUC over labels")[1]
     best = by_site.mean().idxmax()
-    assert f"Over 4 labels together, {best} has the highest mean AUC: {by_site[best].mean():.1f} %" in text
+    assert f"Over 4 labels together, {best} has the highest mean AUC: {by_site[best].mean():.1f}%" in text
     by_label = 100 * both.groupby(["question", "arm"])["auc"].mean().unstack("arm")
     everywhere = (by_label["log-ridge"] > by_label["ridge"]).all()
     assert ("Above ridge for every label: log-ridge." in text) == everywhere

@@ -191,8 +191,8 @@ def test_shared_regions_by_plain_loops():
     assert 0.25 < np.mean(expected) < 1
     by_seed = [100 * np.mean([e for e, s in zip(expected, seed, strict=True) if s == k]) for k in range(3)]
     assert factors._describe_repeatability(S_hat, seed) == (
-        f"Of the 5 highest regions of a run, {100 * np.mean(expected):.0f} % are among the 5 highest of the mean over "
-        f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f} %, depending on the seed). 25 % are expected by chance."
+        f"Of the 5 highest regions of a run, {100 * np.mean(expected):.0f}% are among the 5 highest of the mean over "
+        f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed). 25% are expected by chance."
     )
 
 
@@ -203,7 +203,7 @@ def test_one_seed_cannot_tell_whether_regions_come_back(context, found):
     assert text.startswith("One seed cannot show")
     assert "--seeds 3" in text
     assert "%" not in text
-    assert found("regions").text[2].endswith(f"{100 * 5 / 12:.0f} % are expected by chance."), "of two seeds it can"
+    assert found("regions").text[2].endswith(f"{100 * 5 / 12:.0f}% are expected by chance."), "of two seeds it can"
 
 
 def test_a_figure_without_a_brain_says_why_and_what_to_do(context, found, table, monkeypatch):

@@ -87,7 +87,7 @@ def test_a_summary_is_shown_with_display_names_and_whole_intervals():
     rows = [["brio", 70.0, 65.0, 75.0, nan, nan, nan, ""], ["brio-wo-rs", 68.0, nan, nan, -2.0, -4.04, 0.01, "too few"]]
     summary = pd.DataFrame(rows, columns=columns)
     assert study._format_summary(summary).splitlines() == [
-        "| arm | AUC | 95 % interval | AUC minus BRIO | interval of difference |",
+        "| arm | AUC | 95% interval | AUC minus BRIO | interval of difference |",
         "| --- | --- | --- | --- | --- |",
         "| BRIO | 70.0 | 65.0 to 75.0 | - | - |",
         "| w/o RS | 68.0 | - | -2.0 | -4.0 to 0.0 |",

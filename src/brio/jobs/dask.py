@@ -524,6 +524,6 @@ class _Dispatch:
         share = sum(cost for number, cost in self.costs.items() if number not in left)
         share += sum(self.costs[number] * beat.share for number, beat in beats.items() if number in left)
         hosts = len({(beat.host, beat.process) for beat in beats.values()})
-        titles = "; ".join(f"{beat.title} {100 * beat.share:.0f} %" for beat in list(beats.values())[:3])
+        titles = "; ".join(f"{beat.title} {100 * beat.share:.0f}%" for beat in list(beats.values())[:3])
         message = f"at work: {hosts} ({titles})" if beats else "waiting"
         self.job.progress(message, min(1.0, share / sum(self.costs.values())))

@@ -99,7 +99,7 @@ def announce_time(progress: Progress, say: Say, left: float) -> Progress:
         if share >= MEASURED and not said:
             said, rest = True, (time.monotonic() - start) * (left / share - 1)
             if rest >= LEAST_SECONDS:
-                say(f"time left: about {format_time(rest)}, judging by the first {100 * share:.0f} % of this stack")
+                say(f"time left: about {format_time(rest)}, judging by the first {100 * share:.0f}% of this stack")
         progress(message, share)
 
     return report

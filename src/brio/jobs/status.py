@@ -41,7 +41,7 @@ def _describe_job(folder: Path) -> list[str]:
         return []
     keys = [key for stack in plan.stacks for key in stack]
     done = [key for key in keys if key in store]
-    lines = [f"{folder}: {len(done)} of {len(keys)} runs are finished ({100 * len(done) // max(1, len(keys))} %)"]
+    lines = [f"{folder}: {len(done)} of {len(keys)} runs are finished ({100 * len(done) // max(1, len(keys))}%)"]
     if len(done) == len(keys):
         has_tables = is_kept(folder / SUMMARY) or folder.name in (SEARCH, MEMBERS)
         return lines if has_tables else [*lines, "  no tables yet: the command without --shard writes them"]
@@ -51,7 +51,7 @@ def _describe_job(folder: Path) -> list[str]:
     failed = [failure for failure in list_failures(folder) if failure.stack not in finished | at_work]
     waiting = len(plan.stacks) - len(finished) - len(at_work) - len(failed)
     lines.append(f"  stacks: {len(finished)} done, {len(at_work)} running, {waiting} waiting, {len(failed)} failed")
-    lines += [f"  running on {h.host}, process {h.process}: {h.title}, {100 * h.share:.0f} %" for h in running]
+    lines += [f"  running on {h.host}, process {h.process}: {h.title}, {100 * h.share:.0f}%" for h in running]
     lines += [f"  failed on {f.host}: {f.title}: {take_first_line(f.reason)}" for f in failed]
     measured = {h.stack: max(0.0, time.time() - h.started) * (1 / h.share - 1) for h in running if h.share}
     others = [key for number, stack in enumerate(plan.stacks, 1) if number not in measured for key in stack]

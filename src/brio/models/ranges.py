@@ -126,7 +126,7 @@ def _find_fences(values: pd.Series) -> tuple[float, float] | None:
 
 FACTS = ("frames", "tr", "motion", "edge_sd", "dead_rois")
 _QUARTILE, _FEWEST_FRAMES = 0.6744897501960817, 1.6448536269514722
-"""Quantiles of the normal distribution: of a quarter, and of the 5 % of scans with the fewest frames."""
+"""Quantiles of the normal distribution: of a quarter, and of the 5% of scans with the fewest frames."""
 
 
 def sum_facts(connectomes: Connectomes) -> np.ndarray:

@@ -254,7 +254,7 @@ def average_over_sites(value: np.ndarray, se: np.ndarray) -> SiteMean:
 
     The variance between sites is that of DerSimonian & Laird (1986), the interval of the mean that of Hartung & Knapp
     (2001). The interval for a new site draws the variance between sites from its confidence distribution (Viechtbauer
-    2007; the idea of Nagashima, Noma & Furukawa 2019): with the estimate alone it would hold 90 % of new sites only.
+    2007; the idea of Nagashima, Noma & Furukawa 2019): with the estimate alone it would hold 90% of new sites only.
 
     Shapes: value, se [sites]. Intervals are NaN with fewer than three sites.
     """

@@ -19,7 +19,7 @@ EQUIVALENCE_MARGIN = 0.02
 LEAST_FOR_NEW_SITE = 5
 """With fewer sites, the prediction interval of a new site misses it too often."""
 ALPHA = 0.05
-"""Level of all tests; intervals have 95 %."""
+"""Level of all tests; intervals have 95%."""
 POWER = 0.8
 """Probability of a significant result at the smallest detectable difference."""
 
@@ -62,7 +62,7 @@ def explain_few_sites(n_sites: int) -> str:
         return ""
     reach = stdtrit(n_sites - 1, 1 - ALPHA / 2) * np.sqrt(1 / n_sites + site_correction(n_sites))
     return (
-        f"With {n_sites} sites, only very large effects are significant at new sites, because 95 % intervals over "
+        f"With {n_sites} sites, only very large effects are significant at new sites, because 95% intervals over "
         f"sites reach {reach:.1f} SDs of the sites to either side (t, {n_sites - 1} degrees of freedom); a small p "
         "over participants or permuted labels does not contradict this, because it is about these sites alone."
     )
@@ -100,7 +100,7 @@ def standard_error(values: Values, correction: Correction = None) -> float:
 def t_interval(
     values: Values, correction: Correction = None, *, limits: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[float, float]:
-    """Compute the corrected 95 % t interval of the mean over left-out sites or folds.
+    """Compute the corrected 95% t interval of the mean over left-out sites or folds.
 
     Over sites, the interval is about the mean over sites like these, of which the present ones are a sample.
 
@@ -113,7 +113,7 @@ def t_interval(
 
 
 def new_site_interval(values: Values, *, limits: tuple[float, float] = (-np.inf, np.inf)) -> tuple[float, float]:
-    """Compute the 95 % prediction interval of the score at one new site of a size like these.
+    """Compute the 95% prediction interval of the score at one new site of a size like these.
 
     Its variance is that between sites times 1 + 1/n + 2c, with n - 2 degrees of freedom as in Higgins et al.
 
@@ -136,7 +136,7 @@ def _interval(present: np.ndarray, correction: Correction, df: int, limits: tupl
 
 
 def detectable_difference(error: float, df: float = np.inf, *, alpha: float = ALPHA) -> float:
-    """Compute the smallest true difference that a two-sided t test finds with 80 % power.
+    """Compute the smallest true difference that a two-sided t test finds with 80% power.
 
     Returns NaN where the standard error is not known, or is zero: scores that do not vary say nothing of their spread.
     """
@@ -263,7 +263,7 @@ def compare_family(
     ``left_out``, ``mean_difference``, ``low``, ``high``, ``better``, ``worse``, ``p``, ``p_holm``, ``p_level`` (of two
     one-sided tests for a difference below the margin), a ``warning`` (:class:`TooFew`, or empty) if nothing can be
     tested, and ``detectable`` and ``detectable_in_family``: the smallest true difference that the test at level 0.05,
-    or at 0.05 divided by the number of comparisons, finds with 80 % power.
+    or at 0.05 divided by the number of comparisons, finds with 80% power.
     """
     names = [str(name) for name in scores.columns]
     if reference is not None and reference not in names:

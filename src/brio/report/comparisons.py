@@ -193,7 +193,7 @@ def compare_arms(arms: Sequence[EvidenceArm]) -> Comparison:
 PROTOCOL_NAMES = {"loso": "leave one site out", "kfold": "k-fold"}
 UNITS = {"loso": "sites", "kfold": "folds"}
 MOST_NAMED = 12
-DETECTABLE = "Detectable: the smallest true difference that the test finds with 80 % power"
+DETECTABLE = "Detectable: the smallest true difference that the test finds with 80% power"
 LEVEL = f"{100 * EQUIVALENCE_MARGIN:g} points"
 
 
@@ -299,7 +299,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, tested: bool = True) ->
         if tested:
             level = selected.loc[selected["p_level"] <= ALPHA, "method"]  # by two one-sided tests
             if len(level):
-                notes.append(f"No difference within {LEVEL} (two one-sided tests, 5 %): {', '.join(level)}.")
+                notes.append(f"No difference within {LEVEL} (two one-sided tests, 5%): {', '.join(level)}.")
             family = f"; Bonferroni: at a level for {len(selected)} comparisons." if len(selected) > 1 else "."
             warned = selected[selected["warning"] != ""].groupby("warning", sort=False)["method"].agg(", ".join)
             notes += [DETECTABLE + family, *(f"{methods}: {warning}." for warning, methods in warned.items())]
@@ -328,7 +328,7 @@ def paired_scores(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _format_differences(differences: pd.DataFrame, units: str, tested: bool) -> str:
     several = len(differences) > 1
-    header = ["method", units, "difference", "95 % interval", "better", "worse"]
+    header = ["method", units, "difference", "95% interval", "better", "worse"]
     header += ["p", "p, Holm", "detectable", "detectable, Bonferroni"][: 3 + several] if tested else []
     rows = []
     for row in differences.itertuples():
@@ -393,8 +393,8 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
     """
     order = {entry.name: k for k, entry in enumerate(list_methods())}
     published = paper_figures().set_index(["cohort", "method"]).to_dict("index")
-    header = ["cohort", "family", "method", "AUC", "95 % interval"]
-    header += ["pair-weighted AUC", "95 % interval, participants", "AUC, seeds averaged", "ACC"]
+    header = ["cohort", "family", "method", "AUC", "95% interval"]
+    header += ["pair-weighted AUC", "95% interval, participants", "AUC, seeds averaged", "ACC"]
     header += ["paper's AUC", "paper's ACC"] if paper else []
     header += ["folds", "seeds", "epochs (steps)", "K", "block", "settings", "provenance", ""]
     rows = []
@@ -414,7 +414,7 @@ def markdown_table(summaries: Sequence[Summary], paper: bool = False) -> str:
             rows.append((summary.cohort, rank_block(method.block), order.get(name, len(order)), row))
     rows.sort(key=lambda r: r[:3])
     kinds = dict.fromkeys(summary.intervals for summary in summaries)
-    notes = [f"95 % interval of the mean AUC: {'; '.join(kinds)}."]
+    notes = [f"95% interval of the mean AUC: {'; '.join(kinds)}."]
     if any(method.pair_weighted_auc for summary in summaries for method in summary.methods.values()):
         notes.append(
             "Pair-weighted: every pair of participants of the two classes at one test site counts alike; its interval "
@@ -552,9 +552,9 @@ def _write_scores(joined: JoinedJobs) -> str:
     rows, protocol = joined.rows, joined.protocol
     units, over_sites = UNITS[protocol], protocol == "loso"
     scores = results.average_seeds(rows, units=results.unit_columns(protocol))
-    header = ["method", f"AUC, mean over {units}", f"95 % interval, {results.INTERVALS[protocol]}"]
+    header = ["method", f"AUC, mean over {units}", f"95% interval, {results.INTERVALS[protocol]}"]
     if over_sites:
-        header += ["at a new site", "95 % interval, participants", "AUC, pair-weighted", "95 % interval, participants"]
+        header += ["at a new site", "95% interval, participants", "AUC, pair-weighted", "95% interval, participants"]
     header.append("p, chance" if over_sites else f"p, chance, {units}")
     lines = []
     for name in scores:
@@ -575,7 +575,7 @@ def _write_scores(joined: JoinedJobs) -> str:
     if joined.smoke_note:
         header, lines, notes = header[:-1], [line[:-1] for line in lines], []
     if over_sites:
-        notes.append("At a new site: 95 % prediction interval of the AUC at one new site of a size like these.")
+        notes.append("At a new site: 95% prediction interval of the AUC at one new site of a size like these.")
         notes += filter(None, [OVER_PEOPLE, explain_few_sites(int(scores.count().max()))])
     return "\n".join([title, "", format_table(header, lines), "", *notes]) + "\n"
 
@@ -594,7 +594,7 @@ def _write_people(joined: JoinedJobs, reference: str) -> str:
         lines.append([row.method, row.estimand, str(row.n_sites), format_points(row.mean_difference), interval])
     texts = []
     if lines:
-        header = ["method", "estimand", "sites", "difference", "95 % interval"]
+        header = ["method", "estimand", "sites", "difference", "95% interval"]
         title = f"Difference in AUC to {reference}, in points, over participants at these sites"
         texts += [title, "", format_table(header, lines), "", OVER_PEOPLE]
     without = [m for m in dict.fromkeys(joined.rows["method"]) if m not in {reference, *table["method"]}]

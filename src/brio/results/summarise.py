@@ -450,7 +450,7 @@ def summarise(
     facts: Mapping[str, MethodFacts],
     label_is_sex: bool = False,
 ) -> Summary:
-    """Summarise a job: mean and SD over sites of the means over seeds, with a 95 % interval, see :data:`INTERVALS`.
+    """Summarise a job: mean and SD over sites of the means over seeds, with a 95% interval, see :data:`INTERVALS`.
 
     Under k-fold every fold of every seed counts, since another seed deals the scans to other folds.
     """

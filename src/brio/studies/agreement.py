@@ -73,17 +73,17 @@ def relate_discrepancy_to_variation(context: StudyContext, arms: list[Arm]) -> F
         least_site, least_re = (summary.loc[summary[column].idxmin(), "arm"] for column in ("D_site", "D_re_pred"))
         text += [
             "Discordant pairs of methods (the one with the smaller D_site has the larger variation in the same fold "
-            f"and seed): {rate:.0f} %{brackets[1]}.",
+            f"and seed): {rate:.0f}%{brackets[1]}.",
             f"D_site is lowest for {display_name(least_site)}. Predictive variation is lowest for "
             f"{display_name(least_re)}.",
         ]
-        statistics.append(f"discordant pairs: {rate:.0f} %{brackets[1]}")
+        statistics.append(f"discordant pairs: {rate:.0f}%{brackets[1]}")
     if "brio" in set(rows["arm"]) and len(summary) > 1:
         differences, sentence = _compare_variation(rows)
         summary = summary.merge(differences, on="arm", how="left")
         text.append(sentence)
     if any(brackets):
-        text.append(f"Brackets hold 95 % bootstrap intervals over folds. {_OVERLAP}")
+        text.append(f"Brackets hold 95% bootstrap intervals over folds. {_OVERLAP}")
     text += describe_left_out(context, METHODS)
     return Finding(rows, summary, text, lambda: _draw_methods(rows, summary, statistics))
 
@@ -153,7 +153,7 @@ def vary_alignment(context: StudyContext, arms: list[Arm]) -> Finding:
     for name, arm in (described | {"BRIO": "brio", "Matched w/o QG": MATCHED}).items():
         D_site, D_re_pred, auc = by_arm.loc[arm, ["D_site", "D_re_pred", "AUC"]]
         text.append(
-            f"{name} has a D_site of {D_site:.3g}, a predictive variation of {D_re_pred:.3g} and an AUC of {auc:.1f} %."
+            f"{name} has a D_site of {D_site:.3g}, a predictive variation of {D_re_pred:.3g} and an AUC of {auc:.1f}%."
         )
     shown = summary.merge(differences, on="arm", how="left")
     return Finding(rows, shown, [*text, sentence, _OVERLAP], lambda: _draw_strengths(summary, differences))
@@ -198,8 +198,8 @@ def count_mismatches(context: StudyContext, arms: list[Arm]) -> Finding:
     total = summary.set_index("arm")[_RATES["mismatch"]]
     others = total.drop("brio")
     text = [
-        f"Mismatches are {total['brio']:.0f} % of the runs of BRIO, and {others.mean():.0f} % of the runs of w/o QG "
-        f"({others.min():.0f} to {others.max():.0f} %, depending on lambda_env).",
+        f"Mismatches are {total['brio']:.0f}% of the runs of BRIO, and {others.mean():.0f}% of the runs of w/o QG "
+        f"({others.min():.0f} to {others.max():.0f}%, depending on lambda_env).",
         f"The medians that define a mismatch are those of all {len(table)} runs. Validation AUC counts as preserved if "
         f"it is at most {100 * DELTA_AUC:g} point below that of the backbone in the same fold and seed. Rates are "
         "compared fold by fold.",

@@ -69,7 +69,7 @@ def _summarise(name: str, predictions: pd.DataFrame, means: dict[tuple[str, str]
         mean, short = means[name, quantity], words.replace("calibration ", "")
         row[short] = format_number(mean.mean)
         intervals = _format_intervals(mean)
-        row |= {f"{short}, 95 % interval": intervals[0], f"{short}, new site": intervals[1]}
+        row |= {f"{short}, 95% interval": intervals[0], f"{short}, new site": intervals[1]}
     split = [calibration.split_brier(*_read_run(own))._asdict() for _, own in predictions.groupby("seed")]
     row |= pd.DataFrame(split).mean().to_dict()
     raw = expit(predictions["margin"].to_numpy(dtype=float))
@@ -92,7 +92,7 @@ def _describe_sites(name: str, means: dict[tuple[str, str], SiteMean], sites: pd
         listed = f" ({join_names(map(str, off.index))})" if len(off) else ""
         n_sites, (interval, at_new) = format_count(mean.n, "site"), _format_intervals(mean)
         sentence = (
-            f"{display_method(name)}, {words}: mean over {n_sites} {format_number(mean.mean)} (95 % interval "
+            f"{display_method(name)}, {words}: mean over {n_sites} {format_number(mean.mean)} (95% interval "
             f"{interval}; at a new site {at_new}; calibrated would be {_IDEAL[quantity]:g}). The interval of "
             f"{len(off)} of {n_sites} excludes it{listed}."
         )
@@ -117,7 +117,7 @@ def _draw_calibration(
             shift = k - (len(predictions) - 1) / 2
             _draw_forest(axis, sites.loc[name].reindex(folds), quantity, means[name, quantity], k, shift)
     axes[0].plot([0, 1], [0, 1], **DASHED)
-    y = "observed share of patients (95 % interval over sites)"
+    y = "observed share of patients (95% interval over sites)"
     label_axis(axes[0], "predicted probability", y, legend={"loc": "upper left"})
     bottom = len(folds) + 1.2 + 0.25 * len(predictions)
     for axis, (quantity, words) in zip(axes[1:], _QUANTITIES.items(), strict=True):
@@ -128,7 +128,7 @@ def _draw_calibration(
         for row in range(1, len(folds), 2):  # stripes lead the eye from the name of a site to its estimates
             axis.axhspan(row - 0.5, row + 0.5, color="0.96", linewidth=0, zorder=-1)
     axes[1].set_yticks([*range(len(folds)), len(folds) + 0.7], [*folds, "mean over sites"], fontsize=8)
-    note = "Bars: 95 % intervals, cut at the edge of an axis. Thin lines of the means: 95 % interval of a new site."
+    note = "Bars: 95% intervals, cut at the edge of an axis. Thin lines of the means: 95% interval of a new site."
     figure.supxlabel(note, fontsize=8, color="0.3")
     return figure
 
@@ -204,7 +204,7 @@ def _describe_curve(name: str, curve: pd.DataFrame) -> str:
     if gaps.any() or len(better) == 1:
         listed = ", ".join(f"{t:.2f}" for t in better)
     return (
-        f"{name}: the net benefit is above {rules} at thresholds {listed} (95 % interval above 0); the gain is largest "
+        f"{name}: the net benefit is above {rules} at thresholds {listed} (95% interval above 0); the gain is largest "
         f"at {best:.2f}, {curve.loc[best, 'gain']:.3f}."
     )
 
@@ -225,7 +225,7 @@ def draw_curves(curves: dict[str, pd.DataFrame]) -> Any:
     top = max(float(curve["net_benefit"].max()) for curve in curves.values())
     x, limits, legend = "threshold probability", (-0.12, 1.08 * max(top, 0.1)), {"loc": "upper right"}
     label_axis(left, x, "net benefit per scan, mean over sites", xlim=(0, 1), ylim=limits, legend=legend)
-    label_axis(right, x, "gain over the better of all and none\n(95 % interval over sites)", xlim=(0, 1))
+    label_axis(right, x, "gain over the better of all and none\n(95% interval over sites)", xlim=(0, 1))
     return figure
 
 
@@ -320,7 +320,7 @@ def summarise_sizes(rows: pd.DataFrame) -> pd.DataFrame:
     """Average scores and their changes over test sites, seeds first.
 
     Returns ``sites``; ``brier`` and ``accuracy`` before adaptation; and for each of :data:`KINDS` the change of both
-    with the ends of its 95 % interval over sites: ``brier adapted``, ``brier adapted low``, ... Accuracy is in percent.
+    with the ends of its 95% interval over sites: ``brier adapted``, ``brier adapted low``, ... Accuracy is in percent.
     Without local scans there are no changes.
     """
     by_site = rows.groupby(["size", "fold"]).mean(numeric_only=True)
@@ -363,7 +363,7 @@ def _describe_sizes(name: str, points: pd.DataFrame) -> str:
     none = points.loc[0]
     return (
         f"{display_method(name)}: without adaptation the Brier score is {none['brier']:.3f} and accuracy "
-        f"{none['accuracy']:.1f} % (means over {none['sites']:.0f} test sites). Change of the Brier score with "
+        f"{none['accuracy']:.1f}% (means over {none['sites']:.0f} test sites). Change of the Brier score with "
         f"{'; with '.join(changes)}."
     )
 
@@ -391,6 +391,6 @@ def _draw_changes(changes: dict[str, pd.DataFrame]) -> Any:
                 draw_intervals(axis, x, mean, low, high, k, **look)
         axis.axhline(0, color="0.35", linewidth=1.0, linestyle=(0, (1, 1.5)))
         limits, legend = (0, max(SIZES) + 10), {"loc": "upper right"} if score == "brier" else None
-        y = f"{label}\n(95 % interval over sites)"
+        y = f"{label}\n(95% interval over sites)"
         label_axis(axis, "local scans", y, grid="y", legend=legend, xlim=limits, xticks=SIZES)
     return figure

@@ -71,8 +71,8 @@ def _rank(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
 
 def _describe_best(summary: pd.DataFrame) -> str:
     best, write = summary.iloc[0], partial(format_number, digits=1)
-    spread = f"95 % interval {format_interval(best[['low', 'high']], write, whole=100)}, SD {write(best['SD'])}"
-    return f"{display_name(best['arm'])} has the highest mean AUC: {best['AUC']:.1f} % ({spread})"
+    spread = f"95% interval {format_interval(best[['low', 'high']], write, whole=100)}, SD {write(best['SD'])}"
+    return f"{display_name(best['arm'])} has the highest mean AUC: {best['AUC']:.1f}% ({spread})"
 
 
 PAPERS = ("brio-wo-rs", "brio-wo-tr", "brio-wo-sm", "brio-wo-sf")
@@ -140,7 +140,7 @@ def vary_settings(context: StudyContext, arms: list[Arm]) -> Finding:
         summaries.append(summary)
         best = summary.loc[summary["AUC"].idxmax()]
         label = _LABELS[setting][0].upper() + _LABELS[setting][1:]
-        text.append(f"{label}: the highest mean AUC is {best['AUC']:.1f} %, at {best['value']:g}.")
+        text.append(f"{label}: the highest mean AUC is {best['AUC']:.1f}%, at {best['value']:g}.")
         text += describe_differences(summary, "brio")
     summary = pd.concat(summaries, ignore_index=True)
     unit = "sites" if context.job.spec.protocol == "loso" else "folds"
@@ -155,7 +155,7 @@ def _draw_settings(summary: pd.DataFrame, unit: str) -> Any:
         axis.set_xscale("log", base=2)
         axis.set_xticks(list(table["value"]), [f"{value:g}" for value in table["value"]])
         axis.minorticks_off()
-        label_axis(axis, _LABELS[str(setting)], "" if k else f"AUC, % (95 % interval over {unit})", grid="y")
+        label_axis(axis, _LABELS[str(setting)], "" if k else f"AUC, % (95% interval over {unit})", grid="y")
     return figure
 
 
@@ -294,5 +294,5 @@ def _draw_labels(summary: pd.DataFrame, arms: list[str], reference: str) -> Any:
     axes[-1].set_xticks(np.arange(len(arms)), [display_name(a) for a in arms], rotation=40, ha="right", fontsize=9)
     axes[-1].set_xlim(-0.6, len(arms) - 0.4)
     beside = f"Dashed: {display_name(reference)}. Filled: differs from it, p ≤ 0.05 (Holm)."
-    figure.supxlabel(f"Bars: 95 % intervals over sites. {beside}", fontsize=8, color="0.3")
+    figure.supxlabel(f"Bars: 95% intervals over sites. {beside}", fontsize=8, color="0.3")
     return figure

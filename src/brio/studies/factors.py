@@ -51,14 +51,14 @@ def retain_factors(context: StudyContext, arms: list[Arm]) -> Finding:
     by_site = 100 * rows.groupby(["ranking", "share", "fold"], sort=False)["auc"].mean()
     means = by_site.groupby(["ranking", "share"], sort=False).mean().unstack("share")
     text = [
-        f"With {share:g} % of the factors, ranking by {means[share].idxmax()} has the highest mean AUC. AUC minus that "
+        f"With {share:g}% of the factors, ranking by {means[share].idxmax()} has the highest mean AUC. AUC minus that "
         f"of qualification, in points: {_list_differences(by_site, share, 'qualification')}."
         for share in means.columns
         if share < 100
     ]
-    text.append(f"With all factors, AUC is {means[100.0].iloc[0]:.1f} % under every ranking.")
+    text.append(f"With all factors, AUC is {means[100.0].iloc[0]:.1f}% under every ranking.")
     facts = context.trained_results(arms[0]).facts
-    summary = means.rename(columns=lambda share: f"{share:g} %").reset_index().assign(**facts)
+    summary = means.rename(columns=lambda share: f"{share:g}%").reset_index().assign(**facts)
     return Finding(rows.assign(**facts), summary, text, lambda: _draw_retention(by_site))
 
 
@@ -75,7 +75,7 @@ def _draw_shares(by_site: pd.Series, size: tuple[float, float], spacing: float, 
     draw_over_sites(axis, by_site, spacing)
     shares = by_site.index.unique("share")
     axis.set_xticks(shares, [f"{share:.0f}" for share in shares])
-    label_axis(axis, x, f"{y} (95 % interval)", legend=OUTSIDE | legend)
+    label_axis(axis, x, f"{y} (95% interval)", legend=OUTSIDE | legend)
     return figure
 
 
@@ -193,9 +193,9 @@ def _describe_repeatability(S_hat: np.ndarray, seed: np.ndarray) -> str:
         )
     by_seed = [shares[seed == s].mean() for s in np.unique(seed)]
     return (
-        f"Of the {TOP} highest regions of a run, {shares.mean():.0f} % are among the {TOP} highest of the mean over "
-        f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f} %, depending on the seed). "
-        f"{100 * TOP / S_hat.shape[1]:.0f} % are expected by chance."
+        f"Of the {TOP} highest regions of a run, {shares.mean():.0f}% are among the {TOP} highest of the mean over "
+        f"other seeds ({min(by_seed):.0f} to {max(by_seed):.0f}%, depending on the seed). "
+        f"{100 * TOP / S_hat.shape[1]:.0f}% are expected by chance."
     )
 
 
@@ -304,7 +304,7 @@ METHODS = ("brio", "brio-wo-rs", "brio-wo-qg")
 
 @register_study("scan-length", lambda context: [make_arm(name) for name in context.methods or METHODS])
 def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
-    """Score test scans rebuilt from 75 or 50 % of their frames (first, middle, last); trained models are fixed."""
+    """Score test scans rebuilt from 75 or 50% of their frames (first, middle, last); trained models are fixed."""
     windows = _estimate_windows(context)
     rows = stack_arms({a: _score_windows(context, a, windows) for a in arms}, context.trained_results)
     change = 100 * rows.groupby(["arm", "share", "fold"], sort=False)["change"].mean()  # over windows and seeds
@@ -312,11 +312,11 @@ def shorten_scans(context: StudyContext, arms: list[Arm]) -> Finding:
     reference, text = choose_reference(arms), []
     for share in means.columns:
         changes = ", ".join(f"{display_name(str(name))} {format_signed(value)}" for name, value in means[share].items())
-        text.append(f"Change of mean AUC with {share:g} % of the frames, in points: {changes}.")
+        text.append(f"Change of mean AUC with {share:g}% of the frames, in points: {changes}.")
         if len(means) > 1:
             differences = _list_differences(change, share, reference)
             text.append(f"Change minus that of {display_name(reference)}, in points: {differences}.")
-    summary = means.rename(columns=lambda share: f"change at {share:g} %").join(collect_facts(rows)).reset_index()
+    summary = means.rename(columns=lambda share: f"change at {share:g}%").join(collect_facts(rows)).reset_index()
     return Finding(rows, summary, text, lambda: _draw_lengths(change))
 
 

@@ -177,7 +177,7 @@ def _divide(sums: np.ndarray) -> np.ndarray:
 
 
 def _central(values: np.ndarray) -> tuple[float, float]:
-    """The central 95 % of draws; NaN where none has a value."""
+    """The central 95% of draws; NaN where none has a value."""
     low, high = pd.Series(values).quantile([0.025, 0.975])
     return low, high
 
@@ -281,7 +281,7 @@ def _describe_subgroup(row: pd.Series, several: bool) -> str:
     interval, random = (format_interval(ends, format_signed, whole=100) for ends in pairs)
     return (
         f"{row['variable'].split(',')[0].capitalize()}, {row['subgroup']}: the AUC{of_method} differs by "
-        f"{format_signed(row['AUC'])} points (95 % interval {interval}; random subgroups {random}; "
+        f"{format_signed(row['AUC'])} points (95% interval {interval}; random subgroups {random}; "
         f"{state_p(row['p'])}, {state_p(row['p Holm'])} after Holm's correction)."
     )
 
@@ -324,7 +324,7 @@ def _draw_subgroups(summary: pd.DataFrame) -> Any:
             axes[0].plot([], [], label=arm, **series_style(k))
         entries = axes[0].get_legend_handles_labels()
         figure.legend(*entries, fontsize=9, frameon=False, loc="outside upper center", ncols=len(arms))
-    figure.supxlabel("Bars: 95 % intervals. Grey: 95 % of random subgroups of the same sizes.", fontsize=8, color="0.3")
+    figure.supxlabel("Bars: 95% intervals. Grey: 95% of random subgroups of the same sizes.", fontsize=8, color="0.3")
     return figure
 
 
@@ -461,9 +461,9 @@ def _summarise_sessions(name: str, own: _Repeats) -> dict[str, Any]:
         "variance between participants": mean["between_participants"],
         "between sessions": mean["between_sessions"],
         "within scans": mean["within_scans"],
-        "sessions / scans (95 % interval)": show("sessions_over_scans", 1),
-        "ICC (95 % interval)": show("icc", 2),
-        "ICC within classes (95 % interval)": show("icc_within_classes", 2),
+        "sessions / scans (95% interval)": show("sessions_over_scans", 1),
+        "ICC (95% interval)": show("icc", 2),
+        "ICC within classes (95% interval)": show("icc_within_classes", 2),
         "same decision in two sessions, %": f"{100 * mean['same_decision']:.1f}",
         "same decision of re-estimates, %": f"{100 * mean['same_decision_reestimates']:.1f}",
     }
@@ -472,10 +472,10 @@ def _summarise_sessions(name: str, own: _Repeats) -> dict[str, Any]:
 def _describe_sessions(row: pd.Series, own: _Repeats) -> str:
     return (
         f"{display_method(row['arm'])}: {len(own.cell)} participants with {len(own.member)} scans. Two sessions of a "
-        f"participant get the same decision in {row['same decision in two sessions, %']} % (a re-estimate and its scan "
-        f"in {row['same decision of re-estimates, %']} %). The variance between sessions over that of "
-        f"re-estimates of one scan is {row['sessions / scans (95 % interval)']}. ICC {row['ICC (95 % interval)']}, "
-        f"within classes {row['ICC within classes (95 % interval)']}."
+        f"participant get the same decision in {row['same decision in two sessions, %']}% (a re-estimate and its scan "
+        f"in {row['same decision of re-estimates, %']}%). The variance between sessions over that of "
+        f"re-estimates of one scan is {row['sessions / scans (95% interval)']}. ICC {row['ICC (95% interval)']}, "
+        f"within classes {row['ICC within classes (95% interval)']}."
     )
 
 

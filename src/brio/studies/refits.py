@@ -90,7 +90,7 @@ def compare_with_permutations(context: StudyContext, arms: list[Arm]) -> Finding
     table = stack_arms(scores, context.results_of)
     summary = pd.DataFrame([_summarise_permutations(a, rows, m) for a, rows in scores.items() for m in _ESTIMANDS])
     text = [
-        f"{row['method']}, {row['estimand']}: AUC {row['AUC']:.1f} % ({state_p(row['p'])}, one-sided; "
+        f"{row['method']}, {row['estimand']}: AUC {row['AUC']:.1f}% ({state_p(row['p'])}, one-sided; "
         f"{row['permutations']:,} permutations: mean {row['permuted mean']:.1f}, SD {row['permuted SD']:.1f}, "
         f"largest {row['permuted largest']:.1f})."
         for _, row in summary.iterrows()
@@ -189,7 +189,7 @@ def _draw_permutations(scores: dict[Arm, pd.DataFrame], summary: pd.DataFrame) -
             axis.hist(values[1:], bins, weights=share, color=colour, alpha=0.2)
             axis.hist(values[1:], bins, weights=share, color=colour, histtype="step")
             name = display_method(a.name)
-            axis.axvline(values[0], color=colour, linewidth=1.6, label=f"{name}, {values[0]:.1f} % ({state_p(p[k])})")
+            axis.axvline(values[0], color=colour, linewidth=1.6, label=f"{name}, {values[0]:.1f}% ({state_p(p[k])})")
         axis.axvline(50, **DASHED)
         label_axis(axis, f"AUC, {estimand}, %", legend=ABOVE | {"borderaxespad": 0.2})
     axes[0].set_ylabel("share of permutations, %", fontsize=9)
@@ -248,7 +248,7 @@ def draw_learning_curves(context: StudyContext, arms: list[Arm]) -> Finding:
     text = [sentence for own in parts for sentence in _describe_gains(own, len(arms) > 1)]
     text.append(
         f"Each point is the mean over {DRAWS} random subsets for every test site and seed; its interval is over test "
-        "sites, as those in brackets are (95 %). Subsets of participants keep the shares of sites and classes."
+        "sites, as those in brackets are (95%). Subsets of participants keep the shares of sites and classes."
     )
     table["size"] = ["all" if np.isinf(size) else f"{size:g}" for size in table["size"]]
     shown = summary.assign(arm=summary["arm"].map(display_method)).drop(columns="size")
@@ -345,7 +345,7 @@ def _describe_gains(summary: pd.DataFrame, several: bool) -> list[str]:
             for _, row in own.iloc[[0, -2] if len(own) > 2 else [0]].iterrows()
         ]
         sentences.append(
-            f"With all source scans (on average {most[label]:.0f} {label}), the mean AUC{name} is {most['AUC']:.1f} %: "
+            f"With all source scans (on average {most[label]:.0f} {label}), the mean AUC{name} is {most['AUC']:.1f}%: "
             f"{' and '.join(gains)} {label}."
         )
     return sentences
@@ -370,6 +370,6 @@ def _draw_curves(summary: pd.DataFrame) -> Any:
         label_axis(axis, x, grid="y", xlim=(0, 1.05 * sizes.max()))
         axis.set_xticks(sizes, [f"{size:.0f}" for size in sizes])
         axis.yaxis.get_major_locator().set_params(integer=True)
-    axes[0].set_ylabel("AUC at the test site, %\n(95 % interval over sites)", fontsize=9)
+    axes[0].set_ylabel("AUC at the test site, %\n(95% interval over sites)", fontsize=9)
     axes[1].legend(fontsize=8, frameon=False, loc="lower right")
     return figure

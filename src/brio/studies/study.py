@@ -183,7 +183,7 @@ def _describe_devices(arms: list[Arm], context: StudyContext) -> list[str]:
     return [f"Computed on {usual}, except {rest}."]
 
 
-_INTERVALS = {"": "95 % interval", "difference ": "interval of difference", "random ": "random subgroups"}
+_INTERVALS = {"": "95% interval", "difference ": "interval of difference", "random ": "random subgroups"}
 """What precedes the names of both ends of an interval in a summary, and the header of their column."""
 
 

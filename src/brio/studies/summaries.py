@@ -32,7 +32,7 @@ def tidy_rows(rows: pd.DataFrame, *columns: str) -> pd.DataFrame:
 def summarise_arms(rows: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Summarise AUC and ACC of each arm, and how its AUC differs from that of a reference.
 
-    Returns one row per arm, in percent: ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD`` (mean, SD and 95 %
+    Returns one row per arm, in percent: ``AUC``, ``SD``, ``low``, ``high``, ``ACC``, ``ACC SD`` (mean, SD and 95%
     interval, corrected t, over test sites with seeds averaged first, or over test folds); the columns of
     :func:`_name_differences`, empty for the reference; :data:`FACTS`.
     """
@@ -152,7 +152,7 @@ def tabulate_runs(
 def average_sites(by_site: pd.DataFrame) -> pd.DataFrame:
     """Average each column over sites at each position, the first level of the index.
 
-    Returns the means and, beside each, the ends of its 95 % interval (t): ``auc``, ``auc low``, ``auc high``.
+    Returns the means and, beside each, the ends of its 95% interval (t): ``auc``, ``auc low``, ``auc high``.
     """
     points: dict[Any, pd.Series | np.ndarray] = {}
     for name, column in by_site.items():
@@ -170,7 +170,7 @@ def count_site_pairs(context: StudyContext, folds: Sequence[str]) -> np.ndarray:
 
 
 def draw_over_sites(axis: Any, by_site: pd.Series, spacing: float) -> None:
-    """Draw the mean of each series over sites at each position with its 95 % interval (t).
+    """Draw the mean of each series over sites at each position with its 95% interval (t).
 
     The levels of the index are the series, the position and the site.
     """
@@ -198,7 +198,7 @@ def draw_arms(summary: pd.DataFrame, reference: str, label: Callable[[str], str]
             note_beside(axes[2], y, state_p(row["p"]))
     if compared.any():
         axes[2].axvline(0, color=series_style(0)["color"], linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        label_axis(axes[2], f"AUC minus {label(reference)}, points\n(95 % interval, corrected p)")
+        label_axis(axes[2], f"AUC minus {label(reference)}, points\n(95% interval, corrected p)")
     for axis in axes:
         axis.locator_params(axis="x", nbins=6)
         axis.grid(axis="y", color="0.93")
