@@ -3,6 +3,7 @@
 import importlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,7 @@ def test_a_job_with_a_report_names_its_table_figure_and_page(brio, here):
 def start(words: str, **options) -> subprocess.CompletedProcess:
     """Run a line of a shell in which ``brio`` is the program; it ends within a minute."""
     line = f'brio() {{ {shlex.quote(sys.executable)} -m brio "$@"; }}; {words}'
+    options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in a job of the background
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False, **options)
 
 
@@ -95,7 +97,7 @@ ASKED = "import os, signal, time\ndef ask(): os.kill(os.getpid(), signal.{signal
 
 
 @pytest.mark.parametrize(
-    ("signal", "code"),
+    ("asked", "code"),
     [
         ("SIGTERM", "try: ask()\nexcept BaseException: pass\nwhile True: time.sleep(0.05)"),  # a package keeps it
         ("SIGINT", "try: ask()\nexcept BaseException as error: raise RuntimeError('import failed') from None"),
@@ -103,9 +105,9 @@ ASKED = "import os, signal, time\ndef ask(): os.kill(os.getpid(), signal.{signal
         ("SIGTERM", "try: ask()\nfinally: time.sleep(2.5)"),  # cleaning up may take longer than a reminder
     ],
 )
-def test_a_command_that_is_asked_to_end_says_so_whatever_becomes_of_the_exception(tmp_path, code, signal):
-    status, word = {"SIGTERM": (143, "terminated"), "SIGINT": (130, "interrupted")}[signal]
-    (tmp_path / "mine.py").write_text(ASKED.format(signal=signal) + code)
+def test_a_command_that_is_asked_to_end_says_so_whatever_becomes_of_the_exception(tmp_path, code, asked):
+    status, word = {"SIGTERM": (143, "terminated"), "SIGINT": (130, "interrupted")}[asked]
+    (tmp_path / "mine.py").write_text(ASKED.format(signal=asked) + code)
     ended = start("brio methods --load mine.py", cwd=tmp_path)
     assert ended.returncode == status, ended.stderr
     assert ended.stderr.splitlines()[1:] == [f"brio: {word}; run the same command again; nothing is left half-written"]
