@@ -26,6 +26,7 @@ from brio.models import fit_model
 from brio.models.explain import explain_model
 from brio.models.explain_output import describe_explanation
 from brio.models.folder import write_card
+from brio.report.explanation import render_explanation_page
 from commands import command
 from stored import rehash
 
@@ -173,7 +174,7 @@ def test_numbers_with_a_sign_and_marks_of_missing_values_are_names_like_others(t
 HOSTILE = "<img src=x onerror=alert(1)>|`*[a](javascript:alert(1))"
 
 
-def test_names_with_markup_are_text_in_every_markdown_file():
+def test_names_with_markup_are_text_in_every_markdown_file(tmp_path):
     base = simulate(Simulation(n_sites=4, per_class=6, n_rois=8, frames=60))
     rois = base.atlas.rois.assign(name=[f"{name}{HOSTILE}" for name in base.atlas.rois["name"]])
     cohort = Cohort.from_scans(
@@ -185,7 +186,12 @@ def test_names_with_markup_are_text_in_every_markdown_file():
         name=f"cohort{HOSTILE}",
     )
     model = fit_model(JobSpec(cohort, ["ridge"], device="cpu", exclude=False))
-    for text in (write_card(model), describe_explanation(explain_model(model, device="cpu"))):
+    described = describe_explanation(explain_model(model, device="cpu"))
+    for name in ("brain", "matrix", "chord"):
+        (tmp_path / f"{name}.png").touch()
+    page = render_explanation_page(described, tmp_path)
+    assert page.count("<img") == page.count('<img src="data:image/png') == 3
+    for text in (write_card(model), described):
         assert "img src=x" in text
         assert "<img" not in text
     table = format_table([HOSTILE], [[HOSTILE]])

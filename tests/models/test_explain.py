@@ -14,6 +14,7 @@ from brio.errors import BrioError
 from brio.models import Member, complete_model, explain_model, explain_output, read_model, write_model
 from brio.models.explain_output import describe_explanation, write_explanation
 from brio.models.patterns import group_rois
+from brio.report.explanation import render_explanation_page
 from commands import command, refuse
 from stored import list_hashed
 
@@ -86,17 +87,17 @@ def test_a_network_with_factors_has_regions_but_no_edges(fit, cohort, tmp_path, 
     assert explanation.rois.sort_values("rank")["emphasis"].is_monotonic_decreasing
     monkeypatch.setattr(explain_output, "import_brain_plots", lambda: None)
     monkeypatch.setattr(explain_output, "save_figure", lambda figure, path: path.touch())  # drawn, but not rendered
-    lines = write_explanation(explanation, tmp_path / "brio")
+    lines = write_explanation(explanation, tmp_path / "brio", render_explanation_page)
     files = set(list_hashed(tmp_path / "brio" / "SHA256SUMS"))
     assert {file.name for file in (tmp_path / "brio").iterdir()} == files | {"SHA256SUMS"}
-    assert files == {"explanation.md", "factors.csv", "matrix.png", "profiles.csv", "rois.csv"}
+    assert files == {"explanation.html", "explanation.md", "factors.csv", "matrix.png", "profiles.csv", "rois.csv"}
     assert any("factors of two fits cannot be matched" in line for line in lines)
     refuse("cannot leave out sites: 'brio' has no coefficients", explain_model, model, cohort, sites=True, device="cpu")
 
 
 @pytest.mark.soak
 def test_regions_of_factors_are_drawn_in_a_brain(fit, tmp_path):
-    write_explanation(explain_model(fit("brio")), tmp_path / "brio")
+    write_explanation(explain_model(fit("brio")), tmp_path / "brio", render_explanation_page)
     assert (tmp_path / "brio" / "brain.png").stat().st_size > 10_000
     assert "brain.png" in (tmp_path / "brio" / "explanation.md").read_text()
 
@@ -269,7 +270,8 @@ def test_the_command_writes_tables_figures_and_what_they_mean(ridge, cohort, tmp
     files = set(list_hashed(tmp_path / "out" / "SHA256SUMS"))
     assert {file.name for file in (tmp_path / "out").iterdir()} == files | {"SHA256SUMS"}
     tables = {"edges.csv", "rois.csv", "sites.csv", "new_sites.csv"}
-    assert files == tables | {"matrix.png", "brain.png", "chord.png", "explanation.md"}
+    assert files == tables | {"matrix.png", "brain.png", "chord.png", "explanation.md", "explanation.html"}
+    assert (tmp_path / "out" / "explanation.html").read_text().count('src="data:image/png') == 3
     text = (tmp_path / "out" / "explanation.md").read_text()
     assert "A coefficient is not a pattern" in text
     assert "are causes" in text

@@ -235,6 +235,7 @@ def explain(
     options.load_own_methods(load)
     from ..models import explain_model, read_model  # torch, after all that can be refused
     from ..models.explain_output import write_explanation
+    from ..report.explanation import render_explanation_page
 
     fitted = read_model(model)
     scans = None
@@ -248,5 +249,5 @@ def explain(
         explanation = explain_model(
             fitted, scans, reestimates=reestimates, sites=sites, device=device, progress=progress
         )
-    for line in write_explanation(explanation, out):
+    for line in write_explanation(explanation, out, render_explanation_page):
         say(line)

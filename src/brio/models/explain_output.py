@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ def _find_strongest(edges: pd.DataFrame) -> np.ndarray:
     return np.argsort(-np.abs(edges["pattern"].to_numpy()), kind="stable")[:DRAWN_EDGES]
 
 
-TEXT, MATRIX, BRAIN, CHORDS = "explanation.md", "matrix.png", "brain.png", "chord.png"
+TEXT, PAGE, MATRIX, BRAIN, CHORDS = "explanation.md", "explanation.html", "matrix.png", "brain.png", "chord.png"
 TABLES = ("edges", "rois", "factors", "profiles", "sites", "new_sites")
 _ROWS = 15
 _HEADINGS = {
@@ -213,8 +214,13 @@ _HEADINGS = {
 """What columns are called on the page; the others by their own names."""
 
 
-def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[str]:
-    """Write an explanation, with its hashes, to a new folder, which is there whole or not at all."""
+def write_explanation(
+    explanation: ModelExplanation, out: str | Path, render_page: Callable[[str, Path], str]
+) -> list[str]:
+    """Write an explanation, with its hashes, to a new folder, which is there whole or not at all.
+
+    The page is rendered from the text and from the folder with its figures.
+    """
     folder = Path(out)
     with create_whole_folder(folder) as partial:
         for name in TABLES:
@@ -225,11 +231,12 @@ def write_explanation(explanation: ModelExplanation, out: str | Path) -> list[st
             save_figure(draw_chords(explanation), partial / CHORDS)
         if not _find_reason_against_brain(explanation):
             save_figure(draw_brain(explanation), partial / BRAIN)
-        write_atomically(partial / TEXT, describe_explanation(explanation))
+        write_atomically(partial / TEXT, text := describe_explanation(explanation))
+        write_atomically(partial / PAGE, render_page(text, partial))
         write_sums(partial)
     top = explanation.rois.sort_values("rank")["roi"][:5]
     lines = [f"regions with the highest ranks: {', '.join(top)}", *_list_what_is_missing(explanation)]
-    return [*_name_scans(explanation), *lines, f"wrote {folder / TEXT}"]
+    return [*_name_scans(explanation), *lines, f"wrote {folder / PAGE}"]
 
 
 def describe_explanation(explanation: ModelExplanation) -> str:

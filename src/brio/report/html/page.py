@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -69,21 +70,24 @@ def _encode_figure(folder: Path) -> str | None:
     return None
 
 
-def render_markdown(text: str) -> str:
-    """Render Markdown as HTML and fold long tables.
+def render_markdown(text: str, open_rows: int = MAX_OPEN_ROWS) -> str:
+    """Render Markdown as HTML and fold tables with more rows than may be open.
 
     HTML in the text is escaped, and images, which may need a network, are left out.
     """
     from markdown_it import MarkdownIt
 
     rendered = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image").render(text)
-    return re.sub(r"<table>.*?</table>", lambda match: _wrap_table(match[0]), rendered, flags=re.DOTALL)
+    return re.sub(r"<table>.*?</table>", lambda match: _wrap_table(match[0], open_rows), rendered, flags=re.DOTALL)
 
 
-def _wrap_table(table: str) -> str:
+def _wrap_table(table: str, open_rows: int) -> str:
+    """Fold a long table; on narrow screens, where rows are cards, every cell has the heading of its column."""
+    headings = cycle(re.sub(r"<[^>]+>", "", heading) for heading in re.findall(r"<th[^>]*>(.*?)</th>", table))
+    table = re.sub(r"<td", lambda _: f'<td data-label="{next(headings)}"', table)
     scrollable = f'<div class="scroll cards" tabindex="0" role="region" aria-label="Table">{table}</div>'
     n_rows = table.count("<tr>") - 1
-    if n_rows <= MAX_OPEN_ROWS:
+    if n_rows <= open_rows:
         return scrollable
     return f'<details class="printed"><summary>Table, {n_rows} rows</summary>{scrollable}</details>'
 
