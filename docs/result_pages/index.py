@@ -15,26 +15,27 @@ from .markdown import in_words, list_fixed
 from .unseen_sites import FOLDERS, networks
 
 WORDS = {
-    "agrees": "agree",
+    "agrees": "agree with our results",
     "in part": "agree in part",
-    "not significant": "are not significant",
+    "not significant": "are not confirmed (no significant difference)",
     "does not hold": "do not hold",
     "contradicted": "are contradicted",
 }
 ONE = {
-    "agrees": "agrees",
+    "agrees": "agrees with our results",
     "in part": "agrees in part",
-    "not significant": "is not significant",
+    "not significant": "is not confirmed (no significant difference)",
     "does not hold": "does not hold",
     "contradicted": "is contradicted",
 }
 LABELS = {
     "brio": "BRIO (`brio`)",
-    "network": "best neural network",
+    "network": "best neural network in hindsight",
     "ridge": "ridge regression (`ridge`)",
     "fc-tangent-ridge": "ridge with tangent space (`fc-tangent-ridge`)",
-    "log-ridge": "ridge on log-connectomes (`log-ridge`)",
-    "brio-plus": "BRIO plus (`brio-plus`)",
+    "log-ridge": "ridge on the matrix logarithm of connectomes (`log-ridge`)",
+    "brio-plus": "BRIO plus, our own linear method (`brio-plus`)",
+    "covariates-only": "age, sex and motion, no connectome (`covariates-only`)",
 }
 """Rows of the small table."""
 
