@@ -149,7 +149,7 @@ def test_deciding_by_planted_signal_beats_both_rules_at_the_middle(out):
     assert mean.loc[0.5, "net_benefit"] > max(mean.loc[0.5, "treat_all"], 0) + 0.05
     assert mean["treat_all"].is_monotonic_decreasing
     text = (place / "finding.md").read_text()
-    assert "log-ridge: the net benefit is above that of treating all and of treating none at thresholds" in text
+    assert "log-ridge: the net benefit exceeds that of treating all and that of treating none at thresholds" in text
 
 
 def test_the_gain_is_paired_with_the_better_simple_rule_at_each_site():

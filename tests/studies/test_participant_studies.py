@@ -77,7 +77,7 @@ def test_columns_that_are_missing_are_named(tmp_path):
     for column in ("sex", "mean_fd"):
         assert f"has no column '{column}'" in text
     scans = [cohort.scan(i)[:40] for i in range(len(cohort))]
-    with pytest.raises(BrioError, match="no variable to divide"):
+    with pytest.raises(BrioError, match="no variable for subgroups"):
         make_study("subgroups", Cohort.from_scans(scans, site=cohort.sites, label=cohort.labels), tmp_path / "same")
 
 

@@ -157,7 +157,9 @@ def plan_runs(
     n_runs = sum(len(m.configurations or ()) or 1 for m in methods.values()) * len(names) * len(seeds)
     if n_runs > MOST_RUNS:
         parts = f"{len(methods)} methods, {len(names)} folds, {len(seeds)} seeds"
-        raise BrioError(f"this job would have {n_runs:,} runs ({parts}); choose fewer, at most {MOST_RUNS:,}")
+        raise BrioError(
+            f"this job would have {n_runs:,} runs ({parts}); choose fewer; at most {MOST_RUNS:,} are allowed"
+        )
     folds_of = {seed: make_folds(cohort, spec.protocol, seed, job.protocol_settings) for seed in seeds}
     check_folds(spec.folds or (), [fold.name for fold in folds_of[seeds[0]]])
     runs: dict[str, PlannedRun] = {}
