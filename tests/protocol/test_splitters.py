@@ -129,4 +129,4 @@ def test_other_refusals():
     refuse("needs y", next, SiteStratifiedKFold(3).split(SCANS, None, SITES))
     for n_splits in (1, 41):
         split = SiteStratifiedKFold(n_splits).split(SCANS, LABELS, SITES)
-        refuse(f"n_splits={n_splits}, but it must be from 2 to 40", next, split)
+        refuse(f"n_splits={n_splits}, but it must be between 2 and 40", next, split)

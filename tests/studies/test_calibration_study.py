@@ -228,7 +228,7 @@ def test_small_sites_are_left_out_and_named(monkeypatch):
     rows = score(pd.concat(sites))
     assert rows.groupby("size")["fold"].apply("".join).to_dict() == {0: "abcd", 10: "bcd", 20: "bcd", 40: "cd"}
     (sentence,) = calibration._name_small_sites(rows)
-    assert "for 10 local scans: a; for 20 local scans: a; for 40 local scans: a and b" in sentence
+    assert "with 10 local scans, a; with 20 local scans, a; with 40 local scans, a and b" in sentence
 
 
 def test_the_study_of_adaptation_writes_what_its_rows_say(tmp_path, monkeypatch):
@@ -243,5 +243,5 @@ def test_the_study_of_adaptation_writes_what_its_rows_say(tmp_path, monkeypatch)
     half = stats.t.ppf(0.975, len(change) - 1) * stats.sem(change) * (1 + len(change) / max(len(change) - 2, 1)) ** 0.5
     ends = points.loc[10, ["brier adapted low", "brier adapted high"]]
     assert ends.tolist() == pytest.approx([change.mean() - half, change.mean() + half])
-    assert f"10 local scans {format_signed(change.mean(), 3)}" in stored.finding
-    refuse("no test site has 20 scans", make_study, "adaptation", small, tmp_path / "small", exclude=False)
+    assert f"10 local scans, {format_signed(change.mean(), 3)}" in stored.finding
+    refuse("at least 20 scans", make_study, "adaptation", small, tmp_path / "small", exclude=False)

@@ -296,7 +296,7 @@ def _load_cohort(
     whole = whole if question is None else relabel(whole, *question)
     used = whole if keep is None else whole.select(np.array(keep))
     if used.fingerprint != fingerprint:
-        raise BrioError(f"{folder}: is on this worker not the cohort with which the job was planned")
+        raise BrioError(f"{folder}: differs on this worker from the cohort with which the job was planned")
     return whole, used
 
 
@@ -384,7 +384,7 @@ class _Dispatch:
                     if n_free > len(given) and any(len(stack) > 1 for stack in self.plan.document.stacks):
                         n_stacks = format_count(len(self.costs), "stack")
                         self.job.say(
-                            f"{n_stacks} for more workers; for more stacks, set --runs-per-stack and another --out"
+                            f"{n_stacks} for more workers; to get more, set --runs-per-stack, in another --out"
                         )
                 if self.running:  # workers may come meanwhile, or other clients go
                     with self.engine.client.as_current(), contextlib.suppress(TimeoutError, CancelledError):

@@ -316,7 +316,7 @@ def check_method(
     check_frames(method, cohort)
     check_needs(cohort, method.needs, method.settings, f"method '{name}'")
     if harmonise.kind != "none" and ("bold" in method.needs or find_method(name).control):
-        raise BrioError(f"method '{name}' uses more than connectomes and cannot be combined with harmonise.kind")
+        raise BrioError(f"method '{name}' uses more than connectomes and cannot be used with harmonise.kind")
     if harmonise.kind != "none" and facts.refits:
         reason = "refit=true trains on validation sites, to which harmonise.kind is not fitted"
         raise BrioError(f"method '{name}': {reason}; leave out one of the two settings")

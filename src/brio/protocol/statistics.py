@@ -302,4 +302,4 @@ class TooFew:
         one = self.units.removesuffix("s")
         if self.n < 2:
             return f"{format_count(self.n, one)} in common: nothing to compare"
-        return f"the difference is the same at every {one}, so its spread is unknown and nothing can be tested"
+        return f"the difference is the same at every {one}, so its spread is not known and nothing can be tested"

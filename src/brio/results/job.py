@@ -177,7 +177,7 @@ class StoredJob:
     def require_plan(self) -> Plan:
         """Return the plan, or raise an error where only tables were kept."""
         if self.plan is None:
-            raise file_error(self.folder, f"has no {PLAN}", "give a folder written by 'brio run' or 'brio tune'")
+            raise file_error(self.folder, f"has no {PLAN}", "give a folder that 'brio run' or 'brio tune' wrote")
         return self.plan
 
     @cached_property
