@@ -54,7 +54,7 @@ def check_agreement(out: Path, table: pd.DataFrame, text: str, people: People) -
         for _, own in table.groupby(["fold", "seed"])
         for a, b in itertools.combinations(own.to_dict("records"), 2)
     ]
-    assert f"in the same fold and seed): {100 * np.mean(pairs):.0f}% (" in text
+    assert f"has the larger variation): {100 * np.mean(pairs):.0f}% (" in text
     means = table.groupby("arm")[["D_site", "D_re_pred"]].mean().rename(index={"brio": "BRIO"}).idxmin()
     assert f"D_site is lowest for {means['D_site']}. Predictive variation is lowest for {means['D_re_pred']}." in text
     check_known_auc(out, table)
@@ -153,7 +153,7 @@ def check_regions(out: Path, table: pd.DataFrame, text: str, people: People) -> 
     close(table["S_hat"].sum(), 1, 1e-5)
     close(table["times_1_over_P"], len(table) * table["S_hat"], 1e-9)
     top = table.sort_values("S_hat", ascending=False)
-    assert f"Highest mean scores: {', '.join(top['roi'][:5])}." in text
+    assert f"Regions with the highest mean scores: {', '.join(top['roi'][:5])}." in text
     assert f"The highest score is {top['times_1_over_P'].iloc[0]:.2f} times 1/P" in text
 
 

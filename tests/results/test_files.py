@@ -141,8 +141,8 @@ def copy(tuned, tmp_path) -> Path:
             {"margin": [None]},
             "row 1 has only some of margin, logit and probability; expected all or none",
         ),
-        ("predictions.csv", {"fold": ["site99"]}, "has the fold 'site99', which summary.json does not have"),
-        ("results.csv", {"method": ["svm"]}, "has the method 'svm', which summary.json does not have"),
+        ("predictions.csv", {"fold": ["site99"]}, "has the fold 'site99', which is not in summary.json"),
+        ("results.csv", {"method": ["svm"]}, "has the method 'svm', which is not in summary.json"),
         ("results.csv", {"method": ["ridge"] * 10}, "has no row for the method 'brio'"),
     ],
 )
