@@ -570,7 +570,7 @@ def test_few_sites_are_enough_without_validation_sites(method, n_sites):
 
 
 def test_what_few_sites_do_not_allow_names_a_way_out():
-    with pytest.raises(BrioError, match="choose_by=source-sites does without"):
+    with pytest.raises(BrioError, match="choose_by=source-sites needs none"):
         BrioClassifier("ridge", settings={"choose_by": "validation"}, device="cpu").fit(X, Y, sites=["A"] * 60)
     model = BrioClassifier("ridge", device="cpu").fit(X, Y, sites=["A"] * 60)
     refuse("at least 2 sites with both classes", model.to_model)

@@ -546,7 +546,9 @@ def estimate_window_connectomes(connectomes: Connectomes, share: float, placemen
     if share == 1:
         return connectomes
     if isinstance(connectomes, HarmonisedConnectomes):
-        raise BrioError("window connectomes cannot be estimated after harmonisation; use runs without harmonisation")
+        raise BrioError(
+            "window connectomes cannot be estimated from harmonised connectomes; use runs without harmonisation"
+        )
     cohort = connectomes.cohort
     starts, lengths = cohort.starts.copy(), cohort.n_frames.copy()
     for i, n in enumerate(connectomes.n_frames):

@@ -286,7 +286,7 @@ def test_no_participant_is_on_both_sides_of_a_fifth(n_sites):
 def test_fifths_count_participants_and_not_scans():
     c = simulate(Simulation(n_sites=1, per_class=4, n_rois=8, frames=50, sessions=3))
     c = c.select((c.labels == 1) | np.isin(c.participant_ids, np.unique(c.participant_ids[c.labels == 0])[:4]))
-    refuse("at least 5 source participants of each class", make_inner_folds, c, make_training_fold(c, 0, 0), 0)
+    refuse("at least 5 participants of each class", make_inner_folds, c, make_training_fold(c, 0, 0), 0)
 
 
 def test_closed_form_models_withhold_sites_from_two_on():
@@ -300,7 +300,7 @@ def test_closed_form_models_withhold_sites_from_two_on():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"a": (2, 9), "b": (2, 9)}, "at least 5 source participants of each class .* one class has 4"),
+        ({"a": (2, 9), "b": (2, 9)}, "at least 5 participants of each class .* one class has 4"),
         ({"a": (1, 9), "b": (9, 9)}, "at least 2 participants of each class at every source site, but site a has 1"),
     ],
 )

@@ -496,7 +496,7 @@ class _Dispatch:
             return
         if version != __version__:
             reason = (
-                f"the worker at {address} has brio {version}, but this job uses {__version__}; install the same version"
+                f"the worker at {address} has brio {version}, but this job uses brio {__version__}; install one version"
             )
         elif number in self.refused:  # a second worker that cannot train it means that it is not the worker
             return self._give_up(number, reason)

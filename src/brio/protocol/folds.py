@@ -295,7 +295,7 @@ def assign_inner_folds(cohort: Cohort, fold: Fold, least_sites: int, seed: int =
     counts = pd.crosstab(sites[first], labels[first]).reindex(columns=[0, 1], fill_value=0)
     least = int(counts.sum().min())
     if least < FIFTHS:  # every fifth has both classes
-        needed = f"{FIFTHS} source participants of each class, but one class has {least}"
+        needed = f"{FIFTHS} participants of each class among the source scans, but one class has {least}"
         raise BrioError(f"{needing} {needed}; add participants or sites")
     if counts.min(axis=None) < 2:  # and every site has both classes without it
         site, least = counts.min(axis=1).idxmin(), counts.min(axis=None)
